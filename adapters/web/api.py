@@ -1,7 +1,7 @@
 """HTTP handlers of the API."""
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import cache
 from uuid import UUID
@@ -13,8 +13,8 @@ from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.incoming import parse_api_message
 from adapters.web.json_io import JsonResponder, read_json, validate_model, validate_with
-from adapters.web.messages import BackgroundTasks, MessageService, MessageStreams
-from adapters.web.openapi import OPERATIONS, build_document
+from adapters.web.messages import MessageService, MessageStreams, run_shielded
+from adapters.web.openapi import HEALTH_PATH, SOCKET_PATH, Handler, Operation, build_document
 from adapters.web.outgoing import build_agent_body, build_part_body, build_receipt_body, build_room_body
 from adapters.web.queries import (
     AgentDirectory,
@@ -32,11 +32,13 @@ from adapters.web.schemas import (
     HealthResponse,
     Key,
     MessageRequest,
+    MessageResponse,
     MessagesQuery,
     MessagesResponse,
     OutboxQuery,
     OutboxResponse,
     PlatformHealth,
+    ReceiptResponse,
     ReceiptsQuery,
     ReceiptsResponse,
     RoomsQuery,
@@ -52,6 +54,7 @@ from bot.platform import (
     ConnectionStatus,
     Delivery,
     DeliveryDecision,
+    TaskSet,
     UndeliveredParts,
 )
 from bot.store import CostEntry, sum_costs
@@ -130,15 +133,6 @@ class Api:
         """Return the receipt of a message."""
         handle, receipt = await self._directory.find_receipt(parse_id(request.match_info["id"]))
         return self._responder.respond(await load_receipt_response(handle, receipt))
-
-    async def show_openapi(self, request: web.Request) -> web.StreamResponse:
-        """Return the OpenAPI document."""
-        return web.Response(text=_openapi_json(), content_type="application/json")
-
-
-@cache
-def _openapi_json() -> str:
-    return json.dumps(build_document(OPERATIONS))
 
 
 COST_KEYS: dict[str, Callable[[CostEntry], str | None]] = {
@@ -235,9 +229,9 @@ Decision = Callable[[UndeliveredParts, str], Awaitable[DeliveryDecision | None]]
 class OutboxApi:
     """Handlers for undelivered parts."""
 
-    def __init__(self, directory: AgentDirectory, tasks: BackgroundTasks, responder: JsonResponder) -> None:
+    def __init__(self, directory: AgentDirectory, requests: TaskSet, responder: JsonResponder) -> None:
         self._directory = directory
-        self._tasks = tasks
+        self._requests = requests
         self._responder = responder
 
     async def list_parts(self, request: web.Request) -> web.StreamResponse:
@@ -253,11 +247,15 @@ class OutboxApi:
 
     async def send_part(self, request: web.Request) -> web.StreamResponse:
         """Send a held or failed part again."""
-        return await self._tasks.run_shielded(self._decide(request.match_info["id"], UndeliveredParts.retry))
+        return await run_shielded(
+            self._requests, self._decide(request.match_info["id"], UndeliveredParts.retry)
+        )
 
     async def drop_part(self, request: web.Request) -> web.StreamResponse:
         """Drop a part."""
-        return await self._tasks.run_shielded(self._decide(request.match_info["id"], UndeliveredParts.drop))
+        return await run_shielded(
+            self._requests, self._decide(request.match_info["id"], UndeliveredParts.drop)
+        )
 
     async def _decide(self, delivery_id: str, decide: Decision) -> web.StreamResponse:
         for handle in self._directory:
@@ -273,3 +271,133 @@ class OutboxApi:
 
 async def _build_part_body(handle: AgentHandle, part: Delivery) -> UndeliveredPartBody:
     return build_part_body(part, handle.agent_id, await handle.conversations.room(part.room_id))
+
+
+def build_operations(
+    api: Api, costs: CostsApi, health: HealthApi, outbox: OutboxApi, socket: Handler
+) -> list[Operation]:
+    """Return all operations of the API with their handlers; the OpenAPI document describes the same list."""
+    outbox_problems = (404, 409)
+    operations = [
+        Operation(
+            "health",
+            health.show_health,
+            "GET",
+            HEALTH_PATH,
+            "Return whether messages are accepted, and the connection of each platform; needs no token",
+            HealthResponse,
+            problem_statuses=(503,),
+        ),
+        Operation("agents", api.list_agents, "GET", "/api/agents", "List the agents", AgentsResponse),
+        Operation(
+            "say",
+            api.send_message,
+            "POST",
+            "/api/agents/{agent}/messages",
+            "Send an agent, by id or name, a message and wait for its outcome",
+            MessageResponse,
+            body=MessageRequest,
+            problem_statuses=(400, 404, 408, 413, 415, 422, 503),
+        ),
+        *_list_operations(api, costs),
+        Operation(
+            "outbox",
+            outbox.list_parts,
+            "GET",
+            "/api/outbox",
+            "List the parts that wait, are held or have failed",
+            OutboxResponse,
+            OutboxQuery,
+            problem_statuses=(404, 422),
+        ),
+        Operation(
+            "send",
+            outbox.send_part,
+            "POST",
+            "/api/outbox/{id}/send",
+            "Send a held or failed part again",
+            DecisionResponse,
+            problem_statuses=outbox_problems,
+        ),
+        Operation(
+            "drop",
+            outbox.drop_part,
+            "POST",
+            "/api/outbox/{id}/drop",
+            "Give a part up",
+            DecisionResponse,
+            problem_statuses=outbox_problems,
+        ),
+    ]
+    operations += _meta_operations(operations, socket)
+    return operations
+
+
+def _list_operations(api: Api, costs: CostsApi) -> Iterator[Operation]:
+    """Yield the operations that read rooms, messages, receipts and costs."""
+    yield Operation(
+        "rooms",
+        api.list_rooms,
+        "GET",
+        "/api/rooms",
+        "List rooms",
+        RoomsResponse,
+        RoomsQuery,
+        problem_statuses=(404, 422),
+    )
+    yield Operation(
+        "messages",
+        api.list_messages,
+        "GET",
+        "/api/rooms/{id}/messages",
+        "List the last messages of a room",
+        MessagesResponse,
+        MessagesQuery,
+        problem_statuses=(404, 422),
+    )
+    yield Operation(
+        "receipts",
+        api.list_receipts,
+        "GET",
+        "/api/receipts",
+        "List the receipts of the latest messages",
+        ReceiptsResponse,
+        ReceiptsQuery,
+        problem_statuses=(404, 422),
+    )
+    yield Operation(
+        "receipt",
+        api.show_receipt,
+        "GET",
+        "/api/receipts/{id}",
+        "Return the receipt of a message, by its id or its receipt's id",
+        ReceiptResponse,
+        problem_statuses=(404,),
+    )
+    yield Operation(
+        "costs",
+        costs.show_costs,
+        "GET",
+        "/api/costs",
+        "Return what models have cost, by day, room, person or model",
+        CostsResponse,
+        CostsQuery,
+        problem_statuses=(404, 422),
+    )
+
+
+def _meta_operations(operations: Sequence[Operation], socket: Handler) -> list[Operation]:
+    """Return the operations for the OpenAPI document and the WebSocket."""
+
+    @cache
+    def document() -> str:
+        return json.dumps(build_document(operations))
+
+    async def show_openapi(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=document(), content_type="application/json")
+
+    summary = "Talk over a WebSocket; its frames are ClientFrame and ServerFrame"
+    return [
+        Operation("openapi", show_openapi, "GET", "/api/openapi.json", "This description"),
+        Operation("socket", socket, "GET", SOCKET_PATH, summary),
+    ]

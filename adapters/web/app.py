@@ -7,18 +7,17 @@ from pathlib import Path
 
 from aiohttp import web
 
-from adapters.web.api import Api, CostsApi, HealthApi, OutboxApi
+from adapters.web.api import Api, CostsApi, HealthApi, OutboxApi, build_operations
 from adapters.web.auth import GuessLimiter, TokenAuth
 from adapters.web.config import Limits
 from adapters.web.json_io import JsonResponder
-from adapters.web.messages import BackgroundTasks, MessageService, MessageStreams
+from adapters.web.messages import MessageService, MessageStreams
 from adapters.web.middleware import Middleware, add_headers
-from adapters.web.openapi import OPERATIONS
 from adapters.web.plugin_routes import PluginRoutes
 from adapters.web.queries import AgentDirectory
 from adapters.web.room_updates import RoomBroadcaster
 from adapters.web.websocket import WebSocketServer
-from bot.platform import AgentHandle
+from bot.platform import AgentHandle, TaskSet
 
 
 class WebApp:
@@ -35,41 +34,29 @@ class WebApp:
     ) -> None:
         self.directory = AgentDirectory(handles)
         self.broadcaster = RoomBroadcaster()
-        self._tasks = BackgroundTasks()
+        self._requests = TaskSet("a request", logs_failures=False)
         responder = JsonResponder(secrets)
-        message_service = MessageService(self.broadcaster, self._tasks)
+        self._message_service = MessageService(self.broadcaster, self._requests)
         streams = MessageStreams(
-            message_service, self.broadcaster, responder, keep_alive=limits.keep_alive_seconds
+            self._message_service, self.broadcaster, responder, keep_alive=limits.keep_alive_seconds
         )
-        api = Api(self.directory, message_service, streams, responder, limits)
-        outbox = OutboxApi(self.directory, self._tasks, responder)
-        self._sockets = WebSocketServer(self.directory, message_service, self.broadcaster, responder, limits)
-        plugins = PluginRoutes(self.directory, self._tasks, responder, limits)
+        api = Api(self.directory, self._message_service, streams, responder, limits)
+        outbox = OutboxApi(self.directory, self._requests, responder)
+        self._sockets = WebSocketServer(
+            self.directory, self._message_service, self.broadcaster, responder, limits
+        )
+        plugins = PluginRoutes(self.directory, self._requests, responder, limits)
         self._middleware = Middleware(responder, auth, hosts, GuessLimiter(limits.max_guesses))
         self.app = web.Application(
             client_max_size=limits.max_body_bytes,
             middlewares=[self._middleware.handle_errors, self._middleware.authorize],
         )
         self.app.on_response_prepare.append(add_headers)
-        handlers = {
-            "costs": CostsApi(self.directory, responder).show_costs,
-            "health": HealthApi(handles, responder).show_health,
-            "agents": api.list_agents,
-            "say": api.send_message,
-            "rooms": api.list_rooms,
-            "messages": api.list_messages,
-            "receipts": api.list_receipts,
-            "receipt": api.show_receipt,
-            "outbox": outbox.list_parts,
-            "send": outbox.send_part,
-            "drop": outbox.drop_part,
-            "openapi": api.show_openapi,
-            "socket": self._sockets.serve,
-        }
         router = self.app.router
-        for operation in OPERATIONS:
+        health, costs = HealthApi(handles, responder), CostsApi(self.directory, responder)
+        for operation in build_operations(api, costs, health, outbox, self._sockets.serve):
             add = router.add_get if operation.method == "GET" else router.add_post
-            add(operation.path, handlers[operation.name])
+            add(operation.path, operation.handler)
         add_static_files(router)
         for route in plugins.register(router):
             self._middleware.allow_public(route)
@@ -77,7 +64,8 @@ class WebApp:
     async def stop(self) -> None:
         """Close the WebSockets and cancel the background tasks."""
         await self._sockets.close()
-        await self._tasks.stop()
+        await self._requests.cancel()
+        await self._message_service.stop()
 
 
 PAGES_FOLDER = Path(__file__).with_name("pages")

@@ -7,7 +7,7 @@ import os
 import secrets
 import stat
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,6 +18,7 @@ from aiohttp import web
 
 from adapters.web.config import is_usable
 from bot import SettingError
+from bot.platform import BoundedDict
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +169,7 @@ class GuessLimiter:
     def __init__(self, max_guesses: int = 10, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._max_guesses = max_guesses
         self._clock = clock
-        self._records: OrderedDict[Hashable, _GuessRecord] = OrderedDict()
+        self._records = BoundedDict[Hashable, _GuessRecord](MAX_CLIENTS, _GuessRecord)
 
     def blocked_seconds(self, client: Hashable) -> float:
         """Return for how many seconds a client is still blocked."""
@@ -178,13 +179,10 @@ class GuessLimiter:
     def record_failure(self, client: Hashable) -> None:
         """Record a wrong guess."""
         now = self._clock()
-        record = self._records.setdefault(client, _GuessRecord())
-        self._records.move_to_end(client)
+        record = self._records[client]
         record.failures.append(now)
         while record.failures[0] < now - WINDOW_SECONDS:
             record.failures.popleft()
         if len(record.failures) >= self._max_guesses:
             record.blocked_until = now + BLOCK_SECONDS
             record.failures.clear()
-        while len(self._records) > MAX_CLIENTS:
-            self._records.popitem(last=False)

@@ -99,7 +99,7 @@ class JsonResponder:
 
     def to_json(self, body: BaseModel) -> str:
         """Return a model as one line of JSON."""
-        return self.redact(body.model_dump_json())
+        return self.redact(body.model_dump_json(by_alias=True))
 
     def respond(
         self, body: BaseModel, *, status: int = 200, headers: Mapping[str, str] | None = None

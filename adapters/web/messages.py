@@ -1,7 +1,6 @@
 """Submitting messages, awaiting their outcome, and server-sent events."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 from uuid import UUID
@@ -33,45 +32,14 @@ from adapters.web.room_updates import (
 from adapters.web.schemas import ErrorBody, ErrorResponse, MessageResponse, PieceBody
 from adapters.web.ws_frames import CommandFrame, HelloFrame, SelectFrame
 from bot import Clock, CommandResponse, Receipt, TemporaryError, new_id, system_clock
-from bot.platform import AgentHandle, InboxClosed
-
-logger = logging.getLogger(__name__)
+from bot.platform import AgentHandle, InboxClosed, TaskSet
 
 T = TypeVar("T")
 
 
-class BackgroundTasks:
-    """Owns tasks that outlive the request that began them, and ends them with the server."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[Any]] = set()
-
-    async def run_shielded(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Await something that a lost connection must not cut in half."""
-        return await asyncio.shield(self._create_task(coroutine))
-
-    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Begin something that nobody waits for."""
-        self._create_task(coroutine).add_done_callback(_log_failure)
-
-    async def stop(self) -> None:
-        """End what is still under way."""
-        tasks = set(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-
-    def _create_task(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-
-def _log_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("something begun for a client failed", exc_info=error)
+async def run_shielded(tasks: TaskSet, coroutine: Coroutine[Any, Any, T]) -> T:
+    """Await a coroutine as one of `tasks`; it finishes even if the caller is cancelled."""
+    return await asyncio.shield(tasks.start(coroutine))
 
 
 OnStored = Callable[[Receipt], None]
@@ -80,11 +48,10 @@ OnStored = Callable[[Receipt], None]
 class MessageService:
     """Submits messages and commands, and publishes their outcome to the room."""
 
-    def __init__(
-        self, broadcaster: RoomBroadcaster, tasks: BackgroundTasks, clock: Clock = system_clock
-    ) -> None:
+    def __init__(self, broadcaster: RoomBroadcaster, requests: TaskSet, clock: Clock = system_clock) -> None:
         self._broadcaster = broadcaster
-        self._tasks = tasks
+        self._requests = requests
+        self._announcements = TaskSet("announcing an outcome")
         self._clock = clock
         self._watched: set[UUID] = set()
 
@@ -101,7 +68,7 @@ class MessageService:
         Return the existing receipt for a repeated key. Raises HttpProblem if the key belongs to another
         message, InboxClosed while stopping.
         """
-        return await self._tasks.run_shielded(self._submit(handle, submitted, on_stored, sender))
+        return await run_shielded(self._requests, self._submit(handle, submitted, on_stored, sender))
 
     async def run_command(
         self,
@@ -137,7 +104,11 @@ class MessageService:
         """Publish the outcome of a message to its room once it is known."""
         if receipt.id not in self._watched:
             self._watched.add(receipt.id)
-            self._tasks.start(self._announce_outcome(handle, receipt))
+            self._announcements.start(self._announce_outcome(handle, receipt))
+
+    async def stop(self) -> None:
+        """Cancel the announcements of outcomes."""
+        await self._announcements.cancel()
 
     async def _submit(
         self,
@@ -240,7 +211,7 @@ class MessageStreams:
                     await _write_event(response, "typing", f'{{"active":{"true" if is_active else "false"}}}')
                 case DraftDelta(message_id, text, is_reset, name) if name == receipt.key.message_id:
                     if message_id not in sent_ids:
-                        piece = PieceBody(id=message_id, text=text, anew=is_reset)
+                        piece = PieceBody(id=message_id, text=text, is_reset=is_reset)
                         await _write_event(response, "piece", self._responder.to_json(piece))
                 case MessageAdded(message) if (
                     message.in_reply_to == receipt.memory_id and message.id not in sent_ids

@@ -1,33 +1,19 @@
 """The OpenAPI document."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from aiohttp import web
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from adapters.web.schemas import (
-    AgentsResponse,
-    CostsQuery,
-    CostsResponse,
-    DecisionResponse,
     ErrorResponse,
     HealthResponse,
-    MessageRequest,
-    MessageResponse,
-    MessagesQuery,
-    MessagesResponse,
-    OutboxQuery,
-    OutboxResponse,
     Query,
-    ReceiptResponse,
-    ReceiptsQuery,
-    ReceiptsResponse,
-    RoomsQuery,
-    RoomsResponse,
 )
 from adapters.web.ws_frames import (
     AckFrame,
@@ -48,11 +34,15 @@ HEALTH_PATH = "/healthz"
 SOCKET_PATH = "/api/ws"
 
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one address; `refusals` are the statuses beside those that any address has."""
+    """One method of one path; `problem_statuses` come in addition to those that every path has."""
 
     name: str
+    handler: Handler
     method: str
     path: str
     summary: str
@@ -60,95 +50,6 @@ class Operation:
     query: type[Query] | None = None
     body: type[BaseModel] | None = None
     problem_statuses: tuple[int, ...] = ()
-
-
-OPERATIONS = (
-    Operation(
-        "health",
-        "GET",
-        HEALTH_PATH,
-        "Return whether messages are accepted, and the connection of each platform; needs no token",
-        HealthResponse,
-        problem_statuses=(503,),
-    ),
-    Operation("agents", "GET", "/api/agents", "List the agents", AgentsResponse),
-    Operation(
-        "say",
-        "POST",
-        "/api/agents/{agent}/messages",
-        "Send an agent, by id or name, a message and wait for its outcome",
-        MessageResponse,
-        body=MessageRequest,
-        problem_statuses=(400, 404, 408, 413, 415, 422, 503),
-    ),
-    Operation(
-        "rooms", "GET", "/api/rooms", "List rooms", RoomsResponse, RoomsQuery, problem_statuses=(404, 422)
-    ),
-    Operation(
-        "messages",
-        "GET",
-        "/api/rooms/{id}/messages",
-        "List the last messages of a room",
-        MessagesResponse,
-        MessagesQuery,
-        problem_statuses=(404, 422),
-    ),
-    Operation(
-        "receipts",
-        "GET",
-        "/api/receipts",
-        "List the receipts of the latest messages",
-        ReceiptsResponse,
-        ReceiptsQuery,
-        problem_statuses=(404, 422),
-    ),
-    Operation(
-        "receipt",
-        "GET",
-        "/api/receipts/{id}",
-        "Return the receipt of a message, by its id or its receipt's id",
-        ReceiptResponse,
-        problem_statuses=(404,),
-    ),
-    Operation(
-        "costs",
-        "GET",
-        "/api/costs",
-        "Return what models have cost, by day, room, person or model",
-        CostsResponse,
-        CostsQuery,
-        problem_statuses=(404, 422),
-    ),
-    Operation(
-        "outbox",
-        "GET",
-        "/api/outbox",
-        "List the parts that wait, are held or have failed",
-        OutboxResponse,
-        OutboxQuery,
-        problem_statuses=(404, 422),
-    ),
-    Operation(
-        "send",
-        "POST",
-        "/api/outbox/{id}/send",
-        "Send a held or failed part again",
-        DecisionResponse,
-        problem_statuses=(404, 409),
-    ),
-    Operation(
-        "drop",
-        "POST",
-        "/api/outbox/{id}/drop",
-        "Give a part up",
-        DecisionResponse,
-        problem_statuses=(404, 409),
-    ),
-    Operation("openapi", "GET", "/api/openapi.json", "This description"),
-    Operation(
-        "socket", "GET", SOCKET_PATH, "Talk over a WebSocket; its frames are ClientFrame and ServerFrame"
-    ),
-)
 
 
 CLIENT_FRAMES: tuple[type[BaseModel], ...] = (HelloFrame, SendFrame, CommandFrame, SelectFrame)

@@ -13,10 +13,10 @@ from multidict import CIMultiDict
 from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.json_io import JsonResponder, read_body
-from adapters.web.messages import BackgroundTasks
+from adapters.web.messages import run_shielded
 from adapters.web.queries import AgentDirectory
 from bot import PluginError, RouteRequest, RouteResponse
-from bot.platform import AgentHandle, BoundRoute
+from bot.platform import AgentHandle, BoundRoute, TaskSet
 
 logger = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -27,10 +27,10 @@ class PluginRoutes:
     """Calls the routes of plugins; if several agents have the same route, `?agent=` selects one."""
 
     def __init__(
-        self, directory: AgentDirectory, tasks: BackgroundTasks, responder: JsonResponder, limits: Limits
+        self, directory: AgentDirectory, requests: TaskSet, responder: JsonResponder, limits: Limits
     ) -> None:
         self._directory = directory
-        self._tasks = tasks
+        self._requests = requests
         self._responder = responder
         self._limits = limits
 
@@ -64,7 +64,7 @@ class PluginRoutes:
             route_request = RouteRequest(
                 request.method, request.path, query, _forwarded_headers(request, route), body
             )
-            route_response = await self._tasks.run_shielded(self._call_plugin(route, route_request))
+            route_response = await run_shielded(self._requests, self._call_plugin(route, route_request))
             return self._build_response(route, route_response)
 
         return handle

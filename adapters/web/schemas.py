@@ -197,7 +197,7 @@ class PieceBody(ResponseModel):
 
     id: UUID
     text: str
-    anew: bool
+    is_reset: bool = Field(serialization_alias="anew")
 
 
 class OutcomeBody(ResponseModel):

@@ -105,6 +105,10 @@ class WebSocketServer:
                 group.create_task(_close_socket(socket))
 
 
+class _Closed(Exception):
+    """Raised in a session's task group to cancel its tasks when the connection has ended."""
+
+
 class _Session:
     """One connection: its room, and the queue of frames to write."""
 
@@ -121,22 +125,26 @@ class _Session:
         self._known_ids = BoundedSet[UUID](MAX_KNOWN_IDS)
         self._joined: tuple[AgentHandle, HelloFrame] | None = None
         self._buffered: list[RoomUpdate] | None = None
-        self._commands: set[asyncio.Task[None]] = set()
+        self._running_commands = 0
         self._unsubscribe: Callable[[], None] = lambda: None
 
     async def run(self) -> None:
         """Read frames until the connection ends; another task writes."""
-        async with asyncio.TaskGroup() as group:
-            writer = group.create_task(self._write())
-            try:
-                async for message in self._socket:
-                    if message.type is WSMsgType.ERROR:
-                        break
-                    await self._receive(message.data if message.type is WSMsgType.TEXT else b"", group)
-            finally:
-                self._unsubscribe()
-                for task in (writer, *self._commands):
-                    task.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._write())
+                await self._read(group)
+                raise _Closed
+        except* _Closed:
+            pass
+        finally:
+            self._unsubscribe()
+
+    async def _read(self, group: asyncio.TaskGroup) -> None:
+        async for message in self._socket:
+            if message.type is WSMsgType.ERROR:
+                break
+            await self._receive(message.data if message.type is WSMsgType.TEXT else b"", group)
 
     async def _receive(self, data: str | bytes, group: asyncio.TaskGroup) -> None:
         with self._report_problems():
@@ -213,11 +221,14 @@ class _Session:
     def _start_command(self, command: CommandFrame | SelectFrame, group: asyncio.TaskGroup) -> None:
         """Run a command in its own task: it may take a minute."""
         handle, hello = self._require_room()
-        if len(self._commands) >= MAX_RUNNING_COMMANDS:
+        if self._running_commands >= MAX_RUNNING_COMMANDS:
             raise HttpProblem(429, "too_many_commands", "wait for the commands in progress")
+        self._running_commands += 1
         task = group.create_task(self._run_command(handle, hello, command))
-        self._commands.add(task)
-        task.add_done_callback(self._commands.discard)
+        task.add_done_callback(self._on_command_done)
+
+    def _on_command_done(self, task: asyncio.Task[None]) -> None:
+        self._running_commands -= 1
 
     async def _run_command(
         self, handle: AgentHandle, hello: HelloFrame, command: CommandFrame | SelectFrame
@@ -265,7 +276,7 @@ class _Session:
             case TypingChanged(is_active):
                 self._send(TypingFrame(active=is_active))
             case DraftDelta(message_id, text, is_reset) if message_id not in self._known_ids:
-                self._send(DraftFrame(id=message_id, text=text, anew=is_reset))
+                self._send(DraftFrame(id=message_id, text=text, is_reset=is_reset))
             case MessageAdded(message) if message.id not in self._known_ids:
                 self._known_ids.add(message.id)
                 self._send(MessageFrame(**dict(message)))

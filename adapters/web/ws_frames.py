@@ -118,7 +118,7 @@ class DraftFrame(BaseServerFrame):
     type: Literal["draft"] = "draft"
     id: UUID
     text: str
-    anew: bool
+    is_reset: bool = Field(serialization_alias="anew")
 
 
 class MessageFrame(BaseServerFrame, MessageBody):

@@ -1,40 +1,34 @@
 import pytest
 
 from adapters.web.auth import MAX_CLIENTS, GuessLimiter, client_network
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from bot.testing import ManualClock
 
 
 def test_n08_ten_wrong_guesses_within_a_minute_block_for_five_minutes() -> None:
-    clock = Clock()
-    throttle = GuessLimiter(clock=clock)
+    clock = ManualClock()
+    throttle = GuessLimiter(clock=clock.monotonic)
     for _ in range(9):
         throttle.record_failure("a")
-        clock.now += 5
+        clock.advance(5)
     assert throttle.blocked_seconds("a") == 0
     throttle.record_failure("a")
     assert throttle.blocked_seconds("a") == 300
     assert throttle.blocked_seconds("b") == 0
-    clock.now += 300
+    clock.advance(300)
     assert throttle.blocked_seconds("a") == 0
 
 
 def test_n08_slow_wrong_guesses_do_not_block() -> None:
-    clock = Clock()
-    throttle = GuessLimiter(clock=clock)
+    clock = ManualClock()
+    throttle = GuessLimiter(clock=clock.monotonic)
     for _ in range(50):
         throttle.record_failure("a")
-        clock.now += 7
+        clock.advance(7)
     assert throttle.blocked_seconds("a") == 0
 
 
 def test_n08_the_table_is_bounded_and_drops_the_oldest() -> None:
-    throttle = GuessLimiter(max_guesses=1, clock=Clock())
+    throttle = GuessLimiter(max_guesses=1, clock=ManualClock().monotonic)
     for client in range(MAX_CLIENTS + 10):
         throttle.record_failure(client)
     assert throttle.blocked_seconds(9) == 0

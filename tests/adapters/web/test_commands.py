@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from adapters.web.openapi import OPERATIONS, build_document
 from bot import Choice, CommandContext, CommandResponse, Plugin, Role, command
 from bot.store import InMemoryStore, StoreUnavailable
 from tests.adapters.web.conftest import ServerFactory, SocketClient
@@ -185,7 +184,7 @@ async def _without_id(key: str) -> None:
 
 
 async def test_the_result_of_a_command_matches_the_schema(house: Any) -> None:
-    described = build_document(OPERATIONS)
+    described = await house.get("/api/openapi.json")
     schema = {"$ref": "#/components/schemas/ServerFrame", "components": described["components"]}
     talker = await house.open_socket()
     Draft202012Validator(schema).validate(await run_command(talker, "/forget-me"))

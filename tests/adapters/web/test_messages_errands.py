@@ -2,17 +2,18 @@ import asyncio
 
 import pytest
 
-from adapters.web.messages import BackgroundTasks
+from adapters.web.messages import run_shielded
+from bot.platform import TaskSet
 
 
 async def test_a_shielded_task_finishes_after_its_caller_is_cancelled() -> None:
-    errands, go, done = BackgroundTasks(), asyncio.Event(), asyncio.Event()
+    tasks, go, done = TaskSet("a request"), asyncio.Event(), asyncio.Event()
 
-    async def errand() -> None:
+    async def work() -> None:
         await go.wait()
         done.set()
 
-    waiting = asyncio.ensure_future(errands.run_shielded(errand()))
+    waiting = asyncio.ensure_future(run_shielded(tasks, work()))
     await asyncio.sleep(0)
     waiting.cancel()
     go.set()
@@ -21,34 +22,35 @@ async def test_a_shielded_task_finishes_after_its_caller_is_cancelled() -> None:
 
 
 async def test_an_error_is_raised_to_the_caller_or_logged(caplog: pytest.LogCaptureFixture) -> None:
-    errands = BackgroundTasks()
+    tasks = TaskSet("a request", logs_failures=False)
 
-    async def errand() -> None:
+    async def work() -> None:
         raise LookupError("gone")
 
     with pytest.raises(LookupError):
-        await errands.run_shielded(errand())
+        await run_shielded(tasks, work())
     assert not caplog.records
-    errands.start(errand())
-    await errands.stop()
+    announcements = TaskSet("announcing an outcome")
+    announcements.start(work())
+    await announcements.cancel()
     await asyncio.sleep(0)
-    errands.start(errand())
+    announcements.start(work())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert "something begun for a client failed" in caplog.text
+    assert "announcing an outcome failed" in caplog.text
 
 
 async def test_background_tasks_are_cancelled_with_the_server() -> None:
-    errands = BackgroundTasks()
+    tasks = TaskSet("a request", logs_failures=False)
     ended = asyncio.Event()
 
-    async def errand() -> None:
+    async def work() -> None:
         try:
             await asyncio.Event().wait()
         finally:
             ended.set()
 
-    errands.start(errand())
+    tasks.start(work())
     await asyncio.sleep(0)
-    await errands.stop()
+    await tasks.cancel()
     assert ended.is_set()

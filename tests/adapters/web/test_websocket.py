@@ -9,7 +9,6 @@ from aiohttp import WSCloseCode, WSMsgType, WSServerHandshakeError
 from jsonschema import Draft202012Validator
 
 from adapters.web.config import Limits
-from adapters.web.openapi import OPERATIONS, build_document
 from bot.store.inmemory import InMemoryStore
 
 
@@ -34,7 +33,7 @@ async def test_a_conversation_from_hello_to_outcome(house: Any) -> None:
 
 
 async def test_every_frame_matches_the_schema(house: Any) -> None:
-    described = build_document(OPERATIONS)
+    described = await house.get("/api/openapi.json")
     schema = {
         "$ref": "#/components/schemas/ServerFrame",
         "components": described["components"],

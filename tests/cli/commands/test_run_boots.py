@@ -10,31 +10,23 @@ import pytest
 
 from bot.cli.process.crash_loop import FILE_NAME, WINDOW_SECONDS, StartHistory
 from bot.errors import ConfigError, TemporaryError
+from bot.testing import ManualClock
 
 Start = Callable[..., StartHistory]
 
 
-class FakeClock:
-    """A clock set by the test."""
-
-    now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def time() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def start(tmp_path: Path, time: FakeClock) -> Start:
+def start(tmp_path: Path, clock: ManualClock) -> Start:
     """Return a function that creates the history of a new process."""
 
     def made(limit: int = 3) -> StartHistory:
-        time.now += 1
-        return StartHistory(tmp_path / "data", limit=limit, clock=time)
+        clock.advance(1)
+        return StartHistory(tmp_path / "data", limit=limit, clock=clock.monotonic)
 
     return made
 
@@ -44,7 +36,7 @@ def crash_start(start: Start, times: int) -> None:
         start().record_start()  # nothing more: the process was killed
 
 
-def test_k11_three_crashed_starts_within_five_minutes_are_a_loop(start: Start, time: FakeClock) -> None:
+def test_k11_three_crashed_starts_within_five_minutes_are_a_loop(start: Start, clock: ManualClock) -> None:
     crash_start(start, 2)
     assert start().find_crash_loop() is None
     crash_start(start, 1)
@@ -55,12 +47,12 @@ def test_k11_three_crashed_starts_within_five_minutes_are_a_loop(start: Start, t
 
 
 def test_k11_a_crash_loop_ends_when_its_first_start_is_five_minutes_old(
-    start: Start, time: FakeClock
+    start: Start, clock: ManualClock
 ) -> None:
     crash_start(start, 3)
     loop = start().find_crash_loop()
     assert loop is not None
-    time.now = loop.retry_at - 2
+    clock.advance(loop.retry_at - 2 - clock.monotonic())
     assert start().find_crash_loop() is not None
     assert start().find_crash_loop() is None
 
@@ -120,9 +112,9 @@ def test_k11_an_unwritable_folder_does_not_prevent_a_start(start: Start, tmp_pat
     assert start().find_crash_loop() is None
 
 
-def test_k11_starts_in_the_future_do_not_count(start: Start, tmp_path: Path, time: FakeClock) -> None:
+def test_k11_starts_in_the_future_do_not_count(start: Start, tmp_path: Path, clock: ManualClock) -> None:
     crash_start(start, 3)
-    time.now -= 2 * WINDOW_SECONDS  # the clock was set back
+    clock.advance(-2 * WINDOW_SECONDS)  # the clock was set back
     assert start().find_crash_loop() is None
 
 
