@@ -13,6 +13,7 @@ from bot.adapter.connection_status import (
 )
 from bot.adapter.known_people import KnownPeople
 from bot.adapter.room_rules import AnswerPolicy, RoomRule, RoomRules
+from bot.adapter.terminal import TerminalSession
 from bot.concurrency.bounded import BoundedDict, BoundedSet
 from bot.concurrency.clock import Backoff, TimeSource
 from bot.concurrency.tasks import TaskSet
@@ -84,6 +85,7 @@ __all__ = [
     "RoomRules",
     "StreamCursor",
     "TaskSet",
+    "TerminalSession",
     "TimeSource",
     "Undeliverable",
     "UndeliveredParts",

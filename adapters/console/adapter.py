@@ -13,7 +13,7 @@ from adapters.console.incoming import PLATFORM, build_command_invocation, build_
 from adapters.console.outgoing import format_reply, strip_terminal_codes
 from adapters.console.terminal_io import InteractiveInput, PipedInput, run_in_daemon_thread, write_all
 from bot import ConfigError, Receipt, Room, new_id, system_clock
-from bot.platform import Adapter, AgentHandle, Delivery, Undeliverable
+from bot.platform import Adapter, AgentHandle, Delivery, TerminalSession, Undeliverable
 
 ERASE_LINE = "\r\x1b[K"
 STREAM_INTERVAL = 0.05
@@ -46,6 +46,10 @@ class ConsoleAdapter(Adapter):
     def is_interactive(self) -> bool:
         """Whether input and output are a terminal."""
         return isinstance(self._input, InteractiveInput)
+
+    def session(self) -> TerminalSession:
+        """Return this adapter as the session with the terminal's user."""
+        return self
 
     async def read_line(self) -> str | None:
         """Wait for the next line; None at the end. Raises BrokenPipeError if stdout is closed."""

@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 from uuid import UUID
 
 from bot.adapter.connection_status import ConnectionStatus
+from bot.adapter.terminal import TerminalSession
 from bot.domain.content import Content
 from bot.domain.environment import Room, World
 from bot.domain.ledger import Delivery
@@ -125,6 +126,10 @@ class Adapter(ABC):
         None for any other address: it is fetched as everybody would. Raises FetchError where it cannot be
         had.
         """
+        return None
+
+    def session(self) -> TerminalSession | None:
+        """Return the session with the user of a terminal; None on every other platform."""
         return None
 
     def feed(self, agent_id: UUID) -> Feed | None:

@@ -214,3 +214,7 @@ async def test_a_test_can_read_the_store(stage: AgentHarness, scripted_model: Sc
 
     assert await stage.agent.store.cache.get("seen") == [1]
     assert stage.model is scripted_model
+
+
+def test_only_a_console_has_a_terminal_session() -> None:
+    assert RecordingAdapter().session() is None

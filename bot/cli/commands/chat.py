@@ -6,8 +6,8 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, redirect_stdout
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
 
+from bot.adapter.terminal import TerminalSession
 from bot.cli.characters import CharacterConfig, add_character_option, load_character_config, print_notes
 from bot.cli.message_report import explain_receipt
 from bot.cli.process.exit_codes import Exit
@@ -30,30 +30,6 @@ STOP_NOTICE = "finishing the current message; a second Ctrl-C exits at once"
 PERMANENT_FAILURES = frozenset(error_type.__name__ for error_type in (ModelRefused, PromptTooLong))
 MODEL_FAILURES = PERMANENT_FAILURES | {ModelUnavailable.__name__}
 QUIT_HELP = "/quit  End the conversation; Ctrl-D does the same."
-
-
-@runtime_checkable
-class TerminalSession(Protocol):
-    """What the console adapter has beside an adapter's own duties."""
-
-    @property
-    def is_interactive(self) -> bool:
-        """Whether a person sits at a terminal."""
-
-    async def read_line(self) -> str | None:
-        """Wait for the next line; None at the end."""
-
-    async def send_message(self, text: str) -> Receipt:
-        """Give the agent a line; back when the replies are written."""
-
-    async def run_command(self, line: str) -> str:
-        """Give the agent a command; back with what to show, when all that is said to it is written."""
-
-    async def show(self, text: str) -> None:
-        """Write something that is no reply."""
-
-    def restore_terminal(self) -> None:
-        """Give the terminal back as it was found."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,9 +56,10 @@ async def _run_chat(config: CharacterConfig, spec: AdapterSpec) -> int:
             _with_store(config) as agent_config,
             Runtime([agent_config], [spec]) as runtime,
         ):
-            [terminal] = runtime.adapters
-            if not isinstance(terminal, TerminalSession):
-                raise PluginError("the console adapter found here is not the one this command needs")
+            [adapter] = runtime.adapters
+            terminal = adapter.session()
+            if terminal is None:
+                raise PluginError("the installed console adapter has no terminal session")
             stack.callback(terminal.restore_terminal)
             if not terminal.is_interactive:
                 stack.enter_context(redirect_stdout(sys.stderr))  # stdout is for replies only
