@@ -11,6 +11,8 @@ from contextlib import suppress
 from typing import TypeVar
 
 MAX_LINE_BYTES = 1024 * 1024
+T = TypeVar("T")
+CHUNK_BYTES = 65536
 
 
 class PipedInput:
@@ -94,10 +96,6 @@ def _save_terminal_state() -> Callable[[], None]:
             termios.tcsetattr(descriptor, termios.TCSANOW, state)
 
     return restore
-
-
-T = TypeVar("T")
-CHUNK_BYTES = 65536
 
 
 async def run_in_daemon_thread(call: Callable[[], T]) -> T:

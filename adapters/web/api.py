@@ -60,6 +60,13 @@ from bot.platform import (
 from bot.store import CostEntry, sum_costs
 
 HeaderKey = TypeAdapter[str](Key)
+WORST_FIRST = (
+    ConnectionState.OFF,
+    ConnectionState.DEGRADED,
+    ConnectionState.CONNECTING,
+    ConnectionState.CONNECTED,
+)
+Decision = Callable[[UndeliveredParts, str], Awaitable[DeliveryDecision | None]]
 
 
 class Api:
@@ -175,14 +182,6 @@ def _id_text(value: UUID | None) -> str | None:
     return str(value) if value else None
 
 
-WORST_FIRST = (
-    ConnectionState.OFF,
-    ConnectionState.DEGRADED,
-    ConnectionState.CONNECTING,
-    ConnectionState.CONNECTED,
-)
-
-
 class HealthApi:
     """Handler of the health check, which needs no token: so it contains no private information."""
 
@@ -221,9 +220,6 @@ def worst_states(links: Iterable[ConnectionStatus]) -> dict[str, ConnectionSnaps
         name: min(states, key=lambda state: WORST_FIRST.index(state.state))
         for name, states in sorted(states_by_platform.items())
     }
-
-
-Decision = Callable[[UndeliveredParts, str], Awaitable[DeliveryDecision | None]]
 
 
 class OutboxApi:
@@ -277,7 +273,6 @@ def build_operations(
     api: Api, costs: CostsApi, health: HealthApi, outbox: OutboxApi, socket: Handler
 ) -> list[Operation]:
     """Return all operations of the API with their handlers; the OpenAPI document describes the same list."""
-    outbox_problems = (404, 409)
     operations = [
         Operation(
             "health",
@@ -308,7 +303,7 @@ def build_operations(
             "List the parts that wait, are held or have failed",
             OutboxResponse,
             OutboxQuery,
-            problem_statuses=(404, 422),
+            (404, 422),
         ),
         Operation(
             "send",
@@ -317,7 +312,7 @@ def build_operations(
             "/api/outbox/{id}/send",
             "Send a held or failed part again",
             DecisionResponse,
-            problem_statuses=outbox_problems,
+            problem_statuses=(404, 409),
         ),
         Operation(
             "drop",
@@ -326,7 +321,7 @@ def build_operations(
             "/api/outbox/{id}/drop",
             "Give a part up",
             DecisionResponse,
-            problem_statuses=outbox_problems,
+            problem_statuses=(404, 409),
         ),
     ]
     operations += _meta_operations(operations, socket)
@@ -336,14 +331,7 @@ def build_operations(
 def _list_operations(api: Api, costs: CostsApi) -> Iterator[Operation]:
     """Yield the operations that read rooms, messages, receipts and costs."""
     yield Operation(
-        "rooms",
-        api.list_rooms,
-        "GET",
-        "/api/rooms",
-        "List rooms",
-        RoomsResponse,
-        RoomsQuery,
-        problem_statuses=(404, 422),
+        "rooms", api.list_rooms, "GET", "/api/rooms", "List rooms", RoomsResponse, RoomsQuery, (404, 422)
     )
     yield Operation(
         "messages",
@@ -353,7 +341,7 @@ def _list_operations(api: Api, costs: CostsApi) -> Iterator[Operation]:
         "List the last messages of a room",
         MessagesResponse,
         MessagesQuery,
-        problem_statuses=(404, 422),
+        (404, 422),
     )
     yield Operation(
         "receipts",
@@ -363,7 +351,7 @@ def _list_operations(api: Api, costs: CostsApi) -> Iterator[Operation]:
         "List the receipts of the latest messages",
         ReceiptsResponse,
         ReceiptsQuery,
-        problem_statuses=(404, 422),
+        (404, 422),
     )
     yield Operation(
         "receipt",
@@ -382,7 +370,7 @@ def _list_operations(api: Api, costs: CostsApi) -> Iterator[Operation]:
         "Return what models have cost, by day, room, person or model",
         CostsResponse,
         CostsQuery,
-        problem_statuses=(404, 422),
+        (404, 422),
     )
 
 

@@ -19,6 +19,10 @@ from adapters.web.room_updates import RoomBroadcaster
 from adapters.web.websocket import WebSocketServer
 from bot.platform import AgentHandle, TaskSet
 
+PAGES_FOLDER = Path(__file__).with_name("pages")
+PAGES = {"/": "chat.html"}
+CONTENT_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
 
 class WebApp:
     """The application: services, handlers and routes. `secrets` are removed from every response."""
@@ -66,11 +70,6 @@ class WebApp:
         await self._sockets.close()
         await self._requests.cancel()
         await self._message_service.stop()
-
-
-PAGES_FOLDER = Path(__file__).with_name("pages")
-PAGES = {"/": "chat.html"}
-CONTENT_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
 @dataclass(frozen=True, slots=True)

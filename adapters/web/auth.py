@@ -23,6 +23,9 @@ from bot.platform import BoundedDict
 logger = logging.getLogger(__name__)
 
 COOKIE_MAX_AGE = 30 * 24 * 3600
+TOKEN_FILE = "server-token"
+MAX_TOKEN_FILE_BYTES = 4096
+WINDOW_SECONDS, BLOCK_SECONDS, MAX_CLIENTS = 60.0, 300.0, 1024
 
 
 class CredentialKind(StrEnum):
@@ -83,10 +86,6 @@ def _digest(value: bytes) -> bytes:
     return hashlib.sha256(value).digest()
 
 
-TOKEN_FILE = "server-token"
-MAX_TOKEN_FILE_BYTES = 4096
-
-
 def load_or_create_token(folder: Path) -> str:
     """Return the token stored in a folder; create it and the folder if it does not exist.
 
@@ -140,9 +139,6 @@ def _write_token(path: Path, token: str) -> None:
             return
     finally:
         temporary_path.unlink()
-
-
-WINDOW_SECONDS, BLOCK_SECONDS, MAX_CLIENTS = 60.0, 300.0, 1024
 
 
 def client_network(address: str | None) -> str:

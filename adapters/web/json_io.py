@@ -16,6 +16,7 @@ M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 MAX_KEYS = 1000
 MAX_ERRORS_LISTED = 5
+REDACTED = "[redacted]"
 
 
 async def read_json(request: web.Request, *, timeout: float) -> object:
@@ -85,9 +86,6 @@ def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
-
-
-REDACTED = "[redacted]"
 
 
 class JsonResponder:

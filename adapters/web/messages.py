@@ -35,14 +35,12 @@ from bot import Clock, CommandResponse, Receipt, TemporaryError, new_id, system_
 from bot.platform import AgentHandle, InboxClosed, TaskSet
 
 T = TypeVar("T")
+OnStored = Callable[[Receipt], None]
 
 
 async def run_shielded(tasks: TaskSet, coroutine: Coroutine[Any, Any, T]) -> T:
     """Await a coroutine as one of `tasks`; it finishes even if the caller is cancelled."""
     return await asyncio.shield(tasks.start(coroutine))
-
-
-OnStored = Callable[[Receipt], None]
 
 
 class MessageService:

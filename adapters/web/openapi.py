@@ -35,23 +35,6 @@ SOCKET_PATH = "/api/ws"
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One method of one path; `problem_statuses` come in addition to those that every path has."""
-
-    name: str
-    handler: Handler
-    method: str
-    path: str
-    summary: str
-    response: type[BaseModel] | None = None
-    query: type[Query] | None = None
-    body: type[BaseModel] | None = None
-    problem_statuses: tuple[int, ...] = ()
-
-
 CLIENT_FRAMES: tuple[type[BaseModel], ...] = (HelloFrame, SendFrame, CommandFrame, SelectFrame)
 SERVER_FRAMES: tuple[type[BaseModel], ...] = (
     ReadyFrame,
@@ -84,8 +67,22 @@ STATUS_DESCRIPTIONS = {
     503: "The bot is stopping, nothing can be stored now, or there are too many connections",
 }
 COMMON_STATUSES = (401, 403, 421, 429)
-
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one path; `problem_statuses` come in addition to those that every path has."""
+
+    name: str
+    handler: Handler
+    method: str
+    path: str
+    summary: str
+    response: type[BaseModel] | None = None
+    query: type[Query] | None = None
+    problem_statuses: tuple[int, ...] = ()
+    body: type[BaseModel] | None = None
 
 
 def build_document(operations: Sequence[Operation]) -> Json:

@@ -12,6 +12,10 @@ from bot.platform import ConnectionState, DisconnectCause
 LINE_PATTERN = r"^[^\x00-\x1f\x7f\u2028\u2029]+$"
 PRINTABLE_PATTERN = r"^[\x20-\x7e]+$"
 URL_PATTERN = r"^https?://[^\s\x00-\x1f\x7f]+$"
+RoomName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=120, pattern=LINE_PATTERN)]
+UserName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=64, pattern=LINE_PATTERN)]
+AgentName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=200, pattern=LINE_PATTERN)]
+Key = Annotated[str, StringConstraints(max_length=200, pattern=PRINTABLE_PATTERN)]
 
 
 def _replace_surrogates(text: str) -> str:
@@ -20,10 +24,6 @@ def _replace_surrogates(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_replace_surrogates)]
-RoomName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=120, pattern=LINE_PATTERN)]
-UserName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=64, pattern=LINE_PATTERN)]
-AgentName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=200, pattern=LINE_PATTERN)]
-Key = Annotated[str, StringConstraints(max_length=200, pattern=PRINTABLE_PATTERN)]
 
 
 class RequestModel(BaseModel):

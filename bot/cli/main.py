@@ -18,6 +18,12 @@ from bot.logs import strip_terminal_codes
 from bot.settings import load_settings
 from bot.text import find_closest, shorten
 
+EPILOG = """`bot COMMAND --help` shows the options of a command.
+
+exit codes: 0 success, 2 usage, 70 internal error, 75 try again later, 78 wrong configuration,
+130 interrupted
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -40,11 +46,6 @@ COMMANDS = (
     Command("plugin", "bot.cli.commands.plugin", "list, check or start a plugin"),
     Command("settings", "bot.cli.commands.settings", "list every variable and where its value comes from"),
 )
-EPILOG = """`bot COMMAND --help` shows the options of a command.
-
-exit codes: 0 success, 2 usage, 70 internal error, 75 try again later, 78 wrong configuration,
-130 interrupted
-"""
 
 
 def entry(argv: Sequence[str] | None = None) -> int:

@@ -13,6 +13,7 @@ from bot.inbound.agent_handle import ConversationReader
 from bot.text import shorten
 
 MAX_TEXT_LENGTH = 120
+MIN_AMOUNT = 0.000001
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +149,6 @@ def _to_iso(timestamp: datetime | None) -> str | None:
 
 def _id_text(value: UUID | None) -> str | None:
     return str(value) if value else None
-
-
-MIN_AMOUNT = 0.000001
 
 
 def explain_receipt(receipt: Receipt) -> list[str]:

@@ -15,6 +15,9 @@ from aiohttp.typedefs import Middleware
 from bot.http import allowed_hosts, is_cross_site, parse_host_header
 
 MAX_MESSAGES = 200
+CHUNK = b" " * 65536
+LOOPBACK = "127.0.0.1"
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +164,6 @@ def _hash_element(html: str, tag: str) -> str:
     return f"sha256-{b64encode(sha256(content.encode()).digest()).decode()}"
 
 
-CHUNK = b" " * 65536
-
-
 @dataclass(slots=True)
 class FaultResponse:
     """A fault for the next `times` calls that match `match`, whose meaning the platform defines.
@@ -205,10 +205,6 @@ async def _stream_endlessly(request: web.Request) -> web.StreamResponse:
     await response.prepare(request)
     while True:
         await response.write(CHUNK)
-
-
-LOOPBACK = "127.0.0.1"
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def loopback_only(hosts: Iterable[str] = ()) -> Middleware:

@@ -24,6 +24,8 @@ from bot.text import find_closest, shorten
 
 NAME_WIDTH = 40
 NO_PERSON = "(no person: tasks, posts)"
+DEFAULT_LAST = 5
+DEFAULT_DAYS = 7
 
 
 class GroupBy(StrEnum):
@@ -120,10 +122,6 @@ def _cost_parts(entry: CostEntry) -> Iterator[str]:
         f" ({entry.tokens_cached:,} cached)" if entry.tokens_cached else ""
     )
     yield f"{entry.tokens_out:,} out"
-
-
-DEFAULT_LAST = 5
-DEFAULT_DAYS = 7
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,6 +16,7 @@ from bot.text import shorten
 
 TIMEOUT_SECONDS = 30.0
 RETRY_ADVICE = "check the network and the platform's status page, then try again"
+MAX_PARKED_LISTED = 5
 
 
 def check_accounts(config: CharacterConfig, platforms: Sequence[Platform]) -> Iterator[Finding]:
@@ -59,9 +60,6 @@ async def _run_account_check(config: CharacterConfig, platform: Platform) -> Che
     assert platform.spec.check is not None
     async with asyncio.timeout(TIMEOUT_SECONDS):
         return await platform.spec.check(config.settings, read_cursor)
-
-
-MAX_PARKED_LISTED = 5
 
 
 def check_tasks(config: CharacterConfig) -> Iterator[Finding]:

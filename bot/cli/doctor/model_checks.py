@@ -28,6 +28,10 @@ from bot.turn import Turn
 
 ACTIONS, CHARACTER = "ACTIONS", "CHARACTER"
 SAMPLE_MESSAGE = "Hello!"
+TIMEOUT_SECONDS = 20.0
+CHECK_REQUEST = TextRequest("Answer with one word: ready.", purpose=Purpose.CHECK, system="This is a check.")
+LARGE_PROMPT_BYTES = 16_384
+PER_MILLION_TOKENS = "for a million tokens"
 
 
 class PromptPartKind(StrEnum):
@@ -119,12 +123,6 @@ def _tool_sizes(request: TextRequest) -> dict[str, int]:
 
 def _byte_length(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
-
-
-TIMEOUT_SECONDS = 20.0
-CHECK_REQUEST = TextRequest("Answer with one word: ready.", purpose=Purpose.CHECK, system="This is a check.")
-LARGE_PROMPT_BYTES = 16_384
-PER_MILLION_TOKENS = "for a million tokens"
 
 
 async def check_model(config: CharacterConfig) -> list[Finding]:

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -78,14 +79,13 @@ class StartHistory:
         """Clear the record when the block ends; after an internal error record its cause instead."""
         try:
             yield
-        except Exception as error:
-            if exit_code(error) is Exit.INTERNAL and self._current is not None:
+        finally:
+            error = sys.exception()
+            if isinstance(error, Exception) and exit_code(error) is Exit.INTERNAL and self._current:
                 cause = shorten(f"{type(error).__name__}: {error}", 200)
                 other_records = [record for record in self._read() if record != self._current]
                 self._write([*other_records, replace(self._current, cause=cause)])
                 self._current = None
-            raise
-        finally:
             self.clear()
 
     def _read(self) -> list[StartRecord]:

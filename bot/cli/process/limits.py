@@ -4,6 +4,9 @@ import gc
 import importlib
 from contextlib import suppress
 
+# New objects before a collection, and collections of one generation before the next older one.
+GC_THRESHOLDS = (20_000, 50, 100)
+
 
 def raise_file_limit() -> None:
     """Raise the limit of open files to the hard limit: each connection needs one, and 1024 are too few."""
@@ -11,10 +14,6 @@ def raise_file_limit() -> None:
         resource = importlib.import_module("resource")
         _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
-
-
-# New objects before a collection, and collections of one generation before the next older one.
-GC_THRESHOLDS = (20_000, 50, 100)
 
 
 def reduce_gc_frequency() -> None:

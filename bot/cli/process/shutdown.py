@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
 SignalHandler = Callable[[int, FrameType | None], None]
+CANCEL_GRACE_SECONDS = 0.2
+MAX_LIST_LENGTH = 400
 
 
 @dataclass(slots=True)
@@ -95,10 +97,6 @@ def print_notice(text: str) -> None:
     """Print a line to stderr for the operator."""
     with suppress(OSError):  # stderr may be closed
         print(text, file=sys.stderr, flush=True)
-
-
-CANCEL_GRACE_SECONDS = 0.2
-MAX_LIST_LENGTH = 400
 
 
 @asynccontextmanager
