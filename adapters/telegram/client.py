@@ -32,6 +32,17 @@ DEFAULT_RETRY_AFTER = 5.0  # if Telegram reports a limit without a number of sec
 LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 crash_point_label: ContextVar[str] = ContextVar("watched", default="")  # crash points of the running request
 Connector = Callable[[], aiohttp.BaseConnector]
+UPDATE_TYPES = (
+    "message",
+    "edited_message",
+    "channel_post",
+    "edited_channel_post",
+    "callback_query",
+    "message_reaction",
+    "my_chat_member",
+    "chat_member",
+)
+MAX_UPDATES = 100  # per getUpdates call
 
 
 class NotConnected(NetworkError):
@@ -227,19 +238,6 @@ def _connection_error_text(error: aiohttp.ClientError) -> str:
         case aiohttp.ClientConnectorError() if error.errno:
             return os.strerror(error.errno) if error.errno > 0 else "the host name cannot be resolved"
     return "refused"
-
-
-UPDATE_TYPES = (
-    "message",
-    "edited_message",
-    "channel_post",
-    "edited_channel_post",
-    "callback_query",
-    "message_reaction",
-    "my_chat_member",
-    "chat_member",
-)
-MAX_UPDATES = 100  # per getUpdates call
 
 
 class BotClient(Bot):

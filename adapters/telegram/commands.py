@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 COMMAND_NAME_PATTERN = re.compile(r"[a-z0-9_]{1,32}")
 MAX_COMMANDS, MAX_DESCRIPTION_LENGTH = 100, 256
+MAX_ALERT_LENGTH = 200
+COMMAND_CRASH_POINT = "errand"  # label of its crash points
 
 
 def to_telegram_name(spec: CommandSpec) -> str:
@@ -77,10 +79,6 @@ def _to_bot_commands(specs: Iterable[CommandSpec]) -> list[BotCommand]:
         )
         for spec in specs
     ]
-
-
-MAX_ALERT_LENGTH = 200
-COMMAND_CRASH_POINT = "errand"  # label of its crash points
 
 
 class CommandHandler:

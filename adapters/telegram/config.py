@@ -65,8 +65,7 @@ class TelegramSettings(SettingsModel):
         "The bot's id is appended to its path.",
     )
     telegram_webhook_secret: Annotated[Secret, AfterValidator(_check_webhook_secret)] | None = Field(
-        None,
-        description="Secret that Telegram sends with each delivery; required with TELEGRAM_WEBHOOK_URL.",
+        None, description="Secret that Telegram sends with each delivery; required with TELEGRAM_WEBHOOK_URL."
     )
     telegram_webhook_host: str = Field(
         "127.0.0.1", description="Address to listen on for webhook deliveries, behind your HTTPS proxy."

@@ -9,10 +9,7 @@ from telegram import Chat, Message, User
 from bot import ChannelType, Entity, Role, Room, World, derived_id
 
 PLATFORM = "telegram"
-CHANNEL_TYPES = {
-    Chat.PRIVATE: ChannelType.DM,
-    Chat.CHANNEL: ChannelType.BROADCAST,
-}
+CHANNEL_TYPES = {Chat.PRIVATE: ChannelType.DM, Chat.CHANNEL: ChannelType.BROADCAST}
 Roles = Mapping[int, Role]
 
 

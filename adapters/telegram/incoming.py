@@ -28,6 +28,7 @@ from adapters.telegram.mentions import (
     is_mention,
     is_reply,
 )
+from adapters.telegram.validation import field_names
 from bot import Attachment, Content, MediaKind, Memory, MemoryKind, Role, new_id
 from bot.platform import (
     ChoiceSelection,
@@ -41,6 +42,12 @@ from bot.platform import (
 
 ALLOWED_CHATS_RULE = "TELEGRAM_ALLOWED_CHATS"
 REVISION_STEP = 1 << 20  # edits within one second differ by their update id
+ENVELOPE_FIELDS = field_names(
+    "message_id message_thread_id from sender_chat sender_boost_count sender_tag date edit_date chat "
+    "is_topic_message is_automatic_forward is_from_offline is_paid_post reply_to_message external_reply "
+    "quote via_bot has_protected_content media_group_id author_signature entities caption_entities "
+    "link_preview_options effect_id reply_markup"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,37 +238,6 @@ def _revision_of(message: Message, update_id: int) -> int:
 def _reaction_key(reaction: ReactionType) -> str:
     custom = getattr(reaction, "custom_emoji_id", None)
     return str(getattr(reaction, "emoji", "") or (f"custom emoji {custom}" if custom else reaction.type))
-
-
-ENVELOPE_FIELDS = frozenset(
-    {
-        "message_id",
-        "message_thread_id",
-        "from",
-        "sender_chat",
-        "sender_boost_count",
-        "sender_tag",
-        "date",
-        "edit_date",
-        "chat",
-        "is_topic_message",
-        "is_automatic_forward",
-        "is_from_offline",
-        "is_paid_post",
-        "reply_to_message",
-        "external_reply",
-        "quote",
-        "via_bot",
-        "has_protected_content",
-        "media_group_id",
-        "author_signature",
-        "entities",
-        "caption_entities",
-        "link_preview_options",
-        "effect_id",
-        "reply_markup",
-    }
-)
 
 
 def content_kind_of(message: Message) -> str:

@@ -26,6 +26,9 @@ from bot.platform import AgentHandle, BoundedDict
 
 Change = Callable[[AgentHandle], Awaitable[object]]
 ROLES_BY_STATUS = {ChatMember.OWNER: Role.OWNER, ChatMember.ADMINISTRATOR: Role.ADMIN}
+MAX_CHATS = 10_000
+MAX_CONCURRENT_REQUESTS = 5
+REQUEST_TIMEOUT = 5.0
 
 
 def roles_by_user(members: tuple[ChatMember, ...]) -> Roles:
@@ -119,11 +122,6 @@ def _is_member(member: ChatMember) -> bool:
     if member.status == ChatMember.RESTRICTED:
         return bool(getattr(member, "is_member", False))
     return member.status not in (ChatMember.LEFT, ChatMember.BANNED)
-
-
-MAX_CHATS = 10_000
-MAX_CONCURRENT_REQUESTS = 5
-REQUEST_TIMEOUT = 5.0
 
 
 class AdministratorCache:

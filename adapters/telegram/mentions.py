@@ -75,7 +75,9 @@ def build_quotation(message: Message, identity: BotIdentity) -> Attachment | Non
     if not text.strip():
         return None
     author_name = (
-        replied.from_user.full_name if replied is not None and replied.from_user is not None else "somebody"
+        replied.from_user.full_name
+        if replied is not None and replied.from_user is not None
+        else "an unknown user"
     )
     message_id = replied.message_id if replied is not None else message.message_id
     title = f"message of {author_name} that this replies to"
@@ -122,4 +124,4 @@ def original_author(message: Message) -> str:
         return str(user.full_name)
     if chat is not None:
         return str(chat.title or chat.username or chat.id)
-    return str(getattr(origin, "sender_user_name", "") or "somebody")
+    return str(getattr(origin, "sender_user_name", "") or "an unknown user")

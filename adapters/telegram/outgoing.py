@@ -17,6 +17,10 @@ MAX_CAPTION_LENGTH = 1024 - len(DUPLICATE_NOTICE)
 MAX_LABEL_LENGTH = 64
 SPANS_KEY, SOURCE_KEY = "telegram_marks", "telegram_markdown"
 MAX_ENTITIES = 100  # Telegram drops more
+BREAKPOINTS = ("\n\n", "\n", ". ", "! ", "? ", "。", " ")
+MAX_MENTIONS = 3
+NEUTRAL_AT = "＠"  # one character like @, so that no span moves
+_MENTION_PATTERN = re.compile(r"https?://\S+|(?<![A-Za-z0-9_])@([A-Za-z0-9_]{2,})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +144,6 @@ def _build_entity(text: str, span: Span) -> MessageEntity:
     )
 
 
-BREAKPOINTS = ("\n\n", "\n", ". ", "! ", "? ", "。", " ")
-
-
 def utf16_length(text: str) -> int:
     """Return the length in UTF-16 units, as Telegram counts."""
     return len(text) + sum(char > "\uffff" for char in text)
@@ -172,11 +173,6 @@ def _find_end(text: str, start: int, limit: int) -> int:
             return position + len(separator)
     size = grapheme_boundary_before(text[start : furthest + 1], furthest - start)
     return start + size if size > 1 else furthest
-
-
-MAX_MENTIONS = 3
-NEUTRAL_AT = "＠"  # one character like @, so that no span moves
-_MENTION_PATTERN = re.compile(r"https?://\S+|(?<![A-Za-z0-9_])@([A-Za-z0-9_]{2,})")
 
 
 def limit_mentions(content: Content, usernames: Collection[str]) -> Content:

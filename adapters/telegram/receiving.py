@@ -47,6 +47,11 @@ from bot.platform import (
 from bot.text import shorten
 
 logger = logging.getLogger(__name__)
+MAX_THREADS = 10_000
+COMMAND_TIMEOUT = 5.0
+RESPONSE_TIMEOUT = 3.0
+RETRY_ERRORS = (InboxClosed, TemporaryError)  # the update must come again
+RawUpdate = Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +173,6 @@ def _parse_edit(message: Message, update_id: int, incoming: IncomingContext) -> 
 def _parse_button(query: CallbackQuery, update_id: int, context: UpdateContext) -> ButtonItem:
     message_id = query.message.message_id if query.message is not None else 0
     return ButtonItem(query.id, parse_choice(query, update_id, context.incoming, context.now), message_id)
-
-
-MAX_THREADS = 10_000
-COMMAND_TIMEOUT = 5.0
-RESPONSE_TIMEOUT = 3.0
-RETRY_ERRORS = (InboxClosed, TemporaryError)  # the update must come again
-RawUpdate = Any
 
 
 @dataclass(frozen=True, slots=True)

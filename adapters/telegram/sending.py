@@ -21,6 +21,7 @@ UNAVAILABLE_REASON = "the bot is blocked there, or was removed; it is tried agai
 MAX_TRIES = 3
 RECONCILE_TIMEOUT = 50.0  # less than the outbox's timeout of 60 s
 SHORT_WAIT = 1.0
+TYPING_TIMEOUT = 4.0
 
 
 class MessageSender:
@@ -157,9 +158,6 @@ class MessageSender:
         except ChatUnavailable:
             self._unavailable_chats.add(chat_id)
             raise
-
-
-TYPING_TIMEOUT = 4.0
 
 
 class TypingIndicator:

@@ -5,34 +5,38 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+MAX_INTEGER = 1 << 53  # Telegram guarantees 52 significant bits
+MAX_UPDATE_DEPTH = 24
+MAX_JSON_DEPTH = 100
+_BRACKET_PATTERN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
-def _words(text: str) -> frozenset[str]:
+
+def field_names(text: str) -> frozenset[str]:
+    """Return the names in a text separated by spaces."""
     return frozenset(text.split())
 
 
-STRING_FIELDS = _words(
+STRING_FIELDS = field_names(
     "text caption title first_name last_name username language_code type status data media_group_id name "
     "file_id file_unique_id file_name mime_type emoji question address phone_number custom_emoji_id url "
     "sender_user_name author_signature chat_instance"
 )
-INTEGER_FIELDS = _words(
+INTEGER_FIELDS = field_names(
     "update_id message_id message_thread_id date edit_date migrate_to_chat_id migrate_from_chat_id offset "
     "length width height duration value until_date"
 )
-LIST_FIELDS = _words(
+LIST_FIELDS = field_names(
     "entities caption_entities photo new_chat_members options old_reaction new_reaction new_chat_photo"
 )
-OBJECT_FIELDS = _words(
+OBJECT_FIELDS = field_names(
     "message edited_message channel_post edited_channel_post callback_query message_reaction my_chat_member "
     "chat_member chat from user sender_chat actor_chat reply_to_message forward_origin via_bot sender_user "
     "old_chat_member new_chat_member left_chat_member animation audio document sticker video video_note "
     "voice contact dice location poll venue forum_topic_created forum_topic_edited quote"
 )
-FIELDS_WITH_ID = _words(
+FIELDS_WITH_ID = field_names(
     "chat from user sender_chat actor_chat via_bot sender_user left_chat_member new_chat_members"
 )
-MAX_INTEGER = 1 << 53  # Telegram guarantees 52 significant bits
-MAX_UPDATE_DEPTH = 24
 
 
 def check_update(value: Any, name: str = "", depth: int = 0) -> None:
@@ -65,10 +69,6 @@ def _has_right_type(name: str, value: Any) -> bool:
 
 def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -MAX_INTEGER < value < MAX_INTEGER
-
-
-MAX_JSON_DEPTH = 100
-_BRACKET_PATTERN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 
 def read_bounded_json(payload: bytes) -> Any:

@@ -13,6 +13,7 @@ OVERLAP = 150
 HEADING_PATTERN = re.compile(r"#{1,6} \S.*")
 PARAGRAPH_BREAK = re.compile(r"\n[ \t]*\n\s*")
 SENTENCE_END = re.compile(r"(?<=[.!?…])\s+")
+SOURCE = "knowledge"
 
 
 def split_text(text: str, *, max_length: int = MAX_FRAGMENT_LENGTH, overlap: int = OVERLAP) -> list[str]:
@@ -80,9 +81,6 @@ def _tail_of(text: str, max_length: int) -> str:
     if starts:
         return ending[starts[0] :].strip()
     return ending[ending.find(" ") + 1 :].strip() if " " in ending else ""
-
-
-SOURCE = "knowledge"
 
 
 @dataclass(frozen=True, slots=True)

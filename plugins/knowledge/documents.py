@@ -16,6 +16,11 @@ logger = logging.getLogger(__name__)
 
 MAX_FILES = 1_000
 MAX_ENTRIES = 20_000  # of a folder, of any type
+MAX_FILE_BYTES = 10 * 1024 * 1024
+MAX_TEXT_LENGTH = 2_000_000
+MAX_PAGES = 2_000
+TEXT_SUFFIXES = frozenset({".txt", ".md", ".markdown"})
+READABLE_SUFFIXES = TEXT_SUFFIXES | {".pdf"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +141,6 @@ def _is_inside(file: Path, root: Path) -> bool:
 
 def _hex_digest(data: bytes) -> str:
     return sha256(data).hexdigest()
-
-
-MAX_FILE_BYTES = 10 * 1024 * 1024
-MAX_TEXT_LENGTH = 2_000_000
-MAX_PAGES = 2_000
-TEXT_SUFFIXES = frozenset({".txt", ".md", ".markdown"})
-READABLE_SUFFIXES = TEXT_SUFFIXES | {".pdf"}
 
 
 class UnreadableDocument(BotError):

@@ -4,15 +4,7 @@ from itertools import pairwise
 from xml.sax.saxutils import escape
 
 from bot import Agent, model
-from bot.models import (
-    EmbeddingRequest,
-    EmbeddingResult,
-    ModelType,
-    Purpose,
-    TextRequest,
-    TextResult,
-    Usage,
-)
+from bot.models import EmbeddingRequest, EmbeddingResult, ModelType, Purpose, TextRequest, TextResult, Usage
 from bot.prompts import parse_history
 from plugins.offline.embedding import embed
 from plugins.offline.input_analysis import ChatLine

@@ -38,6 +38,25 @@ _COARSE_PATTERN = re.compile(
 _DOUBLE_STOP = re.compile(r"(?<!\.)\.\.(?!\.)")  # after a name that ends with a full stop
 _SLOT = re.compile(r"\{(\w+)(?::(\w+))?\}")
 _CONDITION = re.compile(r"^\[(\w+)\] ")
+MAX_LINE_LENGTH = 2_000
+MAX_SENTENCE_LENGTH = 300
+_STRAIGHT_QUOTES = MappingProxyType({ord("’"): "'", ord("‘"): "'", ord("“"): '"', ord("”"): '"'})
+_SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|[\r\n]+")
+_MENTION = re.compile(r"<[@#:][^<>\s]{1,60}>")
+_SMILEY = re.compile(r"(?:^|\s)[:;=8][-o']?[)(DPp/|]+(?=\s|$)")
+_WORD = re.compile(r"[A-Za-z']+")
+_GREETING_PATTERN = re.compile(
+    r"(?:hi|hello|hey|ok|okay|dear|so|and|yo|thanks|thank|bye|goodbye|good|sorry|yes|no)$"
+)
+_SENTENCE_START_PATTERN = re.compile(
+    r"(?:what|who|how|why|when|where|could|do|are|shut|stop|tell|please|be|help|you|i)$"
+)
+_FILLER = re.compile(
+    r"^(?:(?:so|and|but|oh|ok|okay|hmm|um|uh|please|also|actually|honestly|anyway|then)[, ]+"
+    r"|(?:well|yes|no|yeah|nope|sorry|look|listen|hi|hello|hey|wow|haha|lol|thanks|thank you|sure)[,!] *"
+    r"|(?:hi|hello|hey|yo) (?!there|again|all\b|every|you\b|guys|folks|friend))(?=\w)",
+    re.IGNORECASE,
+)
 
 
 def fill_slots(
@@ -171,28 +190,6 @@ def _reflect_word(previous_word: str, word: str, next_word: str, spelling: str) 
     if word in ("are", "were") and "you" in adjacent:
         return "am" if word == "are" else "was"
     return REFLECTIONS.get(word, spelling)
-
-
-MAX_LINE_LENGTH = 2_000
-MAX_SENTENCE_LENGTH = 300
-
-_STRAIGHT_QUOTES = MappingProxyType({ord("’"): "'", ord("‘"): "'", ord("“"): '"', ord("”"): '"'})
-_SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|[\r\n]+")
-_MENTION = re.compile(r"<[@#:][^<>\s]{1,60}>")
-_SMILEY = re.compile(r"(?:^|\s)[:;=8][-o']?[)(DPp/|]+(?=\s|$)")
-_WORD = re.compile(r"[A-Za-z']+")
-_GREETING_PATTERN = re.compile(
-    r"(?:hi|hello|hey|ok|okay|dear|so|and|yo|thanks|thank|bye|goodbye|good|sorry|yes|no)$"
-)
-_SENTENCE_START_PATTERN = re.compile(
-    r"(?:what|who|how|why|when|where|could|do|are|shut|stop|tell|please|be|help|you|i)$"
-)
-_FILLER = re.compile(
-    r"^(?:(?:so|and|but|oh|ok|okay|hmm|um|uh|please|also|actually|honestly|anyway|then)[, ]+"
-    r"|(?:well|yes|no|yeah|nope|sorry|look|listen|hi|hello|hey|wow|haha|lol|thanks|thank you|sure)[,!] *"
-    r"|(?:hi|hello|hey|yo) (?!there|again|all\b|every|you\b|guys|folks|friend))(?=\w)",
-    re.IGNORECASE,
-)
 
 
 def normalize_line(text: str) -> str:

@@ -56,6 +56,15 @@ _CAPABILITY_PATTERN = re.compile(
     r"respon\w+|parameters?|hosted|mission)\b",
     re.IGNORECASE,
 )
+MAX_HISTORY_LINES = 200
+_GREETING_PATTERN = re.compile(
+    r"^(?:hi|hello|hey|hiya|howdy|good (?:morning|afternoon|evening))\b", re.IGNORECASE
+)
+_ROOM_QUESTION_PATTERN = re.compile(
+    r"\b(?:anyone|anybody|someone|somebody|everyone|everybody|you all)\b.*\b(?:here|there|awake|around|"
+    r"up for|talk|chat|how are|doing|say)\b|^how (?:is|are) (?:everyone|everybody|you all)\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +154,6 @@ def _continue_introduction(name: str, line: str) -> str:
         if line.casefold().startswith(start.casefold()):
             return f", {rest}" if re.match(r"(?:an?|the) ", rest, re.IGNORECASE) else ""
     return f". {line[:1].upper()}{line[1:].rstrip('.')}"
-
-
-MAX_HISTORY_LINES = 200
-
-_GREETING_PATTERN = re.compile(
-    r"^(?:hi|hello|hey|hiya|howdy|good (?:morning|afternoon|evening))\b", re.IGNORECASE
-)
-_ROOM_QUESTION_PATTERN = re.compile(
-    r"\b(?:anyone|anybody|someone|somebody|everyone|everybody|you all)\b.*\b(?:here|there|awake|around|"
-    r"up for|talk|chat|how are|doing|say)\b|^how (?:is|are) (?:everyone|everybody|you all)\b",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -344,34 +344,32 @@ def parse_rules(script: str) -> tuple[Rule, ...]:
     return tuple(sorted(rules, key=lambda rule: -rule.rank))
 
 
-def _word_set(words: str) -> frozenset[str]:
+def _words(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-def _word_pairs(pairs: str) -> Mapping[str, str]:
+def _pairs(pairs: str) -> Mapping[str, str]:
     return MappingProxyType(dict(pair.split("=") for pair in pairs.split("; ")))
 
 
 RULES = parse_rules(SCRIPT)
-CLOSING_RULES = _word_set("bye never-mind quiet")  # rules: as the last sentence they end the open questions
-RULES_WITHOUT_EXAMPLES = _word_set(
-    "request live machine link code sum"
-)  # rules: an example's answer would be untrue here
+CLOSING_RULES = _words("bye never-mind quiet")  # rules: as the last sentence they end the open questions
+RULES_WITHOUT_EXAMPLES = _words("request live machine link code sum")  # an example would be untrue here
 
-REFLECTIONS = _word_pairs(
+REFLECTIONS = _pairs(
     "i=you; me=you; my=your; mine=yours; myself=yourself; we=you; us=you; our=your; ours=yours; am=are; "
     "ourselves=yourselves; your=my; yours=mine; yourself=myself; yourselves=ourselves"
 )
-YOU_IS_SUBJECT_AFTER = _word_set(
+YOU_IS_SUBJECT_AFTER = _words(
     "because that if when while but so what why how where who do did does can could will would should may "
     "might are were am was think thinks know hope wish believe than whether since until till as way "
     "everything all and time thing whatever though or have had has say said sure"
 )
-YOU_IS_SUBJECT_BEFORE = _word_set(
+YOU_IS_SUBJECT_BEFORE = _words(
     "are were have had do did don't didn't can can't could will won't would should must may might never "
     "always said told left went made know think want need like love hate"
 )
-LONG_FORMS = _word_pairs(
+LONG_FORMS = _pairs(
     "i=I; i'm=I am; im=I am; i've=I have; ive=I have; i'll=I will; i'd=I would; you're=you are; "
     "youre=you are; you've=you have; you'll=you will; you'd=you would; we're=we are; we've=we have; "
     "we'll=we will; they're=they are; theyre=they are; they've=they have; they'll=they will; he's=he is; "
@@ -381,18 +379,12 @@ LONG_FORMS = _word_pairs(
     "couldnt=couldn't; wouldnt=wouldn't; havent=haven't; u=you; ur=your; r=are; pls=please; plz=please; "
     "gonna=going to; wanna=want to; gotta=have to; dunno=don't know"
 )
-BASE_FORMS = _word_pairs("has=have; is=be; does=do; goes=go; was=be")
-OPERATOR_SYMBOLS = _word_pairs(
-    "divided by=/; multiplied by=*; plus=+; minus=-; times=*; over=/; x=*; ×=*; ÷=/"
-)
-FEMININE_WORDS = _word_set(
-    "sister mother mom mum wife daughter aunt niece grandmother grandma gran girlfriend"
-)
-MASCULINE_WORDS = _word_set("brother father dad husband son uncle nephew grandfather grandpa boyfriend")
-NOT_NAMES = _word_set(
-    "not back here home fine good happy sad ok okay done later when if a the maybe so german"
-)
-STOP_WORDS = _word_set(
+BASE_FORMS = _pairs("has=have; is=be; does=do; goes=go; was=be")
+OPERATOR_SYMBOLS = _pairs("divided by=/; multiplied by=*; plus=+; minus=-; times=*; over=/; x=*; ×=*; ÷=/")
+FEMININE_WORDS = _words("sister mother mom mum wife daughter aunt niece grandmother grandma gran girlfriend")
+MASCULINE_WORDS = _words("brother father dad husband son uncle nephew grandfather grandpa boyfriend")
+NOT_NAMES = _words("not back here home fine good happy sad ok okay done later when if a the maybe so german")
+STOP_WORDS = _words(
     "the a an and or of to in on for is are was were be it i you your my me we do does did what who how why "
     "when where that this with about at from as not have has can could will tell know think like am"
 )

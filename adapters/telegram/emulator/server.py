@@ -27,6 +27,9 @@ TEXT_PARAMETERS = frozenset({"text", "caption", "url", "secret_token", "callback
 MAX_UPLOAD_BYTES = 64 << 20
 WEBHOOK_TIMEOUT = 10.0
 HOSTS = ("api.telegram.org",)
+FIRST_BOT_ID = 1_000_001
+# Settings for the real Telegram that do not apply to the emulator.
+NEUTRAL_SETTINGS = {"TELEGRAM_ALLOWED_CHATS": "", "TELEGRAM_WEBHOOK_URL": ""}
 
 
 def _now() -> datetime:
@@ -182,11 +185,6 @@ async def _parse_request(request: web.Request) -> tuple[Mapping[str, Any], Files
             text = str(value)
             parameters[name] = text if name in TEXT_PARAMETERS else parse_value(text)
     return parameters, files
-
-
-FIRST_BOT_ID = 1_000_001
-# Settings for the real Telegram that do not apply to the emulator.
-NEUTRAL_SETTINGS = {"TELEGRAM_ALLOWED_CHATS": "", "TELEGRAM_WEBHOOK_URL": ""}
 
 
 @asynccontextmanager

@@ -172,5 +172,5 @@ def open_harness() -> OpenHarness:
 
 @pytest.fixture
 async def harness() -> AsyncIterator[TelegramHarness]:
-    async with run_harness() as one:
-        yield one
+    async with run_harness() as item:
+        yield item

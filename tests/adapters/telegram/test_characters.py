@@ -36,7 +36,7 @@ async def test_each_character_answers_through_its_own_bot() -> None:
             emulator.people.say(group, alice, "@bea_bot hello")
             emulator.people.say(group, alice, "@ada_bot hello")
             await emulator.recorder.wait_until(lambda: len(emulator.recorder.messages) == 2)
-    said = {one.message["from"]["username"]: one.text for one in emulator.recorder.messages}
+    said = {item.message["from"]["username"]: item.text for item in emulator.recorder.messages}
     assert said == {"ada_bot": "Ada here.", "bea_bot": "Bea here."}
 
 

@@ -24,21 +24,21 @@ async def session() -> AsyncIterator[ClientSession]:
 async def test_a_user_can_chat_with_the_character_on_the_emulator_page(session: ClientSession) -> None:
     async with Emulator() as emulator, run_character(emulator) as harness:
         async with session.get(emulator.url) as answer:
-            assert "Telegram, emulated" in await answer.text()
+            assert "Telegram emulator" in await answer.text()
             assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
         async with session.post(f"{emulator.url}/page/say", json={"text": "Hello"}) as answer:
             assert answer.status == 200
         await harness.wait_texts(1)
         async with session.get(f"{emulator.url}/page/shown") as answer:
             shown = (await answer.json())["said"]
-    assert [(one["by"], one["text"]) for one in shown] == [("Kim", "Hello"), ("Ada", "You said: Hello")]
+    assert [(item["by"], item["text"]) for item in shown] == [("Kim", "Hello"), ("Ada", "You said: Hello")]
 
 
 async def test_start_emulator_creates_a_bot_and_a_token_per_character(session: ClientSession) -> None:
     async with emulated(["Ada", "Zoë!", "猫"]) as trial, session.get(trial.url) as answer:
         assert answer.status == 200
         assert list(trial.settings) == ["Ada", "Zoë!", "猫"]
-        assert len({one["TELEGRAM_BOT_TOKEN"] for one in trial.settings.values()}) == 3
+        assert len({item["TELEGRAM_BOT_TOKEN"] for item in trial.settings.values()}) == 3
 
 
 async def test_the_fixture_returns_a_running_emulator(telegram_emulator: Emulator) -> None:  # noqa: F811
@@ -125,15 +125,19 @@ async def check_emulator(emulator: Emulator, **settings: str) -> CheckReport:
 async def test_the_doctor_names_the_bot_and_explains_privacy_mode() -> None:
     async with Emulator(schema=description()) as emulator:
         emulator.add_bot(TOKEN, reads_all=False)
-        found = await check_emulator(emulator)
-    assert (found.facts["bot"], found.facts["groups"], found.problems) == ("@ada_bot", PRIVACY_MODE_HINT, ())
+        result = await check_emulator(emulator)
+    assert (result.facts["bot"], result.facts["groups"], result.problems) == (
+        "@ada_bot",
+        PRIVACY_MODE_HINT,
+        (),
+    )
 
 
 async def test_the_doctor_reports_a_foreign_webhook() -> None:
     async with Emulator() as emulator:
         emulator.add_bot(TOKEN).webhook = "https://old.example/hook"
-        found = await check_emulator(emulator)
-    assert "https://old.example/hook" in found.problems[0]
+        result = await check_emulator(emulator)
+    assert "https://old.example/hook" in result.problems[0]
 
 
 async def test_the_doctor_distinguishes_a_rejected_token_from_an_unreachable_server() -> None:
@@ -143,7 +147,7 @@ async def test_the_doctor_distinguishes_a_rejected_token_from_an_unreachable_ser
         absent = await check_emulator(emulator)
         emulator.faults.append(Fault("getMe", 200, {"ok": True}))
         stranger = await check_emulator(emulator)
-    assert not any(one.exists for one in (refused, absent, stranger))
+    assert not any(item.exists for item in (refused, absent, stranger))
     assert "BotFather" in refused.problems[0]
     assert "try again" in absent.problems[0]
     assert "not Telegram" in stranger.problems[0]

@@ -49,13 +49,13 @@ async def until(
     harness: TelegramHarness, standing: ConnectionState, since: datetime | None = None
 ) -> ConnectionSnapshot:
     async with asyncio.timeout(60):
-        while (found := state_of(harness)).state is not standing or found.since == since:
+        while (result := state_of(harness)).state is not standing or result.since == since:
             await SkippingClock().sleep(0)
-        return found
+        return result
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [item.getMessage() for item in caplog.records if item.levelno >= logging.WARNING]
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ async def test_c15_a_bot_without_updates_is_degraded_until_they_arrive(
             assert (state_of(harness).state, state_of(harness).cause) == (ConnectionState.DEGRADED, cause)
             gate.is_open.set()
             assert (await until(harness, ConnectionState.CONNECTED)).cause is None
-    assert len(told(caplog)) == 2, told(caplog)
-    assert told(caplog)[0].startswith(f"Ada is cut off from telegram ({cause})")
-    assert told(caplog)[1].startswith("Ada is on telegram again")
+    assert len(warnings_of(caplog)) == 2, warnings_of(caplog)
+    assert warnings_of(caplog)[0].startswith(f"Ada is cut off from telegram ({cause})")
+    assert warnings_of(caplog)[1].startswith("Ada is on telegram again")
     assert TOKEN.partition(":")[2] not in caplog.text
 
 
@@ -103,8 +103,8 @@ async def test_a_bot_with_a_rejected_token_is_stopped(method: str, caplog: pytes
         telegram.faults.append(Fault(method, 401, build_refusal(401, "Unauthorized"), times=1))
         async with run_character(telegram) as harness:
             assert (await until(harness, ConnectionState.OFF)).cause is DisconnectCause.REFUSED
-    assert len(told(caplog)) == 1
-    assert "TELEGRAM_BOT_TOKEN" in told(caplog)[0]
+    assert len(warnings_of(caplog)) == 1
+    assert "TELEGRAM_BOT_TOKEN" in warnings_of(caplog)[0]
 
 
 async def test_a_replaced_webhook_is_reported_and_set_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -120,8 +120,8 @@ async def test_a_replaced_webhook_is_reported_and_set_again(caplog: pytest.LogCa
             await telegram.recorder.wait_until(lambda: harness.bot.webhook)
             after = await until(harness, ConnectionState.CONNECTED, since=before.since)
             assert after.since > before.since
-    assert "another program has replaced the webhook" in told(caplog)[0]
-    assert "is on telegram again" in told(caplog)[1]
+    assert "another program has replaced the webhook" in warnings_of(caplog)[0]
+    assert "is on telegram again" in warnings_of(caplog)[1]
 
 
 async def test_failed_webhook_deliveries_are_reported_briefly() -> None:
@@ -135,8 +135,8 @@ async def test_failed_webhook_deliveries_are_reported_briefly() -> None:
             "last_error_date": int(clock.now().timestamp()) + 10**6,
             "last_error_message": "Connection refused",
         }
-        told = {"ok": True, "result": failing}
-        telegram.faults.append(Fault("getWebhookInfo", 200, told, times=20))
+        warnings_of = {"ok": True, "result": failing}
+        telegram.faults.append(Fault("getWebhookInfo", 200, warnings_of, times=20))
         async with run_character(telegram, settings=HOOK, clock=clock, limits=limits) as harness:
             assert (await until(harness, ConnectionState.DEGRADED)).cause is DisconnectCause.WEBHOOK
             await until(harness, ConnectionState.CONNECTED)

@@ -64,7 +64,7 @@ def samples() -> list[dict[str, Any]]:
         {"message_reaction": {**reacted, "old_reaction": [], "new_reaction": [reaction]}},
         {"my_chat_member": change},
         {"chat_member": change},
-        *({"message": {**message, **one}} for one in bringing),
+        *({"message": {**message, **item}} for item in bringing),
     ]
 
 
@@ -73,9 +73,9 @@ def spoiled(value: Any, chance: random.Random) -> Any:
     if chance.random() < 0.08:
         return chance.choice(ODD)
     if isinstance(value, dict):
-        return {name: spoiled(one, chance) for name, one in value.items() if chance.random() > 0.02}
+        return {name: spoiled(item, chance) for name, item in value.items() if chance.random() > 0.02}
     if isinstance(value, list):
-        return [spoiled(one, chance) for one in value]
+        return [spoiled(item, chance) for item in value]
     return value
 
 
@@ -108,13 +108,13 @@ async def test_g12_stored_hostile_updates_all_get_an_outcome() -> None:
         harness.bot.next_update = 401
         receipts = await harness.wait_receipts()
         assert receipts
-        assert all(one.outcome.is_final for one in receipts)
+        assert all(item.outcome.is_final for item in receipts)
 
 
 def test_g12_only_the_too_deeply_nested_value_is_dropped() -> None:
     deep = b"[" * 1_000_000 + b"]" * 1_000_000
-    [one, two] = read_bounded_json(b'[{"a": %b, "b": "]]["}, {"c": {"d": 1}}]' % deep)
-    assert (one["b"], two) == ("]][", {"c": {"d": 1}})
+    [item, two] = read_bounded_json(b'[{"a": %b, "b": "]]["}, {"c": {"d": 1}}]' % deep)
+    assert (item["b"], two) == ("]][", {"c": {"d": 1}})
     with pytest.raises(ValueError, match="Expecting"):
         read_bounded_json(b"[" * 1_000_000)
 

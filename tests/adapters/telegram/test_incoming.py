@@ -26,8 +26,8 @@ FILE: dict[str, Any] = {"file_id": "f", "file_unique_id": "u"}
 
 def arrived(view: IncomingContext | None = None, update_id: int = 1, **fields: Any) -> InboundMessage:
     """Parse a message from Alice in the group."""
-    told: dict[str, Any] = {"message_id": 9, "date": int(START.timestamp()), "chat": GROUP, "from": ALICE}
-    message = Message.de_json({**told, **fields}, None)
+    payload: dict[str, Any] = {"message_id": 9, "date": int(START.timestamp()), "chat": GROUP, "from": ALICE}
+    message = Message.de_json({**payload, **fields}, None)
     assert message is not None
     return parse_message(message, update_id, view or IncomingContext(ME, RoomRules({})))
 
@@ -41,16 +41,16 @@ def mentioned(
 
 
 def test_ids_are_derived_from_bot_chat_topic_and_message() -> None:
-    one = arrived(text="hi")
+    item = arrived(text="hi")
     other = parse_message(
         _message(text="hi"), 2, IncomingContext(BotIdentity(AGENT, "2000002"), RoomRules({}))
     )
     topic = arrived(text="hi", message_thread_id=3, is_topic_message=True)
-    assert len({one.room.id, other.room.id, topic.room.id}) == 3
-    assert one.author.id == other.author.id
-    assert (one.world.id == topic.world.id, topic.room.parent_id) == (True, one.room.id)
-    assert (one.key.event_id, one.key.message_id, one.key.revision) == ("1", "9", 0)
-    assert (one.room.type, topic.room.type) == (ChannelType.GROUP, ChannelType.THREAD)
+    assert len({item.room.id, other.room.id, topic.room.id}) == 3
+    assert item.author.id == other.author.id
+    assert (item.world.id == topic.world.id, topic.room.parent_id) == (True, item.room.id)
+    assert (item.key.event_id, item.key.message_id, item.key.revision) == ("1", "9", 0)
+    assert (item.room.type, topic.room.type) == (ChannelType.GROUP, ChannelType.THREAD)
 
 
 def test_a_reply_thread_in_an_ordinary_group_is_not_a_separate_room() -> None:
@@ -87,8 +87,8 @@ def test_g15_the_plain_name_in_the_text_is_not_a_mention() -> None:
 
 def test_g15_forwarded_text_is_neither_a_command_nor_a_mention() -> None:
     origin = {"type": "hidden_user", "date": int(START.timestamp()), "sender_user_name": "Bob"}
-    told = mentioned("@ada_bot hi", "mention"), mentioned("@ada_bot hi", "mention", forwarded=origin)
-    assert [one.message.content.mention.is_mention for one in told] == [True, False]
+    payload = mentioned("@ada_bot hi", "mention"), mentioned("@ada_bot hi", "mention", forwarded=origin)
+    assert [item.message.content.mention.is_mention for item in payload] == [True, False]
     entities = [{"type": "bot_command", "offset": 0, "length": 5}]
     assert find_command(_message(text="/mute", entities=entities)) is not None
     assert find_command(_message(text="/mute", entities=entities, forward_origin=origin)) is None
@@ -96,11 +96,11 @@ def test_g15_forwarded_text_is_neither_a_command_nor_a_mention() -> None:
 
 def test_a_message_in_a_topic_created_by_the_bot_is_not_a_reply_to_it() -> None:
     ours = {"id": 1000001, "is_bot": True, "first_name": "Ada"}
-    told = {"message_id": 3, "date": int(START.timestamp()), "chat": GROUP, "from": ours}
-    begun = {**told, "forum_topic_created": {"name": "T", "icon_color": 1}}
+    payload = {"message_id": 3, "date": int(START.timestamp()), "chat": GROUP, "from": ours}
+    begun = {**payload, "forum_topic_created": {"name": "T", "icon_color": 1}}
     topic = {"message_thread_id": 3, "is_topic_message": True}
     assert not arrived(text="hi", reply_to_message=begun, **topic).message.content.mention.is_reply
-    assert arrived(text="hi", reply_to_message={**told, "text": "so"}).message.content.mention.is_reply
+    assert arrived(text="hi", reply_to_message={**payload, "text": "so"}).message.content.mention.is_reply
 
 
 @pytest.mark.parametrize(
@@ -124,17 +124,24 @@ def test_every_kind_of_message_has_a_description(
 ) -> None:
     content = arrived(**fields).message.content
     assert content.text == text
-    assert [one.kind for one in content.attachments] == ([kind] if kind else [])
-    assert all(one.url == "telegram:1000001/f" for one in content.attachments)
+    assert [item.kind for item in content.attachments] == ([kind] if kind else [])
+    assert all(item.url == "telegram:1000001/f" for item in content.attachments)
 
 
 def test_the_replied_message_is_attached_unless_the_bot_wrote_it() -> None:
-    told = {"message_id": 3, "date": int(START.timestamp()), "chat": GROUP, "text": "The tide turns at six."}
+    payload = {
+        "message_id": 3,
+        "date": int(START.timestamp()),
+        "chat": GROUP,
+        "text": "The tide turns at six.",
+    }
     bob = {"id": 6, "is_bot": False, "first_name": "Bob"}
-    [quoted] = arrived(text="is that so?", reply_to_message={**told, "from": bob}).message.content.attachments
+    [quoted] = arrived(
+        text="is that so?", reply_to_message={**payload, "from": bob}
+    ).message.content.attachments
     assert (quoted.title, quoted.text) == ("message of Bob that this replies to", "The tide turns at six.")
     ours = {"id": 1000001, "is_bot": True, "first_name": "Ada"}
-    assert not arrived(text="so?", reply_to_message={**told, "from": ours}).message.content.attachments
+    assert not arrived(text="so?", reply_to_message={**payload, "from": ours}).message.content.attachments
 
 
 def test_a_forwarded_message_names_its_original_author() -> None:
@@ -154,15 +161,15 @@ def test_l07_every_line_of_forwarded_text_is_quoted() -> None:
 
 
 def test_l07_text_of_an_inline_bot_is_quoted_not_attributed_to_the_sender() -> None:
-    told = {"via_bot": {"id": 8, "is_bot": True, "first_name": "Gifs", "username": "gifs_bot"}}
-    text = arrived(text="Post it on X.\nAda, confirm ABCDE", **told).message.content.text
+    payload = {"via_bot": {"id": 8, "is_bot": True, "first_name": "Gifs", "username": "gifs_bot"}}
+    text = arrived(text="Post it on X.\nAda, confirm ABCDE", **payload).message.content.text
     assert text.splitlines() == [
         "> [written by the bot @gifs_bot]",
         "> Post it on X.",
         "> Ada, confirm ABCDE",
     ]
     entities = [{"type": "bot_command", "offset": 0, "length": 5}]
-    assert find_command(_message(text="/mute", entities=entities, **told)) is None
+    assert find_command(_message(text="/mute", entities=entities, **payload)) is None
 
 
 def test_a_service_message_is_stored_and_not_answered() -> None:
@@ -196,11 +203,11 @@ def test_the_allow_list_is_named_as_the_denying_rule() -> None:
 
 
 def test_an_album_is_its_first_message_with_all_files_and_texts() -> None:
-    one = arrived(photo=[{**FILE, "width": 1, "height": 1}], caption="c", message_id=11, update_id=4)
+    item = arrived(photo=[{**FILE, "width": 1, "height": 1}], caption="c", message_id=11, update_id=4)
     two = arrived(
         photo=[{"file_id": "g", "file_unique_id": "v", "width": 1, "height": 1}], message_id=10, update_id=3
     )
-    album = merge_album([one, two])
+    album = merge_album([item, two])
     assert (album.key.message_id, album.key.event_id) == ("10", "3")
     assert (album.message.content.text, len(album.message.content.attachments)) == ("c", 2)
 
@@ -249,7 +256,7 @@ def test_rate_limits_match_telegrams() -> None:
 
 
 def _message(**fields: Any) -> Message:
-    told = {"message_id": 9, "date": int(START.timestamp()), "chat": GROUP, "from": ALICE, **fields}
-    update = Update.de_json({"update_id": 1, "message": told}, None)
+    payload = {"message_id": 9, "date": int(START.timestamp()), "chat": GROUP, "from": ALICE, **fields}
+    update = Update.de_json({"update_id": 1, "message": payload}, None)
     assert update.message is not None
     return update.message

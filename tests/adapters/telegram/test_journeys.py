@@ -53,7 +53,7 @@ async def test_a_reply_to_the_bot_is_answered(harness: TelegramHarness) -> None:
     [shown] = harness.telegram.recorder.messages
     harness.people.say(group, alice, "and you?", reply_to=shown.message)
     await harness.wait_texts(2, group)
-    assert [one.rule for one in await harness.wait_receipts()] == ["mention", "reply"]
+    assert [item.rule for item in await harness.wait_receipts()] == ["mention", "reply"]
 
 
 async def test_a_forum_topic_is_a_separate_room_and_is_answered_there(harness: TelegramHarness) -> None:
@@ -66,8 +66,8 @@ async def test_a_forum_topic_is_a_separate_room_and_is_answered_there(harness: T
     assert shown.thread_id == topic
     [receipt] = await harness.wait_receipts()
     assert receipt.room_id == room(forum, topic)
-    kept = await harness.store.worlds.room(receipt.room_id)
-    assert (kept.name, kept.external_id) == ("Boats", f"{forum['id']}/{topic}")
+    stored = await harness.store.worlds.room(receipt.room_id)
+    assert (stored.name, stored.external_id) == ("Boats", f"{forum['id']}/{topic}")
 
 
 async def test_the_pictures_of_an_album_are_one_message(harness: TelegramHarness) -> None:
@@ -91,8 +91,8 @@ async def test_messages_after_an_album_in_the_same_chat_wait_and_others_do_not(
     harness.people.say(chat, alice, "after it")
     harness.people.say(other, bob, "elsewhere")
     await harness.wait_receipts()
-    kept = list(reversed(await harness.store.ledger.receipts()))
-    assert [one.key.message_id for one in kept if one.room_id == room(chat)] == ["1", "3"]
+    stored = list(reversed(await harness.store.ledger.receipts()))
+    assert [item.key.message_id for item in stored if item.room_id == room(chat)] == ["1", "3"]
     assert await harness.wait_texts(1, other) == ["You said: elsewhere"]
 
 
@@ -103,8 +103,8 @@ async def test_b06_an_edit_of_an_answered_message_is_stored(harness: TelegramHar
     await harness.wait_texts(1, chat)
     harness.people.edit(message, "Hello")
     first, second = await harness.wait_receipts()
-    kept = (await harness.store.memories.memories([first.memory_id]))[first.memory_id]
-    assert kept.content.text == "Hello"
+    stored = (await harness.store.memories.memories([first.memory_id]))[first.memory_id]
+    assert stored.content.text == "Hello"
     assert (second.outcome, second.rule) == (Outcome.IGNORED, "ON_EDIT")
 
 
@@ -176,8 +176,8 @@ async def test_a_long_answer_with_code_is_split_without_loss(
         said = await harness.wait_texts(2, chat)
     assert code in "\n".join(said)
     calls = harness.telegram.recorder.calls_of("sendMessage")
-    assert [one["type"] for one in calls[0]["entities"]] == ["pre"]
-    assert {one["type"]: one.get("language") for one in calls[-1]["entities"]} == {
+    assert [item["type"] for item in calls[0]["entities"]] == ["pre"]
+    assert {item["type"]: item.get("language") for item in calls[-1]["entities"]} == {
         "pre": "python",
         "bold": None,
     }
@@ -205,7 +205,7 @@ async def test_b14_a_group_that_becomes_a_supergroup_keeps_its_history(harness: 
     harness.people.say(new, alice, "@ada_bot after")
     await harness.wait_texts(1, new)
     await harness.wait_receipts()
-    texts = [one.content.text for one in await harness.store.memories.recent(room(new), 10)]
+    texts = [item.content.text for item in await harness.store.memories.recent(room(new), 10)]
     assert "@ada_bot before" in texts
     assert "@ada_bot after" in texts
 
@@ -262,9 +262,9 @@ async def test_a_command_is_answered_and_registered_in_telegrams_menu(harness: T
     alice = harness.people.add_user("Alice")
     chat = harness.people.open_private_chat(alice)
     harness.people.say(chat, alice, "/help")
-    [told] = await harness.wait_texts(1, chat)
-    assert "ask" in told
-    names = {scope: {one["command"] for one in menu} for scope, menu in harness.bot.commands.items()}
+    [reported] = await harness.wait_texts(1, chat)
+    assert "ask" in reported
+    names = {scope: {item["command"] for item in menu} for scope, menu in harness.bot.commands.items()}
     assert {"start", "help", "ask", "mute", "forget_me", "why", "privacy"} <= names["all_private_chats"]
     assert "mute" not in names["default"]
     assert "mute" in names["all_chat_administrators"]
@@ -277,10 +277,10 @@ async def test_a_command_with_a_hyphen_is_shown_with_an_underscore_and_accepted_
     chat = harness.people.open_private_chat(alice)
     for said in ("/help", "/forget-me"):
         harness.people.say(chat, alice, said)
-    told = await harness.wait_texts(2, chat)
-    assert "/forget_me  Delete" in told[0]
-    assert "give /forget_me once more" in told[1]
-    assert all("/forget-me" not in one for one in told)
+    reported = await harness.wait_texts(2, chat)
+    assert "/forget_me  Delete" in reported[0]
+    assert "give /forget_me once more" in reported[1]
+    assert all("/forget-me" not in item for item in reported)
 
 
 async def test_a_flood_of_commands_does_not_delay_other_users() -> None:
@@ -332,7 +332,7 @@ async def test_an_administrator_may_mute_and_others_may_not(harness: TelegramHar
     done = (await harness.wait_texts(2, group))[1]
     assert refused != done
     harness.people.say(group, alice, "Anybody here?")
-    assert [one.rule for one in await harness.wait_receipts()] == ["MUTED"]
+    assert [item.rule for item in await harness.wait_receipts()] == ["MUTED"]
 
 
 async def test_a_message_in_a_chat_that_is_not_allowed_gets_a_receipt_and_no_answer(
@@ -389,7 +389,7 @@ async def test_b13_removing_a_reaction_deletes_only_that_reaction(harness: Teleg
     harness.people.react(message, alice, "🎉", old_emojis=["👍", "🎉"])
     await harness.wait_receipts()
     left = await harness.store.memories.recent(room(chat), 10, kind=MemoryKind.REACTION)
-    assert [one.content.text for one in left] == ["🎉"]
+    assert [item.content.text for item in left] == ["🎉"]
 
 
 async def test_a_user_who_joins_is_reported_once(open_harness: OpenHarness) -> None:

@@ -100,5 +100,5 @@ async def test_a08_a16_killed_during_a_command_response_or_an_edit(
             await ledger.wait_until(lambda: bool(ledger.texts(other["id"])), SECONDS)
             life.stop()
             await life.ended()
-    assert len([one for one in ledger.messages if one.chat_id == chat["id"]]) == 1
+    assert len([item for item in ledger.messages if item.chat_id == chat["id"]]) == 1
     assert len(set(ledger.texts(other["id"]))) == 1

@@ -31,8 +31,8 @@ MARKDOWN = st.lists(
 
 
 def marks(markdown: str) -> list[tuple[str, str, str]]:
-    found = parse_markdown(markdown)
-    return [(one.kind, found.text[one.start : one.end], one.detail) for one in found.spans]
+    result = parse_markdown(markdown)
+    return [(item.kind, result.text[item.start : item.end], item.detail) for item in result.spans]
 
 
 def test_links_to_user_ids_are_not_sent() -> None:
@@ -86,35 +86,35 @@ def test_names_in_code_and_links_are_left_unchanged() -> None:
 
 @given(MARKDOWN)
 def test_f17_every_entity_lies_within_the_text(markdown: str) -> None:
-    found = parse_markdown(markdown)
-    assert all(0 <= one.start < one.end <= len(found.text) for one in found.spans)
+    result = parse_markdown(markdown)
+    assert all(0 <= item.start < item.end <= len(result.text) for item in result.spans)
     for part in split_reply(Content(text=markdown)):
         letter = build_text(part)
         assert utf16_length(letter.text) <= MAX_TEXT_LENGTH
         assert all(
-            one.offset >= 0 and one.offset + one.length <= utf16_length(letter.text)
-            for one in letter.entities
+            item.offset >= 0 and item.offset + item.length <= utf16_length(letter.text)
+            for item in letter.entities
         )
 
 
 @given(st.text(alphabet="ab \n.😀👨‍👩‍👧é\u0301🇩🇪", max_size=400), st.integers(min_value=20, max_value=60))
 def test_d16_a_split_text_keeps_its_limit_and_loses_only_white_space(text: str, limit: int) -> None:
     cut = list(split_text(FormattedText(text), limit))
-    assert all(utf16_length(one.text) <= limit for one in cut)
-    assert "".join("".join(one.text.split()) for one in cut) == "".join(text.split())
+    assert all(utf16_length(item.text) <= limit for item in cut)
+    assert "".join("".join(item.text.split()) for item in cut) == "".join(text.split())
 
 
 @pytest.mark.parametrize("sign", ["😀", "👨‍👩‍👧", "🇩🇪", "👍🏽", "e\u0301"])
 def test_d16_no_grapheme_is_split(sign: str) -> None:
     text = sign * 300
-    assert all(len(one.text) % len(sign) == 0 for one in split_text(FormattedText(text), 101))
+    assert all(len(item.text) % len(sign) == 0 for item in split_text(FormattedText(text), 101))
 
 
 def test_d16_split_code_is_code_in_both_parts() -> None:
     code = "\n".join(f"line {number}" for number in range(1000))
     cut = split_reply(Content(text=f"Look:\n```py\n{code}\n```"))
     assert len(cut) > 1
-    assert [{one.type for one in build_text(part).entities} for part in cut] == [{"pre"}] * len(cut)
+    assert [{item.type for item in build_text(part).entities} for part in cut] == [{"pre"}] * len(cut)
 
 
 def test_the_duplicate_notice_always_fits() -> None:
@@ -132,8 +132,8 @@ def test_the_plain_fallback_contains_the_whole_text() -> None:
 
 def test_a_single_file_carries_the_text_as_its_caption() -> None:
     files = tuple(Attachment(str(number), MediaKind.IMAGE, data=b"x") for number in range(3))
-    [one] = split_reply(Content(text="A boat.", attachments=files[:1]))
-    assert (one.text, len(one.attachments)) == ("A boat.", 1)
+    [item] = split_reply(Content(text="A boat.", attachments=files[:1]))
+    assert (item.text, len(item.attachments)) == ("A boat.", 1)
     several = split_reply(Content(text="Boats.", attachments=files))
     assert [(part.text, len(part.attachments)) for part in several] == [
         ("Boats.", 0),

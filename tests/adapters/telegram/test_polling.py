@@ -30,7 +30,7 @@ async def test_a01_an_update_that_was_not_stored_is_not_confirmed(open_harness: 
         alice = harness.people.add_user("Alice")
         harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
         assert await harness.wait_texts(1) == ["You said: Hello"]
-        offsets = [one.get("offset") for one in harness.telegram.recorder.calls_of("getUpdates")]
+        offsets = [item.get("offset") for item in harness.telegram.recorder.calls_of("getUpdates")]
     assert len(failures) == 3
     assert offsets[:4] == [None] * 4
 
@@ -57,7 +57,7 @@ async def test_300_updates_waiting_through_a_restart_are_each_answered_once() ->
         async with run_character(telegram, store=store):
             pass
         people = [telegram.people.add_user(f"P{number}") for number in range(100)]
-        chats = [telegram.people.open_private_chat(one) for one in people]
+        chats = [telegram.people.open_private_chat(item) for item in people]
         for turn in range(3):
             for person, chat in zip(people, chats, strict=True):
                 telegram.people.say(chat, person, f"question {turn} of {person['first_name']}")
@@ -66,9 +66,9 @@ async def test_300_updates_waiting_through_a_restart_are_each_answered_once() ->
             await harness.wait_texts(300)
             receipts = await harness.wait_receipts()
             answered = [part.turn_id for part in await harness.wait_deliveries()]
-    assert [one.outcome for one in receipts] == [Outcome.ANSWERED] * 300
+    assert [item.outcome for item in receipts] == [Outcome.ANSWERED] * 300
     assert len(telegram.recorder.texts()) == 300
-    assert sorted(answered) == sorted(one.turn_id for one in receipts)
+    assert sorted(answered) == sorted(item.turn_id for item in receipts)
 
 
 async def test_b01_b03_the_same_message_in_another_update_is_answered_once(harness: TelegramHarness) -> None:
@@ -93,7 +93,7 @@ async def test_b02_an_update_repeated_after_29_days_is_recognized() -> None:
             await harness.wait_texts(1)
             await harness.wait_confirmed()
         late.append(timedelta(days=29))
-        [message] = [one for one in telegram.state.messages.values() if one.get("text") == "Hello"]
+        [message] = [item for item in telegram.state.messages.values() if item.get("text") == "Hello"]
         async with run_character(telegram, store=store) as harness:
             telegram.state.enqueue(
                 harness.bot, {"update_id": harness.bot.next_update + 7, "message": message}
@@ -117,9 +117,9 @@ async def test_b04_messages_received_in_reverse_are_stored_in_their_order() -> N
             telegram.state.enqueue(bot, {"update_id": number, "message": message})
         async with run_character(telegram) as harness:
             await harness.wait_texts(1)
-            [room] = {one.room_id for one in await harness.wait_receipts()}
-            kept = await harness.store.memories.recent(room, 10)
-        texts = [one.content.text for one in kept if one.content.text in ("one", "two")]
+            [room] = {item.room_id for item in await harness.wait_receipts()}
+            stored = await harness.store.memories.recent(room, 10)
+        texts = [item.content.text for item in stored if item.content.text in ("one", "two")]
         assert texts == ["one", "two"]
 
 
@@ -130,7 +130,7 @@ async def test_b14_a_renamed_user_is_the_same_entity(harness: TelegramHarness) -
     await harness.wait_texts(1)
     harness.people.say(chat, {**alice, "first_name": "Alicia"}, "It is me")
     await harness.wait_texts(2)
-    [author] = {one.author_id for one in await harness.wait_receipts()}
+    [author] = {item.author_id for item in await harness.wait_receipts()}
     assert "Alicia" in (await harness.store.entities.entities([author]))[author].names
 
 
@@ -145,10 +145,10 @@ async def test_c08_a_second_poller_is_reported_once_and_waited_for(
             harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
             await harness.wait_texts(1)
             assert harness.clock.pauses.count(30.0) == 3
-    told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
-    assert len(told) == 2, told
-    assert "another program asks for the updates of bot 1000001" in told[0]
-    assert "is on telegram again" in told[1]
+    reported = [item.getMessage() for item in caplog.records if item.levelno >= logging.WARNING]
+    assert len(reported) == 2, reported
+    assert "another program asks for the updates of bot 1000001" in reported[0]
+    assert "is on telegram again" in reported[1]
 
 
 async def test_c08_two_pollers_on_one_token_get_a_conflict() -> None:
@@ -166,7 +166,9 @@ async def test_a_stale_webhook_is_removed_and_updates_are_preserved() -> None:
         telegram.people.say(telegram.people.open_private_chat(alice), alice, "Hello")
         async with run_character(telegram) as harness:
             assert await harness.wait_texts(1) == ["You said: Hello"]
-        assert [one["drop_pending_updates"] for one in telegram.recorder.calls_of("deleteWebhook")] == [False]
+        assert [item["drop_pending_updates"] for item in telegram.recorder.calls_of("deleteWebhook")] == [
+            False
+        ]
 
 
 async def test_c09_after_six_days_without_updates_the_offset_is_dropped() -> None:
@@ -276,9 +278,9 @@ async def test_b10_messages_older_than_the_start_are_stored_and_not_answered() -
             bob = telegram.people.add_user("Bob")
             telegram.people.say(telegram.people.open_private_chat(bob), bob, "By a slow clock")
             assert "You said: By a slow clock" in await harness.wait_texts(2)
-            told = [(one.outcome, one.rule) for one in await harness.wait_receipts()]
-    assert told[:2] == [(Outcome.EXPIRED, "backfill")] * 2
-    assert [outcome for outcome, _ in told[2:]] == [Outcome.ANSWERED] * 2
+            reported = [(item.outcome, item.rule) for item in await harness.wait_receipts()]
+    assert reported[:2] == [(Outcome.EXPIRED, "backfill")] * 2
+    assert [outcome for outcome, _ in reported[2:]] == [Outcome.ANSWERED] * 2
 
 
 async def test_b10_old_messages_received_after_an_outage_are_not_answered() -> None:
@@ -330,9 +332,9 @@ async def test_the_token_appears_in_no_log_and_no_error(caplog: pytest.LogCaptur
         telegram.faults.append(Fault("*", 401, build_refusal(401, "Unauthorized"), times=9))
         async with run_character(telegram):
             await telegram.recorder.wait_until(lambda: telegram.recorder.counts["getMe"] > 1)
-    logs = [one for one in caplog.records if not one.name.startswith(("aiohttp", "asyncio"))]
+    logs = [item for item in caplog.records if not item.name.startswith(("aiohttp", "asyncio"))]
     assert logs
-    assert not [one for one in logs if "not-a-real-token" in f"{one.getMessage()}{one.exc_text}"]
+    assert not [item for item in logs if "not-a-real-token" in f"{item.getMessage()}{item.exc_text}"]
 
 
 def test_the_adapter_can_be_created_without_an_event_loop() -> None:

@@ -39,8 +39,10 @@ class SenderHarness:
         self.moves: list[tuple[int, int]] = []
         self.account = BotClient(loaded, limits)
         sender = SendMethods(self.account, lambda old, new: self.moves.append((old, new)))
-        floods = RateLimiter(clock.monotonic)
-        self.mouth = MessageSender(sender, floods, limits, clock.time_source, loaded.telegram_unclear)
+        rate_limiter = RateLimiter(clock.monotonic)
+        self.message_sender = MessageSender(
+            sender, rate_limiter, limits, clock.time_source, loaded.telegram_unclear
+        )
         self.alice = telegram.people.add_user("Alice")
         self.chat = telegram.people.open_private_chat(self.alice)
 
@@ -54,11 +56,20 @@ class SenderHarness:
     ) -> Delivery:
         content = Content(text=content) if isinstance(content, str) else content
         [content, *_] = split_reply(content)
-        if edits:
-            content = replace(content, metadata={**content.metadata, "edits": edits})
         target = str((chat or self.chat)["id"])
         ids = [new_id(), new_id(), new_id()]
-        return Delivery("d" * 24, *ids, "telegram", "1000001", target, 0, content, START, reply_to=reply_to)
+        return Delivery(
+            "d" * 24,
+            *ids,
+            "telegram",
+            "1000001",
+            target,
+            0,
+            content,
+            START,
+            reply_to=reply_to,
+            replaces_external_id=edits,
+        )
 
     @property
     def said(self) -> list[str]:
@@ -100,10 +111,10 @@ async def sender(open_sender: OpenSender) -> SenderHarness:
 async def test_d01_a_rate_limited_part_waits_for_retry_after(sender: SenderHarness, seconds: float) -> None:
     sender.telegram.faults.append(too_many_requests("sendMessage", seconds))
     with pytest.raises(NotSent) as caught:
-        await sender.mouth.deliver(sender.part())
+        await sender.message_sender.deliver(sender.part())
     assert caught.value.retry_after == seconds
     other = sender.telegram.people.open_private_chat(sender.telegram.people.add_user("Bob"))
-    await sender.mouth.deliver(sender.part(chat=other))
+    await sender.message_sender.deliver(sender.part(chat=other))
     assert sender.clock.pauses == [], "another chat does not wait"
 
 
@@ -123,7 +134,7 @@ async def test_d03_a_rate_limit_without_a_valid_number_waits_five_seconds(
 ) -> None:
     sender.telegram.faults.append(Fault("sendMessage", 429, body))
     with pytest.raises(NotSent) as caught:
-        await sender.mouth.deliver(sender.part())
+        await sender.message_sender.deliver(sender.part())
     assert caught.value.retry_after == 5.0
 
 
@@ -131,27 +142,27 @@ async def test_d03_a_rate_limit_without_a_valid_number_waits_five_seconds(
 async def test_d04_a_server_error_is_unclear(sender: SenderHarness, status: int) -> None:
     sender.telegram.faults.append(Fault("sendMessage", status, "<html>oops</html>", is_late=True))
     with pytest.raises(DeliveryUnknown):
-        await sender.mouth.deliver(sender.part())
+        await sender.message_sender.deliver(sender.part())
     assert sender.said == ["Hello"]
 
 
 async def test_d05_a_refused_connection_is_not_sent(sender: SenderHarness) -> None:
     await sender.telegram.__aexit__(None, None, None)
     with pytest.raises(NotSent):
-        await sender.mouth.deliver(sender.part())
+        await sender.message_sender.deliver(sender.part())
 
 
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_d06_a_reset_after_the_request_is_unclear(sender: SenderHarness, is_late: bool) -> None:
     sender.telegram.faults.append(Fault("sendMessage", is_late=is_late))
     with pytest.raises(DeliveryUnknown):
-        await sender.mouth.deliver(sender.part())
+        await sender.message_sender.deliver(sender.part())
 
 
 async def test_d07_an_endless_response_is_cut_off_and_unclear(sender: SenderHarness) -> None:
     sender.telegram.faults.append(Fault("sendMessage", is_endless=True))
     with pytest.raises(DeliveryUnknown):
-        await sender.mouth.deliver(sender.part())
+        await sender.message_sender.deliver(sender.part())
 
 
 @pytest.mark.parametrize(
@@ -160,7 +171,7 @@ async def test_d07_an_endless_response_is_cut_off_and_unclear(sender: SenderHarn
 async def test_d08_an_invalid_response_is_unclear(sender: SenderHarness, body: object) -> None:
     sender.telegram.faults.append(Fault("sendMessage", 200, body, is_late=True))
     with pytest.raises(DeliveryUnknown):
-        await sender.mouth.deliver(sender.part())
+        await sender.message_sender.deliver(sender.part())
 
 
 async def test_d09_a_text_rejected_as_too_long_is_sent_in_halves(sender: SenderHarness) -> None:
@@ -168,7 +179,7 @@ async def test_d09_a_text_rejected_as_too_long_is_sent_in_halves(sender: SenderH
     sender.telegram.faults.append(
         Fault("sendMessage", 400, build_refusal(400, "Bad Request: message is too long"))
     )
-    await sender.mouth.deliver(sender.part(text.strip()))
+    await sender.message_sender.deliver(sender.part(text.strip()))
     assert " ".join(sender.said) == text.strip()
     assert len(sender.said) == 2
 
@@ -177,7 +188,7 @@ async def test_d10_after_a_rejected_token_nothing_more_is_sent(sender: SenderHar
     sender.telegram.faults.append(Fault("sendMessage", 401, build_refusal(401, "Unauthorized")))
     for _ in range(3):
         with pytest.raises(NotSent, match="token") as refused:
-            await sender.mouth.deliver(sender.part())
+            await sender.message_sender.deliver(sender.part())
         assert refused.value.retry_after  # the part waits for a token that is good
     assert sender.telegram.recorder.counts["sendMessage"] == 1
 
@@ -186,17 +197,17 @@ async def test_d11_a_chat_that_blocks_the_bot_is_skipped_until_a_user_writes(sen
     sender.telegram.state.members[sender.chat["id"]][1000001] = "kicked"
     for _ in range(2):
         with pytest.raises(Undeliverable):
-            await sender.mouth.deliver(sender.part())
+            await sender.message_sender.deliver(sender.part())
     assert sender.telegram.recorder.counts["sendMessage"] == 1
     sender.telegram.state.members[sender.chat["id"]][1000001] = "member"
-    sender.mouth.note_user(sender.chat["id"], "")
-    await sender.mouth.deliver(sender.part())
+    sender.message_sender.note_user(sender.chat["id"], "")
+    await sender.message_sender.deliver(sender.part())
     assert sender.said == ["Hello"]
 
 
 async def test_d11_a_deleted_chat_is_undeliverable(sender: SenderHarness) -> None:
     with pytest.raises(Undeliverable, match="Chat not found"):
-        await sender.mouth.deliver(sender.part(chat={"id": 4711}))
+        await sender.message_sender.deliver(sender.part(chat={"id": 4711}))
 
 
 async def test_d15_a_rejected_file_is_named_and_its_caption_is_sent(sender: SenderHarness) -> None:
@@ -204,7 +215,7 @@ async def test_d15_a_rejected_file_is_named_and_its_caption_is_sent(sender: Send
     sender.telegram.faults.append(
         Fault("sendPhoto", 400, build_refusal(400, "Bad Request: IMAGE_PROCESS_FAILED"))
     )
-    await sender.mouth.deliver(sender.part(Content(text="A boat.", attachments=(file,))))
+    await sender.message_sender.deliver(sender.part(Content(text="A boat.", attachments=(file,))))
     assert sender.said == ["A boat.\n\n(boat.png could not be sent.)"]
 
 
@@ -217,7 +228,9 @@ async def test_m07_a_local_file_named_by_an_attachment_is_never_sent(
     (tmp_path / "secret.txt").write_text("sesame")
     monkeypatch.chdir(tmp_path)  # python-telegram-bot reads whatever string is the path of a file
     url = address.format(path=tmp_path / "secret.txt", bot=sender.account.account)
-    await sender.mouth.deliver(sender.part(Content(attachments=(Attachment("1", MediaKind.DOCUMENT, url),))))
+    await sender.message_sender.deliver(
+        sender.part(Content(attachments=(Attachment("1", MediaKind.DOCUMENT, url),)))
+    )
     [shown] = sender.telegram.recorder.messages
     assert (shown.text, shown.files) == ("(file could not be sent.)", {})
 
@@ -236,7 +249,7 @@ async def test_a_file_is_sent_by_its_media_kind_with_its_caption(
     sender: SenderHarness, kind: MediaKind, name: str, content_type: str, method: str
 ) -> None:
     file = Attachment("1", kind, name=name, content_type=content_type, data=b"bytes of a boat")
-    await sender.mouth.deliver(sender.part(Content(text="**A** boat.", attachments=(file,))))
+    await sender.message_sender.deliver(sender.part(Content(text="**A** boat.", attachments=(file,))))
     [shown] = sender.telegram.recorder.messages
     assert shown.text == "A boat."
     assert shown.files == {name: b"bytes of a boat"}
@@ -245,7 +258,7 @@ async def test_a_file_is_sent_by_its_media_kind_with_its_caption(
 
 async def test_an_unclear_part_is_sent_again_with_a_notice(sender: SenderHarness) -> None:
     part = sender.part("It is **bold**.")
-    assert await sender.mouth.reconcile(part) == "1"
+    assert await sender.message_sender.reconcile(part) == "1"
     [shown] = sender.telegram.recorder.messages
     assert shown.text == f"{DUPLICATE_NOTICE}It is bold."
     [bold] = shown.message["entities"]
@@ -254,62 +267,65 @@ async def test_an_unclear_part_is_sent_again_with_a_notice(sender: SenderHarness
 
 async def test_an_unclear_part_waits_for_the_connection_and_keeps_its_notice(sender: SenderHarness) -> None:
     sender.telegram.faults.append(too_many_requests("sendMessage", 7, times=2))
-    await sender.mouth.reconcile(sender.part())
+    await sender.message_sender.reconcile(sender.part())
     assert sender.said == [f"{DUPLICATE_NOTICE}Hello"]
     sender.telegram.faults.append(too_many_requests("sendMessage", 600))
     with pytest.raises(DeliveryUnknown):
-        await sender.mouth.reconcile(sender.part())
+        await sender.message_sender.reconcile(sender.part())
 
 
 async def test_with_hold_an_unclear_part_is_left_to_the_operator(open_sender: OpenSender) -> None:
     sender = await open_sender(TELEGRAM_UNCLEAR="hold")
     with pytest.raises(DeliveryUnknown, match="hold"):
-        await sender.mouth.reconcile(sender.part())
+        await sender.message_sender.reconcile(sender.part())
     assert sender.said == []
 
 
 async def test_a_repeated_edit_is_accepted_and_an_empty_edit_deletes(sender: SenderHarness) -> None:
-    name = await sender.mouth.deliver(sender.part("Helo"))
+    name = await sender.message_sender.deliver(sender.part("Helo"))
     for _ in range(2):
-        assert await sender.mouth.edit(sender.part("Hello", edits=name)) == name
+        assert await sender.message_sender.edit(sender.part("Hello", edits=name)) == name
     assert sender.said == ["Hello"]
     assert sender.telegram.recorder.messages[0].texts == ["Helo", "Hello"]
     empty = sender.part("x", edits=name)
     empty = replace(empty, content=replace(empty.content, text=""))
     for _ in range(2):
-        assert await sender.mouth.edit(empty) == name
+        assert await sender.message_sender.edit(empty) == name
     assert sender.said == []
 
 
 async def test_an_edit_of_a_deleted_message_is_undeliverable(sender: SenderHarness) -> None:
     with pytest.raises(MessageGone, match="was deleted"):
-        await sender.mouth.edit(sender.part("Hello", edits="99"))
+        await sender.message_sender.edit(sender.part("Hello", edits="99"))
 
 
 async def test_b14_message_ids_of_a_group_are_not_used_in_the_supergroup(
     sender: SenderHarness,
 ) -> None:
     group = sender.telegram.people.add_group("The group", sender.alice, kind="group")
-    name = await sender.mouth.deliver(sender.part("Half a", chat=group))
+    name = await sender.message_sender.deliver(sender.part("Half a", chat=group))
     new = sender.telegram.people.migrate(group, sender.alice, is_announced=False)
     sender.telegram.state._last_message[new["id"]] = int(name) - 1
-    assert await sender.mouth.deliver(sender.part("Another", chat=new)) == name
+    assert await sender.message_sender.deliver(sender.part("Another", chat=new)) == name
     for _ in range(2):
         with pytest.raises(NotSent, match="supergroup"):
-            await sender.mouth.edit(sender.part("Half a word", chat=group, edits=name))
+            await sender.message_sender.edit(sender.part("Half a word", chat=group, edits=name))
         with pytest.raises(Undeliverable, match="cannot be deleted"):
-            await sender.mouth.edit(sender.part("", chat=group, edits=name))
-    assert [one.text for one in sender.telegram.recorder.messages if not one.is_gone] == ["Half a", "Another"]
+            await sender.message_sender.edit(sender.part("", chat=group, edits=name))
+    assert [item.text for item in sender.telegram.recorder.messages if not item.is_gone] == [
+        "Half a",
+        "Another",
+    ]
 
 
 async def test_a_burst_is_slowed_to_the_chat_limit_and_sent_completely(sender: SenderHarness) -> None:
     group = sender.telegram.people.add_group("The group", sender.alice)
     for number in range(30):
         try:
-            await sender.mouth.deliver(sender.part(f"{number}", chat=group))
+            await sender.message_sender.deliver(sender.part(f"{number}", chat=group))
         except NotSent as error:
             sender.clock.advance(error.retry_after or 0)
-            await sender.mouth.deliver(sender.part(f"{number}", chat=group))
+            await sender.message_sender.deliver(sender.part(f"{number}", chat=group))
     assert sender.said == [str(number) for number in range(30)]
     assert sender.clock.elapsed >= 30 - 1, "ten beyond the twenty of the first minute wait three seconds each"
 
@@ -317,21 +333,21 @@ async def test_a_burst_is_slowed_to_the_chat_limit_and_sent_completely(sender: S
 async def test_choices_are_buttons_below_the_last_part(sender: SenderHarness) -> None:
     content = Content(text="word " * 1500, choices=(Choice("Yes", "choice:1"), Choice("No", "choice:2")))
     cut = split_reply(content)
-    assert [len(one.choices) for one in cut] == [0, 2]
-    await sender.mouth.deliver(replace(sender.part(), content=cut[-1]))
-    assert [one["callback_data"] for one in sender.telegram.recorder.messages[0].buttons] == [
+    assert [len(item.choices) for item in cut] == [0, 2]
+    await sender.message_sender.deliver(replace(sender.part(), content=cut[-1]))
+    assert [item["callback_data"] for item in sender.telegram.recorder.messages[0].buttons] == [
         "choice:1",
         "choice:2",
     ]
 
 
 async def test_a_reply_to_a_deleted_message_is_sent(sender: SenderHarness) -> None:
-    await sender.mouth.deliver(sender.part(reply_to="4711"))
+    await sender.message_sender.deliver(sender.part(reply_to="4711"))
     assert sender.said == ["Hello"]
 
 
 async def test_link_previews_are_disabled(sender: SenderHarness) -> None:
-    await sender.mouth.deliver(sender.part("https://example.com/?secret=x"))
+    await sender.message_sender.deliver(sender.part("https://example.com/?secret=x"))
     [call] = sender.telegram.recorder.calls_of("sendMessage")
     assert call["link_preview_options"] == {"is_disabled": True}
 
@@ -382,7 +398,7 @@ async def test_d07_a_missing_response_is_unclear(open_sender: OpenSender) -> Non
     sender = await open_sender(seconds=0.2)
     sender.telegram.faults.append(Fault("sendMessage", is_hanging=True))
     with pytest.raises(DeliveryUnknown, match="no response"):
-        await sender.mouth.deliver(sender.part())
+        await sender.message_sender.deliver(sender.part())
 
 
 async def test_the_proxy_of_the_environment_is_used(
@@ -392,30 +408,30 @@ async def test_the_proxy_of_the_environment_is_used(
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
     sender = await open_sender(TELEGRAM_API_BASE_URL="http://telegram.example")
-    await sender.mouth.deliver(sender.part())
+    await sender.message_sender.deliver(sender.part())
     assert sender.said == ["Hello"]
 
 
 async def test_a_request_rejected_for_its_size_is_not_done(sender: SenderHarness) -> None:
     sender.telegram.faults.append(Fault("sendMessage", 413, "<html>too large</html>"))
     with pytest.raises(Undeliverable, match="413"):
-        await sender.mouth.deliver(sender.part())
+        await sender.message_sender.deliver(sender.part())
 
 
 async def test_d09_a_caption_whose_markup_is_refused_keeps_its_file(sender: SenderHarness) -> None:
     file = Attachment("1", MediaKind.IMAGE, name="boat.png", data=b"picture")
     refused = build_refusal(400, "Bad Request: can't parse entities")
     sender.telegram.faults.append(Fault("sendPhoto", 400, refused, required_parameter="caption_entities"))
-    await sender.mouth.deliver(sender.part(Content(text="**A** boat.", attachments=(file,))))
+    await sender.message_sender.deliver(sender.part(Content(text="**A** boat.", attachments=(file,))))
     [shown] = sender.telegram.recorder.messages
     assert (shown.text, shown.files) == ("**A** boat.", {"boat.png": b"picture"})
 
 
 async def test_an_unsplit_reply_that_failed_halfway_is_not_sent_again(sender: SenderHarness) -> None:
     uncut = replace(sender.part(), content=Content(text="word " * 1500))
-    await sender.mouth.deliver(uncut)
+    await sender.message_sender.deliver(uncut)
     assert len(sender.said) == 2
     sender.clock.advance(60)
     sender.telegram.faults.append(too_many_requests("sendMessage", 9, skip_first=1))
     with pytest.raises(DeliveryUnknown, match="beginning"):
-        await sender.mouth.deliver(uncut)
+        await sender.message_sender.deliver(uncut)

@@ -49,9 +49,9 @@ async def begun(harness: TelegramHarness, **details: Any) -> tuple[Any, Any]:
 
 def seen(harness: TelegramHarness, chat: Any) -> list[str]:
     return [
-        one.text
-        for one in harness.telegram.recorder.messages
-        if one.chat_id == chat["id"] and not one.is_gone
+        item.text
+        for item in harness.telegram.recorder.messages
+        if item.chat_id == chat["id"] and not item.is_gone
     ]
 
 
@@ -85,13 +85,13 @@ async def test_b14_a_group_that_migrates_during_a_reply_gets_all_of_it_in_the_su
         parts = await harness.wait_deliveries()
         assert seen(harness, new) == [WHOLE]
         assert seen(harness, group) == [FIRST]  # there nothing can be changed any more
-        assert {one.state for one in parts} <= {DeliveryState.SENT}
+        assert {item.state for item in parts} <= {DeliveryState.SENT}
         assert parts[-1].target == str(ChatTarget(new["id"]))
         after = await harness.store.worlds.room(parts[-1].room_id)
         world = await harness.store.worlds.world(after.world_id)
         assert world.settings == {"CONVERSATION_LENGTH": "12"}
         memories = await harness.store.memories.recent(after.id, 10)
-        assert "@ada_bot tell me a story" in [one.content.text for one in memories]
+        assert "@ada_bot tell me a story" in [item.content.text for item in memories]
 
 
 async def test_b14_a_migration_reported_only_by_an_error_moves_the_whole_reply(
@@ -128,7 +128,7 @@ async def test_b14_a_migration_between_two_parts_sends_the_rest_to_the_supergrou
         parts = await harness.wait_deliveries()
         said = harness.telegram.recorder.texts(group["id"]) + harness.telegram.recorder.texts(moved[0]["id"])
         assert " ".join(" ".join(said).split()) == text.strip()
-        assert {one.state for one in parts} == {DeliveryState.SENT}
+        assert {item.state for item in parts} == {DeliveryState.SENT}
 
 
 async def test_a_draft_deleted_by_a_moderator_is_not_sent_again_and_the_receipt_says_why(
@@ -144,9 +144,9 @@ async def test_a_draft_deleted_by_a_moderator_is_not_sent_again_and_the_receipt_
         parts = await harness.wait_deliveries()
         assert receipt.outcome is Outcome.ANSWERED
         assert seen(harness, group) == []
-        told = [one for one in parts if one.memory_id != parts[0].memory_id or one.cause]
-        assert len(told) > 1
-        assert {(one.state, one.cause) for one in told} == {
+        reported = [item for item in parts if item.memory_id != parts[0].memory_id or item.cause]
+        assert len(reported) > 1
+        assert {(item.state, item.cause) for item in reported} == {
             (DeliveryState.CANCELLED, "the message was deleted from the chat: it is not sent again")
         }
 

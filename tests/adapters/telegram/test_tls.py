@@ -42,7 +42,7 @@ async def test_c14_an_invalid_certificate_is_rejected(
         through(way, monkeypatch, trusted(tmp_path, believed) if believed else "")
         sender = await open_sender(TELEGRAM_API_BASE_URL=f"https://{host}")
         with pytest.raises(NotSent, match="its certificate is not valid"):
-            await sender.mouth.deliver(sender.part())
+            await sender.message_sender.deliver(sender.part())
         assert way.asked == [f"{host}:443"]
         assert sender.said == []
 
@@ -53,7 +53,7 @@ async def test_c14_a_custom_certificate_is_accepted_through_the_operators_proxy(
     async with behind_tls(port_of(telegram), tmp_path) as way:
         through(way, monkeypatch, trusted(tmp_path, GOOD))
         sender = await open_sender(TELEGRAM_API_BASE_URL=f"https://{HOST}")
-        await sender.mouth.deliver(sender.part())
+        await sender.message_sender.deliver(sender.part())
         assert sender.said == ["Hello"]
         assert way.asked == [f"{HOST}:443"]
 
@@ -61,5 +61,5 @@ async def test_c14_a_custom_certificate_is_accepted_through_the_operators_proxy(
 async def test_c14_an_unverified_server_is_not_used(open_sender: OpenSender, telegram: Emulator) -> None:
     sender = await open_sender(TELEGRAM_API_BASE_URL=telegram.url.replace("http:", "https:"))
     with pytest.raises(NotSent, match="the TLS handshake failed"):
-        await sender.mouth.deliver(sender.part())
+        await sender.message_sender.deliver(sender.part())
     assert sender.said == []

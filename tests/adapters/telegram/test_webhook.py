@@ -125,4 +125,4 @@ async def test_a_port_in_use_leaves_nothing_running() -> None:
         with pytest.raises(ConfigError, match="TELEGRAM_WEBHOOK_PORT"):
             async with run_character(telegram, settings=taken):
                 pass
-        assert [one for one in asyncio.all_tasks() if "Presence" in repr(one.get_coro())] == []
+        assert [item for item in asyncio.all_tasks() if "Presence" in repr(item.get_coro())] == []

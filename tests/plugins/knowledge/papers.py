@@ -20,9 +20,9 @@ def pdf(pages: Sequence[str]) -> bytes:
             f"<< /Length {len(drawn)} >>\nstream\n{drawn}\nendstream",
         ]
     written, places = "%PDF-1.4\n", []
-    for number, one in enumerate(objects, 1):
+    for number, item in enumerate(objects, 1):
         places.append(len(written))
-        written += f"{number} 0 obj\n{one}\nendobj\n"
+        written += f"{number} 0 obj\n{item}\nendobj\n"
     table = "".join(f"{place:010} 00000 n \n" for place in places)
     size, start = len(objects) + 1, len(written)
     written += f"xref\n0 {size}\n0000000000 65535 f \n{table}"

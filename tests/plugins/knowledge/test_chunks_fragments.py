@@ -23,7 +23,7 @@ def test_an_empty_text_has_no_fragments(nothing: str) -> None:
 def test_paragraphs_that_fit_are_not_split() -> None:
     text = "\n\n".join(f"{number}. {PARAGRAPH}" for number in range(9))
     fragments = split_text(text, max_length=300, overlap=60)
-    assert all(any(f"{number}. {PARAGRAPH}" in one for one in fragments) for number in range(9))
+    assert all(any(f"{number}. {PARAGRAPH}" in item for item in fragments) for number in range(9))
     assert max(map(len, fragments)) <= 300
 
 
@@ -38,7 +38,7 @@ def test_a_heading_starts_each_fragment_of_its_section() -> None:
     fragments = split_text(text, max_length=160, overlap=40)
     assert fragments[0] == "Before."
     assert fragments[-1] == "## Tides\n\nTwice a day."
-    assert all(one.startswith("## Lamps\n\n") for one in fragments[1:-1])
+    assert all(item.startswith("## Lamps\n\n") for item in fragments[1:-1])
     assert len(fragments) == 4
 
 
@@ -49,5 +49,5 @@ GAPS = st.sampled_from([" ", "\n", "\n\n", "\n# ", " \r\n \r\n"])
 @given(WORDS, GAPS, st.integers(min_value=20, max_value=90))
 def test_no_word_is_lost_and_no_fragment_is_too_long(words: list[str], gap: str, longest: int) -> None:
     fragments = split_text(gap.join(words), max_length=longest, overlap=8)
-    assert all(0 < len(one) <= longest for one in fragments)
+    assert all(0 < len(item) <= longest for item in fragments)
     assert set(words) <= set(" ".join(fragments).split())

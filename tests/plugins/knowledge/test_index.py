@@ -46,7 +46,7 @@ class Embedder:
             raise ModelUnavailable("gone")
         self.texts += request.texts
         subjects = ("lamp", "water", "gull")
-        vectors = [[float(one in text.lower()) for one in subjects] for text in request.texts]
+        vectors = [[float(item in text.lower()) for item in subjects] for text in request.texts]
         return EmbeddingResult(tuple(map(tuple, vectors)), self.name)
 
 
@@ -65,11 +65,11 @@ class Shore:
         more = [self.embedder.plugin] if self.embedder else []
         return running_agent(plugin, *more, character=self.character, store=self.store, folder=self.folder)
 
-    async def kept(self, kind: MemoryKind) -> list[Memory]:
-        return [one for one in self.store.memories.all() if one.kind is kind]
+    async def stored(self, kind: MemoryKind) -> list[Memory]:
+        return [item for item in self.store.memories.all() if item.kind is kind]
 
     async def documents(self) -> set[str]:
-        return {one.content.text for one in await self.kept(MemoryKind.DOCUMENT)}
+        return {item.content.text for item in await self.stored(MemoryKind.DOCUMENT)}
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ async def test_only_changed_documents_are_indexed_again(shore: Shore) -> None:
     assert shore.embedder is not None
     async with shore.open() as stage:
         await prompt_of(stage, "Hello")
-    before = {one.id for one in await shore.kept(MemoryKind.FRAGMENT)}
+    before = {item.id for item in await shore.stored(MemoryKind.FRAGMENT)}
     shore.embedder.texts.clear()
     (shore.folder / "tides.txt").write_text(TIDES.replace("six", "seven"))
     async with shore.open() as stage:
@@ -133,9 +133,9 @@ async def test_only_changed_documents_are_indexed_again(shore: Shore) -> None:
     pieces = [text for text in shore.embedder.texts if len(text) > 100]
     assert pieces
     assert all("seven" in text for text in pieces)
-    after = await shore.kept(MemoryKind.FRAGMENT)
-    assert not any("at six" in one.content.text for one in after)
-    assert len(before - {one.id for one in after}) == len(pieces)
+    after = await shore.stored(MemoryKind.FRAGMENT)
+    assert not any("at six" in item.content.text for item in after)
+    assert len(before - {item.id for item in after}) == len(pieces)
 
 
 async def test_a_changed_document_is_indexed_while_the_bot_runs(shore: Shore) -> None:
@@ -153,16 +153,19 @@ async def test_deleting_a_file_removes_its_fragments(shore: Shore) -> None:
     async with shore.open() as stage:
         assert "Low water" not in await prompt_of(stage, "When is low water?")
     assert await shore.documents() == {"lamp.md", "gulls.md"}
-    assert {one.metadata["name"] for one in await shore.kept(MemoryKind.FRAGMENT)} == {"lamp.md", "gulls.md"}
+    assert {item.metadata["name"] for item in await shore.stored(MemoryKind.FRAGMENT)} == {
+        "lamp.md",
+        "gulls.md",
+    }
 
 
 async def test_every_fragment_refers_to_its_document(shore: Shore) -> None:
     async with shore.open() as stage:
         await prompt_of(stage, "Hello")
-    documents = {one.id: one for one in await shore.kept(MemoryKind.DOCUMENT)}
-    for one in await shore.kept(MemoryKind.FRAGMENT):
-        assert one.source_id is not None
-        assert str(one.id) in documents[one.source_id].metadata["fragments"]
+    documents = {item.id: item for item in await shore.stored(MemoryKind.DOCUMENT)}
+    for item in await shore.stored(MemoryKind.FRAGMENT):
+        assert item.source_id is not None
+        assert str(item.id) in documents[item.source_id].metadata["fragments"]
 
 
 async def test_another_embedding_model_recomputes_all_vectors(shore: Shore) -> None:
@@ -171,7 +174,7 @@ async def test_another_embedding_model_recomputes_all_vectors(shore: Shore) -> N
     shore.embedder = Embedder("other")
     async with shore.open() as stage:
         assert "Low water is at six" in await prompt_of(stage, "When is low water?")
-    assert {one.embedding_model for one in await shore.kept(MemoryKind.FRAGMENT)} == {"other"}
+    assert {item.embedding_model for item in await shore.stored(MemoryKind.FRAGMENT)} == {"other"}
 
 
 async def test_without_embeddings_documents_are_found_by_words(shore: Shore) -> None:
@@ -184,7 +187,7 @@ async def test_without_embeddings_documents_are_found_by_words(shore: Shore) -> 
             await library.update()
         shore.embedder.is_gone = False
         await library.update()
-        assert all(one.embedding for one in await shore.kept(MemoryKind.FRAGMENT))
+        assert all(item.embedding for item in await shore.stored(MemoryKind.FRAGMENT))
         shore.embedder.is_gone = True
         assert "Low water is at six" in await prompt_of(stage, "When is low water?")
 
@@ -205,10 +208,10 @@ async def test_a_fragment_of_another_room_is_never_found(shore: Shore) -> None:
     async with shore.open() as stage:
         await stage.agent.store.memories.add([secret])
         assert "under the mat" not in await prompt_of(stage, "When is low water?")
-        found = await stage.agent.services[KnowledgeIndex].search(
+        result = await stage.agent.services[KnowledgeIndex].search(
             "water?", RecallScope(room_id=secret.room_id, world_id=secret.world_id)
         )
-    assert "water: the key lies under the mat" in [one.text for one in found]
+    assert "water: the key lies under the mat" in [item.text for item in result]
 
 
 async def test_a_broken_document_does_not_affect_the_others(
@@ -235,7 +238,7 @@ async def test_documents_the_character_no_longer_names_are_removed(shore: Shore)
     async with shore.open() as stage:
         assert "# Knowledge" not in await prompt_of(stage, "When is low water?")
     assert await shore.documents() == set()
-    assert await shore.kept(MemoryKind.FRAGMENT) == []
+    assert await shore.stored(MemoryKind.FRAGMENT) == []
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -270,10 +273,10 @@ def test_a_character_with_knowledge_files_gets_the_plugin(
     knowledge: list[object], is_there: bool, tmp_path: Path
 ) -> None:
     who = Character.model_validate({"name": "Robin", "knowledge": knowledge})
-    names = [one.name for one in load_plugins(who, Settings([]), folder=tmp_path).plugins]
+    names = [item.name for item in load_plugins(who, Settings([]), folder=tmp_path).plugins]
     assert ("knowledge" in names) is is_there
 
 
 def test_the_elizaos_name_of_the_plugin_is_known(tmp_path: Path) -> None:
     who = Character(name="Robin", plugins=("@elizaos/plugin-knowledge",))
-    assert "knowledge" in [one.name for one in load_plugins(who, Settings([]), folder=tmp_path).plugins]
+    assert "knowledge" in [item.name for item in load_plugins(who, Settings([]), folder=tmp_path).plugins]

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from plugins.offline.embedding import DIMENSION, MAX_TEXT_LENGTH, embed, similarity
 
 
-def near(one: str, other: str) -> float:
-    return similarity(embed(one), embed(other))
+def near(item: str, other: str) -> float:
+    return similarity(embed(item), embed(other))
 
 
 @pytest.mark.parametrize(

@@ -159,13 +159,13 @@ def test_it_never_repeats_one_of_its_last_five_answers(line: str, seed: int) -> 
 def test_openings_change_from_answer_to_answer() -> None:
     said = converse(["I want to sing", "I want to paint", "I want to dance", "I want to fly"])
 
-    assert all(one.split()[:2] != two.split()[:2] for one, two in pairwise(said))
+    assert all(item.split()[:2] != two.split()[:2] for item, two in pairwise(said))
 
 
 def test_it_comes_back_to_an_earlier_statement_when_nothing_matches() -> None:
-    found = answers("my garden is full of weeds", "Ada: Tell me more?", "hmm")
+    result = answers("my garden is full of weeds", "Ada: Tell me more?", "hmm")
 
-    assert any("your garden" in answer for answer in found)
+    assert any("your garden" in answer for answer in result)
     assert not any("your garden" in answer for answer in answers("hmm", "Ada: Yes?", "hmm"))
 
 
