@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
-CANCEL_GRACE_SECONDS = 2.0  # for whoever is told to stop
+CANCEL_GRACE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def call_plugin(call: Callable[[], Awaitable[T] | T], *, label: str) -> Awaitabl
     """Call plugin code; return its value, the awaitable of an async function, or a Failure if it raises."""
     try:
         return call()
-    except BaseException as error:  # as below
+    except BaseException as error:  # plugin code may raise anything, SystemExit included
         return log_failure(error, label=label)
 
 
@@ -79,7 +79,7 @@ async def run_isolated(
         is_timeout = timeout is not None and limit.expired()
         timeout_error = TimeoutError(f"no answer within {timeout:g} s") if is_timeout else None
         result = log_failure(timeout_error or error, label=label, cause=str(timeout_error or ""))
-    except BaseException as error:  # a plugin may raise anything, SystemExit included; the process lives on
+    except BaseException as error:  # as above
         result = log_failure(error, label=label)
     if cancellation.requested:
         raise asyncio.CancelledError
@@ -104,7 +104,7 @@ async def await_in_task(awaitable: Awaitable[T], *, label: str, trusted: bool = 
         if not task.done():
             raise
         if asyncio.iscoroutine(awaitable):
-            awaitable.close()  # it may never have begun
+            awaitable.close()  # it may not have started
     result = task.result()
     if result.error is not None:
         raise result.error
@@ -120,10 +120,10 @@ async def force_stop(task: asyncio.Task[Any], *, label: str, grace: float | None
         await asyncio.wait({task}, timeout=CANCEL_GRACE_SECONDS if grace is None else grace)
     finally:
         if not task.done():
-            logger.warning("%s did not stop when it was told to, and is ended by force", label)
+            logger.warning("%s did not stop when it was cancelled, and was stopped by force", label)
             task.add_done_callback(_log_late_end)
             if (coroutine := task.get_coro()) is not None:
-                with suppress(Exception):  # it may answer that, too, with whatever it likes
+                with suppress(Exception):  # its cleanup code may raise
                     coroutine.close()
             task.cancel()
 
@@ -131,7 +131,7 @@ async def force_stop(task: asyncio.Task[Any], *, label: str, grace: float | None
 def _log_late_end(task: asyncio.Task[Any]) -> None:
     """Retrieve the exception of an abandoned task, so that asyncio does not report it as unhandled."""
     if not task.cancelled() and task.exception() is not None:
-        logger.debug("%s has ended: %s", task.get_name(), task.exception())
+        logger.debug("%s ended late: %s", task.get_name(), task.exception())
 
 
 def log_failure(error: BaseException, *, label: str, cause: str = "") -> Failure:

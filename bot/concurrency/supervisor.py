@@ -57,7 +57,7 @@ class SupervisedContext(Generic[H]):
             await self._force_stop(grace)
             raise
         if pending:
-            logger.warning("stopping %s failed: it takes longer than %g s", self._label, timeout)
+            logger.warning("%s did not stop within %g s", self._label, timeout)
             await self._force_stop(grace)
 
     async def _force_stop(self, grace: float) -> None:
@@ -72,7 +72,7 @@ class SupervisedContext(Generic[H]):
             async with context:
                 self._entered.set_result(context)
                 await self._stop_requested.wait()
-        except BaseException as error:  # it may raise anything, SystemExit included; the process lives on
+        except BaseException as error:  # plugin code may raise anything, SystemExit included
             self._exit_failure = to_failure(error)
             if not self._entered.done():
                 self._entered.set_result(self._exit_failure)
@@ -105,7 +105,7 @@ class Supervisor(Generic[H]):
         self._on_down = on_down
         self._shutdown_deadline = shutdown_deadline
         self._clock = clock
-        self._context: SupervisedContext[H] | None = None  # the one under way, else the last
+        self._context: SupervisedContext[H] | None = None  # the current or the last one
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, timeout: float | None) -> Failure | None:
@@ -149,8 +149,8 @@ class Supervisor(Generic[H]):
         return self._context
 
     def _report_down(self, failure: Failure, delay: float) -> None:
-        retry_note = "" if _is_permanent(failure) else f"; it is tried again in {delay:g} s"
-        logger.debug("%s is not there", self._label, exc_info=failure.error)
+        retry_note = "" if _is_permanent(failure) else f"; retry in {delay:g} s"
+        logger.debug("%s is not running", self._label, exc_info=failure.error)
         self._on_down(f"{failure.cause}{retry_note}")
 
 

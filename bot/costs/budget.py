@@ -164,7 +164,7 @@ class Budget:
         reservation = Reservation(usage, dict(self._scopes(room_id, person_id)))
         while True:
             if (limit := self.find_reached_limit(room_id, person_id)) is not None:
-                raise BudgetSpent(limit.setting, f"what may be spent is spent: {limit.setting}, {limit}")
+                raise BudgetSpent(limit.setting, f"the budget is used up: {limit.setting}, {limit}")
             if not wait or self._fits(reservation):
                 self._reservations.append(reservation)
                 return reservation
@@ -210,5 +210,5 @@ class Budget:
             today.logged_limits.add((limit.setting, key))
             owner = f" ({key})" if key else ""
             logger.warning(
-                "%s is spent, %s%s: nothing more is answered until midnight UTC", limit.setting, limit, owner
+                "%s is spent, %s%s: no more answers until midnight UTC", limit.setting, limit, owner
             )

@@ -24,7 +24,7 @@ from bot.store.protocols import CostStore
 
 FLUSH_INTERVAL_SECONDS = 10.0
 FLUSH_TIMEOUT = 5.0
-FLUSH_LABEL = "writing what was spent"
+FLUSH_LABEL = "storing costs"
 MAX_MODEL_NAME_LENGTH = 200
 
 
@@ -65,7 +65,7 @@ class CostMeter:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._closing.set()  # not cancelled: what is being written would be counted twice
+        self._closing.set()  # not cancelled: entries being written would be counted twice
         if self._task is not None:
             await run_isolated(
                 self._task, label=FLUSH_LABEL, timeout=self._shutdown_deadline.remaining(FLUSH_TIMEOUT)
@@ -105,7 +105,7 @@ class CostMeter:
             await run_isolated(self._flush_and_reload(), label=FLUSH_LABEL, timeout=FLUSH_TIMEOUT)
 
     async def _flush_and_reload(self) -> None:
-        with suppress(StoreUnavailable):  # whoever writes meets it too, and tells
+        with suppress(StoreUnavailable):  # other writers report the outage
             await self.flush()
             if self._is_shared:
                 await self._reload()
@@ -146,7 +146,7 @@ def _to_cost_entry(call: ModelCall, day: date, run: Run | None) -> CostEntry:
 
 inside_model_call: ContextVar[bool] = ContextVar(
     "is_within", default=False
-)  # a handler that asks another one
+)  # set while a handler runs, which may call another one
 
 
 class ReservationLedger:
@@ -185,7 +185,7 @@ class ReservationLedger:
                 self._record(call)
             finally:
                 self._budget.release(reservation)
-                with suppress(ValueError):  # whoever is ended by force ends in another's context
+                with suppress(ValueError):  # a call stopped by force ends in another context
                     inside_model_call.reset(token)
 
         return record_and_release

@@ -14,7 +14,7 @@ from bot.domain.ledger import ModelCall
 from bot.models.types import ModelType
 
 MILLION = 1_000_000
-DOLLAR_DECIMALS = 9  # what is written of a dollar's fractions
+DOLLAR_DECIMALS = 9
 VENDOR_PREFIX = re.compile(r"^(openai|anthropic|google|mistralai|deepseek|x-ai)/")
 DIMENSION_SUFFIX = re.compile(r"-\d+$")
 DATE_SUFFIX = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{8})$")

@@ -72,7 +72,7 @@ class Choice:
     def __post_init__(self) -> None:
         is_plain = self.value.isascii() and self.value.isprintable()
         if not is_plain or not 1 <= len(self.value) <= MAX_VALUE_LENGTH:
-            raise ValueError(f"a choice's value is 1 to {MAX_VALUE_LENGTH} printable characters of ASCII")
+            raise ValueError(f"a choice's value must be 1 to {MAX_VALUE_LENGTH} printable ASCII characters")
         object.__setattr__(self, "label", shorten(" ".join(self.label.split()) or "?", MAX_LABEL_LENGTH))
 
 

@@ -113,10 +113,10 @@ def plan_edit(
     if message is None:
         return EditPlan(cancel_receipt(receipt, now, "its message was removed"))
     if edit.key.revision < latest.key.revision:
-        return EditPlan(_close_receipt(receipt, Outcome.SUPERSEDED, now, "a later edit came before it"))
+        return EditPlan(_close_receipt(receipt, Outcome.SUPERSEDED, now, "a later edit arrived before it"))
     if _visible_content(message) == _visible_content(edit.message):
         return EditPlan(
-            _close_receipt(receipt, Outcome.IGNORED, now, "nothing that the message says has changed")
+            _close_receipt(receipt, Outcome.IGNORED, now, "neither its text nor its attachments have changed")
         )
     open_receipts = [other for other in receipts if not other.outcome.is_final]
     if (

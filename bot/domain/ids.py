@@ -15,7 +15,7 @@ def new_id() -> UUID:
     return uuid7()
 
 
-@lru_cache(maxsize=16_384, typed=True)  # the same rooms and people come with every message
+@lru_cache(maxsize=16_384, typed=True)  # every message needs the same rooms and people
 def derived_id(*parts: str | UUID) -> UUID:
     """Return the id that these parts always have (UUID version 5, RFC 9562).
 
@@ -34,7 +34,7 @@ def delivery_id(turn_id: UUID, reply_index: int, part: int) -> str:
     return base64.b32encode(digest[:15]).decode("ascii").lower()
 
 
-@lru_cache(maxsize=4096)  # a prompt asks for the same people line after line
+@lru_cache(maxsize=4096)  # a prompt names the same people in many lines
 def short_id(value: UUID) -> str:
     """Return the eight hexadecimal digits by which a prompt shows a person."""
     return hashlib.sha256(value.bytes).hexdigest()[:8]

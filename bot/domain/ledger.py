@@ -9,7 +9,7 @@ from uuid import UUID
 
 from bot.domain.content import Content
 
-CANCELLED_ERROR = "cancelled"  # the error of a model call that was called off
+CANCELLED_ERROR = "cancelled"  # the error of a cancelled model call
 
 
 class Outcome(StrEnum):

@@ -11,9 +11,11 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
+from bot.concurrency.clock import Backoff
 from bot.text import shorten
 
 MAX_BACKOFF = timedelta(hours=1)
+BACKOFF = Backoff(1.0, MAX_BACKOFF.total_seconds(), jitter=0.0)
 MIN_INTERVAL = timedelta(seconds=1)
 MISSED_THRESHOLD = timedelta(seconds=60)
 MAX_COUNTED_RUNS = 1000
@@ -115,7 +117,7 @@ class TaskSchedule:
         except (CronSimError, ValueError) as error:
             raise ValueError(f"its cron is no cron expression ({error}): {_quote(self.cron)}") from None
         for run in runs:
-            if (run_at := run.astimezone(UTC)) > timestamp:  # the first may lie in an hour that occurs twice
+            if (run_at := run.astimezone(UTC)) > timestamp:  # it may begin within an hour that occurs twice
                 yield run_at
         raise ValueError(f"its cron names no time in the next fifty years: {_quote(self.cron)}")
 
@@ -166,7 +168,7 @@ class Task:
     @property
     def backoff(self) -> timedelta:
         """The delay after the current number of failures: 1 s, doubled each time, at most an hour."""
-        return min(timedelta(seconds=2.0 ** min(self.attempts - 1, 12)), MAX_BACKOFF)
+        return timedelta(seconds=BACKOFF.delay(self.attempts))
 
     def lease(self, until: datetime) -> Self:
         """Return the task with a new lease; one whose last lease was not ended gets one more attempt."""

@@ -52,9 +52,9 @@ class _CallTimer:
             return
         stall_end = self._time() + self._timeouts.stall
         self._timeout.reschedule(min(stall_end, self._end))
-        self.cause = f"nothing more for {self._timeouts.stall:g} s"
+        self.cause = f"no data for {self._timeouts.stall:g} s"
         if stall_end > self._end:
-            self.cause = f"no end within {self._timeouts.total:g} s"
+            self.cause = f"not finished within {self._timeouts.total:g} s"
 
 
 async def attempt_call(
@@ -86,7 +86,7 @@ async def attempt_call(
         if timeout.expired():
             error = f"{handler.name}: {timer.cause}"
         raise ModelBusy(error) from None
-    except BaseException as exception:  # a handler is a plugin's: what it raises is a failure of a model
+    except BaseException as exception:  # a handler is plugin code: any exception is a failure of its model
         error = f"{handler.name}: {type(exception).__name__}: {exception}"
         raise ModelError(error) from exception
     else:
@@ -95,7 +95,7 @@ async def attempt_call(
         if cancellation.requested:
             error = "cancelled"
         record(build_model_call(handler, pending.kind, request, result, time.monotonic() - started_at, error))
-        if cancellation.requested:  # also where the handler has swallowed it
+        if cancellation.requested:  # also if the handler swallowed the cancellation
             raise asyncio.CancelledError
 
 
@@ -113,17 +113,17 @@ MAX_TOOL_CALLS = 64
 def validate_result(result: object, request: ModelRequest, result_type: type[R], name: str) -> R:
     """Return the result of a handler, with bounded text; raises ModelError if it is invalid."""
     if not isinstance(result, result_type):
-        raise ModelError(f"{name}: gave {type(result).__name__}, not {result_type.__name__}")
+        raise ModelError(f"{name}: returned {type(result).__name__} instead of {result_type.__name__}")
     if isinstance(result, TextResult):
         if not isinstance(result.text, str):
-            raise ModelError(f"{name}: gave a text that is {type(result.text).__name__}")
+            raise ModelError(f"{name}: returned a text of type {type(result.text).__name__}")
         text, tool_calls = sanitize_text(result.text, MAX_TEXT_LENGTH), result.tool_calls[:MAX_TOOL_CALLS]
         is_bounded = text == result.text and len(tool_calls) == len(result.tool_calls)
         return result if is_bounded else replace(result, text=text, tool_calls=tool_calls)
     if isinstance(result, ImageResult) and not result.data and not result.url:
-        raise ModelError(f"{name}: gave a picture without data and address")
+        raise ModelError(f"{name}: returned an image without data and URL")
     if isinstance(result, SpeechResult) and not result.audio:
-        raise ModelError(f"{name}: gave a silence")
+        raise ModelError(f"{name}: returned empty audio")
     if isinstance(result, EmbeddingResult) and isinstance(request, EmbeddingRequest):
         _check_vectors(result, len(request.texts), name)
     return result
@@ -131,8 +131,8 @@ def validate_result(result: object, request: ModelRequest, result_type: type[R],
 
 def _check_vectors(result: EmbeddingResult, count: int, name: str) -> None:
     if len(result.vectors) != count:
-        raise ModelError(f"{name}: gave {len(result.vectors)} vectors for {count} texts")
+        raise ModelError(f"{name}: returned {len(result.vectors)} vectors for {count} texts")
     if len({len(vector) for vector in result.vectors}) > 1:
-        raise ModelError(f"{name}: gave vectors of several dimensions")
+        raise ModelError(f"{name}: returned vectors of different dimensions")
     if not all(vector and all(map(isfinite, vector)) for vector in result.vectors):
-        raise ModelError(f"{name}: gave a vector that is empty or has a number that is none")
+        raise ModelError(f"{name}: returned a vector that is empty or not finite")

@@ -20,7 +20,7 @@ from bot.models.types import (
 
 logger = logging.getLogger(__name__)
 
-MAX_STREAMED_LENGTH = 262_144  # characters; a model that writes on for ever is not shown for ever
+MAX_STREAMED_LENGTH = 262_144  # characters; a model may never stop writing
 
 
 class StreamOutput:
@@ -37,7 +37,7 @@ class StreamOutput:
         self._shown_length += len(text)
         try:
             await self._sink.write(text)
-        except Exception:  # whoever looks on must not end the writing
+        except Exception:  # a faulty sink must not end the generation
             self._disable()
 
     async def restart(self) -> None:
@@ -47,12 +47,12 @@ class StreamOutput:
         self._shown_length = 0
         try:
             await self._sink.restart()
-        except Exception:  # likewise
+        except Exception:  # as above
             self._disable()
 
     def _disable(self) -> None:
         self._sink = None
-        logger.warning("a text is shown no further: its sink failed", exc_info=True)
+        logger.warning("the rest of a text is not streamed: its sink failed", exc_info=True)
 
 
 class StreamRelay(AbstractAsyncContextManager["StreamRelay"]):

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from math import isfinite
 
+from bot.concurrency.clock import Backoff
 from bot.errors import BudgetSpent, ModelBusy, ModelError, ModelUnavailable, PromptTooLong
 from bot.models.attempt import CallTimeouts, Reserve, attempt_call
 from bot.models.handler import ModelHandler, PendingCall, R
@@ -18,7 +19,7 @@ from bot.models.handler import ModelHandler, PendingCall, R
 logger = logging.getLogger(__name__)
 
 FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.5, 20.0
-JITTER = 0.25  # so much of a wait is left to chance, so that not all come back at once
+JITTER = 0.25  # so that clients do not retry at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ class RetryPolicy:
             return None
         if retry_after is None:
             retry_after = 0.0
-            delay = min(FIRST_DELAY_SECONDS * 2.0 ** (failures - 1), MAX_DELAY_SECONDS) * (
-                1 - JITTER * self.random_fraction()
+            delay = Backoff(FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, JITTER, self.random_fraction).delay(
+                failures
             )
         else:
             retry_after = max(retry_after, 0.0) if isfinite(retry_after) else self.max_seconds
@@ -72,7 +73,7 @@ def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None
 
 
 FAILURE_THRESHOLD = 3
-OPEN_SECONDS = 30.0  # seconds
+OPEN_SECONDS = 30.0
 
 
 class CircuitBreaker:
@@ -96,17 +97,17 @@ class CircuitBreaker:
         try:
             yield
         except BudgetSpent:
-            raise  # it was not asked
+            raise  # the handler was not called
         except ModelBusy:
             self._fail()
             raise
         except ModelError:
-            self._failures = 0  # it is there, whatever it says
+            self._failures = 0  # it is reachable
             raise
         else:
             self._failures = 0
         finally:
-            if is_trial:  # not one that was asked before the rest, and ends now
+            if is_trial:  # not a call that was running before the breaker opened
                 self._has_trial = False
 
     def _check_admission(self) -> bool:
@@ -115,9 +116,9 @@ class CircuitBreaker:
             return False
         remaining = self._open_until - self._clock()
         if remaining > 0:
-            raise ModelUnavailable(f"{self._name}: has failed again and again, is asked in {remaining:.0f} s")
+            raise ModelUnavailable(f"{self._name}: failed repeatedly, next attempt in {remaining:.0f} s")
         if self._has_trial:
-            raise ModelUnavailable(f"{self._name}: has failed again and again, is being tried now")
+            raise ModelUnavailable(f"{self._name}: failed repeatedly, a trial call is running")
         return True
 
     def _fail(self) -> None:
@@ -157,7 +158,12 @@ class OutageLog:
             outage.since, outage.is_resolved, outage.is_logged = now, False, False
         outage.unlogged_count += 1
         if now - outage.logged_at >= LOG_INTERVAL_SECONDS:
-            logger.error("model %s does not answer, %d times since: %s", name, outage.unlogged_count, cause)
+            logger.error(
+                "model %s does not answer, %d failures since the last message: %s",
+                name,
+                outage.unlogged_count,
+                cause,
+            )
             outage.logged_at, outage.unlogged_count, outage.is_logged = now, 0, True
 
     def record_success(self, name: str) -> None:
@@ -170,7 +176,7 @@ class OutageLog:
             logger.warning("model %s answers again, after %.0f s", name, self._clock() - outage.since)
 
 
-MAX_CONCURRENT_CALLS = 128  # calls to one handler; those behind them learn from what becomes of them
+MAX_CONCURRENT_CALLS = 128  # per handler; waiting calls see the breaker open
 
 
 @dataclass(frozen=True, slots=True)

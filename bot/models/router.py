@@ -33,7 +33,7 @@ from bot.text import shorten
 
 M = TypeVar("M", bound=BaseModel)
 
-# Who may stand in for a type that nobody serves.
+# The types to use, in this order, if no handler serves a type.
 FALLBACK_TYPES: dict[ModelType, tuple[ModelType, ...]] = {
     ModelType.TEXT_SMALL: (ModelType.TEXT_MEDIUM, ModelType.TEXT_LARGE),
     ModelType.TEXT_MEDIUM: (ModelType.TEXT_LARGE, ModelType.TEXT_SMALL),
@@ -108,7 +108,7 @@ class ModelRouter:
         try:
             return parse_object(object_type, repaired.text)
         except ModelError as error:
-            raise ModelError(f"{repaired.model} gave no {object_type.__name__}:\n{error}") from None
+            raise ModelError(f"{repaired.model} returned no {object_type.__name__}:\n{error}") from None
 
     async def embed(
         self, texts: Sequence[str], *, first_handler_only: bool = False, is_urgent: bool = False
@@ -161,7 +161,7 @@ class ModelRouter:
     ) -> R:
         candidates = self._candidates(kind)[:max_handlers]
         if not candidates:
-            raise ModelUnavailable(f"no plugin of this agent serves {kind}; load one that does")
+            raise ModelUnavailable(f"no plugin of this agent provides {kind}; load one that does")
         sink = request.sink if isinstance(request, TextRequest) else None
         pending = PendingCall(kind, request, result_type, StreamOutput(sink), is_urgent)
         errors: list[ModelError] = []

@@ -10,7 +10,7 @@ from bot.errors import SettingError
 from bot.models.types import ModelType, TextRequest
 from bot.settings import Settings, SettingsModel
 
-# Names of the sources that stand for all types.
+# Names of elizaOS that apply to all types.
 LEGACY_NAMES = {
     "MAX_TOKENS": "MODEL_MAX_TOKEN",
     "TEMPERATURE": "MODEL_TEMPERATURE",

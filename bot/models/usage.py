@@ -19,8 +19,8 @@ from bot.models.types import (
 )
 
 BYTES_PER_TOKEN, MIN_BYTES_PER_TOKEN = 4, 3
-DEFAULT_OUTPUT_TOKENS, IMAGE_TOKENS = 1024, 1500  # tokens, where a request sets no bound, or nobody can count
-MAX_PLAUSIBLE_TOKENS = 100_000_000  # more tokens than this in one call are a mistake
+DEFAULT_OUTPUT_TOKENS, IMAGE_TOKENS = 1024, 1500  # assumed if unknown
+MAX_PLAUSIBLE_TOKENS = 100_000_000  # per call
 
 
 def build_model_call(

@@ -173,7 +173,7 @@ def _check_budget(context: RuleContext) -> ResponseDecision | None:
     if limit is None:
         return None
     notice_template = limit_notice(turn, context.counters, limit.setting)
-    return ResponseDecision(False, f"what may be spent is spent: {limit}", limit.setting, notice_template)
+    return ResponseDecision(False, f"the budget is used up: {limit}", limit.setting, notice_template)
 
 
 def _check_rate_limits(context: RuleContext) -> ResponseDecision | None:

@@ -134,14 +134,16 @@ class StoreHealth:
         if previous is not None and previous.cause == error.cause:
             return
         self._problem = StoreProblem(error.cause, str(error), previous.since if previous else self._clock())
-        logger.error("nothing is taken in any more (%s): %s", error.cause, error)
+        logger.error(
+            "messages are not accepted, because the store is unavailable (%s): %s", error.cause, error
+        )
 
     def recover(self) -> None:
         """Record that the store can be written again."""
         previous, self._problem = self._problem, None
         if previous is not None:
             seconds = (self._clock() - previous.since).total_seconds()
-            logger.warning("messages are taken in again, after %.0f s (%s)", seconds, previous.cause)
+            logger.warning("messages are accepted again after %.0f s (%s)", seconds, previous.cause)
 
     def check_available(self) -> None:
         """Raise StoreUnavailable while the store cannot be written."""

@@ -33,9 +33,7 @@ def find_nearest(
 
 
 TRANSCRIPT_KINDS = frozenset({MemoryKind.MESSAGE, MemoryKind.REACTION})
-MAX_TRANSCRIPT_SCAN = (
-    5_000  # of what was said in a room: every message would have to be indexed else, for few searches
-)
+MAX_TRANSCRIPT_SCAN = 5_000  # per room: searches are too rare to index every message
 MAX_WORDS = 32
 _WORD = re.compile(r"\w{3,}")
 

@@ -60,7 +60,7 @@ class Storage(ABC):
 
     def open_read_only(self, agent_id: UUID, settings: Settings) -> AbstractAsyncContextManager[Store]:
         """Open the store of one agent for reading, while another process may have it open."""
-        raise _unsupported("be looked at from beside")
+        raise _unsupported("be read while another process uses it")
 
     async def check(self, settings: Settings) -> CheckReport:
         """Check the storage without creating or changing anything."""
@@ -89,6 +89,4 @@ class SimpleStorage(Storage):
 
 
 def _unsupported(operation: str) -> ConfigError:
-    return ConfigError(
-        f"what keeps this character's store cannot {operation}: its plugin does not offer that"
-    )
+    return ConfigError(f"the storage of this character cannot {operation}: its plugin does not support that")

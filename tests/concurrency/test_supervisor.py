@@ -58,4 +58,4 @@ async def test_h11_what_held_for_long_is_tried_again_soon_and_what_did_not_is_no
     first.cancel_task()
     await up.get()
     await kept.stop(1.0)
-    assert causes[-1] == f"it cancelled itself; it is tried again in {pause} s"
+    assert causes[-1] == f"it cancelled itself; retry in {pause} s"

@@ -89,7 +89,7 @@ def test_the_operator_is_told_once_a_day_that_a_limit_is_reached(caplog: pytest.
             assert one.find_reached_limit(ROOM, PERSON)
             assert one.find_reached_limit(OTHER_ROOM, OTHER_PERSON)
             clock.now += timedelta(days=1)
-    told = "BUDGET_USD is spent, $1 a day in all: nothing more is answered until midnight UTC"
+    told = "BUDGET_USD is spent, $1 a day in all: no more answers until midnight UTC"
     assert caplog.messages == [told, told]
 
 

@@ -66,9 +66,9 @@ async def test_o02_over_the_limit_nothing_is_asked_and_the_receipt_says_which(
             silent = [await stage.send(f"And now? {number}", room=f"room {number}") for number in range(3)]
         assert len(stage.model.requests) == asked
     assert {(one.outcome, one.rule) for one in silent} == {(Outcome.IGNORED, "BUDGET_USD")}
-    assert silent[0].reason == "what may be spent is spent: $1e-06 a day in all"
+    assert silent[0].reason == "the budget is used up: $1e-06 a day in all"
     assert [one for one in caplog.messages if "BUDGET_USD" in one] == [
-        "BUDGET_USD is spent, $1e-06 a day in all: nothing more is answered until midnight UTC"
+        "BUDGET_USD is spent, $1e-06 a day in all: no more answers until midnight UTC"
     ]
 
 

@@ -98,7 +98,7 @@ def stream_pieces(*pieces: str, then: Sequence[BaseException] = ()) -> Callable[
 
     async def write(request: Any) -> TextResult:
         for piece in pieces:
-            await request.sink.piece(piece)
+            await request.sink.write(piece)
         for error in then:
             raise error
         return build_result("".join(pieces))

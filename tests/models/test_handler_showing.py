@@ -90,7 +90,7 @@ async def test_e03_a_model_that_stalls_in_the_middle_is_given_up_and_another_ask
     bench.serve(build_result(), name="second")
 
     assert (await bench.router.text(request_for(sink))).text == "Hello."
-    assert bench.calls[0].error == "first: nothing more for 0.01 s"
+    assert bench.calls[0].error == "first: no data for 0.01 s"
 
 
 async def test_e03_a_model_that_is_thinking_is_alive() -> None:
@@ -118,7 +118,7 @@ async def test_e04_a_model_that_drips_is_given_up_when_its_whole_time_is_over() 
             await asyncio.sleep(0)
 
     bench.serve(drip)
-    with pytest.raises(ModelUnavailable, match=r"first: no end within 0\.05 s"):
+    with pytest.raises(ModelUnavailable, match=r"first: not finished within 0\.05 s"):
         await bench.router.text(request_for(sink))
 
 
@@ -146,7 +146,7 @@ async def test_a_handler_that_goes_on_after_its_try_is_not_listened_to() -> None
 
     bench.serve(keep)
     await bench.router.text(request_for(sink))
-    await late[0].piece("too late")
+    await late[0].write("too late")
     await late[0].restart()
 
     assert sink.pieces == []

@@ -162,10 +162,10 @@ async def test_a_time_out_of_the_handlers_own_is_told_as_what_it_was() -> None:
 @pytest.mark.parametrize(
     ("given", "cause"),
     [
-        (None, "gave NoneType, not TextResult"),
-        ("Hello.", "gave str, not TextResult"),
-        (EmbeddingResult(((1.0,),)), "gave EmbeddingResult, not TextResult"),
-        (TextResult(None), "gave a text that is NoneType"),  # type: ignore[arg-type]  # a plugin may
+        (None, "returned NoneType instead of TextResult"),
+        ("Hello.", "returned str instead of TextResult"),
+        (EmbeddingResult(((1.0,),)), "returned EmbeddingResult instead of TextResult"),
+        (TextResult(None), "returned a text of type NoneType"),  # type: ignore[arg-type]  # a plugin may
     ],
 )
 async def test_an_answer_of_the_wrong_type_is_a_failure(given: Any, cause: str) -> None:
@@ -283,7 +283,7 @@ async def test_a_picture_is_drawn_by_the_next_where_one_gives_none() -> None:
         ("first", "image", 9),
         ("painter", "image", 9),
     ]
-    assert "without data and address" in bench.calls[0].error
+    assert "without data and URL" in bench.calls[0].error
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ async def test_an_object_that_does_not_fit_is_mended_once() -> None:
 async def test_an_object_that_never_fits_is_an_error_and_no_made_up_one(nonsense: str) -> None:
     bench = RouterBench()
     serve_objects(bench, nonsense, nonsense)
-    with pytest.raises(ModelError, match="a-model gave no Guess"):
+    with pytest.raises(ModelError, match="a-model returned no Guess"):
         await bench.router.object(Guess, REQUEST)
 
     assert len(bench.calls) == 2

@@ -1,12 +1,13 @@
 """Receipts, steps and deliveries in memory."""
 
-from collections import OrderedDict, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
 
+from bot.concurrency.bounded import BoundedDict
 from bot.domain.edits import redact_delivery, redact_receipt
 from bot.domain.inbound import InboundMessage, StoredEvent, StreamCursor, new_receipt
 from bot.domain.ledger import Delivery, DeliveryState, EventKey, Receipt, Step
@@ -32,9 +33,9 @@ class InMemoryLedger:
         self.health = StoreHealth()
         self._worlds, self._entities, self._memories = worlds, entities, memories
         self.receipt_table = ReceiptTable()
-        self._steps: OrderedDict[UUID, dict[str, Step]] = OrderedDict()
+        self._steps = BoundedDict[UUID, dict[str, Step]](MAX_TURNS, dict)
         self._deliveries: dict[str, Delivery] = {}
-        self._finished: OrderedDict[str, None] = OrderedDict()
+        self._finished: dict[str, None] = {}
         self._last_seq: defaultdict[UUID, int] = defaultdict(int)
         self._cursors: dict[tuple[str, str, str], str] = {}
 
@@ -139,13 +140,12 @@ class InMemoryLedger:
         if delivery.state not in OPEN_STATES:
             self._finished[delivery.id] = None
         if len(self._finished) > MAX_FINISHED:
-            del self._deliveries[self._finished.popitem(last=False)[0]]
+            oldest_id = next(iter(self._finished))
+            del self._finished[oldest_id], self._deliveries[oldest_id]
 
     async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
         await self.save_receipts(receipts)
-        self._steps.setdefault(step.turn_id, {})[step.key] = step
-        if len(self._steps) > MAX_TURNS:
-            self._steps.popitem(last=False)
+        self._steps[step.turn_id][step.key] = step
 
     async def steps(self, turn_id: UUID) -> dict[str, Step]:
         return dict(self._steps.get(turn_id, {}))
@@ -262,7 +262,7 @@ class ReceiptTable:
 
 
 def _drop_index(index: dict[K, UUID], key: K, receipt_id: UUID) -> None:
-    if index.get(key) == receipt_id:  # a later one of the same message may stand there
+    if index.get(key) == receipt_id:  # a later receipt of the same message may be there
         del index[key]
 
 

@@ -43,7 +43,7 @@ class InMemoryMemories:
 
     async def add_unique(self, memory: Memory) -> Memory:
         if memory.kind in TRANSCRIPT_KINDS:
-            raise ValueError(f"a {memory.kind} is told from others by its id: use add")
+            raise ValueError(f"a {memory.kind} is identified by its id: use add")
         matches = (
             other for other in self._memories.values() if _identity_key(other) == _identity_key(memory)
         )

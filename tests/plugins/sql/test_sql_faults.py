@@ -111,7 +111,7 @@ async def test_i01_a_locked_file_is_waited_for_once_then_everybody_is_refused_at
     assert await database.write(write("b")) == "b"
     assert await keys(database) == ["b"]
     assert [line.split(":")[0].split(",")[0] for line in told(caplog)] == [
-        "nothing is taken in any more (db_locked)",
+        "messages are not accepted, because the store is unavailable (db_locked)",
         "messages are taken in again",
     ]
     assert await database.write(pragma("busy_timeout")) == sqlite.BUSY_TIMEOUT_SECONDS * 1000
