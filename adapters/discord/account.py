@@ -194,7 +194,7 @@ class DiscordAccount:
     async def _handle_interaction(self, interaction: discord.Interaction[Any]) -> None:
         try:
             await self._command_handler.handle(interaction)
-        except Exception as error:  # the interaction may have expired, or its channel may be gone
+        except REQUEST_ERRORS as error:  # the interaction may have expired, or its channel may be gone
             logger.warning("an interaction on Discord was not answered: %s", error or type(error).__name__)
 
     async def _before_event(self, event: str, data: Any) -> None:

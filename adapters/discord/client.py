@@ -22,6 +22,9 @@ from adapters.discord.errors import ErrorResponse
 from adapters.discord.rate_limits import RequestGuard
 
 logger = logging.getLogger(__name__)
+BEFORE_EVENT = "before_event"  # hook awaited with each event before the library reads it
+RESUMABLE_CLOSE = 4000  # close code that keeps the session; 1000 and 1001 end it
+CLOSE_TIMEOUT = 2.0
 
 
 class FailFastBucket(Ratelimit):
@@ -210,11 +213,6 @@ def _find_proxy(base_url: str, environment: Mapping[str, str]) -> str | None:
     proxy = environment.get(f"{parts.scheme}_proxy".upper()) or None
     is_bypassed = proxy_bypass_environment(parts.hostname or "", {"no": environment.get("NO_PROXY", "")})
     return None if is_bypassed else proxy
-
-
-BEFORE_EVENT = "before_event"  # hook awaited with each event before the library reads it
-RESUMABLE_CLOSE = 4000  # close code that keeps the session; 1000 and 1001 end it
-CLOSE_TIMEOUT = 2.0
 
 
 class GatewaySocket(DiscordWebSocket):

@@ -30,6 +30,13 @@ PERMISSIONS = {
 }
 _TYPES = {"string": 3, "integer": 4, "boolean": 5, "number": 10}
 MAX_OPTIONS = 25
+DEFERRED_REPLY, DEFERRED_UPDATE = 5, 6  # Discord's response types: "thinking…", and no visible change
+EPHEMERAL_FLAG = 64
+QUESTION_COMMAND = "ask"
+MAX_ECHO_LENGTH = 300  # in one line: text below the quotation would look like the bot's own
+FAILURE_TEXT = "That did not work just now. Please try again."
+ORIGINAL_PATH = "/webhooks/{webhook_id}/{webhook_token}/messages/@original"
+SendRequest = Callable[..., Awaitable[Any]]
 
 
 def build_registration(commands: Sequence[CommandSpec]) -> list[dict[str, Any]]:
@@ -68,15 +75,6 @@ def _choices(schema: Mapping[str, Any]) -> dict[str, Any]:
     return (
         {"choices": [{"name": str(value)[:100], "value": value} for value in values[:25]]} if values else {}
     )
-
-
-DEFERRED_REPLY, DEFERRED_UPDATE = 5, 6  # Discord's response types: "thinking…", and no visible change
-EPHEMERAL_FLAG = 64
-QUESTION_COMMAND = "ask"
-MAX_ECHO_LENGTH = 300  # in one line: text below the quotation would look like the bot's own
-FAILURE_TEXT = "That did not work just now. Please try again."
-ORIGINAL_PATH = "/webhooks/{webhook_id}/{webhook_token}/messages/@original"
-SendRequest = Callable[..., Awaitable[Any]]
 
 
 class CommandHandler:

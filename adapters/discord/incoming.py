@@ -18,6 +18,7 @@ USER_MESSAGE_TYPES = (
     discord.MessageType.chat_input_command,
     discord.MessageType.context_menu_command,
 )
+MAX_QUOTE_LENGTH = 200
 
 
 def is_user_message(message: discord.Message) -> bool:
@@ -139,9 +140,6 @@ def _reply_metadata(message: discord.Message) -> dict[str, str]:
 
 def _is_bot_role(role: discord.Role, bot_id: int) -> bool:
     return role.tags is not None and role.tags.bot_id == bot_id
-
-
-MAX_QUOTE_LENGTH = 200
 
 
 def text_of(message: discord.Message) -> str:

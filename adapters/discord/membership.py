@@ -17,6 +17,9 @@ from bot import Room, World
 from bot.platform import AgentHandle, BoundedDict
 
 logger = logging.getLogger(__name__)
+GUILD_EVENTS = frozenset({"GUILD_CREATE", "GUILD_DELETE"})
+MAX_FAILED_GUILDS = 1000
+RETRY_SECONDS = 60.0  # seconds until an unknown guild is requested again
 
 
 class MembershipHandler:
@@ -112,11 +115,6 @@ def _is_room(channel: Any) -> bool:
 
 def _format_time(timestamp: datetime | None) -> str:
     return timestamp.isoformat() if timestamp else ""
-
-
-GUILD_EVENTS = frozenset({"GUILD_CREATE", "GUILD_DELETE"})
-MAX_FAILED_GUILDS = 1000
-RETRY_SECONDS = 60.0  # seconds until an unknown guild is requested again
 
 
 class GuildFetcher:

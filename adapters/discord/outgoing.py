@@ -17,6 +17,14 @@ MAX_BUTTONS = 5
 CHOICE_PREFIX = "choice:"
 _MENTION = re.compile(r"<@!?(\d{1,20})>")
 NO_MENTIONS: dict[str, Any] = {"parse": [], "users": [], "roles": [], "replied_user": False}
+FENCE = "```"
+FENCE_END = f"\n{FENCE}"
+MAX_FENCE_LANGUAGE = 24  # language of a fence; anything longer is text
+_FENCE = re.compile(rf"{FENCE}([\w+#.-]{{0,{MAX_FENCE_LANGUAGE}}}(?=\n))?")
+_UNBREAKABLE = re.compile(  # must not be split: fences, masked links, URLs, mentions, emoji
+    rf"{FENCE}(?:[\w+#.-]*\n)?|\[[^\]\n]*\]\([^)\s]*\)|<?https?://[^\s>]+>?"
+    r"|<(?:@[!&]?|#|a?:\w+:|t:|id:|/[^:>\n]+:)[\w:-]*>"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +126,6 @@ def build_components(choices: Collection[Choice]) -> list[dict[str, Any]]:
 def file_name_of(attachment: Attachment) -> str:
     """Return the name under which a file is sent."""
     return (attachment.name or attachment.title or attachment.id or "file")[:200].replace("/", "_")
-
-
-FENCE = "```"
-FENCE_END = f"\n{FENCE}"
-MAX_FENCE_LANGUAGE = 24  # language of a fence; anything longer is text
-_FENCE = re.compile(rf"{FENCE}([\w+#.-]{{0,{MAX_FENCE_LANGUAGE}}}(?=\n))?")
-_UNBREAKABLE = re.compile(  # must not be split: fences, masked links, URLs, mentions, emoji
-    rf"{FENCE}(?:[\w+#.-]*\n)?|\[[^\]\n]*\]\([^)\s]*\)|<?https?://[^\s>]+>?"
-    r"|<(?:@[!&]?|#|a?:\w+:|t:|id:|/[^:>\n]+:)[\w:-]*>"
-)
 
 
 def split_text(text: str, limit: int) -> list[str]:

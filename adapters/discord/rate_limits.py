@@ -3,6 +3,7 @@
 import json
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,9 @@ from bot import crash_point
 
 INVALID_STATUSES = (401, 403, 429)
 MAX_INVALID, INVALID_WINDOW_SECONDS = 1000, 600.0  # Discord bans an address after 10,000 in ten minutes
+MAX_PER_HOUR, MAX_PER_DAY = 50, 500
+HOUR, DAY, DELAY_SECONDS = 3600.0, 86_400.0, 1800.0
+DAILY_RESERVE = 50  # of the thousand a day; people may want to start the bot too
 
 
 class RequestGuard:
@@ -57,13 +61,12 @@ class RequestGuard:
         response = params.response
         if response.status == 101:  # the gateway's websocket
             return
-        try:
+        with ExitStack() as stack:
+            stack.callback(response.close)
             data = await self._read_response(response)
             if response.status >= 400:
                 self.reject(response, data)
-        except BaseException:
-            response.close()
-            raise
+            stack.pop_all()
 
     async def _read_response(self, response: aiohttp.ClientResponse) -> Any:
         """Read a bounded response body; the library finds it already read."""
@@ -94,11 +97,6 @@ class RequestGuard:
         if response.status == 429 and is_global:
             self._blocked_until = max(self._blocked_until, self._clock() + error.retry_after)
         raise error
-
-
-MAX_PER_HOUR, MAX_PER_DAY = 50, 500
-HOUR, DAY, DELAY_SECONDS = 3600.0, 86_400.0, 1800.0
-DAILY_RESERVE = 50  # of the thousand a day; people may want to start the bot too
 
 
 class IdentifyLimiter:

@@ -12,7 +12,7 @@ from discord.http import Route
 from discord.utils import time_snowflake
 
 from adapters.discord.config import Limits
-from adapters.discord.errors import UNKNOWN_MESSAGE, ErrorResponse, to_delivery_error
+from adapters.discord.errors import REQUEST_ERRORS, UNKNOWN_MESSAGE, ErrorResponse, to_delivery_error
 from adapters.discord.outgoing import (
     MessageBody,
     build_body,
@@ -43,6 +43,7 @@ CLOCK_SKEW = timedelta(seconds=60)  # between Discord's clock and ours
 PAGE_SIZE, MAX_PAGES = 100, 5
 MAX_UNCONFIRMED = 1000
 MAX_UNWRITABLE = 2000
+FAILURES = (*REQUEST_ERRORS, ValueError)  # ValueError: a body that is not JSON
 
 
 class MessageSender:
@@ -145,7 +146,7 @@ class MessageSender:
             if error.status in (403, 404):
                 self._unwritable[delivery.target] = str(to_delivery_error(error))
             raise to_delivery_error(error) from error
-        except Exception as error:
+        except FAILURES as error:
             raise to_delivery_error(error) from error
 
     async def _find_message(self, delivery: Delivery, bot_id: int) -> str:
@@ -173,7 +174,7 @@ class MessageSender:
                     f"the channel cannot be read to see whether it arrived: {error}"
                 ) from error
             raise NotSent(f"it could not be searched for yet: {error}") from error
-        except Exception as error:
+        except FAILURES as error:
             raise NotSent(f"it could not be searched for yet: {to_delivery_error(error)}") from error
         return page
 
@@ -248,7 +249,7 @@ class TypingIndicator:
     async def _send_typing(self, channel_id: str) -> bool:
         try:
             await self._send_request(Route("POST", "/channels/{channel_id}/typing", channel_id=channel_id))
-        except Exception as error:  # the indicator is optional
+        except REQUEST_ERRORS as error:  # the indicator is optional
             logger.debug("no typing indicator in channel %s: %s", channel_id, error)
             return False
         return True

@@ -33,6 +33,7 @@ AUTHOR_AND_MEDIA = ["author_id", "attachments.media_keys"]
 REFERENCED_POSTS = ["referenced_tweets.id", "referenced_tweets.id.author_id"]
 PICTURE_TYPES = frozenset({"image/jpeg", "image/png", "image/webp"})
 MAX_PICTURE_BYTES, MAX_ALT_LENGTH = 5 * 1024 * 1024, 1000
+MAX_QUERY_LENGTH = 500  # X takes 512, including what is added
 
 
 class XClient:
@@ -91,6 +92,7 @@ class XClient:
         """Create a post and return its id."""
         self._quota.check_post()
         media = [await self._upload(picture) for picture in pictures]
+        may_exist = True
         try:
             response = await self._connection.write(
                 self._tweepy.create_tweet(
@@ -104,11 +106,11 @@ class XClient:
             if not (post_id := parse_id(response)):
                 raise DeliveryUnknown("X created the post but returned no id")
         except (NotSent, RequestRefused):
+            may_exist = False
             raise
-        except BaseException:
-            await self._quota.record_post()  # it may have been created
-            raise
-        await self._quota.record_post()
+        finally:
+            if may_exist:
+                await self._quota.record_post()
         return post_id
 
     async def like(self, post_id: str) -> None:
@@ -143,9 +145,6 @@ class XClient:
         except RequestRefused as error:
             raise Undeliverable(f"X does not take {picture.name or 'the picture'}: {error}") from error
         return media_id
-
-
-MAX_QUERY_LENGTH = 500  # X takes 512, including what is added
 
 
 class PostSearch:

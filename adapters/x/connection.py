@@ -4,7 +4,7 @@ import asyncio
 import json as json_format
 import ssl
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
@@ -34,6 +34,8 @@ from bot.store import StoreUnavailable
 PendingCall = Coroutine[Any, Any, Any]
 VERIFIED_KEY = "account"
 STOPPED_RETRY_SECONDS = 3600.0  # retry interval of deliveries that cannot leave before the next start
+MAX_RESPONSE_BYTES = 1024 * 1024
+REQUEST_TIMEOUT, CONNECT_TIMEOUT = 30.0, 10.0
 
 
 class XConnection:
@@ -81,37 +83,30 @@ class XConnection:
 
     async def read_page(self, call: PendingCall, max_posts: int) -> Page:
         """Read a page of at most `max_posts` posts and count them."""
-        try:
+        with closing(call):
             self._check_open()
-            await self._quota.reserve(max_posts)
-        except StoreUnavailable as error:
-            call.close()
-            raise NotSent(f"reads cannot be counted: {error}") from error
-        except BaseException:
-            call.close()
-            raise
-        cost = max_posts
-        try:
-            page = parse_page(await self.send(call))
-            cost = page.count + len(page.referenced)
-        except (NotSent, RequestRefused):
-            cost = 0
-            raise
-        finally:
-            await self._quota.release(max(max_posts - cost, 0))
-        return page
+            try:
+                await self._quota.reserve(max_posts)
+            except StoreUnavailable as error:
+                raise NotSent(f"reads cannot be counted: {error}") from error
+            cost = max_posts
+            try:
+                page = parse_page(await self.send(call))
+                cost = page.count + len(page.referenced)
+            except (NotSent, RequestRefused):
+                cost = 0
+                raise
+            finally:
+                await self._quota.release(max(max_posts - cost, 0))
+            return page
 
     async def write(self, call: PendingCall) -> Any:
         """Send a call that changes something; raise NotSent in a dry run."""
-        if self._is_dry_run:
-            call.close()
-            raise NotSent("X_DRY_RUN is on")
-        try:
+        with closing(call):
+            if self._is_dry_run:
+                raise NotSent("X_DRY_RUN is on")
             await self._verify_account()
-        except BaseException:
-            call.close()
-            raise
-        return await self.send(call)
+            return await self.send(call)
 
     async def read_own_user(self) -> User:
         """Return the account's user; this reads no post."""
@@ -196,10 +191,6 @@ def account_problem(expected_username: str, user: User) -> str:
 
 def _secret_text(secret: Any) -> str:
     return secret.get_secret_value() if secret is not None else ""
-
-
-MAX_RESPONSE_BYTES = 1024 * 1024
-REQUEST_TIMEOUT, CONNECT_TIMEOUT = 30.0, 10.0
 
 
 class RequestRefused(Exception):

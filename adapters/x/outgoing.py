@@ -36,6 +36,14 @@ _EMOJI = re.compile(
     r"|\U0001f3f4[\U000e0061-\U000e007a\U000e0030-\U000e0039]+\U000e007f"
     rf"|{_EMOJI_UNIT}(?:{_ZERO_WIDTH_JOINER}{_EMOJI_UNIT})*"
 )
+MAX_PICTURES = 4
+MAX_REPLY_POSTS = 5  # posts with which one mention may be answered
+ELLIPSIS = "…"
+_SENTENCE_END = re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*(?:\s+|(?<=[。！？]))|\n+")
+_LEADING_MENTIONS = re.compile(r"^(?:\s*[@＠]\w{1,15}\b[,:]?)+\s*")
+_MENTION = re.compile(  # as X detects them: after any character but a letter, and after RT
+    r"(https?://\S+)|(?:(?<![A-Za-z0-9_])|(?<=\b[Rr][Tt]))[@＠](?=[A-Za-z0-9_])"
+)
 
 
 def text_weight(text: str) -> int:
@@ -82,16 +90,6 @@ def _weighted_characters(text: str) -> Iterator[tuple[str, int]]:
 def _character_weight(character: str) -> int:
     code = ord(character)
     return 1 if any(first <= code <= last for first, last in LIGHT_RANGES) else DEFAULT_WEIGHT
-
-
-MAX_PICTURES = 4
-MAX_REPLY_POSTS = 5  # posts with which one mention may be answered
-ELLIPSIS = "…"
-_SENTENCE_END = re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*(?:\s+|(?<=[。！？]))|\n+")
-_LEADING_MENTIONS = re.compile(r"^(?:\s*[@＠]\w{1,15}\b[,:]?)+\s*")
-_MENTION = re.compile(  # as X detects them: after any character but a letter, and after RT
-    r"(https?://\S+)|(?:(?<![A-Za-z0-9_])|(?<=\b[Rr][Tt]))[@＠](?=[A-Za-z0-9_])"
-)
 
 
 def split_reply(content: Content) -> list[Content]:

@@ -23,6 +23,19 @@ OPT_OUT_PHRASES = frozenset(
 )  # fmt: skip
 OPT_IN_PHRASES = frozenset({"start", "opt in", "optin", "subscribe", "you may reply"})
 _IGNORED = re.compile(r"@\w{1,15}|[^\w'\s]")
+MAX_RECEIPTS = 200
+OPT_OUT_RULE = "opt-out"
+TARGET_USERS_RULE = "X_TARGET_USERS"
+UNADDRESSED_RULES = frozenset({THREAD_CONTEXT, OPT_OUT_RULE, TARGET_USERS_RULE})
+KEY_PATTERN = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY|\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}|\bAKIA[0-9A-Z]{16}\b"
+    r"|\bgh[opsru]_[A-Za-z0-9]{30,}|\bxox[abprs]-[A-Za-z0-9-]{10,}|\b\d{6,12}:[A-Za-z0-9_-]{30,}"
+    r"|\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\."
+)
+MAIL_PATTERN = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+")
+PHONE_PATTERN = re.compile(r"(?<![\w+/=])(?:\+|00)\d(?:[ ()./-]{0,2}\d){7,13}(?!\d)")
+BANK_PATTERN = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b")
+CARD_PATTERN = re.compile(r"(?<![\w/=])\d(?:[ -]?\d){12,18}(?!\d)")
 
 
 def normalize_request(text: str) -> str:
@@ -72,12 +85,6 @@ class OptOutList:
             await self._state.write(OPT_OUT_KEY, json.dumps(sorted(ids)))
             self._ids = ids
         return True
-
-
-MAX_RECEIPTS = 200
-OPT_OUT_RULE = "opt-out"
-TARGET_USERS_RULE = "X_TARGET_USERS"
-UNADDRESSED_RULES = frozenset({THREAD_CONTEXT, OPT_OUT_RULE, TARGET_USERS_RULE})
 
 
 class ReplyPermissions:
@@ -167,17 +174,6 @@ class ReplyPermissions:
 def username_of(entity: Entity) -> str:
     """Return the username of an entity of X."""
     return str(entity.metadata.get("username", ""))
-
-
-KEY_PATTERN = re.compile(
-    r"-----BEGIN [A-Z ]*PRIVATE KEY|\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}|\bAKIA[0-9A-Z]{16}\b"
-    r"|\bgh[opsru]_[A-Za-z0-9]{30,}|\bxox[abprs]-[A-Za-z0-9-]{10,}|\b\d{6,12}:[A-Za-z0-9_-]{30,}"
-    r"|\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\."
-)
-MAIL_PATTERN = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+")
-PHONE_PATTERN = re.compile(r"(?<![\w+/=])(?:\+|00)\d(?:[ ()./-]{0,2}\d){7,13}(?!\d)")
-BANK_PATTERN = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b")
-CARD_PATTERN = re.compile(r"(?<![\w/=])\d(?:[ -]?\d){12,18}(?!\d)")
 
 
 class ContentRules:

@@ -23,6 +23,9 @@ DEFAULT_WAIT_SECONDS = 5.0
 TOO_MANY = 429
 HEADER_PREFIXES = ("x-rate-limit", "x-user-limit-24hour", "x-app-limit-24hour")
 _NUMBER = re.compile(r"(?<=[a-z]/)\d+(?=/|$)")
+READ_RESERVE = 0.1  # of the reads: kept for finding out what happened to a post
+USAGE_KEY = "usage"
+OFF_SWITCH = "x.off"
 
 
 class EndpointLimits:
@@ -72,9 +75,6 @@ def _bounded_wait(reset: float | None, now: datetime) -> float:
 def _parse_number(headers: Mapping[str, str], name: str) -> float | None:
     text = headers.get(name, "")
     return float(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
-
-
-READ_RESERVE = 0.1  # of the reads: kept for finding out what happened to a post
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +133,6 @@ def next_month_start(now: datetime) -> datetime:
     """Return the start of the next month in UTC."""
     first = now.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
-
-
-USAGE_KEY = "usage"
-OFF_SWITCH = "x.off"
 
 
 class Quota:

@@ -24,6 +24,8 @@ from bot import Clock
 from bot.platform import AgentHandle, DeliveryError, InboundMessage, RoomRule
 
 logger = logging.getLogger(__name__)
+POSITION_KEY = "mentions"
+INITIAL_LOOKBACK = timedelta(minutes=15)  # at the first start; older mentions are not answered anyway
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +75,6 @@ class MentionPosition:
         if self.until:
             parameters["until_id"] = str(self.until)
         return parameters
-
-
-POSITION_KEY = "mentions"
-INITIAL_LOOKBACK = timedelta(minutes=15)  # at the first start; older mentions are not answered anyway
 
 
 class MentionReceiver:

@@ -33,6 +33,8 @@ CLOCK_SKEW = timedelta(minutes=2)  # between X's clock and ours
 MAX_PAGES = 4
 DRY_RUN_PREFIX = "dry-run-"
 DUPLICATE_TEXT = "duplicate"
+_SCHEME = re.compile(r"\bhttps?://", re.IGNORECASE)
+_STATUS_URL = re.compile(r"(?:twitter|x)\.com/\w+/status/\d+\S*", re.IGNORECASE)
 
 
 class MessageSender:
@@ -196,10 +198,6 @@ def _text_to_send(delivery: Delivery) -> str:
 
 def _to_unreadable(error: Exception) -> DeliveryUnknown:
     return DeliveryUnknown(f"our timeline on X cannot be read: {error}")
-
-
-_SCHEME = re.compile(r"\bhttps?://", re.IGNORECASE)
-_STATUS_URL = re.compile(r"(?:twitter|x)\.com/\w+/status/\d+\S*", re.IGNORECASE)
 
 
 def find_matching_post(page: Page, text: str, *, reply_to_id: str = "", quoted_id: str = "") -> str:

@@ -43,6 +43,8 @@ TRUSTED_PROVIDERS = frozenset(
 )
 MAX_MESSAGES_CHECKED = 100  # more than most prompts contain: older text may have been paraphrased since
 _QUOTED_LINE = re.compile(r"^[^\S\n]*>", re.MULTILINE)
+TERMINAL_PLATFORM = "console"  # only the operator uses the terminal
+OPERATOR_PATTERN = re.compile(r"[a-z]+:\S+")
 
 
 async def untrusted_source(turn: Turn) -> str:
@@ -103,10 +105,6 @@ def _is_by_character(turn: Turn, message: Memory, trusted_actions: frozenset[str
 def _x_action_names(turn: Turn) -> frozenset[str]:
     specs = [spec for spec in turn.agent.catalog.actions if spec.name in X_ACTIONS]
     return frozenset({"REPLY", *(fold_name(name) for spec in specs for name in (spec.name, *spec.similes))})
-
-
-TERMINAL_PLATFORM = "console"  # only the operator uses the terminal
-OPERATOR_PATTERN = re.compile(r"[a-z]+:\S+")
 
 
 def _check_operators(names: tuple[str, ...]) -> tuple[str, ...]:

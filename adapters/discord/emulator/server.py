@@ -23,6 +23,8 @@ from bot.testing import EmulatorPage, FaultResponse, loopback_only
 
 HOSTS = ("discord.com", "gateway.discord.gg", "cdn.discordapp.com")
 TOKEN = "emulated-token-of-nobody"
+# Channel ids of the real Discord do not exist here.
+NEUTRAL_SETTINGS = {"CHANNEL_IDS": "", "DISCORD_LISTEN_CHANNEL_IDS": ""}
 
 
 class Emulator:
@@ -131,10 +133,6 @@ def too_many_requests(
     if is_global:
         headers["X-RateLimit-Global"] = "true"
     return Fault(match, 429, body, headers, times)
-
-
-# Channel ids of the real Discord do not exist here.
-NEUTRAL_SETTINGS = {"CHANNEL_IDS": "", "DISCORD_LISTEN_CHANNEL_IDS": ""}
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ from adapters.x.emulator.state import PlatformState, PostForbidden, PostRecord
 
 ApiResponse = tuple[int, dict[str, Any]]
 MIN_SEARCH_SIZE = 10
+NONCE, TIMESTAMP, SIGNATURE = "oauth_nonce", "oauth_timestamp", "oauth_signature"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +201,6 @@ class RestServer:
     def _user_payload(self, user_id: str) -> dict[str, str]:
         username = self._state.usernames[user_id]
         return {"id": user_id, "username": username, "name": username.replace("_", " ").title()}
-
-
-NONCE, TIMESTAMP, SIGNATURE = "oauth_nonce", "oauth_timestamp", "oauth_signature"
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,17 @@ HOST = "127.0.0.1"
 HOSTS = ("api.x.com", "api.twitter.com", "upload.twitter.com")
 USERNAME = "greenroom_bot"
 DEFAULT_LIMIT = (10_000, 900.0)
+MAX_USERNAME_LENGTH = 15
+# Inside the emulator there are other users, reading is free, posts are to be seen, and mentions are polled
+# as often as possible.
+NEUTRAL_SETTINGS = {
+    "X_TARGET_USERS": "",
+    "X_DRY_RUN": "",
+    "X_POLL_INTERVAL": "5",
+    "X_MONTHLY_READS": "100000",
+    "X_MONTHLY_POSTS": "100000",
+    "X_POST_DAILY_CAP": "100000",
+}
 
 
 class FaultKind(StrEnum):
@@ -274,19 +285,6 @@ class Emulator:
         if self.monthly_reads is not None and cost and self.reads[month] + cost > self.monthly_reads:
             raise ApiError(429, "UsageCapExceeded", "Usage cap exceeded: Monthly product cap")
         self.reads[month] += cost
-
-
-MAX_USERNAME_LENGTH = 15
-# Inside the emulator there are other users, reading is free, posts are to be seen, and mentions are polled
-# as often as possible.
-NEUTRAL_SETTINGS = {
-    "X_TARGET_USERS": "",
-    "X_DRY_RUN": "",
-    "X_POLL_INTERVAL": "5",
-    "X_MONTHLY_READS": "100000",
-    "X_MONTHLY_POSTS": "100000",
-    "X_POST_DAILY_CAP": "100000",
-}
 
 
 @asynccontextmanager
