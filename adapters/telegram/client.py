@@ -109,21 +109,16 @@ class TelegramRequest(BaseRequest):
         """Send one request. Raises NotConnected if nothing was sent, and TooManyRequests for status 429."""
         if self._session is None:
             raise NotConnected("the connection to Telegram is closed")
-        requested_timeout = keywords.get("read_timeout")
-        timeout = (
-            float(requested_timeout)
-            if isinstance(requested_timeout, int | float)
-            else self._limits.response_timeout
-        )
+        seconds = keywords.get("read_timeout")
+        timeout = float(seconds) if isinstance(seconds, int | float) else self._limits.response_timeout
         is_file = url.startswith(FILES_PREFIX)
         max_bytes = self._limits.max_file_bytes if is_file else self._max_bytes
         try:
             async with asyncio.timeout(timeout):
                 status, body = await self._send(self._session, method, url, request_data, max_bytes)
         except NOT_SENT_ERRORS as error:
-            raise NotConnected(
-                f"no connection to {URL(self._base_url).host}: {_connection_error_text(error)}"
-            ) from None
+            cause = _connection_error_text(error)
+            raise NotConnected(f"no connection to {URL(self._base_url).host}: {cause}") from None
         except TimeoutError:
             raise NetworkError(f"no response within {timeout:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -133,9 +128,7 @@ class TelegramRequest(BaseRequest):
         label = "the file" if is_file else url.rpartition("/")[2]
         if status == HTTPStatus.NOT_FOUND and label != "getMe":
             raise EndPointNotFound(f"{label}: not found")
-        if (
-            400 <= status < 500 and status not in LIBRARY_STATUSES
-        ):  # such as 413: not executed, which the library does not know
+        if 400 <= status < 500 and status not in LIBRARY_STATUSES:  # such as 413: certainly not executed
             raise BadRequest(f"{label}: HTTP {status}")
         return status, body
 

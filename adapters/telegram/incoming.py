@@ -20,6 +20,7 @@ from adapters.telegram.entities import (
     thread_id_of,
 )
 from adapters.telegram.mentions import (
+    ParsedCommand,
     build_metadata,
     build_quotation,
     chat_names,
@@ -62,12 +63,15 @@ class IncomingContext:
     def find_denial(self, location: ChatLocation, chat: Chat, mention: MentionContext) -> str:
         """Return the rule that forbids an answer; blank if none does."""
         names = chat_names(location.target, chat.username)
-        if self.allowed_chats and not {name.lower() for name in self.allowed_chats} & {
-            name.lower() for name in names
-        }:
+        allowed = {name.lower() for name in self.allowed_chats}
+        if allowed and allowed.isdisjoint(name.lower() for name in names):
             return ALLOWED_CHATS_RULE
         rule = self.rules.find(PLATFORM, *names)
         return rule.refusal_for(mention, is_direct=chat.type == Chat.PRIVATE)
+
+    def is_addressed(self, command: ParsedCommand) -> bool:
+        """Return whether a command is for this bot."""
+        return command.bot in ("", self.identity.username.lower())
 
     def is_ignored(self, location: ChatLocation, chat: Chat) -> bool:
         """Return whether messages of this chat are not even stored."""
@@ -98,14 +102,8 @@ def parse_message(message: Message, update_id: int, context: IncomingContext) ->
         mention=_build_mention(message, context, location, is_service=not text and not attachments),
     )
     external_id = str(message.message_id)
-    key = EventKey(
-        PLATFORM,
-        identity.account,
-        str(update_id),
-        location.room.id,
-        external_id,
-        _revision_of(message, update_id),
-    )
+    revision = _revision_of(message, update_id)
+    key = EventKey(PLATFORM, identity.account, str(update_id), location.room.id, external_id, revision)
     memory = Memory(
         id=new_id(),
         kind=MemoryKind.MESSAGE,
@@ -125,11 +123,7 @@ def parse_command(
 ) -> CommandInvocation | None:
     """Return the command if it is for this bot and allowed here; None for any other message."""
     command = find_command(message)
-    if (
-        command is None
-        or command.name not in command_names
-        or command.bot not in ("", context.identity.username.lower())
-    ):
+    if command is None or command.name not in command_names or not context.is_addressed(command):
         return None
     location = locate_message(message, context)
     if context.find_denial(location, message.chat, MentionContext(is_mention=True)):
@@ -194,11 +188,11 @@ def merge_album(parts: Sequence[InboundMessage]) -> InboundMessage:
     texts = dict.fromkeys(filter(None, (message.content.text for message in messages)))
     mention = first.message.content.mention
     for message in messages:
-        part = message.content.mention
+        other = message.content.mention
         mention = replace(
             mention,
-            is_mention=mention.is_mention or part.is_mention,
-            is_reply=mention.is_reply or part.is_reply,
+            is_mention=mention.is_mention or other.is_mention,
+            is_reply=mention.is_reply or other.is_reply,
         )
     if any(not part.message.content.mention.denied_by for part in parts):
         mention = replace(mention, denied_by="")
@@ -209,24 +203,20 @@ def merge_album(parts: Sequence[InboundMessage]) -> InboundMessage:
 
 
 def _build_mention(
-    message: Message, incoming_context: IncomingContext, location: ChatLocation, *, is_service: bool
+    message: Message, context: IncomingContext, location: ChatLocation, *, is_service: bool
 ) -> MentionContext:
     command = find_command(message)
-    context = MentionContext(
-        is_mention=is_mention(message, incoming_context.identity),
-        is_reply=is_reply(message, incoming_context.identity),
+    mention = MentionContext(
+        is_mention=is_mention(message, context.identity),
+        is_reply=is_reply(message, context.identity),
         is_thread=location.target.thread_id is not None,
     )
-    denial = incoming_context.find_denial(location, message.chat, context)
-    if (
-        not denial
-        and command is not None
-        and command.bot not in ("", incoming_context.identity.username.lower())
-    ):
+    denial = context.find_denial(location, message.chat, mention)
+    if not denial and command is not None and not context.is_addressed(command):
         denial = "a command for another bot"
     if not denial and is_service:
         denial = "service message"
-    return replace(context, denied_by=denial)
+    return replace(mention, denied_by=denial)
 
 
 def _revision_of(message: Message, update_id: int) -> int:

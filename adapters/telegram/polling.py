@@ -87,9 +87,8 @@ class UpdatePoller:
         is_urgent = self._processed_ids or self._delayed_albums or not self._has_polled
         poll_seconds = 0 if is_urgent else self._limits.poll_seconds
         started_at = self._time.monotonic()
-        raw = await self._client.fetch_updates(
-            self._current_offset(), poll_seconds, self._limits.grace_seconds
-        )
+        grace_seconds = self._limits.grace_seconds
+        raw = await self._client.fetch_updates(self._current_offset(), poll_seconds, grace_seconds)
         if poll_seconds and not raw and self._time.monotonic() - started_at < 1:
             await self._time.sleep(self._limits.empty_poll_delay)
         self._has_polled = True
@@ -103,21 +102,13 @@ class UpdatePoller:
         next_offset = min(held_ids, default=max(update_ids, default=(self._offset or 1) - 1) + 1)
         await self._record_call()
         if update_ids:
-            await self._receiver.submit(
-                ready,
-                StreamCursor(
-                    PLATFORM, self._client.account, OFFSET_CURSOR, self._format_position(next_offset)
-                ),
-            )
+            position = f"{next_offset} {self._time.now().isoformat()}"
+            await self._receiver.submit(ready, self._cursor(OFFSET_CURSOR, position))
             self._offset, self._advanced_at = next_offset, self._time.now()
-        self._processed_ids = {
-            update
-            for update in (*self._processed_ids, *update_ids)
-            if update >= next_offset and update not in held_ids
-        }
-        self._delayed_albums = {
-            album for update in batch if update.update_id in held_ids for album in update.album_ids
-        }
+        processed_ids = {*self._processed_ids, *update_ids} - held_ids
+        self._processed_ids = {update_id for update_id in processed_ids if update_id >= next_offset}
+        held_updates = [update for update in batch if update.update_id in held_ids]
+        self._delayed_albums = {album_id for update in held_updates for album_id in update.album_ids}
         self._is_behind = (bool(held_ids) and self._is_behind) or len(raw) >= MAX_UPDATES
         if held_ids:
             await self._time.sleep(self._limits.album_seconds)
@@ -129,31 +120,24 @@ class UpdatePoller:
         """
         waiting_chats, held_ids = set[int | None](), set[int]()
         for update in batch:
-            if update.chat_id in waiting_chats or any(
-                album not in self._delayed_albums for album in update.album_ids
-            ):
+            if update.chat_id in waiting_chats or not self._delayed_albums.issuperset(update.album_ids):
                 waiting_chats.add(update.chat_id)
                 held_ids.add(update.update_id)
         return held_ids
 
     async def _restore_position(self) -> None:
         """Load the stored offset, and warn if the bot was off for longer than Telegram stores updates."""
-        account = self._client.account
-        value = await self._inbox.cursor(PLATFORM, account, OFFSET_CURSOR) or ""
-        offset, _, timestamp = value.partition(" ")
+        offset, _, timestamp = (await self._read_cursor(OFFSET_CURSOR)).partition(" ")
         if offset.lstrip("-").isdecimal():
             self._offset = int(offset)
             self._advanced_at = _parse_timestamp(timestamp)
-        self._last_call_at = _parse_timestamp(
-            await self._inbox.cursor(PLATFORM, account, LAST_CALL_CURSOR) or ""
-        )
+        self._last_call_at = _parse_timestamp(await self._read_cursor(LAST_CALL_CURSOR))
         self._warn_if_lossy()
 
     def _warn_if_lossy(self) -> None:
         now, last_call_at = self._time.now(), self._last_call_at
-        if last_call_at is not None and now - last_call_at > timedelta(
-            hours=self._limits.update_retention_hours
-        ):
+        retention = timedelta(hours=self._limits.update_retention_hours)
+        if last_call_at is not None and now - last_call_at > retention:
             logger.warning(
                 "no updates were fetched from %s to %s, and Telegram stores them for 24 hours: "
                 "messages of that time may be lost",
@@ -163,12 +147,9 @@ class UpdatePoller:
 
     def _current_offset(self) -> int | None:
         """Return the offset; None after six days without updates, as Telegram may restart its numbering."""
-        advanced_at = self._advanced_at
-        if advanced_at is not None and self._time.now() - advanced_at > timedelta(
-            days=self._limits.offset_ttl_days
-        ):
-            return None
-        return self._offset
+        ttl = timedelta(days=self._limits.offset_ttl_days)
+        is_expired = self._advanced_at is not None and self._time.now() - self._advanced_at > ttl
+        return None if is_expired else self._offset
 
     async def _record_call(self) -> None:
         """Store from time to time when Telegram last answered."""
@@ -177,9 +158,7 @@ class UpdatePoller:
             self._warn_if_lossy()
         if self._last_call_at is None or now - self._last_call_at > CALL_RECORD_INTERVAL:
             self._last_call_at = now
-            await self._inbox.submit_all(
-                [], StreamCursor(PLATFORM, self._client.account, LAST_CALL_CURSOR, now.isoformat())
-            )
+            await self._inbox.submit_all([], self._cursor(LAST_CALL_CURSOR, now.isoformat()))
 
     async def _handle_conflict(self, error: Conflict) -> None:
         if "webhook" in error.message.lower():
@@ -203,8 +182,11 @@ class UpdatePoller:
         self._is_behind = True
         await self._time.sleep(self._backoff.delay(self._failures))
 
-    def _format_position(self, offset: int) -> str:
-        return f"{offset} {self._time.now().isoformat()}"
+    def _cursor(self, name: str, value: str) -> StreamCursor:
+        return StreamCursor(PLATFORM, self._client.account, name, value)
+
+    async def _read_cursor(self, name: str) -> str:
+        return await self._inbox.cursor(PLATFORM, self._client.account, name) or ""
 
 
 def _parse_timestamp(text: str) -> datetime | None:

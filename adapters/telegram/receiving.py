@@ -122,20 +122,16 @@ def parse_update(update: Update, context: UpdateContext) -> list[UpdateItem]:
         return [_parse_button(update.callback_query, update_id, context)]
     if (reaction_update := update.message_reaction) is not None:
         thread_id = context.find_thread_id(reaction_update.chat.id, reaction_update.message_id)
-        if incoming.is_ignored(
-            build_location(incoming.identity, reaction_update.chat, thread_id), reaction_update.chat
-        ):
+        location = build_location(incoming.identity, reaction_update.chat, thread_id)
+        if incoming.is_ignored(location, reaction_update.chat):
             return []
         added, removed = parse_reactions(reaction_update, incoming, thread_id)
-        changes = [
-            *(partial(_add_reaction, item) for item in added),
-            *(partial(_remove_reaction, item) for item in removed),
-        ]
-        return [ChangeItem(item) for item in changes]
+        items = [ChangeItem(partial(_add_reaction, reaction)) for reaction in added]
+        return [*items, *(ChangeItem(partial(_remove_reaction, reaction)) for reaction in removed)]
     if update.my_chat_member is not None:
         return [ChangeItem(parse_own_membership(update.my_chat_member, update_id, incoming))]
     if update.chat_member is not None:
-        return [ChangeItem(item) for item in parse_membership(update.chat_member, incoming)]
+        return [ChangeItem(change) for change in parse_membership(update.chat_member, incoming)]
     return []
 
 
@@ -238,12 +234,8 @@ class UpdateReceiver:
         """
         messages: list[InboundMessage] = []
         command_tasks: list[asyncio.Task[BotError | None]] = []
-        album_items = [
-            item
-            for update in batch
-            for item in update.items
-            if isinstance(item, MessageItem) and item.album_id
-        ]
+        all_items = [item for update in batch for item in update.items]
+        album_items = [item for item in all_items if isinstance(item, MessageItem) and item.album_id]
         seen_albums: set[str] = set()
         for update in batch:
             if update.chat_id is not None:

@@ -72,19 +72,16 @@ class SendMethods:
         self._migrated_chats[old_chat_id] = new_chat_id
 
     async def send(
-        self, target: ChatTarget, content: Content, reply_to: str = "", *, may_be_duplicate: bool = False
+        self, target: ChatTarget, content: Content, reply_to: str = "", *, is_repeat: bool = False
     ) -> str:
         """Send one part, with a notice if it may be a duplicate. Raises as `Adapter.deliver`."""
 
         async def send_part(resolved: ChatTarget) -> str:
-            answered_id = (
-                reply_to if resolved.chat_id == target.chat_id else ""
-            )  # message ids differ in the supergroup
+            # message ids differ in the supergroup
+            answered_id = reply_to if resolved.chat_id == target.chat_id else ""
             if content.attachments:
-                return await self._send_file(
-                    resolved, content, answered_id, may_be_duplicate=may_be_duplicate
-                )
-            return await self._send_text(resolved, content, answered_id, may_be_duplicate=may_be_duplicate)
+                return await self._send_file(resolved, content, answered_id, is_repeat=is_repeat)
+            return await self._send_text(resolved, content, answered_id, is_repeat=is_repeat)
 
         return await self._send_after_migration(target, send_part)
 
@@ -126,30 +123,28 @@ class SendMethods:
                 return await send(ChatTarget(new_chat_id))
 
     async def _send_text(
-        self, target: ChatTarget, content: Content, reply_to: str, *, may_be_duplicate: bool
+        self, target: ChatTarget, content: Content, reply_to: str, *, is_repeat: bool
     ) -> str:
         try:
             return await self._send_message(
-                target, _with_notice(build_text(content), may_be_duplicate), reply_to, content
+                target, _with_notice(build_text(content), is_repeat), reply_to, content
             )
         except BadRequest as error:
             if is_too_long(error):
-                return await self._send_in_pieces(
-                    target, content, reply_to, may_be_duplicate=may_be_duplicate
-                )
+                return await self._send_in_pieces(target, content, reply_to, is_repeat=is_repeat)
             if not is_about_markup(error):
                 raise
         return await self._send_message(
-            target, _with_notice(build_plain_text(content), may_be_duplicate), reply_to, content
+            target, _with_notice(build_plain_text(content), is_repeat), reply_to, content
         )
 
     async def _send_in_pieces(
-        self, target: ChatTarget, content: Content, reply_to: str, *, may_be_duplicate: bool
+        self, target: ChatTarget, content: Content, reply_to: str, *, is_repeat: bool
     ) -> str:
         """Send a text in smaller pieces and return the id of the first."""
         texts = [piece.text for piece in split_text(FormattedText(content.text), MAX_TEXT_LENGTH // 2)]
         message_id = await self._send_message(
-            target, _with_notice(OutgoingText(texts[0]), may_be_duplicate), reply_to
+            target, _with_notice(OutgoingText(texts[0]), is_repeat), reply_to
         )
         try:
             for text in texts[1:]:
@@ -175,12 +170,12 @@ class SendMethods:
         return _message_id_of(message)
 
     async def _send_file(
-        self, target: ChatTarget, content: Content, reply_to: str, *, may_be_duplicate: bool
+        self, target: ChatTarget, content: Content, reply_to: str, *, is_repeat: bool
     ) -> str:
         """Send a file with its caption; if Telegram rejects the file, the caption and a notice."""
         for text in (build_text(content), build_plain_text(content)):
             try:
-                return await self._upload(target, _with_notice(text, may_be_duplicate), reply_to, content)
+                return await self._upload(target, _with_notice(text, is_repeat), reply_to, content)
             except Undeliverable:
                 break
             except BadRequest as error:
@@ -188,7 +183,7 @@ class SendMethods:
                     break
         notice = f"({display_name_of(content.attachments[0])} could not be sent.)"
         fallback = OutgoingText("\n\n".join(filter(None, [build_plain_text(content).text, notice])))
-        return await self._send_message(target, _with_notice(fallback, may_be_duplicate), reply_to, content)
+        return await self._send_message(target, _with_notice(fallback, is_repeat), reply_to, content)
 
     async def _upload(self, target: ChatTarget, text: OutgoingText, reply_to: str, content: Content) -> str:
         [file] = content.attachments
@@ -250,8 +245,8 @@ class SendMethods:
             await self._client.edit_message_caption(caption=text.text, caption_entities=entities, **arguments)
 
 
-def _with_notice(text: OutgoingText, may_be_duplicate: bool) -> OutgoingText:
-    return text.with_duplicate_notice() if may_be_duplicate else text
+def _with_notice(text: OutgoingText, is_repeat: bool) -> OutgoingText:
+    return text.with_duplicate_notice() if is_repeat else text
 
 
 def _reply_parameters(reply_to: str) -> ReplyParameters | None:

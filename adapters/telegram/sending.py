@@ -79,9 +79,7 @@ class MessageSender:
             try:
                 with label_crash_points("send"):
                     target = ChatTarget.parse(delivery.target)
-                    return await self._send(
-                        target, delivery.content, delivery.reply_to, may_be_duplicate=True
-                    )
+                    return await self._send(target, delivery.content, delivery.reply_to, is_repeat=True)
             except NotSent as error:
                 failures += 1
                 delay = backoff.delay(failures, retry_after=error.retry_after or 0.0)
@@ -104,7 +102,7 @@ class MessageSender:
                 await self._time.sleep(wait)
 
     async def _send(
-        self, target: ChatTarget, content: Content, reply_to: str, *, may_be_duplicate: bool = False
+        self, target: ChatTarget, content: Content, reply_to: str, *, is_repeat: bool = False
     ) -> str:
         """Send a part, split first if it was not, and return the id of its first message."""
         message_ids: list[str] = []
@@ -114,7 +112,7 @@ class MessageSender:
                 with self._track_refusals(target):
                     limited = self._limit_mentions(target, part)
                     message_id = await self._send_methods.send(
-                        target, limited, "" if message_ids else reply_to, may_be_duplicate=may_be_duplicate
+                        target, limited, "" if message_ids else reply_to, is_repeat=is_repeat
                     )
             except (NotSent, Undeliverable) as error:
                 if message_ids:  # a retry would repeat the beginning
