@@ -80,7 +80,7 @@ from bot.store.protocols import RecallScope
 from bot.turn import Turn
 
 if TYPE_CHECKING:
-    from bot.runtime.agent_runtime import AgentConfig
+    from bot.runtime.agent_config import AgentConfig
     from bot.runtime.runtime import Runtime
 
 __all__ = [
@@ -176,7 +176,7 @@ __all__ = [
     "worker",
 ]
 
-LAZY = {"AgentConfig": "bot.runtime.agent_runtime", "Runtime": "bot.runtime.runtime"}
+LAZY = {"AgentConfig": "bot.runtime.agent_config", "Runtime": "bot.runtime.runtime"}
 
 
 def __getattr__(name: str) -> Any:

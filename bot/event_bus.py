@@ -62,7 +62,10 @@ class EventBus:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait for who is being told, then stop the rest; what does not stop is left alone."""
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Wait for running listeners up to two seconds, then cancel them; one that does not stop is left."""
         try:
             async with asyncio.timeout(self._shutdown_deadline.remaining(FLUSH_TIMEOUT)):
                 await self.wait_idle()

@@ -67,7 +67,8 @@ BaseUrl = Annotated[str, AfterValidator(_check_base_url)]  # of a server: paths 
 
 M = TypeVar("M", bound="SettingsModel")
 MIN_SECRET_LENGTH = 8
-PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
+NETWORK_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_FILE")
+PROXY_VARIABLES = (*NETWORK_VARIABLES[:2], "https_proxy", "http_proxy")  # both spellings may hold a login
 PROXY_PASSWORD = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
 CHARACTER_FILE = "the character's"
 
@@ -224,6 +225,11 @@ class Settings:
     def operator_only(self) -> "Settings":
         """Leave out what the character's file says: it may have come from a stranger."""
         return Settings([layer for layer in self._layers if not layer.name.startswith(CHARACTER_FILE)])
+
+    def network_environment(self) -> dict[str, str]:
+        """Return the proxy and certificate variables that the operator has set."""
+        operator = self.operator_only()
+        return {name: value for name in NETWORK_VARIABLES if (value := operator.get(name))}
 
     def with_layer(self, layer: Layer) -> "Settings":
         """Put a layer over all others."""

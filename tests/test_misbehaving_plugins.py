@@ -27,7 +27,7 @@ from bot.plugin_system.action import action
 from bot.plugin_system.components import Service, evaluator, model, on, provider, route, worker
 from bot.plugin_system.plugin import Plugin
 from bot.runtime import plugin_lifecycle
-from bot.runtime.agent_runtime import AgentConfig
+from bot.runtime.agent_config import AgentConfig
 from bot.runtime.runtime import Runtime
 from bot.settings import Layer, Settings
 from bot.store.inmemory import InMemoryStore

@@ -62,7 +62,7 @@ class ConsoleAdapter(Adapter):
         inbound = build_inbound_message(
             text, agent_id=self._handle.agent_id, user=self._user, message_id=new_id(), sent_at=system_clock()
         )
-        return await self._wait_written(await self._handle.inbox.submit(inbound))
+        return await self._wait_written(await self._handle.submit(inbound))
 
     async def run_command(self, line: str) -> str:
         """Run a command; return the text to show once all replies are written."""
@@ -76,7 +76,7 @@ class ConsoleAdapter(Adapter):
 
     async def _wait_written(self, receipt: Receipt) -> Receipt:
         """Return the final receipt once all replies are written."""
-        receipt = await self._handle.inbox.wait_outcome(receipt.id)
+        receipt = await self._handle.wait_outcome(receipt.id)
         if receipt.turn_id is not None:
             delivery_ids = {
                 delivery.id for delivery in await self._handle.conversations.deliveries(receipt.turn_id)

@@ -33,7 +33,6 @@ from bot.platform import (
 logger = logging.getLogger(__name__)
 STOP_TIMEOUT = 3.0
 REFUSED_RETRY_SECONDS = 600.0  # retry interval of deliveries that cannot leave before the next start
-NETWORK_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_FILE")
 
 
 class DiscordAccount:
@@ -44,8 +43,6 @@ class DiscordAccount:
         self.problem = ""
         self.is_connected = asyncio.Event()
         self._settings, self._limits = settings, limits
-        operator = handle.settings.operator_only()
-        environment = {name: value for name in NETWORK_VARIABLES if (value := operator.get(name))}
         self._mapper = EntityMapper(handle.agent_id)
         self._known_people = KnownPeople[str]()
         self._client = DiscordClient(
@@ -53,7 +50,7 @@ class DiscordAccount:
                 settings,
                 RequestGuard(time.monotonic, max_response_bytes=limits.max_response_bytes),
                 limits,
-                environment,
+                handle.settings.network_environment(),
             ),
             settings,
             limits,
@@ -140,7 +137,7 @@ class DiscordAccount:
             try:
                 if not self._is_logged_in.is_set():
                     await self._log_in()
-                stored = await self.handle.inbox.cursor(PLATFORM, self._mapper.account, SESSION_CURSOR)
+                stored = await self.handle.cursor(PLATFORM, self._mapper.account, SESSION_CURSOR)
                 self._connection.session = GatewaySession.from_json(stored)
                 await self._connection.run()
             except ConnectionRejected as error:

@@ -60,7 +60,7 @@ class Backfill:
                 yield await self._read_after(channel, after_id)
 
     async def _last_seen_ids(self, room_ids: Collection[UUID]) -> dict[UUID, int]:
-        last_seen = await self._handle.inbox.last_seen(room_ids)
+        last_seen = await self._handle.last_seen(room_ids)
         return {room_id: int(message_id) for room_id, message_id in last_seen.items() if message_id.isdigit()}
 
     def _channels(self, guilds: Iterable[discord.Guild]) -> dict[UUID, Any]:

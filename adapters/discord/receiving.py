@@ -130,7 +130,7 @@ class EventReceiver:
         await self._submit_missed(self._backfill.read_missed())
         deferred, self._deferred = self._deferred, None
         await self._process_batch(deferred)
-        await self._handle.inbox.submit_all([], self._session_cursor(session))
+        await self._handle.submit_all([], self._session_cursor(session))
 
     async def _submit_missed(self, batches: AsyncIterator[list[discord.Message]]) -> None:
         try:
@@ -140,7 +140,7 @@ class EventReceiver:
                     for inbound_message in (self._to_inbound(message, is_backfill=True) for message in missed)
                     if inbound_message
                 ]
-                await self._handle.inbox.submit_all(inbound)
+                await self._handle.submit_all(inbound)
         except (StoreUnavailable, InboxClosed):
             raise
         except Exception:  # new messages must not wait for a failed backfill
@@ -154,7 +154,7 @@ class EventReceiver:
         ]
         cursor = self._session_cursor(events[-1].session)
         if inbound or cursor:
-            await self._handle.inbox.submit_all(inbound, cursor)
+            await self._handle.submit_all(inbound, cursor)
 
     def _session_cursor(self, session: GatewaySession | None) -> StreamCursor | None:
         return (

@@ -40,7 +40,7 @@ class UpdatePoller:
         status: ConnectionStatus,
     ) -> None:
         self._status = status
-        self._client, self._inbox, self._receiver = client, handle.inbox, receiver
+        self._client, self._handle, self._receiver = client, handle, receiver
         self._limits, self._time = limits, time_source
         self._offset: int | None = None
         self._advanced_at: datetime | None = None  # when the last update was stored
@@ -158,7 +158,7 @@ class UpdatePoller:
             self._warn_if_lossy()
         if self._last_call_at is None or now - self._last_call_at > CALL_RECORD_INTERVAL:
             self._last_call_at = now
-            await self._inbox.submit_all([], self._cursor(LAST_CALL_CURSOR, now.isoformat()))
+            await self._handle.submit_all([], self._cursor(LAST_CALL_CURSOR, now.isoformat()))
 
     async def _handle_conflict(self, error: Conflict) -> None:
         if "webhook" in error.message.lower():
@@ -186,7 +186,7 @@ class UpdatePoller:
         return StreamCursor(PLATFORM, self._client.account, name, value)
 
     async def _read_cursor(self, name: str) -> str:
-        return await self._inbox.cursor(PLATFORM, self._client.account, name) or ""
+        return await self._handle.cursor(PLATFORM, self._client.account, name) or ""
 
 
 def _parse_timestamp(text: str) -> datetime | None:

@@ -273,7 +273,7 @@ class UpdateReceiver:
         self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None
     ) -> None:
         if messages or cursor is not None:
-            await self._handle.inbox.submit_tolerant(messages, cursor)
+            await self._handle.submit_tolerant(messages, cursor)
 
     async def _apply_change(self, item: ChangeItem) -> None:
         try:

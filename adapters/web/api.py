@@ -101,7 +101,7 @@ class Api:
             return await self._streams.respond(request, handle, submitted)
         receipt = await self._message_service.submit(handle, submitted)
         return self._responder.respond(
-            await load_message_response(handle, await handle.inbox.wait_outcome(receipt.id))
+            await load_message_response(handle, await handle.wait_outcome(receipt.id))
         )
 
     async def list_rooms(self, request: web.Request) -> web.StreamResponse:
@@ -194,7 +194,7 @@ class HealthApi:
 
         A disconnected platform is no 503: a probe would end the process because of it.
         """
-        problem = next((item for handle in self._handles if (item := handle.inbox.problem)), None)
+        problem = next((item for handle in self._handles if (item := handle.problem)), None)
         states = worst_states(self._handles[0].connections())
         platforms = {
             name: PlatformHealth(state=item.state, since=item.since, cause=item.cause)

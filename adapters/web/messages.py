@@ -96,7 +96,7 @@ class MessageService:
 
     async def wait_response(self, handle: AgentHandle, receipt: Receipt) -> MessageResponse:
         """Wait for a message's outcome and return it with the replies."""
-        return await load_message_response(handle, await handle.inbox.wait_outcome(receipt.id))
+        return await load_message_response(handle, await handle.wait_outcome(receipt.id))
 
     def announce_outcome(self, handle: AgentHandle, receipt: Receipt) -> None:
         """Publish the outcome of a message to its room once it is known."""
@@ -118,7 +118,7 @@ class MessageService:
         inbound = build_inbound_message(
             submitted, agent_id=handle.agent_id, message_id=new_id(), sent_at=self._clock()
         )
-        receipt = await handle.inbox.submit(inbound)
+        receipt = await handle.submit(inbound)
         is_new = receipt.memory_id == inbound.message.id
         if not is_new:
             await self._check_same_message(handle, receipt, submitted)

@@ -43,7 +43,7 @@ class XAccount:
         self.settings = settings
         clock, self._sleep = time_source.now, time_source.sleep
         self._identity = incoming.BotIdentity(handle.agent_id, settings.account_id)
-        state = AccountState(handle.inbox, settings.account_id)
+        state = AccountState(handle, settings.account_id)
         self.quota = Quota(settings, state, handle.settings.load(CoreSettings).bot_data_dir, clock)
         self.status = ConnectionStatus(incoming.PLATFORM, handle.character.name, clock)
         self.connection = XConnection(settings, self.quota, state, self.status, clock)

@@ -121,7 +121,7 @@ class MentionReceiver:
         has_more = bool(page.next_token and lowest)
         can_continue = has_more and (not position.until or int(lowest) < position.until)
         position = position.advance([post.id for post in mentions], lowest=lowest, is_last=not has_more)
-        await self._handle.inbox.submit_tolerant(messages, self._state.cursor(POSITION_KEY, str(position)))
+        await self._handle.submit_tolerant(messages, self._state.cursor(POSITION_KEY, str(position)))
         return can_continue
 
     async def _load_position(self) -> MentionPosition:

@@ -15,8 +15,15 @@ from bot.logs import strip_terminal_codes
 from bot.models.types import ModelType
 from bot.plugin_system.loading import ELIZAOS_PACKAGE, PLATFORMS, adapter_names, load_plugins
 from bot.plugin_system.plugin import Plugin
-from bot.runtime.agent_runtime import NETWORK_VARIABLES, AgentConfig
-from bot.settings import MIN_SECRET_LENGTH, CoreSettings, Layer, Settings, load_settings
+from bot.runtime.agent_config import AgentConfig
+from bot.settings import (
+    MIN_SECRET_LENGTH,
+    NETWORK_VARIABLES,
+    CoreSettings,
+    Layer,
+    Settings,
+    load_settings,
+)
 from bot.store.inmemory import InMemoryStore
 
 DEFAULT_CHARACTER = Path("characters", "default.json")

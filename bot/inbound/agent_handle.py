@@ -1,6 +1,6 @@
 """`AgentHandle`: all that an adapter may call; `AdapterSpec`; `ConversationReader`."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import date
@@ -14,16 +14,22 @@ from bot.domain.character import Character
 from bot.domain.component_specs import Catalog, CommandSpec
 from bot.domain.costs import CostEntry
 from bot.domain.environment import Entity, Room
-from bot.domain.inbound import ChoiceSelection, CommandInvocation, CommandResponse
+from bot.domain.inbound import (
+    ChoiceSelection,
+    CommandInvocation,
+    CommandResponse,
+    InboundMessage,
+    StreamCursor,
+)
 from bot.domain.ledger import Delivery, Receipt
 from bot.domain.memory import Memory
-from bot.event_bus import EventBus
 from bot.http import BoundRoute
 from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox
 from bot.inbound.membership import MembershipReporter
 from bot.outbound.undelivered import UndeliveredParts
 from bot.settings import Settings, SettingsModel
+from bot.store.ledger import StoreProblem
 from bot.store.protocols import LogKind, Store
 from bot.store.storage import CheckReport
 
@@ -34,51 +40,51 @@ MAX_RUN_LOGS = 1000  # as many of a room's runs are looked through
 class ConversationReader:
     """Rooms, messages, receipts and deliveries of one agent, to be shown."""
 
-    store: Store
+    _store: Store
 
     async def rooms(self) -> list[Room]:
         """List all rooms, the most recently active first."""
-        return await self.store.worlds.rooms()
+        return await self._store.worlds.rooms()
 
     async def room(self, room_id: UUID) -> Room | None:
         """Find a room."""
-        return await self.store.worlds.room(room_id)
+        return await self._store.worlds.room(room_id)
 
     async def messages(self, room_id: UUID, limit: int = 50) -> list[Memory]:
         """List the last messages of a room, oldest first."""
-        return await self.store.memories.recent(room_id, limit)
+        return await self._store.memories.recent(room_id, limit)
 
     async def message(self, message_id: UUID) -> Memory | None:
         """Find a message."""
-        return (await self.store.memories.memories([message_id])).get(message_id)
+        return (await self._store.memories.memories([message_id])).get(message_id)
 
     async def authors(self, messages: list[Memory]) -> dict[UUID, Entity]:
         """Find who wrote these messages."""
-        return await self.store.entities.entities({message.entity_id for message in messages})
+        return await self._store.entities.entities({message.entity_id for message in messages})
 
     async def replies(self, turn_id: UUID) -> list[Memory]:
         """List what a turn has said, oldest first."""
-        return await self.store.memories.by_turn(turn_id)
+        return await self._store.memories.by_turn(turn_id)
 
     async def receipt(self, receipt_id: UUID) -> Receipt | None:
         """Find what became of an event, by the receipt's id or the message's."""
-        return await self.store.ledger.receipt(receipt_id)
+        return await self._store.ledger.receipt(receipt_id)
 
     async def receipts(self, *, room_id: UUID | None = None, limit: int = 50) -> list[Receipt]:
         """List what became of the latest events, newest first."""
-        return await self.store.ledger.receipts(room_id=room_id, limit=limit)
+        return await self._store.ledger.receipts(room_id=room_id, limit=limit)
 
     async def deliveries(self, turn_id: UUID) -> list[Delivery]:
         """List the outgoing parts of a turn."""
-        return await self.store.ledger.deliveries(turn_id=turn_id)
+        return await self._store.ledger.deliveries(turn_id=turn_id)
 
     async def costs(self, first_day: date, last_day: date) -> list[CostEntry]:
         """List what model calls have come to on these days (in UTC), the last ten seconds perhaps not."""
-        return await self.store.costs.costs_between(first_day, last_day)
+        return await self._store.costs.costs_between(first_day, last_day)
 
     async def run_log(self, receipt: Receipt) -> Mapping[str, Any] | None:
         """Find what the log says of the work on a message; it is kept for less time than the receipt."""
-        entries = await self.store.logs.logs(kind=LogKind.RUN, room_id=receipt.room_id, limit=MAX_RUN_LOGS)
+        entries = await self._store.logs.logs(kind=LogKind.RUN, room_id=receipt.room_id, limit=MAX_RUN_LOGS)
         bodies = (entry["body"] for entry in entries)
         message_id = str(receipt.memory_id)
         return next((body for body in bodies if body.get("message_id") == message_id), None)
@@ -86,33 +92,98 @@ class ConversationReader:
 
 CursorReader = Callable[[str, str, str], Awaitable[str | None]]
 AccountCheck = Callable[[Settings, CursorReader], Awaitable[CheckReport]]
+RunCommand = Callable[[CommandInvocation], Awaitable[CommandResponse]]
+SelectChoice = Callable[[ChoiceSelection], Awaitable[CommandResponse]]
 
 
-@dataclass(frozen=True, slots=True)
 class AgentHandle:
-    """All an adapter gets of an agent: where to put messages and whatever else happens, and what to show.
+    """What an adapter may call on one agent: submit events, run commands, read conversations.
 
-    `command` answers one of `commands`, what somebody asks of the bot itself; `chosen` a choice that was
-    pressed. Both raise as the inbox does, and never for what a person did wrong. `links` gives how every
-    account of the process stands with its platform, also those of other agents and adapters.
+    Valid while the agent runs. Every method that submits something raises InboxClosed while the bot is
+    stopping and StoreUnavailable while nothing can be stored; the platform must not acknowledge it then.
     """
 
-    agent_id: UUID
-    character: Character
-    settings: Settings
-    inbox: Inbox
-    edits: EditReporter
-    membership: MembershipReporter
-    conversations: ConversationReader
-    undelivered: UndeliveredParts
-    events: EventBus
-    catalog: Catalog
-    room_rules: RoomRules
-    commands: tuple[CommandSpec, ...]
-    run_command: Callable[[CommandInvocation], Awaitable[CommandResponse]]
-    select_choice: Callable[[ChoiceSelection], Awaitable[CommandResponse]]
-    routes: tuple[BoundRoute, ...] = ()
-    connections: Callable[[], Sequence[ConnectionStatus]] = tuple
+    def __init__(
+        self,
+        *,
+        agent_id: UUID,
+        character: Character,
+        settings: Settings,
+        inbox: Inbox,
+        edits: EditReporter,
+        membership: MembershipReporter,
+        conversations: ConversationReader,
+        undelivered: UndeliveredParts,
+        catalog: Catalog,
+        room_rules: RoomRules,
+        commands: tuple[CommandSpec, ...],
+        run_command: RunCommand,
+        select_choice: SelectChoice,
+        routes: tuple[BoundRoute, ...] = (),
+        connections: Callable[[], Sequence[ConnectionStatus]] = tuple,
+    ) -> None:
+        self.agent_id, self.character, self.settings = agent_id, character, settings
+        self.edits = edits
+        self.membership = membership
+        self.conversations = conversations
+        self.undelivered = undelivered
+        self.catalog = catalog
+        self.room_rules = room_rules
+        self.commands = commands
+        self.routes = routes
+        self._inbox = inbox
+
+        self._run_command, self._select_choice = run_command, select_choice
+        self._connections = connections
+
+    @property
+    def problem(self) -> StoreProblem | None:
+        """Why nothing can be stored at the moment; None while the store works."""
+        return self._inbox.problem
+
+    async def submit(self, message: InboundMessage) -> Receipt:
+        """Store a message and start on it; once this returns, the platform may acknowledge it."""
+        return await self._inbox.submit(message)
+
+    async def submit_all(
+        self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None
+    ) -> list[Receipt]:
+        """Store a batch, all of it or nothing, together with the stream's read position."""
+        return await self._inbox.submit_all(messages, cursor)
+
+    async def submit_tolerant(
+        self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None
+    ) -> None:
+        """Store a batch and the read position; a message that the store refuses is logged and skipped."""
+        await self._inbox.submit_tolerant(messages, cursor)
+
+    async def wait_outcome(self, receipt_id: UUID) -> Receipt:
+        """Wait for the final receipt of an event, named by its receipt's id or its message's.
+
+        Raises LookupError for an unknown one, InboxClosed where the process stops first, TemporaryError where
+        processing failed and the event stays open.
+        """
+        return await self._inbox.wait_outcome(receipt_id)
+
+    async def cursor(self, platform: str, account: str, name: str) -> str | None:
+        """Return the stored read position of a stream; None where there is none."""
+        return await self._inbox.cursor(platform, account, name)
+
+    async def last_seen(self, room_ids: Collection[UUID]) -> dict[UUID, str]:
+        """Return the platform's id of the last message stored of each room, where there is one."""
+        return await self._inbox.last_seen(room_ids)
+
+    async def run_command(self, invocation: CommandInvocation) -> CommandResponse:
+        """Run one of `commands` for its sender; a mistake of the sender is explained in the response."""
+        return await self._run_command(invocation)
+
+    async def select_choice(self, selection: ChoiceSelection) -> CommandResponse:
+        """Apply a pressed button."""
+        return await self._select_choice(selection)
+
+    def connections(self) -> Sequence[ConnectionStatus]:
+        """Return the connection of every account of the process, also of other agents and adapters."""
+        return self._connections()
 
 
 @dataclass(frozen=True, slots=True)

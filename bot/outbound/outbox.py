@@ -90,10 +90,6 @@ class Outbox:
         """Stop sending to a platform, also what is being sent just now, until it is connected again."""
         self._queue.disconnect(adapter)
 
-    def is_connected(self, platform: str) -> bool:
-        """Return whether a platform is connected."""
-        return platform in self._queue.adapters
-
     def adapter(self, platform: str) -> Adapter | None:
         """Return the adapter of a connected platform; None where it is not connected."""
         return self._queue.adapters.get(platform)
@@ -142,6 +138,11 @@ class Outbox:
         if adapter is None or interval is None:
             return None
         return self._drafts.open_draft(self._with_current_room(reply()), adapter, interval)
+
+    def on_closed(self, receipt: Receipt) -> None:
+        """Remove the draft of a turn whose message was closed without a reply."""
+        if receipt.turn_id is not None and self.has_draft(receipt.turn_id):
+            self.remove_draft(receipt.turn_id)
 
     def has_draft(self, turn_id: UUID) -> bool:
         """Return whether something of a turn's reply is shown already, or may be."""

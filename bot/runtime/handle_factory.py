@@ -1,22 +1,62 @@
-"""Puts together what answers an agent's commands and buttons."""
+"""Builds the `AgentHandle` of an agent with its commands, choices, edits and membership."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
+from bot.adapter.connection_status import ConnectionStatus
+from bot.adapter.room_rules import parse_room_rules
 from bot.agent import Agent
 from bot.commands.builtin import BuiltinCommands
 from bot.commands.choices import ChoiceHandler
 from bot.commands.dispatcher import CommandDispatcher
 from bot.domain.component_specs import CommandSpec
 from bot.errors import PluginError
-from bot.inbound.edits import EditReporter
+from bot.inbound.agent_handle import AgentHandle, ConversationReader
+from bot.inbound.edits import EditReporter, TurnControl
 from bot.inbound.inbox import Inbox
+from bot.inbound.membership import MembershipReporter
+from bot.outbound.undelivered import UndeliveredParts
 from bot.plugin_system.registry import Registry
+from bot.runtime.agent_config import AgentConfig
+from bot.runtime.plugin_lifecycle import bind_routes
+
+
+def build_handle(
+    agent: Agent,
+    config: AgentConfig,
+    registry: Registry,
+    inbox: Inbox,
+    turns: TurnControl,
+    connections: Callable[[], Sequence[ConnectionStatus]],
+) -> AgentHandle:
+    """Build what adapters may call on an agent; raises ConfigError for commands or room rules that clash."""
+    store, events, clock = agent.store, agent.events, agent.clock
+    edits = EditReporter(
+        agent.id, store=store, inbox=inbox, outbox=agent.outbox, turns=turns, events=events, clock=clock
+    )
+    router = build_commands(agent, registry, inbox, edits, config.secrets)
+    return AgentHandle(
+        agent_id=agent.id,
+        character=agent.character,
+        settings=agent.settings,
+        inbox=inbox,
+        edits=edits,
+        membership=MembershipReporter(agent.id, store=store, inbox=inbox, events=events, clock=clock),
+        conversations=ConversationReader(store),
+        undelivered=UndeliveredParts(store.ledger, agent.outbox),
+        catalog=agent.catalog,
+        room_rules=parse_room_rules(agent.character),
+        commands=router.specs,
+        run_command=router.dispatcher.dispatch,
+        select_choice=router.choices.select,
+        routes=bind_routes(agent, config.plugins),
+        connections=connections,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRouter:
-    """Where people ask the bot itself: by command, or by a button."""
+    """What runs the commands and applies the pressed buttons of one agent."""
 
     dispatcher: CommandDispatcher
     choices: ChoiceHandler
@@ -26,7 +66,7 @@ class CommandRouter:
 def build_commands(
     agent: Agent, registry: Registry, inbox: Inbox, edits: EditReporter, secrets: Collection[str] = ()
 ) -> CommandRouter:
-    """Put the built-in commands before those of plugins; raises PluginError where two have one name."""
+    """Build the router of built-in and plugin commands; raises PluginError where two have the same name."""
     builtin = {entry.spec.name: entry for entry in BuiltinCommands(inbox, edits, registry.plugins).commands()}
     plugin_by_command = {entry.name: entry.plugin for entry in agent.catalog.commands}
     if duplicates := builtin.keys() & plugin_by_command.keys():

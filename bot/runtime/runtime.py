@@ -17,7 +17,8 @@ from bot.concurrency.supervisor import SupervisedContext, Supervisor
 from bot.errors import ConfigError, PluginError
 from bot.inbound.agent_handle import AdapterSpec, AgentHandle
 from bot.plugin_system.plugin import collect_schemas
-from bot.runtime.agent_runtime import AgentConfig, AgentRuntime, run_agent
+from bot.runtime.agent_config import AgentConfig
+from bot.runtime.agent_runtime import AgentRuntime, run_agent
 
 logger = logging.getLogger(__name__)
 TURNS_TIMEOUT, SENDS_TIMEOUT, DISCONNECT_TIMEOUT = 8.0, 1.0, 5.0

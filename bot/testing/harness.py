@@ -20,7 +20,8 @@ from bot.domain.memory import Memory, MemoryKind
 from bot.errors import PluginError
 from bot.plugin_system.loading import BOOTSTRAP, find_plugin
 from bot.plugin_system.plugin import Plugin
-from bot.runtime.agent_runtime import AgentConfig, AgentRuntime
+from bot.runtime.agent_config import AgentConfig
+from bot.runtime.agent_runtime import AgentRuntime
 from bot.runtime.runtime import Runtime
 from bot.settings import Layer, Settings
 from bot.store.protocols import Store

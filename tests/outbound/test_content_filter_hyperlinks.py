@@ -7,7 +7,7 @@ import pytest
 from bot.domain.character import Character
 from bot.errors import SettingError
 from bot.outbound.content_filter import LinkPolicy, strip_unfinished_link
-from bot.runtime.agent_runtime import AgentConfig
+from bot.runtime.agent_config import AgentConfig
 from bot.runtime.runtime import Runtime
 from bot.settings import CoreSettings, Layer, Settings
 from bot.store.inmemory import InMemoryStore

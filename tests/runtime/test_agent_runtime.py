@@ -25,7 +25,8 @@ from bot.models.types import ModelType, TextRequest
 from bot.plugin_system.components import Provider, Service, on, provider, route, worker
 from bot.plugin_system.plugin import Plugin
 from bot.runtime import plugin_lifecycle
-from bot.runtime.agent_runtime import AgentConfig, run_agent
+from bot.runtime.agent_config import AgentConfig
+from bot.runtime.agent_runtime import run_agent
 from bot.settings import Layer, Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
@@ -448,7 +449,7 @@ async def test_a_plugins_store_is_opened_for_this_agent_and_closed_last() -> Non
     sql = Plugin("sql", store=open_store, services=[service("a", log)])
     async with run_agent(plan(sql)) as resident:
         assert resident.agent.store is kept
-        assert resident.handle.conversations.store is kept
+        assert resident.handle.conversations._store is kept
 
     assert log == ["open True", "start a", "stop a", "close"]
 

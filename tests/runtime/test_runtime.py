@@ -23,7 +23,7 @@ from bot.models.types import TextRequest
 from bot.plugin_system.components import Service, evaluator, on, worker
 from bot.plugin_system.plugin import Plugin
 from bot.runtime import runtime as runtime_module
-from bot.runtime.agent_runtime import AgentConfig
+from bot.runtime.agent_config import AgentConfig
 from bot.runtime.runtime import Runtime
 from bot.settings import Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore
@@ -221,7 +221,7 @@ async def test_a_start_that_fails_leaves_nothing_behind_that_was_taken_in_meanwh
 
     class Early(LoggingAdapter):
         async def __aenter__(self) -> Any:
-            await doors[0][0].inbox.submit(make_message("Hello", sent_at=NOW))
+            await doors[0][0].submit(make_message("Hello", sent_at=NOW))
             await asked.wait()
             return await super().__aenter__()
 
@@ -277,8 +277,8 @@ async def test_what_was_left_unsent_leaves_before_anything_new() -> None:
 
         async def __aenter__(self) -> Any:
             [door] = doors[0]
-            receipt = await door.inbox.submit(make_message("Hello", sent_at=NOW))
-            await door.inbox.wait_outcome(receipt.id)
+            receipt = await door.submit(make_message("Hello", sent_at=NOW))
+            await door.wait_outcome(receipt.id)
             return self
 
     store = InMemoryStore()
@@ -299,7 +299,7 @@ async def test_what_comes_in_while_the_process_starts_is_answered_once() -> None
         """Brings a message before it is even connected."""
 
         async def __aenter__(self) -> Any:
-            self.receipt = await doors[0][0].inbox.submit(make_message("Hello", sent_at=NOW))
+            self.receipt = await doors[0][0].submit(make_message("Hello", sent_at=NOW))
             return self
 
     doors: list[list[AgentHandle]] = []

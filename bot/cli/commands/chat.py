@@ -18,7 +18,7 @@ from bot.inbound.agent_handle import AdapterSpec
 from bot.logs import configure_logging, strip_terminal_codes
 from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import collect_schemas, find_storage
-from bot.runtime.agent_runtime import AgentConfig
+from bot.runtime.agent_config import AgentConfig
 from bot.runtime.runtime import Runtime
 from bot.settings import CoreSettings
 from bot.store.inmemory import InMemoryStore

@@ -94,7 +94,7 @@ async def _target(turn: Turn, name: str, platform: str) -> Target:
 
 
 async def _in_room(turn: Turn, room: Room) -> Target:
-    if not turn.agent.outbox.is_connected(room.platform):
+    if not turn.agent.outbox.ownership.is_connected(room.platform):
         raise NotFound(f"{room.platform} is not connected just now")
     world = await turn.agent.store.worlds.world(room.world_id)
     if world is None:
@@ -112,7 +112,8 @@ async def _alone_with(turn: Turn, person: Entity) -> Target:
     """
     worlds, outbox = turn.agent.store.worlds, turn.agent.outbox
     rooms = await worlds.rooms_of(person.id)
-    alone = private_rooms(rooms, {one.platform for one in rooms if outbox.is_connected(one.platform)})
+    connected = filter(outbox.ownership.is_connected, {room.platform for room in rooms})
+    alone = private_rooms(rooms, set(connected))
     if not alone:
         raise NotFound(f"{described(person)} has never written to me in private where I am connected")
     found = [await worlds.world(one) for one in dict.fromkeys(room.world_id for room in rooms)]

@@ -117,7 +117,7 @@ async def test_a_disconnected_client_does_not_cancel_its_message(house: Any) -> 
     house.script.released.set()
     again = await house.get("/api/receipts")
     door: AgentHandle = house.runtime.handles[0]
-    receipt = await door.inbox.wait_outcome(UUID(again["receipts"][0]["id"]))
+    receipt = await door.wait_outcome(UUID(again["receipts"][0]["id"]))
     assert receipt.outcome == "answered"
 
 

@@ -24,7 +24,7 @@ async def test_b02_a_mention_that_is_read_again_after_29_days_is_known(
         await cast.look()
     clock.advance(29 * 86_400)
     async with live(store=store, **QUIET) as cast:
-        notes = AccountState(cast.resident.handle.inbox, emulator.user_id)
+        notes = AccountState(cast.resident.handle, emulator.user_id)
         await notes.write(POSITION_KEY, "0")  # as if nothing had been read
         await cast.account.receiver.poll()
         assert len(await cast.receipts()) == 1

@@ -16,7 +16,7 @@ from bot.prompts.reply_parser.reader import (
     read_reply,
     read_step,
 )
-from bot.runtime.agent_runtime import AgentConfig
+from bot.runtime.agent_config import AgentConfig
 from bot.settings import Layer
 from bot.testing import AgentHarness, RecordingAdapter, make_message, running_agent
 from plugins.bootstrap import plugin as bootstrap

@@ -1,0 +1,68 @@
+"""`AgentConfig`: what an agent is built from, with its secrets, templates and store."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from bot.concurrency.clock import Clock, system_clock
+from bot.domain.character import Character
+from bot.domain.ids import derived_id
+from bot.errors import PluginError
+from bot.plugin_system.plugin import Plugin, collect_schemas, find_storage
+from bot.prompts.templates import DEFAULTS
+from bot.settings import Settings, SettingsModel
+from bot.store.inmemory import InMemoryStore
+from bot.store.protocols import Schemas, Store
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """What an agent is built from; `folder` is where the character's file is.
+
+    Without a `store` the one of a plugin is opened, else one in memory. An agent that `is_idle` runs no
+    scheduled task: it was started for one operation, such as publishing a post.
+    """
+
+    character: Character
+    plugins: tuple[Plugin, ...]
+    settings: Settings
+    store: Store | None = None
+    clock: Clock = system_clock
+    folder: Path | None = None
+    is_idle: bool = False
+
+    @property
+    def agent_id(self) -> UUID:
+        """The agent's id: the character's own, else one derived from its name."""
+        return self.character.id or derived_id("agent", self.character.name)
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """The values that must never be sent."""
+        models: list[type[SettingsModel]] = [plugin.settings for plugin in self.plugins if plugin.settings]
+        return self.settings.secrets(*models)
+
+    @property
+    def templates(self) -> dict[str, str]:
+        """The prompt templates by name: the character's over the plugins' over the defaults."""
+        templates = dict(DEFAULTS)
+        for plugin in self.plugins:
+            templates.update(plugin.templates)
+        return {**templates, **self.character.templates}
+
+    @asynccontextmanager
+    async def open_store(self, schemas: Schemas) -> AsyncIterator[Store]:
+        """Open the agent's store; raises PluginError where a plugin has tables and there is no database."""
+        if self.store is not None:
+            yield self.store
+            return
+        storage = find_storage(self.plugins)
+        if storage is not None:
+            async with storage.open(self.agent_id, self.settings, schemas) as store:
+                yield store
+            return
+        if names := ", ".join(sorted(collect_schemas(self.plugins))):
+            raise PluginError(f"{names} needs a database for its tables: give the character the sql plugin")
+        yield InMemoryStore(self.clock)
