@@ -54,4 +54,4 @@ def test_an_unreachable_platform_is_a_temporary_failure(
     monkeypatch.setenv("X_API_BASE_URL", "http://127.0.0.1:9")
     _, [finding] = run_doctor(capsys)
     assert (finding["status"], finding["is_outside"]) == ("fail", True)
-    assert "X cannot be asked" in finding["what"]
+    assert "X cannot be reached" in finding["what"]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from adapters.telegram.adapter import TelegramAdapter
-from adapters.telegram.config import Limits, TimeSource
+from adapters.telegram.config import Limits
 from adapters.telegram.emulator import Emulator, Fault
-from bot.platform import ConnectionStatus, DisconnectCause
+from bot.platform import ConnectionStatus, DisconnectCause, TimeSource
 from bot.testing import RecordingAdapter
 from tests.adapters.web.conftest import RunningServer, ServerFactory
 
@@ -76,13 +76,13 @@ async def test_an_adapter_without_status_is_not_reported(house: RunningServer) -
 async def test_c15_a_disconnected_platform_is_reported_with_status_200(
     open_house: ServerFactory, fault: Fault
 ) -> None:
-    moments = TimeSource(sleep=lambda seconds: asyncio.sleep(0))
+    time_source = TimeSource(sleep=lambda seconds: asyncio.sleep(0))
     async with Emulator() as telegram:
         settings = telegram.settings(telegram.add_bot(TOKEN))
         async with open_house(settings=settings) as house:
             limits = Limits(poll_seconds=0)
             await house.runtime.connect(
-                TelegramAdapter(house.runtime.handles, limits=limits, time_source=moments)
+                TelegramAdapter(house.runtime.handles, limits=limits, time_source=time_source)
             )
             await wait_for_state(house, "connected")
             telegram.faults.append(fault)
