@@ -1,4 +1,4 @@
-"""Kill points: nothing without the variable, and the end of the process with it."""
+"""Crash points: without the variable nothing happens, with it the process is killed."""
 
 import os
 import signal
@@ -42,7 +42,7 @@ def test_nothing_happens_at_points_that_are_not_named(kill_at: str | None) -> No
 
 
 @pytest.mark.parametrize("text", ["turn.claimed", "turn.claimed:", "turn.claimed:0", "turn.claimed:x"])
-def test_a_kill_that_cannot_be_understood_is_refused_with_its_form(
+def test_an_invalid_crash_point_is_refused_with_the_expected_form(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, text)
@@ -52,5 +52,5 @@ def test_a_kill_that_cannot_be_understood_is_refused_with_its_form(
     _configured_point.cache_clear()
 
 
-def test_a_point_costs_nothing_where_nobody_is_to_be_killed() -> None:
+def test_a_crash_point_costs_nothing_without_the_variable() -> None:
     assert min(timeit.repeat(lambda: crash_point("turn.claimed"), number=10_000, repeat=5)) < 0.05

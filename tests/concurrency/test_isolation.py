@@ -1,4 +1,4 @@
-"""Where plugin code meets ours."""
+"""Isolation of plugin code."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ async def never() -> None:
     await asyncio.Event().wait()
 
 
-async def test_what_is_given_comes_back() -> None:
+async def test_the_result_of_plugin_code_is_returned() -> None:
     async def code() -> str:
         return "fine"
 
@@ -42,7 +42,7 @@ async def test_what_is_given_comes_back() -> None:
     ],
     ids=lambda one: type(one).__name__ if isinstance(one, BaseException) else "",
 )
-async def test_whatever_is_raised_becomes_a_failure(
+async def test_any_exception_becomes_a_failure(
     error: BaseException, cause: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def code() -> None:
@@ -52,7 +52,7 @@ async def test_whatever_is_raised_becomes_a_failure(
     assert f"a test failed: {cause}" in caplog.text
 
 
-async def test_what_does_not_come_back_is_stopped_at_its_deadline() -> None:
+async def test_code_that_does_not_return_is_stopped_after_its_timeout() -> None:
     stopped = asyncio.Event()
 
     async def code() -> None:
@@ -65,7 +65,7 @@ async def test_what_does_not_come_back_is_stopped_at_its_deadline() -> None:
     assert stopped.is_set()
 
 
-async def test_h03_code_that_swallows_its_cancellation_is_ended_where_it_waits(
+async def test_h03_code_that_swallows_its_cancellation_is_stopped_by_force(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(isolation, "CANCEL_GRACE_SECONDS", 0)
@@ -93,7 +93,7 @@ async def test_h03_code_that_swallows_its_cancellation_is_ended_where_it_waits(
     assert asyncio.all_tasks() == before
 
 
-async def test_an_answer_after_the_deadline_still_counts() -> None:
+async def test_a_result_after_the_timeout_still_counts() -> None:
     async def code() -> str:
         try:
             await never()
@@ -104,7 +104,7 @@ async def test_an_answer_after_the_deadline_still_counts() -> None:
     assert await run(code, timeout=0) == "late"
 
 
-async def test_a_cancellation_from_outside_passes_through() -> None:
+async def test_cancellation_from_outside_propagates() -> None:
     task = asyncio.ensure_future(run(never))
     await asyncio.sleep(0)
     task.cancel()
@@ -113,7 +113,7 @@ async def test_a_cancellation_from_outside_passes_through() -> None:
 
 
 @pytest.mark.parametrize("after", [None, ValueError("late"), TimeoutError("late"), SystemExit(1)])
-async def test_a_cancellation_from_outside_passes_through_code_that_swallows_it(
+async def test_cancellation_from_outside_propagates_through_code_that_swallows_it(
     after: BaseException | None,
 ) -> None:
     async def code() -> str:
@@ -131,7 +131,7 @@ async def test_a_cancellation_from_outside_passes_through_code_that_swallows_it(
         await task
 
 
-async def test_code_that_cancels_itself_during_a_shutdown_is_no_shutdown() -> None:
+async def test_code_that_cancels_itself_is_a_failure_and_no_shutdown() -> None:
     async def stopping() -> None:
         child = asyncio.ensure_future(never())
         child.cancel()

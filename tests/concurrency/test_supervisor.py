@@ -1,4 +1,4 @@
-"""What is kept up: tried again later and later, and soon again once it has held."""
+"""Supervision: restarts with growing delays that a long run resets."""
 
 import asyncio
 from types import TracebackType
@@ -12,7 +12,7 @@ from bot.concurrency.supervisor import Supervisor
 
 
 class Connection:
-    """Connects where the test lets it, and ends when it is hung up."""
+    """A context manager that fails with `error` or stays connected until `cancel_task`."""
 
     def __init__(self, error: Exception | None) -> None:
         self.error = error
@@ -27,7 +27,7 @@ class Connection:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Hang up."""
+        """Do nothing."""
 
     def cancel_task(self) -> None:
         assert self.task is not None
@@ -35,7 +35,7 @@ class Connection:
 
 
 @pytest.mark.parametrize(("seconds", "pause"), [(3600.0, "0.001"), (0.0, "0.008")])
-async def test_h11_what_held_for_long_is_tried_again_soon_and_what_did_not_is_not(
+async def test_h11_a_long_run_resets_the_restart_delay_and_a_short_one_does_not(
     monkeypatch: pytest.MonkeyPatch, seconds: float, pause: str
 ) -> None:
     monkeypatch.setattr(supervisor, "FIRST_DELAY_SECONDS", 0.001)

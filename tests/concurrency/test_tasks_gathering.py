@@ -1,4 +1,4 @@
-"""Rules of gathering: together, soon, and all of it at the end."""
+"""Batches: items that come together are handled together, and all of them at the end."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from bot.concurrency import tasks as module
 from bot.concurrency.tasks import Batcher
 
 
-async def test_what_comes_within_a_moment_is_handled_together(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_items_added_shortly_after_each_other_are_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FLUSH_DELAY_SECONDS", 0)
     handled: asyncio.Queue[Sequence[int]] = asyncio.Queue()
     async with Batcher(handled.put, label="numbers") as numbers:
@@ -20,7 +20,7 @@ async def test_what_comes_within_a_moment_is_handled_together(monkeypatch: pytes
         assert await handled.get() == [3]
 
 
-async def test_at_the_end_what_is_left_is_handled_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_end_of_the_context_flushes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FLUSH_DELAY_SECONDS", 3600)
     handled: asyncio.Queue[Sequence[int]] = asyncio.Queue()
     async with Batcher(handled.put, label="numbers") as numbers:
@@ -28,7 +28,7 @@ async def test_at_the_end_what_is_left_is_handled_without_waiting(monkeypatch: p
     assert handled.get_nowait() == [1]
 
 
-async def test_what_cannot_be_handled_is_lost_and_told_and_the_next_is_not(
+async def test_a_batch_that_fails_is_logged_and_the_next_is_handled(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "FLUSH_DELAY_SECONDS", 0)

@@ -1,4 +1,4 @@
-"""What may be spent in a day."""
+"""Daily budgets."""
 
 import logging
 from datetime import UTC, date, datetime, timedelta
@@ -16,7 +16,7 @@ ROOM, OTHER_ROOM, PERSON, OTHER_PERSON = (derived_id(name) for name in ("here", 
 
 
 class ManualDate:
-    """A clock that stands still until a test moves it."""
+    """A clock that only a test advances."""
 
     def __init__(self) -> None:
         self.now = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -42,7 +42,7 @@ def test_without_a_limit_nothing_is_forbidden() -> None:
     assert free.find_reached_limit(ROOM, PERSON) is None
 
 
-def test_o02_a_limit_in_all_holds_for_everybody_and_begins_anew_the_next_day() -> None:
+def test_o02_a_total_limit_applies_to_everyone_and_restarts_the_next_day() -> None:
     clock = ManualDate()
     one = build_budget(clock, budget_usd="1")
     one.record(build_entry(ROOM, PERSON, 0.75))
@@ -56,7 +56,7 @@ def test_o02_a_limit_in_all_holds_for_everybody_and_begins_anew_the_next_day() -
     assert one.find_reached_limit(ROOM, PERSON) is None
 
 
-def test_o02_a_rooms_and_a_persons_limit_hold_for_them_alone() -> None:
+def test_o02_room_and_person_limits_apply_to_them_only() -> None:
     one = build_budget(ManualDate(), budget_tokens_per_room="100", budget_usd_per_person="0.5")
     one.record(build_entry(ROOM, PERSON, 0.1, tokens=100))
     limit = one.find_reached_limit(ROOM, OTHER_PERSON)
@@ -80,7 +80,7 @@ def test_what_was_spent_before_a_start_counts_and_another_day_does_not() -> None
     assert one.find_reached_limit(ROOM, PERSON) is not None
 
 
-def test_the_operator_is_told_once_a_day_that_a_limit_is_reached(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reached_limit_is_logged_once_a_day(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualDate()
     one = build_budget(clock, budget_usd="1")
     with caplog.at_level(logging.WARNING):
@@ -96,6 +96,6 @@ def test_the_operator_is_told_once_a_day_that_a_limit_is_reached(caplog: pytest.
 @pytest.mark.parametrize(
     ("name", "value"), [("BUDGET_USD", "-1"), ("BUDGET_TOKENS", "few"), ("MODEL_PRICES", "gpt-4o=cheap")]
 )
-def test_a_limit_or_a_price_that_is_none_is_refused_by_name(name: str, value: str) -> None:
+def test_an_invalid_limit_or_price_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(SettingError, match=name):
         Settings([Layer("the test", {name: value})]).load(BudgetSettings)

@@ -1,4 +1,4 @@
-"""What a call may take is held back before it is made, so that many at once spend no more than one by one."""
+"""Reservations: concurrent calls spend no more than calls one after another."""
 
 import asyncio
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def noon() -> datetime:
 
 @dataclass
 class Provider:
-    """Answers once it may, and says what it has counted."""
+    """A provider that answers once it may, with the given usage."""
 
     usage: Usage = field(default_factory=lambda: Usage(100, 100))
     call_count: int = 0
@@ -68,7 +68,7 @@ class Provider:
 
 
 class MeteredRouter:
-    """A router whose calls are paid for, within limits."""
+    """A router whose calls are metered within limits."""
 
     def __init__(self, provider: Provider, *limits: Limit) -> None:
         self.budget = Budget(limits, noon)
@@ -81,7 +81,7 @@ class MeteredRouter:
         self.router.register(ModelHandler(ModelType.TEXT_LARGE, provider.answer, "shop"))
 
     async def request_text(self, person: UUID | None = None) -> bool:
-        """Ask once; tells whether it could be paid for."""
+        """Request a text; return whether the budget allowed it."""
         with run_of(person):
             try:
                 await self.router.text(REQUEST)
@@ -126,7 +126,7 @@ async def test_o02_of_fifty_calls_at_once_on_a_limit_that_fits_three_three_are_m
     assert sum(one.result() for one in asked) == 3
 
 
-async def test_o02_what_an_answer_did_not_take_is_given_back_to_those_who_wait() -> None:
+async def test_o02_unused_reservations_are_released_to_waiting_calls() -> None:
     provider = Provider(Usage(50, 10))
     shop = MeteredRouter(provider, token_limit(600))
     async with asyncio.TaskGroup() as group:
@@ -137,7 +137,7 @@ async def test_o02_what_an_answer_did_not_take_is_given_back_to_those_who_wait()
     assert (provider.call_count, provider.max_running) == (10, 3)  # 600 tokens of 60 each
 
 
-async def test_o02_in_dollars_the_first_call_may_be_the_dearest_as_nobody_knows_its_model() -> None:
+async def test_o02_the_first_call_is_assumed_to_be_the_most_expensive() -> None:
     provider = Provider()
     shop = MeteredRouter(provider, dollar_limit(0.8))
     async with asyncio.TaskGroup() as group:
@@ -149,7 +149,7 @@ async def test_o02_in_dollars_the_first_call_may_be_the_dearest_as_nobody_knows_
     assert provider.call_count == 4
 
 
-async def test_o02_the_last_call_of_a_day_goes_alone_and_passes_the_limit_by_a_part_of_itself() -> None:
+async def test_o02_the_last_call_of_a_day_runs_alone_and_may_exceed_the_limit() -> None:
     provider = Provider()
     provider.may_answer.set()
     shop = MeteredRouter(provider, token_limit(500))
@@ -164,7 +164,7 @@ async def test_o02_a_limit_that_is_smaller_than_any_call_pays_for_one() -> None:
     assert [await shop.request_text() for _ in range(3)] == [True, False, False]
 
 
-async def test_o02_what_a_call_that_fails_held_back_is_there_for_the_next() -> None:
+async def test_o02_a_failed_call_releases_its_reservation() -> None:
     provider = Provider(error=ModelError("no"))
     provider.may_answer.set()
     shop = MeteredRouter(provider, token_limit(200))
@@ -175,7 +175,7 @@ async def test_o02_what_a_call_that_fails_held_back_is_there_for_the_next() -> N
     assert await shop.request_text()
 
 
-async def test_o02_what_a_call_that_is_called_off_held_back_is_there_for_who_waits() -> None:
+async def test_o02_a_cancelled_call_releases_its_reservation_to_waiting_calls() -> None:
     provider = Provider()
     shop = MeteredRouter(provider, token_limit(300))
     first = asyncio.ensure_future(shop.request_text())
@@ -188,7 +188,7 @@ async def test_o02_what_a_call_that_is_called_off_held_back_is_there_for_who_wai
     assert await second
 
 
-async def test_o02_what_a_call_that_is_ended_by_force_held_back_is_there_for_the_next(
+async def test_o02_a_call_stopped_by_force_releases_its_reservation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(isolation, "CANCEL_GRACE_SECONDS", 0)
@@ -208,7 +208,7 @@ async def test_o02_what_a_call_that_is_ended_by_force_held_back_is_there_for_the
         assert await shop.request_text()
 
 
-async def test_o02_who_is_called_off_while_waiting_holds_nothing_back() -> None:
+async def test_o02_a_call_cancelled_while_waiting_reserves_nothing() -> None:
     provider = Provider()
     shop = MeteredRouter(provider, token_limit(400))
     first = asyncio.ensure_future(shop.request_text())
@@ -226,7 +226,7 @@ async def test_o02_who_is_called_off_while_waiting_holds_nothing_back() -> None:
     assert not await shop.request_text()
 
 
-async def test_o02_one_persons_limit_holds_nobody_else_up() -> None:
+async def test_o02_one_persons_limit_delays_no_other_person() -> None:
     provider = Provider()
     shop = MeteredRouter(provider, token_limit(200, LimitScope.PERSON))
     async with asyncio.TaskGroup() as group:
@@ -238,7 +238,7 @@ async def test_o02_one_persons_limit_holds_nobody_else_up() -> None:
     assert [sum(one.result() for one in theirs) for theirs in (anns, bos)] == [1, 1]
 
 
-async def test_a_handler_that_asks_another_model_does_not_wait_for_itself() -> None:
+async def test_a_nested_call_does_not_wait_for_the_outer_reservation() -> None:
     provider = Provider()
     provider.may_answer.set()
     shop = MeteredRouter(provider, token_limit(300))
@@ -253,7 +253,7 @@ async def test_a_handler_that_asks_another_model_does_not_wait_for_itself() -> N
     assert provider.call_count == 1
 
 
-async def test_without_a_limit_nothing_is_held_back() -> None:
+async def test_without_a_limit_nothing_is_reserved() -> None:
     provider = Provider()
     shop = MeteredRouter(provider)
     async with asyncio.TaskGroup() as group:
@@ -280,7 +280,7 @@ def test_a_call_is_estimated_by_its_bytes_and_the_longest_answer(
     assert (call.tokens_in, call.tokens_out, call.is_estimate) == (tokens_in, tokens_out, True)
 
 
-def test_a_model_that_nobody_knows_yet_may_be_the_dearest() -> None:
+def test_an_unknown_model_is_assumed_to_be_the_most_expensive() -> None:
     call = ModelCall("TEXT_LARGE", "reply", "", 1_000_000, 1_000_000)
     prices = load_prices(("mine=5000/5000",))
     assert prices.max_cost_of(call) == 10_000

@@ -1,4 +1,4 @@
-"""The meter."""
+"""The cost meter."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def noon() -> datetime:
 
 
 class CountingCosts(InMemoryCosts):
-    """Counts what is written, and is away where a test says so."""
+    """A cost store that counts writes, and fails while `is_unavailable`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ def build_meter(store: InMemoryCosts, *limits: Limit, interval: float = 3600.0) 
     return CostMeter(store, load_prices(), budget, clock=noon, interval=interval), budget
 
 
-async def test_a_call_comes_back_with_its_cost_and_an_unknown_one_without() -> None:
+async def test_a_call_is_returned_with_its_cost_unless_the_price_is_unknown() -> None:
     one, _ = build_meter(CountingCosts())
     assert one.record(CALL, RUN).cost == 1.25 + 0.625 + 1.0
     assert one.record(ModelCall("TEXT_LARGE", "reply", "my-own", 10, 10), RUN).cost is None
@@ -72,7 +72,7 @@ async def test_o02_a_limit_in_dollars_counts_pictures_of_a_model_without_a_price
         assert stage.agent.budget.find_reached_limit(None, None) is not None
 
 
-async def test_many_calls_are_one_write_and_a_line_for_each_room_person_and_model() -> None:
+async def test_many_calls_are_one_write_with_an_entry_per_room_person_and_model() -> None:
     store = CountingCosts()
     one, _ = build_meter(store)
     async with one:
@@ -85,7 +85,7 @@ async def test_many_calls_are_one_write_and_a_line_for_each_room_person_and_mode
     assert own == CostEntry(DAY, "my-own", None, None, 1, 10, 0, 20, 0.0, unpriced_calls=1, estimated_calls=1)
 
 
-async def test_a_failed_call_costs_nothing_unless_it_was_counted_or_called_off() -> None:
+async def test_a_failed_call_costs_nothing_unless_it_was_counted_or_cancelled() -> None:
     store = CountingCosts()
     one, _ = build_meter(store)
     estimated = replace(CALL, is_estimate=True)
@@ -107,7 +107,7 @@ async def test_sums_are_written_while_it_runs() -> None:
         assert len(await store.costs_between(DAY, DAY)) == 1
 
 
-async def test_what_could_not_be_written_is_written_the_next_time() -> None:
+async def test_entries_that_could_not_be_stored_are_stored_later() -> None:
     store = CountingCosts()
     one, _ = build_meter(store)
     async with one:

@@ -1,4 +1,4 @@
-"""What a model call costs."""
+"""Prices of model calls."""
 
 from dataclasses import replace
 from datetime import date
@@ -15,7 +15,7 @@ def build_call(
     return ModelCall("TEXT_LARGE", "reply", model, tokens_in, tokens_out, tokens_cached)
 
 
-def test_what_is_cached_is_taken_from_what_went_in() -> None:
+def test_cached_tokens_are_part_of_the_input_tokens() -> None:
     price = Price(10.0, 1.0, 40.0)
     assert price.cost_of(build_call("m", 1_000_000, 0, 0)) == 10.0
     assert price.cost_of(build_call("m", 1_000_000, 0, 500_000)) == 5.5
@@ -25,7 +25,7 @@ def test_what_is_cached_is_taken_from_what_went_in() -> None:
     )  # more cached than there was: a provider's slip
 
 
-def test_the_list_has_a_date_and_no_price_below_nothing() -> None:
+def test_the_price_list_has_a_date_and_no_negative_price() -> None:
     prices = load_prices()
     assert prices.as_of > date(2026, 1, 1)
     for price in prices.by_name.values():
@@ -44,17 +44,17 @@ def test_the_list_has_a_date_and_no_price_below_nothing() -> None:
         ("anthropic/claude-sonnet-4.5", "claude-sonnet-4-5"),
     ],
 )
-def test_a_dated_version_and_a_makers_prefix_cost_what_the_name_costs(name: str, same: str) -> None:
+def test_date_and_vendor_in_a_name_do_not_change_the_price(name: str, same: str) -> None:
     prices = load_prices()
     assert prices.find(name) == prices.find(same) is not None
 
 
 @pytest.mark.parametrize("name", ["llama3.2", "openai/gpt-oss-120b", "gpt-4o-audio-preview", "", "gpt"])
-def test_a_model_that_is_not_known_has_no_price_rather_than_none_to_pay(name: str) -> None:
+def test_an_unknown_model_has_no_price_instead_of_zero(name: str) -> None:
     assert load_prices().cost_of(build_call(name)) is None
 
 
-def test_an_operators_own_price_goes_first_and_may_be_nothing() -> None:
+def test_an_operators_price_comes_first_and_may_be_zero() -> None:
     prices = load_prices(["llama*=0", "gpt-4o=1/2", "big/Model=3/0.3/6"])
     assert prices.cost_of(build_call("Llama3.2:3b")) == 0
     assert prices.find("gpt-4o") == Price(1, 1, 2)
@@ -79,12 +79,12 @@ def test_an_operators_own_price_goes_first_and_may_be_nothing() -> None:
         "m=inf/1",
     ],
 )
-def test_what_is_no_price_is_refused_with_how_one_is_written(text: str) -> None:
+def test_an_invalid_price_is_refused_with_the_expected_format(text: str) -> None:
     with pytest.raises(ValueError, match="write it as name=in/out"):
         parse_price(text)
 
 
-def test_vectors_of_a_dimension_of_ones_own_cost_what_their_model_does() -> None:
+def test_embeddings_of_a_custom_dimension_cost_what_their_model_costs() -> None:
     made = replace(build_call("text-embedding-3-small-256", 1_000_000), type="TEXT_EMBEDDING")
     assert load_prices().cost_of(made) == 0.02
     assert load_prices().cost_of(replace(made, type="TEXT_LARGE")) is None
@@ -105,12 +105,12 @@ def test_pictures_and_sound_have_a_price(kind: str, model: str, cost: float) -> 
     assert load_prices().cost_of(replace(build_call(model, 1000, 1000), type=kind)) == cost
 
 
-def test_an_operators_price_for_a_call_holds_whatever_it_takes() -> None:
+def test_an_operators_price_per_call_does_not_depend_on_tokens() -> None:
     prices = load_prices(["my-painter*=0.03/call"])
     assert prices.cost_of(build_call("my-painter-2", 5_000, 5_000)) == 0.03
 
 
-def test_where_a_limit_needs_it_pictures_and_sound_without_a_price_get_one_and_texts_do_not() -> None:
+def test_for_a_money_limit_images_and_audio_without_a_price_get_one_and_texts_do_not() -> None:
     drawn = replace(build_call("my-painter"), type="IMAGE")
     assert load_prices().cost_of(drawn) is None
     assert load_prices(assume_unknown=True).cost_of(drawn) == 0.20

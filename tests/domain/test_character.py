@@ -1,4 +1,4 @@
-"""What a character is, however it came about."""
+"""The character and its fields."""
 
 import json
 from uuid import UUID
@@ -23,7 +23,7 @@ def test_a_character_without_a_name_is_refused(name: str) -> None:
         Character(name=name)
 
 
-def test_a_character_does_not_change() -> None:
+def test_a_character_is_immutable() -> None:
     with pytest.raises(ValidationError):
         Character(name="Ada").name = "Eve"  # type: ignore[misc]
 
@@ -35,7 +35,7 @@ def test_fields_are_known_by_both_spellings() -> None:
     assert camel == snake
 
 
-def test_one_text_stands_for_a_list_of_one_and_null_for_none() -> None:
+def test_a_single_text_is_a_list_of_one_and_null_is_empty() -> None:
     character = Character.model_validate(
         {"name": "Ada", "bio": "Counts.", "topics": None, "style": {"all": "dry"}}
     )
@@ -45,7 +45,7 @@ def test_one_text_stands_for_a_list_of_one_and_null_for_none() -> None:
     assert character.style.all == ("dry",)
 
 
-def test_knowledge_is_words_a_file_or_a_folder() -> None:
+def test_knowledge_is_a_text_a_file_or_a_folder() -> None:
     items = ["Two and two.", {"path": "a.md", "shared": True}, {"directory": "notes"}]
     character = Character.model_validate({"name": "Ada", "knowledge": items})
 
@@ -60,7 +60,7 @@ def test_the_background_is_the_bio_and_then_the_lore() -> None:
     assert Character(name="Ada", bio=("b",), lore=("l",)).background == ("b", "l")
 
 
-def test_unknown_keys_are_kept_at_every_level() -> None:
+def test_unknown_keys_are_preserved_at_every_level() -> None:
     data = {
         "name": "Ada",
         "favouriteColour": {"warm": ["red"]},
@@ -87,7 +87,7 @@ def test_a_character_survives_being_written_and_read() -> None:
     assert Character.model_validate_json(character.model_dump_json(by_alias=True)) == character
 
 
-def test_secrets_given_in_code_are_neither_shown_nor_written() -> None:
+def test_secrets_are_neither_printed_nor_serialized() -> None:
     character = Character(name="Ada", secrets={"OPENAI_API_KEY": SecretStr("CANARY")})
 
     shown = f"{character!r} {character} {character.model_dump()} {character.model_dump_json()}"
@@ -96,7 +96,7 @@ def test_secrets_given_in_code_are_neither_shown_nor_written() -> None:
     assert character.secrets["OPENAI_API_KEY"].get_secret_value() == "CANARY"
 
 
-def test_a_refusal_does_not_quote_what_was_given() -> None:
+def test_a_validation_error_does_not_quote_its_input() -> None:
     with pytest.raises(ValidationError) as caught:
         Character.model_validate({"name": "Ada", "bio": {"key": "CANARY"}})
 

@@ -1,4 +1,4 @@
-"""Where things are said, and who may do what there."""
+"""Channel types, and roles in a world."""
 
 import pytest
 
@@ -7,31 +7,31 @@ from bot.domain.ids import new_id
 
 
 @pytest.mark.parametrize("kind", list(ChannelType))
-def test_a_kind_of_place_is_read_in_any_case(kind: ChannelType) -> None:
+def test_a_channel_type_is_parsed_in_any_case(kind: ChannelType) -> None:
     assert ChannelType(kind.value.lower()) is kind
     assert ChannelType(f" {kind.value.title()} ") is kind
 
 
 @pytest.mark.parametrize("name", ["", "DMS", "VOICE DM", "D", None, 3])
-def test_an_unknown_kind_of_place_is_refused(name: object) -> None:
+def test_an_unknown_channel_type_is_refused(name: object) -> None:
     with pytest.raises(ValueError, match="is not a valid ChannelType"):
         ChannelType(name)
 
 
 @pytest.mark.parametrize("name", ["owner", "Owner", "SUPERUSER", "", "ОWNER"])
-def test_a_role_is_never_guessed(name: str) -> None:
+def test_a_role_is_parsed_exactly(name: str) -> None:
     with pytest.raises(ValueError, match="is not a valid Role"):
         Role(name)
 
 
-def test_roles_reach_what_stands_below_them() -> None:
+def test_a_role_is_at_least_every_lower_role() -> None:
     ranked = [Role.OWNER, Role.ADMIN, Role.MEMBER, Role.NONE]
 
     for place, role in enumerate(ranked):
         assert [role.is_at_least(needed) for needed in ranked] == [place <= below for below in range(4)]
 
 
-def test_whoever_has_no_role_is_a_member() -> None:
+def test_an_entity_without_a_role_is_a_member() -> None:
     banned = new_id()
     world = World(new_id(), "test", "w", roles={banned: Role.NONE})
 
@@ -39,7 +39,7 @@ def test_whoever_has_no_role_is_a_member() -> None:
     assert world.role_of(banned) is Role.NONE
 
 
-def test_a_grant_counts_more_than_the_platforms_word_but_not_against_an_owner() -> None:
+def test_a_grant_overrides_the_platform_role_except_of_an_owner() -> None:
     owner, admin, heir = new_id(), new_id(), new_id()
     roles = {owner: Role.OWNER, admin: Role.ADMIN}
     world = World(

@@ -1,4 +1,4 @@
-"""What has happened, under the names of the sources."""
+"""Events and their elizaOS names."""
 
 from dataclasses import FrozenInstanceError
 
@@ -50,7 +50,7 @@ ELIZAOS_NAMES = [
 
 
 @pytest.mark.parametrize("name", ELIZAOS_NAMES)
-def test_every_name_of_the_sources_is_known_in_both_spellings(name: str) -> None:
+def test_every_elizaos_name_is_known_in_both_spellings(name: str) -> None:
     found = event_class(name)
 
     assert found is not None
@@ -76,12 +76,12 @@ def test_an_unknown_name_is_no_event(name: str) -> None:
     assert event_class(name) is None
 
 
-def test_a_spoken_message_is_a_message() -> None:
+def test_a_voice_message_is_a_message() -> None:
     assert issubclass(VoiceMessageReceived, MessageReceived)
     assert issubclass(VoiceMessageSent, MessageSent)
 
 
-def test_what_has_happened_does_not_change() -> None:
+def test_events_are_immutable() -> None:
     event = MessageSent(new_id(), new_id(), new_id(), new_id())
 
     with pytest.raises(FrozenInstanceError):

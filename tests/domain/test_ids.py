@@ -35,7 +35,7 @@ def test_derived_ids_are_the_same_only_for_the_same_parts(first: list[str], seco
     assert (derived_id(*first) == derived_id(*second)) == (first == second)
 
 
-def test_parts_are_not_run_together() -> None:
+def test_parts_are_joined_unambiguously() -> None:
     ids = {derived_id("a", "bc"), derived_id("ab", "c"), derived_id("abc"), derived_id("1:a", "bc")}
 
     assert len(ids) == 4

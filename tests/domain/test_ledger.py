@@ -1,4 +1,4 @@
-"""The books."""
+"""The ledger."""
 
 from bot.domain.ledger import Outcome
 

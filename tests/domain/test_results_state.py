@@ -1,9 +1,9 @@
-"""What a turn knows."""
+"""The state of a turn."""
 
 from bot.domain.results import ProviderResult, State
 
 
-def test_what_is_forgotten_is_asked_again() -> None:
+def test_an_invalidated_provider_runs_again() -> None:
     state = State(results={"TIME": ProviderResult("noon"), "MOOD": ProviderResult("fine")})
     state.invalidate("TIME", "NOTHING")
 

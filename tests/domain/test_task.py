@@ -1,4 +1,4 @@
-"""Work for later."""
+"""Tasks and their schedules."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

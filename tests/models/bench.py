@@ -1,4 +1,4 @@
-"""A router to be asked, with handlers that do what a test wants and a clock that nobody waits for."""
+"""A router with scripted handlers and a clock that needs no waiting."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,7 +15,7 @@ NO_JITTER = 0.0
 
 
 class RouterBench:
-    """A router, what it has booked, whom it has asked, and how long it has waited between two tries."""
+    """A router that records its calls, the called handlers and the delays between attempts."""
 
     def __init__(
         self,
@@ -68,33 +68,33 @@ class RouterBench:
 
 
 def build_result(text: str = "Hello.", usage: Usage | None = None) -> TextResult:
-    """Make what a model says."""
+    """Return a text result."""
     return TextResult(text, "a-model", usage or Usage(3, 2))
 
 
 async def answer_never(request: Any = None) -> TextResult:
-    """Answer never."""
+    """Wait without end."""
     await asyncio.Event().wait()
     return build_result()
 
 
 class Sink:
-    """Remembers the pieces it is shown; `None` for a new beginning."""
+    """A sink that stores its pieces; `None` stands for a restart."""
 
     def __init__(self) -> None:
         self.pieces: list[str | None] = []
 
     async def write(self, text: str) -> None:
-        """Take the next piece."""
+        """Store a piece."""
         self.pieces.append(text)
 
     async def restart(self) -> None:
-        """Note the new beginning."""
+        """Store the restart."""
         self.pieces.append(None)
 
 
 def stream_pieces(*pieces: str, then: Sequence[BaseException] = ()) -> Callable[[Any], Awaitable[TextResult]]:
-    """Make a handler that shows these pieces, and then fails if it is given how."""
+    """Return a handler that streams these pieces, and then raises if it has an error."""
 
     async def write(request: Any) -> TextResult:
         for piece in pieces:

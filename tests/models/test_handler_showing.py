@@ -1,4 +1,4 @@
-"""A text that is shown while it is written."""
+"""Streaming of a text."""
 
 import asyncio
 from dataclasses import replace
@@ -17,7 +17,7 @@ def request_for(sink: Any) -> TextRequest:
     return TextRequest("Hello?", sink=sink)
 
 
-async def test_pieces_are_shown_in_order_and_the_result_is_the_whole() -> None:
+async def test_pieces_are_streamed_in_order_and_the_result_is_the_whole() -> None:
     bench, sink = RouterBench(), Sink()
     bench.serve(stream_pieces("Hel", "", "lo."))
 
@@ -25,7 +25,7 @@ async def test_pieces_are_shown_in_order_and_the_result_is_the_whole() -> None:
     assert sink.pieces == ["Hel", "lo."]
 
 
-async def test_who_does_not_want_to_see_anything_gives_the_handler_no_sink() -> None:
+async def test_a_request_without_sink_reaches_the_handler_without_sink() -> None:
     bench = RouterBench()
 
     async def look(request: TextRequest) -> TextResult:
@@ -36,7 +36,7 @@ async def test_who_does_not_want_to_see_anything_gives_the_handler_no_sink() -> 
     assert (await bench.router.text(TextRequest("Hello?"))).text == "None"
 
 
-async def test_a_handler_that_cannot_stream_shows_nothing() -> None:
+async def test_a_handler_without_streaming_writes_nothing() -> None:
     bench, sink = RouterBench(), Sink()
     bench.serve(build_result())
 
@@ -44,7 +44,7 @@ async def test_a_handler_that_cannot_stream_shows_nothing() -> None:
     assert sink.pieces == []
 
 
-async def test_before_another_try_what_was_shown_is_taken_back() -> None:
+async def test_a_retry_restarts_the_stream() -> None:
     bench, sink = RouterBench(retries=1), Sink()
     bench.serve([stream_pieces("Hal", then=[ModelBusy("reset")]), stream_pieces("Hel", "lo.")])
 
@@ -52,7 +52,7 @@ async def test_before_another_try_what_was_shown_is_taken_back() -> None:
     assert sink.pieces == ["Hal", None, "Hel", "lo."]
 
 
-async def test_before_another_handler_what_was_shown_is_taken_back() -> None:
+async def test_the_next_handler_restarts_the_stream() -> None:
     bench, sink = RouterBench(), Sink()
     bench.serve(stream_pieces("Hal", then=[ModelError("garbled")]))
     bench.serve(stream_pieces("Hello."), name="second")
@@ -61,7 +61,7 @@ async def test_before_another_handler_what_was_shown_is_taken_back() -> None:
     assert sink.pieces == ["Hal", None, "Hello."]
 
 
-async def test_what_was_not_shown_is_not_taken_back() -> None:
+async def test_a_stream_without_pieces_is_not_restarted() -> None:
     bench, sink = RouterBench(retries=1), Sink()
     bench.serve([ModelBusy("500"), stream_pieces("Hello.")])
     await bench.router.text(request_for(sink))
@@ -69,7 +69,7 @@ async def test_what_was_not_shown_is_not_taken_back() -> None:
     assert sink.pieces == ["Hello."]
 
 
-async def test_after_the_last_failure_nothing_is_taken_back() -> None:
+async def test_the_last_failure_does_not_restart_the_stream() -> None:
     bench, sink = RouterBench(), Sink()
     bench.serve(stream_pieces("Hal", then=[ModelBusy("reset")]))
     with pytest.raises(ModelUnavailable):
@@ -78,7 +78,7 @@ async def test_after_the_last_failure_nothing_is_taken_back() -> None:
     assert sink.pieces == ["Hal"]
 
 
-async def test_e03_a_model_that_stalls_in_the_middle_is_given_up_and_another_asked() -> None:
+async def test_e03_a_stream_that_stalls_fails_over_to_another_model() -> None:
     bench, sink = RouterBench(CallTimeouts(first=60, stall=0.01)), Sink()
 
     async def stall(request: TextRequest) -> TextResult:
@@ -93,7 +93,7 @@ async def test_e03_a_model_that_stalls_in_the_middle_is_given_up_and_another_ask
     assert bench.calls[0].error == "first: no data for 0.01 s"
 
 
-async def test_e03_a_model_that_is_thinking_is_alive() -> None:
+async def test_e03_empty_pieces_extend_the_timeout() -> None:
     bench, sink = RouterBench(CallTimeouts(first=0, stall=60)), Sink()
 
     async def think(request: TextRequest) -> TextResult:
@@ -108,7 +108,7 @@ async def test_e03_a_model_that_is_thinking_is_alive() -> None:
     assert sink.pieces == []
 
 
-async def test_e04_a_model_that_drips_is_given_up_when_its_whole_time_is_over() -> None:
+async def test_e04_a_slow_stream_ends_at_the_total_timeout() -> None:
     bench, sink = RouterBench(CallTimeouts(first=0.01, stall=60, total=0.05)), Sink()
 
     async def drip(request: TextRequest) -> TextResult:
@@ -122,7 +122,7 @@ async def test_e04_a_model_that_drips_is_given_up_when_its_whole_time_is_over() 
         await bench.router.text(request_for(sink))
 
 
-async def test_a_sink_that_fails_costs_the_show_and_not_the_answer(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_sink_ends_the_stream_and_not_the_call(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Sink):
         async def write(self, text: str) -> None:
             await super().write(text)
@@ -136,7 +136,7 @@ async def test_a_sink_that_fails_costs_the_show_and_not_the_answer(caplog: pytes
     assert len([one for one in caplog.records if "its sink failed" in one.message]) == 1
 
 
-async def test_a_handler_that_goes_on_after_its_try_is_not_listened_to() -> None:
+async def test_pieces_after_the_attempt_are_ignored() -> None:
     bench, sink = RouterBench(), Sink()
     late: list[Any] = []
 
@@ -152,7 +152,7 @@ async def test_a_handler_that_goes_on_after_its_try_is_not_listened_to() -> None
     assert sink.pieces == []
 
 
-async def test_a_text_without_an_end_is_not_shown_without_an_end() -> None:
+async def test_an_endless_text_is_streamed_up_to_a_limit() -> None:
     bench, sink = RouterBench(), Sink()
     bench.serve(stream_pieces("x" * MAX_STREAMED_LENGTH, "y"))
     await bench.router.text(request_for(sink))
@@ -160,7 +160,7 @@ async def test_a_text_without_an_end_is_not_shown_without_an_end() -> None:
     assert sink.pieces == ["x" * MAX_STREAMED_LENGTH]
 
 
-async def test_e12_an_answer_at_the_last_moment_is_taken_and_nobody_else_is_asked() -> None:
+async def test_e12_a_result_just_before_the_timeout_counts() -> None:
     bench = RouterBench(CallTimeouts(first=0))
 
     async def slow(request: TextRequest) -> TextResult:
@@ -176,7 +176,7 @@ async def test_e12_an_answer_at_the_last_moment_is_taken_and_nobody_else_is_aske
     assert [call.error for call in bench.calls] == [""]
 
 
-async def test_e12_of_two_that_are_asked_one_answers_and_both_are_booked() -> None:
+async def test_e12_both_attempts_are_recorded_if_the_second_succeeds() -> None:
     bench = RouterBench(CallTimeouts(first=0))
     bench.serve(answer_never)
     bench.serve(build_result(), name="second")
@@ -185,7 +185,7 @@ async def test_e12_of_two_that_are_asked_one_answers_and_both_are_booked() -> No
     assert [bool(call.error) for call in bench.calls] == [True, False]
 
 
-def test_a_sink_is_no_part_of_what_is_asked() -> None:
+def test_a_sink_does_not_affect_the_equality_of_requests() -> None:
     request = request_for(Sink())
 
     assert request == replace(request, sink=None)

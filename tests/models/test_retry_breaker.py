@@ -1,4 +1,4 @@
-"""Leaving a model in peace that fails failed repeatedly, and telling the operator once an hour."""
+"""The circuit breaker and the outage log."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ async def fail(bench: RouterBench, times: int) -> None:
             await bench.router.text(REQUEST)
 
 
-async def test_e08_after_three_calls_in_vain_a_model_is_not_asked_for_half_a_minute() -> None:
+async def test_e08_three_failures_open_the_breaker_for_half_a_minute() -> None:
     bench = RouterBench()
     bench.serve(BUSY)
     await fail(bench, 3)
@@ -31,7 +31,7 @@ async def test_e08_after_three_calls_in_vain_a_model_is_not_asked_for_half_a_min
     assert len(bench.calls) == 3
 
 
-async def test_while_it_rests_the_next_is_asked_without_delay() -> None:
+async def test_an_open_breaker_fails_over_without_delay() -> None:
     bench = RouterBench()
     bench.serve(BUSY)
     bench.serve(build_result(), name="second")
@@ -41,7 +41,7 @@ async def test_while_it_rests_the_next_is_asked_without_delay() -> None:
     assert bench.handler_calls == ["first", "second"] * 3 + ["second"] * 2
 
 
-async def test_afterwards_one_call_goes_first_and_an_answer_ends_the_rest() -> None:
+async def test_a_successful_trial_call_closes_the_breaker() -> None:
     bench = RouterBench()
     bench.serve([BUSY, BUSY, BUSY, build_result()])
     await fail(bench, 3)
@@ -51,7 +51,7 @@ async def test_afterwards_one_call_goes_first_and_an_answer_ends_the_rest() -> N
     assert (await bench.router.text(REQUEST)).text == "Hello."
 
 
-async def test_where_that_call_fails_too_it_rests_again() -> None:
+async def test_a_failed_trial_call_opens_the_breaker_again() -> None:
     bench = RouterBench()
     bench.serve(BUSY)
     await fail(bench, 3)
@@ -61,7 +61,7 @@ async def test_where_that_call_fails_too_it_rests_again() -> None:
     assert len(bench.handler_calls) == 4
 
 
-async def test_e08_the_others_do_not_rush_in_while_it_is_tried() -> None:
+async def test_e08_other_calls_fail_while_the_trial_call_runs() -> None:
     bench, asked, go = RouterBench(), asyncio.Event(), asyncio.Event()
 
     async def wait(request: object) -> object:
@@ -82,7 +82,7 @@ async def test_e08_the_others_do_not_rush_in_while_it_is_tried() -> None:
     assert len(bench.handler_calls) == 4
 
 
-async def test_e08_one_that_was_asked_before_and_ends_now_lets_no_second_one_try() -> None:
+async def test_e08_a_call_from_before_the_opening_admits_no_second_trial() -> None:
     bench, asked, never = RouterBench(), asyncio.Event(), asyncio.Event()
 
     async def wait(request: object) -> object:
@@ -106,7 +106,7 @@ async def test_e08_one_that_was_asked_before_and_ends_now_lets_no_second_one_try
     assert (await first).text == "Hello."
 
 
-async def test_e08_a_crowd_does_not_run_against_a_closed_door() -> None:
+async def test_e08_waiting_calls_do_not_reach_a_failing_handler() -> None:
     bench = RouterBench(retries=8)
     bench.serve(BUSY)
     crowd = [bench.router.text(REQUEST) for _ in range(1000)]
@@ -117,7 +117,7 @@ async def test_e08_a_crowd_does_not_run_against_a_closed_door() -> None:
     assert len([one for one in told if "failed repeatedly" in str(one)]) >= 1000 - MAX_CONCURRENT_CALLS
 
 
-async def test_a_try_that_is_cancelled_decides_nothing() -> None:
+async def test_a_cancelled_trial_call_does_not_change_the_breaker() -> None:
     bench, asked = RouterBench(), asyncio.Event()
 
     async def wait(request: object) -> object:
@@ -135,7 +135,7 @@ async def test_a_try_that_is_cancelled_decides_nothing() -> None:
     assert (await bench.router.text(REQUEST)).text == "Hello."
 
 
-async def test_a_refusal_is_an_answer_and_no_outage() -> None:
+async def test_a_refusal_is_no_outage() -> None:
     bench = RouterBench()
     bench.serve(ModelRefused("no"))
     for _ in range(5):
@@ -145,7 +145,7 @@ async def test_a_refusal_is_an_answer_and_no_outage() -> None:
     assert len(bench.handler_calls) == 5
 
 
-async def test_each_type_of_a_plugin_rests_on_its_own() -> None:
+async def test_every_model_type_has_its_own_breaker() -> None:
     bench = RouterBench()
     bench.serve(BUSY)
     bench.serve(build_result(), kind=ModelType.TEXT_SMALL)
@@ -158,7 +158,7 @@ def log_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.message for record in caplog.records if record.name == "bot.models.retry"]
 
 
-async def test_e06_the_operator_is_told_once_an_hour(caplog: pytest.LogCaptureFixture) -> None:
+async def test_e06_an_outage_is_logged_once_an_hour(caplog: pytest.LogCaptureFixture) -> None:
     bench = RouterBench()
     bench.serve(ModelRefused("openai: no credit left"))
     for _ in range(3):
@@ -176,7 +176,7 @@ async def test_e06_the_operator_is_told_once_an_hour(caplog: pytest.LogCaptureFi
     ]
 
 
-async def test_while_it_rests_the_operator_hears_the_cause_and_not_the_rest(
+async def test_the_outage_log_names_the_cause_and_not_the_open_breaker(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bench = RouterBench()
@@ -191,7 +191,7 @@ async def test_while_it_rests_the_operator_hears_the_cause_and_not_the_rest(
     ]
 
 
-async def test_e05_a_prompt_that_is_too_long_is_no_fault_of_the_model(
+async def test_e05_a_prompt_that_is_too_long_is_no_outage(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bench = RouterBench()
@@ -202,7 +202,7 @@ async def test_e05_a_prompt_that_is_too_long_is_no_fault_of_the_model(
     assert log_messages(caplog) == []
 
 
-async def test_the_operator_is_told_also_where_another_answers_instead(
+async def test_an_outage_is_logged_even_if_another_handler_succeeds(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bench = RouterBench()
@@ -213,7 +213,7 @@ async def test_the_operator_is_told_also_where_another_answers_instead(
     assert log_messages(caplog) == ["model first (TEXT_LARGE) does not answer: no credit left"]
 
 
-async def test_the_operator_is_told_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_end_of_an_outage_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     bench = RouterBench()
     bench.serve([ModelRefused("no credit left"), build_result()])
     with pytest.raises(ModelRefused):
@@ -225,7 +225,7 @@ async def test_the_operator_is_told_when_it_is_over(caplog: pytest.LogCaptureFix
     assert log_messages(caplog)[1:] == ["model first (TEXT_LARGE) answers again, after 90 s"]
 
 
-async def test_a_model_that_comes_and_goes_is_still_told_once_an_hour(
+async def test_a_flapping_model_is_logged_once_an_hour(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bench = RouterBench()

@@ -1,4 +1,4 @@
-"""Asking again: how long is waited, how often, and when another is asked instead."""
+"""Retries: delays, their number, and failover to another handler."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ REQUEST = TextRequest("Hello?")
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
 
-async def test_e02_a_busy_model_is_asked_eight_times_more_within_ninety_seconds() -> None:
+async def test_e02_a_busy_model_is_retried_eight_times_within_ninety_seconds() -> None:
     bench = RouterBench(retries=8)
     bench.serve(ModelBusy("500"))
     with pytest.raises(ModelUnavailable, match="500"):
@@ -28,7 +28,7 @@ async def test_e02_a_busy_model_is_asked_eight_times_more_within_ninety_seconds(
     assert all(call.error == "500" for call in bench.calls)
 
 
-async def test_e02_a_part_of_every_wait_is_left_to_chance() -> None:
+async def test_e02_every_delay_has_jitter() -> None:
     bench = RouterBench(retries=2, random_fraction=lambda: 1.0)
     bench.serve(ModelBusy("502"))
     with pytest.raises(ModelUnavailable):
@@ -37,7 +37,7 @@ async def test_e02_a_part_of_every_wait_is_left_to_chance() -> None:
     assert bench.waits == [0.375, 0.75]
 
 
-async def test_e01_a_rate_limited_call_waits_as_long_as_it_was_told() -> None:
+async def test_e01_a_rate_limited_call_waits_for_retry_after() -> None:
     bench = RouterBench(retries=8)
     bench.serve([ModelBusy("429", retry_after=7.5), build_result()])
 
@@ -45,7 +45,7 @@ async def test_e01_a_rate_limited_call_waits_as_long_as_it_was_told() -> None:
     assert bench.waits == [7.5]
 
 
-async def test_e01_never_shorter_than_it_was_told_whatever_chance_says() -> None:
+async def test_e01_jitter_never_shortens_retry_after() -> None:
     bench = RouterBench(retries=1, random_fraction=lambda: 1.0)
     bench.serve([ModelBusy("429", retry_after=8.0), build_result()])
     await bench.router.text(REQUEST)
@@ -54,7 +54,7 @@ async def test_e01_never_shorter_than_it_was_told_whatever_chance_says() -> None
 
 
 @pytest.mark.parametrize("told", [3600.0, 1e300, inf, nan])
-async def test_e01_who_is_told_to_wait_for_an_hour_asks_the_next_at_once(told: float) -> None:
+async def test_e01_a_retry_after_of_an_hour_calls_the_next_handler_at_once(told: float) -> None:
     bench = RouterBench(retries=8)
     bench.serve(ModelBusy("429", retry_after=told))
     bench.serve(build_result(), name="second")
@@ -63,7 +63,7 @@ async def test_e01_who_is_told_to_wait_for_an_hour_asks_the_next_at_once(told: f
     assert (bench.handler_calls, bench.waits) == (["first", "second"], [])
 
 
-async def test_e01_without_another_it_fails_at_once_and_not_after_an_hour() -> None:
+async def test_e01_a_retry_after_of_an_hour_fails_at_once_without_another_handler() -> None:
     bench = RouterBench(retries=8)
     bench.serve(ModelBusy("429", retry_after=3600.0))
     with pytest.raises(ModelUnavailable, match="429"):
@@ -72,7 +72,7 @@ async def test_e01_without_another_it_fails_at_once_and_not_after_an_hour() -> N
     assert bench.waits == []
 
 
-async def test_where_another_can_be_asked_the_first_is_waited_for_ten_seconds_at_most() -> None:
+async def test_with_another_handler_the_first_is_retried_for_ten_seconds_at_most() -> None:
     bench = RouterBench(retries=8)
     bench.serve(ModelBusy("500"))
     bench.serve(build_result(), name="second")
@@ -82,7 +82,7 @@ async def test_where_another_can_be_asked_the_first_is_waited_for_ten_seconds_at
     assert sum(bench.waits) <= 10
 
 
-async def test_a_try_that_hangs_uses_the_patience_up() -> None:
+async def test_an_attempt_that_hangs_counts_against_the_retry_time() -> None:
     bench = RouterBench(retries=8)
 
     async def hang(request: object) -> object:
@@ -99,7 +99,7 @@ async def test_a_try_that_hangs_uses_the_patience_up() -> None:
 @pytest.mark.parametrize(
     "error", [ModelRefused("401"), PromptTooLong("too long"), ModelError("garbled"), ValueError("bug")]
 )
-async def test_e06_what_no_repetition_mends_is_not_repeated(error: Exception) -> None:
+async def test_e06_permanent_errors_are_not_retried(error: Exception) -> None:
     bench = RouterBench(retries=8)
     bench.serve(error)
     with pytest.raises(ModelError):
@@ -108,7 +108,7 @@ async def test_e06_what_no_repetition_mends_is_not_repeated(error: Exception) ->
     assert len(bench.handler_calls) == 1
 
 
-async def test_e03_a_call_without_an_answer_is_repeated() -> None:
+async def test_e03_a_call_that_timed_out_is_retried() -> None:
     bench = RouterBench(retries=1)
     bench.serve([TimeoutError("no first byte"), build_result()])
 
@@ -116,7 +116,7 @@ async def test_e03_a_call_without_an_answer_is_repeated() -> None:
     assert [bool(call.error) for call in bench.calls] == [True, False]
 
 
-async def test_where_all_refuse_the_whole_is_a_refusal() -> None:
+async def test_if_all_handlers_refuse_the_error_is_a_refusal() -> None:
     bench = RouterBench()
     bench.serve(ModelRefused("no key"))
     bench.serve(PromptTooLong("too long"), name="second")
@@ -126,7 +126,7 @@ async def test_where_all_refuse_the_whole_is_a_refusal() -> None:
     assert type(raised.value) is ModelRefused
 
 
-async def test_e05_where_all_find_the_prompt_too_long_the_caller_is_told_so() -> None:
+async def test_e05_if_the_prompt_is_too_long_for_all_the_error_says_so() -> None:
     bench = RouterBench()
     bench.serve(PromptTooLong("4096"))
     bench.serve(PromptTooLong("8192"), name="second")
@@ -135,7 +135,7 @@ async def test_e05_where_all_find_the_prompt_too_long_the_caller_is_told_so() ->
 
 
 @pytest.mark.parametrize("other", [PromptTooLong("8192"), ModelBusy("500")])
-async def test_e05_likewise_where_those_who_could_read_it_are_away(other: ModelError) -> None:
+async def test_e05_if_the_prompt_is_too_long_for_all_reachable_the_error_says_so(other: ModelError) -> None:
     bench = RouterBench(retries=0)
     bench.serve(other)
     bench.serve(PromptTooLong("4096"), name="second")
@@ -143,7 +143,7 @@ async def test_e05_likewise_where_those_who_could_read_it_are_away(other: ModelE
         await bench.router.text(REQUEST)
 
 
-async def test_what_is_urgent_is_asked_once() -> None:
+async def test_an_urgent_call_is_not_retried() -> None:
     bench = RouterBench(retries=8)
     bench.serve(ModelBusy("500"), kind=ModelType.TEXT_EMBEDDING)
     with pytest.raises(ModelUnavailable):
@@ -152,7 +152,7 @@ async def test_what_is_urgent_is_asked_once() -> None:
     assert len(bench.handler_calls) == 1
 
 
-async def test_who_is_cancelled_while_it_asks_again_asks_no_more() -> None:
+async def test_cancellation_ends_the_retries() -> None:
     bench, again = RouterBench(retries=8), asyncio.Event()
 
     async def hang(request: object) -> object:
@@ -187,13 +187,13 @@ async def test_who_is_cancelled_while_it_asks_again_asks_no_more() -> None:
         ({"retry-after": "²"}, None),
     ],
 )
-def test_e01_retry_after_is_a_number_or_a_date_and_nonsense_is_nothing(
+def test_e01_retry_after_is_a_number_or_a_date_and_otherwise_none(
     headers: dict[str, str], seconds: float | None
 ) -> None:
     assert parse_retry_after(headers, NOW) == seconds
 
 
-def test_what_has_passed_counts_against_the_patience() -> None:
+def test_elapsed_time_counts_against_the_retry_time() -> None:
     retries = RetryPolicy(random_fraction=lambda: 0.0)
 
     assert retries.next_delay(1, 89.0, None, has_next=False) == 0.5

@@ -1,4 +1,4 @@
-"""From a request to an answer."""
+"""The router: priority, failover, validation."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -28,7 +28,7 @@ from tests.models.bench import RouterBench, answer_never, build_result
 REQUEST = TextRequest("12345678", Purpose.REPLY, system="1234")
 
 
-async def test_a_call_is_booked_as_the_provider_counted_it() -> None:
+async def test_a_call_is_recorded_as_the_provider_counted_it() -> None:
     bench = RouterBench()
     bench.serve(build_result(usage=Usage(30, 20, 10)))
 
@@ -55,7 +55,7 @@ async def test_e11_numbers_that_are_missing_or_impossible_are_estimated_and_flag
     assert call.model == "first"
 
 
-async def test_functions_are_part_of_the_prompt_that_is_booked() -> None:
+async def test_tools_count_as_part_of_the_prompt() -> None:
     bench = RouterBench()
     bench.serve(build_result())
     await bench.router.text(replace(REQUEST, tools=(Tool("ROLL", "Roll.", {"type": "object"}),)))
@@ -99,14 +99,14 @@ async def test_when_all_fail_every_cause_is_named() -> None:
         await bench.router.text(REQUEST)
 
 
-async def test_the_one_failure_there_was_keeps_its_class() -> None:
+async def test_a_single_failure_keeps_its_class() -> None:
     bench = RouterBench()
     bench.serve(ModelRefused("no credit"))
     with pytest.raises(ModelRefused, match="no credit"):
         await bench.router.text(REQUEST)
 
 
-async def test_a_type_that_nobody_serves_is_named() -> None:
+async def test_a_type_without_a_handler_is_named() -> None:
     bench = RouterBench()
     bench.serve(build_result())
     with pytest.raises(ModelUnavailable, match="TEXT_EMBEDDING"):
@@ -125,7 +125,9 @@ async def test_a_type_that_nobody_serves_is_named() -> None:
         (ModelType.TEXT_MEDIUM, ModelType.TEXT_LARGE),
     ],
 )
-async def test_another_size_stands_in_for_one_that_nobody_serves(served: ModelType, asked: ModelType) -> None:
+async def test_another_size_is_the_fallback_of_a_size_without_handler(
+    served: ModelType, asked: ModelType
+) -> None:
     bench = RouterBench()
     bench.serve(build_result(), kind=served)
 
@@ -134,7 +136,7 @@ async def test_another_size_stands_in_for_one_that_nobody_serves(served: ModelTy
     assert bench.calls[0].type == asked.value
 
 
-async def test_the_nearest_size_stands_in() -> None:
+async def test_the_nearest_size_is_the_fallback() -> None:
     bench = RouterBench()
     for kind in (ModelType.TEXT_SMALL, ModelType.TEXT_MEDIUM):
         bench.serve(build_result(kind.value), kind=kind)
@@ -142,7 +144,7 @@ async def test_the_nearest_size_stands_in() -> None:
     assert (await bench.router.text(REQUEST, ModelType.TEXT_LARGE)).text == "TEXT_MEDIUM"
 
 
-async def test_e03_a_handler_has_its_deadline_and_the_next_one_its_own() -> None:
+async def test_e03_every_handler_has_its_own_timeout() -> None:
     bench = RouterBench(CallTimeouts(first=0))
     bench.serve(answer_never, name="slow")
     with pytest.raises(ModelUnavailable, match="slow: no answer within 0 s"):
@@ -152,7 +154,7 @@ async def test_e03_a_handler_has_its_deadline_and_the_next_one_its_own() -> None
     assert (await bench.router.text(REQUEST)).text == "Hello."
 
 
-async def test_a_time_out_of_the_handlers_own_is_told_as_what_it_was() -> None:
+async def test_a_timeout_raised_by_the_handler_is_reported_as_such() -> None:
     bench = RouterBench()
     bench.serve(TimeoutError("connecting"))
     with pytest.raises(ModelUnavailable, match="first: TimeoutError: connecting"):
@@ -177,7 +179,7 @@ async def test_an_answer_of_the_wrong_type_is_a_failure(given: Any, cause: str) 
     assert cause in bench.calls[0].error
 
 
-async def test_a_vector_too_few_or_too_many_is_a_failure() -> None:
+async def test_a_wrong_number_of_vectors_is_a_failure() -> None:
     bench = RouterBench()
     bench.serve(EmbeddingResult(((1.0,), (2.0,)), "e"), kind=ModelType.TEXT_EMBEDDING)
 
@@ -196,7 +198,7 @@ async def test_a_text_comes_back_storable_and_bounded() -> None:
     assert len((await endless.router.text(REQUEST)).text) == MAX_TEXT_LENGTH
 
 
-async def test_a_cancelled_call_is_booked_and_nobody_else_is_asked() -> None:
+async def test_a_cancelled_call_is_recorded_and_no_other_handler_is_called() -> None:
     bench, started = RouterBench(), asyncio.Event()
 
     async def wait(request: Any) -> TextResult:
@@ -263,7 +265,7 @@ async def test_a_handler_that_swallows_a_cancellation_does_not_end_it(after: Any
     ],
     ids=["picture", "recording"],
 )
-async def test_pictures_and_recordings_have_handlers_of_their_own(
+async def test_images_and_recordings_have_handlers_of_their_own(
     kind: ModelType, ask: Callable[[ModelRouter], Awaitable[TextResult]]
 ) -> None:
     bench = RouterBench()
@@ -273,7 +275,7 @@ async def test_pictures_and_recordings_have_handlers_of_their_own(
     assert [(call.type, call.purpose) for call in bench.calls] == [(kind.value, "description")]
 
 
-async def test_a_picture_is_drawn_by_the_next_where_one_gives_none() -> None:
+async def test_an_empty_image_is_a_failure_and_the_next_handler_is_called() -> None:
     bench = RouterBench()
     bench.serve(ImageResult(model="empty"), kind=ModelType.IMAGE, priority=1)
     bench.serve(ImageResult(data=b"png", model="painter"), kind=ModelType.IMAGE, name="second")

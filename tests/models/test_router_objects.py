@@ -1,4 +1,4 @@
-"""Objects of a given shape, and tools."""
+"""Structured output and tools."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.models.bench import RouterBench, build_result
 
 
 class Guess(BaseModel):
-    """A guess, and how sure it is."""
+    """An example of structured output."""
 
     town: str
     sureness: float = Field(ge=0, le=1)
@@ -22,7 +22,7 @@ GOOD = '{"town": "Ulm", "sureness": 0.5}'
 
 
 def serve_objects(bench: RouterBench, *answers: str) -> list[TextRequest]:
-    """Serve small texts, and remember the requests."""
+    """Serve small texts, and return the list of requests."""
     requests: list[TextRequest] = []
     remaining = list(answers)
 
@@ -35,7 +35,7 @@ def serve_objects(bench: RouterBench, *answers: str) -> list[TextRequest]:
 
 
 @pytest.mark.parametrize("written", [GOOD, f"Sure!\n```json\n{GOOD}\n```", f"<response>{GOOD}</response>"])
-async def test_an_object_comes_out_as_the_model_that_went_in(written: str) -> None:
+async def test_an_object_is_an_instance_of_the_requested_model(written: str) -> None:
     bench = RouterBench()
     requests = serve_objects(bench, written)
 
@@ -46,7 +46,7 @@ async def test_an_object_comes_out_as_the_model_that_went_in(written: str) -> No
     assert '"sureness"' in request.prompt
 
 
-async def test_an_object_that_does_not_fit_is_mended_once() -> None:
+async def test_an_invalid_object_is_repaired_once() -> None:
     bench = RouterBench()
     requests = serve_objects(bench, '{"town": "Ulm", "sureness": 7}', GOOD)
 
@@ -57,7 +57,7 @@ async def test_an_object_that_does_not_fit_is_mended_once() -> None:
 
 
 @pytest.mark.parametrize("nonsense", ["", "I do not know.", "[1, 2]", "{" * 2000, '{"town": null}'])
-async def test_an_object_that_never_fits_is_an_error_and_no_made_up_one(nonsense: str) -> None:
+async def test_an_object_that_stays_invalid_is_an_error(nonsense: str) -> None:
     bench = RouterBench()
     serve_objects(bench, nonsense, nonsense)
     with pytest.raises(ModelError, match="a-model returned no Guess"):
@@ -75,7 +75,7 @@ async def test_a_handler_for_objects_goes_before_one_for_texts() -> None:
     assert bench.handler_calls == ["objects"]
 
 
-async def test_where_nobody_writes_there_are_no_objects() -> None:
+async def test_without_a_text_handler_there_are_no_objects() -> None:
     bench = RouterBench()
 
     assert not bench.router.has_handler_for(ModelType.OBJECT_SMALL)
@@ -83,7 +83,7 @@ async def test_where_nobody_writes_there_are_no_objects() -> None:
         await bench.router.object(Guess, REQUEST)
 
 
-async def test_whether_tools_can_be_called_is_what_the_first_handler_says() -> None:
+async def test_tool_support_is_that_of_the_first_handler() -> None:
     bench = RouterBench()
 
     assert not bench.router.can_call_tools(ModelType.TEXT_LARGE)
@@ -94,7 +94,7 @@ async def test_whether_tools_can_be_called_is_what_the_first_handler_says() -> N
     assert not bench.router.can_call_tools(ModelType.TEXT_LARGE)
 
 
-async def test_calls_come_back_beside_the_text_and_not_without_end() -> None:
+async def test_tool_calls_are_returned_with_the_text_up_to_a_limit() -> None:
     bench = RouterBench()
     call = ToolCall("ROLL", {"sides": 6})
     bench.serve(TextResult("Rolling.", tool_calls=(call,) * 1000))

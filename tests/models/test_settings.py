@@ -1,4 +1,4 @@
-"""Sampling values: whose word goes over whose."""
+"""Sampling settings and their precedence."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_every_value_can_be_set_for_one_type_or_for_all(kind: str, name: str, va
     assert getattr(sampling[LARGE], name.lower()) == (value if kind == "DEFAULT" else None)
 
 
-async def test_a_request_keeps_its_own_values_nought_included() -> None:
+async def test_a_request_keeps_its_own_values_including_zero() -> None:
     requests: list[TextRequest] = []
 
     async def keep(request: TextRequest) -> TextResult:
@@ -77,7 +77,7 @@ def test_a_wrong_value_is_named_with_its_variable(name: str, value: str) -> None
         read_sampling(settings_with(**{name: value}))
 
 
-def test_what_is_listed_for_all_types_is_what_can_be_set() -> None:
+def test_the_settings_for_all_types_match_the_sampling_fields() -> None:
     listed = {name.removeprefix("default_") for name in ModelSettings.model_fields if "default_" in name}
 
     assert listed == set(read_sampling(Settings())[LARGE].model_dump())

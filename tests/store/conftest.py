@@ -1,4 +1,4 @@
-"""The stores that keep the contract of `bot.store.protocols`; another one is added to STORES."""
+"""The stores that implement `bot.store.protocols`; a new one is added to STORES."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -27,19 +27,19 @@ OpenStore = Callable[[pytest.FixtureRequest, Clock], AbstractAsyncContextManager
 
 
 def memory_store(request: pytest.FixtureRequest, clock: Clock) -> AbstractAsyncContextManager[Store]:
-    """Give a store in memory."""
+    """Return a store in memory."""
     return InMemoryStore(clock)
 
 
 def sqlite_store(request: pytest.FixtureRequest, clock: Clock) -> AbstractAsyncContextManager[Store]:
-    """Give a store in a copy of a SQLite file that has the schema."""
+    """Return a store in a copy of a SQLite file that has the schema."""
     path = request.getfixturevalue("tmp_path") / "greenroom.db"
     copyfile(request.getfixturevalue("sqlite_file"), path)
     return OpenFiles().open_store(path, AGENT, clock=clock, synchronous=Synchronous.NORMAL)
 
 
 def postgres_store(request: pytest.FixtureRequest, clock: Clock) -> AbstractAsyncContextManager[Store]:
-    """Give a store on PostgreSQL, in a database that is emptied first."""
+    """Return a store on PostgreSQL, in a database that is emptied first."""
     server, name = request.getfixturevalue("postgres_server"), request.getfixturevalue("postgres_database")
     server.run(EMPTY_DATABASE, name)
     return OpenServers().open_store(parse_address(server.url(name), "url"), AGENT, clock=clock)
@@ -49,7 +49,7 @@ STORES: tuple[OpenStore, ...] = (memory_store, sqlite_store, postgres_store)
 
 
 class ManualClock:
-    """A clock that stands still until a test moves it."""
+    """A clock that only a test advances."""
 
     def __init__(self) -> None:
         self.now = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -64,13 +64,13 @@ class ManualClock:
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """Give a clock that a test moves."""
+    """Return a clock that only the test advances."""
     return ManualClock()
 
 
 @pytest.fixture(scope="session")
 def sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a file that has the schema, to be copied for each test."""
+    """Create a file with the schema, to be copied for each test."""
     path = tmp_path_factory.mktemp("store") / "greenroom.db"
 
     async def open_once() -> None:
@@ -83,7 +83,7 @@ def sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def postgres_database(postgres_server: PostgresServer) -> Iterator[str]:
-    """Give the name of a database that has the schema: making one costs ten times what emptying one does."""
+    """Return the name of a database with the schema: creating one takes ten times as long as emptying one."""
 
     async def open_once(url: str) -> None:
         async with OpenServers().use(parse_address(url, "url")):
@@ -96,13 +96,13 @@ def postgres_database(postgres_server: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture(params=STORES, ids=lambda one: one.__name__)
 def closed_store(request: pytest.FixtureRequest, clock: ManualClock) -> AbstractAsyncContextManager[Store]:
-    """Give a store of each kind that is still to be opened."""
+    """Return a store of each kind, not opened yet."""
     opening: OpenStore = request.param
     return opening(request, clock)
 
 
 @pytest.fixture
 async def store(closed_store: AbstractAsyncContextManager[Store]) -> AsyncIterator[Store]:
-    """Give an empty, open store of each kind."""
+    """Return an empty, open store of each kind."""
     async with closed_store as opened:
         yield opened

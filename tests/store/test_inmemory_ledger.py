@@ -1,4 +1,4 @@
-"""The books in memory do not grow without end."""
+"""The ledger in memory is bounded."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ MAX_CLOSED = 3
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> InMemoryStore:
-    """Give a store with little room."""
+    """Return a store with small limits."""
     monkeypatch.setattr(receipts, "MAX_CLOSED_RECEIPTS", MAX_CLOSED)
     monkeypatch.setattr(ledger, "MAX_TURNS", MAX_CLOSED)
     monkeypatch.setattr(ledger, "MAX_FINISHED", MAX_CLOSED)
@@ -50,7 +50,7 @@ async def test_the_latest_closed_receipts_are_kept_by_all_their_keys(store: InMe
     assert await store.ledger.receipt(made[8].memory_id) == replace(made[8], outcome=Outcome.ANSWERED)
 
 
-async def test_what_is_open_is_kept_however_much_there_is(store: InMemoryStore) -> None:
+async def test_open_items_are_never_dropped(store: InMemoryStore) -> None:
     made = [await receive_receipts(store, number) for number in range(10)]
     parts = [build_delivery(number) for number in range(10)]
     for one in parts:

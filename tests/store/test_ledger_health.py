@@ -1,4 +1,4 @@
-"""What is wrong with a store is told once, and once when it is over."""
+"""A store outage is logged once when it begins and once when it ends."""
 
 import logging
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ FULL = StoreUnavailable("the database x cannot grow", cause="db_full")
 
 @pytest.fixture
 def health() -> StoreHealth:
-    """Give one whose clock goes on by a minute whenever it is looked at."""
+    """Return a health whose clock advances by a minute at every reading."""
     minutes = count()
     return StoreHealth(lambda: START + timedelta(minutes=next(minutes)))
 
@@ -37,7 +37,7 @@ def test_an_outage_is_logged_once_when_it_begins_and_once_when_it_ends(
     assert len(caplog.records) == 2
 
 
-def test_an_outage_that_changes_its_cause_goes_on_since_it_began(health: StoreHealth) -> None:
+def test_an_outage_with_a_new_cause_keeps_its_start(health: StoreHealth) -> None:
     health.fail(LOCKED)
     health.fail(FULL)
 
@@ -45,7 +45,7 @@ def test_an_outage_that_changes_its_cause_goes_on_since_it_began(health: StoreHe
     assert (health.problem.cause, health.problem.since) == ("db_full", START)
 
 
-def test_while_nothing_can_be_kept_whoever_wants_to_is_told(health: StoreHealth) -> None:
+def test_the_check_raises_during_an_outage(health: StoreHealth) -> None:
     health.check_available()
     health.fail(LOCKED)
     with pytest.raises(StoreUnavailable, match="x is locked") as caught:

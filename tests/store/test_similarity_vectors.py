@@ -1,4 +1,4 @@
-"""Comparing vectors."""
+"""Cosine similarity."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Rules of searching by words."""
+"""Ranking by word overlap."""
 
 from bot.store.similarity import rank_by_word_overlap
 
@@ -12,7 +12,7 @@ def test_the_text_with_the_rarer_words_comes_first() -> None:
     assert rank("Who keeps the ledger of the harbour?", *texts) == [1, 0]
 
 
-def test_what_shares_nothing_is_not_found() -> None:
+def test_a_text_without_shared_words_is_not_found() -> None:
     assert rank("Chess?", "The harbour opens at six.", "Gulls.") == []
 
 

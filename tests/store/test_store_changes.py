@@ -1,4 +1,4 @@
-"""What every store promises of changes: each moves all that it concerns, and repeated it moves no more."""
+"""Contract of every store: edits, deletions, reactions and migrations; repeating one changes nothing."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -47,7 +47,7 @@ def build_fact(source: Memory | InboundMessage, text: str = "a fact", **details:
 
 
 async def commit_reply(store: Store, *receipts: Receipt, outcome: Outcome = Outcome.ANSWERED) -> Delivery:
-    """Answer messages in one turn, the last of them being the newest."""
+    """Answer messages in one turn; the last of them is the newest."""
     *earlier, newest = receipts
     turn_id = newest.turn_id or new_id()
     reply = Memory(
@@ -67,7 +67,7 @@ async def commit_reply(store: Store, *receipts: Receipt, outcome: Outcome = Outc
     return stored
 
 
-async def test_an_edit_takes_the_place_of_a_message_that_waits(store: Store) -> None:
+async def test_an_edit_replaces_a_waiting_message(store: Store) -> None:
     arrival = build_message("Helo")
     [first] = await receive(store, arrival)
     await store.memories.set_embedding(arrival.message.id, VECTOR, "model")
@@ -89,7 +89,7 @@ async def test_an_edit_takes_the_place_of_a_message_that_waits(store: Store) -> 
     assert len(await store.memories.recent(arrival.room.id)) == 1
 
 
-async def test_an_edit_that_comes_twice_changes_nothing(store: Store) -> None:
+async def test_a_repeated_edit_changes_nothing(store: Store) -> None:
     arrival = build_message()
     await receive(store, arrival)
     first = await store.edits.apply_edit(build_edit(arrival, "Hi"), NOW)
@@ -129,7 +129,7 @@ async def test_an_older_edit_does_not_undo_a_newer_one(store: Store) -> None:
     assert message.content.text == "newest"
 
 
-async def test_an_edit_that_changes_no_word_leaves_the_message_waiting(store: Store) -> None:
+async def test_an_edit_without_changes_leaves_the_message_waiting(store: Store) -> None:
     arrival = build_message("Hello")
     [first] = await receive(store, arrival)
     revised = await store.edits.apply_edit(build_edit(arrival, "Hello"), NOW)
@@ -141,14 +141,14 @@ async def test_an_edit_that_changes_no_word_leaves_the_message_waiting(store: St
     assert changed.event.receipt.edit_state is EditState.NORMAL
 
 
-async def test_an_edit_of_an_unknown_message_is_an_event_like_any(store: Store) -> None:
+async def test_an_edit_of_an_unknown_message_is_a_new_event(store: Store) -> None:
     revised = await store.edits.apply_edit(build_edit(build_message(), "Hi"), NOW)
 
     assert (revised.event.is_new, revised.previous) == (True, None)
     assert revised.event.receipt.outcome is Outcome.CLAIMED
 
 
-async def test_of_many_edits_the_last_texts_are_kept(store: Store) -> None:
+async def test_only_the_last_texts_of_many_edits_are_stored(store: Store) -> None:
     arrival = build_message("0")
     [first] = await receive(store, arrival)
     for number in range(1, MAX_REVISIONS + 5):
@@ -160,7 +160,7 @@ async def test_of_many_edits_the_last_texts_are_kept(store: Store) -> None:
     assert texts == [str(number) for number in range(4, MAX_REVISIONS + 4)]
 
 
-async def test_what_is_closed_already_takes_no_reply_any_more(store: Store) -> None:
+async def test_a_closed_receipt_accepts_no_reply(store: Store) -> None:
     arrival = build_message()
     [first] = await receive(store, arrival)
     await store.edits.delete_messages(arrival.room.id, ["1"], LATER)
@@ -174,7 +174,7 @@ async def test_what_is_closed_already_takes_no_reply_any_more(store: Store) -> N
     assert await store.memories.recent(first.room_id) == []
 
 
-async def test_a_removed_message_goes_with_its_vector_and_what_was_drawn_from_it_alone(store: Store) -> None:
+async def test_deleting_a_message_deletes_its_vector_and_what_was_derived_only_from_it(store: Store) -> None:
     arrival, other = build_message(), build_message("Bye", "2")
     [first, _] = await receive(store, arrival, other)
     mine, deeper, theirs = build_fact(arrival), build_fact(arrival), build_fact(other)
@@ -193,7 +193,7 @@ async def test_a_removed_message_goes_with_its_vector_and_what_was_drawn_from_it
     assert await store.memories.recall(VECTOR, "model", reach, MemoryKind.FACT) == []
 
 
-async def test_a_removed_message_is_removed_once_and_its_receipt_stays_known(store: Store) -> None:
+async def test_a_message_is_deleted_once_and_its_receipt_stays(store: Store) -> None:
     arrival = build_message()
     [first] = await receive(store, arrival)
     await store.edits.delete_messages(arrival.room.id, ["1"], LATER)
@@ -207,7 +207,7 @@ async def test_a_removed_message_is_removed_once_and_its_receipt_stays_known(sto
     assert await store.memories.recent(arrival.room.id) == []
 
 
-async def test_removing_a_message_holds_back_what_answers_nothing_else(store: Store) -> None:
+async def test_deleting_a_message_cancels_replies_that_answer_nothing_else(store: Store) -> None:
     [first, second, third] = await receive(
         store, build_message(), build_message("two", "2"), build_message("three", "3")
     )
@@ -231,7 +231,7 @@ async def test_removing_a_message_holds_back_what_answers_nothing_else(store: St
     assert [one.id for one in both.deliveries] == [part.id]
 
 
-async def test_a_message_of_ours_is_removed_by_the_name_that_its_platform_gave_it(store: Store) -> None:
+async def test_a_message_of_the_agent_is_deleted_by_its_platform_id(store: Store) -> None:
     [first] = await receive(store, build_message())
     part = replace(await commit_reply(store, first), state=DeliveryState.SENT, external_id="sent-7")
     await store.ledger.save_delivery(part)
@@ -241,7 +241,7 @@ async def test_a_message_of_ours_is_removed_by_the_name_that_its_platform_gave_i
     assert [one.id for one in await store.memories.recent(first.room_id)] == [first.memory_id]
 
 
-async def test_a_cleared_room_loses_all_of_it_and_others_lose_nothing(store: Store) -> None:
+async def test_clearing_a_room_deletes_its_memories_only(store: Store) -> None:
     arrival, elsewhere = build_message(), build_message("Bye", "2", room="garden")
     [first, other] = await receive(store, arrival, elsewhere)
     [answered] = await receive(store, build_message("again", "3"))
@@ -260,7 +260,7 @@ async def test_a_cleared_room_loses_all_of_it_and_others_lose_nothing(store: Sto
     assert (await store.edits.clear_room(arrival.room.id, LATER)).message_count == 0
 
 
-async def test_an_abandoned_room_keeps_what_was_said(store: Store) -> None:
+async def test_cancelling_open_work_keeps_the_messages(store: Store) -> None:
     arrival = build_message()
     [first] = await receive(store, arrival)
     removed = await store.edits.cancel_open_work([arrival.room.id], LATER, "the agent has left")
@@ -276,7 +276,7 @@ def build_reaction(message: InboundMessage, message_id: str = "1", mark: str = "
     return Reaction(message.world, message.room, message.author, message_id, mark, LATER)
 
 
-async def test_a_reaction_is_kept_once_and_goes_with_its_message(store: Store) -> None:
+async def test_a_reaction_is_stored_once_and_deleted_with_its_message(store: Store) -> None:
     arrival = build_message()
     await receive(store, arrival)
     kept = await store.edits.save_reaction(build_reaction(arrival))
@@ -294,7 +294,7 @@ async def test_a_reaction_is_kept_once_and_goes_with_its_message(store: Store) -
     assert await store.memories.recent(arrival.room.id, kind=MemoryKind.REACTION) == []
 
 
-async def test_a_reaction_to_a_message_or_a_person_that_nobody_knows_is_kept(store: Store) -> None:
+async def test_a_reaction_to_an_unknown_message_or_by_an_unknown_person_is_stored(store: Store) -> None:
     stranger = build_message(author="Zoe", room="attic")
     kept = await store.edits.save_reaction(build_reaction(stranger, "404"))
 
@@ -307,7 +307,7 @@ async def migrate(store: Store, old: InboundMessage, new: InboundMessage) -> lis
     return await store.edits.migrate_room(old.room.id, new.world, new.room)
 
 
-async def test_what_was_said_in_a_room_goes_along_when_it_moves(store: Store) -> None:
+async def test_messages_follow_a_migrated_room(store: Store) -> None:
     old, new = build_message(role=Role.OWNER), build_message("after", "9", room="hall", author="Bob")
     [first] = await receive(store, old)
     fact = replace(build_fact(old), embedding=VECTOR, embedding_model="model")
@@ -336,7 +336,7 @@ async def test_what_was_said_in_a_room_goes_along_when_it_moves(store: Store) ->
     assert world.role_of(old.author.id) is Role.OWNER
 
 
-async def test_an_open_message_is_answered_where_its_room_has_gone(store: Store) -> None:
+async def test_an_open_message_is_answered_in_the_migrated_room(store: Store) -> None:
     old, new = build_message(), build_message(room="hall", kind=ChannelType.GROUP)
     [first, answered] = await receive(store, old, build_message("two", "2"))
     part = await commit_reply(store, answered)
@@ -360,7 +360,7 @@ async def test_the_new_room_may_count_its_messages_from_one_again(store: Store) 
     assert len(await store.memories.recent(new.room.id)) == 2
 
 
-async def test_a_move_that_is_told_twice_moves_nothing_more(store: Store) -> None:
+async def test_a_repeated_migration_changes_nothing(store: Store) -> None:
     old, new = build_message(), build_message(room="hall")
     [first] = await receive(store, old)
     await migrate(store, old, new)
@@ -369,7 +369,7 @@ async def test_a_move_that_is_told_twice_moves_nothing_more(store: Store) -> Non
     assert [one.id for one in await store.memories.recent(new.room.id)] == [first.memory_id]
 
 
-async def test_a_room_that_nobody_knows_can_move(store: Store) -> None:
+async def test_an_unknown_room_can_be_migrated(store: Store) -> None:
     new = build_message(room="hall")
     await store.edits.migrate_room(UUID(int=7), new.world, new.room)
 

@@ -1,4 +1,4 @@
-"""What every store promises of people."""
+"""Contract of every store: entities."""
 
 from dataclasses import replace
 
@@ -20,14 +20,14 @@ ALICE, BOB, CAROL = (
 )
 
 
-async def test_people_are_found_by_id_and_the_unknown_left_out(store: Store) -> None:
+async def test_entities_are_found_by_id_without_the_unknown(store: Store) -> None:
     await store.entities.save_entities([ALICE, BOB, CAROL])
 
     assert await store.entities.entities([ALICE.id, CAROL.id, new_id()]) == {ALICE.id: ALICE, CAROL.id: CAROL}
     assert await store.entities.entities([]) == {}
 
 
-async def test_a_new_name_stands_before_the_former_ones(store: Store) -> None:
+async def test_a_new_name_comes_before_the_former_ones(store: Store) -> None:
     await store.entities.save_entities([ALICE])
     await store.entities.save_entities([replace(ALICE, names=("Alice B.", "ab"))])
     await store.entities.save_entities([replace(ALICE, names=("Alice", "ab"))])
@@ -37,7 +37,7 @@ async def test_a_new_name_stands_before_the_former_ones(store: Store) -> None:
     assert found.names == ("Alice", "ab", "Alice B.")
 
 
-async def test_of_many_former_names_the_latest_are_kept(store: Store) -> None:
+async def test_only_the_latest_former_names_are_stored(store: Store) -> None:
     for number in range(MAX_NAME_MATCHES + 5):
         await store.entities.save_entities([replace(ALICE, names=(f"name {number}",))])
     found = (await store.entities.entities([ALICE.id]))[ALICE.id]
@@ -94,7 +94,7 @@ async def test_relationships_have_a_direction_and_the_most_frequent_comes_first(
     assert await store.entities.relationships(BOB.id) == []
 
 
-async def test_people_are_found_by_a_name_they_go_by_or_by_their_id_and_never_by_a_part(store: Store) -> None:
+async def test_entities_are_found_by_a_whole_name_or_id(store: Store) -> None:
     sarah = Entity(new_id(), "test", "1001", ("Sarah", "sar\\ah_%"))
     other = Entity(new_id(), "test", "1002", ('Sarah "S" Smith', "Zoë"))
     namesake = Entity(new_id(), "test", "1003", ("Sarah",))
@@ -109,7 +109,7 @@ async def test_people_are_found_by_a_name_they_go_by_or_by_their_id_and_never_by
         assert await store.entities.entities_by_name(name) == []
 
 
-async def test_who_has_left_takes_part_no_more_until_they_are_active_again(store: Store) -> None:
+async def test_an_entity_that_left_is_no_participant_until_active_again(store: Store) -> None:
     for room in (LOBBY, ATTIC):
         await store.entities.save_entities([ALICE, BOB], room)
     await store.entities.leave_rooms(BOB.id, [LOBBY, new_id()])

@@ -1,4 +1,4 @@
-"""What every store promises of forgetting somebody: nothing of theirs is left, and of others everything."""
+"""Contract of every store: erasure of an entity deletes all of its data and nothing of others."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -61,7 +61,7 @@ async def add_fact(store: Store, message: InboundMessage, text: str) -> Memory:
     return fact
 
 
-async def test_messages_answers_facts_and_vectors_of_one_person_are_gone_and_others_stay(
+async def test_erasure_deletes_messages_replies_facts_and_vectors_of_one_person_only(
     store: Store,
 ) -> None:
     hers, receipt = await receive_message(store, "Alice", SECRET)
@@ -84,7 +84,7 @@ async def test_messages_answers_facts_and_vectors_of_one_person_are_gone_and_oth
     assert all(part.content == Content() for part in await store.ledger.deliveries())
 
 
-async def test_what_is_left_recognises_a_redelivery_and_holds_no_word_or_name(store: Store) -> None:
+async def test_remaining_receipts_recognise_a_redelivery_and_hold_no_text(store: Store) -> None:
     hers, receipt = await receive_message(store, "Alice", SECRET)
     await commit_reply(store, hers, receipt, SECRET)
     await store.edits.erase_entity(hers.author.id, LATER)
@@ -99,7 +99,7 @@ async def test_what_is_left_recognises_a_redelivery_and_holds_no_word_or_name(st
     assert await store.memories.memories([hers.message.id]) == {}
 
 
-async def test_open_work_for_somebody_who_is_forgotten_is_cancelled(store: Store) -> None:
+async def test_erasure_cancels_open_work(store: Store) -> None:
     hers, receipt = await receive_message(store, "Alice", SECRET)
     assert receipt.turn_id is not None
     part = Delivery(
@@ -118,7 +118,9 @@ async def test_open_work_for_somebody_who_is_forgotten_is_cancelled(store: Store
     assert (left.state, left.content) == (DeliveryState.CANCELLED, Content())
 
 
-async def test_details_relationships_tasks_and_log_entries_go_and_a_mark_stays(store: Store) -> None:
+async def test_erasure_deletes_components_relationships_tasks_and_logs_and_leaves_a_mark(
+    store: Store,
+) -> None:
     hers, _ = await receive_message(store, "Alice", "Hi")
     his, _ = await receive_message(store, "Bob", "Hi")
     alice, bob = hers.author.id, his.author.id
@@ -143,7 +145,7 @@ async def test_details_relationships_tasks_and_log_entries_go_and_a_mark_stays(s
     assert [one.id for one in await store.entities.participants(hers.room.id)] == [bob]
 
 
-async def test_who_is_forgotten_and_writes_again_is_known_again(store: Store) -> None:
+async def test_a_person_who_writes_after_erasure_is_stored_again(store: Store) -> None:
     hers, _ = await receive_message(store, "Alice", SECRET)
     await store.edits.erase_entity(hers.author.id, LATER)
     again, _ = await receive_message(store, "Alice", "Hello again")
@@ -151,7 +153,7 @@ async def test_who_is_forgotten_and_writes_again_is_known_again(store: Store) ->
     assert [one.content.text for one in await store.memories.recent(again.room.id)] == ["Hello again"]
 
 
-async def test_forgetting_somebody_who_is_not_known_deletes_nothing(store: Store) -> None:
+async def test_erasure_of_an_unknown_entity_deletes_nothing(store: Store) -> None:
     await receive_message(store, "Bob", "Hi")
     found = await store.edits.erase_entity(derived_id("nobody"), NOW)
     assert found.total == 0

@@ -1,4 +1,4 @@
-"""What every store promises of its books: what came in, what was done, what goes out."""
+"""Contract of every store: receipts, steps and deliveries."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -63,7 +63,7 @@ def build_deliveries(reply: Memory, texts: Sequence[str], reply_index: int = 0) 
     )
 
 
-async def test_an_event_is_kept_with_the_rows_it_needs(store: Store) -> None:
+async def test_an_event_is_stored_with_the_rows_it_needs(store: Store) -> None:
     arrival = make_message("Hello", sent_at=NOW)
     [received] = await store.ledger.receive([arrival], NOW)
     receipt = received.receipt
@@ -101,7 +101,7 @@ async def test_an_event_with_attachments_comes_back_whole(store: Store) -> None:
     assert found.message.content == arrival.message.content
 
 
-async def test_g02_g03_g04_g14_the_worst_that_comes_in_is_kept_and_comes_back_as_it_was_tidied(
+async def test_g02_g03_g04_g14_hostile_input_is_stored_and_returned_as_sanitized(
     store: Store,
 ) -> None:
     text = "a\0b\ud800c\U000e0041\u202e" + "x\u200b" * 50_000
@@ -171,7 +171,7 @@ async def test_a_final_receipt_stays_as_it_is(store: Store) -> None:
         assert await store.ledger.receipt(receipt.id) == final
 
 
-async def test_a_receipt_comes_back_with_all_it_was_given(store: Store) -> None:
+async def test_a_receipt_is_returned_with_all_fields(store: Store) -> None:
     receipt = replace(
         await receive_text(store),
         outcome=Outcome.CLAIMED,
@@ -190,7 +190,7 @@ async def test_a_receipt_comes_back_with_all_it_was_given(store: Store) -> None:
     assert await store.ledger.receipt(receipt.id) == receipt
 
 
-async def test_a_receipt_that_is_not_known_is_passed_over(store: Store) -> None:
+async def test_an_unknown_receipt_is_ignored(store: Store) -> None:
     receipt = await receive_text(store)
     await store.ledger.save_receipts([replace(receipt, id=new_id()), replace(receipt, attempts=1)])
 
@@ -217,7 +217,7 @@ async def test_receipts_are_listed_newest_first(store: Store) -> None:
     assert await store.ledger.receipts(room_id=first.room_id, is_open=False) == []
 
 
-async def test_the_arrival_of_a_removed_message_is_gone(store: Store) -> None:
+async def test_the_inbound_message_of_a_deleted_message_is_none(store: Store) -> None:
     receipt = await receive_text(store)
     await store.memories.remove([receipt.memory_id])
 
@@ -225,7 +225,7 @@ async def test_the_arrival_of_a_removed_message_is_gone(store: Store) -> None:
     assert await store.ledger.receipt(receipt.id) == receipt
 
 
-async def test_an_arrival_shows_the_author_as_they_are_now(store: Store) -> None:
+async def test_an_inbound_message_has_the_current_author(store: Store) -> None:
     receipt = await receive_text(store, author="Alice")
     alice = Entity(receipt.author_id, "test", "Alice", ("Alice B.",))
     await store.entities.save_entities([alice])
@@ -235,7 +235,7 @@ async def test_an_arrival_shows_the_author_as_they_are_now(store: Store) -> None
     assert found.author.names == ("Alice B.", "Alice")
 
 
-async def test_a_commit_moves_reply_parts_and_receipts_together(store: Store) -> None:
+async def test_a_commit_stores_reply_deliveries_and_receipts_together(store: Store) -> None:
     receipt, turn = await receive_text(store), new_id()
     reply = build_reply(receipt, "Hello, Alice.", turn)
     parts = build_deliveries(reply, ["Hello,", "Alice."])
@@ -251,7 +251,7 @@ async def test_a_commit_moves_reply_parts_and_receipts_together(store: Store) ->
     assert await store.ledger.commit(TurnCommit()) == []
 
 
-async def test_parts_are_numbered_room_by_room(store: Store) -> None:
+async def test_deliveries_are_numbered_per_room(store: Store) -> None:
     lobby, attic = await receive_text(store), await receive_text(store, room="attic")
     seqs = []
     for receipt, texts in ((lobby, ["a", "b"]), (attic, ["c"]), (lobby, ["d"])):
@@ -309,7 +309,7 @@ async def test_a_delivery_comes_back_as_it_was_saved(store: Store) -> None:
     assert await store.ledger.deliveries() == [unknown]
 
 
-async def test_open_is_what_may_still_leave(store: Store) -> None:
+async def test_open_deliveries_are_those_that_may_still_be_sent(store: Store) -> None:
     receipt = await receive_text(store)
     reply = build_reply(receipt, "…", new_id())
     states = list(DeliveryState)
@@ -339,7 +339,7 @@ async def test_a_step_is_written_and_gets_its_new_state(store: Store) -> None:
     assert await store.ledger.steps(new_id()) == {}
 
 
-async def test_a_receipt_is_found_by_what_its_platform_calls_the_message(store: Store) -> None:
+async def test_a_receipt_is_found_by_the_platforms_message_id(store: Store) -> None:
     lobby = await receive_text(store, "Hello", message_id="77")
     elsewhere = make_message("Hello", sent_at=NOW, message_id="77", room="attic")
     [attic] = await receive(store, replace(elsewhere, key=replace(elsewhere.key, event_id="e-2")))
@@ -348,7 +348,7 @@ async def test_a_receipt_is_found_by_what_its_platform_calls_the_message(store: 
     assert await store.ledger.receipts_by_message_id("79") == []
 
 
-async def test_what_has_not_arrived_is_listed_the_latest_in_the_order_in_which_it_leaves(
+async def test_the_latest_undelivered_parts_are_listed_in_sending_order(
     store: Store,
 ) -> None:
     receipt = await receive_text(store)
@@ -365,7 +365,7 @@ async def test_what_has_not_arrived_is_listed_the_latest_in_the_order_in_which_i
     assert await store.ledger.delivery("nothing") is None
 
 
-async def test_how_far_a_stream_is_read_is_kept_with_the_events_or_not_at_all(store: Store) -> None:
+async def test_a_stream_cursor_is_stored_in_the_transaction_of_its_events(store: Store) -> None:
     at_seven, at_nine = (StreamCursor("test", "account", "updates", value) for value in ("7", "9"))
     await store.ledger.receive([make_message("Hello", sent_at=NOW)], NOW, at_seven)
     assert await store.ledger.cursor("test", "account", "updates") == "7"
@@ -374,7 +374,7 @@ async def test_how_far_a_stream_is_read_is_kept_with_the_events_or_not_at_all(st
     assert await store.ledger.cursor("test", "another", "updates") is None
 
 
-async def test_closed_receipts_are_listed_until_the_evaluators_have_looked_at_them(store: Store) -> None:
+async def test_closed_receipts_are_listed_until_they_are_evaluated(store: Store) -> None:
     first, second, third = [await receive_text(store, text) for text in ("one", "two", "three")]
     closed = [replace(one, outcome=Outcome.ANSWERED, is_evaluated=False) for one in (first, second)]
     await store.ledger.save_receipts([*closed, replace(third, outcome=Outcome.IGNORED)])

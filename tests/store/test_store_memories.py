@@ -1,4 +1,4 @@
-"""What every store promises of memories."""
+"""Contract of every store: memories."""
 
 import asyncio
 from dataclasses import replace
@@ -47,7 +47,7 @@ async def recall_texts(store: Store, room: UUID = LOBBY, limit: int = 10, model:
     return [match.memory.content.text for match in matches]
 
 
-async def test_a_memory_comes_back_as_it_was_kept(store: Store) -> None:
+async def test_a_memory_is_returned_as_stored(store: Store) -> None:
     content = Content(
         text="Grüße 👋🏽\nzweite Zeile",
         thought="hm",
@@ -85,14 +85,14 @@ async def test_the_last_memories_of_a_room_come_oldest_first(store: Store) -> No
     assert texts_of(await store.memories.recent(new_id())) == []
 
 
-async def test_memories_before_a_moment_exclude_that_moment(store: Store) -> None:
+async def test_memories_before_a_time_exclude_that_time(store: Store) -> None:
     await store.memories.add([build_memory(str(at), at=at) for at in range(5)])
 
     before = START + timedelta(seconds=3)
     assert texts_of(await store.memories.recent(LOBBY, 2, before=before)) == ["1", "2"]
 
 
-async def test_memories_of_one_moment_come_in_the_order_of_their_ids(store: Store) -> None:
+async def test_memories_of_the_same_time_are_ordered_by_id(store: Store) -> None:
     ids = [new_id() for _ in range(5)]
     await store.memories.add([build_memory(str(number), id=ids[number]) for number in (4, 2, 0, 3, 1)])
 
@@ -113,7 +113,7 @@ async def test_a_memory_whose_id_is_known_replaces_the_older(store: Store) -> No
     assert await store.memories.by_turn(first.turn_id) == []
 
 
-async def test_what_a_turn_made_comes_oldest_first(store: Store) -> None:
+async def test_memories_of_a_turn_are_listed_oldest_first(store: Store) -> None:
     turn = new_id()
     late, early = (
         build_memory("late", at=2, turn_id=turn),
@@ -125,7 +125,7 @@ async def test_what_a_turn_made_comes_oldest_first(store: Store) -> None:
     assert await store.memories.by_turn(new_id()) == []
 
 
-async def test_what_is_forgotten_is_gone_everywhere_and_counted(store: Store) -> None:
+async def test_removed_memories_are_gone_everywhere_and_counted(store: Store) -> None:
     turn = new_id()
     gone, stays = build_fact("gone", (1.0, 0.0), turn_id=turn), build_fact("stays", (1.0, 0.0))
     await store.memories.add([gone, stays])
@@ -159,7 +159,7 @@ async def test_recall_finds_the_nearest_first(store: Store) -> None:
         (REMOTE_ROOM, {"everywhere"}),
     ],
 )
-async def test_recall_sees_only_what_the_place_may_see(
+async def test_recall_returns_only_what_the_scope_covers(
     store: Store, asked_in: UUID, expected: set[str]
 ) -> None:
     vector = (1.0, 0.0)
@@ -174,7 +174,7 @@ async def test_recall_sees_only_what_the_place_may_see(
     assert set(await recall_texts(store, asked_in)) == expected
 
 
-async def test_what_may_not_be_seen_takes_no_place_in_the_limit(store: Store) -> None:
+async def test_memories_outside_the_scope_do_not_count_towards_the_limit(store: Store) -> None:
     await store.memories.add([build_fact(f"attic {number}", (1.0, 0.0), room=ATTIC) for number in range(20)])
     await store.memories.add([build_fact("lobby", (0.1, 1.0))])
 
@@ -197,7 +197,7 @@ async def test_recall_compares_only_vectors_of_the_same_model_kind_and_dimension
     assert await recall_texts(store, limit=0) == []
 
 
-async def test_a_memory_gets_its_vector_later_and_a_newer_one_replaces_it(store: Store) -> None:
+async def test_an_embedding_is_stored_later_and_can_be_replaced(store: Store) -> None:
     bare = build_memory("bare", kind=MemoryKind.FACT)
     await store.memories.add([bare])
     assert await recall_texts(store) == []
@@ -210,13 +210,13 @@ async def test_a_memory_gets_its_vector_later_and_a_newer_one_replaces_it(store:
     assert texts_of(await store.memories.recent(LOBBY, kind=MemoryKind.FACT)) == ["bare"]
 
 
-async def test_a_vector_for_a_memory_that_is_gone_changes_nothing(store: Store) -> None:
+async def test_an_embedding_for_a_deleted_memory_changes_nothing(store: Store) -> None:
     await store.memories.set_embedding(new_id(), (1.0, 0.0), MODEL)
 
     assert await recall_texts(store) == []
 
 
-async def test_what_has_no_vector_of_a_model_is_found_the_newest_first(store: Store) -> None:
+async def test_unembedded_memories_are_listed_newest_first(store: Store) -> None:
     first, second = build_memory("first"), build_memory("second")
     await store.memories.add(
         [
@@ -236,7 +236,7 @@ async def test_what_has_no_vector_of_a_model_is_found_the_newest_first(store: St
     assert texts_of(list((await store.memories.unembedded(MODEL)).memories)) == ["another model's"]
 
 
-async def test_a_look_for_missing_vectors_is_bounded_and_goes_on_where_the_last_one_ended(
+async def test_unembedded_memories_are_listed_in_pages(
     store: Store,
 ) -> None:
     assert (await store.memories.unembedded(MODEL)).before is None
@@ -263,7 +263,7 @@ def build_note(text: str, **details: Any) -> Memory:
     return build_memory(text, **{"kind": MemoryKind.FACT, **details})
 
 
-async def test_a_search_finds_what_shares_the_most_words_first(store: Store) -> None:
+async def test_a_search_returns_most_shared_words_first(store: Store) -> None:
     await store.memories.add([build_note("The harbour opens at six."), build_note("Gulls steal sandwiches.")])
     await store.memories.add([build_note("The harbour master keeps the ledger of the harbour.")])
 
@@ -302,7 +302,7 @@ HOSTILE_QUERIES = (
 
 
 @pytest.mark.parametrize("query", HOSTILE_QUERIES, ids=range(len(HOSTILE_QUERIES)))
-async def test_g08_a_search_asks_for_words_and_for_nothing_else(store: Store, query: str) -> None:
+async def test_g08_a_search_text_has_no_query_syntax(store: Store, query: str) -> None:
     kept = {"harbour": "The harbour opens at six.", "lamp": "A lamp.", "word7": "word7 alone"}
     others = ("100% of it", "snake_case", *(f"other {number}" for number in range(9)))
     await store.memories.add([build_note(text) for text in (*kept.values(), *others)])
@@ -312,14 +312,14 @@ async def test_g08_a_search_asks_for_words_and_for_nothing_else(store: Store, qu
     assert await store.memories.count(MemoryKind.FACT) == 14
 
 
-async def test_of_what_a_search_finds_alike_the_newest_comes_first(store: Store) -> None:
+async def test_equal_search_results_are_ordered_newest_first(store: Store) -> None:
     await store.memories.add([build_note(f"lamp {number}") for number in range(2)])
     await store.memories.add([build_note(f"gull {number}") for number in range(2)])
 
     assert await search_texts(store, "lamp") == ["lamp 1", "lamp 0"]
 
 
-async def test_words_that_most_of_what_may_be_seen_has_find_nothing(store: Store) -> None:
+async def test_words_of_most_memories_in_scope_find_nothing(store: Store) -> None:
     await store.memories.add([build_note(f"the lamp {number}") for number in range(5)])
     assert await search_texts(store, "the lamp") == []
 
@@ -346,7 +346,7 @@ async def test_a_search_reads_every_script_and_case(store: Store) -> None:
         (REMOTE_ROOM, {"lamp: everywhere"}),
     ],
 )
-async def test_a_search_sees_only_what_the_place_may_see(
+async def test_a_search_returns_only_what_the_scope_covers(
     store: Store, asked_in: UUID, expected: set[str]
 ) -> None:
     await store.memories.add(
@@ -361,7 +361,7 @@ async def test_a_search_sees_only_what_the_place_may_see(
     assert set(await search_texts(store, "lamp", asked_in)) == expected
 
 
-async def test_what_was_said_is_found_in_its_own_room_alone(store: Store) -> None:
+async def test_messages_are_found_in_their_own_room_only(store: Store) -> None:
     await store.memories.add(
         [
             build_memory("the lamp is lit"),
@@ -378,14 +378,14 @@ async def test_what_was_said_is_found_in_its_own_room_alone(store: Store) -> Non
     assert await search_texts(store, "lamp", kind=MemoryKind.REACTION) == []
 
 
-async def test_what_may_not_be_seen_takes_no_place_in_a_search(store: Store) -> None:
+async def test_memories_outside_the_scope_do_not_limit_a_search(store: Store) -> None:
     await store.memories.add([build_note(f"lamp lamp {number}", room=ATTIC) for number in range(20)])
     await store.memories.add([build_note("lamp"), build_note("gull"), build_note("tide")])
 
     assert await search_texts(store, "lamp", limit=1) == ["lamp"]
 
 
-async def test_a_search_forgets_what_was_replaced_removed_or_moved_away(store: Store) -> None:
+async def test_a_search_skips_replaced_removed_and_moved_memories(store: Store) -> None:
     first, second = build_note("a lamp"), build_note("another lamp")
     await store.memories.add([first, second, build_note("gull"), build_note("tide")])
     await store.memories.add([replace(first, content=Content(text="a candle"))])
@@ -400,7 +400,7 @@ async def test_a_search_forgets_what_was_replaced_removed_or_moved_away(store: S
     assert await search_texts(store, "lamp candle", ATTIC) == ["a lamp"]
 
 
-async def test_what_a_search_finds_comes_back_as_it_was_kept(store: Store) -> None:
+async def test_a_search_returns_memories_as_stored(store: Store) -> None:
     kept = build_note("a lamp", embedding=(1.0, 0.5), embedding_model=MODEL, metadata={"tone": "calm"})
     await store.memories.add([kept])
 
@@ -418,7 +418,7 @@ async def test_memories_are_counted_by_kind_and_room(store: Store) -> None:
     assert await store.memories.count(MemoryKind.DOCUMENT) == 0
 
 
-async def test_what_says_the_same_for_the_same_place_is_kept_once(store: Store) -> None:
+async def test_the_same_words_for_the_same_audience_are_stored_once(store: Store) -> None:
     first = build_note("Alice likes  cheese", embedding=(1.0, 0.5), embedding_model=MODEL)
     await store.memories.add([first])
 
@@ -436,7 +436,7 @@ async def test_what_says_the_same_for_the_same_place_is_kept_once(store: Store) 
     assert await store.memories.count(MemoryKind.FACT) == 5
 
 
-async def test_what_is_gone_may_be_kept_again(store: Store) -> None:
+async def test_a_removed_memory_may_be_stored_again(store: Store) -> None:
     first, second = build_note("Alice likes cheese"), build_note("Alice likes cheese")
     await store.memories.add_unique(first)
     await store.memories.remove([first.id])
@@ -446,7 +446,7 @@ async def test_what_is_gone_may_be_kept_again(store: Store) -> None:
     assert await store.memories.add_unique(first) == first
 
 
-async def test_of_many_who_keep_the_same_at_once_one_does(store: Store) -> None:
+async def test_concurrent_add_unique_stores_one_memory(store: Store) -> None:
     facts = [build_note("Alice likes cheese") for _ in range(8)]
     kept = await asyncio.gather(*map(store.memories.add_unique, facts))
 
@@ -454,6 +454,6 @@ async def test_of_many_who_keep_the_same_at_once_one_does(store: Store) -> None:
     assert await store.memories.count(MemoryKind.FACT) == 1
 
 
-async def test_what_was_said_is_told_apart_by_its_id(store: Store) -> None:
+async def test_messages_are_identified_by_their_ids(store: Store) -> None:
     with pytest.raises(ValueError, match="use add"):
         await store.memories.add_unique(build_memory("hello"))

@@ -1,4 +1,4 @@
-"""What every store promises of notices: a whole world at once, in one go, and nobody becomes active by it."""
+"""Contract of every store: membership updates, which make no entity or room active."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ async def apply_update(store: Store, update: MembershipUpdate, now: datetime = N
     return await store.edits.apply_membership(update, now)
 
 
-async def test_a_world_of_ten_thousand_is_kept_with_its_rooms_and_nobody_is_active(store: Store) -> None:
+async def test_an_update_of_ten_thousand_entities_makes_none_active(store: Store) -> None:
     people = tuple(
         Entity(derived_id("member", str(number)), "test", str(number), (f"m{number}",))
         for number in range(10_000)
@@ -38,7 +38,7 @@ async def test_a_world_of_ten_thousand_is_kept_with_its_rooms_and_nobody_is_acti
     assert await store.entities.participants(LOBBY.id) == []
 
 
-async def test_a_listed_room_does_not_come_before_one_in_which_something_was_said(store: Store) -> None:
+async def test_a_reported_room_comes_after_rooms_with_messages(store: Store) -> None:
     said = make_message("Hello", sent_at=NOW)
     await store.ledger.receive([said], NOW)
     await apply_update(store, MembershipUpdate(WORLD, (LOBBY, ATTIC)))
@@ -48,7 +48,7 @@ async def test_a_listed_room_does_not_come_before_one_in_which_something_was_sai
     assert {room.name for room in rooms[1:]} == {"Lobby", "attic"}
 
 
-async def test_the_same_notice_again_changes_nothing(store: Store) -> None:
+async def test_the_same_update_again_changes_nothing(store: Store) -> None:
     notice = MembershipUpdate(WORLD, (LOBBY,), (ALICE, BOB))
     await apply_update(store, notice)
     again = await apply_update(store, notice)
@@ -88,7 +88,7 @@ async def test_an_event_that_is_known_changes_nothing_for_thirty_days(
     assert await store.entities.entities([BOB.id]) == {BOB.id: BOB}
 
 
-async def test_who_leaves_takes_part_in_no_room_of_that_world_and_in_those_of_others(store: Store) -> None:
+async def test_leaving_a_world_ends_participation_in_its_rooms_only(store: Store) -> None:
     await apply_update(store, MembershipUpdate(WORLD, (LOBBY, ATTIC), (ALICE, BOB)))
     for person in (ALICE, BOB):
         await store.entities.save_entities([person], LOBBY.id)
@@ -100,7 +100,7 @@ async def test_who_leaves_takes_part_in_no_room_of_that_world_and_in_those_of_ot
     assert ALICE in await store.entities.participants(elsewhere.id)
 
 
-async def test_the_last_message_of_each_room_is_found_in_one_question(store: Store) -> None:
+async def test_the_last_message_ids_of_several_rooms_are_found_at_once(store: Store) -> None:
     arrivals = [
         make_message(text, sent_at=NOW, room=room, message_id=text)
         for text, room in (("1", "lobby"), ("2", "attic"), ("3", "lobby"))
@@ -113,7 +113,7 @@ async def test_the_last_message_of_each_room_is_found_in_one_question(store: Sto
     assert seen == {rooms["lobby"]: "3", rooms["attic"]: "2"}
 
 
-async def test_an_old_message_from_the_history_is_kept_closed_and_a_young_one_is_not(store: Store) -> None:
+async def test_an_old_message_from_the_history_is_stored_closed_and_a_recent_one_open(store: Store) -> None:
     old = replace(make_message("old", sent_at=NOW - timedelta(minutes=16)), is_backfill=True)
     young = replace(make_message("young", sent_at=NOW - timedelta(minutes=14)), is_backfill=True)
     first, second = await store.ledger.receive([old, young], NOW)
@@ -125,7 +125,7 @@ async def test_an_old_message_from_the_history_is_kept_closed_and_a_young_one_is
     assert (again.is_new, again.receipt.id) == (False, first.receipt.id)
 
 
-async def test_one_old_message_alone_is_kept_closed_likewise(store: Store) -> None:
+async def test_a_single_old_message_is_stored_closed(store: Store) -> None:
     await store.ledger.receive([make_message("before", sent_at=NOW)], NOW)
     old = replace(make_message("old", sent_at=NOW - timedelta(hours=1)), is_backfill=True)
     [received] = await store.ledger.receive([old], NOW)

@@ -1,4 +1,4 @@
-"""What every store promises of its cache and its logs."""
+"""Contract of every store: cache and logs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from bot.domain.ids import derived_id, new_id
 from bot.store.protocols import LogEntry, Store
 
 
-async def test_a_value_is_kept_replaced_and_dropped(store: Store) -> None:
+async def test_a_value_is_stored_replaced_and_deleted(store: Store) -> None:
     assert await store.cache.get("key") is None
 
     await store.cache.set("key", {"a": [1, 2.5, None, "ä"]})
@@ -23,7 +23,7 @@ async def test_a_value_is_kept_replaced_and_dropped(store: Store) -> None:
     assert await store.cache.get("key") is None
 
 
-async def test_a_value_expires_at_its_moment(store: Store, clock: Any) -> None:
+async def test_a_value_expires_at_its_time(store: Store, clock: Any) -> None:
     await store.cache.set("brief", 1, expires_at=clock.now)
     await store.cache.set("key", 1, expires_at=clock.advance(seconds=60))
     clock.advance(seconds=-0.001)
@@ -39,14 +39,14 @@ async def test_a_value_expires_at_its_moment(store: Store, clock: Any) -> None:
     assert await store.cache.get("key") == 2
 
 
-async def test_a_value_without_an_end_forgets_the_end_it_had(store: Store, clock: Any) -> None:
+async def test_a_value_stored_without_expiry_loses_the_earlier_one(store: Store, clock: Any) -> None:
     await store.cache.set("key", 1, expires_at=clock.now)
     await store.cache.set("key", 2)
 
     assert await store.cache.get("key") == 2
 
 
-async def test_changing_what_was_given_changes_nothing_that_is_kept(store: Store) -> None:
+async def test_stored_values_are_independent_of_the_callers_objects(store: Store) -> None:
     given = {"seen": [1]}
     await store.cache.set("key", given)
     given["seen"].append(2)
@@ -57,7 +57,7 @@ async def test_changing_what_was_given_changes_nothing_that_is_kept(store: Store
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, b"bytes"], ids=["object", "set", "bytes"])
-async def test_what_is_no_json_is_refused(store: Store, value: object) -> None:
+async def test_a_value_that_is_not_json_is_refused(store: Store, value: object) -> None:
     with pytest.raises(TypeError):
         await store.cache.set("key", value)
 
@@ -78,7 +78,7 @@ async def test_the_latest_entries_that_match_come_first(store: Store) -> None:
     assert await store.logs.logs(kind="nothing") == []
 
 
-async def test_an_entry_tells_when_what_where_and_who(store: Store, clock: Callable[[], Any]) -> None:
+async def test_a_log_entry_has_time_kind_room_and_entity(store: Store, clock: Callable[[], Any]) -> None:
     lobby, alice = derived_id("lobby"), derived_id("alice")
     await store.logs.log("role", {"to": "ADMIN"}, room_id=lobby, entity_id=alice)
     [entry] = await store.logs.logs()
@@ -89,7 +89,7 @@ async def test_an_entry_tells_when_what_where_and_who(store: Store, clock: Calla
     assert entry["body"] == {"to": "ADMIN"}
 
 
-async def test_entries_that_are_kept_together_are_each_by_themselves(store: Store) -> None:
+async def test_entries_stored_together_are_separate_entries(store: Store) -> None:
     room, person = new_id(), new_id()
     entries = [LogEntry("run", {"number": 1}, room), LogEntry("call", {"number": 2}, entity_id=person)]
     await store.logs.log_all(entries)
@@ -98,7 +98,7 @@ async def test_entries_that_are_kept_together_are_each_by_themselves(store: Stor
     assert kept == [("call", {"number": 2}, None, person), ("run", {"number": 1}, room, None)]
 
 
-async def test_many_entries_of_one_kind_push_out_none_of_another(store: Store) -> None:
+async def test_many_entries_of_one_kind_drop_none_of_another(store: Store) -> None:
     await store.logs.log("role", {"number": 0})
     for first in range(0, 10_500, 350):
         await store.logs.log_all([LogEntry("run", {"number": first + one}) for one in range(350)])

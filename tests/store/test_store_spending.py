@@ -1,4 +1,4 @@
-"""What every store promises of the sums that were spent."""
+"""Contract of every store: costs."""
 
 from dataclasses import replace
 from datetime import date, timedelta
@@ -26,7 +26,7 @@ ENTRY = CostEntry(
 )
 
 
-async def test_what_is_spent_adds_up_where_day_room_person_and_model_are_the_same(store: Store) -> None:
+async def test_costs_of_the_same_day_room_person_and_model_are_summed(store: Store) -> None:
     assert await store.costs.costs_between(DAY, DAY) == []
     await store.costs.add([])
     await store.costs.add([ENTRY])
@@ -46,7 +46,7 @@ async def test_what_is_spent_adds_up_where_day_room_person_and_model_are_the_sam
     assert found["other"] == replace(ENTRY, model="other")
 
 
-async def test_nobody_and_no_room_are_lines_of_their_own(store: Store) -> None:
+async def test_costs_without_room_or_person_are_entries_of_their_own(store: Store) -> None:
     lines = [ENTRY, replace(ENTRY, person_id=None), replace(ENTRY, room_id=None, person_id=None)]
     await store.costs.add(lines)
     await store.costs.add(lines)

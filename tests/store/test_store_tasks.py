@@ -1,4 +1,4 @@
-"""What every store promises of tasks: one holder at a time, and only the holder completes."""
+"""Contract of every store: tasks are leased to one holder, and only the holder completes them."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -116,7 +116,7 @@ async def test_the_holder_completes_a_task_and_the_lease_ends(store: Store) -> N
     assert await store.tasks.task(held.id) is None
 
 
-async def test_who_has_lost_the_lease_changes_nothing(store: Store) -> None:
+async def test_a_former_holder_changes_nothing(store: Store) -> None:
     await store.tasks.save_task(build_task())
     [slow] = await claim(store)
     [quick] = await claim(store, now=UNTIL)
@@ -141,7 +141,7 @@ async def test_a_task_changed_while_it_runs_stays_leased(store: Store) -> None:
     assert await store.tasks.complete_task(held, None)
 
 
-async def test_a_zombies_change_does_not_take_the_lease_from_its_successor(store: Store) -> None:
+async def test_a_former_holders_change_does_not_end_the_new_lease(store: Store) -> None:
     await store.tasks.save_task(build_task())
     [zombie] = await claim(store)
     [successor] = await claim(store, now=UNTIL)
@@ -176,7 +176,7 @@ async def test_j07_a_lease_that_ends_without_completion_counts_as_an_attempt(sto
     assert third.run_key != first.run_key
 
 
-async def test_the_next_due_is_what_waits_for_its_time_alone(store: Store) -> None:
+async def test_the_next_due_time_ignores_leased_and_parked_tasks(store: Store) -> None:
     assert await store.tasks.next_due(["POST"]) is None
     for one in (
         build_task(next_run=5),
@@ -205,7 +205,7 @@ async def test_queued_tasks_are_counted_by_name_and_whether_they_are_parked(stor
     assert await store.tasks.count_tasks() == {("POST", False): 2, ("POST", True): 1, ("OTHER", False): 1}
 
 
-async def test_who_watches_is_told_of_every_task_that_is_saved(store: Store) -> None:
+async def test_a_watcher_is_called_for_every_saved_task(store: Store) -> None:
     told: list[bool] = []
     store.tasks.watch(lambda: told.append(True))
     await store.tasks.save_task(build_task())
@@ -214,7 +214,7 @@ async def test_who_watches_is_told_of_every_task_that_is_saved(store: Store) -> 
     assert told == [True]
 
 
-async def test_of_rooms_that_have_had_their_turn_nothing_is_claimed(store: Store) -> None:
+async def test_tasks_of_excluded_rooms_are_not_claimed(store: Store) -> None:
     flooded, quiet = derived_id("flooded"), derived_id("quiet")
     rooms = [flooded] * 5 + [quiet, None]
     for number, room_id in enumerate(rooms):

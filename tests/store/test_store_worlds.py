@@ -1,4 +1,4 @@
-"""What every store promises of worlds and rooms."""
+"""Contract of every store: worlds and rooms."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -24,7 +24,7 @@ def ids_of(rooms: list[Room]) -> list[UUID]:
     return [room.id for room in rooms]
 
 
-async def test_what_is_not_there_is_none_or_empty(store: Store) -> None:
+async def test_unknown_worlds_and_rooms_are_none_or_empty(store: Store) -> None:
     assert await store.worlds.world(new_id()) is None
     assert await store.worlds.room(new_id()) is None
     assert await store.worlds.rooms() == []
@@ -79,7 +79,7 @@ async def test_rooms_are_listed_the_most_recently_active_first(store: Store) -> 
     )
 
 
-async def test_attendance_is_decided_room_by_room(store: Store) -> None:
+async def test_the_participant_state_is_stored_per_room(store: Store) -> None:
     lobby, attic = build_room("lobby"), build_room("attic")
     await store.worlds.save_world(WORLD, [lobby, attic])
     await store.worlds.set_participant_state(lobby.id, ParticipantState.MUTED)
@@ -105,7 +105,7 @@ async def test_a_role_is_given_to_one_person_in_one_world(store: Store) -> None:
     assert there.role_of(BOB) is Role.MEMBER
 
 
-async def test_a_grant_outlives_what_the_platform_says_at_every_arrival(store: Store, clock: Clock) -> None:
+async def test_a_grant_survives_the_roles_of_later_messages(store: Store, clock: Clock) -> None:
     for number, role in enumerate((Role.ADMIN, Role.MEMBER, Role.NONE)):
         first = make_message("hi", sent_at=clock(), author=f"Bob {number}")
         await store.ledger.receive([first], clock())
@@ -120,7 +120,7 @@ async def test_a_grant_outlives_what_the_platform_says_at_every_arrival(store: S
         assert found.role_of(first.author.id) is role
 
 
-async def test_whoever_owns_a_world_on_its_platform_owns_it_whatever_was_granted(store: Store) -> None:
+async def test_the_platforms_owner_stays_owner_whatever_was_granted(store: Store) -> None:
     await store.worlds.save_world(WORLD)
     await store.worlds.set_role(WORLD.id, ALICE, Role.NONE)
     found = await store.worlds.world(WORLD.id)
@@ -130,7 +130,7 @@ async def test_whoever_owns_a_world_on_its_platform_owns_it_whatever_was_granted
     assert found.owners == {ALICE}
 
 
-async def test_what_was_set_for_a_world_outlives_arrivals_and_can_be_taken_back(
+async def test_a_setting_of_a_world_survives_later_messages_and_can_be_removed(
     store: Store, clock: Clock
 ) -> None:
     first = make_message("hi", sent_at=clock())
@@ -163,9 +163,7 @@ async def test_a_role_in_an_unknown_world_is_refused(store: Store) -> None:
         await store.worlds.set_role(new_id(), BOB, Role.ADMIN)
 
 
-async def test_what_was_granted_and_set_goes_along_when_a_room_moves_to_another_world(
-    store: Store, clock: Clock
-) -> None:
+async def test_grants_and_settings_follow_a_room_to_another_world(store: Store, clock: Clock) -> None:
     old = make_message("hi", sent_at=clock(), room="group")
     await store.ledger.receive([old], clock())
     await store.worlds.set_role(old.world.id, BOB, Role.ADMIN)
