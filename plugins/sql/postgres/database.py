@@ -1,7 +1,6 @@
 """An open PostgreSQL database: connection pools, retries and health."""
 
 import asyncio
-import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
+from bot.platform import Backoff, TaskSet
 from bot.store import NO_SCHEMAS, Schemas, StoreHealth, StoreUnavailable
 from plugins.sql.core.base import Work
 from plugins.sql.core.upgrade import upgrade_schemas
@@ -21,7 +21,9 @@ from plugins.sql.postgres.errors import SLOW, ErrorAction, action_for, explain_e
 
 T = TypeVar("T")
 MAX_WAIT_SECONDS = 10.0
-FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
+RETRY_DELAYS = Backoff(first=0.04, maximum=0.5, jitter=0.5)
+MAIN_CONNECTIONS, INBOX_CONNECTIONS, SEARCH_CONNECTIONS = 8, 4, 2
+RECHECK_SECONDS = 1.0
 MAX_COLLISIONS = 6
 CLOSE_TIMEOUT = 2.0
 
@@ -125,7 +127,7 @@ class QueryRunner:
                 )
                 if not may_wait and (action is not ErrorAction.RETRY or collisions == MAX_COLLISIONS):
                     raise self._record_failure(error) from error
-            await asyncio.sleep(_retry_delay(attempt))
+            await asyncio.sleep(RETRY_DELAYS.delay(attempt))
         raise AssertionError("unreachable: the loop ends by a return or an error")
 
     def _record_failure(self, error: Exception) -> BaseException:
@@ -135,22 +137,11 @@ class QueryRunner:
         return explained
 
 
-def _retry_delay(attempt: int) -> float:
-    """Wait longer every time, and not all at once."""
-    longest: float = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(attempt, 8))
-    return longest * random.uniform(0.5, 1.0)
-
-
-MAIN_CONNECTIONS, INBOX_CONNECTIONS, SEARCH_CONNECTIONS = 8, 4, 2
-RECHECK_SECONDS = 1.0
-
-
 class PostgresDatabase:
     """Runs synchronous work on connections to a server; see `Access`.
 
     Inbound messages and searches have their own connections, so that slow work does not delay messages.
     `health` reports whether writes are accepted; an unreachable server is probed every second.
-    is looked for every second.
     """
 
     def __init__(self, address: Address, direct: Address | None = None) -> None:
@@ -166,7 +157,7 @@ class PostgresDatabase:
             QueryRunner(pool, address.label, self.health) for pool in self._pools
         )
         self._recheck_task: asyncio.Task[None] | None = None
-        self._abandoned: set[asyncio.Task[None]] = set()
+        self._connecting = TaskSet("connecting", logs_failures=False)
 
     async def open(self, schemas: Schemas = NO_SCHEMAS) -> None:
         """Connect and upgrade the schema; raise ConfigError or StoreUnavailable."""
@@ -186,7 +177,8 @@ class PostgresDatabase:
         if self._recheck_task is not None:
             self._recheck_task.cancel()
             await asyncio.wait({self._recheck_task})
-        await asyncio.gather(*(pool.close() for pool in self._pools), *self._abandoned)
+        await asyncio.gather(*(pool.close() for pool in self._pools))
+        await self._connecting.wait()
         await self._engine.dispose()
 
     @property
@@ -212,13 +204,11 @@ class PostgresDatabase:
 
     async def _connect(self) -> PooledConnection:
         """Open a connection; if cancelled meanwhile, close it in the background."""
-        opening = asyncio.get_running_loop().create_task(self._open_connection())
+        opening = self._connecting.start(self._open_connection())
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            closing = asyncio.get_running_loop().create_task(_close_abandoned(opening))
-            self._abandoned.add(closing)
-            closing.add_done_callback(self._abandoned.discard)
+            self._connecting.start(_close_abandoned(opening))
             raise
 
     async def _open_connection(self) -> PooledConnection:
