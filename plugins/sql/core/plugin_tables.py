@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class SqlPluginTables:
-    """Runs what plugins do with their tables beside the store's own work; see `PluginTables`.
+    """Runs work of plugins on their tables; see `PluginTables`.
 
     The engine is created on first use and closed with the store.
     """

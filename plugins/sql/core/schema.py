@@ -3,7 +3,6 @@
 Every row belongs to an agent, whose number begins every key. `position` is the order of insertion, because
 clocks may step back. There are foreign keys only where the write itself ensures that the parent exists: a
 memory or a task may name a room that no platform has reported yet, and a receipt outlives its message.
-message.
 """
 
 from sqlalchemy import (

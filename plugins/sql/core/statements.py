@@ -3,8 +3,6 @@
 SQLAlchemy's execution costs several times SQLite's own: 12 µs for an insert and 14 µs for a row read,
 against 2 µs of the cursor. Therefore statements are compiled once and handed to the driver's cursor. Bound
 values are those of `values.py`, in the order of a statement's names. Errors are the driver's own.
-
-Beneath SQLAlchemy's own cursors, which cost several times what the database does.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

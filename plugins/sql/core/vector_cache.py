@@ -115,7 +115,7 @@ class VectorCache:
                     del self._matrices[audience]
 
     def on_rollback(self) -> None:
-        """What was told is not so."""
+        """Discard the recorded changes."""
         self._pending.clear()
 
     def clear(self) -> None:

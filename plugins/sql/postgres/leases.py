@@ -41,7 +41,7 @@ class RoomLeases:
         self._database = database
         self._agent = agent_row.number
         self._rooms: set[UUID] = set()
-        self._is_lost = False
+        self._is_declared_dead = False
         self.worker: int | None = None
         self.notify_requested = asyncio.Event()
 
@@ -51,7 +51,7 @@ class RoomLeases:
 
     def note_received(self, received: Sequence[StoredEvent]) -> None:
         """Record which rooms of new events this process owns; none if it was declared dead."""
-        if self._is_lost:
+        if self._is_declared_dead:
             return
         actionable = [event for event in received if _is_actionable(event)]
         self._rooms |= {event.receipt.room_id for event in actionable if event.is_room_owned}
@@ -64,12 +64,12 @@ class RoomLeases:
 
     def start(self, worker: int) -> None:
         """Start to share the work under this number."""
-        self.worker, self._is_lost = worker, False
+        self.worker, self._is_declared_dead = worker, False
 
     def lose_all(self) -> None:
         """Drop all rooms: this process was declared dead."""
         self._rooms.clear()
-        self._is_lost = True
+        self._is_declared_dead = True
 
     def remove(self, rooms: Iterable[UUID]) -> None:
         """Drop rooms that another process owns."""
@@ -92,10 +92,10 @@ class RoomLeases:
         """
         if self.worker is None:
             return LeaseClaim()
-        receipt_rooms = frozenset(one.room_id for one in turn_commit.receipts)
-        if self._is_lost or not receipt_rooms <= self._rooms:
+        receipt_rooms = frozenset(receipt.room_id for receipt in turn_commit.receipts)
+        if self._is_declared_dead or not receipt_rooms <= self._rooms:
             raise LeaseLost
-        delivery_rooms = {one.room_id for one in turn_commit.deliveries}
+        delivery_rooms = {delivery.room_id for delivery in turn_commit.deliveries}
         if missing := delivery_rooms - self._rooms:
             await self._take_leases(missing)
         return LeaseClaim(self.worker, receipt_rooms or frozenset(delivery_rooms & self._rooms))

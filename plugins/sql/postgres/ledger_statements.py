@@ -267,16 +267,17 @@ def commit_in_one_statement(
         connection,
         *_claim_values(agent, claim),
         *transpose(
-            [(*state_values(one), agent, one.id.bytes) for one in turn_commit.receipts], len(UPDATED_NAMES)
+            [(*state_values(receipt), agent, receipt.id.bytes) for receipt in turn_commit.receipts],
+            len(UPDATED_NAMES),
         ),
         len(turn_commit.receipts),
-        *transpose([memory_values(agent, one) for one in turn_commit.replies], len(MEMORY_NAMES)),
+        *transpose([memory_values(agent, reply) for reply in turn_commit.replies], len(MEMORY_NAMES)),
         *transpose(_numbered_rows(agent, deliveries), len(INSERTED_NAMES)),
         ids,
     )
     _check_leases_held(rows)
     stored = {row[1]: DELIVERY.read(row[1:]) for row in rows if row[1] is not None}
-    return [stored[one] for one in ids if one in stored]
+    return [stored[delivery_id] for delivery_id in ids if delivery_id in stored]
 
 
 def save_delivery_in_one_statement(

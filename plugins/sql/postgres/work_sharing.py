@@ -166,7 +166,7 @@ class PostgresSharing:
         while True:
             await self._leases.notify_requested.wait()
             self._leases.notify_requested.clear()
-            with suppress(StoreUnavailable):  # the others also look regularly
+            with suppress(StoreUnavailable):  # the others also check regularly
                 await self._database.main_queries.run(NOTIFY.rows)
             await asyncio.sleep(NOTIFY_INTERVAL_SECONDS)
 

@@ -44,8 +44,6 @@ class SqliteDatabase:
 
     `health` reports whether writes are accepted: while the file is locked, full or unreachable it is
     probed repeatedly; once it is damaged nothing more is written.
-    anything can be kept just now; while the file is locked, full or out of reach it is tried again and
-    again, while it is damaged nothing more is written.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Edits, deletions, reactions, membership, erasure and migration of stored data."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -34,8 +34,8 @@ from plugins.sql.stores.entities import put_entities, touch_participants
 from plugins.sql.stores.erasure import erase_entity
 from plugins.sql.stores.membership import apply_membership as keep_notice
 from plugins.sql.stores.membership import migrate_room
-from plugins.sql.stores.memories import DELETE_MEMORIES, MEMORY, put_memories
 from plugins.sql.stores.memories import FIND_MEMORIES as FIND_MEMORIES
+from plugins.sql.stores.memories import MEMORY, delete_with_derived, put_memories
 from plugins.sql.stores.receipts import (
     IN_ROOM,
     OF_AGENT,
@@ -64,12 +64,6 @@ LATEST_DELIVERIES = Statement(
     "agent",
     "room",
     "limit",
-)
-DERIVED_MEMORIES = ListStatement(
-    lambda ids: select(memories.c.id).where(
-        equals(memories.c.agent_id, "agent"), memories.c.source_id.in_(ids)
-    ),
-    "agent",
 )
 DERIVED_FROM_ROOM = Statement(
     lambda _: select(memories.c.id).where(
@@ -139,7 +133,7 @@ def _delete_messages(
         ),
         tuple(cancel_unsent(orphaned, "the message that it answers was removed")),
     )
-    _delete_with_derived(connection, agent, deleted_ids)
+    delete_with_derived(connection, agent, [memory_id.bytes for memory_id in deleted_ids])
     _save_cancelled(connection, agent, result)
     return result
 
@@ -150,7 +144,7 @@ def _clear_room(agent: int, room_id: UUID, now: datetime, connection: Connection
     counts = {
         kind: DELETE_KIND_IN_ROOM.run(connection, agent, room_id.bytes, kind.value) for kind in MemoryKind
     }
-    _delete_with_derived(connection, agent, derived)
+    delete_with_derived(connection, agent, [memory_id.bytes for memory_id in derived])
     return replace(result, message_count=counts[MemoryKind.MESSAGE])
 
 
@@ -199,8 +193,7 @@ def _receipts_of_messages(
 
 def _find_memories(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, Memory]:
     rows = FIND_MEMORIES.rows(connection, agent, ids=[memory_id.bytes for memory_id in ids])
-    memories_found = (MEMORY.read(row[: MEMORY.width]) for row in rows)
-    return {memory.id: memory for memory in memories_found}
+    return {memory.id: memory for memory in (MEMORY.read(row[: MEMORY.width]) for row in rows)}
 
 
 def _latest_deliveries(connection: Connection, agent: int, room_id: UUID) -> list[Delivery]:
@@ -222,16 +215,8 @@ def _save_cancelled(connection: Connection, agent: int, result: DeletionResult) 
         save_delivery(agent, delivery, connection)
 
 
-def _delete_with_derived(connection: Connection, agent: int, ids: Sequence[UUID]) -> None:
-    """Delete memories and, repeatedly, those derived from them; vectors are deleted too."""
-    keys = [memory_id.bytes for memory_id in ids]
-    while keys:
-        DELETE_MEMORIES.count(connection, agent, ids=keys)
-        keys = [row[0] for row in DERIVED_MEMORIES.rows(connection, agent, ids=keys)]
-
-
 class SqlEdits(SqlStorePart):
-    """Changes what is kept; see `EditStore`."""
+    """Changes stored data; see `EditStore`."""
 
     async def apply_edit(
         self, edit: InboundMessage, now: datetime, *, is_answering: bool = False

@@ -18,7 +18,7 @@ from bot.store import (
     redact_delivery,
     redact_receipt,
 )
-from plugins.sql.core.row_cache import invalidate as forget_what_is_known
+from plugins.sql.core.row_cache import invalidate
 from plugins.sql.core.schema import (
     components,
     deliveries,
@@ -41,7 +41,7 @@ from plugins.sql.stores.entities import (
     entity_values,
     find_entities,
 )
-from plugins.sql.stores.memories import DELETE_MEMORIES
+from plugins.sql.stores.memories import delete_with_derived
 from plugins.sql.stores.receipts import RECEIPT, RECEIPT_STATE_NAMES, state_values
 
 FINISHED_STATES = tuple(
@@ -86,12 +86,6 @@ MEMORIES_OF_TURNS = ListStatement(
     ),
     "agent",
 )
-DERIVED_MEMORIES = ListStatement(
-    lambda ids: select(memories.c.id).where(
-        equals(memories.c.agent_id, "agent"), memories.c.source_id.in_(ids)
-    ),
-    "agent",
-)
 CLEAR_CONTENT = ListStatement(
     lambda ids: (
         update(deliveries)
@@ -130,31 +124,28 @@ def erase_entity(agent: int, entity_id: UUID, now: datetime, connection: Connect
     memory_kinds = {row[0]: row[1] for row in MEMORIES_OF_ENTITY.rows(connection, *key)}
     entity_receipts = [RECEIPT.read(row) for row in RECEIPTS_OF_ENTITY.rows(connection, *key)]
     turn_ids = [receipt.turn_id.bytes for receipt in entity_receipts if receipt.turn_id is not None]
-    reply_ids = {
+    replies = {
         row[0] for row in MEMORIES_OF_TURNS.rows(connection, agent, ids=turn_ids)
     } - memory_kinds.keys()
     cancelled = _redact_receipts(connection, agent, now, entity_receipts)
     CLEAR_CONTENT.count(connection, content_text(Content()), agent, ids=turn_ids)
     DELETE_STEPS.count(connection, agent, ids=turn_ids)
-    derived_count = _delete_with_derived(connection, agent, memory_kinds.keys() | reply_ids) - len(
-        memory_kinds.keys() | reply_ids
-    )
+    direct = [*memory_kinds, *replies]
+    derived_count = delete_with_derived(connection, agent, direct) - len(direct)
     component_count = DELETE_COMPONENTS.run(connection, *key)
-    relationship_count, task_count = (
-        DELETE_RELATIONSHIPS.run(connection, *key),
-        DELETE_TASKS.run(connection, *key),
-    )
+    relationship_count = DELETE_RELATIONSHIPS.run(connection, *key)
+    task_count = DELETE_TASKS.run(connection, *key)
     DELETE_PARTICIPATION.run(connection, *key)
     EMPTY_LOG.run_many(connection, build_tombstones(connection, *key))
     DELETE_LOGS.run(connection, *key)
     if (entity := find_entities(connection, agent, [entity_id]).get(entity_id)) is not None:
         UPSERT_ENTITY.run(connection, *entity_values(agent, anonymize_entity(entity)))
     UPSERT_COMPONENT.run(connection, *component_values(agent, opt_out_component(entity_id, now)))
-    forget_what_is_known(connection)
+    invalidate(connection)
     message_count = sum(kind == MemoryKind.MESSAGE.value for kind in memory_kinds.values())
     return ErasureResult(
         message_count,
-        len(reply_ids),
+        len(replies),
         derived_count + len(memory_kinds) - message_count,
         component_count,
         relationship_count,
@@ -167,14 +158,15 @@ def _redact_receipts(
     connection: Connection, agent: int, now: datetime, entity_receipts: list[Receipt]
 ) -> DeletionResult:
     """Redact receipts; cancel open receipts and deliveries."""
-    turn_ids = {one.turn_id for one in entity_receipts if one.turn_id is not None}
-    deliveries_of_turns = (
-        one for one in list_deliveries(agent, True, None, None, connection) if one.turn_id in turn_ids
+    turn_ids = {receipt.turn_id for receipt in entity_receipts if receipt.turn_id is not None}
+    open_deliveries = list_deliveries(agent, True, None, None, connection)
+    unsent = cancel_unsent(
+        (delivery for delivery in open_deliveries if delivery.turn_id in turn_ids), "it was forgotten"
     )
-    cancelled = tuple(redact_delivery(one) for one in cancel_unsent(deliveries_of_turns, "it was forgotten"))
+    cancelled = tuple(map(redact_delivery, unsent))
     for delivery in cancelled:
         save_delivery(agent, delivery, connection)
-    redactions = [(one, redact_receipt(one, now)) for one in entity_receipts]
+    redactions = [(receipt, redact_receipt(receipt, now)) for receipt in entity_receipts]
     REDACT_RECEIPT.run_many(
         connection, [(*state_values(after), agent, after.id.bytes) for _, after in redactions]
     )
@@ -182,12 +174,3 @@ def _redact_receipts(
         receipts=tuple(after for before, after in redactions if not before.outcome.is_final),
         deliveries=cancelled,
     )
-
-
-def _delete_with_derived(connection: Connection, agent: int, ids: set[bytes]) -> int:
-    """Delete memories and, repeatedly, those derived from them; return how many."""
-    count, keys = 0, list(ids)
-    while keys:
-        count += DELETE_MEMORIES.count(connection, agent, ids=keys)
-        keys = [row[0] for row in DERIVED_MEMORIES.rows(connection, agent, ids=keys)]
-    return count

@@ -44,7 +44,7 @@ RECEIPTS_OF_MESSAGE = Statement(
     "of_agent",
     "message",
 )
-# By room as well: one look at the end of an index for each.
+# By room as well: each reads one entry at the end of an index.
 LAST_MESSAGE_IDS = ListStatement(
     lambda ids: select(
         rooms.c.id,

@@ -169,6 +169,21 @@ UNEMBEDDED = Statement(
     "agent",
 )
 DELETE_MEMORIES = ListStatement(lambda ids: delete(memories).where(OF_AGENT, memories.c.id.in_(ids)), "agent")
+DERIVED_MEMORIES = ListStatement(
+    lambda ids: select(memories.c.id).where(
+        equals(memories.c.agent_id, "agent"), memories.c.source_id.in_(ids)
+    ),
+    "agent",
+)
+
+
+def delete_with_derived(connection: Connection, agent: int, ids: Sequence[bytes]) -> int:
+    """Delete memories and, repeatedly, those derived from them, with their vectors; return how many."""
+    count, keys = 0, list(ids)
+    while keys:
+        count += DELETE_MEMORIES.count(connection, agent, ids=keys)
+        keys = [row[0] for row in DERIVED_MEMORIES.rows(connection, agent, ids=keys)]
+    return count
 
 
 def put_memories(connection: Connection, agent: int, stored: Sequence[Memory]) -> None:
@@ -249,9 +264,9 @@ def _add_unique(agent: int, memory: Memory, connection: Connection) -> Memory:
 
 
 def _find_nearest(
-    agent: int, query: search.VectorQuery, reach: RecallScope, limit: int, connection: Connection
+    agent: int, query: search.VectorQuery, scope: RecallScope, limit: int, connection: Connection
 ) -> list[MemoryMatch]:
-    audiences = (search.SHARED_AUDIENCE, reach.world_id.bytes, reach.room_id.bytes)
+    audiences = (search.SHARED_AUDIENCE, scope.world_id.bytes, scope.room_id.bytes)
     scores = search.find_nearest(connection, agent, query, audiences, limit)
     rows = AT_POSITIONS.rows(connection, ids=list(scores))
     matches = [MemoryMatch(memory, scores[position]) for position, memory in map(_read_with_vector, rows)]
@@ -259,13 +274,13 @@ def _find_nearest(
 
 
 def _search_words(
-    agent: int, text: str, reach: RecallScope, kind: MemoryKind, limit: int, connection: Connection
+    agent: int, text: str, scope: RecallScope, kind: MemoryKind, limit: int, connection: Connection
 ) -> list[Memory]:
     if kind in TRANSCRIPT_KINDS:
-        rows = RECENT.rows(connection, agent, reach.room_id.bytes, kind.value, MAX_TRANSCRIPT_SCAN)
+        rows = RECENT.rows(connection, agent, scope.room_id.bytes, kind.value, MAX_TRANSCRIPT_SCAN)
         texts = [content_of(row[CONTENT]).text for row in rows]
         return [MEMORY.read(rows[index]) for index in rank_by_word_overlap(text, texts, limit)]
-    positions = search.find_by_words(connection, agent, text, reach, kind, limit)
+    positions = search.find_by_words(connection, agent, text, scope, kind, limit)
     memories_by_position = dict(map(_read_with_vector, AT_POSITIONS.rows(connection, ids=positions)))
     return [memories_by_position[position] for position in positions if position in memories_by_position]
 

@@ -1,4 +1,4 @@
-"""Deletes expired rows in small steps.
+"""Retention: deletion of expired rows in small steps.
 
 Memories are never deleted. Each step examines some rows of one agent, deletes finished ones that are too
 old, and returns where the next step continues: None once it reaches rows that stay.

@@ -293,13 +293,13 @@ def delete_words(connection: Connection, agent: int, ids: Sequence[UUID]) -> Non
 
 
 def find_by_words(
-    connection: Connection, agent: int, text: str, reach: RecallScope, kind: MemoryKind, limit: int
+    connection: Connection, agent: int, text: str, recall_scope: RecallScope, kind: MemoryKind, limit: int
 ) -> list[int]:
     """Return the positions of the memories that share the most words with a text, best first."""
     query_words = sorted(index_words(text))
     if not query_words or not limit:
         return []
-    scope = (agent, kind.value, SHARED_AUDIENCE, reach.world_id.bytes, reach.room_id.bytes)
+    scope = (agent, kind.value, SHARED_AUDIENCE, recall_scope.world_id.bytes, recall_scope.room_id.bytes)
     counts = {row[0]: row[1] for row in COUNT_WORDS.rows(connection, *scope, ids=[EMPTY_WORD, *query_words])}
     total = counts.pop(EMPTY_WORD, 0)
     weights = word_weights(counts, total)
