@@ -83,7 +83,7 @@ class SupervisedContext(Generic[H]):
 
 
 class Supervisor(Generic[H]):
-    """Keeps one context manager running: starts it again, with doubling delays, when it fails or ends.
+    """Supervises one context manager: starts it again, with doubling delays, when it fails or ends.
 
     A run that was longer than the last delay resets the delay. A ConfigError is final, because only a person
     can fix it. `on_up` is called with each started context, `on_down` with the cause when it is not running.

@@ -58,7 +58,7 @@ class Batcher(Generic[T]):
 class TaskSet:
     """Background tasks of one owner, who waits for them or cancels them before it ends.
 
-    A task that fails is logged once with `label`, unless `logs_failures` is off because somebody awaits it.
+    A task that fails is logged once with `label`, unless `logs_failures` is off because the caller awaits it.
     """
 
     def __init__(self, label: str, *, logs_failures: bool = True) -> None:

@@ -25,14 +25,14 @@ class BudgetSettings(SettingsModel):
 
     model_prices: CommaList = Field(
         (),
-        description="Prices over the list that comes along, in US dollars for a million tokens: "
-        "`name=in/out` or `name=in/cached/out`, or `name=0.04/call` for one call, parted by commas; `*` "
-        "stands for any letters, `llama*=0` says that a server of your own costs nothing.",
+        description="Prices that override the built-in list, in US dollars per million tokens: "
+        "`name=in/out` or `name=in/cached/out`, or `name=0.04/call` per call, separated by commas; `*` "
+        "matches any characters, `llama*=0` means that your own server costs nothing.",
     )
-    budget_usd: float = Field(0, ge=0, description="US dollars that may be spent in a day; 0 for no limit.")
+    budget_usd: float = Field(0, ge=0, description="US dollars that may be spent per day; 0 for no limit.")
     budget_usd_per_room: float = Field(0, ge=0, description="The same for each room.")
     budget_usd_per_person: float = Field(0, ge=0, description="The same for each person.")
-    budget_tokens: int = Field(0, ge=0, description="Tokens, in and out, in a day; 0 for no limit.")
+    budget_tokens: int = Field(0, ge=0, description="Tokens, in and out, per day; 0 for no limit.")
     budget_tokens_per_room: int = Field(0, ge=0, description="The same for each room.")
     budget_tokens_per_person: int = Field(0, ge=0, description="The same for each person.")
 

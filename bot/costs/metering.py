@@ -144,9 +144,8 @@ def _to_cost_entry(call: ModelCall, day: date, run: Run | None) -> CostEntry:
     )
 
 
-inside_model_call: ContextVar[bool] = ContextVar(
-    "is_within", default=False
-)  # set while a handler runs, which may call another one
+# True while a handler runs, which may call another model.
+inside_model_call: ContextVar[bool] = ContextVar("inside_model_call", default=False)
 
 
 class ReservationLedger:

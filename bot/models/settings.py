@@ -28,33 +28,35 @@ Penalty = Annotated[float | None, Field(ge=-2, le=2)]
 class ModelSettings(SettingsModel):
     """Settings for calling any model."""
 
-    model_timeout: float = Field(
-        60.0, gt=0, description="After how many seconds a model that says nothing is given up."
-    )
+    model_timeout: float = Field(60.0, gt=0, description="Seconds to wait for the first output of a model.")
     model_retries: int = Field(
-        8, ge=0, le=8, description="How often a model that is busy or out of reach is asked again."
+        8, ge=0, le=8, description="How often a call to a busy or unreachable model is retried."
     )
     default_max_tokens: Tokens = Field(
         None,
-        description="The longest text, in tokens. This and the next eight can be set for one type alone: "
+        description="Maximum length of a text in tokens. This and the next eight can be set for one type alone: "
         "TEXT_SMALL_MAX_TOKENS, TEXT_LARGE_TEMPERATURE, OBJECT_SMALL_SEED. Unset, the provider decides.",
     )
-    default_temperature: float | None = Field(None, ge=0, le=2, description="How freely words are chosen.")
-    default_top_p: Probability = Field(
-        None, description="Choose among the likeliest words that make up this share."
+    default_temperature: float | None = Field(
+        None, ge=0, le=2, description="Sampling temperature: higher is more random."
     )
-    default_top_k: int | None = Field(None, ge=0, description="Choose among so many likeliest words.")
+    default_top_p: Probability = Field(
+        None, description="Sample only from the most likely tokens that have this probability together."
+    )
+    default_top_k: int | None = Field(
+        None, ge=0, description="Sample only from this number of most likely tokens."
+    )
     default_min_p: Probability = Field(
-        None, description="Leave out words less likely than this share of the best."
+        None, description="Skip tokens less likely than this share of the most likely one."
     )
     default_seed: int | None = Field(
-        None, description="The same number, the same text, where it is honoured."
+        None, description="The same seed gives the same text, if the provider supports it."
     )
     default_repetition_penalty: float | None = Field(
-        None, ge=0, description="Above 1, what was said already is less likely to be said again."
+        None, ge=0, description="Above 1, tokens that were used already become less likely."
     )
-    default_frequency_penalty: Penalty = Field(None, description="The same, by how often it was said.")
-    default_presence_penalty: Penalty = Field(None, description="The same, by whether it was said at all.")
+    default_frequency_penalty: Penalty = Field(None, description="The same, by how often they were used.")
+    default_presence_penalty: Penalty = Field(None, description="The same, by whether they were used at all.")
 
 
 class Sampling(SettingsModel):
