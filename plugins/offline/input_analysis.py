@@ -79,10 +79,9 @@ def parse_sentences(line: str, name: str) -> list[Sentence]:
         plain = normalize_line(part)
         if plain:
             text = clean_sentence(plain, name)
-            is_question = (
-                plain.rstrip("!\"')").endswith("?") or bool(_QUESTION_PATTERN.search(text))
-            ) and not _TAG_QUESTION_PATTERN.search(text)
-            sentences.append(Sentence(text, is_question, line))
+            is_question = plain.rstrip("!\"')").endswith("?") or bool(_QUESTION_PATTERN.search(text))
+            is_tag_question = bool(_TAG_QUESTION_PATTERN.search(text))
+            sentences.append(Sentence(text, is_question and not is_tag_question, line))
     return sentences or [Sentence("", False, line)]
 
 
@@ -107,9 +106,8 @@ def pick_focus(lines: Sequence[str], name: str) -> Sentence:
     if not substantial:
         return sentences[-1]
     last_line = substantial[-1][1].line
-    return max(
-        ((r, s) for r, s in substantial if s.line == last_line), key=lambda pair: min(pair[0].rank, STRONG)
-    )[1]
+    candidates = [(rule, sentence) for rule, sentence in substantial if sentence.line == last_line]
+    return max(candidates, key=lambda pair: min(pair[0].rank, STRONG))[1]
 
 
 def find_stated_name(lines: Sequence[str]) -> str:
@@ -129,14 +127,12 @@ def find_callbacks(lines: Sequence[str], focus: str, agent_lines: Sequence[str],
     current_text = " ".join((*agent_lines, fold_text(reflect_pronouns(focus))))
     for line in reversed(lines[-40:]):
         for sentence in parse_sentences(line[:MAX_SENTENCE_LENGTH], name):
-            possession, preference = (
-                _POSSESSION_PATTERN.search(sentence.text),
-                _PREFERENCE_PATTERN.search(sentence.text),
-            )
+            if sentence.is_question:
+                continue
+            possession = _POSSESSION_PATTERN.search(sentence.text)
+            preference = _PREFERENCE_PATTERN.search(sentence.text)
             for slot, start, match in (("memory", "your", possession), ("wish", "you", preference)):
-                words = (
-                    reflect_pronouns(quote_words(match[1], 50)) if match and not sentence.is_question else ""
-                )
+                words = reflect_pronouns(quote_words(match[1], 50)) if match else ""
                 if words and slot not in callbacks and fold_text(words) not in current_text:
                     callbacks[slot] = f"{start} {words}"
     return callbacks

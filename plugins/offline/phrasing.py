@@ -105,9 +105,8 @@ def quote_words(text: str, max_length: int) -> str:
     plain = normalize_line(text)
     if _LINK_PATTERN.search(plain) or is_coarse(plain):
         return ""
-    clean = "".join(c for c in _MARKUP_PATTERN.sub("", plain) if not unicodedata.combining(c)).strip(
-        " .,;:!?'-"
-    )
+    clean = "".join(c for c in _MARKUP_PATTERN.sub("", plain) if not unicodedata.combining(c))
+    clean = clean.strip(" .,;:!?'-")
     if clause := _CLAUSE_END.search(clean, 3):
         clean = clean[: clause.start()]
     if len(clean) > max_length:
@@ -138,22 +137,17 @@ def fit_sentences(text: str, max_length: int) -> str:
 
 def _format_group(match: re.Match[str] | None, number: int, form: str | None) -> str | None:
     """Return a matched group of the user's text in the form for an answer; None if it cannot be quoted."""
-    words = (
-        quote_words(next((group for group in match.groups()[number - 1 :] if group), ""), MAX_QUOTE_LENGTH)
-        if match
-        else ""
-    )
+    groups = match.groups()[number - 1 :] if match else ()
+    words = quote_words(next(filter(None, groups), ""), MAX_QUOTE_LENGTH)
     if not words:
         return None
     if form in ("she", "her"):
-        she, her = (
-            ("she", "her")
-            if words.lower() in FEMININE_WORDS
-            else ("he", "him")
-            if words.lower() in MASCULINE_WORDS
-            else ("they", "them")
-        )
-        return she if form == "she" else her
+        pronouns = ("they", "them")
+        if words.lower() in FEMININE_WORDS:
+            pronouns = ("she", "her")
+        elif words.lower() in MASCULINE_WORDS:
+            pronouns = ("he", "him")
+        return pronouns[0 if form == "she" else 1]
     if form == "raw":
         return words[:1].upper() + words[1:]
     if form == "quoted":

@@ -84,18 +84,10 @@ def build_slots(persona: Persona, focus: str, key: str) -> dict[str, str]:
     name = clean_persona_text(persona.name, 40) or "a character without a name"
     topics = rotate_items(list_topics(persona), key, "topic")
     named = rotate_items(find_named_topics(focus, persona), key, "named")
-    adjectives = rotate_items(
-        [text for word in persona.adjectives if (text := clean_persona_text(word, 30))], key, "adjective"
-    )
-    bio = [
-        text
-        for line in persona.bio
-        if (text := clean_persona_text(line, 140)) and not _CAPABILITY_PATTERN.search(text)
-    ]
+    adjectives = rotate_items(_clean_texts(persona.adjectives, 30), key, "adjective")
+    bio = [text for text in _clean_texts(persona.bio, 140) if not _CAPABILITY_PATTERN.search(text)]
     about = [line for line in bio if named and content_words(named[0]) & content_words(line)]
-    posts = rotate_items(
-        [text for line in persona.posts if (text := clean_persona_text(line, 200))], key, "post"
-    )
+    posts = rotate_items(_clean_texts(persona.posts, 200), key, "post")
     candidates = {
         "name": [name],
         "who": [_continue_introduction(name, line) for line in rotate_items(bio, key, "bio")] or [""],
@@ -112,8 +104,12 @@ def build_slots(persona: Persona, focus: str, key: str) -> dict[str, str]:
 
 def list_topics(persona: Persona) -> list[str]:
     """Return the character's topics that fit into a sentence."""
-    topics = (clean_persona_text(topic, 50) for topic in persona.topics)
+    topics = _clean_texts(persona.topics, 50)
     return [topic for topic in topics if len(topic) > 1 and not re.search("[!?:…]", topic)]
+
+
+def _clean_texts(texts: Sequence[str], max_length: int) -> list[str]:
+    return [cleaned for text in texts if (cleaned := clean_persona_text(text, max_length))]
 
 
 def find_named_topics(text: str, persona: Persona) -> list[str]:
@@ -134,10 +130,8 @@ def find_example_answers(persona: Persona, focus: Sentence, display: str) -> lis
     scored = []
     for prompt, answer in persona.examples[:MAX_EXAMPLES]:
         text = clean_sentence(normalize_line(prompt), persona.name)
-        words, line = (
-            content_words(text),
-            clean_persona_text(_NAME_PLACEHOLDER.sub(display, answer), MAX_ANSWER_LENGTH),
-        )
+        words = content_words(text)
+        line = clean_persona_text(_NAME_PLACEHOLDER.sub(display, answer), MAX_ANSWER_LENGTH)
         if not line or any(rule.name in RULES_WITHOUT_EXAMPLES for rule, _ in find_matching_rules(text)):
             continue
         comparable = [vector for target_words, vector in targets if words & target_words]
@@ -186,9 +180,8 @@ def should_respond(history: Sequence[ChatLine], persona: Persona) -> bool:
         return False
     last, line = recent[-1], normalize_line(recent[-1].text)
     sentences = parse_sentences(last.text, persona.name)
-    if any(
-        rule.name == "quiet" for sentence in sentences for rule, _ in find_matching_rules(sentence.text)[:1]
-    ):
+    best_rules = [rule for sentence in sentences for rule, _ in find_matching_rules(sentence.text)[:1]]
+    if any(rule.name == "quiet" for rule in best_rules):
         return False
     if is_named(line, persona.name):
         return True
@@ -207,19 +200,15 @@ def write_post(persona: Persona, *, seed: int = 0, recent: Sequence[str] = ()) -
     """Return a public post from the file or a question about a topic, different from `recent`."""
     recent_texts = {fold_text(text) for text in recent}
     key = f"{seed}|{len(recent)}|{persona.name}"
-    own_posts = [text for line in persona.posts if (text := clean_persona_text(line, MAX_POST_LENGTH))]
+    own_posts = _clean_texts(persona.posts, MAX_POST_LENGTH)
     slots = [{"topic": topic} for topic in list_topics(persona)]
     topical = [text for form in POST_TEMPLATES for slot in slots if (text := fill_slots(form, slot)) != form]
     plain = [text for form in POST_TEMPLATES if (text := fill_slots(form, {}))]
     pools = [topical, own_posts, plain] if pick_index(key, "pool", 3) == 0 else [own_posts, topical, plain]
     candidates = [text for pool in pools for text in rotate_items(pool, key, "post")]
     pairs = (f"{first} {second}" for first in candidates for second in plain if first != second)
-    posts = (
-        text
-        for text in chain(candidates, pairs)
-        if len(text) <= MAX_POST_LENGTH and fold_text(text) not in recent_texts
-    )
-    return next(posts, candidates[0])
+    fitting = (text for text in chain(candidates, pairs) if len(text) <= MAX_POST_LENGTH)
+    return next((text for text in fitting if fold_text(text) not in recent_texts), candidates[0])
 
 
 def _list_candidates(context: _ReplyContext, persona: Persona) -> Iterator[tuple[int, Sequence[str]]]:
