@@ -169,12 +169,12 @@ class TypingIndicator:
         self._tasks: dict[ChatTarget, asyncio.Task[None]] = {}
 
     def show(self, target: ChatTarget) -> None:
-        """Start to show the indicator in a chat."""
+        """Start showing the indicator in a chat."""
         if target not in self._tasks:
             self._tasks[target] = asyncio.get_running_loop().create_task(self._repeat(target))
 
     async def hide(self, target: ChatTarget) -> None:
-        """Stop to show it in a chat."""
+        """Stop showing it in a chat."""
         task = self._tasks.pop(target, None)
         if task is not None:
             task.cancel()
