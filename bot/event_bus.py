@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 from bot.concurrency.clock import ShutdownDeadline
 from bot.concurrency.isolation import log_failure, run_isolated
+from bot.concurrency.tasks import TaskSet
 from bot.domain.events import Event
 
 E = TypeVar("E", bound=Event)
@@ -54,7 +55,7 @@ class EventBus:
         self._subscriptions: defaultdict[type[Event], list[_Subscription]] = defaultdict(list)
         self._deadline = deadline
         self._shutdown_deadline = shutdown_deadline or ShutdownDeadline()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet("event listener", logs_failures=False)
 
     async def __aenter__(self) -> Self:
         return self
@@ -70,11 +71,8 @@ class EventBus:
             async with asyncio.timeout(self._shutdown_deadline.remaining(FLUSH_TIMEOUT)):
                 await self.wait_idle()
         except TimeoutError:
-            unfinished = set(self._tasks)
-            logger.warning("%d listeners were still at work and were stopped", len(unfinished))
-            for task in unfinished:
-                task.cancel()
-            await asyncio.wait(unfinished, timeout=self._shutdown_deadline.remaining(FLUSH_TIMEOUT))
+            logger.warning("%d listeners did not finish in time and were cancelled", len(self._tasks))
+            await self._tasks.cancel(self._shutdown_deadline.remaining(FLUSH_TIMEOUT))
 
     def subscribe(
         self, kind: type[E], listen: Listen[E], *, name: str = "", at_once: bool = False
@@ -101,11 +99,9 @@ class EventBus:
                 if subscription.at_once:
                     subscription.notify_now(event)
                     continue
-                task = asyncio.get_running_loop().create_task(subscription.notify(event, self._deadline))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._tasks.start(subscription.notify(event, self._deadline))
 
     async def wait_idle(self) -> None:
         """Wait until every listener has been told what was emitted so far, and what they emitted then."""
         while self._tasks:
-            await asyncio.wait(set(self._tasks))
+            await self._tasks.wait()

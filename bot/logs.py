@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from logging.handlers import QueueHandler, QueueListener
 
-REDACTED = "[redacted]"
+from bot.text import REDACTED, redact, strip_terminal_codes
+
 MAX_QUEUED_RECORDS = 10_000
 MAX_MESSAGE_LENGTH = 8_000
 FLUSH_TIMEOUT = 1.0
@@ -21,22 +22,7 @@ MAX_PER_LOCATION, WINDOW_SECONDS = 100, 10.0
 MAX_LOCATIONS = 1_000
 NOISY_LOGGERS = ("aiohttp.access", "asyncio", "httpcore", "httpcore2", "httpx", "httpx2", "openai")
 LEAKY_LOGGERS = ("discord", "oauthlib", "tweepy")  # they log tokens, keys and signatures: not even at DEBUG
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 _TOKEN = re.compile(r"(?<=[?&]token=)[^&\s\"']+")  # the page's own, made after logging has begun
-_CONTROL = re.compile(  # what nobody sees is among it, but for what emoji and some scripts need
-    r"[\x00-\x1f\x7f-\x9f\xad\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
-    r"\U000e0000-\U000e0fff]"
-)
-
-
-def strip_terminal_codes(text: str, *, allowed: str = "") -> str:
-    """Give a text as a terminal may show it: no terminal code, nothing unseen, no control but `keep`."""
-
-    def escape(match: re.Match[str]) -> str:
-        char = match[0]
-        return char if char in allowed else repr(char)[1:-1]
-
-    return _CONTROL.sub(escape, _ANSI.sub("", text))
 
 
 @contextmanager
@@ -94,7 +80,7 @@ class _QueueHandler(QueueHandler):
         self, records: "queue.Queue[logging.LogRecord]", secrets: Collection[str], *, has_traces: bool
     ) -> None:
         super().__init__(records)
-        self._secrets = sorted(secrets, key=len, reverse=True)
+        self._secrets = frozenset(secrets)
         self._has_traces = has_traces
         self._dropped = 0
         self._limit = _WarningLimit()
@@ -147,9 +133,7 @@ class _QueueHandler(QueueHandler):
             self._dropped = 0
 
     def _redact(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, REDACTED)
-        return _TOKEN.sub(REDACTED, text)
+        return _TOKEN.sub(REDACTED, redact(text, self._secrets))
 
 
 class _WarningLimit:

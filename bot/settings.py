@@ -180,14 +180,16 @@ WORLD_SETTINGS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One place in which settings stand, and what to call it; with `is_secret` all it holds is secret.
+    """One place in which settings stand; `name` is shown to the operator.
 
-    What it `hides` is not looked for in the layers below it.
+    Where it `is_secret`, every value is a secret. A layer that is not `is_operator` comes from the
+    character's file, which a stranger may have written. `hidden_names` are not looked up in lower layers.
     """
 
     name: str
     values: Mapping[str, str] = field(repr=False)
     is_secret: bool = False
+    is_operator: bool = True
     hidden_names: frozenset[str] = frozenset()
 
 
@@ -218,13 +220,18 @@ class Settings:
         return iter(dict.fromkeys(name for layer in self._layers for name in layer.values if name in self))
 
     def source_of(self, name: str) -> str:
-        """Name the layer a value comes from; empty where it is not set."""
+        """Return the name of the layer that a value comes from; empty where it is not set."""
+        layer = self.layer_of(name)
+        return layer.name if layer is not None else ""
+
+    def layer_of(self, name: str) -> Layer | None:
+        """Return the layer that a value comes from; None where it is not set."""
         match = self._find(name)
-        return match[0].name if match else ""
+        return match[0] if match is not None else None
 
     def operator_only(self) -> "Settings":
         """Leave out what the character's file says: it may have come from a stranger."""
-        return Settings([layer for layer in self._layers if not layer.name.startswith(CHARACTER_FILE)])
+        return Settings([layer for layer in self._layers if layer.is_operator])
 
     def network_environment(self) -> dict[str, str]:
         """Return the proxy and certificate variables that the operator has set."""
@@ -321,8 +328,8 @@ def load_settings(
 ) -> Settings:
     """Put the layers together: the character's settings and secrets, the environment, `.env`."""
     layers = [
-        Layer(f"{CHARACTER_FILE} settings", _scalar_values(character or {})),
-        Layer(f"{CHARACTER_FILE} secrets", dict(secrets or {}), is_secret=True),
+        Layer(f"{CHARACTER_FILE} settings", _scalar_values(character or {}), is_operator=False),
+        Layer(f"{CHARACTER_FILE} secrets", dict(secrets or {}), is_secret=True, is_operator=False),
         Layer("the environment", dict(os.environ if environment is None else environment)),
     ]
     if env_file.is_file():

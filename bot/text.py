@@ -2,13 +2,23 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import sha256
 from types import MappingProxyType
 
-__all__ = ["escape_line", "grapheme_boundary_before", "is_blank", "sanitize_name", "shorten", "truncate_line"]
+__all__ = [
+    "ANSI_SEQUENCE",
+    "escape_line",
+    "grapheme_boundary_before",
+    "is_blank",
+    "redact",
+    "sanitize_name",
+    "shorten",
+    "strip_terminal_codes",
+    "truncate_line",
+]
 
 _CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029"
 _SURROGATE = r"\ud800-\udfff"
@@ -43,6 +53,13 @@ _VISIBLE_JOINER = re.compile(
 )
 _HALF_ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u(?:\{[0-9a-f]*)?)?\Z")
 _ESCAPE = re.compile(r"\\(?:([\\nrt])|u\{([0-9a-f]{1,6})\})")
+
+REDACTED = "[redacted]"
+ANSI_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_TERMINAL_CONTROL = re.compile(  # also invisible characters, except those that emoji and some scripts need
+    r"[\x00-\x1f\x7f-\x9f\xad\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
+    r"\U000e0000-\U000e0fff]"
+)
 
 
 def sanitize_text(text: str, limit: int = 65536) -> str:
@@ -111,6 +128,26 @@ def truncate_line(text: str, limit: int) -> str:
 def unescape_line(line: str) -> str:
     """Give back exactly what `escape_line` was given; what is no escape is left alone."""
     return _ESCAPE.sub(_unescape_match, line)
+
+
+def redact(text: str, secrets: Collection[str]) -> str:
+    """Return a text in which each secret is replaced by `[redacted]`, the longest first."""
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        text = text.replace(secret, REDACTED)
+    return text
+
+
+def strip_terminal_codes(text: str, *, allowed: str = "") -> str:
+    """Return a text that is safe in a terminal: no ANSI sequences, other control characters escaped.
+
+    The control characters in `allowed` stay.
+    """
+
+    def escape(match: re.Match[str]) -> str:
+        char = match[0]
+        return char if char in allowed else repr(char)[1:-1]
+
+    return _TERMINAL_CONTROL.sub(escape, ANSI_SEQUENCE.sub("", text))
 
 
 def find_closest(word: str, options: Iterable[str]) -> str | None:

@@ -3,8 +3,8 @@
 import re
 
 from bot import Attachment, Content
+from bot.text import ANSI_SEQUENCE
 
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 _LINE_END = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -17,7 +17,7 @@ def format_reply(content: Content) -> str:
 
 def strip_terminal_codes(text: str) -> str:
     """Remove control and bidirectional characters and ANSI sequences; line ends and tabs stay."""
-    return _CONTROL.sub("", _LINE_END.sub("\n", _ANSI.sub("", text)))
+    return _CONTROL.sub("", _LINE_END.sub("\n", ANSI_SEQUENCE.sub("", text)))
 
 
 def _format_attachment(attachment: Attachment) -> str:

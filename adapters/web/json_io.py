@@ -10,13 +10,12 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from adapters.web.errors import REQUEST_ID, HttpProblem
 from adapters.web.schemas import ErrorBody, ErrorResponse
-from bot.text import shorten
+from bot.text import redact, shorten
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 MAX_KEYS = 1000
 MAX_ERRORS_LISTED = 5
-REDACTED = "[redacted]"
 
 
 async def read_json(request: web.Request, *, timeout: float) -> object:
@@ -93,7 +92,7 @@ class JsonResponder:
 
     def __init__(self, secrets: Collection[str]) -> None:
         escaped = (json.dumps(secret, ensure_ascii=False)[1:-1] for secret in secrets)
-        self._secrets = sorted({*secrets, *escaped}, key=len, reverse=True)
+        self._secrets = frozenset({*secrets, *escaped})
 
     def to_json(self, body: BaseModel) -> str:
         """Return a model as one line of JSON."""
@@ -114,6 +113,4 @@ class JsonResponder:
 
     def redact(self, text: str) -> str:
         """Return a text without the secrets."""
-        for secret in self._secrets:
-            text = text.replace(secret, REDACTED)
-        return text
+        return redact(text, self._secrets)

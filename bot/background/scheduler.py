@@ -13,6 +13,7 @@ from uuid import UUID
 from bot.agent import Agent
 from bot.concurrency.clock import ShutdownDeadline
 from bot.concurrency.isolation import Failure, run_isolated
+from bot.concurrency.tasks import TaskSet
 from bot.domain.task import Task
 from bot.errors import StoreUnavailable
 from bot.plugin_system.components import Worker
@@ -29,7 +30,7 @@ RECHECK_INTERVAL = timedelta(minutes=1)
 MAX_FAILURES = 20
 CANCEL_GRACE_SECONDS = 2.0
 
-Sleep = Callable[[asyncio.Event, float], Awaitable[None]]
+WaitForEvent = Callable[[asyncio.Event, float], Awaitable[None]]
 
 
 async def _wait_for_event(wake_event: asyncio.Event, seconds: float) -> None:
@@ -53,7 +54,7 @@ class Scheduler:
         extra_workers: Sequence[Worker] = (),
         *,
         poll_seconds: float = POLL_SECONDS,
-        sleep: Sleep = _wait_for_event,
+        sleep: WaitForEvent = _wait_for_event,
         shutdown_deadline: ShutdownDeadline | None = None,
     ) -> None:
         self._agent = agent
@@ -64,7 +65,7 @@ class Scheduler:
         self._shutdown_deadline = shutdown_deadline or ShutdownDeadline()
         self._wake_event = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
-        self._running: set[asyncio.Task[None]] = set()
+        self._running = TaskSet("scheduled task")
         self._claimed: dict[UUID, Task] = {}  # what is running, as it was claimed last
         self._served_rooms: set[UUID] = (
             set()
@@ -79,11 +80,11 @@ class Scheduler:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop at once: what was under way keeps its lease and runs again once that is over."""
-        tasks = {*self._running, *([self._loop] if self._loop else [])}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=self._shutdown_deadline.remaining(CANCEL_GRACE_SECONDS))
+        if self._loop is not None:
+            self._loop.cancel()
+        await self._running.cancel(self._shutdown_deadline.remaining(CANCEL_GRACE_SECONDS))
+        if self._loop is not None:
+            await asyncio.wait({self._loop}, timeout=self._shutdown_deadline.remaining(CANCEL_GRACE_SECONDS))
 
     async def run_due(self) -> int:
         """Run what is due now, at most ten, and wait for it; gives back how many tasks that were."""
@@ -123,9 +124,7 @@ class Scheduler:
         while room := MAX_CONCURRENT_TASKS - len(self._running):
             tasks = await self._claim(room)
             for task in tasks:
-                running = asyncio.get_running_loop().create_task(self._run_task(task))
-                self._running.add(running)
-                running.add_done_callback(self._on_task_done)
+                self._running.start(self._run_task(task)).add_done_callback(self._on_task_done)
             started_count += len(tasks)
             if len(tasks) < room:
                 break
@@ -138,7 +137,7 @@ class Scheduler:
         return min(remaining, MAX_SLEEP_SECONDS) if remaining > 0 else self._poll_seconds
 
     def _on_task_done(self, running: asyncio.Task[None]) -> None:
-        self._running.discard(running)
+
         self._wake_event.set()
 
     async def _claim(self, limit: int) -> list[Task]:

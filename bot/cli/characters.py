@@ -11,7 +11,6 @@ import bot
 from bot.characters import Format, LoadedCharacter, load_character
 from bot.cli.process.shutdown import print_notice
 from bot.errors import CharacterError
-from bot.logs import strip_terminal_codes
 from bot.models.types import ModelType
 from bot.plugin_system.loading import ELIZAOS_PACKAGE, PLATFORMS, adapter_names, load_plugins
 from bot.plugin_system.plugin import Plugin
@@ -25,6 +24,7 @@ from bot.settings import (
     load_settings,
 )
 from bot.store.inmemory import InMemoryStore
+from bot.text import strip_terminal_codes
 
 DEFAULT_CHARACTER = Path("characters", "default.json")
 ENV_FILE = Path(".env")

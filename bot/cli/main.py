@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from bot.cli.process.exit_codes import Exit, UsageError, exit_code
 from bot.cli.process.limits import GC_THRESHOLDS
 from bot.errors import BotError
-from bot.logs import strip_terminal_codes
 from bot.settings import load_settings
-from bot.text import find_closest, shorten
+from bot.text import find_closest, shorten, strip_terminal_codes
 
 EPILOG = """`bot COMMAND --help` shows the options of a command.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 from bot.domain.content import MAX_CHOICES, Attachment, Choice, Content
-from bot.text import is_blank, sanitize_text
+from bot.text import is_blank, redact, sanitize_text
 
 MAX_HOST_LENGTH, MAX_PATH_LENGTH, MAX_QUERY_LENGTH = 64, 128, 64
 SECRET_LINK_TEXT = "[a link that held a secret]"
@@ -68,7 +68,6 @@ def _defang_link(link: re.Match[str]) -> str:
     return scheme.lower().replace("http", "hxxp") + host.replace(".", "[.]") + rest
 
 
-REDACTED = "[redacted]"
 MAX_REPLY_LENGTH = 32_768
 SCAFFOLDING = re.compile(
     r"</?(?:response|output|thought|actions|providers|parameters|params|isFinish)\b[^<>]{0,80}>",
@@ -87,7 +86,7 @@ def filter_outgoing(
     Leaked prompt scaffolding is taken out, secrets are replaced, links that carry too much are none any
     more, and the length is bounded. Of an attachment, what is shown beside it is treated likewise.
     """
-    text = _redact(strip_scaffolding(_sanitize(content.text)), secrets).strip()
+    text = redact(strip_scaffolding(_sanitize(content.text)), secrets).strip()
     if link_policy is not None:
         text = link_policy.defang(text, secrets)
     if len(text) > MAX_REPLY_LENGTH:
@@ -98,7 +97,7 @@ def filter_outgoing(
         return None
     attachments = tuple(_filter_attachment(attachment, secrets) for attachment in content.attachments)
     choices = tuple(
-        Choice(_redact(choice.label, secrets), choice.value) for choice in content.choices[:MAX_CHOICES]
+        Choice(redact(choice.label, secrets), choice.value) for choice in content.choices[:MAX_CHOICES]
     )
     if (text, attachments, choices) == (content.text, content.attachments, content.choices):
         return content
@@ -138,13 +137,6 @@ def _secret_prefix_length(secret: str, text: str) -> int:
     return next((size for size in range(max_size, 0, -1) if text.endswith(secret[:size])), 0)
 
 
-def _redact(text: str, secrets: Collection[str]) -> str:
-    """Take secrets out, the longest first: one may begin with another."""
-    for secret in sorted(filter(None, secrets), key=len, reverse=True):
-        text = text.replace(secret, REDACTED)
-    return text
-
-
 def _sanitize(text: str) -> str:
     return sanitize_text(text, len(text))
 
@@ -152,8 +144,8 @@ def _sanitize(text: str) -> str:
 def _filter_attachment(attachment: Attachment, secrets: Collection[str]) -> Attachment:
     return replace(
         attachment,
-        url=_redact(_sanitize(attachment.url), secrets),
-        name=_redact(_sanitize(attachment.name), secrets),
-        title=_redact(_sanitize(attachment.title), secrets),
-        description=_redact(_sanitize(attachment.description), secrets),
+        url=redact(_sanitize(attachment.url), secrets),
+        name=redact(_sanitize(attachment.name), secrets),
+        title=redact(_sanitize(attachment.title), secrets),
+        description=redact(_sanitize(attachment.description), secrets),
     )

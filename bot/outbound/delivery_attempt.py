@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from bot.adapter.adapter import Adapter
+from bot.concurrency.clock import Backoff
 from bot.concurrency.isolation import CancellationScope
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.errors import DeliveryUnknown, LeaseLost, MessageGone, NotSent, StoreUnavailable, Undeliverable
@@ -67,7 +68,7 @@ def retry_delay(attempts: int, retry_after: float | None = None) -> float:
 
     One that asks for none is given a growing pause all the same after a few tries.
     """
-    backoff = min(math.ldexp(FIRST_DELAY_SECONDS, min(attempts - 1, 10)), MAX_DELAY_SECONDS)
+    backoff = Backoff(FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, jitter=0.0).delay(attempts)
     if retry_after is None or not math.isfinite(retry_after) or retry_after < 0:
         return backoff
     return min(max(retry_after, backoff if attempts > MAX_FAST_RETRIES else 0.0), MAX_WAIT_SECONDS)

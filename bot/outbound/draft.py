@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from bot.adapter.adapter import Adapter
-from bot.concurrency.clock import Clock
+from bot.concurrency.clock import Clock, Sleep
 from bot.concurrency.crash_points import crash_point
 from bot.domain.content import Content
 from bot.domain.ledger import Delivery, DeliveryState
@@ -15,7 +15,6 @@ from bot.outbound.delivery_attempt import DeliveryAttempt, attempt_delivery, ret
 
 logger = logging.getLogger(__name__)
 ReadText = Callable[[], str]
-Sleep = Callable[[float], Awaitable[None]]
 PREVIEW_TIMEOUT = 5.0
 UPDATE_GRACE_SECONDS, CANCEL_GRACE_SECONDS = 1.0, 1.0
 

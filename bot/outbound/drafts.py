@@ -8,14 +8,14 @@ from datetime import timedelta
 from uuid import UUID
 
 from bot.adapter.adapter import Adapter
-from bot.concurrency.clock import Clock
+from bot.concurrency.clock import Clock, Sleep
 from bot.domain.content import Content
 from bot.domain.ids import delivery_id
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.errors import StoreUnavailable
 from bot.outbound.content_filter import LinkPolicy, filter_partial_text
 from bot.outbound.delivery_attempt import OPEN_STATES
-from bot.outbound.draft import Draft, DraftContext, PostedDraft, PreviewDraft, Sleep, is_ambiguous
+from bot.outbound.draft import Draft, DraftContext, PostedDraft, PreviewDraft, is_ambiguous
 from bot.outbound.message_parts import OutgoingReply, split_reply, without_references
 from bot.store.ledger import Ledger
 

@@ -9,7 +9,7 @@ from functools import partial
 from uuid import UUID
 
 from bot.adapter.adapter import Adapter, Feed
-from bot.concurrency.clock import Clock, ShutdownDeadline, system_clock
+from bot.concurrency.clock import Clock, ShutdownDeadline, Sleep, system_clock
 from bot.concurrency.crash_points import crash_point
 from bot.concurrency.tasks import TaskSet
 from bot.domain.environment import Room
@@ -20,7 +20,7 @@ from bot.errors import StoreUnavailable
 from bot.event_bus import EventBus
 from bot.outbound.content_filter import LinkPolicy, filter_outgoing
 from bot.outbound.delivery_attempt import persist_state
-from bot.outbound.draft import Draft, Sleep
+from bot.outbound.draft import Draft
 from bot.outbound.drafts import Drafts, is_draft
 from bot.outbound.message_parts import OutgoingReply, is_removal, split_reply, without_references
 from bot.outbound.send_queue import CANCEL_GRACE_SECONDS, SendQueue

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from bot.adapter.adapter import Adapter
-from bot.concurrency.clock import Clock
+from bot.concurrency.clock import Clock, Sleep
 from bot.concurrency.crash_points import crash_point
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.outbound.delivery_attempt import (
@@ -19,7 +19,6 @@ from bot.outbound.delivery_attempt import (
     persist_state,
     retry_delay,
 )
-from bot.outbound.draft import Sleep
 from bot.store.ledger import Ledger
 
 logger = logging.getLogger(__name__)

@@ -11,10 +11,9 @@ from uuid import UUID
 
 from bot.adapter.adapter import Adapter
 from bot.concurrency.bounded import BoundedSet
-from bot.concurrency.clock import Clock, ShutdownDeadline
+from bot.concurrency.clock import Clock, ShutdownDeadline, Sleep
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.outbound.delivery_attempt import OPEN_STATES, persist_state
-from bot.outbound.draft import Sleep
 from bot.outbound.drafts import Drafts
 from bot.outbound.room_sender import RoomQueue, RoomSender
 from bot.store.ledger import Ledger, WorkSharing

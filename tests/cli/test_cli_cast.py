@@ -80,7 +80,7 @@ def test_a_plugin_in_the_characters_folder_is_found_from_any_working_directory(d
 
 def test_proxies_are_exported_only_from_the_env_file() -> None:
     layers = [
-        Layer("the character's settings", {"HTTP_PROXY": "http://evil.example"}),
+        Layer("the character's settings", {"HTTP_PROXY": "http://evil.example"}, is_operator=False),
         Layer("the environment", {"https_proxy": "http://mine.example"}),
         Layer(".env", {"HTTPS_PROXY": "http://a.example", "NO_PROXY": "b.example", "LOG_LEVEL": "DEBUG"}),
     ]

@@ -27,7 +27,7 @@ def run_doctor(capsys: Out, *arguments: str) -> list[dict[str, Any]]:
 
 
 def settings(*, file: str = "the environment", **values: str) -> Settings:
-    return Settings([Layer(file, values)])
+    return Settings([Layer(file, values, is_operator=not file.startswith("the character"))])
 
 
 def prices(**values: str) -> list[Finding]:

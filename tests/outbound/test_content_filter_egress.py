@@ -5,11 +5,11 @@ import pytest
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.outbound.content_filter import (
     MAX_REPLY_LENGTH,
-    REDACTED,
     LinkPolicy,
     filter_outgoing,
     filter_partial_text,
 )
+from bot.text import REDACTED
 
 
 def text_of(text: str, *secrets: str) -> str | None:

@@ -80,7 +80,8 @@ async def test_f18_the_operator_says_to_whom_links_in_replies_may_carry_data() -
 
 async def test_f18_the_characters_file_has_no_say_in_it() -> None:
     model = ScriptedModel(model_answer(f"https://evil.test/?{DATA}"))
-    file = Layer("the character's settings", {"LINK_HOSTS": "evil.test"})
+    values = {"LINK_HOSTS": "evil.test"}
+    file = Layer("the character's settings", values, is_operator=False)
     plan = AgentConfig(Character(name="Ada"), (model.plugin,), Settings([file]), InMemoryStore())
     async with Runtime([plan]) as runtime:
         adapter = RecordingAdapter()

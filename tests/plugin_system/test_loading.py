@@ -134,7 +134,9 @@ def test_where_nobody_makes_vectors_it_is_said(
 def test_the_operators_key_does_not_go_to_a_server_that_a_file_names(tmp_path: Path) -> None:
     settings = Settings(
         [
-            Layer("the character's settings", {"OPENAI_BASE_URL": "https://evil.example/v1"}),
+            Layer(
+                "the character's settings", {"OPENAI_BASE_URL": "https://evil.example/v1"}, is_operator=False
+            ),
             Layer("the environment", {"OPENAI_API_KEY": "sk-12345678"}),
         ]
     )

@@ -14,8 +14,8 @@ from bot.cli.characters import is_elizaos_file, read_character_settings
 from bot.cli.process.exit_codes import Exit
 from bot.cli.process.shutdown import print_notice
 from bot.errors import CharacterError, ConfigError, SettingError
-from bot.logs import strip_terminal_codes
 from bot.plugin_system.loading import load_plugins
+from bot.text import strip_terminal_codes
 
 DEFAULT_NAME = "Ada"
 

@@ -15,14 +15,14 @@ from bot.cli.process.shutdown import handle_stop_signals, print_notice, stop_rem
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import ModelRefused, ModelUnavailable, PluginError, PromptTooLong, StoreInaccessible
 from bot.inbound.agent_handle import AdapterSpec
-from bot.logs import configure_logging, strip_terminal_codes
+from bot.logs import configure_logging
 from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import collect_schemas, find_storage
 from bot.runtime.agent_config import AgentConfig
 from bot.runtime.runtime import Runtime
 from bot.settings import CoreSettings
 from bot.store.inmemory import InMemoryStore
-from bot.text import is_blank
+from bot.text import is_blank, strip_terminal_codes
 
 CONSOLE = "console"
 STOP_NOTICE = "finishing the current message; a second Ctrl-C exits at once"

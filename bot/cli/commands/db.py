@@ -9,9 +9,10 @@ from pathlib import Path
 from bot.cli.characters import CharacterConfig, add_character_option, load_character_config
 from bot.cli.process.exit_codes import Exit
 from bot.cli.running_bot import require_storage
-from bot.logs import configure_logging, strip_terminal_codes
+from bot.logs import configure_logging
 from bot.plugin_system.plugin import collect_schemas
 from bot.store.storage import CheckReport, Storage, UpgradeResult
+from bot.text import strip_terminal_codes
 
 NO_DATABASE = (
     "there is no database yet: the first `bot run` or `bot chat` creates it; if there should be one, check "

@@ -17,10 +17,10 @@ from bot.cli.running_bot import find_running_bot, open_store_for_reading, requir
 from bot.domain.ledger import DeliveryState
 from bot.errors import ConfigError, StoreInaccessible, TemporaryError
 from bot.inbound.agent_handle import ConversationReader
-from bot.logs import configure_logging, strip_terminal_codes
+from bot.logs import configure_logging
 from bot.outbound.undelivered import UndeliveredParts
 from bot.plugin_system.plugin import collect_schemas
-from bot.text import shorten
+from bot.text import shorten, strip_terminal_codes
 
 DEFAULT_LIMIT, MAX_TEXT_LENGTH = 100, 60
 SEND, DROP = "send", "drop"

@@ -14,10 +14,9 @@ from bot.cli.doctor.plugin_checks import check_plugin, list_components
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.variables import list_variables
 from bot.errors import PluginError
-from bot.logs import strip_terminal_codes
 from bot.plugin_system.loading import OFFLINE, PLUGIN_GROUP, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
-from bot.text import find_closest
+from bot.text import find_closest, strip_terminal_codes
 
 GREENROOM = "greenroom"
 _PLUGIN = Template('''\

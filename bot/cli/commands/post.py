@@ -29,13 +29,13 @@ from bot.domain.ids import new_id
 from bot.domain.memory import Memory
 from bot.errors import ConfigError, StoreInaccessible
 from bot.inbound.agent_handle import AdapterSpec
-from bot.logs import configure_logging, strip_terminal_codes
+from bot.logs import configure_logging
 from bot.outbound.content_filter import filter_outgoing
 from bot.plugin_system.plugin import find_storage
 from bot.runtime.agent_runtime import run_agent
 from bot.settings import CoreSettings
 from bot.store.protocols import Store
-from bot.text import is_blank
+from bot.text import is_blank, strip_terminal_codes
 
 MAX_PICTURES = 4
 PICTURE_TYPES = frozenset({"image/jpeg", "image/png", "image/webp"})

@@ -21,9 +21,10 @@ from bot.cli.process.shutdown import exit_on_signal, handle_stop_signals, print_
 from bot.cli.process.watchdog import run_watchdog
 from bot.errors import ConfigError
 from bot.inbound.agent_handle import AdapterSpec
-from bot.logs import configure_logging, strip_terminal_codes
+from bot.logs import configure_logging
 from bot.runtime.runtime import Runtime
 from bot.settings import CoreSettings
+from bot.text import strip_terminal_codes
 
 logger = logging.getLogger(__name__)
 STOPPING = (

@@ -10,8 +10,8 @@ from bot.cli.characters import add_character_option, read_character_settings
 from bot.cli.process.exit_codes import Exit
 from bot.cli.process.shutdown import print_notice
 from bot.cli.variables import SettingsGroup, Variable, find_settings_groups, group_summary, list_variables
-from bot.logs import strip_terminal_codes
 from bot.settings import Settings
+from bot.text import strip_terminal_codes
 
 LINE_WIDTH = 100
 PREFACE = """\

@@ -18,9 +18,9 @@ from bot.domain.costs import CostEntry, sum_costs
 from bot.domain.environment import Room
 from bot.domain.ledger import Receipt
 from bot.inbound.agent_handle import ConversationReader
-from bot.logs import configure_logging, strip_terminal_codes
+from bot.logs import configure_logging
 from bot.store.protocols import Store
-from bot.text import find_closest, shorten
+from bot.text import find_closest, shorten, strip_terminal_codes
 
 NAME_WIDTH = 40
 NO_PERSON = "(no person: tasks, posts)"

@@ -18,9 +18,9 @@ from bot.cli.characters import ENV_FILE, CharacterConfig
 from bot.cli.platforms import Platform
 from bot.cli.variables import SettingsGroup, list_variables
 from bot.errors import ConfigError, SettingError
-from bot.logs import strip_terminal_codes
 from bot.plugin_system.plugin import find_storage
 from bot.settings import CoreSettings, Settings
+from bot.text import strip_terminal_codes
 
 MIN_PYTHON = (3, 11)
 NAME_SIMILARITY = 0.85

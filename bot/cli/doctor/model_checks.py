@@ -21,7 +21,7 @@ from bot.pipeline.run_actions import list_usable_actions
 from bot.plugin_system.loading import OFFLINE
 from bot.plugin_system.registry import Registry
 from bot.runtime.agent_runtime import AgentRuntime, run_agent
-from bot.settings import CHARACTER_FILE, Settings
+from bot.settings import Settings
 from bot.testing.harness import make_turn
 from bot.text import shorten
 from bot.turn import Turn
@@ -181,9 +181,9 @@ def _prompt_kind_line(kind: str, parts: Sequence[PromptPart]) -> str:
 def check_budget(settings: Settings) -> Iterator[Finding]:
     """Check the limits, and warn of limits that are set where they have no effect."""
     for field in BudgetSettings.model_fields:
-        source = settings.source_of(field.upper())
-        if source.startswith(CHARACTER_FILE):
-            message = f"{field.upper()} (in {source}) has no effect"
+        layer = settings.layer_of(field.upper())
+        if layer is not None and not layer.is_operator:
+            message = f"{field.upper()} (in {layer.name}) has no effect"
             yield Finding(Status.WARN, "costs", message, "set it in the environment or in .env")
     try:
         money = settings.operator_only().load(BudgetSettings)

@@ -75,7 +75,9 @@ async def test_the_operators_proxy_is_used_unless_discord_is_excepted(
 
 
 def test_a_character_s_file_cannot_have_the_operator_s_token_sent_elsewhere() -> None:
-    lent = Layer(f"{CHARACTER_FILE} settings", {"DISCORD_API_BASE_URL": "https://elsewhere.example"})
+    lent = Layer(
+        f"{CHARACTER_FILE} settings", {"DISCORD_API_BASE_URL": "https://elsewhere.example"}, is_operator=False
+    )
     own = Layer("the environment", {"DISCORD_API_TOKEN": TOKEN})
     with pytest.raises(SettingError, match="DISCORD_API_BASE_URL") as caught:
         read_settings(Settings([lent, own]))

@@ -63,7 +63,9 @@ async def test_webhooks_on_different_ports_are_rejected() -> None:
 @pytest.mark.parametrize("name", ["TELEGRAM_API_BASE_URL", "TELEGRAM_WEBHOOK_URL"])
 def test_a_character_file_cannot_redirect_the_operators_token_or_updates(name: str) -> None:
     lent = Layer(
-        f"{CHARACTER_FILE} settings", {name: "https://elsewhere.example", "TELEGRAM_WEBHOOK_SECRET": "x"}
+        f"{CHARACTER_FILE} settings",
+        {name: "https://elsewhere.example", "TELEGRAM_WEBHOOK_SECRET": "x"},
+        is_operator=False,
     )
     own = Layer("the environment", {"TELEGRAM_BOT_TOKEN": TOKEN})
     with pytest.raises(SettingError, match=name) as caught:

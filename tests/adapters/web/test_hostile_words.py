@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bot.logs import strip_terminal_codes
+from bot.text import strip_terminal_codes
 
 SCRIPTS = (
     "<script>alert(1)</script>",

@@ -64,6 +64,6 @@ def test_what_is_said_of_a_month_goes_before_the_plan() -> None:
 
 
 def test_a_characters_file_cannot_lead_the_operators_keys_elsewhere() -> None:
-    own = Layer(f"{CHARACTER_FILE} settings", {"X_API_BASE_URL": "https://evil.example"})
+    own = Layer(f"{CHARACTER_FILE} settings", {"X_API_BASE_URL": "https://evil.example"}, is_operator=False)
     with pytest.raises(SettingError, match="X_API_BASE_URL"):
         read_settings(Settings([own, Layer("the environment", KEYS)]))

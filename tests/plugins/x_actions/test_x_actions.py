@@ -80,7 +80,7 @@ async def test_l02_whoever_owns_a_place_the_bot_was_invited_to_has_nothing_done(
 
 
 def test_a_character_s_file_makes_nobody_an_operator() -> None:
-    lent = Settings([Layer(f"{CHARACTER_FILE} settings", {"X_OPERATORS": "test:Mallory"})])
+    lent = Settings([Layer(f"{CHARACTER_FILE} settings", {"X_OPERATORS": "test:Mallory"}, is_operator=False)])
     assert lent.operator_only().load(OperatorSettings).x_operators == ()
 
 
