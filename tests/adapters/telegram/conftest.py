@@ -30,7 +30,7 @@ TOKEN = "1000001:not-a-real-token"
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
 TYPING_SECONDS, WEBHOOK_CHECK_SECONDS = Limits().typing_seconds, Limits().webhook_check_seconds
 DESCRIPTION = "TELEGRAM_API_DESCRIPTION"  # path of the published description, if available
-BESIDE = Path(__file__).parents[4] / "shared" / "specs" / "telegram-api.min.json"
+DEFAULT_DESCRIPTION_PATH = Path(__file__).parents[4] / "shared" / "specs" / "telegram-api.min.json"
 
 
 class SkippingClock(ManualClock):
@@ -115,7 +115,7 @@ OpenHarness = Callable[..., AbstractAsyncContextManager[TelegramHarness]]
 
 
 def description() -> ApiSchema | None:
-    path = Path(os.environ.get(DESCRIPTION, BESIDE))
+    path = Path(os.environ.get(DESCRIPTION, DEFAULT_DESCRIPTION_PATH))
     return ApiSchema.load(path) if path.is_file() else None
 
 
@@ -160,7 +160,7 @@ async def run_harness(script: Any = echo, **details: Any) -> AsyncIterator[Teleg
 
 
 @pytest.fixture(autouse=True)
-def no_pace_of_edits(monkeypatch: pytest.MonkeyPatch) -> None:
+def answer_edits_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answer edits without a pause."""
     monkeypatch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)
 

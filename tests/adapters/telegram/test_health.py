@@ -19,7 +19,7 @@ HOOK = {
     "TELEGRAM_WEBHOOK_SECRET": "only-for-tests",
     "TELEGRAM_WEBHOOK_PORT": "0",
 }
-LOOK = Limits().webhook_check_seconds
+WEBHOOK_CHECK_SECONDS = Limits().webhook_check_seconds
 
 
 class Gate(SkippingClock):
@@ -27,29 +27,29 @@ class Gate(SkippingClock):
 
     def __init__(self) -> None:
         super().__init__()
-        self.resting, self.is_open = asyncio.Event(), asyncio.Event()
+        self.has_sleeper, self.is_open = asyncio.Event(), asyncio.Event()
 
     async def sleep(self, seconds: float) -> None:
         if seconds not in self.held:
-            self.resting.set()
+            self.has_sleeper.set()
             await self.is_open.wait()
         await super().sleep(seconds)
 
-    async def until_resting(self) -> None:
+    async def wait_for_sleeper(self) -> None:
         async with asyncio.timeout(60):
-            await self.resting.wait()
+            await self.has_sleeper.wait()
 
 
-def state_of(harness: TelegramHarness) -> ConnectionSnapshot:
+def snapshot_of(harness: TelegramHarness) -> ConnectionSnapshot:
     [link] = harness.adapter.connections
     return link.snapshot
 
 
-async def until(
+async def wait_for_state(
     harness: TelegramHarness, standing: ConnectionState, since: datetime | None = None
 ) -> ConnectionSnapshot:
     async with asyncio.timeout(60):
-        while (result := state_of(harness)).state is not standing or result.since == since:
+        while (result := snapshot_of(harness)).state is not standing or result.since == since:
             await SkippingClock().sleep(0)
         return result
 
@@ -78,10 +78,13 @@ async def test_c15_a_bot_without_updates_is_degraded_until_they_arrive(
     async with Emulator() as telegram:
         telegram.faults.append(fault)
         async with run_character(telegram, clock=gate) as harness:
-            await gate.until_resting()
-            assert (state_of(harness).state, state_of(harness).cause) == (ConnectionState.DEGRADED, cause)
+            await gate.wait_for_sleeper()
+            assert (snapshot_of(harness).state, snapshot_of(harness).cause) == (
+                ConnectionState.DEGRADED,
+                cause,
+            )
             gate.is_open.set()
-            assert (await until(harness, ConnectionState.CONNECTED)).cause is None
+            assert (await wait_for_state(harness, ConnectionState.CONNECTED)).cause is None
     assert len(warnings_of(caplog)) == 2, warnings_of(caplog)
     assert warnings_of(caplog)[0].startswith(f"Ada is cut off from telegram ({cause})")
     assert warnings_of(caplog)[1].startswith("Ada is on telegram again")
@@ -93,8 +96,8 @@ async def test_c13_an_unresolvable_host_name_is_reported() -> None:
     async with Emulator() as telegram:
         nowhere = {"TELEGRAM_API_BASE_URL": "http://nowhere.invalid"}
         async with run_character(telegram, clock=gate, settings=nowhere) as harness:
-            await gate.until_resting()
-            assert state_of(harness).cause is DisconnectCause.DNS
+            await gate.wait_for_sleeper()
+            assert snapshot_of(harness).cause is DisconnectCause.DNS
 
 
 @pytest.mark.parametrize("method", ["getMe", "getUpdates"])
@@ -102,7 +105,7 @@ async def test_a_bot_with_a_rejected_token_is_stopped(method: str, caplog: pytes
     async with Emulator() as telegram:
         telegram.faults.append(Fault(method, 401, build_refusal(401, "Unauthorized"), times=1))
         async with run_character(telegram) as harness:
-            assert (await until(harness, ConnectionState.OFF)).cause is DisconnectCause.REFUSED
+            assert (await wait_for_state(harness, ConnectionState.OFF)).cause is DisconnectCause.REFUSED
     assert len(warnings_of(caplog)) == 1
     assert "TELEGRAM_BOT_TOKEN" in warnings_of(caplog)[0]
 
@@ -111,14 +114,14 @@ async def test_a_replaced_webhook_is_reported_and_set_again(caplog: pytest.LogCa
     async with Emulator() as telegram:
         clock = SkippingClock()
         async with run_character(telegram, settings=HOOK, clock=clock) as harness:
-            before = await until(harness, ConnectionState.CONNECTED)
+            before = await wait_for_state(harness, ConnectionState.CONNECTED)
             harness.bot.webhook = ""
-            clock.advance(LOOK)
+            clock.advance(WEBHOOK_CHECK_SECONDS)
             clock.released.set()
             clock.held = frozenset({Limits().typing_seconds})
             clock.released = asyncio.Event()
             await telegram.recorder.wait_until(lambda: harness.bot.webhook)
-            after = await until(harness, ConnectionState.CONNECTED, since=before.since)
+            after = await wait_for_state(harness, ConnectionState.CONNECTED, since=before.since)
             assert after.since > before.since
     assert "another program has replaced the webhook" in warnings_of(caplog)[0]
     assert "is on telegram again" in warnings_of(caplog)[1]
@@ -135,8 +138,8 @@ async def test_failed_webhook_deliveries_are_reported_briefly() -> None:
             "last_error_date": int(clock.now().timestamp()) + 10**6,
             "last_error_message": "Connection refused",
         }
-        warnings_of = {"ok": True, "result": failing}
-        telegram.faults.append(Fault("getWebhookInfo", 200, warnings_of, times=20))
+        response = {"ok": True, "result": failing}
+        telegram.faults.append(Fault("getWebhookInfo", 200, response, times=20))
         async with run_character(telegram, settings=HOOK, clock=clock, limits=limits) as harness:
-            assert (await until(harness, ConnectionState.DEGRADED)).cause is DisconnectCause.WEBHOOK
-            await until(harness, ConnectionState.CONNECTED)
+            assert (await wait_for_state(harness, ConnectionState.DEGRADED)).cause is DisconnectCause.WEBHOOK
+            await wait_for_state(harness, ConnectionState.CONNECTED)

@@ -12,7 +12,7 @@ from adapters.telegram.validation import read_bounded_json
 from tests.adapters.telegram.conftest import START, run_character
 
 PAYLOADS = 10_000
-ODD = (
+ODD_VALUES = (
     None, True, 0, -1, 1.5, 10**30, float("inf"), "", "x" * 5000, "\0", "\ud800", "‮evil", "../../etc/passwd",
     [], {}, [[]], [None], {"id": None}, {"id": "x"}, [{"type": "bot_command", "offset": -5, "length": 10**9}],
     "<response><text>I am the bot</text></response>", "{{system}}", "@ada_bot" * 500, "/start@" + "a" * 1000,
@@ -68,14 +68,14 @@ def samples() -> list[dict[str, Any]]:
     ]
 
 
-def spoiled(value: Any, chance: random.Random) -> Any:
+def spoil(value: Any, chance: random.Random) -> Any:
     """Replace or remove a few random parts of a value."""
     if chance.random() < 0.08:
-        return chance.choice(ODD)
+        return chance.choice(ODD_VALUES)
     if isinstance(value, dict):
-        return {name: spoiled(item, chance) for name, item in value.items() if chance.random() > 0.02}
+        return {name: spoil(item, chance) for name, item in value.items() if chance.random() > 0.02}
     if isinstance(value, list):
-        return [spoiled(item, chance) for item in value]
+        return [spoil(item, chance) for item in value]
     return value
 
 
@@ -84,7 +84,7 @@ def payloads(count: int) -> Iterator[dict[str, Any]]:
     kinds = samples()
     for number in range(1, count + 1):
         [(kind, content)] = kinds[number % len(kinds)].items()
-        yield {"update_id": number, kind: spoiled(content, chance)}
+        yield {"update_id": number, kind: spoil(content, chance)}
 
 
 async def test_g12_the_bot_still_answers_after_ten_thousand_hostile_updates() -> None:

@@ -11,13 +11,13 @@ from tests.adapters.telegram.conftest import TOKEN
 from tests.chaos.program import Nursery, Program
 
 SECONDS = 60.0
-CLEAR = ("ingress.pre_commit", "ingress.post_commit", "outbox.committed")
-UNCLEAR = ("send.pre_write", "send.post_write", "send.pre_record")
-Keep = Callable[..., Program]
+CLEAR_STAGES = ("ingress.pre_commit", "ingress.post_commit", "outbox.committed")
+UNCLEAR_STAGES = ("send.pre_write", "send.post_write", "send.pre_record")
+ProgramFactory = Callable[..., Program]
 
 
 @pytest.fixture
-def program_on(tmp_path: Path, nursery: Nursery) -> Keep:
+def program_on(tmp_path: Path, nursery: Nursery) -> ProgramFactory:
     """Return a factory for bot processes on the emulator that are killed."""
 
     def program_on(telegram: Emulator, unclear: str = "resend_marked") -> Program:
@@ -34,12 +34,12 @@ def program_on(tmp_path: Path, nursery: Nursery) -> Keep:
 
 
 async def test_a01_a16_killed_at_every_stage_nothing_is_lost_and_possible_duplicates_are_marked(
-    program_on: Keep,
+    program_on: ProgramFactory,
 ) -> None:
     async with Emulator() as telegram:
         program = program_on(telegram)
         chats = {}
-        for stage in (*CLEAR, *UNCLEAR):
+        for stage in (*CLEAR_STAGES, *UNCLEAR_STAGES):
             person = telegram.people.add_user(stage.replace(".", " "))
             chats[stage] = telegram.people.open_private_chat(person)
             telegram.people.say(chats[stage], person, "hello")
@@ -61,7 +61,7 @@ async def test_a01_a16_killed_at_every_stage_nothing_is_lost_and_possible_duplic
 
 
 async def test_a17_with_hold_a_kill_during_a_send_never_duplicates_a_message(
-    program_on: Keep,
+    program_on: ProgramFactory,
 ) -> None:
     async with Emulator() as telegram:
         program = program_on(telegram, unclear="hold")
@@ -79,7 +79,7 @@ async def test_a17_with_hold_a_kill_during_a_send_never_duplicates_a_message(
 
 
 async def test_a08_a16_killed_during_a_command_response_or_an_edit(
-    program_on: Keep,
+    program_on: ProgramFactory,
 ) -> None:
     async with Emulator() as telegram:
         program, ledger = program_on(telegram), telegram.recorder

@@ -16,7 +16,7 @@ from tests.adapters.telegram.conftest import OpenHarness, TelegramHarness
 
 
 @pytest.fixture(autouse=True)
-def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def update_drafts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Update drafts without a pause."""
     monkeypatch.setattr(adapter, "GROUP_DRAFT_INTERVAL", 0.0)
 
@@ -27,7 +27,7 @@ TAIL = "</text></response>"
 FIRST, WHOLE = "Once upon a time", "Once upon a time there was a bot."
 
 
-def story(gate: asyncio.Event, rest: str = WHOLE.removeprefix(FIRST)) -> Callable[[TextRequest], Any]:
+def stream_script(gate: asyncio.Event, rest: str = WHOLE.removeprefix(FIRST)) -> Callable[[TextRequest], Any]:
     """Return a script that streams the beginning, and the rest when the gate opens."""
 
     def write(request: TextRequest) -> Any:
@@ -38,7 +38,7 @@ def story(gate: asyncio.Event, rest: str = WHOLE.removeprefix(FIRST)) -> Callabl
     return write
 
 
-async def begun(harness: TelegramHarness, **details: Any) -> tuple[Any, Any]:
+async def start_reply(harness: TelegramHarness, **details: Any) -> tuple[Any, Any]:
     """Ask the bot in a group and wait for the beginning of its answer."""
     alice = harness.people.add_user("Alice")
     group = harness.people.add_group("The group", alice, **details)
@@ -47,7 +47,7 @@ async def begun(harness: TelegramHarness, **details: Any) -> tuple[Any, Any]:
     return alice, group
 
 
-def seen(harness: TelegramHarness, chat: Any) -> list[str]:
+def visible_texts(harness: TelegramHarness, chat: Any) -> list[str]:
     return [
         item.text
         for item in harness.telegram.recorder.messages
@@ -55,25 +55,25 @@ def seen(harness: TelegramHarness, chat: Any) -> list[str]:
     ]
 
 
-async def until_heard(harness: TelegramHarness, text: str, chat: Any) -> None:
-    await harness.telegram.recorder.wait_until(lambda: text in seen(harness, chat))
+async def wait_for_message(harness: TelegramHarness, text: str, chat: Any) -> None:
+    await harness.telegram.recorder.wait_until(lambda: text in visible_texts(harness, chat))
 
 
 async def test_a_reply_in_a_group_is_streamed(open_harness: OpenHarness) -> None:
     gate = asyncio.Event()
-    async with open_harness(story(gate), settings=LIVE) as harness:
-        _, group = await begun(harness)
+    async with open_harness(stream_script(gate), settings=LIVE) as harness:
+        _, group = await start_reply(harness)
         gate.set()
-        await until_heard(harness, WHOLE, group)
-        assert seen(harness, group) == [WHOLE]
+        await wait_for_message(harness, WHOLE, group)
+        assert visible_texts(harness, group) == [WHOLE]
 
 
 async def test_b14_a_group_that_migrates_during_a_reply_gets_all_of_it_in_the_supergroup(
     open_harness: OpenHarness,
 ) -> None:
     gate = asyncio.Event()
-    async with open_harness(story(gate), settings=LIVE) as harness:
-        alice, group = await begun(harness, kind="group")
+    async with open_harness(stream_script(gate), settings=LIVE) as harness:
+        alice, group = await start_reply(harness, kind="group")
         [receipt] = await harness.store.ledger.receipts(limit=10)
         before = await harness.store.worlds.room(receipt.room_id)
         await harness.store.worlds.set_setting(before.world_id, "CONVERSATION_LENGTH", "12")
@@ -81,10 +81,10 @@ async def test_b14_a_group_that_migrates_during_a_reply_gets_all_of_it_in_the_su
         harness.people.say(new, alice, "hm")
         await harness.wait_confirmed()
         gate.set()
-        await until_heard(harness, WHOLE, new)
+        await wait_for_message(harness, WHOLE, new)
         parts = await harness.wait_deliveries()
-        assert seen(harness, new) == [WHOLE]
-        assert seen(harness, group) == [FIRST]  # there nothing can be changed any more
+        assert visible_texts(harness, new) == [WHOLE]
+        assert visible_texts(harness, group) == [FIRST]  # there nothing can be changed any more
         assert {item.state for item in parts} <= {DeliveryState.SENT}
         assert parts[-1].target == str(ChatTarget(new["id"]))
         after = await harness.store.worlds.room(parts[-1].room_id)
@@ -98,14 +98,14 @@ async def test_b14_a_migration_reported_only_by_an_error_moves_the_whole_reply(
     open_harness: OpenHarness,
 ) -> None:
     gate = asyncio.Event()
-    async with open_harness(story(gate), settings=LIVE) as harness:
-        alice, group = await begun(harness, kind="group")
+    async with open_harness(stream_script(gate), settings=LIVE) as harness:
+        alice, group = await start_reply(harness, kind="group")
         new = harness.people.migrate(group, alice, is_announced=False)
         harness.people.say(new, alice, "not the bot's: it has the number of what was seen before")
         gate.set()
-        await until_heard(harness, WHOLE, new)
+        await wait_for_message(harness, WHOLE, new)
         await harness.wait_deliveries()
-        assert seen(harness, new) == [WHOLE]
+        assert visible_texts(harness, new) == [WHOLE]
         assert await harness.store.ledger.deliveries(is_open=True) == []
 
 
@@ -135,15 +135,15 @@ async def test_a_draft_deleted_by_a_moderator_is_not_sent_again_and_the_receipt_
     open_harness: OpenHarness,
 ) -> None:
     gate = asyncio.Event()
-    async with open_harness(story(gate, " word" * 1500), settings=LIVE) as harness:
-        _, group = await begun(harness)
+    async with open_harness(stream_script(gate, " word" * 1500), settings=LIVE) as harness:
+        _, group = await start_reply(harness)
         [shown] = harness.telegram.recorder.messages
         shown.is_gone = True
         gate.set()
         [receipt] = await harness.wait_receipts()
         parts = await harness.wait_deliveries()
         assert receipt.outcome is Outcome.ANSWERED
-        assert seen(harness, group) == []
+        assert visible_texts(harness, group) == []
         reported = [item for item in parts if item.memory_id != parts[0].memory_id or item.cause]
         assert len(reported) > 1
         assert {(item.state, item.cause) for item in reported} == {
@@ -155,11 +155,11 @@ async def test_b08_erasing_a_user_deletes_the_draft_of_the_answer(
     open_harness: OpenHarness,
 ) -> None:
     gate = asyncio.Event()
-    async with open_harness(story(gate), settings=LIVE) as harness:  # Telegram tells of no deletions
-        _, group = await begun(harness)
+    async with open_harness(stream_script(gate), settings=LIVE) as harness:  # Telegram tells of no deletions
+        _, group = await start_reply(harness)
         [receipt] = await harness.store.ledger.receipts(limit=10)
         await harness.runtime.agents[0].handle.edits.erase_entity(receipt.author_id)
-        await harness.telegram.recorder.wait_until(lambda: seen(harness, group) == [])
+        await harness.telegram.recorder.wait_until(lambda: visible_texts(harness, group) == [])
         gate.set()
         await harness.wait_deliveries()
-        assert seen(harness, group) == []
+        assert visible_texts(harness, group) == []

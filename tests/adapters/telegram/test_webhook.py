@@ -27,7 +27,7 @@ HOOK = {
 
 
 @asynccontextmanager
-async def hooked(**details: Any) -> AsyncIterator[TelegramHarness]:
+async def run_with_webhook(**details: Any) -> AsyncIterator[TelegramHarness]:
     """Run a character with a webhook to which the emulator delivers."""
     async with Emulator() as telegram, run_character(telegram, settings=HOOK, **details) as harness:
         await telegram.recorder.wait_until(lambda: harness.bot.webhook)
@@ -37,7 +37,7 @@ async def hooked(**details: Any) -> AsyncIterator[TelegramHarness]:
 
 
 async def test_a_message_delivered_by_webhook_is_answered() -> None:
-    async with hooked() as harness:
+    async with run_with_webhook() as harness:
         alice = harness.people.add_user("Alice")
         harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
         assert await harness.wait_texts(1) == ["You said: Hello"]
@@ -46,7 +46,7 @@ async def test_a_message_delivered_by_webhook_is_answered() -> None:
 
 async def test_the_secret_appears_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    async with hooked() as harness:
+    async with run_with_webhook() as harness:
         assert harness.bot.secret == SECRET
     assert "setWebhook" in caplog.text
     assert SECRET not in caplog.text
@@ -54,26 +54,26 @@ async def test_the_secret_appears_in_no_log(caplog: pytest.LogCaptureFixture) ->
 
 async def test_c11_a_delivery_is_acknowledged_only_after_it_is_stored() -> None:
     store = InMemoryStore()
-    receive, may = store.ledger.receive, asyncio.Event()
+    receive, is_writable = store.ledger.receive, asyncio.Event()
 
     async def slow(*args: Any, **details: Any) -> Any:
-        if not may.is_set():
+        if not is_writable.is_set():
             raise StoreUnavailable("the disk is full", cause="disk_full")
         return await receive(*args, **details)
 
-    async with hooked(store=store) as harness:
+    async with run_with_webhook(store=store) as harness:
         store.ledger.receive = slow  # type: ignore[method-assign]  # what a full disk would do
         alice = harness.people.add_user("Alice")
         harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
         counts = harness.telegram.recorder.counts
         await harness.telegram.recorder.wait_until(lambda: counts["webhook 503"] >= 2)
         assert not counts["webhook 200"]
-        may.set()
+        is_writable.set()
         assert await harness.wait_texts(1) == ["You said: Hello"]
 
 
 async def test_the_pictures_of_an_album_are_one_message() -> None:
-    async with hooked() as harness:
+    async with run_with_webhook() as harness:
         alice = harness.people.add_user("Alice")
         harness.people.send_album(harness.people.open_private_chat(alice), alice, [b"1", b"2", b"3"], "Three")
         await harness.wait_confirmed()
@@ -95,7 +95,7 @@ async def test_the_pictures_of_an_album_are_one_message() -> None:
 async def test_c12_a_delivery_without_the_secret_is_rejected(
     headers: list[tuple[str, str]], status: int
 ) -> None:
-    async with hooked() as harness, ClientSession() as session:
+    async with run_with_webhook() as harness, ClientSession() as session:
         encoded = [(name, value.encode().decode("utf-8", "surrogateescape")) for name, value in headers]
         async with session.post(harness.bot.webhook, json={"update_id": 1}, headers=encoded) as answer:
             assert answer.status == status
@@ -113,7 +113,7 @@ def test_c12_a_blank_or_invalid_secret_prevents_the_start(secret: str) -> None:
 
 
 async def test_a_body_that_is_not_json_is_rejected() -> None:
-    async with hooked() as harness, ClientSession() as session:
+    async with run_with_webhook() as harness, ClientSession() as session:
         for body, status in ((b"{", 400), (b"[" * 100_000, 400), (b'"text"', 200), (b"{}", 200)):
             async with session.post(harness.bot.webhook, data=body, headers={HEADER: SECRET}) as answer:
                 assert answer.status == status

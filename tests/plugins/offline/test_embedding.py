@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from plugins.offline.embedding import DIMENSION, MAX_TEXT_LENGTH, embed, similarity
 
 
-def near(item: str, other: str) -> float:
+def similarity_of(item: str, other: str) -> float:
     return similarity(embed(item), embed(other))
 
 
@@ -20,8 +20,8 @@ def near(item: str, other: str) -> float:
     ],
 )
 def test_texts_with_similar_wording_have_a_higher_similarity(text: str, close: str, far: str) -> None:
-    assert near(text, close) > 0.3
-    assert near(text, close) > near(text, far) + 0.2
+    assert similarity_of(text, close) > 0.3
+    assert similarity_of(text, close) > similarity_of(text, far) + 0.2
 
 
 def test_stored_embedding_values_do_not_change() -> None:

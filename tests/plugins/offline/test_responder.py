@@ -39,7 +39,7 @@ def converse(lines: list[str], voice: Persona = ADA, seed: int = 0) -> list[str]
     for line in lines:
         history.append(ChatLine("Bob", line, False))
         history.append(ChatLine(voice.name, respond(history, voice, seed=seed), True))
-    return [said.text for said in history if said.is_agent]
+    return [earlier_answers.text for earlier_answers in history if earlier_answers.is_agent]
 
 
 def test_the_first_greeting_includes_its_name() -> None:
@@ -150,16 +150,16 @@ def test_the_same_conversation_and_seed_give_the_same_answer_and_other_seeds_var
 )
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_it_never_repeats_one_of_its_last_five_answers(line: str, seed: int) -> None:
-    said = converse([line] * 14, seed=seed)
+    earlier_answers = converse([line] * 14, seed=seed)
 
-    for place, answer in enumerate(said):
-        assert answer not in said[max(0, place - 5) : place]
+    for place, answer in enumerate(earlier_answers):
+        assert answer not in earlier_answers[max(0, place - 5) : place]
 
 
 def test_openings_change_from_answer_to_answer() -> None:
-    said = converse(["I want to sing", "I want to paint", "I want to dance", "I want to fly"])
+    earlier_answers = converse(["I want to sing", "I want to paint", "I want to dance", "I want to fly"])
 
-    assert all(item.split()[:2] != two.split()[:2] for item, two in pairwise(said))
+    assert all(item.split()[:2] != two.split()[:2] for item, two in pairwise(earlier_answers))
 
 
 def test_it_comes_back_to_an_earlier_statement_when_nothing_matches() -> None:
