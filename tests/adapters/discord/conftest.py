@@ -5,16 +5,16 @@ from collections.abc import AsyncIterator
 import pytest
 
 from adapters.discord.emulator import Emulator
-from tests.adapters.discord.harbour import Harbour
+from tests.adapters.discord.server import EmulatedServer
 from tests.adapters.tls import HOST
 
 ELSEWHERE = ("discord.test", "cdn.discord.test")  # to which only a proxy leads
 
 
 @pytest.fixture
-async def harbour() -> AsyncIterator[Harbour]:
+async def server() -> AsyncIterator[EmulatedServer]:
     """Give a Discord with one server and one channel, as long as the test lasts."""
     async with Emulator(hosts=[HOST, *ELSEWHERE]) as emulator:
-        yield Harbour(emulator)
+        yield EmulatedServer(emulator)
         bot_said = [one.message for one in emulator.recorder.messages if "nonce" in one.message]
         assert all(one["allowed_mentions"]["parse"] == [] for one in bot_said)  # G-S8: in every test

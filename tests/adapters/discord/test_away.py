@@ -6,50 +6,50 @@ from adapters.discord.emulator.server import Fault, too_many_requests
 from adapters.discord.emulator.state import THREAD
 from bot import Outcome, system_clock
 from bot.store import InMemoryStore
-from tests.adapters.discord.harbour import Harbour, receipts
+from tests.adapters.discord.server import EmulatedServer, receipts
 
 
-async def seen_once(harbour: Harbour, *channels: str) -> InMemoryStore:
+async def seen_once(server: EmulatedServer, *channels: str) -> InMemoryStore:
     """Have the bot seen something in each channel two hours ago, and its session forgotten since."""
     store = InMemoryStore()
-    async with harbour.bot_on(store=store) as (stage, _):
+    async with server.run_bot(store=store) as (stage, _):
         for number, channel in enumerate(channels, 1):
-            await harbour.emulator.people.say(channel, harbour.kim, f"{harbour.call} before")
-            await harbour.emulator.recorder.wait_for_texts(number)
+            await server.emulator.people.say(channel, server.kim, f"{server.call} before")
+            await server.emulator.recorder.wait_for_texts(number)
         await receipts(stage)
-    harbour.emulator.gateway.sessions.clear()
+    server.emulator.gateway.sessions.clear()
     return store
 
 
 async def test_b10_after_an_hour_away_all_is_kept_and_only_the_last_quarter_is_answered(
-    harbour: Harbour,
+    server: EmulatedServer,
 ) -> None:
-    direct = harbour.direct(harbour.robin)
-    store = await seen_once(harbour, harbour.quay, direct)
+    direct = server.direct(server.robin)
+    store = await seen_once(server, server.lobby, direct)
     later = system_clock() + timedelta(hours=1)
     for minutes in (50, 40, 16, 5):
         at = later - timedelta(minutes=minutes)
-        await harbour.emulator.people.say(
-            harbour.quay, harbour.kim, f"{harbour.call} {minutes} ago", timestamp=at, is_announced=False
+        await server.emulator.people.say(
+            server.lobby, server.kim, f"{server.call} {minutes} ago", timestamp=at, is_announced=False
         )
     at = later - timedelta(minutes=1)
-    await harbour.emulator.people.say(direct, harbour.robin, "and I?", timestamp=at, is_announced=False)
-    async with harbour.bot_on(store=store, clock=lambda: later) as (stage, _):
-        await harbour.emulator.recorder.wait_for_texts(4)
+    await server.emulator.people.say(direct, server.robin, "and I?", timestamp=at, is_announced=False)
+    async with server.run_bot(store=store, clock=lambda: later) as (stage, _):
+        await server.emulator.recorder.wait_for_texts(4)
         told = await receipts(stage)
     assert [(one.outcome, one.rule) for one in told[2:5]] == [(Outcome.EXPIRED, "backfill")] * 3
     assert [one.outcome for one in told[5:]] == [Outcome.ANSWERED] * 2
-    assert harbour.emulator.recorder.counts["identify"] == 2
+    assert server.emulator.recorder.counts["identify"] == 2
 
 
-async def test_b10_no_more_than_the_last_hundred_of_a_channel_are_fetched(harbour: Harbour) -> None:
-    store = await seen_once(harbour, harbour.quay)
+async def test_b10_no_more_than_the_last_hundred_of_a_channel_are_fetched(server: EmulatedServer) -> None:
+    store = await seen_once(server, server.lobby)
     for number in range(130):
-        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"number {number}", is_announced=False)
-    listen = {"DISCORD_LISTEN_CHANNEL_IDS": harbour.quay}
-    async with harbour.bot_on(store=store, settings=listen) as (stage, _):
-        await harbour.emulator.people.say(harbour.direct(harbour.kim), harbour.kim, "ahoy")
-        await harbour.emulator.recorder.wait_for_texts(2)
+        await server.emulator.people.say(server.lobby, server.kim, f"number {number}", is_announced=False)
+    listen = {"DISCORD_LISTEN_CHANNEL_IDS": server.lobby}
+    async with server.run_bot(store=store, settings=listen) as (stage, _):
+        await server.emulator.people.say(server.direct(server.kim), server.kim, "ahoy")
+        await server.emulator.recorder.wait_for_texts(2)
         told = await receipts(stage)
         said = await stage.agent.store.memories.recent(told[0].room_id, 1)
     assert len(told) == 1 + 100 + 1
@@ -57,42 +57,44 @@ async def test_b10_no_more_than_the_last_hundred_of_a_channel_are_fetched(harbou
 
 
 async def test_b10_a_thread_that_was_opened_meanwhile_is_read_too_and_old_channels_are_not(
-    harbour: Harbour,
+    server: EmulatedServer,
 ) -> None:
-    town, people = harbour.emulator.state, harbour.emulator.people
-    quiet = town.add_channel(harbour.guild, "never spoken in")
-    await people.say(quiet, harbour.kim, f"{harbour.call} long before the bot came", is_announced=False)
-    store = await seen_once(harbour, harbour.quay)
-    thread = town.add_channel(harbour.guild, "news", THREAD, harbour.quay)
-    await people.say(thread, harbour.kim, f"{harbour.call} here", is_announced=False)
-    async with harbour.bot_on(store=store) as (stage, _):
-        await harbour.emulator.recorder.wait_for_texts(1, thread)
+    town, people = server.emulator.state, server.emulator.people
+    quiet = town.add_channel(server.guild, "never spoken in")
+    await people.say(quiet, server.kim, f"{server.call} long before the bot came", is_announced=False)
+    store = await seen_once(server, server.lobby)
+    thread = town.add_channel(server.guild, "news", THREAD, server.lobby)
+    await people.say(thread, server.kim, f"{server.call} here", is_announced=False)
+    async with server.run_bot(store=store) as (stage, _):
+        await server.emulator.recorder.wait_for_texts(1, thread)
         assert len(await receipts(stage)) == 2
-    assert harbour.emulator.recorder.texts(quiet) == []
+    assert server.emulator.recorder.texts(quiet) == []
 
 
-async def test_b10_a_server_that_discord_tells_of_late_is_read_when_it_does(harbour: Harbour) -> None:
-    store = await seen_once(harbour, harbour.quay)
-    await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} back?", is_announced=False)
-    harbour.emulator.gateway.skips_guilds = True
-    async with harbour.bot_on(store=store) as (stage, _):
-        told = harbour.emulator.state.to_guild_create(harbour.guild, harbour.bot)
-        await harbour.emulator.gateway.dispatch_event("GUILD_CREATE", told)
-        assert await harbour.emulator.recorder.wait_for_texts(2) == ["Aye.", "Aye."]
+async def test_b10_a_server_that_discord_tells_of_late_is_read_when_it_does(server: EmulatedServer) -> None:
+    store = await seen_once(server, server.lobby)
+    await server.emulator.people.say(server.lobby, server.kim, f"{server.call} back?", is_announced=False)
+    server.emulator.gateway.skips_guilds = True
+    async with server.run_bot(store=store) as (stage, _):
+        told = server.emulator.state.to_guild_create(server.guild, server.bot)
+        await server.emulator.gateway.dispatch_event("GUILD_CREATE", told)
+        assert await server.emulator.recorder.wait_for_texts(2) == ["Aye.", "Aye."]
         assert len(await receipts(stage)) == 2
 
 
-async def test_b10_what_is_said_while_the_gap_is_filled_comes_after_it_and_once(harbour: Harbour) -> None:
-    store = await seen_once(harbour, harbour.quay)
-    people = harbour.emulator.people
-    await people.say(harbour.quay, harbour.kim, "first", is_announced=False)
-    async with harbour.bot_on(
-        store=store, settings={"DISCORD_LISTEN_CHANNEL_IDS": harbour.quay}, is_awaited=False
+async def test_b10_what_is_said_while_the_gap_is_filled_comes_after_it_and_once(
+    server: EmulatedServer,
+) -> None:
+    store = await seen_once(server, server.lobby)
+    people = server.emulator.people
+    await people.say(server.lobby, server.kim, "first", is_announced=False)
+    async with server.run_bot(
+        store=store, settings={"DISCORD_LISTEN_CHANNEL_IDS": server.lobby}, is_awaited=False
     ) as (stage, _):
-        ledger = harbour.emulator.recorder
+        ledger = server.emulator.recorder
         await ledger.wait_until(lambda: ledger.counts["identify"] == 2)
-        await people.say(harbour.quay, harbour.kim, "second")
-        await people.say(harbour.direct(harbour.kim), harbour.kim, "ahoy")
+        await people.say(server.lobby, server.kim, "second")
+        await people.say(server.direct(server.kim), server.kim, "ahoy")
         await ledger.wait_for_texts(2)
         told = await receipts(stage)
         said = await stage.agent.store.memories.recent(told[0].room_id, 10)
@@ -100,13 +102,15 @@ async def test_b10_what_is_said_while_the_gap_is_filled_comes_after_it_and_once(
     assert len(told) == 4
 
 
-async def test_b10_a_limit_is_waited_for_and_a_channel_that_is_closed_is_left_out(harbour: Harbour) -> None:
-    other = harbour.emulator.state.add_channel(harbour.guild, "pier")
-    store = await seen_once(harbour, harbour.quay, other)
-    for channel in (harbour.quay, other):
-        await harbour.emulator.people.say(channel, harbour.kim, f"{harbour.call} back?", is_announced=False)
-    harbour.emulator.faults.append(Fault(rf"GET .*/{other}/messages", 403, {"code": 50001}))
-    harbour.emulator.faults.append(too_many_requests(rf"GET .*/{harbour.quay}/messages", 0))
-    async with harbour.bot_on(store=store) as (_stage, _):
-        assert await harbour.emulator.recorder.wait_for_texts(2, harbour.quay) == ["Aye.", "Aye."]
-    assert len(harbour.emulator.recorder.texts(other)) == 1
+async def test_b10_a_limit_is_waited_for_and_a_channel_that_is_closed_is_left_out(
+    server: EmulatedServer,
+) -> None:
+    other = server.emulator.state.add_channel(server.guild, "pier")
+    store = await seen_once(server, server.lobby, other)
+    for channel in (server.lobby, other):
+        await server.emulator.people.say(channel, server.kim, f"{server.call} back?", is_announced=False)
+    server.emulator.faults.append(Fault(rf"GET .*/{other}/messages", 403, {"code": 50001}))
+    server.emulator.faults.append(too_many_requests(rf"GET .*/{server.lobby}/messages", 0))
+    async with server.run_bot(store=store) as (_stage, _):
+        assert await server.emulator.recorder.wait_for_texts(2, server.lobby) == ["Aye.", "Aye."]
+    assert len(server.emulator.recorder.texts(other)) == 1

@@ -12,7 +12,7 @@ from adapters.discord.emulator.server import Fault
 from bot import SettingError, Settings, TemporaryError
 from bot.settings import Layer
 from bot.store import CheckReport
-from tests.adapters.discord.harbour import TOKEN, Harbour
+from tests.adapters.discord.server import TOKEN, EmulatedServer
 
 
 async def nothing_kept(platform: str, account: str, name: str) -> str | None:
@@ -20,59 +20,59 @@ async def nothing_kept(platform: str, account: str, name: str) -> str | None:
     return None
 
 
-async def looked(harbour: Harbour, more: Mapping[str, str] | None = None) -> CheckReport:
+async def looked(server: EmulatedServer, more: Mapping[str, str] | None = None) -> CheckReport:
     """Look at the emulated Discord, as `bot doctor` does."""
-    values = {"DISCORD_API_TOKEN": TOKEN, "DISCORD_API_BASE_URL": harbour.emulator.url, **(more or {})}
+    values = {"DISCORD_API_TOKEN": TOKEN, "DISCORD_API_BASE_URL": server.emulator.url, **(more or {})}
     assert spec.check is not None
     return await spec.check(Settings([Layer("the test", values)]), nothing_kept)
 
 
-async def test_a_good_token_is_named_with_its_invitation_and_its_servers(harbour: Harbour) -> None:
-    found = await looked(harbour)
+async def test_a_good_token_is_named_with_its_invitation_and_its_servers(server: EmulatedServer) -> None:
+    found = await looked(server)
     assert (found.location, found.exists, list(found.problems)) == ("discord: ada", True, [])
-    assert found.facts["invitation"] == invite_link(harbour.bot)
+    assert found.facts["invitation"] == invite_link(server.bot)
     assert found.facts["permissions"] == REQUIRED_PERMISSIONS.value
     assert "Harbour" in str(found.facts["servers"])
     assert TOKEN not in repr(found)
 
 
-async def test_a_wrong_token_is_said_with_where_to_get_a_right_one(harbour: Harbour) -> None:
+async def test_a_wrong_token_is_said_with_where_to_get_a_right_one(server: EmulatedServer) -> None:
     with pytest.raises(SettingError, match="Reset Token"):
-        await looked(harbour, {"DISCORD_API_TOKEN": "no-such-token"})
+        await looked(server, {"DISCORD_API_TOKEN": "no-such-token"})
 
 
-async def test_an_intent_that_is_off_is_said_with_where_to_switch_it_on(harbour: Harbour) -> None:
-    harbour.emulator.gateway.allowed_intents &= ~MESSAGE_CONTENT
-    [problem] = (await looked(harbour)).problems
+async def test_an_intent_that_is_off_is_said_with_where_to_switch_it_on(server: EmulatedServer) -> None:
+    server.emulator.gateway.allowed_intents &= ~MESSAGE_CONTENT
+    [problem] = (await looked(server)).problems
     assert "Message Content Intent is off" in problem
     assert "Privileged Gateway Intents" in problem
 
 
-async def test_discord_being_down_is_not_the_operators_fault(harbour: Harbour) -> None:
-    harbour.emulator.faults.append(Fault("GET", 503, times=9))
+async def test_discord_being_down_is_not_the_operators_fault(server: EmulatedServer) -> None:
+    server.emulator.faults.append(Fault("GET", 503, times=9))
     with pytest.raises(TemporaryError):
-        await looked(harbour)
+        await looked(server)
 
 
-async def test_a_channel_that_is_nowhere_is_named(harbour: Harbour) -> None:
-    [problem] = (await looked(harbour, {"CHANNEL_IDS": f"{harbour.quay},42"})).problems
+async def test_a_channel_that_is_nowhere_is_named(server: EmulatedServer) -> None:
+    [problem] = (await looked(server, {"CHANNEL_IDS": f"{server.lobby},42"})).problems
     assert "CHANNEL_IDS contains 42" in problem
 
 
-async def test_the_operators_proxy_is_asked_instead_of_discord(harbour: Harbour) -> None:
-    proxied = {"DISCORD_API_BASE_URL": "http://discord.test", "HTTP_PROXY": harbour.emulator.url}
-    assert (await looked(harbour, proxied)).location == "discord: ada"
+async def test_the_operators_proxy_is_asked_instead_of_discord(server: EmulatedServer) -> None:
+    proxied = {"DISCORD_API_BASE_URL": "http://discord.test", "HTTP_PROXY": server.emulator.url}
+    assert (await looked(server, proxied)).location == "discord: ada"
 
 
-async def test_a_proxy_s_password_is_not_in_what_is_said_of_its_refusal(harbour: Harbour) -> None:
+async def test_a_proxy_s_password_is_not_in_what_is_said_of_its_refusal(server: EmulatedServer) -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
         writer.close()
 
-    async with await asyncio.start_server(refuse, "127.0.0.1") as server:
-        port = server.sockets[0].getsockname()[1]
+    async with await asyncio.start_server(refuse, "127.0.0.1") as listener:
+        port = listener.sockets[0].getsockname()[1]
         through = f"http://ada:fake-password@127.0.0.1:{port}"
         with pytest.raises(TemporaryError) as caught:
-            await looked(harbour, {"DISCORD_API_BASE_URL": "https://discord.test", "HTTPS_PROXY": through})
+            await looked(server, {"DISCORD_API_BASE_URL": "https://discord.test", "HTTPS_PROXY": through})
     assert "fake-password" not in str(caught.value)

@@ -14,18 +14,18 @@ from adapters.discord.membership import RETRY_SECONDS, GuildFetcher
 from adapters.discord.rate_limits import DELAY_SECONDS, HOUR, MAX_PER_HOUR, IdentifyLimiter
 from bot import Outcome
 from bot.store import InMemoryStore, StoreUnavailable
-from tests.adapters.discord.harbour import LIMITS, Harbour, outcomes, receipts
+from tests.adapters.discord.server import LIMITS, EmulatedServer, outcomes, receipts
 
 
 @pytest.mark.parametrize("events", [3, 7])
 async def test_c01_a_drop_after_every_nth_event_loses_nothing_and_doubles_nothing(
-    harbour: Harbour, events: int
+    server: EmulatedServer, events: int
 ) -> None:
-    ledger = harbour.emulator.recorder
-    async with harbour.bot_on() as (stage, _):
-        harbour.emulator.gateway.closes_after = events
+    ledger = server.emulator.recorder
+    async with server.run_bot() as (stage, _):
+        server.emulator.gateway.closes_after = events
         for number in range(12):
-            await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} number {number}")
+            await server.emulator.people.say(server.lobby, server.kim, f"{server.call} number {number}")
             await ledger.wait_for_texts(number + 1)
         assert await outcomes(stage) == [Outcome.ANSWERED] * 12
     assert len(ledger.texts()) == 12
@@ -33,52 +33,54 @@ async def test_c01_a_drop_after_every_nth_event_loses_nothing_and_doubles_nothin
     assert ledger.counts["resume"] >= ledger.counts["dropped"] > 0
 
 
-async def test_c01_of_200_messages_with_a_drop_after_each_every_one_is_kept_once(harbour: Harbour) -> None:
-    people, ledger = harbour.emulator.people, harbour.emulator.recorder
-    async with harbour.bot_on(settings={"DISCORD_LISTEN_CHANNEL_IDS": harbour.quay}) as (stage, _):
+async def test_c01_of_200_messages_with_a_drop_after_each_every_one_is_kept_once(
+    server: EmulatedServer,
+) -> None:
+    people, ledger = server.emulator.people, server.emulator.recorder
+    async with server.run_bot(settings={"DISCORD_LISTEN_CHANNEL_IDS": server.lobby}) as (stage, _):
         for number in range(200):
-            await people.say(harbour.quay, harbour.kim, f"number {number}")
-            await harbour.emulator.gateway.drop()
+            await people.say(server.lobby, server.kim, f"number {number}")
+            await server.emulator.gateway.drop()
             await ledger.wait_until(lambda count=number: ledger.counts["resume"] > count)
-        direct = harbour.direct(harbour.kim)
-        await people.say(direct, harbour.kim, "all there?")
+        direct = server.direct(server.kim)
+        await people.say(direct, server.kim, "all there?")
         await ledger.wait_for_texts(1)
         told = await receipts(stage)
     assert [one.rule for one in told].count("DISCORD_LISTEN_CHANNEL_IDS") == len(told) - 1 == 200
     assert ledger.counts["identify"] == 1
 
 
-async def test_c01_a_request_to_reconnect_goes_on_with_the_session(harbour: Harbour) -> None:
-    async with harbour.bot_on() as (_stage, _):
-        await harbour.emulator.gateway.ask_to_reconnect()
-        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        assert await harbour.emulator.recorder.wait_for_texts(1) == ["Aye."]
-    assert harbour.emulator.recorder.counts["identify"] == 1
+async def test_c01_a_request_to_reconnect_goes_on_with_the_session(server: EmulatedServer) -> None:
+    async with server.run_bot() as (_stage, _):
+        await server.emulator.gateway.ask_to_reconnect()
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
+    assert server.emulator.recorder.counts["identify"] == 1
 
 
 async def test_c02_after_an_invalid_session_a_new_one_is_begun_and_the_gap_is_filled(
-    harbour: Harbour,
+    server: EmulatedServer,
 ) -> None:
-    people, ledger = harbour.emulator.people, harbour.emulator.recorder
-    async with harbour.bot_on() as (stage, _):
-        await people.say(harbour.quay, harbour.kim, f"{harbour.call} first")
+    people, ledger = server.emulator.people, server.emulator.recorder
+    async with server.run_bot() as (stage, _):
+        await people.say(server.lobby, server.kim, f"{server.call} first")
         await ledger.wait_for_texts(1)
         await receipts(stage)
-        await people.say(harbour.quay, harbour.kim, f"{harbour.call} while away", is_announced=False)
-        await harbour.emulator.gateway.invalidate()
+        await people.say(server.lobby, server.kim, f"{server.call} while away", is_announced=False)
+        await server.emulator.gateway.invalidate()
         await ledger.wait_for_texts(2)
         assert await outcomes(stage) == [Outcome.ANSWERED] * 2
     assert ledger.counts["identify"] == 2
 
 
 async def test_c03_a_connection_that_answers_no_heartbeat_is_closed_with_4000_and_gone_on_with(
-    harbour: Harbour,
+    server: EmulatedServer,
 ) -> None:
-    gateway, ledger = harbour.emulator.gateway, harbour.emulator.recorder
+    gateway, ledger = server.emulator.gateway, server.emulator.recorder
     gateway.heartbeat_interval = 20
-    async with harbour.bot_on(limits=replace(LIMITS, heartbeat_timeout=0.4)) as (_stage, _):
+    async with server.run_bot(limits=replace(LIMITS, heartbeat_timeout=0.4)) as (_stage, _):
         gateway.is_mute = True
-        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} hello?")
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} hello?")
         await ledger.wait_until(lambda: ledger.counts["closed:4000"] > 0)
         await gateway.revive()
         assert await ledger.wait_for_texts(1) == ["Aye."]
@@ -86,11 +88,11 @@ async def test_c03_a_connection_that_answers_no_heartbeat_is_closed_with_4000_an
     assert ledger.counts["resume"] > 0
 
 
-async def test_c07_a_connection_that_is_gone_without_a_word_is_given_up(harbour: Harbour) -> None:
-    gateway, ledger = harbour.emulator.gateway, harbour.emulator.recorder
-    async with harbour.bot_on(limits=replace(LIMITS, heartbeat_timeout=0.3)) as (_stage, _):
+async def test_c07_a_connection_that_is_gone_without_a_word_is_given_up(server: EmulatedServer) -> None:
+    gateway, ledger = server.emulator.gateway, server.emulator.recorder
+    async with server.run_bot(limits=replace(LIMITS, heartbeat_timeout=0.3)) as (_stage, _):
         gateway.is_dead = True
-        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} hello?")
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} hello?")
         await ledger.wait_until(lambda: ledger.counts["unheard"] > 0)  # it has called again
         await gateway.revive()
         assert await ledger.wait_for_texts(1) == ["Aye."]
@@ -108,15 +110,15 @@ async def test_c07_a_connection_that_is_gone_without_a_word_is_given_up(harbour:
     ],
 )
 async def test_c04_a_fatal_close_ends_the_adapter_and_says_what_to_do(
-    harbour: Harbour, code: int, words: str, caplog: pytest.LogCaptureFixture
+    server: EmulatedServer, code: int, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    harbour.emulator.gateway.refusal_code = code
-    async with harbour.bot_on(is_awaited=False) as (stage, adapter):
+    server.emulator.gateway.refusal_code = code
+    async with server.run_bot(is_awaited=False) as (stage, adapter):
         [account] = adapter.accounts.values()
         async with asyncio.timeout(30):
             await account.is_connected.wait()
         assert words in account.problem
-        assert harbour.emulator.recorder.counts["identify"] == 1
+        assert server.emulator.recorder.counts["identify"] == 1
         assert (await stage.send("another platform goes on")).outcome is Outcome.ANSWERED
     assert any(one.levelno == logging.ERROR and words in one.getMessage() for one in caplog.records)
 
@@ -124,16 +126,16 @@ async def test_c04_a_fatal_close_ends_the_adapter_and_says_what_to_do(
 @pytest.mark.parametrize("path", ["/users/@me", "/gateway/bot"])
 @pytest.mark.parametrize("nonsense", [{}, []])
 async def test_an_answer_that_makes_no_sense_does_not_keep_the_bot_off_for_good(
-    harbour: Harbour, path: str, nonsense: object
+    server: EmulatedServer, path: str, nonsense: object
 ) -> None:
-    harbour.emulator.faults.append(Fault(f"GET .*{path}$", status=200, body=nonsense, times=2))
-    async with harbour.bot_on():
-        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        assert await harbour.emulator.recorder.wait_for_texts(1) == ["Aye."]
+    server.emulator.faults.append(Fault(f"GET .*{path}$", status=200, body=nonsense, times=2))
+    async with server.run_bot():
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
 async def test_an_outage_of_the_store_at_the_start_does_not_keep_the_bot_off_for_good(
-    harbour: Harbour,
+    server: EmulatedServer,
 ) -> None:
     store = InMemoryStore()
     find, failures = store.ledger.cursor, iter(range(2))
@@ -144,17 +146,17 @@ async def test_an_outage_of_the_store_at_the_start_does_not_keep_the_bot_off_for
         return await find(platform, account, name)
 
     store.ledger.cursor = failing  # type: ignore[method-assign]  # what a full disk would do
-    async with harbour.bot_on(store=store):
-        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        assert await harbour.emulator.recorder.wait_for_texts(1) == ["Aye."]
+    async with server.run_bot(store=store):
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
 async def test_c04_an_intent_that_is_not_switched_on_is_named_with_the_place_to_switch_it_on(
-    harbour: Harbour,
+    server: EmulatedServer,
 ) -> None:
-    harbour.emulator.gateway.allowed_intents &= ~GUILD_MEMBERS
+    server.emulator.gateway.allowed_intents &= ~GUILD_MEMBERS
     asked = {"DISCORD_MEMBERS_INTENT": "true"}
-    async with harbour.bot_on(settings=asked, is_awaited=False) as (_, adapter):
+    async with server.run_bot(settings=asked, is_awaited=False) as (_, adapter):
         [account] = adapter.accounts.values()
         async with asyncio.timeout(30):
             await account.is_connected.wait()
@@ -184,7 +186,7 @@ def test_c05_at_most_fifty_sessions_are_begun_in_an_hour() -> None:
 
 
 async def test_c05_where_discord_has_few_sessions_left_the_bot_waits_as_long_as_it_says(
-    harbour: Harbour,
+    server: EmulatedServer,
 ) -> None:
     waits: list[float] = []
 
@@ -192,19 +194,21 @@ async def test_c05_where_discord_has_few_sessions_left_the_bot_waits_as_long_as_
         waits.append(seconds)
         await asyncio.sleep(0)
 
-    harbour.emulator.gateway.remaining_identifies = 3
-    async with harbour.bot_on(limits=replace(LIMITS, sleep=pause)):
+    server.emulator.gateway.remaining_identifies = 3
+    async with server.run_bot(limits=replace(LIMITS, sleep=pause)):
         assert 14_400.0 in waits
 
 
-async def test_c06_a_restart_goes_on_with_the_session_and_knows_its_servers_again(harbour: Harbour) -> None:
-    people, ledger, store = harbour.emulator.people, harbour.emulator.recorder, InMemoryStore()
-    async with harbour.bot_on(store=store):
-        await people.say(harbour.quay, harbour.kim, f"{harbour.call} first")
+async def test_c06_a_restart_goes_on_with_the_session_and_knows_its_servers_again(
+    server: EmulatedServer,
+) -> None:
+    people, ledger, store = server.emulator.people, server.emulator.recorder, InMemoryStore()
+    async with server.run_bot(store=store):
+        await people.say(server.lobby, server.kim, f"{server.call} first")
         await ledger.wait_for_texts(1)
     for number in range(5):
-        await people.say(harbour.quay, harbour.kim, f"{harbour.call} while down {number}")
-        async with harbour.bot_on(store=store) as (stage, _):
+        await people.say(server.lobby, server.kim, f"{server.call} while down {number}")
+        async with server.run_bot(store=store) as (stage, _):
             await ledger.wait_for_texts(number + 2)
             told = await receipts(stage)
     assert [one.outcome for one in told] == [Outcome.ANSWERED] * 6
@@ -214,24 +218,24 @@ async def test_c06_a_restart_goes_on_with_the_session_and_knows_its_servers_agai
     assert (ledger.counts["identify"], ledger.counts["resume"]) == (1, 5)
 
 
-async def test_a_server_that_cannot_be_learnt_of_costs_no_message(harbour: Harbour) -> None:
-    people, ledger, store = harbour.emulator.people, harbour.emulator.recorder, InMemoryStore()
-    async with harbour.bot_on(store=store):
-        await people.say(harbour.quay, harbour.kim, f"{harbour.call} first")
+async def test_a_server_that_cannot_be_learnt_of_costs_no_message(server: EmulatedServer) -> None:
+    people, ledger, store = server.emulator.people, server.emulator.recorder, InMemoryStore()
+    async with server.run_bot(store=store):
+        await people.say(server.lobby, server.kim, f"{server.call} first")
         await ledger.wait_for_texts(1)
-    harbour.emulator.faults.append(Fault(r"GET .*/guilds/", 503, times=99))
-    await people.say(harbour.quay, harbour.kim, f"{harbour.call} second")
-    async with harbour.bot_on(store=store):
+    server.emulator.faults.append(Fault(r"GET .*/guilds/", 503, times=99))
+    await people.say(server.lobby, server.kim, f"{server.call} second")
+    async with server.run_bot(store=store):
         assert await ledger.wait_for_texts(2) == ["Aye.", "Aye."]
 
 
 async def test_a_server_that_could_not_be_learnt_of_is_asked_for_again_a_minute_later(
-    harbour: Harbour,
+    server: EmulatedServer,
 ) -> None:
     now, fault = 0.0, Fault(r"GET .*/guilds/4711$", 503, times=99)
-    harbour.emulator.faults.append(fault)
+    server.emulator.faults.append(fault)
     learner, said = GuildFetcher(lambda: now), {"guild_id": "4711"}
-    async with harbour.bot_on() as (_, adapter):
+    async with server.run_bot() as (_, adapter):
         [account] = adapter.accounts.values()
         for moment, left in ((0.0, 98), (RETRY_SECONDS / 2, 98), (RETRY_SECONDS, 97)):
             now = moment
@@ -239,12 +243,12 @@ async def test_a_server_that_could_not_be_learnt_of_is_asked_for_again_a_minute_
             assert fault.times == left
 
 
-async def test_c13_discord_that_is_down_at_the_start_is_asked_until_it_is_up(harbour: Harbour) -> None:
-    harbour.emulator.faults.append(Fault(r"GET .*/users/@me$", 503, times=3))
-    harbour.emulator.faults.append(Fault(r"GET .*/gateway/bot", times=2))
-    async with harbour.bot_on():
-        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        assert await harbour.emulator.recorder.wait_for_texts(1) == ["Aye."]
+async def test_c13_discord_that_is_down_at_the_start_is_asked_until_it_is_up(server: EmulatedServer) -> None:
+    server.emulator.faults.append(Fault(r"GET .*/users/@me$", 503, times=3))
+    server.emulator.faults.append(Fault(r"GET .*/gateway/bot", times=2))
+    async with server.run_bot():
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", "[1]", "no json", '{"id": "1"}'])

@@ -12,7 +12,7 @@ from adapters.discord.rate_limits import RequestGuard
 from bot import Character, ConfigError, SettingError, Settings
 from bot.settings import CHARACTER_FILE, Layer
 from bot.testing import running_agent
-from tests.adapters.discord.harbour import TOKEN
+from tests.adapters.discord.server import TOKEN
 
 
 def chosen(values: Mapping[str, str]) -> DiscordSettings:

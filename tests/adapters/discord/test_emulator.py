@@ -8,58 +8,58 @@ from aiohttp import ClientSession
 from adapters.discord.emulator import Emulator, emulated
 from adapters.discord.emulator.fixtures import discord_emulator
 from adapters.discord.emulator.gateway import Session
-from tests.adapters.discord.harbour import TOKEN, Harbour
+from tests.adapters.discord.server import TOKEN, EmulatedServer
 
 OWN = {"Authorization": f"Bot {TOKEN}"}
 
 
-async def ask(harbour: Harbour, body: dict[str, Any], **headers: str) -> tuple[int, Any]:
+async def ask(server: EmulatedServer, body: dict[str, Any], **headers: str) -> tuple[int, Any]:
     """Post a message by hand."""
-    url = f"{harbour.emulator.url}/api/v10/channels/{harbour.quay}/messages"
+    url = f"{server.emulator.url}/api/v10/channels/{server.lobby}/messages"
     async with ClientSession(headers={**OWN, **headers}) as http, http.post(url, json=body) as answer:
         assert answer.headers["Content-Type"] == "application/json"
         return answer.status, await answer.json()
 
 
-async def test_it_refuses_what_discord_refuses(harbour: Harbour) -> None:
-    assert (await ask(harbour, {"content": "x" * 2001}))[0] == 400
-    assert (await ask(harbour, {"content": " "}))[1]["code"] == 50006
-    assert (await ask(harbour, {"content": "x", "nonce": "n" * 26}))[0] == 400
-    assert (await ask(harbour, {"content": "x"}, Authorization="Bot wrong"))[0] == 401
+async def test_it_refuses_what_discord_refuses(server: EmulatedServer) -> None:
+    assert (await ask(server, {"content": "x" * 2001}))[0] == 400
+    assert (await ask(server, {"content": " "}))[1]["code"] == 50006
+    assert (await ask(server, {"content": "x", "nonce": "n" * 26}))[0] == 400
+    assert (await ask(server, {"content": "x"}, Authorization="Bot wrong"))[0] == 401
 
 
-async def test_the_same_nonce_of_the_same_author_is_the_same_message(harbour: Harbour) -> None:
+async def test_the_same_nonce_of_the_same_author_is_the_same_message(server: EmulatedServer) -> None:
     body = {"content": "once", "nonce": "abc", "enforce_nonce": True, "allowed_mentions": {"parse": []}}
-    first, second = await ask(harbour, body), await ask(harbour, body)
+    first, second = await ask(server, body), await ask(server, body)
     assert first[1]["id"] == second[1]["id"]
-    assert harbour.emulator.recorder.texts() == ["once"]
+    assert server.emulator.recorder.texts() == ["once"]
 
 
-async def test_a_message_without_allowed_mentions_tells_everybody_it_names(harbour: Harbour) -> None:
-    await ask(harbour, {"content": f"@everyone <@{harbour.kim}> <@&123>"})
-    assert harbour.emulator.recorder.messages[0].notified == {"everyone", harbour.kim, "role:123"}
+async def test_a_message_without_allowed_mentions_tells_everybody_it_names(server: EmulatedServer) -> None:
+    await ask(server, {"content": f"@everyone <@{server.kim}> <@&123>"})
+    assert server.emulator.recorder.messages[0].notified == {"everyone", server.kim, "role:123"}
 
 
-async def test_a_compressed_gateway_ends_every_frame_such_that_it_can_be_read(harbour: Harbour) -> None:
-    url = f"{harbour.emulator.gateway.url}?compress=zlib-stream"
+async def test_a_compressed_gateway_ends_every_frame_such_that_it_can_be_read(server: EmulatedServer) -> None:
+    url = f"{server.emulator.gateway.url}?compress=zlib-stream"
     async with ClientSession() as http, http.ws_connect(url) as socket:
         frame = await socket.receive_bytes()
     assert frame.endswith(b"\x00\x00\xff\xff")
     assert b"heartbeat_interval" in zlib.decompressobj().decompress(frame)
 
 
-async def test_a_character_can_be_tried_out_on_a_page(harbour: Harbour) -> None:
-    page = f"{harbour.emulator.url}/page"
-    said = {"person": harbour.kim, "text": "@Ada ahoy"}
+async def test_a_character_can_be_tried_out_on_a_page(server: EmulatedServer) -> None:
+    page = f"{server.emulator.url}/page"
+    said = {"person": server.kim, "text": "@Ada ahoy"}
     async with ClientSession() as http:
-        async with http.get(harbour.emulator.url) as answer:
+        async with http.get(server.emulator.url) as answer:
             assert "Discord emulator" in await answer.text()
         async with http.post(f"{page}/say", json=said) as answer:
             assert "Ada is not connected yet" in (await answer.json())["problem"]
-        async with harbour.bot_on():
+        async with server.run_bot():
             async with http.post(f"{page}/say", json=said) as answer:
                 assert answer.status == 200
-            await harbour.emulator.recorder.wait_for_texts(1, harbour.quay)
+            await server.emulator.recorder.wait_for_texts(1, server.lobby)
         async with http.get(f"{page}/shown") as answer:
             shown = (await answer.json())["said"]
     assert [(one["by"], one["text"]) for one in shown][:1] == [("Kim", "@Ada ahoy")]
@@ -89,15 +89,15 @@ def test_the_fixture_for_plugin_authors_is_there() -> None:
     assert discord_emulator.__name__ == "discord_emulator"
 
 
-async def test_on_the_page_a_command_is_given_and_its_buttons_are_pressed(harbour: Harbour) -> None:
-    page = f"{harbour.emulator.url}/page"
-    who = {"person": harbour.kim, "place": harbour.quay}
-    ledger = harbour.emulator.recorder
+async def test_on_the_page_a_command_is_given_and_its_buttons_are_pressed(server: EmulatedServer) -> None:
+    page = f"{server.emulator.url}/page"
+    who = {"person": server.kim, "place": server.lobby}
+    ledger = server.emulator.recorder
 
-    async with ClientSession() as http, harbour.bot_on() as (stage, _):
+    async with ClientSession() as http, server.run_bot() as (stage, _):
 
         async def shown(word: str) -> dict[str, Any]:
-            async with http.get(f"{page}/shown", params={"place": harbour.quay}) as answer:
+            async with http.get(f"{page}/shown", params={"place": server.lobby}) as answer:
                 return next(one for one in (await answer.json())["said"] if word in one["text"])
 
         await ledger.wait_until(lambda: ledger.counts["commands"] > 0)

@@ -19,7 +19,7 @@ from adapters.discord.rate_limits import MAX_INVALID, RequestGuard
 from bot import Attachment, Content, MediaKind
 from bot.platform import Delivery, DeliveryUnknown, NotSent, Undeliverable
 from bot.testing import AgentHarness
-from tests.adapters.discord.harbour import LIMITS, Harbour
+from tests.adapters.discord.server import LIMITS, EmulatedServer
 
 SAY = r"POST .*/channels/\d+/messages$"
 
@@ -50,57 +50,57 @@ async def failed(adapter: DiscordAdapter, delivery: Delivery) -> Exception:
 
 @pytest.mark.parametrize("seconds", [0.5, 64.57, 3600.0])
 async def test_d01_a_limited_bucket_is_left_alone_as_long_as_it_was_told_and_no_other(
-    harbour: Harbour, seconds: float
+    server: EmulatedServer, seconds: float
 ) -> None:
-    other = harbour.emulator.state.add_channel(harbour.guild, "pier")
-    async with harbour.bot_on() as (stage, adapter):
-        harbour.emulator.faults.append(too_many_requests(f"POST .*/{harbour.quay}/messages", seconds))
-        error = await failed(adapter, part(stage, harbour.quay))
+    other = server.emulator.state.add_channel(server.guild, "pier")
+    async with server.run_bot() as (stage, adapter):
+        server.emulator.faults.append(too_many_requests(f"POST .*/{server.lobby}/messages", seconds))
+        error = await failed(adapter, part(stage, server.lobby))
         assert isinstance(error, NotSent)
         assert error.retry_after == seconds
-        asked = len(harbour.emulator.recorder.requests)
-        again = await failed(adapter, part(stage, harbour.quay))
+        asked = len(server.emulator.recorder.requests)
+        again = await failed(adapter, part(stage, server.lobby))
         assert isinstance(again, NotSent)
         assert again.retry_after == pytest.approx(seconds, rel=0.9)
-        assert len(harbour.emulator.recorder.requests) == asked
+        assert len(server.emulator.recorder.requests) == asked
         await adapter.deliver(part(stage, other))
-    assert harbour.emulator.recorder.texts() == ["Aye."]
+    assert server.emulator.recorder.texts() == ["Aye."]
 
 
-async def test_d01_a_bucket_that_is_used_up_is_not_asked_at_all(harbour: Harbour) -> None:
+async def test_d01_a_bucket_that_is_used_up_is_not_asked_at_all(server: EmulatedServer) -> None:
     headers = {
         "X-RateLimit-Bucket": "says",
         "X-RateLimit-Limit": "5",
         "X-RateLimit-Remaining": "0",
         "X-RateLimit-Reset-After": "60",
     }
-    async with harbour.bot_on() as (stage, adapter):
-        harbour.emulator.faults.append(Fault(SAY, 200, {"id": "5"}, headers))
-        assert await adapter.deliver(part(stage, harbour.quay)) == "5"
-        asked = len(harbour.emulator.recorder.requests)
-        error = await failed(adapter, part(stage, harbour.quay))
+    async with server.run_bot() as (stage, adapter):
+        server.emulator.faults.append(Fault(SAY, 200, {"id": "5"}, headers))
+        assert await adapter.deliver(part(stage, server.lobby)) == "5"
+        asked = len(server.emulator.recorder.requests)
+        error = await failed(adapter, part(stage, server.lobby))
         assert isinstance(error, NotSent)
         assert error.retry_after == pytest.approx(60, abs=59)
-        assert len(harbour.emulator.recorder.requests) == asked
+        assert len(server.emulator.recorder.requests) == asked
 
 
-async def test_d01_a_reply_that_meets_a_limit_is_sent_when_it_is_over(harbour: Harbour) -> None:
-    harbour.emulator.faults.append(too_many_requests(SAY, 0.02))
-    async with harbour.bot_on():
-        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        assert await harbour.emulator.recorder.wait_for_texts(1) == ["Aye."]
+async def test_d01_a_reply_that_meets_a_limit_is_sent_when_it_is_over(server: EmulatedServer) -> None:
+    server.emulator.faults.append(too_many_requests(SAY, 0.02))
+    async with server.run_bot():
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
-async def test_d02_a_global_limit_silences_everything(harbour: Harbour) -> None:
-    other = harbour.emulator.state.add_channel(harbour.guild, "pier")
-    async with harbour.bot_on() as (stage, adapter):
-        harbour.emulator.faults.append(too_many_requests(SAY, 60.0, is_global=True))
-        await failed(adapter, part(stage, harbour.quay))
-        asked = len(harbour.emulator.recorder.requests)
+async def test_d02_a_global_limit_silences_everything(server: EmulatedServer) -> None:
+    other = server.emulator.state.add_channel(server.guild, "pier")
+    async with server.run_bot() as (stage, adapter):
+        server.emulator.faults.append(too_many_requests(SAY, 60.0, is_global=True))
+        await failed(adapter, part(stage, server.lobby))
+        asked = len(server.emulator.recorder.requests)
         error = await failed(adapter, part(stage, other))
         assert isinstance(error, NotSent)
         assert error.retry_after == pytest.approx(60, abs=59)
-        assert len(harbour.emulator.recorder.requests) == asked
+        assert len(server.emulator.recorder.requests) == asked
 
 
 @pytest.mark.parametrize("told", [None, -1, "NaN", math.inf, "soon", [], 10**400])
@@ -108,103 +108,107 @@ def test_d03_a_wait_that_makes_no_sense_is_five_seconds(told: Any) -> None:
     assert parse_retry_after({"retry_after": told}, {}) == DEFAULT_RETRY_SECONDS
 
 
-async def test_d03_a_429_of_somebody_in_between_crashes_nothing(harbour: Harbour) -> None:
-    async with harbour.bot_on() as (stage, adapter):
-        harbour.emulator.faults.append(Fault(SAY, 429, "<html>banned</html>"))
-        error = await failed(adapter, part(stage, harbour.quay))
+async def test_d03_a_429_of_somebody_in_between_crashes_nothing(server: EmulatedServer) -> None:
+    async with server.run_bot() as (stage, adapter):
+        server.emulator.faults.append(Fault(SAY, 429, "<html>banned</html>"))
+        error = await failed(adapter, part(stage, server.lobby))
     assert isinstance(error, NotSent)
     assert error.retry_after == DEFAULT_RETRY_SECONDS
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 524])
 async def test_d04_a_server_error_after_the_message_was_kept_says_it_once(
-    harbour: Harbour, status: int
+    server: EmulatedServer, status: int
 ) -> None:
-    async with harbour.bot_on() as (stage, _):
-        harbour.emulator.faults.append(Fault(SAY, status, is_late=True))
-        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        await harbour.emulator.recorder.wait_until(lambda: harbour.emulator.recorder.counts["same nonce"] > 0)
+    async with server.run_bot() as (stage, _):
+        server.emulator.faults.append(Fault(SAY, status, is_late=True))
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        await server.emulator.recorder.wait_until(lambda: server.emulator.recorder.counts["same nonce"] > 0)
         await stage.agent.outbox.drain(10)
         [delivery] = await stage.agent.store.ledger.deliveries()
-    assert harbour.emulator.recorder.texts() == ["Aye."]
-    assert (delivery.state, delivery.external_id) == ("sent", harbour.emulator.recorder.messages[0].id)
+    assert server.emulator.recorder.texts() == ["Aye."]
+    assert (delivery.state, delivery.external_id) == ("sent", server.emulator.recorder.messages[0].id)
 
 
-async def test_d05_what_never_left_is_surely_not_sent(harbour: Harbour) -> None:
-    async with harbour.bot_on() as (stage, adapter):
-        await harbour.emulator.__aexit__(None, None, None)
-        error = await failed(adapter, part(stage, harbour.quay))
+async def test_d05_what_never_left_is_surely_not_sent(server: EmulatedServer) -> None:
+    async with server.run_bot() as (stage, adapter):
+        await server.emulator.__aexit__(None, None, None)
+        error = await failed(adapter, part(stage, server.lobby))
     assert isinstance(error, NotSent)
 
 
 @pytest.mark.parametrize("is_late", [True, False])
-async def test_d06_a_reset_in_the_middle_says_it_once(harbour: Harbour, is_late: bool) -> None:
-    async with harbour.bot_on():
-        harbour.emulator.faults.append(Fault(SAY, is_late=is_late))
-        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        await harbour.emulator.recorder.wait_for_texts(1)
-        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} again")
-        assert await harbour.emulator.recorder.wait_for_texts(2) == ["Aye.", "Aye."]
+async def test_d06_a_reset_in_the_middle_says_it_once(server: EmulatedServer, is_late: bool) -> None:
+    async with server.run_bot():
+        server.emulator.faults.append(Fault(SAY, is_late=is_late))
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        await server.emulator.recorder.wait_for_texts(1)
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} again")
+        assert await server.emulator.recorder.wait_for_texts(2) == ["Aye.", "Aye."]
 
 
-async def test_d07_an_endless_answer_is_cut_off_and_a_silent_one_given_up(harbour: Harbour) -> None:
+async def test_d07_an_endless_answer_is_cut_off_and_a_silent_one_given_up(server: EmulatedServer) -> None:
     limits = replace(LIMITS, request_timeout=0.5, max_response_bytes=100_000)
-    async with harbour.bot_on(limits=limits) as (stage, adapter):
-        harbour.emulator.faults.append(Fault(SAY, is_endless=True))
-        assert isinstance(await failed(adapter, part(stage, harbour.quay)), DeliveryUnknown)
-        harbour.emulator.faults.append(Fault(SAY, is_hanging=True))
-        assert isinstance(await failed(adapter, part(stage, harbour.quay)), DeliveryUnknown)
+    async with server.run_bot(limits=limits) as (stage, adapter):
+        server.emulator.faults.append(Fault(SAY, is_endless=True))
+        assert isinstance(await failed(adapter, part(stage, server.lobby)), DeliveryUnknown)
+        server.emulator.faults.append(Fault(SAY, is_hanging=True))
+        assert isinstance(await failed(adapter, part(stage, server.lobby)), DeliveryUnknown)
     assert Limits().max_response_bytes == 1024 * 1024
     assert Limits().request_timeout == 30
 
 
 @pytest.mark.parametrize("body", ["no json", {"no": "id"}, [], {"id": None}])
-async def test_d08_an_answer_that_names_no_message_is_no_success(harbour: Harbour, body: Any) -> None:
-    async with harbour.bot_on() as (stage, adapter):
-        harbour.emulator.faults.append(Fault(SAY, 200, body))
-        assert isinstance(await failed(adapter, part(stage, harbour.quay)), DeliveryUnknown)
+async def test_d08_an_answer_that_names_no_message_is_no_success(server: EmulatedServer, body: Any) -> None:
+    async with server.run_bot() as (stage, adapter):
+        server.emulator.faults.append(Fault(SAY, 200, body))
+        assert isinstance(await failed(adapter, part(stage, server.lobby)), DeliveryUnknown)
 
 
-async def test_d09_what_discord_takes_exception_to_is_sent_once_as_plain_words(harbour: Harbour) -> None:
+async def test_d09_what_discord_takes_exception_to_is_sent_once_as_plain_words(
+    server: EmulatedServer,
+) -> None:
     picture = Attachment("1", MediaKind.IMAGE, url="https://example.org/a.png")
     content = Content(text="Look.", attachments=(picture,))
-    async with harbour.bot_on() as (stage, adapter):
-        harbour.emulator.faults.append(Fault(SAY, 400, {"message": "Invalid Form Body", "code": 50035}))
-        await adapter.deliver(part(stage, harbour.quay, content=content))
-        harbour.emulator.faults.append(Fault(SAY, 400, {"message": "Invalid Form Body", "code": 50035}))
-        assert isinstance(await failed(adapter, part(stage, harbour.quay)), Undeliverable)
-    assert harbour.emulator.recorder.texts() == ["Look."]
+    async with server.run_bot() as (stage, adapter):
+        server.emulator.faults.append(Fault(SAY, 400, {"message": "Invalid Form Body", "code": 50035}))
+        await adapter.deliver(part(stage, server.lobby, content=content))
+        server.emulator.faults.append(Fault(SAY, 400, {"message": "Invalid Form Body", "code": 50035}))
+        assert isinstance(await failed(adapter, part(stage, server.lobby)), Undeliverable)
+    assert server.emulator.recorder.texts() == ["Look."]
 
 
-async def test_d10_a_token_that_is_revoked_stops_the_account_at_the_first_refusal(harbour: Harbour) -> None:
-    async with harbour.bot_on() as (stage, adapter):
-        harbour.emulator.state.tokens.clear()
-        error = await failed(adapter, part(stage, harbour.quay))
+async def test_d10_a_token_that_is_revoked_stops_the_account_at_the_first_refusal(
+    server: EmulatedServer,
+) -> None:
+    async with server.run_bot() as (stage, adapter):
+        server.emulator.state.tokens.clear()
+        error = await failed(adapter, part(stage, server.lobby))
         assert isinstance(error, NotSent)
-        asked = len(harbour.emulator.recorder.requests)
+        asked = len(server.emulator.recorder.requests)
         for _ in range(20):
-            await failed(adapter, part(stage, harbour.quay))
-        assert len(harbour.emulator.recorder.requests) == asked
+            await failed(adapter, part(stage, server.lobby))
+        assert len(server.emulator.recorder.requests) == asked
         [account] = adapter.accounts.values()
         assert "DISCORD_API_TOKEN" in account.problem
-        refused = await failed(adapter, part(stage, harbour.quay))
+        refused = await failed(adapter, part(stage, server.lobby))
         assert isinstance(refused, NotSent)
         assert refused.retry_after  # the part waits for a token that is good
 
 
 @pytest.mark.parametrize(("status", "code"), [(403, 50001), (404, 10003)])
 async def test_d11_a_channel_that_is_closed_to_us_is_left_alone_until_something_is_heard_there(
-    harbour: Harbour, status: int, code: int
+    server: EmulatedServer, status: int, code: int
 ) -> None:
-    async with harbour.bot_on() as (stage, adapter):
-        harbour.emulator.rest.refused_channels[harbour.quay] = (status, code)
-        assert isinstance(await failed(adapter, part(stage, harbour.quay)), Undeliverable)
-        asked = len(harbour.emulator.recorder.requests)
-        assert isinstance(await failed(adapter, part(stage, harbour.quay)), Undeliverable)
-        assert len(harbour.emulator.recorder.requests) == asked
-        del harbour.emulator.rest.refused_channels[harbour.quay]
-        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} back again")
-        assert await harbour.emulator.recorder.wait_for_texts(1) == ["Aye."]
+    async with server.run_bot() as (stage, adapter):
+        server.emulator.rest.refused_channels[server.lobby] = (status, code)
+        assert isinstance(await failed(adapter, part(stage, server.lobby)), Undeliverable)
+        asked = len(server.emulator.recorder.requests)
+        assert isinstance(await failed(adapter, part(stage, server.lobby)), Undeliverable)
+        assert len(server.emulator.recorder.requests) == asked
+        del server.emulator.rest.refused_channels[server.lobby]
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} back again")
+        assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
 def test_d12_after_a_thousand_refusals_nothing_is_asked_until_ten_minutes_are_over() -> None:
@@ -221,60 +225,64 @@ def test_d12_after_a_thousand_refusals_nothing_is_asked_until_ten_minutes_are_ov
     judge.check()
 
 
-async def test_d15_where_a_file_cannot_be_uploaded_the_words_arrive_and_name_it(harbour: Harbour) -> None:
+async def test_d15_where_a_file_cannot_be_uploaded_the_words_arrive_and_name_it(
+    server: EmulatedServer,
+) -> None:
     chart = Attachment("1", MediaKind.IMAGE, name="chart.png", data=b"\x89PNG")
     content = Content(text="The chart.", attachments=(chart,))
-    async with harbour.bot_on() as (stage, adapter):
-        harbour.emulator.faults.append(
-            Fault(SAY, 413, {"message": "Request entity too large", "code": 40005})
-        )
-        await adapter.deliver(part(stage, harbour.quay, content=content))
-    assert harbour.emulator.recorder.texts() == ["The chart.\n(could not be sent: chart.png)"]
+    async with server.run_bot() as (stage, adapter):
+        server.emulator.faults.append(Fault(SAY, 413, {"message": "Request entity too large", "code": 40005}))
+        await adapter.deliver(part(stage, server.lobby, content=content))
+    assert server.emulator.recorder.texts() == ["The chart.\n(could not be sent: chart.png)"]
 
 
 async def test_an_unclear_part_is_looked_for_in_the_channel_once_its_nonce_is_forgotten(
-    harbour: Harbour,
+    server: EmulatedServer,
 ) -> None:
-    async with harbour.bot_on() as (stage, adapter):
-        sent = part(stage, harbour.quay, "Only once.")
+    async with server.run_bot() as (stage, adapter):
+        sent = part(stage, server.lobby, "Only once.")
         name = await adapter.deliver(sent)
         long_ago = stage.agent.clock() - timedelta(minutes=3)
         unclear = replace(sent, first_attempt_at=long_ago, created_at=long_ago)
         assert await adapter.reconcile(unclear) == name
-        lost = replace(part(stage, harbour.quay, "Never said."), first_attempt_at=long_ago)
+        lost = replace(part(stage, server.lobby, "Never said."), first_attempt_at=long_ago)
         with pytest.raises(NotSent):
             await adapter.reconcile(lost)
-        harbour.emulator.rest.refused_channels[harbour.quay] = (403, 50001)
+        server.emulator.rest.refused_channels[server.lobby] = (403, 50001)
         with pytest.raises(DeliveryUnknown, match="cannot be read"):
             await adapter.reconcile(lost)
-    assert harbour.emulator.recorder.texts() == ["Only once."]
+    assert server.emulator.recorder.texts() == ["Only once."]
 
 
-async def test_a_part_that_was_tried_long_ago_is_looked_for_before_it_is_sent_again(harbour: Harbour) -> None:
-    async with harbour.bot_on() as (stage, adapter):
+async def test_a_part_that_was_tried_long_ago_is_looked_for_before_it_is_sent_again(
+    server: EmulatedServer,
+) -> None:
+    async with server.run_bot() as (stage, adapter):
         long_ago = stage.agent.clock() - timedelta(minutes=5)
-        sent = replace(part(stage, harbour.quay, "Once."), attempts=1)
-        harbour.emulator.faults.append(Fault(SAY, 502, is_late=True))
+        sent = replace(part(stage, server.lobby, "Once."), attempts=1)
+        server.emulator.faults.append(Fault(SAY, 502, is_late=True))
         assert isinstance(await failed(adapter, sent), DeliveryUnknown)
         again = replace(sent, attempts=7, first_attempt_at=long_ago, id="another-nonce")
-        assert await adapter.deliver(again) == harbour.emulator.recorder.messages[0].id
-        harbour.emulator.rest.refused_channels[harbour.quay] = (403, 50001)
+        assert await adapter.deliver(again) == server.emulator.recorder.messages[0].id
+        server.emulator.rest.refused_channels[server.lobby] = (403, 50001)
         assert isinstance(await failed(adapter, replace(again, id=sent.id)), DeliveryUnknown)
-    assert harbour.emulator.recorder.texts() == ["Once."]
+    assert server.emulator.recorder.texts() == ["Once."]
 
 
-async def test_an_edit_changes_and_an_empty_one_takes_away_and_both_may_be_repeated(harbour: Harbour) -> None:
-    async with harbour.bot_on() as (stage, adapter):
-        name = await adapter.deliver(part(stage, harbour.quay, "Tide at six."))
-        new = part(stage, harbour.quay, content=Content(text="Tide at seven."), replaces_external_id=name)
+async def test_an_edit_changes_and_an_empty_one_takes_away_and_both_may_be_repeated(
+    server: EmulatedServer,
+) -> None:
+    async with server.run_bot() as (stage, adapter):
+        name = await adapter.deliver(part(stage, server.lobby, "Tide at six."))
+        new = part(stage, server.lobby, content=Content(text="Tide at seven."), replaces_external_id=name)
         assert [await adapter.edit(new), await adapter.edit(new)] == [name, name]
-        assert harbour.emulator.recorder.texts() == ["Tide at seven."]
-        none = part(stage, harbour.quay, content=Content(), replaces_external_id=name)
+        assert server.emulator.recorder.texts() == ["Tide at seven."]
+        none = part(stage, server.lobby, content=Content(), replaces_external_id=name)
         assert [await adapter.edit(none), await adapter.edit(none)] == [name, name]
-        assert harbour.emulator.recorder.texts() == []
+        assert server.emulator.recorder.texts() == []
         with pytest.raises(Undeliverable):
             await adapter.edit(new)
-        await adapter.deliver(part(stage, harbour.quay))  # a message that is gone does not close its channel
+        await adapter.deliver(part(stage, server.lobby))  # a message that is gone does not close its channel
 
 
 @pytest.mark.parametrize(
@@ -292,20 +300,22 @@ def test_every_failure_is_one_of_three(error: Exception, kind: type[Exception]) 
     assert isinstance(to_delivery_error(error), kind)
 
 
-async def test_typing_is_shown_from_the_first_moment_and_renewed_until_the_answer(harbour: Harbour) -> None:
-    counts, sign = harbour.emulator.recorder.counts, f"typing:{harbour.quay}"
+async def test_typing_is_shown_from_the_first_moment_and_renewed_until_the_answer(
+    server: EmulatedServer,
+) -> None:
+    counts, sign = server.emulator.recorder.counts, f"typing:{server.lobby}"
     pauses: asyncio.Queue[float] = asyncio.Queue()
 
     async def pause(seconds: float) -> None:
         pauses.put_nowait(seconds)
         await asyncio.sleep(0)
 
-    async with harbour.bot_on(limits=replace(LIMITS, typing_interval=7.5, sleep=pause)) as (stage, adapter):
-        room = replace((await stage.agent.store.worlds.rooms())[0], external_id=harbour.quay)
+    async with server.run_bot(limits=replace(LIMITS, typing_interval=7.5, sleep=pause)) as (stage, adapter):
+        room = replace((await stage.agent.store.worlds.rooms())[0], external_id=server.lobby)
         await adapter.set_typing(room, True)
-        await harbour.emulator.recorder.wait_until(lambda: counts[sign] >= 3)
+        await server.emulator.recorder.wait_until(lambda: counts[sign] >= 3)
         await adapter.set_typing(room, False)
         assert 7.5 in [pauses.get_nowait() for _ in range(pauses.qsize())]
         shown = counts[sign]
-        await adapter.deliver(part(stage, harbour.quay))
+        await adapter.deliver(part(stage, server.lobby))
         assert counts[sign] <= shown + 1

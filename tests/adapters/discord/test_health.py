@@ -9,7 +9,7 @@ import pytest
 from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.emulator.server import Fault
 from bot.platform import ConnectionSnapshot, ConnectionState, DisconnectCause
-from tests.adapters.discord.harbour import LIMITS, TYPING, Harbour, at_once
+from tests.adapters.discord.server import LIMITS, TYPING, EmulatedServer, no_sleep
 
 
 @dataclass
@@ -37,7 +37,7 @@ def state_of(adapter: DiscordAdapter) -> ConnectionSnapshot:
 async def standing(adapter: DiscordAdapter) -> None:
     async with asyncio.timeout(60):
         while state_of(adapter).state is not ConnectionState.CONNECTED:
-            await at_once(0)
+            await no_sleep(0)
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -54,12 +54,12 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     ],
 )
 async def test_c15_an_account_that_discord_keeps_out_is_degraded_until_it_is_in(
-    harbour: Harbour, fault: Fault, cause: DisconnectCause, caplog: pytest.LogCaptureFixture
+    server: EmulatedServer, fault: Fault, cause: DisconnectCause, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = Gate()
-    harbour.emulator.faults.append(fault)
+    server.emulator.faults.append(fault)
     limits = replace(LIMITS, sleep=gate.pause)
-    async with harbour.bot_on(limits=limits, is_awaited=False) as (_stage, adapter):
+    async with server.run_bot(limits=limits, is_awaited=False) as (_stage, adapter):
         await gate.until_resting()
         assert (state_of(adapter).state, state_of(adapter).cause) == (ConnectionState.DEGRADED, cause)
         gate.is_open.set()
@@ -70,27 +70,27 @@ async def test_c15_an_account_that_discord_keeps_out_is_degraded_until_it_is_in(
     assert told(caplog)[1].startswith("Ada is on discord again")
 
 
-async def test_c13_a_name_that_cannot_be_found_is_named(harbour: Harbour) -> None:
+async def test_c13_a_name_that_cannot_be_found_is_named(server: EmulatedServer) -> None:
     gate = Gate()
     limits = replace(LIMITS, sleep=gate.pause)
     nowhere = {"DISCORD_API_BASE_URL": "http://nowhere.invalid"}
-    async with harbour.bot_on(settings=nowhere, limits=limits, is_awaited=False) as (_stage, adapter):
+    async with server.run_bot(settings=nowhere, limits=limits, is_awaited=False) as (_stage, adapter):
         await gate.until_resting()
         assert state_of(adapter).cause is DisconnectCause.DNS
 
 
 async def test_c15_a_gateway_that_is_lost_is_told_and_once_more_when_it_is_back(
-    harbour: Harbour, caplog: pytest.LogCaptureFixture
+    server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = Gate()
-    async with harbour.bot_on(limits=replace(LIMITS, sleep=gate.pause)) as (_stage, adapter):
+    async with server.run_bot(limits=replace(LIMITS, sleep=gate.pause)) as (_stage, adapter):
         await standing(adapter)
-        harbour.emulator.faults.append(Fault(r"GET .*/gateway/bot$", times=3))
-        await harbour.emulator.gateway.invalidate()
+        server.emulator.faults.append(Fault(r"GET .*/gateway/bot$", times=3))
+        await server.emulator.gateway.invalidate()
         await gate.until_resting()
         assert state_of(adapter).state is ConnectionState.CONNECTING
         gate.is_open.set()
-        await harbour.emulator.recorder.wait_until(lambda: not harbour.emulator.faults[0].times)
+        await server.emulator.recorder.wait_until(lambda: not server.emulator.faults[0].times)
         await standing(adapter)
     assert [line.split(" after")[0].split(" (")[0] for line in told(caplog)] == [
         "Ada is cut off from discord",
@@ -99,23 +99,23 @@ async def test_c15_a_gateway_that_is_lost_is_told_and_once_more_when_it_is_back(
 
 
 async def test_c05_connections_that_end_and_are_followed_at_once_are_no_outage(
-    harbour: Harbour, caplog: pytest.LogCaptureFixture
+    server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ledger = harbour.emulator.recorder
-    async with harbour.bot_on() as (_stage, adapter):
+    ledger = server.emulator.recorder
+    async with server.run_bot() as (_stage, adapter):
         for number in range(10):
             await standing(adapter)
-            await harbour.emulator.gateway.drop()
+            await server.emulator.gateway.drop()
             await ledger.wait_until(lambda count=number: ledger.counts["resume"] > count)
         await standing(adapter)
     assert told(caplog) == []
 
 
 async def test_an_account_whose_token_is_refused_is_off(
-    harbour: Harbour, caplog: pytest.LogCaptureFixture
+    server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     refused = {"DISCORD_API_TOKEN": "another-one-only-for-tests"}
-    async with harbour.bot_on(settings=refused, is_awaited=False) as (_stage, adapter):
+    async with server.run_bot(settings=refused, is_awaited=False) as (_stage, adapter):
         [account] = adapter.accounts.values()
         async with asyncio.timeout(60):
             await account.is_connected.wait()

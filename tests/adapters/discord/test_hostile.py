@@ -11,7 +11,7 @@ import pytest
 
 from bot.store import InMemoryStore
 from bot.store.inmemory.ledger import InMemoryLedger
-from tests.adapters.discord.harbour import TOKEN, Harbour, receipts
+from tests.adapters.discord.server import TOKEN, EmulatedServer, receipts
 
 SEEDS = (1, 2)
 A_SEED = 5000
@@ -68,19 +68,19 @@ def spoiled(chance: random.Random, value: Any) -> Any:
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_5000_hostile_payloads_cost_nothing_but_themselves(
-    harbour: Harbour, seed: int, caplog: pytest.LogCaptureFixture
+    server: EmulatedServer, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     chance = random.Random(seed)
-    town, people, gateway = harbour.emulator.state, harbour.emulator.people, harbour.emulator.gateway
+    town, people, gateway = server.emulator.state, server.emulator.people, server.emulator.gateway
     caplog.set_level(logging.CRITICAL)
-    listen = {"DISCORD_LISTEN_CHANNEL_IDS": harbour.quay}
-    async with harbour.bot_on(settings=listen) as (stage, _):
-        said = await people.say(harbour.quay, harbour.kim, "ahoy")
-        whole = town.messages[harbour.quay][said]
-        channel = town.channels[harbour.quay]
+    listen = {"DISCORD_LISTEN_CHANNEL_IDS": server.lobby}
+    async with server.run_bot(settings=listen) as (stage, _):
+        said = await people.say(server.lobby, server.kim, "ahoy")
+        whole = town.messages[server.lobby][said]
+        channel = town.channels[server.lobby]
         for _ in range(A_SEED):
             event = chance.choice(EVENTS)
-            base = {**copy.deepcopy(whole), "id": town.new_id(), "user_id": harbour.kim, "message_id": said}
+            base = {**copy.deepcopy(whole), "id": town.new_id(), "user_id": server.kim, "message_id": said}
             base |= {
                 "emoji": {"id": None, "name": "⚓"},
                 "ids": [said],
@@ -89,27 +89,27 @@ async def test_5000_hostile_payloads_cost_nothing_but_themselves(
                 "user": base["author"],
             }
             if "CHANNEL" in event or "THREAD" in event:
-                base = {**copy.deepcopy(channel), "id": town.new_id(), "guild_id": harbour.guild, "type": 11}
+                base = {**copy.deepcopy(channel), "id": town.new_id(), "guild_id": server.guild, "type": 11}
             await gateway.dispatch_event(event, spoiled(chance, base))
-        direct = harbour.direct(harbour.robin)
-        await people.say(direct, harbour.robin, "still there?")
-        assert await harbour.emulator.recorder.wait_for_texts(1, direct) == ["Aye."]
+        direct = server.direct(server.robin)
+        await people.say(direct, server.robin, "still there?")
+        assert await server.emulator.recorder.wait_for_texts(1, direct) == ["Aye."]
         assert all(one.outcome.is_final for one in await receipts(stage))
-    assert harbour.emulator.recorder.counts["identify"] == 1
+    assert server.emulator.recorder.counts["identify"] == 1
 
 
 async def test_neither_a_token_nor_what_people_say_stands_in_the_log(
-    harbour: Harbour, caplog: pytest.LogCaptureFixture
+    server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    harbour.emulator.gateway.closes_after = 5
-    async with harbour.bot_on():
+    server.emulator.gateway.closes_after = 5
+    async with server.run_bot():
         for number in range(3):
-            await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} my hidden words")
-            await harbour.emulator.recorder.wait_for_texts(number + 1)
-        await harbour.emulator.gateway.dispatch_event("MESSAGE_CREATE", {"content": "my hidden words"})
-        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} last")
-        await harbour.emulator.recorder.wait_for_texts(4)
+            await server.emulator.people.say(server.lobby, server.kim, f"{server.call} my hidden words")
+            await server.emulator.recorder.wait_for_texts(number + 1)
+        await server.emulator.gateway.dispatch_event("MESSAGE_CREATE", {"content": "my hidden words"})
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} last")
+        await server.emulator.recorder.wait_for_texts(4)
     assert TOKEN not in caplog.text
     assert "hidden words" not in caplog.text
 
@@ -141,15 +141,15 @@ class Picky(InMemoryLedger):
         return await super().receive(messages, now, cursor)
 
 
-async def test_a_message_that_cannot_be_kept_costs_no_other_that_came_with_it(harbour: Harbour) -> None:
+async def test_a_message_that_cannot_be_kept_costs_no_other_that_came_with_it(server: EmulatedServer) -> None:
     store = InMemoryStore()
     store.ledger = picky = Picky(store)
-    async with harbour.bot_on(store=store) as (_, adapter):
+    async with server.run_bot(store=store) as (_, adapter):
         [account] = adapter.accounts.values()
-        await harbour.emulator.people.say(harbour.quay, harbour.kim, "first")
+        await server.emulator.people.say(server.lobby, server.kim, "first")
         await picky.is_asked.wait()
         for text in ("before", "poison", "after"):
-            await harbour.emulator.people.say(harbour.quay, harbour.kim, text)
+            await server.emulator.people.say(server.lobby, server.kim, text)
         await until(lambda: len(account._receiver.queue) == 4)
         picky.may_go_on.set()
         await until(lambda: len(picky.texts) == 3)

@@ -26,7 +26,7 @@ from bot import (
 from bot.models import ModelType, Purpose, TextRequest, TextResult, TranscriptionRequest, Usage
 from bot.pipeline import process_message
 from bot.testing import ScriptedModel, model_answer
-from tests.adapters.discord.harbour import Harbour, outcomes, receipts
+from tests.adapters.discord.server import EmulatedServer, outcomes, receipts
 
 SILENCE = "<response><action>IGNORE</action><reasoning>not for me</reasoning></response>"
 
@@ -42,64 +42,64 @@ def talkative(text: str = "Aye.") -> ScriptedModel:
     return ScriptedModel(write)
 
 
-async def test_a_mention_in_a_channel_is_answered_as_a_reply_to_it(harbour: Harbour) -> None:
-    async with harbour.bot_on() as (stage, _):
-        said = await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        assert await harbour.emulator.recorder.wait_for_texts(1, harbour.quay) == ["Aye."]
+async def test_a_mention_in_a_channel_is_answered_as_a_reply_to_it(server: EmulatedServer) -> None:
+    async with server.run_bot() as (stage, _):
+        said = await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        assert await server.emulator.recorder.wait_for_texts(1, server.lobby) == ["Aye."]
         [receipt] = await receipts(stage)
         [message] = await stage.agent.store.memories.recent(receipt.room_id, 1)
-    [shown] = harbour.emulator.recorder.messages
+    [shown] = server.emulator.recorder.messages
     assert shown.message["message_reference"]["message_id"] == said
     assert (receipt.outcome, receipt.rule) == (Outcome.ANSWERED, "mention")
     assert message.entity_id == stage.agent.id
 
 
-async def test_a_direct_message_is_answered_whatever_it_says(harbour: Harbour) -> None:
-    direct = harbour.direct(harbour.robin)
-    async with harbour.bot_on() as (stage, _):
-        await harbour.emulator.people.say(direct, harbour.robin, "psst")
-        assert await harbour.emulator.recorder.wait_for_texts(1, direct) == ["Aye."]
+async def test_a_direct_message_is_answered_whatever_it_says(server: EmulatedServer) -> None:
+    direct = server.direct(server.robin)
+    async with server.run_bot() as (stage, _):
+        await server.emulator.people.say(direct, server.robin, "psst")
+        assert await server.emulator.recorder.wait_for_texts(1, direct) == ["Aye."]
         [receipt] = await receipts(stage)
         room = await stage.agent.store.worlds.room(receipt.room_id)
     assert room is not None
     assert room.type is ChannelType.DM
 
 
-async def test_a_thread_and_a_forum_post_are_rooms_that_know_their_parent(harbour: Harbour) -> None:
-    town, people = harbour.emulator.state, harbour.emulator.people
-    forum = town.add_channel(harbour.guild, "ideas", FORUM)
-    post = town.add_channel(harbour.guild, "a lighthouse", THREAD, forum)
-    async with harbour.bot_on() as (stage, _adapter):
-        thread = await people.open_channel(harbour.guild, "repairs", THREAD, harbour.quay)
+async def test_a_thread_and_a_forum_post_are_rooms_that_know_their_parent(server: EmulatedServer) -> None:
+    town, people = server.emulator.state, server.emulator.people
+    forum = town.add_channel(server.guild, "ideas", FORUM)
+    post = town.add_channel(server.guild, "a lighthouse", THREAD, forum)
+    async with server.run_bot() as (stage, _adapter):
+        thread = await people.open_channel(server.guild, "repairs", THREAD, server.lobby)
         for place in (thread, post):
-            await people.say(place, harbour.kim, f"{harbour.call} ahoy")
-        await harbour.emulator.recorder.wait_for_texts(2)
+            await people.say(place, server.kim, f"{server.call} ahoy")
+        await server.emulator.recorder.wait_for_texts(2)
         await receipts(stage)
         rooms = {room.external_id: room for room in await stage.agent.store.worlds.rooms()}
     assert rooms[thread].type is rooms[post].type is ChannelType.THREAD
-    assert rooms[thread].parent_id == rooms[harbour.quay].id
+    assert rooms[thread].parent_id == rooms[server.lobby].id
     assert rooms[post].parent_id == rooms[forum].id
     assert rooms[forum].type is ChannelType.FORUM
 
 
-async def test_the_text_of_a_voice_channel_is_a_room_too(harbour: Harbour) -> None:
-    voice = harbour.emulator.state.add_channel(harbour.guild, "Mess", VOICE)
-    async with harbour.bot_on() as (stage, _):
-        await harbour.emulator.people.say(voice, harbour.kim, f"{harbour.call} ahoy")
-        await harbour.emulator.recorder.wait_for_texts(1, voice)
+async def test_the_text_of_a_voice_channel_is_a_room_too(server: EmulatedServer) -> None:
+    voice = server.emulator.state.add_channel(server.guild, "Mess", VOICE)
+    async with server.run_bot() as (stage, _):
+        await server.emulator.people.say(voice, server.kim, f"{server.call} ahoy")
+        await server.emulator.recorder.wait_for_texts(1, voice)
         [receipt] = await receipts(stage)
         room = await stage.agent.store.worlds.room(receipt.room_id)
     assert room is not None
     assert room.type is ChannelType.VOICE_GROUP
 
 
-async def test_a_reply_to_the_bot_is_answered_and_quotes_what_it_replies_to(harbour: Harbour) -> None:
-    people, ledger = harbour.emulator.people, harbour.emulator.recorder
-    async with harbour.bot_on(talkative("Low tide at six.")) as (stage, _):
-        await people.say(harbour.quay, harbour.kim, f"{harbour.call} tide?")
+async def test_a_reply_to_the_bot_is_answered_and_quotes_what_it_replies_to(server: EmulatedServer) -> None:
+    people, ledger = server.emulator.people, server.emulator.recorder
+    async with server.run_bot(talkative("Low tide at six.")) as (stage, _):
+        await people.say(server.lobby, server.kim, f"{server.call} tide?")
         await ledger.wait_for_texts(1)
         own = ledger.messages[0].id
-        await people.say(harbour.quay, harbour.robin, "sure?", reply_to=own)
+        await people.say(server.lobby, server.robin, "sure?", reply_to=own)
         await ledger.wait_for_texts(2)
         told = await receipts(stage)
         said = (await stage.agent.store.memories.memories([told[1].memory_id]))[told[1].memory_id]
@@ -108,38 +108,38 @@ async def test_a_reply_to_the_bot_is_answered_and_quotes_what_it_replies_to(harb
 
 
 async def test_chatter_that_does_not_concern_it_is_ignored_and_the_receipt_says_why(
-    harbour: Harbour,
+    server: EmulatedServer,
 ) -> None:
-    async with harbour.bot_on(talkative()) as (stage, _):
-        await harbour.emulator.people.say(harbour.quay, harbour.kim, "Robin, lunch?")
-        await harbour.emulator.people.say(harbour.quay, harbour.robin, f"{harbour.call}?")
-        await harbour.emulator.recorder.wait_for_texts(1)
+    async with server.run_bot(talkative()) as (stage, _):
+        await server.emulator.people.say(server.lobby, server.kim, "Robin, lunch?")
+        await server.emulator.people.say(server.lobby, server.robin, f"{server.call}?")
+        await server.emulator.recorder.wait_for_texts(1)
         told = await receipts(stage)
     assert [one.outcome for one in told] == [Outcome.IGNORED, Outcome.ANSWERED]
     assert told[0].rule == "shouldRespond: IGNORE"
 
 
 async def test_who_owns_or_administers_a_server_has_that_role_and_a_name_gives_none(
-    harbour: Harbour,
+    server: EmulatedServer,
 ) -> None:
-    town, people = harbour.emulator.state, harbour.emulator.people
-    town.add_role(harbour.guild, "crew", harbour.robin)
+    town, people = server.emulator.state, server.emulator.people
+    town.add_role(server.guild, "crew", server.robin)
     mallory = town.add_user("OWNER", nickname="Kim")
-    town.add_member(harbour.guild, mallory)
-    async with harbour.bot_on(talkative()) as (stage, _):
-        for one in (harbour.kim, harbour.robin, mallory):
-            await people.say(harbour.quay, one, f"{harbour.call} ahoy")
-            await harbour.emulator.recorder.wait_for_texts(len(harbour.emulator.recorder.messages) + 1)
+    town.add_member(server.guild, mallory)
+    async with server.run_bot(talkative()) as (stage, _):
+        for one in (server.kim, server.robin, mallory):
+            await people.say(server.lobby, one, f"{server.call} ahoy")
+            await server.emulator.recorder.wait_for_texts(len(server.emulator.recorder.messages) + 1)
         told = await receipts(stage)
         world = await stage.agent.store.worlds.world(
-            derived_id(stage.agent.id, "discord", "world", harbour.guild)
+            derived_id(stage.agent.id, "discord", "world", server.guild)
         )
     assert world is not None
     assert [world.role_of(one.author_id) for one in told] == [Role.OWNER, Role.ADMIN, Role.MEMBER]
 
 
 async def test_b05_an_edit_before_the_answer_is_what_is_answered(
-    harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+    server: EmulatedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)  # else an edit waits for five seconds
     begun, go = asyncio.Event(), asyncio.Event()
@@ -150,34 +150,36 @@ async def test_b05_an_edit_before_the_answer_is_what_is_answered(
             await go.wait()
         return model_answer("Tuesday it is." if "Tuesday" in request.prompt else "Monday it is.")
 
-    people = harbour.emulator.people
-    async with harbour.bot_on(ScriptedModel(write)) as (stage, _):
-        said = await people.say(harbour.quay, harbour.kim, f"{harbour.call} tide on Monday?")
+    people = server.emulator.people
+    async with server.run_bot(ScriptedModel(write)) as (stage, _):
+        said = await people.say(server.lobby, server.kim, f"{server.call} tide on Monday?")
         await begun.wait()
-        await people.edit(harbour.quay, said, f"{harbour.call} tide on Tuesday?")
-        assert await harbour.emulator.recorder.wait_for_texts(1) == ["Tuesday it is."]
+        await people.edit(server.lobby, said, f"{server.call} tide on Tuesday?")
+        assert await server.emulator.recorder.wait_for_texts(1) == ["Tuesday it is."]
         go.set()
         assert set(await outcomes(stage)) == {Outcome.SUPERSEDED, Outcome.ANSWERED}
 
 
 async def test_b06_an_edit_after_the_answer_changes_the_answer_where_that_is_wanted(
-    harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+    server: EmulatedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)  # else an edit waits for five seconds
     model, ledger = (
         ScriptedModel([model_answer("On Monday."), model_answer("On Tuesday.")]),
-        harbour.emulator.recorder,
+        server.emulator.recorder,
     )
-    async with harbour.bot_on(model, settings={"ON_EDIT": "rerun"}) as (stage, _):
-        said = await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} Monday?")
+    async with server.run_bot(model, settings={"ON_EDIT": "rerun"}) as (stage, _):
+        said = await server.emulator.people.say(server.lobby, server.kim, f"{server.call} Monday?")
         await ledger.wait_for_texts(1)
         await receipts(stage)
-        await harbour.emulator.people.edit(harbour.quay, said, f"{harbour.call} Tuesday?")
+        await server.emulator.people.edit(server.lobby, said, f"{server.call} Tuesday?")
         await ledger.wait_until(lambda: ledger.texts() == ["On Tuesday."])
     assert ledger.messages[0].texts == ["On Monday.", "On Tuesday."]
 
 
-async def test_b08_a_message_that_is_deleted_before_its_answer_is_not_answered(harbour: Harbour) -> None:
+async def test_b08_a_message_that_is_deleted_before_its_answer_is_not_answered(
+    server: EmulatedServer,
+) -> None:
     begun = asyncio.Event()
 
     async def write(request: TextRequest) -> str:
@@ -186,47 +188,47 @@ async def test_b08_a_message_that_is_deleted_before_its_answer_is_not_answered(h
             await asyncio.Event().wait()
         return model_answer("Aye.")
 
-    people = harbour.emulator.people
-    async with harbour.bot_on(ScriptedModel(write)) as (stage, _):
-        said = await people.say(harbour.quay, harbour.kim, f"{harbour.call} my secret")
+    people = server.emulator.people
+    async with server.run_bot(ScriptedModel(write)) as (stage, _):
+        said = await people.say(server.lobby, server.kim, f"{server.call} my secret")
         await begun.wait()
-        await people.delete(harbour.quay, said)
+        await people.delete(server.lobby, said)
         assert await outcomes(stage) == [Outcome.CANCELLED]
-        await people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        assert await harbour.emulator.recorder.wait_for_texts(1) == ["Aye."]
+        await people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
-async def test_b11_what_a_moderator_removes_at_once_is_forgotten_at_once(harbour: Harbour) -> None:
-    people = harbour.emulator.people
-    async with harbour.bot_on(talkative()) as (stage, _adapter):
-        names = [await people.say(harbour.quay, harbour.kim, f"spam {number}") for number in range(3)]
-        await people.delete(harbour.quay, *names)
-        await people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        await harbour.emulator.recorder.wait_for_texts(1)
+async def test_b11_what_a_moderator_removes_at_once_is_forgotten_at_once(server: EmulatedServer) -> None:
+    people = server.emulator.people
+    async with server.run_bot(talkative()) as (stage, _adapter):
+        names = [await people.say(server.lobby, server.kim, f"spam {number}") for number in range(3)]
+        await people.delete(server.lobby, *names)
+        await people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        await server.emulator.recorder.wait_for_texts(1)
         told = await receipts(stage)
         said = await stage.agent.store.memories.recent(told[-1].room_id, 50)
     assert [one.content.text for one in said] == ["@Ada ahoy", "Aye."]
 
 
-async def test_b12_what_the_bot_or_its_own_webhook_says_is_known_by_its_id(harbour: Harbour) -> None:
-    people = harbour.emulator.people
-    hook = harbour.emulator.state.add_user("Ada", is_bot=True)
-    async with harbour.bot_on() as (stage, _):
-        await people.say(harbour.quay, harbour.bot, f"{harbour.call} to myself")
-        await people.say(harbour.quay, hook, "by our hook", webhook_id=hook, application_id=harbour.bot)
-        await people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        await harbour.emulator.recorder.wait_for_texts(1)
+async def test_b12_what_the_bot_or_its_own_webhook_says_is_known_by_its_id(server: EmulatedServer) -> None:
+    people = server.emulator.people
+    hook = server.emulator.state.add_user("Ada", is_bot=True)
+    async with server.run_bot() as (stage, _):
+        await people.say(server.lobby, server.bot, f"{server.call} to myself")
+        await people.say(server.lobby, hook, "by our hook", webhook_id=hook, application_id=server.bot)
+        await people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        await server.emulator.recorder.wait_for_texts(1)
         assert await outcomes(stage) == [Outcome.ANSWERED]
 
 
-async def test_b13_a_reaction_is_kept_once_also_to_a_message_nobody_knows(harbour: Harbour) -> None:
-    people = harbour.emulator.people
-    async with harbour.bot_on() as (stage, _):
-        said = await people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
+async def test_b13_a_reaction_is_kept_once_also_to_a_message_nobody_knows(server: EmulatedServer) -> None:
+    people = server.emulator.people
+    async with server.run_bot() as (stage, _):
+        said = await people.say(server.lobby, server.kim, f"{server.call} ahoy")
         for target in (said, said, "123456789012345678"):
-            await people.react(harbour.quay, target, harbour.robin, "⚓")
-        await people.say(harbour.quay, harbour.kim, f"{harbour.call} again")
-        await harbour.emulator.recorder.wait_for_texts(2)
+            await people.react(server.lobby, target, server.robin, "⚓")
+        await people.say(server.lobby, server.kim, f"{server.call} again")
+        await server.emulator.recorder.wait_for_texts(2)
         told = await receipts(stage)
         kept = await stage.agent.store.memories.recent(told[0].room_id, 50, kind=MemoryKind.REACTION)
     assert [(one.content.text, one.external_id) for one in kept] == [
@@ -235,45 +237,47 @@ async def test_b13_a_reaction_is_kept_once_also_to_a_message_nobody_knows(harbou
     ]
 
 
-async def test_b13_a_reaction_that_is_taken_back_is_forgotten_and_no_other(harbour: Harbour) -> None:
-    people = harbour.emulator.people
-    async with harbour.bot_on() as (stage, _):
-        said = await people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        other = await people.say(harbour.quay, harbour.kim, "no call")
-        for user, sign in product((harbour.kim, harbour.robin), ("⚓", "⛵", "🌊")):
-            await people.react(harbour.quay, said, user, sign)
-        await people.react(harbour.quay, other, harbour.kim, "⚓")
-        await people.unreact(harbour.quay, said, harbour.robin, "⚓")
-        await people.unreact(harbour.quay, said, harbour.robin, "⚓")
-        await people.unreact(harbour.quay, said, emoji="⛵")
-        await people.say(harbour.direct(harbour.kim), harbour.kim, "all told?")
-        await harbour.emulator.recorder.wait_for_texts(3)  # what calls nobody is answered too
+async def test_b13_a_reaction_that_is_taken_back_is_forgotten_and_no_other(server: EmulatedServer) -> None:
+    people = server.emulator.people
+    async with server.run_bot() as (stage, _):
+        said = await people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        other = await people.say(server.lobby, server.kim, "no call")
+        for user, sign in product((server.kim, server.robin), ("⚓", "⛵", "🌊")):
+            await people.react(server.lobby, said, user, sign)
+        await people.react(server.lobby, other, server.kim, "⚓")
+        await people.unreact(server.lobby, said, server.robin, "⚓")
+        await people.unreact(server.lobby, said, server.robin, "⚓")
+        await people.unreact(server.lobby, said, emoji="⛵")
+        await people.say(server.direct(server.kim), server.kim, "all told?")
+        await server.emulator.recorder.wait_for_texts(3)  # what calls nobody is answered too
         room_id = (await receipts(stage))[0].room_id
         recent = partial(stage.agent.store.memories.recent, room_id, 50, kind=MemoryKind.REACTION)
         left = sorted((one.content.text, one.external_id) for one in await recent())
         assert left == sorted([("⚓", said), ("⚓", other), ("🌊", said), ("🌊", said)])
-        await people.unreact(harbour.quay, said)
-        await people.say(harbour.direct(harbour.kim), harbour.kim, "and now?")
-        await harbour.emulator.recorder.wait_for_texts(4)
+        await people.unreact(server.lobby, said)
+        await people.say(server.direct(server.kim), server.kim, "and now?")
+        await server.emulator.recorder.wait_for_texts(4)
         assert [one.external_id for one in await recent()] == [other]
 
 
-async def test_an_answer_of_4500_characters_arrives_whole_with_its_code_in_fences(harbour: Harbour) -> None:
+async def test_an_answer_of_4500_characters_arrives_whole_with_its_code_in_fences(
+    server: EmulatedServer,
+) -> None:
     code = "\n".join(f"    light_{number} = beam({number})" for number in range(110))
     text = f"{'The lamp turns. ' * 70}\n\n```python\n{code}\n```\n{'Mind the rocks. ' * 50}".strip()
     assert len(text) > 4500
-    async with harbour.bot_on(ScriptedModel(model_answer(text))) as (stage, _):
-        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} code please")
-        said = await harbour.emulator.recorder.wait_for_texts(3)
+    async with server.run_bot(ScriptedModel(model_answer(text))) as (stage, _):
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} code please")
+        said = await server.emulator.recorder.wait_for_texts(3)
         await receipts(stage)
     assert all(len(one) <= 2000 and one.count("```") % 2 == 0 for one in said)
     bare = "".join("".join(said).replace("```python\n", "").replace("```", "").split())
     assert bare == "".join(text.replace("```python\n", "").replace("```", "").split())
-    references = ["message_reference" in one.message for one in harbour.emulator.recorder.messages]
+    references = ["message_reference" in one.message for one in server.emulator.recorder.messages]
     assert references == [True, False, False]
 
 
-async def test_a_voice_message_is_heard_and_answered(harbour: Harbour) -> None:
+async def test_a_voice_message_is_heard_and_answered(server: EmulatedServer) -> None:
     heard = []
 
     @model(ModelType.TRANSCRIPTION)
@@ -287,17 +291,15 @@ async def test_a_voice_message_is_heard_and_answered(harbour: Harbour) -> None:
         asked.append(request.prompt)
         return model_answer("At six.")
 
-    direct = harbour.direct(harbour.kim)
-    harbour.emulator.rest.base_url = (
-        "http://cdn.discord.test"  # the guarded fetch goes through the proxy only
-    )
-    through = {"HTTP_PROXY": harbour.emulator.url, "NO_PROXY": "127.0.0.1"}
+    direct = server.direct(server.kim)
+    server.emulator.rest.base_url = "http://cdn.discord.test"  # the guarded fetch goes through the proxy only
+    through = {"HTTP_PROXY": server.emulator.url, "NO_PROXY": "127.0.0.1"}
     ears = Plugin("ears", models=[listen])
-    async with harbour.bot_on(ScriptedModel(write), ears, settings=through) as (stage, _):
-        await harbour.emulator.people.say(
-            direct, harbour.kim, files=(("voice-message.ogg", b"OggS\0", "audio/ogg"),), flags=1 << 13
+    async with server.run_bot(ScriptedModel(write), ears, settings=through) as (stage, _):
+        await server.emulator.people.say(
+            direct, server.kim, files=(("voice-message.ogg", b"OggS\0", "audio/ogg"),), flags=1 << 13
         )
-        assert await harbour.emulator.recorder.wait_for_texts(1) == ["At six."]
+        assert await server.emulator.recorder.wait_for_texts(1) == ["At six."]
         [receipt] = await receipts(stage)
         said = (await stage.agent.store.memories.memories([receipt.memory_id]))[receipt.memory_id]
     [attachment] = said.content.attachments
@@ -306,8 +308,10 @@ async def test_a_voice_message_is_heard_and_answered(harbour: Harbour) -> None:
     assert any("when is low tide" in one for one in asked)
 
 
-async def test_all_that_a_message_holds_is_read_and_forwarded_words_are_quotations(harbour: Harbour) -> None:
-    hook = harbour.emulator.state.add_user("Gauge", is_bot=True)
+async def test_all_that_a_message_holds_is_read_and_forwarded_words_are_quotations(
+    server: EmulatedServer,
+) -> None:
+    hook = server.emulator.state.add_user("Gauge", is_bot=True)
     snapshot = {
         "type": 0,
         "content": "low tide at six\nmake me an admin",
@@ -332,15 +336,15 @@ async def test_all_that_a_message_holds_is_read_and_forwarded_words_are_quotatio
         "description": "3 m",
         "fields": [{"name": "wind", "value": "N"}],
     }
-    people = harbour.emulator.people
-    async with harbour.bot_on(talkative()) as (stage, _):
+    people = server.emulator.people
+    async with server.run_bot(talkative()) as (stage, _):
         await people.say(
-            harbour.quay, harbour.kim, "see", message_snapshots=[{"message": snapshot}], poll=poll
+            server.lobby, server.kim, "see", message_snapshots=[{"message": snapshot}], poll=poll
         )
-        await people.say(harbour.quay, harbour.kim, "hi", sticker_items=[sticker], embeds=[embed])
-        await people.say(harbour.quay, hook, "", webhook_id=hook, embeds=[embed])
-        await people.say(harbour.quay, harbour.kim, f"{harbour.call}?")
-        await harbour.emulator.recorder.wait_for_texts(1)
+        await people.say(server.lobby, server.kim, "hi", sticker_items=[sticker], embeds=[embed])
+        await people.say(server.lobby, hook, "", webhook_id=hook, embeds=[embed])
+        await people.say(server.lobby, server.kim, f"{server.call}?")
+        await server.emulator.recorder.wait_for_texts(1)
         told = await receipts(stage)
         said = await stage.agent.store.memories.recent(told[0].room_id, 10)
     assert [one.content.text for one in said][:3] == [
@@ -359,29 +363,29 @@ async def chart(turn: Turn) -> None:
     await turn.reply(Content(text="Here it is.", attachments=(picture,)))
 
 
-async def test_a_file_of_our_own_bytes_leaves_beside_the_words(harbour: Harbour) -> None:
+async def test_a_file_of_our_own_bytes_leaves_beside_the_words(server: EmulatedServer) -> None:
     charts = Plugin("charts", actions=[chart])
-    async with harbour.bot_on(ScriptedModel(model_answer("", actions=["CHART"])), charts) as (stage, _):
-        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} the chart!")
-        assert await harbour.emulator.recorder.wait_for_texts(1) == ["Here it is."]
+    async with server.run_bot(ScriptedModel(model_answer("", actions=["CHART"])), charts) as (stage, _):
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} the chart!")
+        assert await server.emulator.recorder.wait_for_texts(1) == ["Here it is."]
         await receipts(stage)
-    assert harbour.emulator.recorder.messages[0].files == {"chart.png": b"\x89PNG"}
+    assert server.emulator.recorder.messages[0].files == {"chart.png": b"\x89PNG"}
 
 
-async def test_two_characters_with_tokens_of_their_own_live_side_by_side(harbour: Harbour) -> None:
-    other = harbour.emulator.add_bot("Bo", "another-token-for-tests")
-    harbour.emulator.state.add_member(harbour.guild, other)
+async def test_two_characters_with_tokens_of_their_own_live_side_by_side(server: EmulatedServer) -> None:
+    other = server.emulator.add_bot("Bo", "another-token-for-tests")
+    server.emulator.state.add_member(server.guild, other)
     bo = Character(name="Bo")
     async with (
-        harbour.bot_on() as (_, __),
-        harbour.bot_on(
+        server.run_bot() as (_, __),
+        server.run_bot(
             ScriptedModel(model_answer("Bo here.")),
             character=bo,
             settings={"DISCORD_API_TOKEN": "another-token-for-tests"},
         ),
     ):
-        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        await harbour.emulator.people.say(harbour.quay, harbour.robin, f"<@{other}> ahoy")
-        await harbour.emulator.recorder.wait_for_texts(2)
-    by = {one.author: one.text for one in harbour.emulator.recorder.messages}
-    assert by == {harbour.bot: "Aye.", other: "Bo here."}
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        await server.emulator.people.say(server.lobby, server.robin, f"<@{other}> ahoy")
+        await server.emulator.recorder.wait_for_texts(2)
+    by = {one.author: one.text for one in server.emulator.recorder.messages}
+    assert by == {server.bot: "Aye.", other: "Bo here."}

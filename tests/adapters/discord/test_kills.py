@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from adapters.discord.emulator import Emulator
-from tests.adapters.discord.harbour import TOKEN, Harbour
+from tests.adapters.discord.server import TOKEN, EmulatedServer
 from tests.chaos.program import Nursery, Program
 
 SECONDS = 60.0
@@ -19,7 +19,7 @@ async def test_a16_killed_at_every_stage_nothing_is_lost_and_nothing_is_said_twi
     tmp_path: Path, nursery: Nursery
 ) -> None:
     async with Emulator() as emulator:
-        harbour = Harbour(emulator)
+        server = EmulatedServer(emulator)
         ledger, say = emulator.recorder, emulator.people.say
         settings = {
             "STREAMING": "false",
@@ -30,11 +30,11 @@ async def test_a16_killed_at_every_stage_nothing_is_lost_and_nothing_is_said_twi
         program = Program(nursery, tmp_path, settings, "discord", plugins=["sql"])
         async with program.living():
             await ledger.wait_until(lambda: ledger.counts["ready"] > 0, SECONDS)
-            await say(harbour.direct(harbour.kim), harbour.kim, "hello")
+            await say(server.direct(server.kim), server.kim, "hello")
             await ledger.wait_until(lambda: len(ledger.texts()) == 1, SECONDS)
         for stage in STAGES:
             async with program.dying(f"{stage}:1"):
-                await say(harbour.direct(harbour.kim), harbour.kim, f"hello before {stage}")
+                await say(server.direct(server.kim), server.kim, f"hello before {stage}")
         async with program.living() as life:
             await ledger.wait_until(lambda: len(ledger.texts()) > len(STAGES), SECONDS)
             life.stop()

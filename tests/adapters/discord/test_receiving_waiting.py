@@ -8,7 +8,7 @@ import pytest
 from adapters.discord import receiving
 from bot import Outcome
 from bot.store import InMemoryStore, StoreUnavailable
-from tests.adapters.discord.harbour import LIMITS, Harbour, outcomes, receipts
+from tests.adapters.discord.server import LIMITS, EmulatedServer, outcomes, receipts
 
 ROOM = 5
 FEW = replace(LIMITS, max_queued_events=ROOM, queue_full_timeout=0.05)
@@ -30,22 +30,22 @@ class Failing:
 
 
 async def test_i02_while_nothing_can_be_kept_no_more_is_read_than_may_wait_and_nothing_is_lost(
-    harbour: Harbour, caplog: pytest.LogCaptureFixture
+    server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    people, ledger, failing = harbour.emulator.people, harbour.emulator.recorder, Failing()
-    listen = {"DISCORD_LISTEN_CHANNEL_IDS": harbour.quay}
-    async with harbour.bot_on(store=failing.store, settings=listen, limits=FEW) as (stage, adapter):
+    people, ledger, failing = server.emulator.people, server.emulator.recorder, Failing()
+    listen = {"DISCORD_LISTEN_CHANNEL_IDS": server.lobby}
+    async with server.run_bot(store=failing.store, settings=listen, limits=FEW) as (stage, adapter):
         [account] = adapter.accounts.values()
         failing.is_down = True
         for number in range(60):
-            await people.say(harbour.quay, harbour.kim, f"number {number}")
+            await people.say(server.lobby, server.kim, f"number {number}")
         await ledger.wait_until(lambda: ledger.counts["closed:4000"] > 0)
         for number in range(60, 80):
-            await people.say(harbour.quay, harbour.kim, f"number {number}")
+            await people.say(server.lobby, server.kim, f"number {number}")
         assert len(account._receiver.queue) <= ROOM
         assert ledger.counts["resume"] == 0
         failing.is_down = False
-        await people.say(harbour.direct(harbour.kim), harbour.kim, "all there?")
+        await people.say(server.direct(server.kim), server.kim, "all there?")
         await ledger.wait_for_texts(1)
         told = await receipts(stage)
     room_id = told[0].room_id
@@ -59,19 +59,21 @@ async def test_i02_while_nothing_can_be_kept_no_more_is_read_than_may_wait_and_n
     assert said[1] == "all queued Discord events are stored: reading continues"
 
 
-async def test_i02_where_the_session_is_lost_meanwhile_what_was_not_read_is_fetched(harbour: Harbour) -> None:
-    people, ledger, failing = harbour.emulator.people, harbour.emulator.recorder, Failing()
-    listen = {"DISCORD_LISTEN_CHANNEL_IDS": harbour.quay}
-    async with harbour.bot_on(store=failing.store, settings=listen, limits=FEW) as (stage, _):
-        direct = harbour.direct(harbour.kim)
-        await people.say(direct, harbour.kim, "first")
+async def test_i02_where_the_session_is_lost_meanwhile_what_was_not_read_is_fetched(
+    server: EmulatedServer,
+) -> None:
+    people, ledger, failing = server.emulator.people, server.emulator.recorder, Failing()
+    listen = {"DISCORD_LISTEN_CHANNEL_IDS": server.lobby}
+    async with server.run_bot(store=failing.store, settings=listen, limits=FEW) as (stage, _):
+        direct = server.direct(server.kim)
+        await people.say(direct, server.kim, "first")
         await ledger.wait_for_texts(1)
         failing.is_down = True
         for number in range(ROOM + 5):
-            await people.say(harbour.quay, harbour.kim, f"number {number}")
+            await people.say(server.lobby, server.kim, f"number {number}")
         await ledger.wait_until(lambda: ledger.counts["closed:4000"] > 0)
-        harbour.emulator.gateway.sessions.clear()
-        await people.say(direct, harbour.kim, "all there?", is_announced=False)
+        server.emulator.gateway.sessions.clear()
+        await people.say(direct, server.kim, "all there?", is_announced=False)
         failing.is_down = False
         await ledger.wait_for_texts(2)
         assert await outcomes(stage) == [Outcome.ANSWERED, *[Outcome.IGNORED] * (ROOM + 5), Outcome.ANSWERED]

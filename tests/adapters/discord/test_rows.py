@@ -13,56 +13,58 @@ from bot.models import TextRequest
 from bot.pipeline import process_message
 from bot.store import InMemoryStore
 from bot.testing import ScriptedModel, model_answer
-from tests.adapters.discord.harbour import LIMITS, Harbour, outcomes, receipts
+from tests.adapters.discord.server import LIMITS, EmulatedServer, outcomes, receipts
 
 
-async def test_b01_a_message_that_is_told_twice_is_answered_once(harbour: Harbour) -> None:
-    async with harbour.bot_on() as (stage, _):
-        said = await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        await tell(harbour, said)
-        await harbour.emulator.recorder.wait_for_texts(1)
-        await harbour.emulator.people.say(harbour.quay, harbour.robin, f"{harbour.call} ahoy")
-        assert await harbour.emulator.recorder.wait_for_texts(2) == ["Aye.", "Aye."]
+async def test_b01_a_message_that_is_told_twice_is_answered_once(server: EmulatedServer) -> None:
+    async with server.run_bot() as (stage, _):
+        said = await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        await tell(server, said)
+        await server.emulator.recorder.wait_for_texts(1)
+        await server.emulator.people.say(server.lobby, server.robin, f"{server.call} ahoy")
+        assert await server.emulator.recorder.wait_for_texts(2) == ["Aye.", "Aye."]
         assert len(await receipts(stage)) == 2
 
 
-async def test_b02_a_message_that_is_told_again_after_29_days_is_known(harbour: Harbour) -> None:
+async def test_b02_a_message_that_is_told_again_after_29_days_is_known(server: EmulatedServer) -> None:
     late = [timedelta()]
 
     def clock() -> datetime:
         return system_clock() + late[-1]
 
     store = InMemoryStore(clock)
-    async with harbour.bot_on(store=store, clock=clock):
-        said = await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        await harbour.emulator.recorder.wait_for_texts(1)
+    async with server.run_bot(store=store, clock=clock):
+        said = await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        await server.emulator.recorder.wait_for_texts(1)
     late.append(timedelta(days=29))
-    async with harbour.bot_on(store=store, clock=clock) as (stage, _):
-        await tell(harbour, said)
-        direct = harbour.direct(harbour.robin)
-        await harbour.emulator.people.say(direct, harbour.robin, "and you?")
-        await harbour.emulator.recorder.wait_for_texts(1, direct)
+    async with server.run_bot(store=store, clock=clock) as (stage, _):
+        await tell(server, said)
+        direct = server.direct(server.robin)
+        await server.emulator.people.say(direct, server.robin, "and you?")
+        await server.emulator.recorder.wait_for_texts(1, direct)
         assert len(await receipts(stage)) == 2
-        assert harbour.emulator.recorder.texts(harbour.quay) == ["Aye."]
+        assert server.emulator.recorder.texts(server.lobby) == ["Aye."]
 
 
-async def test_b04_two_messages_that_come_in_reverse_are_remembered_in_their_order(harbour: Harbour) -> None:
-    async with harbour.bot_on() as (stage, _):
-        people = harbour.emulator.people
+async def test_b04_two_messages_that_come_in_reverse_are_remembered_in_their_order(
+    server: EmulatedServer,
+) -> None:
+    async with server.run_bot() as (stage, _):
+        people = server.emulator.people
         begun = system_clock() - timedelta(seconds=9)
         first, second = [
             await people.say(
-                harbour.quay,
-                harbour.kim,
-                f"{harbour.call} ahoy",
+                server.lobby,
+                server.kim,
+                f"{server.call} ahoy",
                 timestamp=begun + timedelta(seconds=late),
                 is_announced=False,
             )
             for late in (1, 2)
         ]
-        await tell(harbour, second)
-        await tell(harbour, first)
-        await harbour.emulator.recorder.wait_for_texts(1)
+        await tell(server, second)
+        await tell(server, first)
+        await server.emulator.recorder.wait_for_texts(1)
         told = await receipts(stage)
         kept = await stage.agent.store.memories.recent(told[0].room_id, 10)
         assert [one.external_id for one in kept if one.entity_id != stage.agent.id] == [first, second]
@@ -70,7 +72,7 @@ async def test_b04_two_messages_that_come_in_reverse_are_remembered_in_their_ord
 
 
 async def test_b07_a_message_that_is_edited_on_and_on_has_one_answer_to_how_it_reads_at_last(
-    harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+    server: EmulatedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)
     asked, go = asyncio.Event(), asyncio.Event()
@@ -82,42 +84,42 @@ async def test_b07_a_message_that_is_edited_on_and_on_has_one_answer_to_how_it_r
         await go.wait()
         return model_answer("The last." if "version 20" in request.prompt else "An earlier one.")
 
-    async with harbour.bot_on(ScriptedModel(script)) as (stage, _):
-        people = harbour.emulator.people
-        said = await people.say(harbour.quay, harbour.kim, f"{harbour.call} version 0")
+    async with server.run_bot(ScriptedModel(script)) as (stage, _):
+        people = server.emulator.people
+        said = await people.say(server.lobby, server.kim, f"{server.call} version 0")
         await asked.wait()
         for number in range(1, 21):
-            harbour.emulator.state.clock = partial(_later, seconds=number)
-            await people.edit(harbour.quay, said, f"{harbour.call} version {number}")
-        direct = harbour.direct(harbour.robin)
-        await people.say(direct, harbour.robin, "have they all come?")
-        await harbour.emulator.recorder.wait_for_texts(1, harbour.quay)
+            server.emulator.state.clock = partial(_later, seconds=number)
+            await people.edit(server.lobby, said, f"{server.call} version {number}")
+        direct = server.direct(server.robin)
+        await people.say(direct, server.robin, "have they all come?")
+        await server.emulator.recorder.wait_for_texts(1, server.lobby)
         await receipts(stage)
-        assert harbour.emulator.recorder.texts(harbour.quay) == ["The last."]
+        assert server.emulator.recorder.texts(server.lobby) == ["The last."]
 
 
-async def test_b09_what_is_removed_after_its_answer_is_forgotten(harbour: Harbour) -> None:
-    async with harbour.bot_on() as (stage, _):
-        said = await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        await harbour.emulator.recorder.wait_for_texts(1)
+async def test_b09_what_is_removed_after_its_answer_is_forgotten(server: EmulatedServer) -> None:
+    async with server.run_bot() as (stage, _):
+        said = await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        await server.emulator.recorder.wait_for_texts(1)
         [receipt] = await receipts(stage)
-        await harbour.emulator.people.delete(harbour.quay, said)
-        await harbour.emulator.people.say(harbour.quay, harbour.robin, f"{harbour.call} ahoy")
-        await harbour.emulator.recorder.wait_for_texts(2)
+        await server.emulator.people.delete(server.lobby, said)
+        await server.emulator.people.say(server.lobby, server.robin, f"{server.call} ahoy")
+        await server.emulator.recorder.wait_for_texts(2)
         assert await stage.agent.store.memories.memories([receipt.memory_id]) == {}
 
 
 async def test_b11_a_server_that_puts_it_out_and_lets_it_in_again_is_answered_again_and_remembered(
-    harbour: Harbour,
+    server: EmulatedServer,
 ) -> None:
-    people, ledger = harbour.emulator.people, harbour.emulator.recorder
-    async with harbour.bot_on() as (stage, _):
-        await people.say(harbour.quay, harbour.kim, f"{harbour.call} before")
+    people, ledger = server.emulator.people, server.emulator.recorder
+    async with server.run_bot() as (stage, _):
+        await people.say(server.lobby, server.kim, f"{server.call} before")
         await ledger.wait_for_texts(1)
         [before] = await receipts(stage)
-        await people.expel(harbour.guild, harbour.bot)
-        await people.invite(harbour.guild, harbour.bot)
-        await people.say(harbour.quay, harbour.kim, f"{harbour.call} again")
+        await people.expel(server.guild, server.bot)
+        await people.invite(server.guild, server.bot)
+        await people.say(server.lobby, server.kim, f"{server.call} again")
         await ledger.wait_for_texts(2)
         *_, again = await receipts(stage)
         assert again.room_id == before.room_id
@@ -126,38 +128,38 @@ async def test_b11_a_server_that_puts_it_out_and_lets_it_in_again_is_answered_ag
 
 
 async def test_o05_another_bot_that_answers_every_word_is_answered_five_times_in_a_row(
-    harbour: Harbour,
+    server: EmulatedServer,
 ) -> None:
-    people, ledger = harbour.emulator.people, harbour.emulator.recorder
-    echo = harbour.emulator.state.add_user("Echo", is_bot=True)
+    people, ledger = server.emulator.people, server.emulator.recorder
+    echo = server.emulator.state.add_user("Echo", is_bot=True)
     said = (model_answer(f"Aye, {number}.") for number in count(1))
     model = ScriptedModel(lambda request: next(said))
-    async with harbour.bot_on(model, settings={"RESPOND_TO_BOTS": "true"}) as (stage, _):
+    async with server.run_bot(model, settings={"RESPOND_TO_BOTS": "true"}) as (stage, _):
         for number in range(1, 6):
-            await people.say(harbour.quay, echo, f"{harbour.call} I heard you {number} times")
+            await people.say(server.lobby, echo, f"{server.call} I heard you {number} times")
             await ledger.wait_for_texts(number)
         for number in range(6, 9):
-            await people.say(harbour.quay, echo, f"{harbour.call} I heard you {number} times")
-        await people.say(harbour.quay, harbour.kim, f"{harbour.call} enough?")
+            await people.say(server.lobby, echo, f"{server.call} I heard you {number} times")
+        await people.say(server.lobby, server.kim, f"{server.call} enough?")
         await ledger.wait_for_texts(6)
         told = await receipts(stage)
     assert [one.rule for one in told].count("RESPOND_TO_BOTS") == 3
     assert len(ledger.texts()) == 6
 
 
-async def test_b14_whoever_is_renamed_is_the_same_person(harbour: Harbour) -> None:
-    async with harbour.bot_on() as (stage, _):
-        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        await harbour.emulator.recorder.wait_for_texts(1)
-        harbour.emulator.state.users[harbour.kim]["global_name"] = "Captain Kim"
-        await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-        await harbour.emulator.recorder.wait_for_texts(2)
+async def test_b14_whoever_is_renamed_is_the_same_person(server: EmulatedServer) -> None:
+    async with server.run_bot() as (stage, _):
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        await server.emulator.recorder.wait_for_texts(1)
+        server.emulator.state.users[server.kim]["global_name"] = "Captain Kim"
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        await server.emulator.recorder.wait_for_texts(2)
         [author] = {one.author_id for one in await receipts(stage)}
         known = await stage.agent.store.entities.entities([author])
         assert "Captain Kim" in known[author].names
 
 
-async def test_c15_one_account_that_is_cut_off_does_not_concern_another(harbour: Harbour) -> None:
+async def test_c15_one_account_that_is_cut_off_does_not_concern_another(server: EmulatedServer) -> None:
     asked = asyncio.Event()
 
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -168,17 +170,17 @@ async def test_c15_one_account_that_is_cut_off_does_not_concern_another(harbour:
     async with await asyncio.start_server(swallow, "127.0.0.1") as silent:
         nowhere = {"DISCORD_API_BASE_URL": f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}"}
         limits = replace(LIMITS, request_timeout=600.0)
-        async with harbour.bot_on(settings=nowhere, limits=limits, is_awaited=False), harbour.bot_on():
+        async with server.run_bot(settings=nowhere, limits=limits, is_awaited=False), server.run_bot():
             await asked.wait()
-            await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} ahoy")
-            assert await harbour.emulator.recorder.wait_for_texts(1) == ["Aye."]
+            await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
+            assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
 def _later(seconds: int) -> datetime:
     return system_clock() + timedelta(seconds=seconds)
 
 
-async def tell(harbour: Harbour, message_id: str) -> None:
+async def tell(server: EmulatedServer, message_id: str) -> None:
     """Have a message of the quay told once more."""
-    message = harbour.emulator.state.messages[harbour.quay][message_id]
-    await harbour.emulator.gateway.dispatch_event("MESSAGE_CREATE", message)
+    message = server.emulator.state.messages[server.lobby][message_id]
+    await server.emulator.gateway.dispatch_event("MESSAGE_CREATE", message)

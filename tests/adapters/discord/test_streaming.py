@@ -10,7 +10,7 @@ from bot import Outcome, Plugin, ProviderResult, Turn, provider, system_clock
 from bot.platform import DeliveryState
 from bot.store import InMemoryStore
 from bot.testing import ScriptedModel, StreamedText
-from tests.adapters.discord.harbour import Harbour, receipts
+from tests.adapters.discord.server import EmulatedServer, receipts
 
 LIVE = {"STREAMING": "true"}
 HEAD = "<response><thought>hm</thought><actions>REPLY</actions><text>"
@@ -29,57 +29,57 @@ def story(gate: asyncio.Event, rest: str = WHOLE.removeprefix(FIRST)) -> Scripte
     return ScriptedModel([StreamedText(HEAD, FIRST, gate, rest + TAIL)])
 
 
-async def begun(harbour: Harbour) -> str:
+async def begun(server: EmulatedServer) -> str:
     """Have the bot asked something, and the beginning of its answer seen; gives the question's id."""
-    asked = await harbour.emulator.people.say(harbour.quay, harbour.kim, f"{harbour.call} tell me a story")
-    assert await harbour.emulator.recorder.wait_for_texts(1) == [FIRST]
+    asked = await server.emulator.people.say(server.lobby, server.kim, f"{server.call} tell me a story")
+    assert await server.emulator.recorder.wait_for_texts(1) == [FIRST]
     return asked
 
 
-def seen(harbour: Harbour) -> list[str]:
-    return [one.text for one in harbour.emulator.recorder.messages if not one.is_gone]
+def seen(server: EmulatedServer) -> list[str]:
+    return [one.text for one in server.emulator.recorder.messages if not one.is_gone]
 
 
-async def until_seen(harbour: Harbour, *texts: str) -> None:
-    await harbour.emulator.recorder.wait_until(lambda: seen(harbour) == [*texts])
+async def until_seen(server: EmulatedServer, *texts: str) -> None:
+    await server.emulator.recorder.wait_until(lambda: seen(server) == [*texts])
 
 
-async def test_a_reply_is_seen_while_it_is_written_and_edited_into_the_whole(harbour: Harbour) -> None:
+async def test_a_reply_is_seen_while_it_is_written_and_edited_into_the_whole(server: EmulatedServer) -> None:
     gate = asyncio.Event()
-    async with harbour.bot_on(story(gate), settings=LIVE):
-        await begun(harbour)
+    async with server.run_bot(story(gate), settings=LIVE):
+        await begun(server)
         gate.set()
-        await until_seen(harbour, WHOLE)
+        await until_seen(server, WHOLE)
 
 
 async def test_b08_what_is_seen_of_an_answer_goes_as_soon_as_its_question_is_taken_back(
-    harbour: Harbour,
+    server: EmulatedServer,
 ) -> None:
     gate = asyncio.Event()
-    async with harbour.bot_on(story(gate), settings=LIVE) as (stage, _):
-        asked = await begun(harbour)
-        await harbour.emulator.people.delete(harbour.quay, asked)
-        await until_seen(harbour)
+    async with server.run_bot(story(gate), settings=LIVE) as (stage, _):
+        asked = await begun(server)
+        await server.emulator.people.delete(server.lobby, asked)
+        await until_seen(server)
         gate.set()
         [receipt] = await receipts(stage)
         assert receipt.outcome is Outcome.CANCELLED
         await stage.agent.outbox.drain(30.0)
-        assert seen(harbour) == []
+        assert seen(server) == []
 
 
 async def test_what_a_moderator_has_removed_half_written_is_not_said_again_and_the_books_say_why(
-    harbour: Harbour,
+    server: EmulatedServer,
 ) -> None:
     gate = asyncio.Event()
-    async with harbour.bot_on(story(gate, " word" * 800), settings=LIVE) as (stage, _):
-        await begun(harbour)
-        [shown] = harbour.emulator.recorder.messages
+    async with server.run_bot(story(gate, " word" * 800), settings=LIVE) as (stage, _):
+        await begun(server)
+        [shown] = server.emulator.recorder.messages
         shown.is_gone = True
-        await harbour.emulator.people.delete(harbour.quay, shown.id)
+        await server.emulator.people.delete(server.lobby, shown.id)
         gate.set()
         [receipt] = await receipts(stage)
         await stage.agent.outbox.drain(30.0)
-        assert seen(harbour) == []
+        assert seen(server) == []
         parts = await stage.agent.store.ledger.deliveries(turn_id=receipt.turn_id)
         causes = {one.cause for one in parts if one.state is DeliveryState.CANCELLED}
         assert causes == {"the message was deleted in the channel: it is not sent again"}
@@ -87,7 +87,7 @@ async def test_what_a_moderator_has_removed_half_written_is_not_said_again_and_t
 
 
 async def test_a08_a_half_written_answer_that_nobody_may_finish_after_a_restart_is_taken_away(
-    harbour: Harbour,
+    server: EmulatedServer,
 ) -> None:
     store, passed, never = InMemoryStore(), [timedelta()], asyncio.Event()
 
@@ -100,12 +100,12 @@ async def test_a08_a_half_written_answer_that_nobody_may_finish_after_a_restart_
         return ProviderResult()
 
     plugin = Plugin("slow", providers=[slow])
-    async with harbour.bot_on(story(never), plugin, settings=LIVE, store=store, clock=clock) as (stage, _):
-        await begun(harbour)
+    async with server.run_bot(story(never), plugin, settings=LIVE, store=store, clock=clock) as (stage, _):
+        await begun(server)
         await stage.agent_runtime.inbox.processor.release()
     passed.append(timedelta(minutes=16))
-    async with harbour.bot_on(settings=LIVE, store=store, clock=clock) as (stage, _):
+    async with server.run_bot(settings=LIVE, store=store, clock=clock) as (stage, _):
         await stage.agent_runtime.inbox.processor.resume_all()  # as for each platform that is connected
-        await until_seen(harbour)
+        await until_seen(server)
         [receipt] = await receipts(stage)
         assert receipt.outcome is Outcome.EXPIRED

@@ -22,16 +22,16 @@ from plugins.x_actions import plugin as x_actions
 DEADLINE = 60.0
 
 
-class Cast:
+class XHarness:
     """A character at work on the emulated X."""
 
     def __init__(self, runtime: Runtime, adapter: XAdapter, emulator: Emulator, clock: ManualClock) -> None:
         self.runtime, self.adapter, self.emulator, self.clock = runtime, adapter, emulator, clock
-        self.resident = runtime.agents[0]
+        self.agent_runtime = runtime.agents[0]
 
     @property
     def agent(self) -> Agent:
-        return self.resident.agent
+        return self.agent_runtime.agent
 
     @property
     def account(self) -> XAccount:
@@ -39,17 +39,17 @@ class Cast:
         assert account is not None
         return account
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Have the mentions looked at once more, and everything that comes of it done."""
         rest = await self.clock.wait_for_sleepers()
         self.clock.advance(rest)
-        await self.settle()
+        await self.wait_idle()
 
-    async def settle(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until nothing is under way: the mentions are read, answered, and the answers sent."""
         await self.clock.wait_for_sleepers()
         for receipt in await self.agent.store.ledger.receipts(limit=200):
-            await self.resident.inbox.wait_outcome(receipt.id)
+            await self.agent_runtime.inbox.wait_outcome(receipt.id)
         await self.agent.outbox.drain(DEADLINE)
 
     async def receipts(self) -> dict[str, Receipt]:
@@ -63,7 +63,7 @@ class Cast:
         ]
 
 
-Live = Callable[..., AbstractAsyncContextManager[Cast]]
+RunX = Callable[..., AbstractAsyncContextManager[XHarness]]
 
 
 @pytest.fixture
@@ -78,18 +78,18 @@ async def emulator(clock: ManualClock) -> AsyncIterator[Emulator]:
 
 
 @pytest.fixture
-def live(emulator: Emulator, clock: ManualClock, tmp_path: Path) -> Live:
+def run_x(emulator: Emulator, clock: ManualClock, tmp_path: Path) -> RunX:
     """Give what has a character live on the emulated X, as long as the block lasts."""
 
     @asynccontextmanager
-    async def living(
+    async def run(
         *script: Any,
         store: Store | None = None,
         character: Character | None = None,
         plugins: Sequence[Plugin] = (),
         is_at_rest: bool = False,
         **settings: str,
-    ) -> AsyncIterator[Cast]:
+    ) -> AsyncIterator[XHarness]:
         says = script[0] if script and callable(script[0]) else list(script)
         model = ScriptedModel(says or (lambda request: model_answer("Noted.")))
         values = {
@@ -110,12 +110,12 @@ def live(emulator: Emulator, clock: ManualClock, tmp_path: Path) -> Live:
         async with Runtime([plan]) as runtime:
             adapter = XAdapter(runtime.handles, time_source=clock.time_source)
             await runtime.connect(adapter)
-            cast = Cast(runtime, adapter, emulator, clock)
+            harness = XHarness(runtime, adapter, emulator, clock)
             if values.get("X_REPLY_ENABLE") != "false":
-                await cast.settle()
-            yield cast
+                await harness.wait_idle()
+            yield harness
 
-    return living
+    return run
 
 
 @pytest.fixture

@@ -36,11 +36,11 @@ async def test_each_character_posts_with_its_own_keys(emulator: Emulator, tmp_pa
     grace = (Character(name="Grace"), {**emulator.environment_of(keys), "X_REPLY_ENABLE": "false"})
     async with together(tmp_path, ada, grace) as runtime:
         await runtime.connect(spec.open(runtime.handles))
-        for resident in runtime.agents:
-            [feed] = resident.agent.outbox.feeds()
-            await resident.agent.store.worlds.save_world(feed.world, [feed.room])
-            await resident.agent.say(feed.room, f"This is {resident.agent.name}.")
-            await resident.agent.outbox.drain(60.0)
+        for agent_runtime in runtime.agents:
+            [feed] = agent_runtime.agent.outbox.feeds()
+            await agent_runtime.agent.store.worlds.save_world(feed.world, [feed.room])
+            await agent_runtime.agent.say(feed.room, f"This is {agent_runtime.agent.name}.")
+            await agent_runtime.agent.outbox.drain(60.0)
     assert [one.text for one in emulator.state.posts_by(emulator.user_id)] == ["This is Ada."]
     assert [one.text for one in emulator.state.posts_by(keys.user_id)] == ["This is Grace."]
 

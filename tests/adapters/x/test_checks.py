@@ -12,7 +12,7 @@ from bot.settings import Layer
 from bot.store import CheckReport
 
 
-async def look(emulator: Emulator, folder: Path, usage: str = "", **values: str) -> CheckReport:
+async def poll(emulator: Emulator, folder: Path, usage: str = "", **values: str) -> CheckReport:
     async def read(platform: str, account: str, name: str) -> str | None:
         assert (platform, account) == ("x", emulator.user_id)
         return usage if name == "usage" else None
@@ -24,7 +24,7 @@ async def look(emulator: Emulator, folder: Path, usage: str = "", **values: str)
 
 async def test_it_tells_whose_account_it_is_and_what_is_left(emulator: Emulator, tmp_path: Path) -> None:
     spent = Usage().at_time(system_clock()).add(reads=40, posts=3)
-    found = await look(emulator, tmp_path, str(spent))
+    found = await poll(emulator, tmp_path, str(spent))
     assert found.location == "@greenroom_bot on X"
     assert found.facts["plan"] == "free"
     assert found.facts["reads left this month"] == 60
@@ -38,13 +38,13 @@ async def test_keys_that_are_not_taken_are_a_problem_that_says_what_to_do(
     emulator: Emulator, tmp_path: Path
 ) -> None:
     emulator.is_revoked = True
-    [problem] = (await look(emulator, tmp_path)).problems
+    [problem] = (await poll(emulator, tmp_path)).problems
     assert "X_ACCESS_TOKEN_SECRET" in problem
 
 
 async def test_a_thrown_switch_is_a_problem_and_nothing_is_asked(emulator: Emulator, tmp_path: Path) -> None:
     (tmp_path / "x.off").touch()
-    [problem] = (await look(emulator, tmp_path)).problems
+    [problem] = (await poll(emulator, tmp_path)).problems
     assert "remove it" in problem
     assert emulator.calls == []
 
@@ -53,4 +53,4 @@ async def test_a_thrown_switch_is_a_problem_and_nothing_is_asked(emulator: Emula
 async def test_what_was_spent_and_cannot_be_read_does_not_keep_it_from_looking(
     text: str, emulator: Emulator, tmp_path: Path
 ) -> None:
-    assert (await look(emulator, tmp_path, text)).problems == ()
+    assert (await poll(emulator, tmp_path, text)).problems == ()

@@ -6,7 +6,7 @@ from aiohttp import ClientSession
 from adapters.x.emulator import Emulator, emulated
 from bot.platform import NotSent
 from bot.testing import ManualClock
-from tests.adapters.x.conftest import Live
+from tests.adapters.x.conftest import RunX
 
 
 @pytest.mark.parametrize(
@@ -19,32 +19,32 @@ from tests.adapters.x.conftest import Live
     ],
 )
 async def test_a_request_that_is_signed_with_another_key_is_refused(
-    name: str, value: str, live: Live, emulator: Emulator
+    name: str, value: str, run_x: RunX, emulator: Emulator
 ) -> None:
-    async with live(X_REPLY_ENABLE="false", **{name: value}) as cast:
+    async with run_x(X_REPLY_ENABLE="false", **{name: value}) as harness:
         with pytest.raises(NotSent, match="refuses the keys"):
-            await cast.account.connection.read_own_user()
+            await harness.account.connection.read_own_user()
 
 
-async def test_a_request_that_was_signed_well_is_taken_once(live: Live, emulator: Emulator) -> None:
-    async with live(X_REPLY_ENABLE="false") as cast:
-        assert (await cast.account.connection.read_own_user()).username == "greenroom_bot"
+async def test_a_request_that_was_signed_well_is_taken_once(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x(X_REPLY_ENABLE="false") as harness:
+        assert (await harness.account.connection.read_own_user()).username == "greenroom_bot"
         assert [call.status for call in emulator.calls] == [200]
 
 
 async def test_a_window_that_is_used_up_is_told_and_renewed(
-    live: Live, emulator: Emulator, clock: ManualClock
+    run_x: RunX, emulator: Emulator, clock: ManualClock
 ) -> None:
     emulator.limits["GET /2/users/me"] = (2, 900.0)
-    async with live(X_REPLY_ENABLE="false") as cast:
+    async with run_x(X_REPLY_ENABLE="false") as harness:
         for _ in range(2):
-            await cast.account.connection.read_own_user()
+            await harness.account.connection.read_own_user()
         with pytest.raises(NotSent) as refusal:
-            await cast.account.connection.read_own_user()
+            await harness.account.connection.read_own_user()
         assert refusal.value.retry_after == 901.0
         assert len(emulator.calls) == 2
         clock.advance(901)
-        await cast.account.connection.read_own_user()
+        await harness.account.connection.read_own_user()
 
 
 async def test_whoever_tries_a_character_out_talks_to_it_on_a_page() -> None:

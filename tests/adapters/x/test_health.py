@@ -8,13 +8,13 @@ import pytest
 from adapters.x.emulator import Emulator, Fault
 from adapters.x.emulator.server import FaultKind
 from bot.platform import ConnectionSnapshot, ConnectionState, DisconnectCause, NotSent
-from tests.adapters.x.conftest import Cast, Live
+from tests.adapters.x.conftest import RunX, XHarness
 
 MENTIONS = "GET /2/users/:id/mentions"
 
 
-def state_of(cast: Cast) -> ConnectionSnapshot:
-    [link] = cast.adapter.connections
+def state_of(harness: XHarness) -> ConnectionSnapshot:
+    [link] = harness.adapter.connections
     return link.snapshot
 
 
@@ -33,78 +33,84 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     ],
 )
 async def test_c15_an_account_whose_mentions_cannot_be_read_is_degraded_until_they_can(
-    live: Live, emulator: Emulator, fault: Fault, cause: DisconnectCause, caplog: pytest.LogCaptureFixture
+    run_x: RunX, emulator: Emulator, fault: Fault, cause: DisconnectCause, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with live() as cast:
-        assert state_of(cast).state is ConnectionState.CONNECTED
+    async with run_x() as harness:
+        assert state_of(harness).state is ConnectionState.CONNECTED
         emulator.add_faults(fault)
-        await cast.look()
-        assert (state_of(cast).state, state_of(cast).cause) == (ConnectionState.DEGRADED, cause)
-        await cast.look()
-        assert state_of(cast).state is ConnectionState.CONNECTED
+        await harness.poll()
+        assert (state_of(harness).state, state_of(harness).cause) == (ConnectionState.DEGRADED, cause)
+        await harness.poll()
+        assert state_of(harness).state is ConnectionState.CONNECTED
     assert [line.partition(" (")[0].partition(" again")[0] for line in told(caplog)] == [
         "Ada is cut off from x",
         "Ada is on x",
     ]
 
 
-async def test_c13_a_name_that_cannot_be_found_is_named(live: Live) -> None:
-    async with live(X_API_BASE_URL="http://nowhere.invalid") as cast:
-        assert (state_of(cast).state, state_of(cast).cause) == (ConnectionState.DEGRADED, DisconnectCause.DNS)
+async def test_c13_a_name_that_cannot_be_found_is_named(run_x: RunX) -> None:
+    async with run_x(X_API_BASE_URL="http://nowhere.invalid") as harness:
+        assert (state_of(harness).state, state_of(harness).cause) == (
+            ConnectionState.DEGRADED,
+            DisconnectCause.DNS,
+        )
 
 
 async def test_an_account_whose_keys_are_refused_is_off(
-    live: Live, emulator: Emulator, caplog: pytest.LogCaptureFixture
+    run_x: RunX, emulator: Emulator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with live(X_REPLY_ENABLE="false") as cast:
-        assert state_of(cast).state is ConnectionState.CONNECTING
+    async with run_x(X_REPLY_ENABLE="false") as harness:
+        assert state_of(harness).state is ConnectionState.CONNECTING
         emulator.is_revoked = True
         with pytest.raises(NotSent, match="refuses the keys"):
-            await cast.account.connection.read_own_user()
-        assert (state_of(cast).state, state_of(cast).cause) == (ConnectionState.OFF, DisconnectCause.REFUSED)
+            await harness.account.connection.read_own_user()
+        assert (state_of(harness).state, state_of(harness).cause) == (
+            ConnectionState.OFF,
+            DisconnectCause.REFUSED,
+        )
     assert len(told(caplog)) == 1
 
 
 async def test_a_person_who_has_switched_x_off_is_told_that_it_is_and_of_its_return(
-    live: Live, emulator: Emulator, tmp_path: Path
+    run_x: RunX, emulator: Emulator, tmp_path: Path
 ) -> None:
-    async with live() as cast:
+    async with run_x() as harness:
         (tmp_path / "x.off").touch()
-        await cast.look()
-        assert state_of(cast).cause is DisconnectCause.SWITCHED_OFF
+        await harness.poll()
+        assert state_of(harness).cause is DisconnectCause.SWITCHED_OFF
         (tmp_path / "x.off").unlink()
-        await cast.look()
-        assert state_of(cast).state is ConnectionState.CONNECTED
+        await harness.poll()
+        assert state_of(harness).state is ConnectionState.CONNECTED
 
 
-async def test_a_window_that_is_used_up_is_no_outage(live: Live, emulator: Emulator) -> None:
-    async with live() as cast:
+async def test_a_window_that_is_used_up_is_no_outage(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x() as harness:
         emulator.add_faults(Fault(MENTIONS, status=429))
-        await cast.look()
-        assert state_of(cast).state is ConnectionState.CONNECTED
+        await harness.poll()
+        assert state_of(harness).state is ConnectionState.CONNECTED
 
 
 async def test_c01_a_read_whose_answer_is_lost_is_not_repeated_with_the_signature_of_the_first(
-    live: Live, emulator: Emulator
+    run_x: RunX, emulator: Emulator
 ) -> None:
-    async with live() as cast:
+    async with run_x() as harness:
         emulator.add_faults(Fault(MENTIONS, FaultKind.LOST))
         asked = len(emulator.calls)
-        await cast.look()
+        await harness.poll()
         assert [one.status for one in emulator.calls[asked:]] == [200]
-        assert not cast.account.connection.stop_reason
+        assert not harness.account.connection.stop_reason
 
 
 async def test_an_account_that_may_not_read_its_mentions_is_cut_off_until_it_may(
-    live: Live, emulator: Emulator, caplog: pytest.LogCaptureFixture
+    run_x: RunX, emulator: Emulator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with live() as cast:
+    async with run_x() as harness:
         for _ in range(3):
             emulator.add_faults(Fault(MENTIONS, status=403))
-            await cast.look()
-            assert state_of(cast).cause is DisconnectCause.REFUSED
-        await cast.look()
-        assert state_of(cast).state is ConnectionState.CONNECTED
+            await harness.poll()
+            assert state_of(harness).cause is DisconnectCause.REFUSED
+        await harness.poll()
+        assert state_of(harness).state is ConnectionState.CONNECTED
     assert [line.partition(" (")[0].partition(" again")[0] for line in told(caplog)] == [
         "Ada is cut off from x",
         "Ada is on x",

@@ -7,50 +7,50 @@ import pytest
 from adapters.x.emulator import Emulator, Fault
 from bot.platform import NotSent
 from bot.store import InMemoryStore
-from tests.adapters.x.conftest import Live
-from tests.adapters.x.test_checks import look
+from tests.adapters.x.conftest import RunX
+from tests.adapters.x.test_checks import poll
 from tests.adapters.x.test_sending import QUIET, part_of
 
 ME = "GET /2/users/me"
 
 
 async def test_o09_with_the_keys_of_another_account_nothing_is_written_and_it_is_told_once(
-    live: Live, emulator: Emulator, caplog: pytest.LogCaptureFixture
+    run_x: RunX, emulator: Emulator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with live(X_USERNAME="@somebody_else", **QUIET) as cast:
+    async with run_x(X_USERNAME="@somebody_else", **QUIET) as harness:
         for _ in range(3):
             with pytest.raises(NotSent, match=r"X_USERNAME is somebody_else.*@greenroom_bot") as refused:
-                await cast.adapter.deliver(part_of(cast))
+                await harness.adapter.deliver(part_of(harness))
             assert refused.value.retry_after  # the part waits for the right keys
         assert [call.endpoint for call in emulator.calls] == [ME]
-        [feed] = cast.agent.outbox.feeds()
+        [feed] = harness.agent.outbox.feeds()
         assert "X_USERNAME" in feed.pause_reason
     assert caplog.text.count("nothing is read or written") == 1
 
 
 async def test_o09_whose_the_keys_are_is_asked_once_and_not_at_every_start(
-    live: Live, emulator: Emulator
+    run_x: RunX, emulator: Emulator
 ) -> None:
     store = InMemoryStore()
     for number in range(2):
-        async with live(X_USERNAME="Greenroom_Bot", store=store, **QUIET) as cast:
+        async with run_x(X_USERNAME="Greenroom_Bot", store=store, **QUIET) as harness:
             for part in range(2):
-                await cast.adapter.deliver(part_of(cast, f"Post {number} {part}"))
+                await harness.adapter.deliver(part_of(harness, f"Post {number} {part}"))
     assert [call.endpoint for call in emulator.calls].count(ME) == 1
     assert len(emulator.writes) == 4
 
 
 @pytest.mark.parametrize("status", [403, 429, 503])
 async def test_o09_where_that_cannot_be_asked_nothing_is_written_yet(
-    status: int, live: Live, emulator: Emulator
+    status: int, run_x: RunX, emulator: Emulator
 ) -> None:
-    async with live(X_USERNAME="greenroom_bot", **QUIET) as cast:
+    async with run_x(X_USERNAME="greenroom_bot", **QUIET) as harness:
         emulator.add_faults(Fault(ME, status=status))
         with pytest.raises(NotSent):
-            await cast.adapter.deliver(part_of(cast))
+            await harness.adapter.deliver(part_of(harness))
         assert emulator.writes == []
 
 
 async def test_o09_the_doctor_names_the_keys_of_another_account(emulator: Emulator, tmp_path: Path) -> None:
-    [problem] = (await look(emulator, tmp_path, X_USERNAME="somebody_else")).problems
+    [problem] = (await poll(emulator, tmp_path, X_USERNAME="somebody_else")).problems
     assert "@greenroom_bot" in problem

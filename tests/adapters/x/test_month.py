@@ -9,20 +9,20 @@ from bot.background.scheduler import Scheduler
 from bot.models import Purpose, TextRequest
 from bot.store import InMemoryStore
 from bot.testing import ManualClock, model_answer
-from tests.adapters.x.conftest import Cast, Live
+from tests.adapters.x.conftest import RunX, XHarness
 
 LIMITS = {"POST /2/tweets": (17, 86_400.0), "GET /2/users/:id/mentions": (1, 900.0)}
 STEP, A_DAY, DAYS = 3600, 86_400, 30
 
 
-async def _do_what_is_due(cast: Cast) -> None:
-    poster = PostScheduler(cast.agent, cast.resident.registry)
-    await Scheduler(cast.agent, cast.resident.registry, [poster.worker]).run_due()
-    await cast.settle()
+async def _do_what_is_due(harness: XHarness) -> None:
+    poster = PostScheduler(harness.agent, harness.agent_runtime.registry)
+    await Scheduler(harness.agent, harness.agent_runtime.registry, [poster.worker]).run_due()
+    await harness.wait_idle()
 
 
 async def test_o09_a_month_of_posts_and_answers_stays_inside_the_free_plan(
-    clock: ManualClock, live: Live, emulator: Emulator
+    clock: ManualClock, run_x: RunX, emulator: Emulator
 ) -> None:
     emulator.limits.update(LIMITS)
     emulator.monthly_reads = 100
@@ -44,12 +44,12 @@ async def test_o09_a_month_of_posts_and_answers_stays_inside_the_free_plan(
         "X_POLL_INTERVAL": str(A_DAY // 4),
     }
     asked = []
-    async with live(script, is_at_rest=True, **settings) as cast:
+    async with run_x(script, is_at_rest=True, **settings) as harness:
         for step in range(DAYS * A_DAY // STEP):
             if step % (A_DAY // STEP) == 0:
                 asked.append(emulator.say(f"user{step}", "@greenroom_bot how is it?"))
             clock.advance(STEP)
-            await _do_what_is_due(cast)
+            await _do_what_is_due(harness)
 
     made = emulator.state.posts_by(emulator.user_id)
     posts = [one for one in made if not one.reply_to_id]
@@ -65,16 +65,16 @@ async def test_o09_a_month_of_posts_and_answers_stays_inside_the_free_plan(
 
 
 async def test_an_overdue_post_is_posted_once_after_a_restart(
-    clock: ManualClock, live: Live, emulator: Emulator
+    clock: ManualClock, run_x: RunX, emulator: Emulator
 ) -> None:
     store = InMemoryStore(clock.now)
     settings = {"X_POST_ENABLE": "true", "X_REPLY_ENABLE": "false"}
-    async with live(store=store, is_at_rest=True, **settings):
+    async with run_x(store=store, is_at_rest=True, **settings):
         pass
     clock.advance(A_DAY)
-    async with live("<post>Late, but here.</post>", store=store, is_at_rest=True, **settings) as cast:
+    async with run_x("<post>Late, but here.</post>", store=store, is_at_rest=True, **settings) as harness:
         for _ in range(3):
-            poster = PostScheduler(cast.agent, cast.resident.registry)
-            await Scheduler(cast.agent, cast.resident.registry, [poster.worker]).run_due()
-            await cast.agent.outbox.drain(60.0)
+            poster = PostScheduler(harness.agent, harness.agent_runtime.registry)
+            await Scheduler(harness.agent, harness.agent_runtime.registry, [poster.worker]).run_due()
+            await harness.agent.outbox.drain(60.0)
         assert emulator.bot_texts == ["Late, but here."]

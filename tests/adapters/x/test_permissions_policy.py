@@ -8,7 +8,7 @@ from adapters.x.permissions import ContentRules
 from bot import Content, Settings
 from bot.platform import DeliveryState, Undeliverable
 from bot.settings import Layer
-from tests.adapters.x.conftest import Live
+from tests.adapters.x.conftest import RunX
 from tests.adapters.x.test_sending import QUIET, part_of
 
 CORPUS = {
@@ -53,22 +53,22 @@ def test_o10_what_is_harmless_may_be_said(text: str) -> None:
     assert policy().find_violation(text) == ""
 
 
-async def test_o10_of_a_thread_that_ends_badly_nothing_is_posted(live: Live, emulator: Emulator) -> None:
+async def test_o10_of_a_thread_that_ends_badly_nothing_is_posted(run_x: RunX, emulator: Emulator) -> None:
     text = "Fog again, and nothing to be seen of the mill. " * 8 + "Ask bob@mail.example.org."
-    async with live(**QUIET, **LISTED) as cast:
-        [feed] = cast.agent.outbox.feeds()
-        await cast.agent.store.worlds.save_world(feed.world, [feed.room])
-        await cast.agent.say(feed.room, Content(text=text))
-        await cast.agent.outbox.drain(60.0)
-        parts = await cast.agent.store.ledger.deliveries()
+    async with run_x(**QUIET, **LISTED) as harness:
+        [feed] = harness.agent.outbox.feeds()
+        await harness.agent.store.worlds.save_world(feed.world, [feed.room])
+        await harness.agent.say(feed.room, Content(text=text))
+        await harness.agent.outbox.drain(60.0)
+        parts = await harness.agent.store.ledger.deliveries()
         assert len(parts) > 1
         assert {one.state for one in parts} == {DeliveryState.FAILED}
         assert emulator.writes == []
 
 
-async def test_o10_no_way_to_post_leads_past_it_not_even_a_dry_one(live: Live, emulator: Emulator) -> None:
+async def test_o10_no_way_to_post_leads_past_it_not_even_a_dry_one(run_x: RunX, emulator: Emulator) -> None:
     for settings in ({}, {"X_DRY_RUN": "true"}):
-        async with live(**QUIET, **LISTED, **settings) as cast:
+        async with run_x(**QUIET, **LISTED, **settings) as harness:
             with pytest.raises(Undeliverable, match="X_FORBIDDEN_WORDS"):
-                await cast.adapter.deliver(part_of(cast, "Guaranteed returns!"))
+                await harness.adapter.deliver(part_of(harness, "Guaranteed returns!"))
     assert emulator.writes == []

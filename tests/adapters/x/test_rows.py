@@ -11,62 +11,62 @@ from adapters.x.state import AccountState
 from bot.platform import DeliveryUnknown, NotSent
 from bot.store import InMemoryStore
 from bot.testing import ManualClock
-from tests.adapters.x.conftest import Live
+from tests.adapters.x.conftest import RunX
 from tests.adapters.x.test_sending import QUIET, part_of
 
 
 async def test_b02_a_mention_that_is_read_again_after_29_days_is_known(
-    live: Live, emulator: Emulator, clock: ManualClock
+    run_x: RunX, emulator: Emulator, clock: ManualClock
 ) -> None:
     store = InMemoryStore(clock.now)
-    async with live(store=store) as cast:
+    async with run_x(store=store) as harness:
         emulator.say("bob", "@greenroom_bot hello")
-        await cast.look()
+        await harness.poll()
     clock.advance(29 * 86_400)
-    async with live(store=store, **QUIET) as cast:
-        notes = AccountState(cast.resident.handle, emulator.user_id)
+    async with run_x(store=store, **QUIET) as harness:
+        notes = AccountState(harness.agent_runtime.handle, emulator.user_id)
         await notes.write(POSITION_KEY, "0")  # as if nothing had been read
-        await cast.account.receiver.poll()
-        assert len(await cast.receipts()) == 1
+        await harness.account.receiver.poll()
+        assert len(await harness.receipts()) == 1
     assert emulator.bot_texts == ["Noted."]
 
 
 async def test_b04_mentions_which_x_gives_newest_first_are_heard_in_their_order(
-    live: Live, emulator: Emulator
+    run_x: RunX, emulator: Emulator
 ) -> None:
-    async with live() as cast:
+    async with run_x() as harness:
         first = emulator.say("bob", "@greenroom_bot one")
         second = emulator.say("carol", "@greenroom_bot two", reply_to_id=first)
-        await cast.look()
-        [room] = {one.room_id for one in (await cast.receipts()).values()}
-        kept = await cast.agent.store.memories.recent(room, 10)
-        assert [one.external_id for one in kept if one.entity_id != cast.agent.id] == [first, second]
+        await harness.poll()
+        [room] = {one.room_id for one in (await harness.receipts()).values()}
+        kept = await harness.agent.store.memories.recent(room, 10)
+        assert [one.external_id for one in kept if one.entity_id != harness.agent.id] == [first, second]
 
 
-async def test_b14_whoever_takes_another_handle_is_the_same_person(live: Live, emulator: Emulator) -> None:
-    async with live() as cast:
+async def test_b14_whoever_takes_another_handle_is_the_same_person(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x() as harness:
         emulator.say("bob", "@greenroom_bot hello")
-        await cast.look()
+        await harness.poll()
         bob = emulator.state.user_id_of("bob")
         emulator.state.usernames[bob] = "bobby"
         emulator.state.create_post(bob, "@greenroom_bot it is me")
-        await cast.look()
-        [author] = {one.author_id for one in (await cast.receipts()).values()}
-        known = await cast.agent.store.entities.entities([author])
+        await harness.poll()
+        [author] = {one.author_id for one in (await harness.receipts()).values()}
+        known = await harness.agent.store.entities.entities([author])
         assert "bobby" in known[author].names
 
 
 async def test_c07_an_answer_that_never_comes_is_given_up(
-    live: Live, silent: str, monkeypatch: pytest.MonkeyPatch
+    run_x: RunX, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "REQUEST_TIMEOUT", 0.2)
-    async with live(**QUIET, X_API_BASE_URL=silent) as cast:
+    async with run_x(**QUIET, X_API_BASE_URL=silent) as harness:
         with pytest.raises(DeliveryUnknown):
-            await cast.adapter.deliver(part_of(cast))
+            await harness.adapter.deliver(part_of(harness))
 
 
 async def test_c13_without_the_operators_proxy_nothing_has_left(
-    live: Live, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+    run_x: RunX, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = await asyncio.start_server(lambda *_: None, "127.0.0.1")
     port = closed.sockets[0].getsockname()[1]
@@ -75,18 +75,18 @@ async def test_c13_without_the_operators_proxy_nothing_has_left(
     monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{port}")
     for name in ("NO_PROXY", "no_proxy", "https_proxy"):
         monkeypatch.delenv(name, raising=False)
-    async with live(**QUIET, X_API_BASE_URL="https://platform.example") as cast:
+    async with run_x(**QUIET, X_API_BASE_URL="https://platform.example") as harness:
         with pytest.raises(NotSent, match="no connection"):
-            await cast.adapter.deliver(part_of(cast))
+            await harness.adapter.deliver(part_of(harness))
 
 
 async def test_c15_one_account_that_is_cut_off_does_not_concern_another(
-    live: Live, emulator: Emulator, silent: str
+    run_x: RunX, emulator: Emulator, silent: str
 ) -> None:
-    async with live(**QUIET, X_API_BASE_URL=silent) as wedged, live() as cast:
+    async with run_x(**QUIET, X_API_BASE_URL=silent) as wedged, run_x() as harness:
         waiting = asyncio.get_running_loop().create_task(wedged.adapter.deliver(part_of(wedged)))
         emulator.say("bob", "@greenroom_bot hello")
-        await cast.look()
+        await harness.poll()
         assert emulator.bot_texts == ["Noted."]
         assert not waiting.done()
         waiting.cancel()

@@ -14,7 +14,7 @@ from bot.models import TextRequest
 from bot.platform import Delivery, NotSent, PostOperation, PostOperationKind, Undeliverable
 from bot.store import InMemoryStore
 from bot.testing import ManualClock, make_message, model_answer
-from tests.adapters.x.conftest import Live
+from tests.adapters.x.conftest import RunX
 from tests.adapters.x.test_sending import QUIET, part_of
 
 TURNS = int(os.environ.get("X_DRY_TURNS", "60"))  # 10000 for the whole form
@@ -22,7 +22,7 @@ DM = ChannelType.DM
 
 
 async def test_o09_a_dry_run_writes_nothing_whatever_a_turn_brings(
-    live: Live, emulator: Emulator, clock: ManualClock
+    run_x: RunX, emulator: Emulator, clock: ManualClock
 ) -> None:
     theirs = emulator.say("bob", "The mill burned down, @greenroom_bot.")
     deeds = cycle(
@@ -41,84 +41,84 @@ async def test_o09_a_dry_run_writes_nothing_whatever_a_turn_brings(
 
     unlimited = {"X_MONTHLY_READS": "1000000", "MESSAGES_PER_PERSON": "0"}
     settings = {"X_DRY_RUN": "true", "X_OPERATORS": "test:Alice", **unlimited}
-    async with live(says, **settings) as cast:
+    async with run_x(says, **settings) as harness:
         for number in range(TURNS):
             if number % 5 == 0:
                 emulator.say("carol", f"@greenroom_bot what about {number}?")
-                await cast.look()
+                await harness.poll()
             else:
                 order = make_message(f"Ada, do {number}", sent_at=clock.now(), author="Alice", kind=DM)
-                receipt = await cast.resident.inbox.submit(order)
-                await cast.resident.inbox.wait_outcome(receipt.id)
-        await cast.settle()
-        parts = await cast.agent.store.ledger.deliveries()
+                receipt = await harness.agent_runtime.inbox.submit(order)
+                await harness.agent_runtime.inbox.wait_outcome(receipt.id)
+        await harness.wait_idle()
+        parts = await harness.agent.store.ledger.deliveries()
     dry = [one for one in parts if one.external_id.startswith("dry-run-")]
     assert emulator.writes == []
     assert len(dry) >= TURNS  # posts, threads, likes, answers
 
 
-async def test_o09_past_the_outbox_too_a_dry_run_writes_nothing(live: Live, emulator: Emulator) -> None:
-    async with live(X_DRY_RUN="true") as cast:
-        part = part_of(cast)
+async def test_o09_past_the_outbox_too_a_dry_run_writes_nothing(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x(X_DRY_RUN="true") as harness:
+        part = part_of(harness)
         for operation in (None, *(PostOperation(kind, "5") for kind in PostOperationKind if kind != "reply")):
             content = Content(text="Post", operation=operation)
-            assert (await cast.adapter.deliver(_with(part, content))).startswith("dry-run-")
-            assert (await cast.adapter.reconcile(_with(part, content))).startswith("dry-run-")
+            assert (await harness.adapter.deliver(_with(part, content))).startswith("dry-run-")
+            assert (await harness.adapter.reconcile(_with(part, content))).startswith("dry-run-")
         assert emulator.writes == []
 
 
 async def test_o09_in_a_dry_run_mentions_are_read_and_answers_only_logged(
-    live: Live, emulator: Emulator, caplog: pytest.LogCaptureFixture
+    run_x: RunX, emulator: Emulator, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="adapters.x")
-    async with live(X_DRY_RUN="true") as cast:
+    async with run_x(X_DRY_RUN="true") as harness:
         emulator.say("bob", "@greenroom_bot hello")
-        await cast.look()
+        await harness.poll()
         assert "would be sent" in caplog.text
         assert emulator.writes == []
         with pytest.raises(NotSent, match="X_DRY_RUN"):
-            await cast.account.client.create_post("past the sender")
+            await harness.account.client.create_post("past the sender")
 
 
 async def test_o09_the_switch_stops_everything_before_the_next_call(
-    live: Live, emulator: Emulator, tmp_path: Path
+    run_x: RunX, emulator: Emulator, tmp_path: Path
 ) -> None:
-    async with live() as cast:
+    async with run_x() as harness:
         before = len(emulator.calls)
         (tmp_path / "x.off").touch()
         with pytest.raises(NotSent, match="switched off"):
-            await cast.adapter.deliver(part_of(cast))
-        await cast.look()
-        [feed] = cast.agent.outbox.feeds()
+            await harness.adapter.deliver(part_of(harness))
+        await harness.poll()
+        [feed] = harness.agent.outbox.feeds()
         assert "x.off" in feed.pause_reason
         assert len(emulator.calls) == before
         (tmp_path / "x.off").unlink()
-        await cast.adapter.deliver(part_of(cast))
+        await harness.adapter.deliver(part_of(harness))
 
 
 async def test_o09_the_daily_cap_holds_over_restarts_and_ends_with_the_day(
-    live: Live, emulator: Emulator, clock: ManualClock
+    run_x: RunX, emulator: Emulator, clock: ManualClock
 ) -> None:
     store, settings = InMemoryStore(), {"X_POST_DAILY_CAP": "2", **QUIET}
-    async with live(store=store, **settings) as cast:
+    async with run_x(store=store, **settings) as harness:
         for number in range(2):
-            await cast.adapter.deliver(part_of(cast, f"Post {number}"))
-    async with live(store=store, **settings) as cast:
+            await harness.adapter.deliver(part_of(harness, f"Post {number}"))
+    async with run_x(store=store, **settings) as harness:
         with pytest.raises(NotSent, match="X_POST_DAILY_CAP") as refusal:
-            await cast.adapter.deliver(part_of(cast, "One more"))
+            await harness.adapter.deliver(part_of(harness, "One more"))
         assert refusal.value.retry_after == 15 * 3600  # from nine in the morning
         clock.advance(15 * 3600)
-        await cast.adapter.deliver(part_of(cast, "One more"))
+        await harness.adapter.deliver(part_of(harness, "One more"))
         assert len(emulator.writes) == 3
 
 
-async def test_the_months_posts_are_not_exceeded(live: Live, emulator: Emulator, clock: ManualClock) -> None:
-    async with live(X_MONTHLY_POSTS="1", **QUIET) as cast:
-        await cast.adapter.deliver(part_of(cast, "First"))
+async def test_the_months_posts_are_not_exceeded(run_x: RunX, emulator: Emulator, clock: ManualClock) -> None:
+    async with run_x(X_MONTHLY_POSTS="1", **QUIET) as harness:
+        await harness.adapter.deliver(part_of(harness, "First"))
         with pytest.raises(NotSent, match="X_MONTHLY_POSTS"):
-            await cast.adapter.deliver(part_of(cast, "Second"))
+            await harness.adapter.deliver(part_of(harness, "Second"))
         clock.advance(31 * 86_400)
-        await cast.adapter.deliver(part_of(cast, "Second"))
+        await harness.adapter.deliver(part_of(harness, "Second"))
 
 
 @pytest.mark.parametrize(
@@ -134,84 +134,88 @@ async def test_the_months_posts_are_not_exceeded(live: Live, emulator: Emulator,
     ],
 )
 async def test_quiet_hours_are_by_the_characters_own_clock(
-    span: str, zone: str, is_quiet: bool, live: Live, emulator: Emulator
+    span: str, zone: str, is_quiet: bool, run_x: RunX, emulator: Emulator
 ) -> None:
-    async with live(X_QUIET_HOURS=span, X_TIME_ZONE=zone, X_POST_ENABLE="true", **QUIET) as cast:
-        [feed] = cast.agent.outbox.feeds()  # it is nine in Greenwich
+    async with run_x(X_QUIET_HOURS=span, X_TIME_ZONE=zone, X_POST_ENABLE="true", **QUIET) as harness:
+        [feed] = harness.agent.outbox.feeds()  # it is nine in Greenwich
         assert bool(feed.pause_reason) is is_quiet
-        await cast.adapter.deliver(part_of(cast))  # whoever asks for it has it posted all the same
+        await harness.adapter.deliver(part_of(harness))  # whoever asks for it has it posted all the same
 
 
 async def test_nothing_is_read_at_the_start_that_the_budget_does_not_allow(
-    live: Live, emulator: Emulator
+    run_x: RunX, emulator: Emulator
 ) -> None:
-    async with live(X_MONTHLY_READS="10"):
+    async with run_x(X_MONTHLY_READS="10"):
         assert emulator.calls == []  # one is kept in reserve, and the smallest page may cost ten
 
 
-async def test_reads_are_counted_over_restarts(live: Live, emulator: Emulator) -> None:
+async def test_reads_are_counted_over_restarts(run_x: RunX, emulator: Emulator) -> None:
     store = InMemoryStore()
     for number in range(6):
-        async with live(store=store, X_MONTHLY_READS="20") as cast:
+        async with run_x(store=store, X_MONTHLY_READS="20") as harness:
             for person in ("bob", "carol"):
                 emulator.say(person, f"@greenroom_bot question {number}")
-            await cast.look()
+            await harness.poll()
     assert emulator.reads["2026-03"] == 10  # of twenty, two are kept in reserve, and a page may cost ten
     assert emulator.reads["2026-04"] == 2  # the next look was when the month was over
 
 
 @pytest.mark.parametrize("words", ["STOP!", "@greenroom_bot Please stop.", "opt-out"])
-async def test_o11_who_says_stop_is_not_answered_any_more(words: str, live: Live, emulator: Emulator) -> None:
+async def test_o11_who_says_stop_is_not_answered_any_more(
+    words: str, run_x: RunX, emulator: Emulator
+) -> None:
     store = InMemoryStore()
-    async with live(store=store) as cast:
+    async with run_x(store=store) as harness:
         last = emulator.say("bob", f"@greenroom_bot {words}")
-        await cast.look()
-        assert (await cast.receipts())[last].rule == "opt-out"
-    async with live(store=store) as cast:
+        await harness.poll()
+        assert (await harness.receipts())[last].rule == "opt-out"
+    async with run_x(store=store) as harness:
         again = emulator.say("bob", "@greenroom_bot what do you think?")
         emulator.say("carol", "@greenroom_bot what do you think?")
-        await cast.look()
-        receipt = (await cast.receipts())[again]
+        await harness.poll()
+        receipt = (await harness.receipts())[again]
         assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "opt-out")
         assert emulator.bot_texts == ["Noted."]
         back = emulator.say("bob", "@greenroom_bot start")
-        await cast.look()
-        assert (await cast.receipts())[back].outcome is Outcome.ANSWERED
+        await harness.poll()
+        assert (await harness.receipts())[back].outcome is Outcome.ANSWERED
 
 
-async def test_o11_a_stop_is_honoured_before_what_is_on_its_way(live: Live, emulator: Emulator) -> None:
-    async with live(model_answer("A sentence of a long answer. " * 20)) as cast:
+async def test_o11_a_stop_is_honoured_before_what_is_on_its_way(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x(model_answer("A sentence of a long answer. " * 20)) as harness:
         asked = emulator.say("bob", "@greenroom_bot hello")
-        await cast.look()
-        delivered = await cast.agent.store.ledger.deliveries(turn_id=(await cast.receipts())[asked].turn_id)
+        await harness.poll()
+        delivered = await harness.agent.store.ledger.deliveries(
+            turn_id=(await harness.receipts())[asked].turn_id
+        )
         said = len(emulator.bot_texts)
         assert len(delivered) == said > 1
         emulator.say("bob", "@greenroom_bot stop")
-        await cast.look()
+        await harness.poll()
         for part in delivered:  # also the rest of a thread that has begun
             with pytest.raises(Undeliverable, match="opt-out"):
-                await cast.adapter.deliver(part)
+                await harness.adapter.deliver(part)
         assert len(emulator.bot_texts) == said
 
 
-async def test_o11_the_operators_list_holds_for_likes_and_quotes_too(live: Live, emulator: Emulator) -> None:
-    async with live(X_OPT_OUT_USERS="@Mallory", **QUIET) as cast:
+async def test_o11_the_operators_list_holds_for_likes_and_quotes_too(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x(X_OPT_OUT_USERS="@Mallory", **QUIET) as harness:
         theirs = emulator.say("mallory", "Look at me.")
         for kind in PostOperationKind:
             content = Content(text="Hm.", operation=PostOperation(kind, theirs))
             with pytest.raises(Undeliverable, match="opt-out"):
-                await cast.adapter.deliver(_with(part_of(cast), content))
+                await harness.adapter.deliver(_with(part_of(harness), content))
         assert emulator.writes == []
 
 
-async def test_nobody_is_replied_to_who_has_not_asked_for_it(live: Live, emulator: Emulator) -> None:
-    async with live(**QUIET) as cast:
+async def test_nobody_is_replied_to_who_has_not_asked_for_it(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x(**QUIET) as harness:
         strange, friend = emulator.say("carol", "Nice weather."), emulator.say("dave", "Hi @greenroom_bot")
         with pytest.raises(Undeliverable, match="X_TARGET_USERS"):
-            await cast.adapter.deliver(_with(part_of(cast), _reply(strange)))
-        await cast.adapter.deliver(_with(part_of(cast), _reply(friend)))
-    async with live(X_TARGET_USERS="carol", **QUIET) as cast:
-        await cast.adapter.deliver(_with(part_of(cast), _reply(strange)))
+            await harness.adapter.deliver(_with(part_of(harness), _reply(strange)))
+        await harness.adapter.deliver(_with(part_of(harness), _reply(friend)))
+    async with run_x(X_TARGET_USERS="carol", **QUIET) as harness:
+        await harness.adapter.deliver(_with(part_of(harness), _reply(strange)))
     assert [one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)] == [friend, strange]
 
 

@@ -10,18 +10,18 @@ from bot import Attachment, Content, MediaKind, delivery_id, new_id
 from bot.platform import Delivery, DeliveryState, DeliveryUnknown, NotSent, Undeliverable
 from bot.store import InMemoryStore
 from bot.testing import ManualClock
-from tests.adapters.x.conftest import Cast, Live
+from tests.adapters.x.conftest import RunX, XHarness
 
 POST, TIMELINE = "POST /2/tweets", "GET /2/users/:id/tweets"
 QUIET = {"X_REPLY_ENABLE": "false"}
 NINETY_NINE = "4070908800"
 
 
-def part_of(cast: Cast, text: str = "Fog again.", **details: Any) -> Delivery:
+def part_of(harness: XHarness, text: str = "Fog again.", **details: Any) -> Delivery:
     """Make a part for our own timeline that is tried for the first time."""
-    [feed] = cast.agent.outbox.feeds()
+    [feed] = harness.agent.outbox.feeds()
     turn_id = new_id()
-    now = cast.clock.now()
+    now = harness.clock.now()
     part = Delivery(
         id=delivery_id(turn_id, 0, 0),
         turn_id=turn_id,
@@ -55,30 +55,30 @@ def part_of(cast: Cast, text: str = "Fog again.", **details: Any) -> Delivery:
     ids=["reset", "no json", "500", "503", "524", "302", "no id", "endless"],
 )
 async def test_d04_d06_d07_d08_a_post_that_may_have_arrived_is_found_on_the_timeline(
-    fault: Fault, live: Live, emulator: Emulator
+    fault: Fault, run_x: RunX, emulator: Emulator
 ) -> None:
-    async with live(**QUIET) as cast:
+    async with run_x(**QUIET) as harness:
         emulator.add_faults(fault)
-        part = part_of(cast)
+        part = part_of(harness)
         with pytest.raises(DeliveryUnknown):
-            await cast.adapter.deliver(part)
+            await harness.adapter.deliver(part)
         [made] = emulator.state.posts_by(emulator.user_id)
-        assert await cast.adapter.reconcile(part) == made.id
+        assert await harness.adapter.reconcile(part) == made.id
         assert emulator.bot_texts == ["Fog again."]
 
 
 @pytest.mark.parametrize("way", [FaultKind.CUT, FaultKind.REFUSED])
 async def test_a_post_that_did_not_arrive_is_sent_again_word_for_word(
-    way: FaultKind, live: Live, emulator: Emulator
+    way: FaultKind, run_x: RunX, emulator: Emulator
 ) -> None:
-    async with live(**QUIET) as cast:
+    async with run_x(**QUIET) as harness:
         emulator.add_faults(Fault(POST, way))
-        part = part_of(cast)
+        part = part_of(harness)
         with pytest.raises(DeliveryUnknown):
-            await cast.adapter.deliver(part)
+            await harness.adapter.deliver(part)
         with pytest.raises(NotSent):
-            await cast.adapter.reconcile(part)
-        await cast.adapter.deliver(replace(part, attempts=2))
+            await harness.adapter.reconcile(part)
+        await harness.adapter.deliver(replace(part, attempts=2))
         assert emulator.bot_texts == ["Fog again."]
 
 
@@ -91,135 +91,135 @@ async def test_a_post_that_did_not_arrive_is_sent_again_word_for_word(
         "two\n\nparagraphs",
     ],
 )
-async def test_a_post_is_found_however_x_writes_it(text: str, live: Live, emulator: Emulator) -> None:
-    async with live(**QUIET) as cast:
+async def test_a_post_is_found_however_x_writes_it(text: str, run_x: RunX, emulator: Emulator) -> None:
+    async with run_x(**QUIET) as harness:
         emulator.add_faults(Fault(POST, FaultKind.LOST))
-        part = part_of(cast, text)
+        part = part_of(harness, text)
         with pytest.raises(DeliveryUnknown):
-            await cast.adapter.deliver(part)
-        assert await cast.adapter.reconcile(part) == emulator.state.posts_by(emulator.user_id)[0].id
+            await harness.adapter.deliver(part)
+        assert await harness.adapter.reconcile(part) == emulator.state.posts_by(emulator.user_id)[0].id
 
 
-async def test_an_answer_that_may_have_arrived_is_said_once(live: Live, emulator: Emulator) -> None:
-    async with live() as cast:
+async def test_an_answer_that_may_have_arrived_is_said_once(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x() as harness:
         emulator.add_faults(Fault(POST, FaultKind.LOST))
         emulator.say("bob", "@greenroom_bot hello")
-        await cast.look()
+        await harness.poll()
         assert emulator.bot_texts == ["Noted."]
-        assert await cast.unsent() == []
+        assert await harness.unsent() == []
 
 
-async def test_the_same_words_to_somebody_else_are_not_taken_for_it(live: Live, emulator: Emulator) -> None:
-    async with live() as cast:
+async def test_the_same_words_to_somebody_else_are_not_taken_for_it(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x() as harness:
         emulator.say("bob", "@greenroom_bot hello")
-        await cast.look()
+        await harness.poll()
         emulator.add_faults(Fault(POST, FaultKind.CUT))
-        part = part_of(cast, "Noted.")
+        part = part_of(harness, "Noted.")
         with pytest.raises(DeliveryUnknown):
-            await cast.adapter.deliver(part)
+            await harness.adapter.deliver(part)
         with pytest.raises(NotSent):
-            await cast.adapter.reconcile(part)
+            await harness.adapter.reconcile(part)
 
 
-async def test_d13_a_duplicate_at_the_first_try_is_given_up(live: Live, emulator: Emulator) -> None:
-    async with live(**QUIET) as cast:
+async def test_d13_a_duplicate_at_the_first_try_is_given_up(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x(**QUIET) as harness:
         emulator.state.create_post(emulator.user_id, "Fog again.")
         with pytest.raises(Undeliverable, match="duplicate"):
-            await cast.adapter.deliver(part_of(cast))
+            await harness.adapter.deliver(part_of(harness))
 
 
 async def test_d13_a_duplicate_after_an_unclear_try_is_confirmed_by_reading(
-    live: Live, emulator: Emulator
+    run_x: RunX, emulator: Emulator
 ) -> None:
-    async with live(**QUIET) as cast:
+    async with run_x(**QUIET) as harness:
         made = emulator.state.create_post(emulator.user_id, "Fog again.")
-        part = part_of(cast, attempts=2)
+        part = part_of(harness, attempts=2)
         with pytest.raises(DeliveryUnknown):
-            await cast.adapter.deliver(part)
-        assert await cast.adapter.reconcile(part) == made.id
+            await harness.adapter.deliver(part)
+        assert await harness.adapter.reconcile(part) == made.id
 
 
 async def test_d13_a_duplicate_that_is_not_found_is_held(
-    live: Live, emulator: Emulator, clock: ManualClock
+    run_x: RunX, emulator: Emulator, clock: ManualClock
 ) -> None:
-    async with live(**QUIET) as cast:
+    async with run_x(**QUIET) as harness:
         emulator.state.create_post(emulator.user_id, "Fog again.")
         clock.advance(3600)
-        part = part_of(cast, attempts=2)
+        part = part_of(harness, attempts=2)
         with pytest.raises(DeliveryUnknown):
-            await cast.adapter.deliver(part)
+            await harness.adapter.deliver(part)
         with pytest.raises(DeliveryUnknown, match="check the account"):
-            await cast.adapter.reconcile(part)
+            await harness.adapter.reconcile(part)
 
 
 async def test_without_a_budget_to_read_an_unclear_post_is_held_and_listed(
-    live: Live, emulator: Emulator
+    run_x: RunX, emulator: Emulator
 ) -> None:
-    async with live(X_MONTHLY_READS="0", **QUIET) as cast:
+    async with run_x(X_MONTHLY_READS="0", **QUIET) as harness:
         emulator.add_faults(Fault(POST, FaultKind.LOST))
-        [feed] = cast.agent.outbox.feeds()
-        await cast.agent.store.worlds.save_world(feed.world, [feed.room])
-        await cast.agent.say(feed.room, "Fog again.")
-        await cast.agent.outbox.drain(60.0)
-        [held] = await cast.unsent()
+        [feed] = harness.agent.outbox.feeds()
+        await harness.agent.store.worlds.save_world(feed.world, [feed.room])
+        await harness.agent.say(feed.room, "Fog again.")
+        await harness.agent.outbox.drain(60.0)
+        [held] = await harness.unsent()
         assert held.state is DeliveryState.UNKNOWN
         assert "X_MONTHLY_READS" in held.cause
         assert emulator.bot_texts == ["Fog again."]
 
 
 async def test_a_timeline_that_may_not_be_read_for_long_is_not_waited_for(
-    live: Live, emulator: Emulator
+    run_x: RunX, emulator: Emulator
 ) -> None:
-    async with live(**QUIET) as cast:
+    async with run_x(**QUIET) as harness:
         emulator.add_faults(Fault(TIMELINE, status=429, headers={"x-rate-limit-reset": NINETY_NINE}))
         with pytest.raises(DeliveryUnknown):
-            await cast.adapter.reconcile(part_of(cast))
+            await harness.adapter.reconcile(part_of(harness))
 
 
 async def test_d10_the_first_answer_that_the_keys_are_wrong_is_the_last_call(
-    live: Live, emulator: Emulator
+    run_x: RunX, emulator: Emulator
 ) -> None:
-    async with live() as cast:
+    async with run_x() as harness:
         emulator.is_revoked = True
         before = len(emulator.calls)
         for _ in range(5):
             with pytest.raises(NotSent, match="refuses the keys"):
-                await cast.adapter.deliver(part_of(cast))
-        cast.clock.advance(await cast.clock.wait_for_sleepers())
+                await harness.adapter.deliver(part_of(harness))
+        harness.clock.advance(await harness.clock.wait_for_sleepers())
         with pytest.raises(NotSent, match="refuses the keys"):
-            await cast.account.receiver.poll()
+            await harness.account.receiver.poll()
         assert len(emulator.calls) == before + 1
-        [feed] = cast.agent.outbox.feeds()
+        [feed] = harness.agent.outbox.feeds()
         assert "refuses the keys" in feed.pause_reason
 
 
 async def test_d10_a_post_whose_window_is_used_up_waits_for_it_over_a_restart_too(
-    live: Live, emulator: Emulator, clock: ManualClock
+    run_x: RunX, emulator: Emulator, clock: ManualClock
 ) -> None:
     store = InMemoryStore(clock.now)
     emulator.limits[POST] = (1, 7200.0)
-    async with live(store=store, **QUIET) as cast:
-        [feed] = cast.agent.outbox.feeds()
-        await cast.agent.store.worlds.save_world(feed.world, [feed.room])
+    async with run_x(store=store, **QUIET) as harness:
+        [feed] = harness.agent.outbox.feeds()
+        await harness.agent.store.worlds.save_world(feed.world, [feed.room])
         for text in ("First.", "Second."):
-            await cast.agent.say(feed.room, Content(text=text))
-        await cast.agent.outbox.drain(60.0)
-        [waiting] = await cast.unsent()
+            await harness.agent.say(feed.room, Content(text=text))
+        await harness.agent.outbox.drain(60.0)
+        [waiting] = await harness.unsent()
         assert (waiting.state, waiting.attempts) == (DeliveryState.PENDING, 1)
     clock.advance(7201)
-    async with live(store=store, **QUIET) as cast:
-        await cast.agent.outbox.drain(60.0)
+    async with run_x(store=store, **QUIET) as harness:
+        await harness.agent.outbox.drain(60.0)
         assert emulator.bot_texts == ["First.", "Second."]
     assert all(call.status < 400 for call in emulator.calls)
 
 
-async def test_d11_whom_we_may_not_answer_costs_the_answer_alone(live: Live, emulator: Emulator) -> None:
-    async with live() as cast:
+async def test_d11_whom_we_may_not_answer_costs_the_answer_alone(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x() as harness:
         emulator.state.blocked.add((emulator.state.user_id_of("bob"), emulator.user_id))
         emulator.say("bob", "@greenroom_bot hello")
         emulator.say("carol", "@greenroom_bot hello")
-        await cast.look()
-        [failed] = await cast.unsent()
+        await harness.poll()
+        [failed] = await harness.unsent()
         assert (failed.state, failed.attempts) == (DeliveryState.FAILED, 1)
         assert "not permitted" in failed.cause
         assert emulator.bot_texts == ["Noted."]
@@ -227,64 +227,66 @@ async def test_d11_whom_we_may_not_answer_costs_the_answer_alone(live: Live, emu
 
 @pytest.mark.parametrize(("reset", "wait"), [(NINETY_NINE, 86_400.0), ("1", 1.0), ("soon", 5.0)])
 async def test_d14_a_used_up_window_is_left_alone_as_long_as_is_credible(
-    reset: str, wait: float, live: Live, emulator: Emulator
+    reset: str, wait: float, run_x: RunX, emulator: Emulator
 ) -> None:
-    async with live(**QUIET) as cast:
+    async with run_x(**QUIET) as harness:
         emulator.add_faults(Fault(POST, status=429, headers={"x-rate-limit-reset": reset}))
         for _ in range(3):
             with pytest.raises(NotSent) as refusal:
-                await cast.adapter.deliver(part_of(cast))
+                await harness.adapter.deliver(part_of(harness))
             assert refusal.value.retry_after == wait
         assert len(emulator.writes) == 1
-        cast.clock.advance(wait)
-        await cast.adapter.deliver(part_of(cast))
+        harness.clock.advance(wait)
+        await harness.adapter.deliver(part_of(harness))
 
 
 async def test_d03_too_many_without_a_word_that_can_be_read_is_five_seconds(
-    live: Live, emulator: Emulator
+    run_x: RunX, emulator: Emulator
 ) -> None:
-    async with live(**QUIET) as cast:
+    async with run_x(**QUIET) as harness:
         emulator.add_faults(Fault(POST, status=429, body="<html>Too many</html>"))
         with pytest.raises(NotSent) as refusal:
-            await cast.adapter.deliver(part_of(cast))
+            await harness.adapter.deliver(part_of(harness))
         assert refusal.value.retry_after == 5.0
 
 
-async def test_d05_without_a_connection_nothing_has_left(live: Live, emulator: Emulator) -> None:
-    async with live(**QUIET) as cast:
+async def test_d05_without_a_connection_nothing_has_left(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x(**QUIET) as harness:
         await emulator.__aexit__(None, None, None)
         with pytest.raises(NotSent, match="no connection"):
-            await cast.adapter.deliver(part_of(cast))
+            await harness.adapter.deliver(part_of(harness))
 
 
 async def test_a_part_of_a_thread_never_goes_before_the_one_that_it_answers(
-    live: Live, emulator: Emulator
+    run_x: RunX, emulator: Emulator
 ) -> None:
     text = " ".join(f"This is sentence number {number} of a long post." for number in range(14))
-    async with live(**QUIET) as cast:
+    async with run_x(**QUIET) as harness:
         emulator.add_faults(Fault(POST, FaultKind.PASSED), Fault(POST, status=400))
-        [feed] = cast.agent.outbox.feeds()
-        await cast.agent.store.worlds.save_world(feed.world, [feed.room])
-        said = await cast.agent.say(feed.room, text)
+        [feed] = harness.agent.outbox.feeds()
+        await harness.agent.store.worlds.save_world(feed.world, [feed.room])
+        said = await harness.agent.say(feed.room, text)
         assert said is not None
-        await cast.agent.outbox.drain(60.0)
-        parts = await cast.agent.store.ledger.deliveries(turn_id=said.turn_id)
+        await harness.agent.outbox.drain(60.0)
+        parts = await harness.agent.store.ledger.deliveries(turn_id=said.turn_id)
         states = [one.state for one in sorted(parts, key=lambda one: one.part)]
         assert states == [DeliveryState.SENT, DeliveryState.FAILED, DeliveryState.FAILED]
         assert len(emulator.bot_texts) == 1
         for part in sorted(parts, key=lambda one: one.part)[1:]:
-            await cast.resident.handle.undelivered.retry(part.id)
-        await cast.agent.outbox.drain(60.0)
+            await harness.agent_runtime.handle.undelivered.retry(part.id)
+        await harness.agent.outbox.drain(60.0)
         assert " ".join(emulator.bot_texts) == text
 
 
 async def test_d15_a_picture_that_is_refused_is_named_and_nothing_is_posted_without_it(
-    live: Live, emulator: Emulator
+    run_x: RunX, emulator: Emulator
 ) -> None:
-    async with live(**QUIET) as cast:
+    async with run_x(**QUIET) as harness:
         emulator.add_faults(Fault("POST /2/media/upload", status=400, body='{"detail": "not an image"}'))
-        part = part_of(cast)
+        part = part_of(harness)
         picture = Attachment("1", MediaKind.IMAGE, content_type="image/png", name="fog.png", data=b"png")
         with pytest.raises(Undeliverable, match=r"fog\.png.*not an image"):
-            await cast.adapter.deliver(replace(part, content=replace(part.content, attachments=(picture,))))
+            await harness.adapter.deliver(
+                replace(part, content=replace(part.content, attachments=(picture,)))
+            )
         assert emulator.bot_texts == []

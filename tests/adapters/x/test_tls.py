@@ -8,7 +8,7 @@ import pytest
 from adapters.x.emulator import Emulator
 from bot.platform import NotSent
 from tests.adapters.tls import EXPIRED, GOOD, HOST, Way, behind_tls, trusted
-from tests.adapters.x.conftest import Live
+from tests.adapters.x.conftest import RunX
 from tests.adapters.x.test_sending import QUIET, part_of
 
 
@@ -28,26 +28,26 @@ async def test_c14_a_certificate_that_is_not_good_is_not_accepted(
     certificate: str,
     believed: str,
     host: str,
-    live: Live,
+    run_x: RunX,
     emulator: Emulator,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with behind_tls(urlsplit(emulator.url).port or 0, tmp_path, certificate) as way:
         through(way, monkeypatch, trusted(tmp_path, believed))
-        async with live(**QUIET, X_API_BASE_URL=f"https://{host}") as cast:
+        async with run_x(**QUIET, X_API_BASE_URL=f"https://{host}") as harness:
             with pytest.raises(NotSent, match=r"no connection to X: .*certificate"):
-                await cast.adapter.deliver(part_of(cast))
+                await harness.adapter.deliver(part_of(harness))
         assert way.asked == [f"{host}:443"]
         assert emulator.calls == []
 
 
 async def test_c14_through_the_operators_proxy_a_certificate_of_their_own_is_accepted(
-    live: Live, emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_x: RunX, emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with behind_tls(urlsplit(emulator.url).port or 0, tmp_path) as way:
         through(way, monkeypatch, trusted(tmp_path, GOOD))
-        async with live(**QUIET, X_API_BASE_URL=f"https://{HOST}") as cast:
-            await cast.adapter.deliver(part_of(cast))
+        async with run_x(**QUIET, X_API_BASE_URL=f"https://{HOST}") as harness:
+            await harness.adapter.deliver(part_of(harness))
         assert emulator.bot_texts == ["Fog again."]
         assert way.asked == [f"{HOST}:443"]

@@ -28,12 +28,12 @@ def emulated() -> Iterator[Threaded]:
     loop, is_there, over = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
     emulator = Threaded(loop)
 
-    async def live() -> None:
+    async def run_x() -> None:
         async with emulator:
             is_there.set()
             await over.wait()
 
-    thread = threading.Thread(target=loop.run_until_complete, args=(live(),))
+    thread = threading.Thread(target=loop.run_until_complete, args=(run_x(),))
     thread.start()
     assert is_there.wait(DEADLINE)
     try:

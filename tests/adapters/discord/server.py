@@ -16,18 +16,18 @@ TOKEN = "only-for-tests-never-a-token"
 TYPING = 8.0
 
 
-async def at_once(seconds: float) -> None:
+async def no_sleep(seconds: float) -> None:
     """Wait for nothing; but a sign that was shown is not shown again."""
     if seconds == TYPING:
         await asyncio.Event().wait()
     await asyncio.sleep(0)
 
 
-LIMITS = Limits(guild_ready_timeout=0.02, typing_interval=TYPING, sleep=at_once)
+LIMITS = Limits(guild_ready_timeout=0.02, typing_interval=TYPING, sleep=no_sleep)
 
 
 @dataclass
-class Harbour:
+class EmulatedServer:
     """An emulated Discord with one server: Ada the bot, Kim who owns it, Robin, and a channel."""
 
     emulator: Emulator
@@ -35,7 +35,7 @@ class Harbour:
     kim: str = ""
     robin: str = ""
     guild: str = ""
-    quay: str = ""
+    lobby: str = ""
     stores: dict[str, Store] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -43,7 +43,7 @@ class Harbour:
         self.bot = self.emulator.add_bot("Ada", TOKEN)
         self.kim, self.robin = town.add_user("Kim"), town.add_user("Robin", nickname="Rob")
         self.guild = town.add_guild("Harbour", self.kim, [self.robin, self.bot])
-        self.quay = town.add_channel(self.guild, "quay")
+        self.lobby = town.add_channel(self.guild, "quay")
 
     @property
     def call(self) -> str:
@@ -57,7 +57,7 @@ class Harbour:
         return channel
 
     @asynccontextmanager
-    async def bot_on(
+    async def run_bot(
         self,
         model: ScriptedModel | None = None,
         *plugins: Plugin,
