@@ -26,12 +26,12 @@ class AccountState:
     """The stored values of one account."""
 
     def __init__(self, store: CursorStore, account: str) -> None:
-        self._handle = store
+        self._store = store
         self._account = account
 
     async def read(self, name: str) -> str:
         """Return a value; empty if there is none."""
-        return await self._handle.cursor(PLATFORM, self._account, name) or ""
+        return await self._store.cursor(PLATFORM, self._account, name) or ""
 
     def cursor(self, name: str, text: str) -> StreamCursor:
         """Return a value as the cursor that is stored together with messages."""
@@ -39,7 +39,7 @@ class AccountState:
 
     async def write(self, name: str, text: str) -> None:
         """Store a value; raises as the inbox does."""
-        await self._handle.submit_all([], self.cursor(name, text))
+        await self._store.submit_all([], self.cursor(name, text))
 
     async def write_later(self, name: str, text: str) -> None:
         """Store a value if the store is available: what it records has happened already."""
