@@ -3,15 +3,14 @@
 import asyncio
 import logging
 import random
-import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from math import isfinite
 
-from bot.concurrency.clock import Backoff
+from bot.concurrency.clock import Backoff, TimeSource
 from bot.errors import BudgetSpent, ModelBusy, ModelError, ModelUnavailable, PromptTooLong
 from bot.models.attempt import CallTimeouts, Reserve, attempt_call
 from bot.models.handler import ModelHandler, PendingCall, R
@@ -181,12 +180,11 @@ MAX_CONCURRENT_CALLS = 128  # per handler; waiting calls see the breaker open
 
 @dataclass(frozen=True, slots=True)
 class CallPolicy:
-    """How handlers are called: timeouts, retries, clock and sleep."""
+    """How handlers are called: timeouts, retries, and the time they are measured in."""
 
     timeouts: CallTimeouts = field(default_factory=CallTimeouts)
     retries: RetryPolicy = field(default_factory=RetryPolicy)
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    time: TimeSource = field(default_factory=TimeSource)
 
 
 class HandlerClient:
@@ -199,7 +197,7 @@ class HandlerClient:
         self._policy = policy
         self._reserve = reserve
         self._outage_log = outage_log
-        self._breaker = CircuitBreaker(handler.name, policy.clock)
+        self._breaker = CircuitBreaker(handler.name, policy.time.monotonic)
         self._semaphore = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
 
     async def call(self, pending: PendingCall[R], *, has_next: bool) -> R:
@@ -228,14 +226,14 @@ class HandlerClient:
 
     async def _retry(self, pending: PendingCall[R], *, has_next: bool) -> R:
         policy = self._policy
-        started_at, failures = policy.clock(), 0
+        started_at, failures = policy.time.monotonic(), 0
         while True:
             try:
                 return await attempt_call(self.handler, pending, policy.timeouts, self._reserve)
             except ModelBusy as error:
                 failures += 1
-                elapsed = policy.clock() - started_at
+                elapsed = policy.time.monotonic() - started_at
                 delay = policy.retries.next_delay(failures, elapsed, error.retry_after, has_next=has_next)
                 if delay is None or pending.is_urgent:
                     raise
-            await policy.sleep(delay)
+            await policy.time.sleep(delay)

@@ -65,7 +65,7 @@ class ModelRouter:
         self._record = record
         self._reserve = reserve or self._reserve_nothing
         self._sampling = sampling or {}
-        self._outage_log = OutageLog(self._policy.clock)
+        self._outage_log = OutageLog(self._policy.time.monotonic)
 
     def register(self, handler: ModelHandler) -> None:
         """Add a handler; of equal priorities the earlier registered is called first."""

@@ -34,8 +34,9 @@ class ModelSettings(SettingsModel):
     )
     default_max_tokens: Tokens = Field(
         None,
-        description="Maximum length of a text in tokens. This and the next eight can be set for one type alone: "
-        "TEXT_SMALL_MAX_TOKENS, TEXT_LARGE_TEMPERATURE, OBJECT_SMALL_SEED. Unset, the provider decides.",
+        description="Maximum length of a text in tokens. This and the next eight can be set for one type "
+        "alone: TEXT_SMALL_MAX_TOKENS, TEXT_LARGE_TEMPERATURE, OBJECT_SMALL_SEED. "
+        "Unset, the provider decides.",
     )
     default_temperature: float | None = Field(
         None, ge=0, le=2, description="Sampling temperature: higher is more random."

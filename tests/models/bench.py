@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from bot.concurrency.clock import TimeSource
 from bot.domain.ledger import ModelCall
 from bot.models.attempt import CallTimeouts
 from bot.models.handler import ModelHandler
@@ -32,8 +33,7 @@ class RouterBench:
         policy = CallPolicy(
             timeouts or CallTimeouts(),
             RetryPolicy(max_retries=retries, random_fraction=random_fraction),
-            lambda: self.now,
-            self._sleep,
+            TimeSource(monotonic=lambda: self.now, sleep=self._sleep),
         )
         self.router = ModelRouter(record=self.calls.append, policy=policy, **router)
 

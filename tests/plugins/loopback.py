@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from bot import Model
+from bot.concurrency.clock import TimeSource
 from bot.models.handler import ModelHandler
 from bot.models.retry import CallPolicy
 from bot.models.router import ModelRouter
@@ -137,7 +138,7 @@ def patient(stage: AgentHarness, model: Model, waits: list[float]) -> ModelRoute
     async def wait(seconds: float) -> None:
         waits.append(seconds)
 
-    router = ModelRouter(record=lambda call: None, policy=CallPolicy(sleep=wait))
+    router = ModelRouter(record=lambda call: None, policy=CallPolicy(time=TimeSource(sleep=wait)))
     router.register(ModelHandler(model.type, partial(model, stage.agent), "one"))
     return router
 
