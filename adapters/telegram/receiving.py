@@ -290,7 +290,8 @@ class UpdateReceiver:
         with suppress(TimeoutError):
             async with asyncio.timeout(COMMAND_TIMEOUT):
                 await executed.wait()
-        if task.done() and isinstance(error := task.result(), RETRY_ERRORS):
+        has_result = task.done() and not task.cancelled() and task.exception() is None
+        if has_result and isinstance(error := task.result(), RETRY_ERRORS):
             raise error
         return task
 

@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+import pytest
+
+from adapters.telegram.commands import CommandHandler
 from adapters.telegram.config import Limits
 from adapters.telegram.emulator import refuse_markup
 from adapters.telegram.entities import ChatTarget, derive_room_id
@@ -474,3 +477,16 @@ async def test_a_streamed_reply_ends_as_one_message(open_harness: OpenHarness) -
         )
         [shown] = harness.telegram.recorder.messages
         assert len(shown.texts) >= 2
+
+
+async def test_a_bug_in_a_command_does_not_block_later_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*args: Any) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(CommandHandler, "handle", fail)
+    async with run_harness() as harness:
+        alice = harness.people.add_user("Alice")
+        chat = harness.people.open_private_chat(alice)
+        harness.people.say(chat, alice, "/help")
+        harness.people.say(chat, alice, "Hello")
+        assert await harness.wait_texts(1) == ["You said: Hello"]
