@@ -40,7 +40,7 @@ async def test_the_result_of_plugin_code_is_returned() -> None:
             "BaseExceptionGroup: two (2 sub-exceptions)",
         ),
     ],
-    ids=lambda one: type(one).__name__ if isinstance(one, BaseException) else "",
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
 async def test_any_exception_becomes_a_failure(
     error: BaseException, cause: str, caplog: pytest.LogCaptureFixture

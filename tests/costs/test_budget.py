@@ -44,50 +44,50 @@ def test_without_a_limit_nothing_is_forbidden() -> None:
 
 def test_o02_a_total_limit_applies_to_everyone_and_restarts_the_next_day() -> None:
     clock = ManualDate()
-    one = build_budget(clock, budget_usd="1")
-    one.record(build_entry(ROOM, PERSON, 0.75))
-    one.record(build_entry(None, None, 0.20))
-    assert one.find_reached_limit(OTHER_ROOM, OTHER_PERSON) is None
-    one.record(build_entry(OTHER_ROOM, OTHER_PERSON, 0.05))
-    limit = one.find_reached_limit(ROOM, PERSON)
+    budget = build_budget(clock, budget_usd="1")
+    budget.record(build_entry(ROOM, PERSON, 0.75))
+    budget.record(build_entry(None, None, 0.20))
+    assert budget.find_reached_limit(OTHER_ROOM, OTHER_PERSON) is None
+    budget.record(build_entry(OTHER_ROOM, OTHER_PERSON, 0.05))
+    limit = budget.find_reached_limit(ROOM, PERSON)
     assert limit is not None
     assert (limit.setting, str(limit)) == ("BUDGET_USD", "$1 a day in all")
     clock.now += timedelta(hours=12)
-    assert one.find_reached_limit(ROOM, PERSON) is None
+    assert budget.find_reached_limit(ROOM, PERSON) is None
 
 
 def test_o02_room_and_person_limits_apply_to_them_only() -> None:
-    one = build_budget(ManualDate(), budget_tokens_per_room="100", budget_usd_per_person="0.5")
-    one.record(build_entry(ROOM, PERSON, 0.1, tokens=100))
-    limit = one.find_reached_limit(ROOM, OTHER_PERSON)
+    budget = build_budget(ManualDate(), budget_tokens_per_room="100", budget_usd_per_person="0.5")
+    budget.record(build_entry(ROOM, PERSON, 0.1, tokens=100))
+    limit = budget.find_reached_limit(ROOM, OTHER_PERSON)
     assert limit is not None
     assert (limit.setting, str(limit)) == ("BUDGET_TOKENS_PER_ROOM", "100 tokens a day for this room")
-    assert one.find_reached_limit(OTHER_ROOM, PERSON) is None
-    one.record(build_entry(OTHER_ROOM, OTHER_PERSON, 0.5))
-    assert [one.find_reached_limit(OTHER_ROOM, who) is not None for who in (PERSON, OTHER_PERSON)] == [
+    assert budget.find_reached_limit(OTHER_ROOM, PERSON) is None
+    budget.record(build_entry(OTHER_ROOM, OTHER_PERSON, 0.5))
+    assert [budget.find_reached_limit(OTHER_ROOM, who) is not None for who in (PERSON, OTHER_PERSON)] == [
         False,
         True,
     ]
 
 
 def test_what_was_spent_before_a_start_counts_and_another_day_does_not() -> None:
-    one = build_budget(ManualDate(), budget_usd="1")
-    one.reload(
+    budget = build_budget(ManualDate(), budget_usd="1")
+    budget.reload(
         [build_entry(ROOM, PERSON, 0.6), build_entry(OTHER_ROOM, OTHER_PERSON, 9.0, day=date(2026, 5, 3))]
     )
-    assert one.find_reached_limit(ROOM, PERSON) is None
-    one.reload([build_entry(ROOM, PERSON, 0.6), build_entry(OTHER_ROOM, OTHER_PERSON, 0.4)])
-    assert one.find_reached_limit(ROOM, PERSON) is not None
+    assert budget.find_reached_limit(ROOM, PERSON) is None
+    budget.reload([build_entry(ROOM, PERSON, 0.6), build_entry(OTHER_ROOM, OTHER_PERSON, 0.4)])
+    assert budget.find_reached_limit(ROOM, PERSON) is not None
 
 
 def test_a_reached_limit_is_logged_once_a_day(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualDate()
-    one = build_budget(clock, budget_usd="1")
+    budget = build_budget(clock, budget_usd="1")
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            one.record(build_entry(ROOM, PERSON, 1.0, day=clock.now.date()))
-            assert one.find_reached_limit(ROOM, PERSON)
-            assert one.find_reached_limit(OTHER_ROOM, OTHER_PERSON)
+            budget.record(build_entry(ROOM, PERSON, 1.0, day=clock.now.date()))
+            assert budget.find_reached_limit(ROOM, PERSON)
+            assert budget.find_reached_limit(OTHER_ROOM, OTHER_PERSON)
             clock.now += timedelta(days=1)
     told = "BUDGET_USD is spent, $1 a day in all: no more answers until midnight UTC"
     assert caplog.messages == [told, told]

@@ -123,7 +123,7 @@ async def test_o02_of_fifty_calls_at_once_on_a_limit_that_fits_three_three_are_m
         assert provider.call_count == 3
         provider.may_answer.set()
     assert (provider.call_count, provider.max_running) == (3, 3)
-    assert sum(one.result() for one in asked) == 3
+    assert sum(call.result() for call in asked) == 3
 
 
 async def test_o02_unused_reservations_are_released_to_waiting_calls() -> None:
@@ -235,7 +235,7 @@ async def test_o02_one_persons_limit_delays_no_other_person() -> None:
         await wait_started(provider, 2)
         assert provider.call_count == 2
         provider.may_answer.set()
-    assert [sum(one.result() for one in theirs) for theirs in (anns, bos)] == [1, 1]
+    assert [sum(call.result() for call in theirs) for theirs in (anns, bos)] == [1, 1]
 
 
 async def test_a_nested_call_does_not_wait_for_the_outer_reservation() -> None:

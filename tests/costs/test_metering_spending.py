@@ -54,9 +54,9 @@ def build_meter(store: InMemoryCosts, *limits: Limit, interval: float = 3600.0) 
 
 
 async def test_a_call_is_returned_with_its_cost_unless_the_price_is_unknown() -> None:
-    one, _ = build_meter(CountingCosts())
-    assert one.record(CALL, RUN).cost == 1.25 + 0.625 + 1.0
-    assert one.record(ModelCall("TEXT_LARGE", "reply", "my-own", 10, 10), RUN).cost is None
+    meter, _ = build_meter(CountingCosts())
+    assert meter.record(CALL, RUN).cost == 1.25 + 0.625 + 1.0
+    assert meter.record(ModelCall("TEXT_LARGE", "reply", "my-own", 10, 10), RUN).cost is None
 
 
 async def test_o02_a_limit_in_dollars_counts_pictures_of_a_model_without_a_price() -> None:
@@ -74,11 +74,11 @@ async def test_o02_a_limit_in_dollars_counts_pictures_of_a_model_without_a_price
 
 async def test_many_calls_are_one_write_with_an_entry_per_room_person_and_model() -> None:
     store = CountingCosts()
-    one, _ = build_meter(store)
-    async with one:
+    meter, _ = build_meter(store)
+    async with meter:
         for _ in range(3):
-            one.record(CALL, RUN)
-        one.record(ModelCall("TEXT_LARGE", "reply", "my-own", 10, 20, is_estimate=True), None)
+            meter.record(CALL, RUN)
+        meter.record(ModelCall("TEXT_LARGE", "reply", "my-own", 10, 20, is_estimate=True), None)
     assert store.writes == 1
     own, priced = sorted(await store.costs_between(DAY, DAY), key=lambda line: line.cost)
     assert priced == CostEntry(DAY, "gpt-4o", ROOM, PERSON, 3, 3_000_000, 1_500_000, 300_000, 8.625)
@@ -87,21 +87,21 @@ async def test_many_calls_are_one_write_with_an_entry_per_room_person_and_model(
 
 async def test_a_failed_call_costs_nothing_unless_it_was_counted_or_cancelled() -> None:
     store = CountingCosts()
-    one, _ = build_meter(store)
+    meter, _ = build_meter(store)
     estimated = replace(CALL, is_estimate=True)
-    async with one:
-        one.record(replace(estimated, error="503"), RUN)
-        one.record(replace(estimated, error="cancelled"), RUN)
-        one.record(replace(CALL, error="refused, and paid for"), RUN)
+    async with meter:
+        meter.record(replace(estimated, error="503"), RUN)
+        meter.record(replace(estimated, error="cancelled"), RUN)
+        meter.record(replace(CALL, error="refused, and paid for"), RUN)
     [line] = await store.costs_between(DAY, DAY)
     assert (line.calls, line.failed_calls, line.estimated_calls, line.tokens_in) == (3, 1, 1, 2_000_000)
 
 
 async def test_sums_are_written_while_it_runs() -> None:
     store = CountingCosts()
-    one, _ = build_meter(store, interval=0.01)
-    async with one:
-        one.record(CALL, RUN)
+    meter, _ = build_meter(store, interval=0.01)
+    async with meter:
+        meter.record(CALL, RUN)
         async with asyncio.timeout(30):
             await store.written.wait()
         assert len(await store.costs_between(DAY, DAY)) == 1
@@ -109,15 +109,15 @@ async def test_sums_are_written_while_it_runs() -> None:
 
 async def test_entries_that_could_not_be_stored_are_stored_later() -> None:
     store = CountingCosts()
-    one, _ = build_meter(store)
-    async with one:
-        one.record(CALL, RUN)
+    meter, _ = build_meter(store)
+    async with meter:
+        meter.record(CALL, RUN)
         store.is_unavailable = True
         try:
-            await one.flush()
+            await meter.flush()
         except StoreUnavailable:
             store.is_unavailable = False
-        one.record(CALL, RUN)
+        meter.record(CALL, RUN)
     [line] = await store.costs_between(DAY, DAY)
     assert line.calls == 2
 

@@ -50,7 +50,7 @@ def test_a_grant_overrides_the_platform_role_except_of_an_owner() -> None:
         grants={owner: Role.NONE, admin: Role.MEMBER, heir: Role.OWNER},
     )
 
-    assert [world.role_of(one) for one in (owner, admin, heir)] == [Role.OWNER, Role.MEMBER, Role.OWNER]
+    assert [world.role_of(entity) for entity in (owner, admin, heir)] == [Role.OWNER, Role.MEMBER, Role.OWNER]
     assert world.owners == {owner, heir}
 
 

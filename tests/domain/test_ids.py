@@ -14,7 +14,7 @@ def test_new_ids_sort_in_the_order_in_which_they_were_made() -> None:
 
     assert made == sorted(made)
     assert len(set(made)) == len(made)
-    assert {one.version for one in made} == {7}
+    assert {value.version for value in made} == {7}
     assert type(made[0]) is UUID
 
 
@@ -66,4 +66,4 @@ def test_a_short_id_tells_people_made_in_the_same_moment_apart() -> None:
     shorts = {short_id(new_id()) for _ in range(1000)}
 
     assert len(shorts) == 1000
-    assert all(len(one) == 8 and int(one, 16) >= 0 for one in shorts)
+    assert all(len(value) == 8 and int(value, 16) >= 0 for value in shorts)

@@ -133,7 +133,7 @@ async def test_a_failing_sink_ends_the_stream_and_not_the_call(caplog: pytest.Lo
 
     assert (await bench.router.text(request_for(sink))).text == "Hello."
     assert sink.pieces == ["Hel"]
-    assert len([one for one in caplog.records if "its sink failed" in one.message]) == 1
+    assert len([record for record in caplog.records if "its sink failed" in record.message]) == 1
 
 
 async def test_pieces_after_the_attempt_are_ignored() -> None:

@@ -112,9 +112,9 @@ async def test_e08_waiting_calls_do_not_reach_a_failing_handler() -> None:
     crowd = [bench.router.text(REQUEST) for _ in range(1000)]
     told = await asyncio.gather(*crowd, return_exceptions=True)
 
-    assert all(isinstance(one, ModelUnavailable) for one in told)
+    assert all(isinstance(error, ModelUnavailable) for error in told)
     assert len(bench.handler_calls) <= MAX_CONCURRENT_CALLS * 9
-    assert len([one for one in told if "failed repeatedly" in str(one)]) >= 1000 - MAX_CONCURRENT_CALLS
+    assert len([error for error in told if "failed repeatedly" in str(error)]) >= 1000 - MAX_CONCURRENT_CALLS
 
 
 async def test_a_cancelled_trial_call_does_not_change_the_breaker() -> None:

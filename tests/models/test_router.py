@@ -78,7 +78,7 @@ async def test_the_higher_priority_is_asked_first_and_among_equals_the_earlier()
 @pytest.mark.parametrize(
     "failure",
     [ModelError("busy"), ModelRefused("no credit"), ValueError("bug"), TimeoutError("slow"), SystemExit(1)],
-    ids=lambda one: type(one).__name__,
+    ids=lambda value: type(value).__name__,
 )
 async def test_the_next_handler_is_asked_when_one_fails(failure: BaseException) -> None:
     bench = RouterBench()

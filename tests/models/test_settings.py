@@ -66,7 +66,7 @@ async def test_a_request_keeps_its_own_values_including_zero() -> None:
     await bench.router.text(TextRequest("a"))
     await bench.router.text(TextRequest("a", temperature=0.0))
 
-    assert [(one.temperature, one.top_k) for one in requests] == [(0.7, 5), (0.0, 5)]
+    assert [(request.temperature, request.top_k) for request in requests] == [(0.7, 5), (0.0, 5)]
 
 
 @pytest.mark.parametrize(

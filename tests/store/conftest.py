@@ -94,7 +94,7 @@ def postgres_database(postgres_server: PostgresServer) -> Iterator[str]:
         yield name
 
 
-@pytest.fixture(params=STORES, ids=lambda one: one.__name__)
+@pytest.fixture(params=STORES, ids=lambda value: value.__name__)
 def closed_store(request: pytest.FixtureRequest, clock: ManualClock) -> AbstractAsyncContextManager[Store]:
     """Return a store of each kind, not opened yet."""
     opening: OpenStore = request.param

@@ -39,10 +39,10 @@ def build_delivery(number: int) -> Delivery:
 
 async def test_the_latest_closed_receipts_are_kept_by_all_their_keys(store: InMemoryStore) -> None:
     made = [await receive_receipts(store, number) for number in range(10)]
-    await store.ledger.save_receipts([replace(one, outcome=Outcome.ANSWERED) for one in made])
+    await store.ledger.save_receipts([replace(receipt, outcome=Outcome.ANSWERED) for receipt in made])
 
-    assert [one.id for one in await store.ledger.receipts()] == [
-        one.id for one in reversed(made[-MAX_CLOSED:])
+    assert [receipt.id for receipt in await store.ledger.receipts()] == [
+        receipt.id for receipt in reversed(made[-MAX_CLOSED:])
     ]
     assert await store.ledger.receipt(made[0].memory_id) is None
     assert await receive_receipts(store, 9) == replace(made[9], outcome=Outcome.ANSWERED)
@@ -53,8 +53,8 @@ async def test_the_latest_closed_receipts_are_kept_by_all_their_keys(store: InMe
 async def test_open_items_are_never_dropped(store: InMemoryStore) -> None:
     made = [await receive_receipts(store, number) for number in range(10)]
     parts = [build_delivery(number) for number in range(10)]
-    for one in parts:
-        await store.ledger.save_delivery(one)
+    for delivery in parts:
+        await store.ledger.save_delivery(delivery)
 
     assert len(await store.ledger.receipts(is_open=True)) == len(made)
     assert await store.ledger.deliveries(is_open=True) == parts
@@ -63,8 +63,8 @@ async def test_open_items_are_never_dropped(store: InMemoryStore) -> None:
 async def test_the_latest_finished_parts_are_kept(store: InMemoryStore) -> None:
     parts = [replace(build_delivery(number), state=DeliveryState.SENT) for number in range(10)]
     held = replace(build_delivery(10), state=DeliveryState.UNKNOWN)
-    for one in (held, *parts[:2], replace(held, state=DeliveryState.PENDING), *parts[2:]):
-        await store.ledger.save_delivery(one)
+    for delivery in (held, *parts[:2], replace(held, state=DeliveryState.PENDING), *parts[2:]):
+        await store.ledger.save_delivery(delivery)
 
     assert await store.ledger.deliveries(is_open=False) == parts[-MAX_CLOSED:]
     assert await store.ledger.deliveries(is_open=True) == [replace(held, state=DeliveryState.PENDING)]

@@ -85,7 +85,7 @@ async def test_an_edit_replaces_a_waiting_message(store: Store) -> None:
     assert message.metadata["revisions"] == [{"text": "Helo", "until": LATER.isoformat()}]
     assert revised.event.inbound == replace(build_edit(arrival, ""), message=message)
     closed = await store.ledger.receipts(is_open=False)
-    assert [(one.id, one.outcome) for one in closed] == [(first.id, Outcome.SUPERSEDED)]
+    assert [(receipt.id, receipt.outcome) for receipt in closed] == [(first.id, Outcome.SUPERSEDED)]
     assert len(await store.memories.recent(arrival.room.id)) == 1
 
 
@@ -156,7 +156,7 @@ async def test_only_the_last_texts_of_many_edits_are_stored(store: Store) -> Non
 
     message = await find_message(store, first)
     assert message is not None
-    texts = [one["text"] for one in message.metadata["revisions"]]
+    texts = [revision["text"] for revision in message.metadata["revisions"]]
     assert texts == [str(number) for number in range(4, MAX_REVISIONS + 4)]
 
 
@@ -220,15 +220,15 @@ async def test_deleting_a_message_cancels_replies_that_answer_nothing_else(store
     await store.ledger.save_delivery(away)
     removed = await store.edits.delete_messages(first.room_id, ["2", "3", "4"], LATER)
 
-    assert [one.id for one in removed.deliveries] == [alone.id]
-    states = {one.id: one.state for one in await store.ledger.deliveries()}
+    assert [delivery.id for delivery in removed.deliveries] == [alone.id]
+    states = {delivery.id: delivery.state for delivery in await store.ledger.deliveries()}
     assert states == {
         part.id: DeliveryState.PENDING,
         alone.id: DeliveryState.CANCELLED,
         away.id: DeliveryState.ATTEMPTING,
     }
     both = await store.edits.delete_messages(first.room_id, ["1", "2"], LATER)
-    assert [one.id for one in both.deliveries] == [part.id]
+    assert [delivery.id for delivery in both.deliveries] == [part.id]
 
 
 async def test_a_message_of_the_agent_is_deleted_by_its_platform_id(store: Store) -> None:
@@ -238,7 +238,7 @@ async def test_a_message_of_the_agent_is_deleted_by_its_platform_id(store: Store
     removed = await store.edits.delete_messages(first.room_id, ["sent-7"], LATER)
 
     assert removed.message_ids == (part.memory_id,)
-    assert [one.id for one in await store.memories.recent(first.room_id)] == [first.memory_id]
+    assert [memory.id for memory in await store.memories.recent(first.room_id)] == [first.memory_id]
 
 
 async def test_clearing_a_room_deletes_its_memories_only(store: Store) -> None:
@@ -251,8 +251,10 @@ async def test_clearing_a_room_deletes_its_memories_only(store: Store) -> None:
     removed = await store.edits.clear_room(arrival.room.id, LATER)
 
     assert removed.message_count == 3
-    assert [one.id for one in removed.receipts] == [first.id]
-    assert [(one.id, one.state) for one in removed.deliveries] == [(part.id, DeliveryState.CANCELLED)]
+    assert [receipt.id for receipt in removed.receipts] == [first.id]
+    assert [(delivery.id, delivery.state) for delivery in removed.deliveries] == [
+        (part.id, DeliveryState.CANCELLED)
+    ]
     assert await store.memories.recent(arrival.room.id) == []
     assert await store.memories.recent(arrival.room.id, kind=MemoryKind.FACT) == []
     assert await store.memories.memories([abroad.id]) == {}
@@ -265,11 +267,11 @@ async def test_cancelling_open_work_keeps_the_messages(store: Store) -> None:
     [first] = await receive(store, arrival)
     removed = await store.edits.cancel_open_work([arrival.room.id], LATER, "the agent has left")
 
-    assert [(one.outcome, one.reason) for one in removed.receipts] == [
+    assert [(receipt.outcome, receipt.reason) for receipt in removed.receipts] == [
         (Outcome.CANCELLED, "the agent has left")
     ]
     assert await store.ledger.receipts(is_open=True) == []
-    assert [one.id for one in await store.memories.recent(arrival.room.id)] == [first.memory_id]
+    assert [memory.id for memory in await store.memories.recent(arrival.room.id)] == [first.memory_id]
 
 
 def build_reaction(message: InboundMessage, message_id: str = "1", mark: str = "👍") -> Reaction:
@@ -300,7 +302,9 @@ async def test_a_reaction_to_an_unknown_message_or_by_an_unknown_person_is_store
 
     assert kept is not None
     assert kept.source_id is None
-    assert [one.id for one in await store.entities.participants(stranger.room.id)] == [stranger.author.id]
+    assert [entity.id for entity in await store.entities.participants(stranger.room.id)] == [
+        stranger.author.id
+    ]
 
 
 async def migrate(store: Store, old: InboundMessage, new: InboundMessage) -> list[Delivery]:
@@ -318,19 +322,21 @@ async def test_messages_follow_a_migrated_room(store: Store) -> None:
     [after] = await receive(store, new)
 
     recent = await store.memories.recent(new.room.id)
-    assert {one.id for one in recent} == {first.memory_id, after.memory_id}
+    assert {memory.id for memory in recent} == {first.memory_id, after.memory_id}
     assert await store.memories.recent(old.room.id) == []
     reach = RecallScope(new.room.id, new.world.id)
     found = await store.memories.recall(VECTOR, "model", reach, MemoryKind.FACT)
-    assert [one.memory.id for one in found] == [fact.id]
-    assert [one.id for one in await store.memories.search(fact.content.text, reach, fact.kind)] == [fact.id]
+    assert [match.memory.id for match in found] == [fact.id]
+    assert [memory.id for memory in await store.memories.search(fact.content.text, reach, fact.kind)] == [
+        fact.id
+    ]
     assert (
         await store.memories.search(fact.content.text, RecallScope(old.room.id, old.world.id), fact.kind)
         == []
     )
     assert await store.worlds.participant_state(new.room.id) is ParticipantState.FOLLOWED
-    assert {one.name for one in await store.entities.participants(new.room.id)} == {"Alice", "Bob"}
-    assert [one.name for one in await store.tasks.tasks(room_id=new.room.id)] == ["later"]
+    assert {entity.name for entity in await store.entities.participants(new.room.id)} == {"Alice", "Bob"}
+    assert [task.name for task in await store.tasks.tasks(room_id=new.room.id)] == ["later"]
     world = await store.worlds.world(new.world.id)
     assert world is not None
     assert world.role_of(old.author.id) is Role.OWNER
@@ -366,7 +372,7 @@ async def test_a_repeated_migration_changes_nothing(store: Store) -> None:
     await migrate(store, old, new)
 
     assert await migrate(store, old, new) == []
-    assert [one.id for one in await store.memories.recent(new.room.id)] == [first.memory_id]
+    assert [memory.id for memory in await store.memories.recent(new.room.id)] == [first.memory_id]
 
 
 async def test_an_unknown_room_can_be_migrated(store: Store) -> None:

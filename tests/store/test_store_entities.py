@@ -75,7 +75,7 @@ async def test_a_component_replaces_the_one_of_its_type_world_and_source(store: 
         await store.entities.save_component(component)
 
     def by_id(components: list[Component]) -> list[Component]:
-        return sorted(components, key=lambda one: one.id)
+        return sorted(components, key=lambda component: component.id)
 
     assert by_id(await store.entities.components(ALICE.id)) == by_id(kept[:5])
     assert by_id(await store.entities.components(ALICE.id, "profile")) == by_id(kept[:4])
@@ -87,8 +87,8 @@ async def test_relationships_have_a_direction_and_the_most_frequent_comes_first(
     await store.entities.save_entities([ALICE, BOB, CAROL])
     seldom = Relationship(ALICE.id, BOB.id, ("colleague",), 1)
     often = Relationship(ALICE.id, CAROL.id, ("friend",), 5, {"since": 2020})
-    for one in (Relationship(ALICE.id, BOB.id, ("stranger",), 9), seldom, often):
-        await store.entities.save_relationship(one)
+    for relationship in (Relationship(ALICE.id, BOB.id, ("stranger",), 9), seldom, often):
+        await store.entities.save_relationship(relationship)
 
     assert await store.entities.relationships(ALICE.id) == [often, seldom]
     assert await store.entities.relationships(BOB.id) == []
@@ -100,11 +100,11 @@ async def test_entities_are_found_by_a_whole_name_or_id(store: Store) -> None:
     namesake = Entity(new_id(), "test", "1003", ("Sarah",))
     await store.entities.save_entities([sarah, other, namesake])
 
-    assert {one.id for one in await store.entities.entities_by_name("Sarah")} == {sarah.id, namesake.id}
+    assert {entity.id for entity in await store.entities.entities_by_name("Sarah")} == {sarah.id, namesake.id}
     assert await store.entities.entities_by_name("Sarah", platform="other") == []
     for name in ('Sarah "S" Smith', "Zoë", "1002"):
-        assert [one.id for one in await store.entities.entities_by_name(name)] == [other.id]
-    assert [one.id for one in await store.entities.entities_by_name("sar\\ah_%")] == [sarah.id]
+        assert [entity.id for entity in await store.entities.entities_by_name(name)] == [other.id]
+    assert [entity.id for entity in await store.entities.entities_by_name("sar\\ah_%")] == [sarah.id]
     for name in ("Sar", "Smith", "", "%", "100", '"', "sar\\\\ah_%"):
         assert await store.entities.entities_by_name(name) == []
 

@@ -78,7 +78,7 @@ async def test_erasure_deletes_messages_replies_facts_and_vectors_of_one_person_
     assert set(await store.memories.memories(ids)) == {his.message.id, his_fact.id}
     reach = RecallScope(hers.room.id, hers.world.id)
     recalled = await store.memories.recall((1.0, 0.0, 0.5), "m", reach, MemoryKind.FACT)
-    assert [one.memory.id for one in recalled] == [his_fact.id]
+    assert [match.memory.id for match in recalled] == [his_fact.id]
     assert await store.ledger.receipt(other.id) == other
     assert await store.ledger.steps(reply.turn_id or new_id()) == {}
     assert all(part.content == Content() for part in await store.ledger.deliveries())
@@ -108,8 +108,8 @@ async def test_erasure_cancels_open_work(store: Store) -> None:
     )  # fmt: skip
     await store.ledger.commit(TurnCommit(deliveries=(part,)))
     found = await store.edits.erase_entity(hers.author.id, LATER)
-    assert [one.id for one in found.cancelled.receipts] == [receipt.id]
-    assert [one.id for one in found.cancelled.deliveries] == [part.id]
+    assert [receipt.id for receipt in found.cancelled.receipts] == [receipt.id]
+    assert [delivery.id for delivery in found.cancelled.deliveries] == [part.id]
     kept = await store.ledger.receipt(receipt.id)
     assert kept is not None
     assert kept.outcome is Outcome.CANCELLED
@@ -138,11 +138,13 @@ async def test_erasure_deletes_components_relationships_tasks_and_logs_and_leave
     assert (found.components, found.relationships, found.tasks) == (2, 2, 1)
     [mark] = await store.entities.components(alice)
     assert (mark.type, mark.data) == (ERASURE_COMPONENT, {"at": LATER.isoformat()})
-    assert [one.data for one in await store.entities.components(bob)] == [{"b": 2}]
-    assert [one.target_id for one in await store.entities.relationships(bob)] == [derived_id("Carol")]
+    assert [component.data for component in await store.entities.components(bob)] == [{"b": 2}]
+    assert [relationship.target_id for relationship in await store.entities.relationships(bob)] == [
+        derived_id("Carol")
+    ]
     assert [task.entity_id for task in await store.tasks.tasks()] == [bob]
     assert [entry["body"] for entry in await store.logs.logs(kind=LogKind.AUTHORIZATION)] == [{"b": 2}]
-    assert [one.id for one in await store.entities.participants(hers.room.id)] == [bob]
+    assert [entity.id for entity in await store.entities.participants(hers.room.id)] == [bob]
 
 
 async def test_a_person_who_writes_after_erasure_is_stored_again(store: Store) -> None:
@@ -150,7 +152,7 @@ async def test_a_person_who_writes_after_erasure_is_stored_again(store: Store) -
     await store.edits.erase_entity(hers.author.id, LATER)
     again, _ = await receive_message(store, "Alice", "Hello again")
     assert (await store.entities.entities([again.author.id]))[again.author.id].names == ("Alice",)
-    assert [one.content.text for one in await store.memories.recent(again.room.id)] == ["Hello again"]
+    assert [memory.content.text for memory in await store.memories.recent(again.room.id)] == ["Hello again"]
 
 
 async def test_erasure_of_an_unknown_entity_deletes_nothing(store: Store) -> None:

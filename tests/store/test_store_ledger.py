@@ -148,7 +148,7 @@ async def test_an_event_that_differs_in_both_keys_is_new(store: Store, other: di
 
     found = await store.ledger.receive([first, second], NOW)
 
-    assert [one.is_new for one in found] == [True, True]
+    assert [event.is_new for event in found] == [True, True]
 
 
 async def test_a_batch_may_hold_the_same_event_twice(store: Store) -> None:
@@ -156,7 +156,7 @@ async def test_a_batch_may_hold_the_same_event_twice(store: Store) -> None:
     again = replace(first, message=replace(first.message, id=new_id()))
     found = await store.ledger.receive([first, again, second], NOW)
 
-    assert [one.is_new for one in found] == [True, False, True]
+    assert [event.is_new for event in found] == [True, False, True]
     assert found[0].receipt == found[1].receipt
     assert await store.ledger.receive([], NOW) == []
 
@@ -376,7 +376,7 @@ async def test_a_stream_cursor_is_stored_in_the_transaction_of_its_events(store:
 
 async def test_closed_receipts_are_listed_until_they_are_evaluated(store: Store) -> None:
     first, second, third = [await receive_text(store, text) for text in ("one", "two", "three")]
-    closed = [replace(one, outcome=Outcome.ANSWERED, is_evaluated=False) for one in (first, second)]
+    closed = [replace(receipt, outcome=Outcome.ANSWERED, is_evaluated=False) for receipt in (first, second)]
     await store.ledger.save_receipts([*closed, replace(third, outcome=Outcome.IGNORED)])
     assert await store.ledger.unevaluated_receipts() == closed
     assert await store.ledger.unevaluated_receipts(1) == closed[:1]

@@ -147,8 +147,8 @@ async def test_recall_finds_the_nearest_first(store: Store) -> None:
     reach = RecallScope(LOBBY, WORLD)
     found = await store.memories.recall((1.0, 0.0), MODEL, reach, MemoryKind.FACT, 3)
 
-    assert [one.memory.content.text for one in found] == ["same", "near", "across"]
-    assert [one.similarity for one in found] == pytest.approx([1.0, 0.8944, 0.0], abs=1e-3)
+    assert [match.memory.content.text for match in found] == ["same", "near", "across"]
+    assert [match.similarity for match in found] == pytest.approx([1.0, 0.8944, 0.0], abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -432,7 +432,7 @@ async def test_the_same_words_for_the_same_audience_are_stored_once(store: Store
         build_note("Alice likes cheese", kind=MemoryKind.CUSTOM),
         replace(build_note("Alice likes cheese"), entity_id=derived_id("bob")),
     ]
-    assert [await store.memories.add_unique(one) for one in others] == others
+    assert [await store.memories.add_unique(memory) for memory in others] == others
     assert await store.memories.count(MemoryKind.FACT) == 5
 
 
@@ -450,7 +450,7 @@ async def test_concurrent_add_unique_stores_one_memory(store: Store) -> None:
     facts = [build_note("Alice likes cheese") for _ in range(8)]
     kept = await asyncio.gather(*map(store.memories.add_unique, facts))
 
-    assert len({one.id for one in kept}) == 1
+    assert len({memory.id for memory in kept}) == 1
     assert await store.memories.count(MemoryKind.FACT) == 1
 
 

@@ -34,7 +34,7 @@ async def test_an_update_of_ten_thousand_entities_makes_none_active(store: Store
     assert len(noticed.new_entity_ids) == 10_000
     assert await store.worlds.world(WORLD.id) == WORLD
     assert {room.id for room in await store.worlds.rooms(WORLD.id)} == {LOBBY.id, ATTIC.id}
-    assert len(await store.entities.entities([one.id for one in people])) == 10_000
+    assert len(await store.entities.entities([entity.id for entity in people])) == 10_000
     assert await store.entities.participants(LOBBY.id) == []
 
 
@@ -119,7 +119,7 @@ async def test_an_old_message_from_the_history_is_stored_closed_and_a_recent_one
     first, second = await store.ledger.receive([old, young], NOW)
     assert (first.receipt.outcome, first.receipt.rule) == ("expired", "backfill")
     assert second.receipt.outcome == "claimed"
-    assert [one.id for one in await store.ledger.receipts(is_open=True)] == [second.receipt.id]
+    assert [receipt.id for receipt in await store.ledger.receipts(is_open=True)] == [second.receipt.id]
     assert len(await store.memories.recent(old.room.id)) == 2
     [again] = await store.ledger.receive([old], NOW)
     assert (again.is_new, again.receipt.id) == (False, first.receipt.id)

@@ -94,14 +94,17 @@ async def test_entries_stored_together_are_separate_entries(store: Store) -> Non
     entries = [LogEntry("run", {"number": 1}, room), LogEntry("call", {"number": 2}, entity_id=person)]
     await store.logs.log_all(entries)
 
-    kept = [(one["kind"], one["body"], one["room_id"], one["entity_id"]) for one in await store.logs.logs()]
+    kept = [
+        (entry["kind"], entry["body"], entry["room_id"], entry["entity_id"])
+        for entry in await store.logs.logs()
+    ]
     assert kept == [("call", {"number": 2}, None, person), ("run", {"number": 1}, room, None)]
 
 
 async def test_many_entries_of_one_kind_drop_none_of_another(store: Store) -> None:
     await store.logs.log("role", {"number": 0})
     for first in range(0, 10_500, 350):
-        await store.logs.log_all([LogEntry("run", {"number": first + one}) for one in range(350)])
+        await store.logs.log_all([LogEntry("run", {"number": first + offset}) for offset in range(350)])
 
     assert len(await store.logs.logs(kind="role")) == 1
     runs = await store.logs.logs(kind="run", limit=20_000)

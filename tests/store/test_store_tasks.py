@@ -40,17 +40,17 @@ async def test_a_task_comes_back_as_it_was_saved(store: Store) -> None:
 
 async def test_tasks_are_found_by_everything_given(store: Store) -> None:
     both = build_task(room_id=ROOM, tags=frozenset({TaskTag.QUEUE, "a", "b"}), entity_id=derived_id("alice"))
-    one = build_task(room_id=ROOM, tags=frozenset({"a"}))
+    single = build_task(room_id=ROOM, tags=frozenset({"a"}))
     other = build_task("REMIND")
-    for each in (both, one, other):
+    for each in (both, single, other):
         await store.tasks.save_task(each)
 
     async def found(**details: object) -> set[Task]:
         return set(map(without_lease, await store.tasks.tasks(**details)))  # type: ignore[arg-type]
 
-    assert await found() == {without_lease(both), without_lease(one), without_lease(other)}
-    assert await found(name="POST") == {without_lease(both), without_lease(one)}
-    assert await found(room_id=ROOM, tags=["a"]) == {without_lease(both), without_lease(one)}
+    assert await found() == {without_lease(both), without_lease(single), without_lease(other)}
+    assert await found(name="POST") == {without_lease(both), without_lease(single)}
+    assert await found(room_id=ROOM, tags=["a"]) == {without_lease(both), without_lease(single)}
     assert await found(tags=["a", "b"]) == {without_lease(both)}
     assert await found(entity_id=derived_id("alice")) == {without_lease(both)}
     assert await found(name="REMIND", room_id=ROOM) == set()
@@ -77,26 +77,28 @@ async def test_a_due_task_is_leased_once_and_again_only_when_the_lease_is_over(s
 
 async def test_only_what_is_queued_due_unparked_and_known_is_claimed(store: Store) -> None:
     due = build_task("POST")
-    for one in (
+    for task in (
         due,
         build_task("POST", next_run=0.001),
         build_task("POST", tags=frozenset({TaskTag.REPEAT})),
         build_task("POST", is_parked=True),
         build_task("NOBODY_KNOWS"),
     ):
-        await store.tasks.save_task(one)
+        await store.tasks.save_task(task)
 
-    assert [one.id for one in await claim(store, "POST", "REMIND")] == [due.id]
+    assert [task.id for task in await claim(store, "POST", "REMIND")] == [due.id]
     assert await store.tasks.claim_tasks((), NOW, UNTIL) == []
     assert await store.tasks.task(due.id) is not None
 
 
 async def test_the_longest_due_is_claimed_first_and_no_more_than_the_limit(store: Store) -> None:
     tasks = [build_task(next_run=-seconds) for seconds in (1, 3, 2, 4)]
-    for one in tasks:
-        await store.tasks.save_task(one)
+    for task in tasks:
+        await store.tasks.save_task(task)
 
-    assert [one.next_run for one in await claim(store, limit=3)] == sorted(one.next_run for one in tasks)[:3]
+    assert [task.next_run for task in await claim(store, limit=3)] == sorted(task.next_run for task in tasks)[
+        :3
+    ]
     assert len(await claim(store)) == 1
 
 
@@ -178,13 +180,13 @@ async def test_j07_a_lease_that_ends_without_completion_counts_as_an_attempt(sto
 
 async def test_the_next_due_time_ignores_leased_and_parked_tasks(store: Store) -> None:
     assert await store.tasks.next_due(["POST"]) is None
-    for one in (
+    for task in (
         build_task(next_run=5),
         build_task(next_run=2),
         build_task("OTHER", next_run=1),
         build_task(next_run=0, is_parked=True),
     ):
-        await store.tasks.save_task(one)
+        await store.tasks.save_task(task)
 
     assert await store.tasks.next_due(["POST", "REMIND"]) == NOW + timedelta(seconds=2)
     assert await store.tasks.next_due([]) is None
@@ -193,14 +195,14 @@ async def test_the_next_due_time_ignores_leased_and_parked_tasks(store: Store) -
 
 
 async def test_queued_tasks_are_counted_by_name_and_whether_they_are_parked(store: Store) -> None:
-    for one in (
+    for task in (
         build_task(),
         build_task(),
         build_task(is_parked=True),
         build_task("OTHER"),
         build_task("CHOICE", tags=frozenset()),
     ):
-        await store.tasks.save_task(one)
+        await store.tasks.save_task(task)
 
     assert await store.tasks.count_tasks() == {("POST", False): 2, ("POST", True): 1, ("OTHER", False): 1}
 

@@ -154,7 +154,7 @@ async def test_the_rooms_of_a_person_are_those_they_take_part_in(store: Store, c
         await store.ledger.receive([make_message("hi", sent_at=clock(), author=author, room=place)], clock())
     alice = derived_id("test", "entity", "Alice")
 
-    assert [one.name for one in await store.worlds.rooms_of(alice)] == ["c", "a"]
+    assert [room.name for room in await store.worlds.rooms_of(alice)] == ["c", "a"]
     assert await store.worlds.rooms_of(new_id()) == []
 
 
