@@ -1,4 +1,4 @@
-"""What the tests of the SQL store share: a file, and ways to open it."""
+"""Fixtures for the tests of the SQL store."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -18,7 +18,7 @@ from plugins.sql.stores.store import SqlStore
 
 
 class Bare:
-    """A database with a connection and nothing else: what is opened before there is a store.
+    """A database with a connection but without a store.
 
     `place` is what the schema's upkeep is told about it, `address` what SQLAlchemy is.
     """
@@ -39,7 +39,7 @@ class Bare:
         return await self._connection.run_sync(work, *details, **named)
 
     async def sql(self, text: str) -> list[Any]:
-        """Run one statement, and keep what it does."""
+        """Run one statement and commit."""
         return await self.run(_committed, text)
 
 
@@ -52,7 +52,7 @@ def _committed(connection: Connection, text: str) -> list[Any]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def bare(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[Bare]:
-    """Give a new database of each kind."""
+    """Return a new database of each kind."""
     if request.param == "sqlite":
         sqlite.create_file(path)
         opened = sqlite.open_writer(sqlite.build_engine(path), Synchronous.NORMAL)
@@ -71,13 +71,13 @@ OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Name a database that does not exist yet."""
+    """Return the path of a database that does not exist yet."""
     return tmp_path / "data" / "greenroom.db"
 
 
 @pytest.fixture
 def open_store(path: Path) -> OpenStore:
-    """Give a function that opens the store of an agent in that file, as a process of its own would."""
+    """Return a function that opens an agent's store in that file, as a new process would."""
 
     def opened(agent: str = "Ada") -> AbstractAsyncContextManager[SqlStore]:
         return OpenFiles().open_store(path, derived_id("agent", agent), synchronous=Synchronous.NORMAL)

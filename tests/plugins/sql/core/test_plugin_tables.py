@@ -1,4 +1,4 @@
-"""Tables of plugins: under their own names and with their own history, beside ours and without us."""
+"""Tables of plugins: their names, migrations and access."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -46,7 +46,7 @@ def upgrade() -> None:
 
 
 def diary(*columns: Column[Any], indexes: tuple[Index, ...] = (), name: str = "diary_pages") -> Table:
-    """Describe the tables of a plugin called diary."""
+    """Return the tables of a plugin named diary."""
     return Table(
         name, MetaData(), Column("id", Integer, primary_key=True), Column("text", Text), *columns, *indexes
     )
@@ -58,7 +58,7 @@ def late(name: str) -> Column[str]:
 
 @pytest.fixture
 def history(tmp_path: Path) -> Callable[..., Path]:
-    """Give a function that writes a history: each version adds a column."""
+    """Return a function that writes migrations; each version adds a column."""
 
     def written(*columns: str, fault: str = "pass") -> Path:
         folder = tmp_path / "diary"
@@ -86,7 +86,7 @@ async def columns(bare: Any) -> list[str]:
     return await bare.run(lambda db: [one["name"] for one in inspect(db).get_columns("diary_pages")])
 
 
-async def test_a_plugins_tables_are_made_and_found_again(bare: Any) -> None:
+async def test_tables_of_a_plugin_are_created_once(bare: Any) -> None:
     schema = Schema(diary().metadata)
     await up(bare, schema)
     await bare.sql("INSERT INTO diary_pages (id, text) VALUES (1, 'Dear diary')")
@@ -110,7 +110,7 @@ async def test_a_new_version_adds_tables_indexes_and_columns_that_may_be_empty(b
     await up(bare, Schema(diary().metadata))  # the older version of the plugin still works
 
 
-async def test_what_existing_rows_cannot_get_is_refused_and_nothing_changes(bare: Any) -> None:
+async def test_a_column_that_existing_rows_cannot_get_is_refused(bare: Any) -> None:
     await up(bare, Schema(diary().metadata))
     with pytest.raises(PluginError, match=r"diary_pages has no column mood.*nullable.*migrations"):
         await up(bare, Schema(diary(Column("extra", Text), Column("mood", Text, nullable=False)).metadata))
@@ -131,19 +131,19 @@ async def test_what_existing_rows_cannot_get_is_refused_and_nothing_changes(bare
         (diary(), "Diary!", "small letters"),
     ],
 )
-async def test_a_plugin_keeps_to_its_own_names(bare: Any, table: Table, name: str, told: str) -> None:
+async def test_tables_with_names_of_others_are_refused(bare: Any, table: Table, name: str, told: str) -> None:
     with pytest.raises(PluginError, match=told):
         await up(bare, Schema(table.metadata), name=name)
 
 
-async def test_a_schema_is_what_it_says(bare: Any, tmp_path: Path) -> None:
+async def test_an_inconsistent_schema_is_refused(bare: Any, tmp_path: Path) -> None:
     with pytest.raises(PluginError, match=r"not a sqlalchemy\.MetaData"):
         await up(bare, Schema({"tables": 1}))
     with pytest.raises(PluginError, match="both a version and migrations"):
         await up(bare, Schema(diary().metadata, migrations=tmp_path))
 
 
-async def test_foreign_keys_between_a_plugins_own_tables_are_its_own_affair(bare: Any) -> None:
+async def test_foreign_keys_between_tables_of_one_plugin_are_allowed(bare: Any) -> None:
     table = diary()
     Table("diary_notes", table.metadata, Column("page", ForeignKey("diary_pages.id"), primary_key=True))
     await up(bare, Schema(table.metadata))
@@ -151,7 +151,7 @@ async def test_foreign_keys_between_a_plugins_own_tables_are_its_own_affair(bare
     assert await bare.sql("SELECT * FROM diary_notes") == []
 
 
-async def test_a_history_is_not_run_where_the_tables_are_new(bare: Any, history: Callable[..., Path]) -> None:
+async def test_migrations_do_not_run_for_new_tables(bare: Any, history: Callable[..., Path]) -> None:
     folder = history("mood", fault='raise AssertionError("run")')
     await up(bare, Schema(diary(late("mood")).metadata, version="0001", migrations=folder))
 
@@ -159,8 +159,8 @@ async def test_a_history_is_not_run_where_the_tables_are_new(bare: Any, history:
     assert await bare.sql("SELECT version_num FROM alembic_version_diary") == [("0001",)]
 
 
-async def test_a_history_takes_older_tables_to_the_newest(bare: Any, history: Callable[..., Path]) -> None:
-    """From those that were made before there was a history, and from every version of it."""
+async def test_migrations_upgrade_every_older_version(bare: Any, history: Callable[..., Path]) -> None:
+    """From tables without migrations, and from every version."""
     await up(bare, Schema(diary().metadata))
     await bare.sql("INSERT INTO diary_pages (id, text) VALUES (1, 'Dear diary')")
     await up(bare, Schema(diary(late("mood")).metadata, version="0001", migrations=history("mood")))
@@ -185,7 +185,7 @@ async def test_i07_newer_tables_of_a_plugin_are_refused_and_both_versions_are_na
         await up(bare, schema)
 
 
-async def test_i06_a_plugins_failing_migration_undoes_ours_too(
+async def test_i06_a_failing_migration_of_a_plugin_rolls_back_the_core_upgrade(
     bare: Any, history: Callable[..., Path], tmp_path: Path
 ) -> None:
     await up(bare, Schema(diary().metadata))
@@ -204,7 +204,7 @@ async def test_i06_a_plugins_failing_migration_undoes_ours_too(
     assert await columns(bare) == ["id", "text"]
 
 
-async def test_a_history_that_ends_elsewhere_than_its_version_is_refused(
+async def test_migrations_that_do_not_end_at_the_version_are_refused(
     bare: Any, history: Callable[..., Path]
 ) -> None:
     await up(bare, Schema(diary().metadata))
@@ -212,7 +212,7 @@ async def test_a_history_that_ends_elsewhere_than_its_version_is_refused(
         await up(bare, Schema(diary().metadata, version="0002", migrations=history("mood")))
 
 
-async def test_taking_a_plugin_away_breaks_nothing(bare: Any, history: Callable[..., Path]) -> None:
+async def test_removing_a_plugin_breaks_nothing(bare: Any, history: Callable[..., Path]) -> None:
     await up(bare, Schema(diary(late("mood")).metadata, version="0001", migrations=history("mood")))
     await bare.sql("INSERT INTO diary_pages (id, text) VALUES (1, 'Dear diary')")
     await up(bare)
@@ -222,7 +222,7 @@ async def test_taking_a_plugin_away_breaks_nothing(bare: Any, history: Callable[
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def tables(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[PluginTables, Table]]:
-    """Give a diary in a store of each kind, as its plugin has it."""
+    """Return the plugin tables of a store of each kind."""
     variables = {"BOT_DATA_DIR": str(tmp_path)}
     if request.param == "postgresql":
         variables["POSTGRES_URL"] = request.getfixturevalue("postgres_url")
@@ -232,7 +232,7 @@ async def tables(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield store.tables, table
 
 
-async def test_plugins_reach_their_tables_through_the_store(tables: tuple[PluginTables, Table]) -> None:
+async def test_plugins_access_their_tables_through_the_store(tables: tuple[PluginTables, Table]) -> None:
     reach, table = tables
     assert await reach.write(lambda db: db.execute(insert(table).values(text="Dear diary")).rowcount) == 1
 
@@ -243,7 +243,7 @@ async def test_plugins_reach_their_tables_through_the_store(tables: tuple[Plugin
             await connection.execute(insert(table).values(text="by another door"))
 
 
-async def test_a_plugins_failing_work_is_undone_alone(tables: tuple[PluginTables, Table]) -> None:
+async def test_failing_work_of_a_plugin_rolls_back_only_itself(tables: tuple[PluginTables, Table]) -> None:
     reach, table = tables
 
     def fails(connection: Any) -> None:
@@ -255,7 +255,7 @@ async def test_a_plugins_failing_work_is_undone_alone(tables: tuple[PluginTables
     assert await reach.read(lambda db: db.scalar(select(table.c.text))) is None
 
 
-async def test_a_file_that_is_open_is_not_changed_for_a_latecomer(path: Path) -> None:
+async def test_an_open_file_is_not_upgraded_for_a_later_user(path: Path) -> None:
     files, schemas = OpenFiles(), {"diary": Schema(diary().metadata)}
     async with files.open_store(path, derived_id("agent", "one")):
         with pytest.raises(PluginError, match="open without the tables of diary"):
@@ -263,7 +263,7 @@ async def test_a_file_that_is_open_is_not_changed_for_a_latecomer(path: Path) ->
                 pass
 
 
-async def test_a_plugin_with_tables_says_that_it_needs_a_database() -> None:
+async def test_a_plugin_with_tables_requires_a_database() -> None:
     with pytest.raises(PluginError, match=r"diary.*sql plugin"):
         async with running_agent(Plugin("diary", schema=Schema(diary().metadata))):
             pass

@@ -14,7 +14,7 @@ def read(row: Row) -> str:
     return f"{agent}: {body}"
 
 
-def test_column_names_leave_out_what_the_database_fills_in() -> None:
+def test_column_names_omit_the_position() -> None:
     assert column_names(TABLE) == ("agent_id", "body")
 
 

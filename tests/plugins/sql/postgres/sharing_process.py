@@ -21,7 +21,7 @@ SAID = re.compile(r"say ([a-z]+-\d+)")
 
 
 class Loopback(Adapter):
-    """Posts to the test's platform, which refuses what it has already got by its nonce."""
+    """Posts to the test's platform, which refuses duplicates by their nonce."""
 
     platform = "test"
 
@@ -47,7 +47,7 @@ class Loopback(Adapter):
 
 
 class Writer:
-    """Answers a message that says `slow` after a while, any other at once."""
+    """Answers a message with `slow` after a while, any other at once."""
 
     async def write(self, request: TextRequest) -> str:
         last = SAID.findall(request.prompt)[-1]
@@ -58,13 +58,13 @@ class Writer:
 
 
 def tell(what: str, about: object) -> None:
-    """Say what happens."""
+    """Print an event."""
     sys.stdout.write(f"{what} {about}\n")
     sys.stdout.flush()
 
 
 async def main(url: str, port: int, name: str) -> None:
-    """Live until the input ends."""
+    """Run until the input ends."""
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)

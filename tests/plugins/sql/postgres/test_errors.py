@@ -1,4 +1,4 @@
-"""PostgreSQL and the way to it fail: nothing is lost, nothing is doubled, nobody hears a password."""
+"""Failures of PostgreSQL: nothing is lost or doubled, and no password is shown."""
 
 import asyncio
 import gc
@@ -18,7 +18,7 @@ from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.database import PostgresDatabase
 from plugins.sql.postgres.storage import OpenServers
 from plugins.sql.stores.store import SqlStore
-from tests.plugins.sql.proxying import Proxy
+from tests.plugins.sql.postgres.proxy import Proxy
 from tests.postgres import PostgresServer
 
 OpenStore = Callable[[], AbstractAsyncContextManager[SqlStore]]
@@ -31,7 +31,7 @@ def executed(text: str, connection: Connection) -> int:
 
 @pytest.fixture
 async def proxy(postgres_url: str) -> AsyncIterator[Proxy]:
-    """Give a line to an empty database that can be cut."""
+    """Return a proxy to an empty database."""
     async with Proxy(postgres_url).running() as running:
         yield running
     gc.collect()  # what was cut is to be noticed here, and not in somebody else's test
@@ -39,14 +39,14 @@ async def proxy(postgres_url: str) -> AsyncIterator[Proxy]:
 
 @pytest.fixture
 async def store(proxy: Proxy) -> AsyncIterator[SqlStore]:
-    """Give a store at the other end of that line."""
+    """Return a store behind the proxy."""
     async with OpenServers().open_store(
         parse_address(proxy.url, "the url"), derived_id("agent", "Ada")
     ) as opened:
         yield opened
 
 
-async def test_who_is_stopped_while_it_connects_leaves_no_connection_behind(postgres_url: str) -> None:
+async def test_a_cancelled_connect_leaves_no_connection_behind(postgres_url: str) -> None:
     for moments in range(1, 40):
         database = PostgresDatabase(parse_address(postgres_url, "the url"))
         asking = asyncio.ensure_future(database.read(partial(executed, "SELECT 1")))
@@ -60,7 +60,7 @@ async def test_who_is_stopped_while_it_connects_leaves_no_connection_behind(post
 
 
 @pytest.mark.filterwarnings("ignore:.*:ResourceWarning")
-async def test_i10_a_connection_lost_at_any_point_of_a_conversation_costs_and_doubles_nothing(
+async def test_i10_a_connection_lost_at_any_point_loses_and_doubles_nothing(
     proxy: Proxy, store: SqlStore
 ) -> None:
     async with running_agent(store=store) as stage:
@@ -84,9 +84,7 @@ async def test_i10_a_connection_lost_at_any_point_of_a_conversation_costs_and_do
         assert len(parts) == len(await store.ledger.receipts(limit=1000)) == len(stage.texts)
 
 
-async def test_i09_what_is_asked_while_the_server_restarts_is_answered_when_it_is_back(
-    proxy: Proxy, store: SqlStore
-) -> None:
+async def test_i09_queries_during_a_restart_succeed_afterwards(proxy: Proxy, store: SqlStore) -> None:
     await store.ledger.receive([make_message("before", sent_at=system_clock())], system_clock())
     proxy.is_down = True
     proxy.hang_up()
@@ -105,7 +103,7 @@ async def test_i09_what_is_asked_while_the_server_restarts_is_answered_when_it_i
     assert store.ledger.health.problem is None
 
 
-async def test_i09_a_server_that_stays_away_ends_the_intake_until_it_is_back(
+async def test_i09_an_unreachable_server_closes_the_inbox_until_it_returns(
     proxy: Proxy, store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres_desk, "MAX_WAIT_SECONDS", 0.2)
@@ -127,7 +125,7 @@ async def test_i09_a_server_that_stays_away_ends_the_intake_until_it_is_back(
     ].is_new
 
 
-async def test_i09_connections_that_an_administrator_ends_are_replaced(
+async def test_i09_terminated_connections_are_replaced(
     postgres_server: PostgresServer, postgres_url: str, store: SqlStore
 ) -> None:
     name = postgres_url.partition("?")[0].rpartition("/")[2]
@@ -139,7 +137,7 @@ async def test_i09_connections_that_an_administrator_ends_are_replaced(
         assert await store.cache.get("number") == number
 
 
-async def test_i09_two_that_wait_for_each_other_both_come_through(postgres_url: str) -> None:
+async def test_i09_both_transactions_of_a_deadlock_succeed(postgres_url: str) -> None:
     database = PostgresDatabase(parse_address(postgres_url, "the url"))
     await database.open()
     try:
@@ -159,7 +157,7 @@ async def test_i09_two_that_wait_for_each_other_both_come_through(postgres_url: 
         await database.close()
 
 
-async def test_i11_a_slow_query_does_not_keep_the_intake_waiting(postgres_url: str) -> None:
+async def test_i11_a_slow_query_does_not_delay_the_inbox(postgres_url: str) -> None:
     servers, address = OpenServers(), parse_address(postgres_url, "the url")
     async with servers.open_store(address, derived_id("agent")) as store, servers.use(address) as database:
         now = system_clock()

@@ -18,7 +18,7 @@ PATIENCE = 20.0
 
 
 class Platform:
-    """A chat platform that knows by its nonce what it has got already; held, it gives no answer."""
+    """A chat platform that refuses duplicates by their nonce; while held, it does not answer."""
 
     def __init__(self) -> None:
         self.texts: list[tuple[str, str]] = []
@@ -50,7 +50,7 @@ class Platform:
 
 
 class Process:
-    """One of those who share the work, and what it has told so far."""
+    """One of the processes that share the work, with its output so far."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -90,14 +90,14 @@ class Process:
 
 @pytest.fixture
 async def platform() -> AsyncIterator[Platform]:
-    """Give the platform."""
+    """Run the platform."""
     async with Platform().running() as running:
         yield running
 
 
 @asynccontextmanager
 async def process(url: str, platform: Platform, name: str) -> AsyncIterator[Process]:
-    """Start one, and end it."""
+    """Start processes, and stop them afterwards."""
     started = await asyncio.create_subprocess_exec(
         sys.executable,
         str(SCRIPT),
@@ -120,7 +120,7 @@ async def process(url: str, platform: Platform, name: str) -> AsyncIterator[Proc
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["the first", "the second"])
-async def test_what_a_killed_process_leaves_another_takes_up_within_two_seconds(
+async def test_the_work_of_a_killed_process_is_taken_over_within_two_seconds(
     postgres_url: str, platform: Platform, is_first: bool
 ) -> None:
     async with process(postgres_url, platform, "a") as first, process(postgres_url, platform, "b") as second:
@@ -137,7 +137,7 @@ async def test_what_a_killed_process_leaves_another_takes_up_within_two_seconds(
     assert len(platform.texts) == len(set(platform.texts)) <= 2
 
 
-async def test_who_is_frozen_over_an_answer_does_not_give_it_once_others_have(
+async def test_a_process_frozen_during_an_answer_does_not_send_it_after_a_takeover(
     postgres_url: str, platform: Platform
 ) -> None:
     async with process(postgres_url, platform, "one") as one, process(postgres_url, platform, "two") as two:
@@ -157,7 +157,7 @@ async def test_who_is_frozen_over_an_answer_does_not_give_it_once_others_have(
     assert "sending I heard quick-2" in two.told  # whose the room is now
 
 
-async def test_who_is_frozen_over_a_send_doubles_nothing(postgres_url: str, platform: Platform) -> None:
+async def test_a_process_frozen_during_a_send_doubles_nothing(postgres_url: str, platform: Platform) -> None:
     async with process(postgres_url, platform, "one") as one, process(postgres_url, platform, "two") as two:
         platform.answers.clear()
         await one.say("quick-1")
@@ -175,7 +175,7 @@ async def test_who_is_frozen_over_a_send_doubles_nothing(postgres_url: str, plat
     assert platform.repeats == 1
 
 
-async def test_what_arrives_at_both_is_answered_by_one_of_them_in_one_order(
+async def test_messages_received_by_both_are_answered_once_and_in_order(
     postgres_url: str, platform: Platform
 ) -> None:
     async with process(postgres_url, platform, "one") as one, process(postgres_url, platform, "two") as two:
@@ -194,9 +194,7 @@ async def test_what_arrives_at_both_is_answered_by_one_of_them_in_one_order(
     assert not [line for line in two.told if line.startswith(("thinking", "sending"))]
 
 
-async def test_who_leaves_in_order_gives_its_rooms_back_at_once(
-    postgres_url: str, platform: Platform
-) -> None:
+async def test_a_process_that_stops_releases_its_rooms_at_once(postgres_url: str, platform: Platform) -> None:
     async with process(postgres_url, platform, "one") as one, process(postgres_url, platform, "two") as two:
         await one.say("quick-1")
         await one.until("settled quick-1 answered")

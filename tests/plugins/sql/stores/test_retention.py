@@ -1,4 +1,4 @@
-"""What nobody needs any more goes, in small steps; what is needed, open or remembered stays."""
+"""Expired rows are deleted in small steps; needed and open rows stay."""
 
 import asyncio
 from collections.abc import Callable
@@ -42,7 +42,7 @@ FEW = RetentionPolicy(receipt_rows=0)
 
 
 async def answered(store: Any, text: str, state: DeliveryState = DeliveryState.SENT) -> Receipt:
-    """Have a message come in and answered, with a step and a part that went out."""
+    """Store an answered message with a step and a sent delivery."""
     arrival = make_message(text, sent_at=NOW, message_id=text)
     [received] = await store.ledger.receive([arrival], NOW)
     turn = received.receipt.turn_id
@@ -78,14 +78,14 @@ def retention(store: Any, keeping: RetentionPolicy = FEW, rest: Any = None, **ag
     return Retention(ledger._database, ledger._agent_row, keeping, clock=later(**age), sleep=rest or at_once)
 
 
-async def test_what_is_young_stays(open_store: Any) -> None:
+async def test_recent_rows_stay(open_store: Any) -> None:
     async with open_store() as store:
         await answered(store, "Hello")
 
         assert await retention(store, days=6.9).run_once() == 0
 
 
-async def test_b02_a_redelivered_event_is_known_for_thirty_days(open_store: Any) -> None:
+async def test_b02_a_redelivered_event_is_recognised_for_thirty_days(open_store: Any) -> None:
     async with open_store() as store:
         first = await answered(store, "Hello")
         await retention(store, days=29.9).run_once()
@@ -96,7 +96,7 @@ async def test_b02_a_redelivered_event_is_known_for_thirty_days(open_store: Any)
         assert await store.ledger.receipts() == []
 
 
-async def test_b02_and_as_long_as_it_is_among_the_newest_million(open_store: Any) -> None:
+async def test_b02_a_redelivered_event_among_the_newest_million_is_recognised(open_store: Any) -> None:
     async with open_store() as store:
         receipts = [await answered(store, f"message {number}") for number in range(5)]
         await retention(store, RetentionPolicy(receipt_rows=3), days=400).run_once()
@@ -107,7 +107,7 @@ async def test_b02_and_as_long_as_it_is_among_the_newest_million(open_store: Any
         assert len(await store.ledger.receipts()) == 4
 
 
-async def test_steps_go_after_a_week_and_deliveries_after_thirty_days(open_store: Any) -> None:
+async def test_steps_are_deleted_after_a_week_and_deliveries_after_thirty_days(open_store: Any) -> None:
     async with open_store() as store:
         receipt = await answered(store, "Hello")
         await retention(store, days=7.1).run_once()
@@ -118,7 +118,7 @@ async def test_steps_go_after_a_week_and_deliveries_after_thirty_days(open_store
         assert await store.ledger.deliveries() == []
 
 
-async def test_what_is_open_or_held_stays_however_old_it_is(open_store: Any) -> None:
+async def test_open_and_held_rows_are_never_deleted(open_store: Any) -> None:
     async with open_store() as store:
         [waiting] = await store.ledger.receive([make_message("Anybody?", sent_at=NOW)], NOW)
         turn = waiting.receipt.turn_id
@@ -134,7 +134,7 @@ async def test_what_is_open_or_held_stays_however_old_it_is(open_store: Any) -> 
         assert await store.ledger.delivery(delivery_id(held.turn_id, 0, 0)) is not None
 
 
-async def test_memories_are_never_taken(open_store: Any) -> None:
+async def test_memories_are_never_deleted(open_store: Any) -> None:
     async with open_store() as store:
         receipt = await answered(store, "Remember me")
         await retention(store, days=4000).run_once()
@@ -143,7 +143,7 @@ async def test_memories_are_never_taken(open_store: Any) -> None:
         assert memory.content.text == "Remember me"
 
 
-async def test_l20_decisions_stay_for_more_than_a_year(open_store: Any) -> None:
+async def test_l20_decisions_are_kept_for_more_than_a_year(open_store: Any) -> None:
     async with open_store() as store:
         await store.logs.log(LogKind.AUTHORIZATION, {"action": "UPDATE_ROLE"})
         await retention(store, days=399).run_once()
@@ -152,7 +152,7 @@ async def test_l20_decisions_stay_for_more_than_a_year(open_store: Any) -> None:
         assert await store.logs.logs() == []
 
 
-async def test_logs_and_values_that_are_over_go(open_store: Any) -> None:
+async def test_expired_logs_and_values_are_deleted(open_store: Any) -> None:
     async with open_store() as store:
         await store.logs.log("run", {"a": 1})
         await store.cache.set("over", 1, expires_at=NOW + timedelta(days=1))
@@ -164,7 +164,7 @@ async def test_logs_and_values_that_are_over_go(open_store: Any) -> None:
         assert await store.cache.get("for good") == 1
 
 
-async def test_another_agents_rows_are_its_own_affair(path: Path) -> None:
+async def test_rows_of_other_agents_are_not_deleted(path: Path) -> None:
     files = OpenFiles()
     async with (
         files.open_store(path, derived_id("Ada")) as store,
@@ -176,7 +176,7 @@ async def test_another_agents_rows_are_its_own_affair(path: Path) -> None:
         assert len(await store.ledger.receipts()) == 1
 
 
-async def test_the_next_place_in_a_room_is_behind_those_that_stay(open_store: Any) -> None:
+async def test_new_deliveries_follow_those_that_remain(open_store: Any) -> None:
     async with open_store() as store:
         await answered(store, "one")
         await answered(store, "two", DeliveryState.UNKNOWN)
@@ -186,7 +186,7 @@ async def test_the_next_place_in_a_room_is_behind_those_that_stay(open_store: An
         assert [one.seq for one in await store.ledger.deliveries()] == [2, 3]
 
 
-async def test_much_goes_in_small_steps_with_rests_between(open_store: Any) -> None:
+async def test_many_rows_are_deleted_in_small_steps_with_rests(open_store: Any) -> None:
     rests: list[float] = []
 
     async def rest(seconds: float) -> None:
@@ -201,7 +201,7 @@ async def test_much_goes_in_small_steps_with_rests_between(open_store: Any) -> N
     assert all(seconds > 0 for seconds in rests)
 
 
-async def test_it_sweeps_by_itself_and_stops_with_the_store(open_store: Any) -> None:
+async def test_retention_runs_while_the_store_is_open(open_store: Any) -> None:
     swept = asyncio.Event()
     rests: list[float] = []
 
@@ -219,7 +219,7 @@ async def test_it_sweeps_by_itself_and_stops_with_the_store(open_store: Any) -> 
     assert rests == [60.0, 3600.0]
 
 
-def test_an_operator_says_for_how_many_days() -> None:
+def test_an_operator_sets_the_number_of_days() -> None:
     settings = Settings([Layer("the test", {"SQL_RECEIPT_DAYS": "90", "SQL_LOG_DAYS": "7"})])
     keeping = settings.load(SqlSettings).retention
 
@@ -229,7 +229,7 @@ def test_an_operator_says_for_how_many_days() -> None:
 
 
 def filled(connection: Connection) -> None:
-    """Write one old row of everything, with nothing in it but what it is found by."""
+    """Write one old row of each table with only the necessary columns."""
     turn = ((microseconds_of(NOW) // 1000) << 80).to_bytes(16, "big")
     odd = {
         rooms: {"id": turn, "world_id": turn},
@@ -249,9 +249,9 @@ def filled(connection: Connection) -> None:
             connection.execute(insert(table).values(needed | {"agent_id": 1} | odd[table]))
 
 
-async def test_it_is_the_same_on_both_databases(bare: Any) -> None:
+async def test_retention_is_the_same_on_both_databases(bare: Any) -> None:
     class Plain:
-        """Runs work on the one connection there is."""
+        """Runs work on the only connection."""
 
         async def write(self, work: Any) -> Any:
             done = await bare.run(work)

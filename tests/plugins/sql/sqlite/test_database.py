@@ -1,4 +1,4 @@
-"""The database: shared commits, one process a file, and nothing left behind."""
+"""The SQLite database: shared commits, one process per file, and clean closing."""
 
 import asyncio
 import sqlite3
@@ -81,7 +81,7 @@ async def test_a_job_that_fails_does_not_fail_the_others(database: SqliteDatabas
     assert await keys(database) == ["a", "b", "c"]
 
 
-async def test_a_job_that_fails_leaves_nothing_of_itself(database: SqliteDatabase) -> None:
+async def test_a_failing_job_is_rolled_back(database: SqliteDatabase) -> None:
     def half(connection: Connection) -> None:
         write("half")(connection)
         raise ValueError("halfway")
@@ -94,7 +94,7 @@ async def test_a_job_that_fails_leaves_nothing_of_itself(database: SqliteDatabas
     assert await keys(database) == ["whole"]
 
 
-async def test_a_full_disk_fails_what_was_not_kept_and_says_what_to_do(
+async def test_a_full_disk_fails_uncommitted_jobs_and_says_what_to_do(
     database: SqliteDatabase, path: Path
 ) -> None:
     def limit(pages: int) -> sqlite.Any:
@@ -133,7 +133,7 @@ async def test_a_reader_cannot_write(database: SqliteDatabase) -> None:
     assert await keys(database) == []
 
 
-async def test_a_cancelled_caller_disturbs_nobody(database: SqliteDatabase) -> None:
+async def test_a_cancelled_caller_does_not_affect_others(database: SqliteDatabase) -> None:
     waiting = [asyncio.ensure_future(database.write(write(str(number)))) for number in range(5)]
     await asyncio.sleep(0)
     waiting[2].cancel()
@@ -149,7 +149,7 @@ async def test_foreign_keys_hold(database: SqliteDatabase) -> None:
         )
 
 
-async def test_a_commit_is_as_careful_as_the_setting_says(path: Path) -> None:
+async def test_a_commit_has_the_configured_durability(path: Path) -> None:
     for wanted, number in ((Synchronous.FULL, 2), (Synchronous.NORMAL, 1)):
         async with OpenFiles().use(path, wanted) as database:
             found = await database.write(lambda db: db.exec_driver_sql("PRAGMA synchronous").scalar())
@@ -166,7 +166,7 @@ async def test_the_log_is_written_back_when_it_is_closed(database: SqliteDatabas
     connection.close()
 
 
-async def test_what_another_program_has_written_is_not_taken_for_what_it_was(
+async def test_rows_changed_by_another_program_are_not_served_from_the_cache(
     open_store: Any, path: Path
 ) -> None:
     now = datetime.now(UTC)
@@ -179,7 +179,7 @@ async def test_what_another_program_has_written_is_not_taken_for_what_it_was(
         assert await store.worlds.room(received.receipt.room_id) == second.room
 
 
-async def test_files_are_for_their_owner_alone(database: SqliteDatabase, path: Path) -> None:
+async def test_files_are_accessible_only_to_their_owner(database: SqliteDatabase, path: Path) -> None:
     await database.write(write("a"))
 
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -196,7 +196,7 @@ async def test_no_thread_is_left_after_closing(path: Path) -> None:
     assert set(threading.enumerate()) == before
 
 
-async def test_what_was_asked_for_before_closing_is_done(path: Path) -> None:
+async def test_jobs_queued_before_closing_are_done(path: Path) -> None:
     files = OpenFiles()
     async with files.use(path) as database:
         await database.write(lambda db: db.exec_driver_sql("INSERT INTO agents VALUES (1, x'00')"))
@@ -216,7 +216,7 @@ async def test_agents_of_one_process_share_a_file(path: Path) -> None:
         await first.read(lambda db: None)
 
 
-async def test_a_second_process_is_refused_and_told_what_to_do(path: Path) -> None:
+async def test_a_second_process_is_refused_with_instructions(path: Path) -> None:
     sqlite.create_file(path)
     holder = subprocess.Popen(  # noqa: ASYNC220
         [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -246,7 +246,7 @@ async def test_a_damaged_file_is_refused_before_anything_is_written(path: Path) 
     assert content_of(path) == content
 
 
-async def test_what_is_no_database_is_refused(path: Path) -> None:
+async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
     scribble(path)
 
     with pytest.raises(ConfigError, match="no SQLite database"):
@@ -254,7 +254,7 @@ async def test_what_is_no_database_is_refused(path: Path) -> None:
             pass
 
 
-async def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+async def test_a_directory_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
 
     with pytest.raises(ConfigError, match="taken"):

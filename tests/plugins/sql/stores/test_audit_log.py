@@ -1,4 +1,4 @@
-"""L-20: who was allowed or denied what stays on record, and nobody changes it unnoticed."""
+"""L-20: authorization decisions stay on record, and changes to them are detected."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -52,9 +52,7 @@ async def told(bare: Bare) -> list[str]:
         ("DELETE FROM logs WHERE {second}", "others were deleted from the log"),
     ],
 )
-async def test_l20_a_decision_that_is_changed_or_taken_out_afterwards_is_told_of(
-    bare: Bare, deed: str, problem: str
-) -> None:
+async def test_l20_a_changed_or_deleted_decision_is_reported(bare: Bare, deed: str, problem: str) -> None:
     async with opened(bare) as store:
         await decide(store)
         await decide(store, first=5, count=1)
@@ -64,7 +62,7 @@ async def test_l20_a_decision_that_is_changed_or_taken_out_afterwards_is_told_of
     assert [problem in one for one in await told(bare)] == [True]
 
 
-async def test_l20_of_somebody_who_is_forgotten_the_log_keeps_its_links_and_no_word(bare: Bare) -> None:
+async def test_l20_after_an_erasure_the_log_keeps_links_without_content(bare: Bare) -> None:
     async with opened(bare) as store:
         await decide(store)
         await store.edits.erase_entity(MALLORY, system_clock())
@@ -76,7 +74,7 @@ async def test_l20_of_somebody_who_is_forgotten_the_log_keeps_its_links_and_no_w
     assert "UPDATE_ROLE" not in rows[2][1]
 
 
-async def test_l20_an_entry_may_say_whatever_it_likes(bare: Bare) -> None:
+async def test_l20_an_entry_may_have_any_keys(bare: Bare) -> None:
     body = {"action": "RENAME", "before": "Ann", "after": "Anna", "seal": "of approval", "forgotten": True}
     async with opened(bare) as store:
         await store.logs.log(LogKind.AUTHORIZATION, body)
@@ -86,7 +84,7 @@ async def test_l20_an_entry_may_say_whatever_it_likes(bare: Bare) -> None:
     assert await told(bare) == []
 
 
-async def test_l20_what_was_written_while_the_clock_was_wrong_breaks_nothing_when_it_is_removed(
+async def test_l20_deleting_entries_with_wrong_times_does_not_break_the_chain(
     bare: Bare,
 ) -> None:
     async with opened(bare) as store:
@@ -105,7 +103,7 @@ async def test_l20_what_was_written_while_the_clock_was_wrong_breaks_nothing_whe
     assert await told(bare) == before
 
 
-async def test_l20_many_who_write_at_once_make_one_chain(bare: Bare) -> None:
+async def test_l20_concurrent_writers_make_one_chain(bare: Bare) -> None:
     async with opened(bare) as one:
         if bare.is_sqlite:
             await asyncio.gather(*(decide(one, first=n * 5) for n in range(4)))
@@ -116,7 +114,7 @@ async def test_l20_many_who_write_at_once_make_one_chain(bare: Bare) -> None:
     assert await told(bare) == []
 
 
-async def test_l20_no_flood_of_denials_pushes_out_what_was_allowed(bare: Bare) -> None:
+async def test_l20_many_denials_do_not_displace_permissions(bare: Bare) -> None:
     async with opened(bare) as store:
         await store.logs.log(LogKind.AUTHORIZATION, {"number": -1, "allowed": True})
         flood = [
@@ -130,7 +128,7 @@ async def test_l20_no_flood_of_denials_pushes_out_what_was_allowed(bare: Bare) -
         assert len(entries) == cache_logs_costs.MAX_LOGS + 601
 
 
-async def test_what_was_decided_before_there_were_seals_is_no_problem(bare: Bare) -> None:
+async def test_decisions_from_before_seals_are_accepted(bare: Bare) -> None:
     async with opened(bare) as store:
         await decide(store, count=2)
         await bare.sql("UPDATE logs SET body = '{\"number\":0}'")

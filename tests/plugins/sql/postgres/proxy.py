@@ -1,4 +1,4 @@
-"""A line to PostgreSQL that a test can cut, at any point of what the driver says."""
+"""A proxy to PostgreSQL that a test can cut at any message of the driver."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ SIZE = 1 << 20
 
 
 class Proxy:
-    """Passes everything on, until it is to cut: what the driver says then arrives, its answer does not."""
+    """Forwards everything until it cuts: then a message arrives, but its answer does not."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -26,11 +26,11 @@ class Proxy:
         return f"postgresql://postgres:hunter2@127.0.0.1:{self._port}{self._database}?sslmode=disable"
 
     def cut_at(self, number: int) -> None:
-        """Cut when the driver has spoken so often from now on."""
+        """Cut after this many more messages of the driver."""
         self._left = number
 
     def hang_up(self) -> None:
-        """Cut all lines now, and take no more calls as long as the proxy `is_down`."""
+        """Cut all connections now; refuse new ones while the proxy `is_down`."""
         for writer in self._writers:
             writer.transport.abort()
 

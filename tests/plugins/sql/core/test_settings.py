@@ -1,4 +1,4 @@
-"""Where the database is, by its settings."""
+"""The location of the database by its settings."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def test_the_file_is_found(values: dict[str, str], expected: str) -> None:
         ({"DATABASE_URL": "sqlite:///a.db", "POSTGRES_URL": "postgresql://db/bot"}, "POSTGRES_URL"),
     ],
 )
-def test_a_postgresql_database_is_noticed_by_its_address(values: dict[str, str], expected: str) -> None:
+def test_a_postgresql_address_is_recognised(values: dict[str, str], expected: str) -> None:
     assert find_postgres_variable(settings(**values)) == expected
 
 
@@ -47,7 +47,7 @@ def test_any_other_database_is_refused(url: str) -> None:
         find_database_file(settings(DATABASE_URL=url))
 
 
-def test_how_careful_it_is_may_be_chosen() -> None:
+def test_durability_can_be_configured() -> None:
     assert settings().load(SqlSettings).sql_synchronous is Synchronous.FULL
     assert settings(SQL_SYNCHRONOUS="normal").load(SqlSettings).sql_synchronous is Synchronous.NORMAL
     with pytest.raises(SettingError, match="SQL_SYNCHRONOUS"):

@@ -1,4 +1,4 @@
-"""A process that fills a file and backs it up until it is killed; says when it begins."""
+"""A process that fills a file and backs it up until it is killed; it prints when it begins."""
 
 import sys
 from itertools import count
@@ -12,7 +12,7 @@ ROWS = 10_000
 
 
 def main(path: Path) -> None:
-    """Make a copy, and another one in its place, for ever."""
+    """Copy the file repeatedly to the same name."""
     sqlite.create_file(path)
     connection = sqlite.open_writer(sqlite.build_engine(path), Synchronous.NORMAL)
     connection.exec_driver_sql("CREATE TABLE much (content TEXT)")

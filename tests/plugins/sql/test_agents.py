@@ -1,4 +1,4 @@
-"""A whole conversation on SQLite, and what a restart takes up again."""
+"""A whole conversation on SQLite, and what a restart resumes."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -17,12 +17,12 @@ OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
 
 
 class Elsewhere(RecordingAdapter):
-    """Another platform: nothing of what is said to the test's own leaves."""
+    """Another platform, so that deliveries to the test's own platform are not sent."""
 
     platform = "elsewhere"
 
 
-async def test_a_conversation_is_kept(open_store: OpenStore) -> None:
+async def test_a_conversation_is_stored(open_store: OpenStore) -> None:
     model = ScriptedModel([model_answer("Hello Alice."), model_answer("I remember.")], can_embed=True)
     async with open_store() as store, running_agent(model=model, store=store) as stage:
         receipt = await stage.send("Hello Ada")
@@ -56,7 +56,7 @@ async def test_an_open_receipt_is_answered_after_a_restart(open_store: OpenStore
         assert await stage.adapter.wait_until_sent(1) == ["Hello."]
 
 
-async def test_a_part_that_was_not_sent_leaves_after_a_restart(open_store: OpenStore) -> None:
+async def test_an_unsent_delivery_is_sent_after_a_restart(open_store: OpenStore) -> None:
     async with open_store() as store, running_agent(store=store, adapter=Elsewhere()) as stage:
         receipt = await stage.submit("Hello")
         assert (await stage.agent_runtime.inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
@@ -84,8 +84,8 @@ async def test_a_redelivered_message_is_answered_once(open_store: OpenStore) -> 
         assert stage.texts == []
 
 
-async def test_an_answer_that_was_paid_for_is_not_asked_for_again(open_store: OpenStore) -> None:
-    """Where the process dies between the model's answer and the commit."""
+async def test_a_stored_model_answer_is_not_requested_again(open_store: OpenStore) -> None:
+    """The process dies between the model's answer and the commit."""
     arrival = make_message("Hello", sent_at=system_clock())
     async with open_store() as store, running_agent(store=store) as stage:
         receipt = await stage.agent_runtime.inbox.submit(arrival)
@@ -105,7 +105,7 @@ async def test_an_answer_that_was_paid_for_is_not_asked_for_again(open_store: Op
         assert [one for one in stage.model.requests if isinstance(one, TextRequest)] == []
 
 
-async def test_the_plugin_brings_the_store(tmp_path: Path) -> None:
+async def test_the_plugin_provides_the_store(tmp_path: Path) -> None:
     storage = plugin.store
     assert isinstance(storage, Storage)
     settings = Settings([Layer("the test", {"BOT_DATA_DIR": str(tmp_path / "kept")})])

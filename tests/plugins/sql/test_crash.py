@@ -1,4 +1,4 @@
-"""What was acknowledged is there after the process is killed, at whatever moment (A-02, A-15, I-08)."""
+"""Acknowledged writes survive a kill of the process at any time (A-02, A-15, I-08)."""
 
 import subprocess
 import sys
@@ -10,13 +10,13 @@ from bot import Outcome, derived_id
 from plugins.sql.sqlite.database import OpenFiles
 from plugins.sql.stores.store import SqlStore
 
-WRITING = Path(__file__).with_name("writing.py")
+SCRIPT = Path(__file__).with_name("writing_process.py")
 ROUNDS = 5
 
 
 def killed(path: Path, after: int) -> list[tuple[str, UUID]]:
-    """Let the process acknowledge so many writes, kill it, and give all that it has acknowledged."""
-    process = subprocess.Popen([sys.executable, str(WRITING), str(path)], stdout=subprocess.PIPE, text=True)
+    """Kill the process after so many acknowledged writes; return all of them."""
+    process = subprocess.Popen([sys.executable, str(SCRIPT), str(path)], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         lines = list(islice(process.stdout, after))

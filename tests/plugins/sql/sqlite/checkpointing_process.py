@@ -1,4 +1,4 @@
-"""A process that writes, writes its log back, tidies its file and copies it, until it is killed."""
+"""A process that writes, checkpoints, vacuums and copies its file until it is killed."""
 
 import sys
 from itertools import count
@@ -10,7 +10,7 @@ from plugins.sql.sqlite.backup import back_up
 
 
 def main(path: Path) -> None:
-    """Do it for ever, and tell what has been committed."""
+    """Repeat all of it, and print what has been committed."""
     connection = sqlite.open_writer(sqlite.build_engine(path), Synchronous.NORMAL)
     first = sqlite.driver_of(connection).execute("SELECT count(*) FROM cache").fetchone()[0]
     for number in count(first):

@@ -1,4 +1,4 @@
-"""PostgreSQL behind the settings: opened, looked at from beside, checked and upgraded."""
+"""The PostgreSQL storage: opened, read by another process, checked and upgraded."""
 
 import asyncio
 from datetime import timedelta
@@ -33,7 +33,7 @@ def settings(url: str, name: str = "POSTGRES_URL") -> Settings:
 
 
 @pytest.mark.parametrize("name", ["POSTGRES_URL", "DATABASE_URL"])
-async def test_a_conversation_is_kept(postgres_url: str, name: str) -> None:
+async def test_a_conversation_is_stored(postgres_url: str, name: str) -> None:
     assert plugin.store is not None
     chosen = settings(postgres_url, name)
     model = ScriptedModel([model_answer("Hello Alice."), model_answer("I remember.")], can_embed=True)
@@ -52,7 +52,7 @@ async def test_a_conversation_is_kept(postgres_url: str, name: str) -> None:
         assert "I remember." in model.requests[-1].prompt
 
 
-async def test_two_processes_may_have_it_open_and_a_third_look_into_it(postgres_url: str) -> None:
+async def test_two_processes_may_open_a_database_and_a_third_may_read_it(postgres_url: str) -> None:
     assert plugin.store is not None
     chosen, address = settings(postgres_url), parse_address(postgres_url, "the url")
     async with plugin.store.open(ADA, chosen) as one, OpenServers().open_store(address, ADA) as other:
@@ -67,7 +67,7 @@ async def test_two_processes_may_have_it_open_and_a_third_look_into_it(postgres_
             pass
 
 
-async def test_what_is_not_there_yet_is_said_and_made_by_an_upgrade(postgres_url: str) -> None:
+async def test_a_missing_schema_is_reported_and_created_by_an_upgrade(postgres_url: str) -> None:
     assert plugin.store is not None
     chosen = settings(postgres_url)
     assert not (await plugin.store.check(chosen)).exists
@@ -84,7 +84,7 @@ async def test_what_is_not_there_yet_is_said_and_made_by_an_upgrade(postgres_url
     assert checkup.facts["receipts"] == 0
 
 
-async def test_a_backup_is_left_to_the_servers_own_tool(postgres_url: str) -> None:
+async def test_a_backup_refers_to_the_servers_own_tool(postgres_url: str) -> None:
     assert plugin.store is not None
     with pytest.raises(ConfigError, match="pg_dump"):
         await plugin.store.backup(settings(postgres_url))
@@ -101,7 +101,7 @@ async def test_a_wrong_address_is_a_problem_and_shows_no_password() -> None:
             pass
 
 
-async def test_behind_a_pooler_the_way_past_it_must_be_known(postgres_url: str) -> None:
+async def test_a_pooler_requires_a_direct_address(postgres_url: str) -> None:
     assert plugin.store is not None
     pooled = {"POSTGRES_URL": f"{postgres_url}&prepared_statement_cache_size=0"}
     with pytest.raises(SettingError, match="POSTGRES_DIRECT_URL"):
@@ -130,7 +130,7 @@ async def test_a_message_takes_few_round_trips(postgres_url: str, monkeypatch: p
 
 
 class Counted(PostgresDriver):
-    """A driver that notes what it is handed."""
+    """A driver that records its statements."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -144,7 +144,7 @@ class Counted(PostgresDriver):
         return super().rows(connection, text, values)
 
 
-async def test_of_three_that_claim_none_gets_another_ones_task(postgres_url: str) -> None:
+async def test_concurrent_claims_never_share_a_task(postgres_url: str) -> None:
     address, now = parse_address(postgres_url, "the url"), system_clock()
     async with (
         OpenServers().open_store(address, ADA) as one,

@@ -1,4 +1,4 @@
-"""I-15: what an old copy holds as unsent may have been sent since; putting it back sends nothing twice."""
+"""I-15: a restored copy sends nothing that may have been sent since."""
 
 import logging
 import shutil
@@ -42,7 +42,7 @@ def part(number: int, state: DeliveryState, receipt: Receipt) -> Delivery:
 
 
 async def fill(store: SqlStore) -> tuple[Receipt, Receipt, list[Delivery]]:
-    """Leave one message unanswered, another answered, and a part in each state."""
+    """Store an unanswered message, an answered one, and a delivery in each state."""
     cursor = StreamCursor("test", "account", "updates", "7")
     one, other = [make_message(text, sent_at=NOW) for text in ("Hello", "Bye")]
     [opened, closed] = [found.receipt for found in await store.ledger.receive([one, other], NOW, cursor)]
@@ -71,7 +71,7 @@ def content_of(path: Path) -> bytes:
 
 
 def damage(path: Path, copy: Path) -> bytes:
-    """Put a copy in the place of a database, with some of its pages overwritten."""
+    """Replace a database by a copy with some overwritten pages."""
     content = bytearray(copy.read_bytes())
     content[4096 * 3 : 4096 * 8] = b"\xa5" * 4096 * 5
     path.write_bytes(content)
@@ -79,7 +79,7 @@ def damage(path: Path, copy: Path) -> bytes:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_i15_what_was_open_in_a_copy_is_held_when_it_is_put_back(
+async def test_i15_open_work_of_a_restored_copy_is_held(
     open_store: OpenStore, path: Path, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_store() as store:
@@ -109,7 +109,7 @@ async def test_i15_what_was_open_in_a_copy_is_held_when_it_is_put_back(
     assert "bot outbox list" in caplog.text
 
 
-async def test_i15_a_copy_is_put_back_once_then_it_is_a_database_like_any_other(
+async def test_i15_a_restored_copy_is_treated_as_one_only_once(
     open_store: OpenStore, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_store() as store:
@@ -127,7 +127,7 @@ async def test_i15_a_copy_is_put_back_once_then_it_is_a_database_like_any_other(
     assert "copy" not in caplog.text
 
 
-async def test_i15_the_log_of_the_database_that_was_replaced_is_not_applied_to_the_copy(
+async def test_i15_the_log_of_the_replaced_database_is_not_applied_to_the_copy(
     open_store: OpenStore, path: Path, tmp_path: Path
 ) -> None:
     async with open_store() as store:
@@ -145,7 +145,7 @@ async def test_i15_the_log_of_the_database_that_was_replaced_is_not_applied_to_t
     assert content_of(path.with_name("greenroom.db-wal.before-copy")) == content_of(tmp_path / "log")
 
 
-async def test_i15_a_damaged_copy_is_refused_and_stays_as_it_is(
+async def test_i15_a_damaged_copy_is_refused_and_not_changed(
     open_store: OpenStore, path: Path, tmp_path: Path
 ) -> None:
     async with open_store() as store:

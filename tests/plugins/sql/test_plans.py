@@ -1,4 +1,4 @@
-"""Every statement finds its rows by an index, and in the order in which it gives them."""
+"""Every statement uses an index, and its order."""
 
 from collections.abc import Iterator
 from importlib import import_module
@@ -57,7 +57,7 @@ def plan(connection: Connection, statement: Statement | ListStatement, size: int
     return [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", (None,) * count)]
 
 
-def test_there_are_statements_to_look_at() -> None:
+def test_statements_are_found() -> None:
     assert len(NAMED) > 50
 
 
@@ -89,5 +89,5 @@ def test_i14_no_statement_scans_or_sorts(connection: Connection, name: str, size
         ("entities.FIND_PARTICIPANTS", "ix_participants_active"),
     ],
 )
-def test_i14_the_road_takes_the_index_made_for_it(connection: Connection, name: str, index: str) -> None:
+def test_i14_the_pipeline_uses_the_intended_index(connection: Connection, name: str, index: str) -> None:
     assert index in " ".join(plan(connection, NAMED[name], 1))

@@ -1,6 +1,6 @@
 """A process that upgrades a database and is killed at the n-th statement.
 
-python tests/plugins/sql/migrating.py <address> <folder of migrations> <n>
+python tests/plugins/sql/core/migrating_process.py <address> <folder of migrations> <n>
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from plugins.sql.sqlite import connection as sqlite
 
 
 def work(connection: Connection, place: Path | str, migrations: str, last: int) -> None:
-    """Upgrade, as long as it lasts."""
+    """Upgrade until the process is killed."""
     numbers = count(1)
 
     def step(*arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""The sums of what was spent, as a database keeps them."""
+"""Sums of model costs in a database."""
 
 from dataclasses import replace
 from datetime import date, timedelta
@@ -25,7 +25,7 @@ async def test_sums_are_kept_for_four_hundred_days(open_store: Any) -> None:
         assert left == [days[1], days[0]]
 
 
-async def test_half_a_character_in_a_models_name_is_kept_as_something_readable(open_store: Any) -> None:
+async def test_a_lone_surrogate_in_a_models_name_is_replaced(open_store: Any) -> None:
     async with open_store() as store:
         await store.costs.add([replace(ONE, model="odd\ud800\0name")])
         [line] = await store.costs.costs_between(ONE.day, ONE.day)

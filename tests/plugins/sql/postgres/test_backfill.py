@@ -1,4 +1,4 @@
-"""What is fetched from a history by a process that does not hold the room."""
+"""Backfill by a process that does not own the room."""
 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -24,7 +24,7 @@ def old(stage: AgentHarness, text: str) -> InboundMessage:
     return replace(said, is_backfill=True)
 
 
-async def test_b10_in_anothers_room_old_messages_are_closed_and_stay_so(postgres_url: str) -> None:
+async def test_b10_old_messages_in_the_room_of_another_process_stay_closed(postgres_url: str) -> None:
     async with (
         stored(postgres_url) as first,
         stored(postgres_url) as second,

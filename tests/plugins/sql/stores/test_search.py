@@ -1,4 +1,4 @@
-"""Vectors: exact with numpy and without, small on disk, and never larger than half precision can hold."""
+"""Vectors: exact with and without numpy, and stored in half precision."""
 
 import random
 from collections.abc import Callable
@@ -25,14 +25,14 @@ def fact(vector: tuple[float, ...]) -> Memory:
     )
 
 
-def test_half_precision_takes_two_bytes_a_number() -> None:
+def test_half_precision_uses_two_bytes_per_number() -> None:
     kept = search.pack_vector((0.5, -0.25, 0.1))
 
     assert len(kept) == 6
     assert search.unpack_vector(kept) == pytest.approx((0.5, -0.25, 0.1), rel=1e-3)
 
 
-def test_what_half_precision_cannot_hold_keeps_its_direction() -> None:
+def test_vectors_beyond_half_precision_keep_their_direction() -> None:
     assert search.unpack_vector(search.pack_vector((3e6, 4e6))) == pytest.approx((0.6, 0.8), rel=1e-3)
 
 

@@ -1,4 +1,4 @@
-"""What every book kept is there after closing and opening, and belongs to its agent alone."""
+"""All stored data is there after reopening, separate for each agent."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -31,7 +31,7 @@ NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 TURN = new_id()
 
 
-async def test_every_book_is_there_again(open_store: OpenStore) -> None:
+async def test_every_store_has_its_data_after_reopening(open_store: OpenStore) -> None:
     arrival = make_message(Content(text="Grüße 👋 \ud83d", source="test"), sent_at=NOW)
     room, world, author = arrival.room, arrival.world, arrival.author
     fact = Memory(
@@ -91,7 +91,7 @@ async def test_every_book_is_there_again(open_store: OpenStore) -> None:
         assert [entry["body"] for entry in await store.logs.logs()] == [{"n": 1}]
 
 
-async def test_agents_in_one_file_do_not_meet(open_store: OpenStore) -> None:
+async def test_agents_in_one_file_are_separate(open_store: OpenStore) -> None:
     arrival = make_message("Hello", sent_at=NOW)
     async with open_store("Ada") as store:
         receipt = (await store.ledger.receive([arrival], NOW))[0].receipt
@@ -113,7 +113,7 @@ async def test_agents_in_one_file_do_not_meet(open_store: OpenStore) -> None:
         assert await store.memories.recent(arrival.room.id) == [arrival.message]
 
 
-async def test_a_part_keeps_its_place_and_its_state_when_a_turn_is_replayed(open_store: OpenStore) -> None:
+async def test_a_replayed_turn_keeps_order_and_state_of_its_deliveries(open_store: OpenStore) -> None:
     arrival = make_message("Hello", sent_at=NOW)
     parts = tuple(
         Delivery(

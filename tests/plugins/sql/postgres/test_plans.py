@@ -1,4 +1,4 @@
-"""On PostgreSQL too, what stands on the road finds its rows by an index, and in their order."""
+"""On PostgreSQL the statements of the pipeline use an index, and its order."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from plugins.sql.core.statements import ListStatement, RawStatement, Statement
 from plugins.sql.postgres import ledger_statements as committing
 from plugins.sql.postgres import ledger_statements as receiving
 from plugins.sql.stores import deliveries, entities, memories, receipts, search, tasks, worlds
-from tests.plugins.sql.freezing import frozen
+from tests.plugins.sql.write_initial_schema import frozen
 from tests.postgres import PostgresServer
 
 DIALECT = dialect()  # type: ignore[no-untyped-call]
@@ -50,7 +50,7 @@ ROWS = 3_000
 
 @pytest.fixture(scope="module")
 def database(postgres_server: PostgresServer) -> Iterator[str]:
-    """Give the name of a database whose tables hold something."""
+    """Return the name of a database with filled tables."""
     with postgres_server.database() as name:
         postgres_server.run("CREATE EXTENSION vector", name)
         postgres_server.run(frozen(DIALECT), name)
@@ -88,7 +88,7 @@ def text_of(statement: Statement | ListStatement | RawStatement) -> str:
 
 
 @pytest.mark.parametrize("name", INDEXES)
-def test_the_road_takes_the_index_made_for_it(
+def test_the_pipeline_uses_the_intended_index(
     postgres_server: PostgresServer, database: str, name: str
 ) -> None:
     statement, index = INDEXES[name]

@@ -1,4 +1,4 @@
-"""What is kept in memory of vectors is what is in the file, whatever comes, goes, moves or fails."""
+"""The cache of vectors always equals the file."""
 
 import asyncio
 import random
@@ -34,7 +34,7 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def vector_of(chance: random.Random) -> tuple[float, ...]:
-    """Draw what half precision can hold."""
+    """Return a random vector that half precision represents exactly."""
     return unpack_vector(pack_vector([chance.uniform(-1, 1) for _ in range(4)]))
 
 
@@ -61,7 +61,7 @@ async def recalled(store: SqlStore, wanted: tuple[float, ...], room: UUID) -> li
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_what_is_found_is_what_is_there_after_every_change(open_store: OpenStore, seed: int) -> None:
+async def test_recall_equals_the_file_after_every_change(open_store: OpenStore, seed: int) -> None:
     chance = random.Random(seed)
     known: dict[UUID, Memory] = {}
     async with open_store() as store:
@@ -88,7 +88,7 @@ async def test_what_is_found_is_what_is_there_after_every_change(open_store: Ope
         assert store.memories._database._vector_cache._matrices
 
 
-async def test_searches_beside_writes_leave_nothing_stale(open_store: OpenStore) -> None:
+async def test_searches_during_writes_leave_nothing_stale(open_store: OpenStore) -> None:
     chance = random.Random(7)
     known = [fact(chance) for _ in range(60)]
     wanted = (1.0, 0.0, 0.0, 0.0)
@@ -105,7 +105,7 @@ async def test_searches_beside_writes_leave_nothing_stale(open_store: OpenStore)
         assert await recalled(store, wanted, ROOMS[0]) == nearest(left, wanted, ROOMS[0])
 
 
-async def test_what_fails_beside_others_changes_nothing(open_store: OpenStore) -> None:
+async def test_a_failing_job_in_a_batch_does_not_change_the_cache(open_store: OpenStore) -> None:
     chance = random.Random(3)
     known = {one.id: one for one in (fact(chance) for _ in range(20))}
     async with open_store() as store:
@@ -125,7 +125,7 @@ async def test_what_fails_beside_others_changes_nothing(open_store: OpenStore) -
         assert await recalled(store, wanted, first.room_id) == nearest(known, wanted, first.room_id)
 
 
-async def test_what_another_program_changed_is_seen_after_the_next_write(
+async def test_vectors_of_another_program_are_seen_after_the_next_write(
     open_store: OpenStore, tmp_path: Path
 ) -> None:
     chance = random.Random(5)
@@ -154,7 +154,7 @@ def rows(*positions: int) -> list[tuple[int, bytes]]:
     return [(position, pack_vector((1.0, position / 100, 0.0, 0.0))) for position in positions]
 
 
-def test_what_was_read_before_a_change_is_not_kept() -> None:
+def test_vectors_read_before_a_change_are_not_cached() -> None:
     kept = VectorCache()
     kept._record_change(*NONE, 9, 1)
     version = kept.version
@@ -165,7 +165,7 @@ def test_what_was_read_before_a_change_is_not_kept() -> None:
     assert kept.get(NONE) is not None
 
 
-def test_a_later_vector_is_read_on_and_an_earlier_one_has_all_read_anew() -> None:
+def test_a_newer_vector_is_appended_and_an_older_one_drops_the_matrix() -> None:
     kept = VectorCache()
     kept.store(NONE, None, Matrix(rows(1, 2, 5)), kept.version)
     kept._record_change(*NONE, 6, 1)
@@ -180,7 +180,7 @@ def test_a_later_vector_is_read_on_and_an_earlier_one_has_all_read_anew() -> Non
     assert kept.get(NONE) is None
 
 
-def test_the_audience_that_was_asked_for_longest_ago_makes_room() -> None:
+def test_the_least_recently_used_audience_is_dropped() -> None:
     audiences = [NONE._replace(audience=bytes([number])) for number in range(3)]
     size = Matrix(rows(1, 2, 3)).size
     kept = VectorCache(max_bytes=2 * size)
@@ -190,7 +190,7 @@ def test_the_audience_that_was_asked_for_longest_ago_makes_room() -> None:
     assert [kept.get(one) is not None for one in audiences] == [True, False, True]
 
 
-async def test_what_a_room_knows_goes_with_it_where_it_goes_on_as_another(open_store: OpenStore) -> None:
+async def test_facts_of_a_room_move_when_it_is_migrated(open_store: OpenStore) -> None:
     chance, wanted = random.Random(9), (1.0, 0.0, 0.0, 0.0)
     old, new = (make_message("hi", room=name, sent_at=AT) for name in ("old", "new"))
     async with open_store() as store:

@@ -1,4 +1,4 @@
-"""I-08: a kill while the log is written back, the file is tidied or copied costs nothing that was kept."""
+"""I-08: a kill during a checkpoint, vacuum or copy loses nothing that was committed."""
 
 import sqlite3
 import subprocess
@@ -9,13 +9,13 @@ from pathlib import Path
 
 from plugins.sql.sqlite.database import OpenFiles
 
-UPKEEP = Path(__file__).with_name("upkeep.py")
+SCRIPT = Path(__file__).with_name("checkpointing_process.py")
 ROUNDS = 5
 
 
 def killed(path: Path, after: int) -> list[str]:
-    """Let the process commit so many rows, kill it in the middle of what it does then, and give them."""
-    process = subprocess.Popen([sys.executable, str(UPKEEP), str(path)], stdout=subprocess.PIPE, text=True)
+    """Kill the process after it has committed so many rows; return all committed rows."""
+    process = subprocess.Popen([sys.executable, str(SCRIPT), str(path)], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         lines = list(islice(process.stdout, after))
@@ -31,7 +31,9 @@ def kept(path: Path) -> list[str]:
         return [row[0] for row in connection.execute("SELECT key FROM cache ORDER BY key")]
 
 
-async def test_i08_a_kill_during_upkeep_loses_no_row_and_leaves_no_half_copy(path: Path) -> None:
+async def test_i08_a_kill_during_checkpoint_or_copy_loses_no_row_and_leaves_no_partial_copy(
+    path: Path,
+) -> None:
     async with OpenFiles().use(path) as database:
         await database.write(lambda db: db.exec_driver_sql("INSERT INTO agents VALUES (1, x'00')"))
     told: list[str] = []

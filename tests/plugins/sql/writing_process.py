@@ -1,4 +1,4 @@
-"""A process that writes until it is killed, and tells what has been acknowledged."""
+"""A process that writes until it is killed, and prints what has been acknowledged."""
 
 import asyncio
 import sys
@@ -18,7 +18,7 @@ ROOMS = 8
 
 
 async def main(path: Path) -> None:
-    """Answer messages in several rooms at once, for ever."""
+    """Answer messages in several rooms at once until it is killed."""
     async with (
         OpenFiles().open_store(path, derived_id("agent")) as store,
         asyncio.TaskGroup() as group,

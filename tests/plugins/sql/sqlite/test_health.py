@@ -1,4 +1,4 @@
-"""Group I, the file itself: what is wrong is said once, nothing is half kept, and it goes on by itself."""
+"""Group I, the file itself: problems are reported once, jobs are atomic, and recovery is automatic."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ async def database(path: Path) -> AsyncIterator[SqliteDatabase]:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """Give a disk of three megabytes of its own."""
+    """Mount a disk of three megabytes."""
     place = tmp_path / "disk"
     place.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", place], check=False).returncode:
@@ -71,7 +71,7 @@ async def recovered(database: SqliteDatabase) -> None:
 
 
 async def fill(database: SqliteDatabase, *, first: int = 0) -> list[str]:
-    """Write until it fails, and give what was kept."""
+    """Write until it fails; return what was stored."""
     kept: list[str] = []
     for number in range(first, 5000):
         try:
@@ -85,7 +85,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "bot.store.ledger"]
 
 
-async def test_i01_a_locked_file_is_waited_for_once_then_everybody_is_refused_at_once(
+async def test_i01_a_locked_file_is_waited_for_once_then_writes_are_refused_at_once(
     database: SqliteDatabase, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     await database.write(pragma("busy_timeout = 200"))
@@ -117,7 +117,7 @@ async def test_i01_a_locked_file_is_waited_for_once_then_everybody_is_refused_at
     assert await database.write(pragma("busy_timeout")) == sqlite.BUSY_TIMEOUT_SECONDS * 1000
 
 
-async def test_i01_a_file_that_is_locked_at_the_start_is_for_later(
+async def test_i01_a_file_locked_at_the_start_raises_store_unavailable(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with OpenFiles().use(path):
@@ -133,7 +133,7 @@ async def test_i01_a_file_that_is_locked_at_the_start_is_for_later(
         pass
 
 
-async def test_i02_a_full_database_keeps_what_it_has_and_goes_on_when_there_is_room(
+async def test_i02_a_full_database_loses_nothing_and_continues_when_there_is_space(
     database: SqliteDatabase, caplog: pytest.LogCaptureFixture
 ) -> None:
     used = await database.write(pragma("page_count"))
@@ -158,7 +158,7 @@ async def test_i02_a_full_database_keeps_what_it_has_and_goes_on_when_there_is_r
 
 
 @pytest.mark.parametrize("room", range(1, 24))
-async def test_i02_wherever_a_batch_meets_the_end_of_the_disk_each_job_is_kept_or_refused_as_a_whole(
+async def test_i02_on_a_full_disk_each_job_is_stored_or_refused_as_a_whole(
     database: SqliteDatabase, room: int
 ) -> None:
     used = await database.write(pragma("page_count"))
@@ -181,7 +181,7 @@ async def test_i02_wherever_a_batch_meets_the_end_of_the_disk_each_job_is_kept_o
     assert await database.read(pragma("integrity_check")) == "ok"
 
 
-async def test_i02_a_disk_that_is_really_full_loses_nothing_and_can_be_closed_and_opened(disk: Path) -> None:
+async def test_i02_a_really_full_disk_loses_nothing_and_can_be_reopened(disk: Path) -> None:
     path = disk / "greenroom.db"
     ballast = disk / "ballast"
     ballast.write_bytes(b"0" * 1_000_000)
@@ -216,9 +216,7 @@ def remount(disk: Path, mode: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{mode}", disk], check=True)
 
 
-async def test_i03_a_file_that_is_moved_away_takes_nothing_until_it_is_back(
-    database: SqliteDatabase, path: Path
-) -> None:
+async def test_i03_a_moved_file_refuses_writes_until_it_is_back(database: SqliteDatabase, path: Path) -> None:
     await database.write(write("before"))
     away = path.parent.with_name("away")
     path.parent.rename(away)
@@ -242,7 +240,7 @@ async def make_whole(path: Path) -> None:
 
 
 def damage(path: Path, content: bytes, pages: Iterable[int]) -> bytes:
-    """Write a database with some of its pages overwritten."""
+    """Overwrite some pages of a database."""
     broken = bytearray(content)
     for page in pages:
         broken[page * 4096 : page * 4096 + 512] = b"\xa5" * 512
@@ -254,7 +252,7 @@ def content_of(path: Path) -> bytes:
     return path.read_bytes()
 
 
-async def test_i04_a_damaged_page_is_refused_wherever_it_is_and_the_file_left_alone(path: Path) -> None:
+async def test_i04_a_damaged_page_is_refused_and_the_file_not_changed(path: Path) -> None:
     await make_whole(path)
     content = content_of(path)
     refused, pages = 0, len(content) // 4096
@@ -269,7 +267,7 @@ async def test_i04_a_damaged_page_is_refused_wherever_it_is_and_the_file_left_al
     assert refused > pages / 2
 
 
-async def test_i04_damage_that_shows_while_running_ends_all_writing_for_good(
+async def test_i04_damage_found_while_running_stops_all_writing(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await make_whole(path)
@@ -294,14 +292,14 @@ async def test_i04_damage_that_shows_while_running_ends_all_writing_for_good(
     assert len(told(caplog)) == 1
 
 
-async def test_i05_a_stale_index_of_the_log_is_made_anew(path: Path, tmp_path: Path) -> None:
+async def test_i05_a_stale_index_of_the_log_is_rebuilt(path: Path, tmp_path: Path) -> None:
     live = await left_by_a_killed_process(path, tmp_path)
     (live.with_name("greenroom.db-shm")).write_bytes(b"\xa5" * 32768)
     async with OpenFiles().use(live) as database:
         assert await keys(database) == ["acknowledged"]
 
 
-async def test_i05_a_missing_log_is_no_silent_step_back(path: Path, tmp_path: Path) -> None:
+async def test_i05_a_missing_log_is_reported(path: Path, tmp_path: Path) -> None:
     live = await left_by_a_killed_process(path, tmp_path)
     log = live.with_name("greenroom.db-wal")
     kept = log.read_bytes()
@@ -315,7 +313,7 @@ async def test_i05_a_missing_log_is_no_silent_step_back(path: Path, tmp_path: Pa
         assert await keys(database) == ["acknowledged"]
 
 
-async def test_i05_a_log_that_is_lost_for_good_can_be_done_without(path: Path, tmp_path: Path) -> None:
+async def test_i05_the_bot_can_continue_without_a_lost_log(path: Path, tmp_path: Path) -> None:
     live = await left_by_a_killed_process(path, tmp_path)
     live.with_name("greenroom.db-wal").unlink()
     live.with_name("greenroom.db.lock").unlink()
@@ -323,9 +321,7 @@ async def test_i05_a_log_that_is_lost_for_good_can_be_done_without(path: Path, t
         assert await database.read(pragma("integrity_check")) == "ok"
 
 
-async def test_i05_a_log_that_another_program_has_written_back_is_not_missed(
-    path: Path, tmp_path: Path
-) -> None:
+async def test_i05_a_log_written_back_by_another_program_is_not_reported(path: Path, tmp_path: Path) -> None:
     live = await left_by_a_killed_process(path, tmp_path)
     with sqlite3.connect(live) as browser:
         assert browser.execute("SELECT count(*) FROM cache").fetchone() == (1,)
@@ -335,7 +331,7 @@ async def test_i05_a_log_that_another_program_has_written_back_is_not_missed(
         assert await keys(database) == ["acknowledged"]
 
 
-async def test_i05_after_a_proper_end_there_is_no_log_to_miss(database: SqliteDatabase, path: Path) -> None:
+async def test_i05_after_a_normal_stop_no_log_is_expected(database: SqliteDatabase, path: Path) -> None:
     await database.write(write("a"))
     await database.close()
     async with OpenFiles().use(path) as again:
@@ -343,7 +339,7 @@ async def test_i05_after_a_proper_end_there_is_no_log_to_miss(database: SqliteDa
 
 
 async def left_by_a_killed_process(path: Path, tmp_path: Path) -> Path:
-    """Make the files that a process leaves behind which is killed with everything in the log."""
+    """Create the files of a process that was killed with all writes in the log."""
     left = tmp_path / "left"
     left.mkdir()
     async with OpenFiles().use(path) as database:
@@ -363,9 +359,7 @@ async def left_by_a_killed_process(path: Path, tmp_path: Path) -> Path:
         ("ext4", "OneDrive - Work", "synchronised folder ('OneDrive - Work')"),
     ],
 )
-def test_i13_a_place_that_cannot_be_relied_on_is_told(
-    tmp_path: Path, kind: str, folder: str, said: str
-) -> None:
+def test_i13_an_unreliable_location_is_reported(tmp_path: Path, kind: str, folder: str, said: str) -> None:
     (tmp_path / folder).mkdir()
     mounts = tmp_path / "mounts"
     mounts.write_text(
@@ -377,12 +371,12 @@ def test_i13_a_place_that_cannot_be_relied_on_is_told(
     assert "BOT_DATA_DIR" in doubt
 
 
-def test_i13_an_ordinary_place_is_passed_over(path: Path, tmp_path: Path) -> None:
+def test_i13_an_ordinary_location_is_not_reported(path: Path, tmp_path: Path) -> None:
     assert list(find_location_problems(path)) == []
     assert list(find_location_problems(path, tmp_path / "no such file")) == []
 
 
-async def test_i13_opening_at_such_a_place_says_so_once(
+async def test_i13_opening_at_an_unreliable_location_warns_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with OpenFiles().use(tmp_path / "Nextcloud" / "greenroom.db") as database:
@@ -392,7 +386,7 @@ async def test_i13_opening_at_such_a_place_says_so_once(
 
 
 @pytest.mark.parametrize("fault", [MemoryError(), KeyboardInterrupt(), SystemExit(3), StopIteration()])
-async def test_whatever_a_job_raises_the_others_are_kept_and_the_thread_lives(
+async def test_any_exception_of_a_job_leaves_other_jobs_and_the_thread_alive(
     database: SqliteDatabase, fault: BaseException
 ) -> None:
     def faulty(connection: Connection) -> None:
@@ -432,7 +426,7 @@ async def test_the_log_stays_bounded_under_constant_load(path: Path, monkeypatch
         assert max(sizes[len(sizes) // 2 :]) <= 2 * max(sizes[: len(sizes) // 2])
 
 
-async def test_a_reader_that_stands_still_holds_up_nobody(database: SqliteDatabase, path: Path) -> None:
+async def test_a_blocked_reader_does_not_delay_others(database: SqliteDatabase, path: Path) -> None:
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN")
     other.execute("SELECT count(*) FROM cache").fetchone()

@@ -1,4 +1,4 @@
-"""Lists are handled as lists: no question per item, however long they are and whatever they hold."""
+"""Lists are received with few queries, whatever their length and content."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -15,7 +15,7 @@ OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
-async def test_a_batch_of_events_asks_no_question_per_event(open_store: OpenStore) -> None:
+async def test_a_batch_of_events_makes_no_query_per_event(open_store: OpenStore) -> None:
     arrivals = [
         make_message(
             f"message {number}",
@@ -40,7 +40,7 @@ async def test_a_batch_of_events_asks_no_question_per_event(open_store: OpenStor
         assert (await store.worlds.rooms())[0].name == "room 3"
 
 
-async def test_long_lists_of_ids_are_asked_in_parts(open_store: OpenStore) -> None:
+async def test_long_lists_of_ids_are_split(open_store: OpenStore) -> None:
     people = [Entity(new_id(), "test", str(number), (f"person {number}",)) for number in range(700)]
     async with open_store() as store:
         await store.entities.save_entities(people, derived_id("room"))
@@ -51,7 +51,7 @@ async def test_long_lists_of_ids_are_asked_in_parts(open_store: OpenStore) -> No
         assert await store.memories.remove([one.id for one in people]) == 0
 
 
-async def test_text_that_no_database_takes_costs_nothing_but_itself(open_store: OpenStore) -> None:
+async def test_invalid_characters_are_removed_from_text(open_store: OpenStore) -> None:
     arrival = make_message("half \ud83d and \0 nothing", sent_at=NOW, author="Ali\0ce \udc00")
     async with open_store() as store:
         receipt = (await store.ledger.receive([arrival], NOW))[0].receipt
@@ -66,7 +66,7 @@ async def test_text_that_no_database_takes_costs_nothing_but_itself(open_store: 
         assert await store.ledger.receive([arrival], NOW) == [StoredEvent(found)]
 
 
-async def test_what_a_plugin_kept_oddly_does_not_fail_a_commit(open_store: OpenStore) -> None:
+async def test_unusual_metadata_of_a_plugin_does_not_fail_a_commit(open_store: OpenStore) -> None:
     arrival = make_message("Hello", sent_at=NOW)
     odd = replace(arrival.message, metadata={"when": NOW, "who": {arrival.author.id}})
     async with open_store() as store:
@@ -76,7 +76,7 @@ async def test_what_a_plugin_kept_oddly_does_not_fail_a_commit(open_store: OpenS
         assert message.metadata == {"when": "2026-05-04T12:00:00Z", "who": [str(arrival.author.id)]}
 
 
-async def test_whom_the_file_knows_is_looked_up_once_after_a_start(open_store: OpenStore) -> None:
+async def test_a_stored_entity_is_read_once_after_a_start(open_store: OpenStore) -> None:
     arrivals = [make_message(str(number), sent_at=NOW + timedelta(seconds=number)) for number in range(6)]
     async with open_store() as store:
         await store.ledger.receive(arrivals[:1], NOW)

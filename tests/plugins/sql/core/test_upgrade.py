@@ -1,4 +1,4 @@
-"""The schema's versions: made at once, upgraded as a whole or not at all, never downgraded."""
+"""Creation and upgrade of the schema: complete or not at all, never a downgrade."""
 
 import asyncio
 import signal
@@ -27,8 +27,8 @@ from plugins.sql.migrations.alembic_runner import migrate
 from plugins.sql.sqlite.backup import back_up
 from plugins.sql.sqlite.database import OpenFiles
 
-MIGRATING = Path(__file__).with_name("migrating.py")
-BACKING_UP = Path(__file__).with_name("backing_up.py")
+MIGRATION_SCRIPT = Path(__file__).with_name("migrating_process.py")
+BACKUP_SCRIPT = Path(__file__).with_name("backup_process.py")
 LATER = '''"""A later version."""
 
 import sqlalchemy as sa
@@ -50,7 +50,7 @@ def upgrade() -> None:
 
 @pytest.fixture
 def later(tmp_path: Path) -> Callable[..., Schema]:
-    """Give a function that makes our schema one of two versions."""
+    """Return a function that builds a second version of the core schema."""
 
     def written(fault: str = "pass") -> Schema:
         versions = tmp_path / "later" / "versions"
@@ -64,7 +64,7 @@ def later(tmp_path: Path) -> Callable[..., Schema]:
 
 
 def structure(connection: Connection) -> dict[str, Any]:
-    """Tell what there is, in words of the database."""
+    """Return the structure of the database."""
     if connection.dialect.name == "sqlite":
         rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
         found = {row[0]: " ".join(row[1].split()).replace("( ", "(").replace(" )", ")") for row in rows}
@@ -85,7 +85,7 @@ def structure(connection: Connection) -> dict[str, Any]:
 
 @contextmanager
 def failing(connection: Connection, at: int) -> Iterator[list[str]]:
-    """Let the n-th statement fail, as where the disk is full; gives what has been tried."""
+    """Let the n-th statement fail, as on a full disk; yield the executed statements."""
     tried: list[str] = []
 
     def note(connection: Connection, cursor: Any, statement: str, *rest: Any) -> None:
@@ -101,7 +101,7 @@ def failing(connection: Connection, at: int) -> Iterator[list[str]]:
 
 
 def upgraded_failing(connection: Connection, place: Any, schema: Schema, at: int) -> int:
-    """Upgrade with a fault at the n-th statement; gives how many were tried."""
+    """Upgrade with a fault at the n-th statement; return how many were executed."""
     with failing(connection, at) as tried:
         try:
             upgrade.upgrade_schemas(connection, place, core=schema)
@@ -119,7 +119,7 @@ async def test_a_new_database_gets_every_table_and_the_version(bare: Any) -> Non
     assert tables == {*metadata.tables, VERSION_TABLE}
 
 
-async def test_bringing_up_to_date_twice_changes_nothing(bare: Any, path: Path) -> None:
+async def test_a_second_upgrade_changes_nothing(bare: Any, path: Path) -> None:
     await bare.run(upgrade.upgrade_schemas, bare.place)
     before = await bare.run(structure)
     await bare.run(upgrade.upgrade_schemas, bare.place)
@@ -128,8 +128,8 @@ async def test_bringing_up_to_date_twice_changes_nothing(bare: Any, path: Path) 
     assert [one async for one in anyio.Path(path.parent).glob("*before*")] == []
 
 
-async def test_the_history_leads_to_the_schema_of_a_new_database(bare: Any) -> None:
-    """And so the first version, which is written out, is still what nobody may change any more."""
+async def test_migrations_lead_to_the_schema_of_a_new_database(bare: Any) -> None:
+    """This also checks that the first version, which is stored as a file, has not changed."""
     await bare.run(upgrade.upgrade_schemas, bare.place)
     new = await bare.run(structure)
     for table in (*reversed(metadata.sorted_tables), VERSION_TABLE):
@@ -153,7 +153,7 @@ async def test_i07_a_newer_schema_is_refused_and_both_versions_are_named(bare: A
     assert [one async for one in anyio.Path(path.parent).glob("*before*")] == []
 
 
-async def test_i07_opening_refuses_a_newer_schema_and_lets_go_of_the_file(path: Path) -> None:
+async def test_i07_opening_refuses_a_newer_schema_and_releases_the_file(path: Path) -> None:
     files = OpenFiles()
     for version in ("0042", VERSION):
         async with files.use(path) as database:
@@ -226,7 +226,7 @@ async def test_i06_a_new_database_that_fails_at_any_statement_stays_empty(bare: 
     assert await bare.run(upgrade.find_version) == VERSION
 
 
-async def test_an_upgrade_whose_own_statement_is_wrong_changes_nothing(
+async def test_an_upgrade_with_an_invalid_statement_changes_nothing(
     bare: Any, later: Callable[..., Schema]
 ) -> None:
     await bare.run(upgrade.upgrade_schemas, bare.place)
@@ -238,7 +238,7 @@ async def test_an_upgrade_whose_own_statement_is_wrong_changes_nothing(
     assert await bare.run(upgrade.find_version) == VERSION
 
 
-async def test_other_peoples_tables_of_the_same_name_are_left_alone(bare: Any) -> None:
+async def test_tables_of_another_program_are_not_changed(bare: Any) -> None:
     await bare.sql("CREATE TABLE rooms (number INTEGER)")
 
     with pytest.raises(ConfigError, match="already has tables of another program \\(rooms"):
@@ -253,7 +253,7 @@ async def test_i08_a_process_killed_while_it_upgrades_leaves_the_old_version(
     await bare.run(upgrade.upgrade_schemas, bare.place)
     before = await bare.run(structure)
     schema = later()
-    process = [sys.executable, str(MIGRATING), bare.address, str(schema.migrations), str(last)]
+    process = [sys.executable, str(MIGRATION_SCRIPT), bare.address, str(schema.migrations), str(last)]
     done = await anyio.run_process(process, check=False)
 
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -263,7 +263,7 @@ async def test_i08_a_process_killed_while_it_upgrades_leaves_the_old_version(
     assert await bare.run(upgrade.find_version) == "0002"
 
 
-async def test_of_two_processes_that_start_at_once_one_migrates_and_the_other_waits(
+async def test_of_two_processes_that_start_together_one_migrates_and_the_other_waits(
     postgres_url: str, later: Callable[..., Schema]
 ) -> None:
     engine = create_async_engine(postgres_url.replace("postgresql://", "postgresql+asyncpg://"))
@@ -278,7 +278,7 @@ async def test_of_two_processes_that_start_at_once_one_migrates_and_the_other_wa
     await engine.dispose()
 
 
-async def test_a_server_without_vectors_is_refused_with_what_to_install(postgres_url: str) -> None:
+async def test_a_server_without_pgvector_is_refused_with_instructions(postgres_url: str) -> None:
     engine = create_async_engine(postgres_url.replace("postgresql://", "postgresql+asyncpg://"))
     async with engine.connect() as connection:
         for text in (
@@ -292,7 +292,7 @@ async def test_a_server_without_vectors_is_refused_with_what_to_install(postgres
     await engine.dispose()
 
 
-async def test_who_may_not_add_vectors_is_told_whom_to_ask(postgres_url: str) -> None:
+async def test_missing_permission_to_add_pgvector_is_explained(postgres_url: str) -> None:
     name = urlsplit(postgres_url).path.removeprefix("/")
     engine = create_async_engine(postgres_url.replace("postgresql://", "postgresql+asyncpg://"))
     async with engine.connect() as connection:
@@ -307,11 +307,11 @@ async def test_who_may_not_add_vectors_is_told_whom_to_ask(postgres_url: str) ->
     await engine.dispose()
 
 
-def test_i08_a_backup_that_is_cut_short_never_bears_the_name_of_one(path: Path) -> None:
+def test_i08_an_interrupted_backup_does_not_get_its_final_name(path: Path) -> None:
     copy = path.with_name(f"{path.name}.copy")
     for is_second in (False, True):
         process = subprocess.Popen(
-            [sys.executable, str(BACKING_UP), str(path)], stdout=subprocess.PIPE, text=True
+            [sys.executable, str(BACKUP_SCRIPT), str(path)], stdout=subprocess.PIPE, text=True
         )
         assert process.stdout is not None
         assert process.stdout.readline() == "now\n"
@@ -328,7 +328,7 @@ def test_i08_a_backup_that_is_cut_short_never_bears_the_name_of_one(path: Path) 
         path.unlink()
 
 
-def test_alembic_is_not_loaded_where_there_is_nothing_to_do(path: Path) -> None:
+def test_alembic_is_not_imported_without_migrations(path: Path) -> None:
     code = (
         "import asyncio, sys; from pathlib import Path; from plugins.sql.sqlite.database import OpenFiles\n"
         "async def main():\n"

@@ -1,6 +1,6 @@
-"""Writes version 0001 out as it is now: for as long as nobody keeps anything in it.
+"""Write the current schema as version 0001; allowed until that version is released.
 
-python tests/plugins/sql/freezing.py
+python tests/plugins/sql/write_initial_schema.py
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ DIALECTS: tuple[Any, ...] = (sqlite.dialect(), postgresql.dialect())
 
 
 def frozen(dialect: Any) -> str:
-    """Give the statements that make all tables, a blank line between each two."""
+    """Return the statements that create all tables, separated by blank lines."""
     statements = []
     for table in metadata.sorted_tables:
         indexes = sorted(table.indexes, key=lambda one: str(one.name))

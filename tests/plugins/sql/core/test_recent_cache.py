@@ -1,4 +1,4 @@
-"""What is known of a room's last messages without reading is what is in the file, whatever happens to it."""
+"""The cache of recent memories always equals the file."""
 
 import asyncio
 import random
@@ -65,7 +65,7 @@ async def questions(store: SqlStore, ask: Callable[[], Awaitable[object]]) -> li
     return [text for text in asked if text.startswith("SELECT")]
 
 
-async def test_a_room_that_was_read_is_not_read_again_for_what_is_said_next(open_store: OpenStore) -> None:
+async def test_a_cached_room_is_not_read_again_after_a_new_message(open_store: OpenStore) -> None:
     async with open_store() as store:
         await store.memories.add([said(str(number), after=number) for number in range(3)])
         assert await last(store) == ["0", "1", "2"]
@@ -77,9 +77,7 @@ async def test_a_room_that_was_read_is_not_read_again_for_what_is_said_next(open
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_whatever_is_said_changed_moved_or_removed_the_file_and_the_known_agree(
-    open_store: OpenStore, seed: int
-) -> None:
+async def test_the_cache_equals_the_file_after_every_change(open_store: OpenStore, seed: int) -> None:
     chance = random.Random(seed)
     known: dict[UUID, Memory] = {}
     async with open_store() as store:
@@ -115,7 +113,7 @@ def _drawn(chance: random.Random) -> Memory:
     return replace(bare, **chance.choice(ODDITIES))
 
 
-async def test_what_a_failed_job_had_written_is_not_known(open_store: OpenStore) -> None:
+async def test_writes_of_a_failed_job_are_not_cached(open_store: OpenStore) -> None:
     async with open_store() as store:
         await store.memories.add([said("kept")])
         assert await last(store) == ["kept"]
@@ -134,7 +132,7 @@ async def test_what_a_failed_job_had_written_is_not_known(open_store: OpenStore)
         assert await last(store) == ["kept", "beside it"]
 
 
-async def test_what_cannot_be_read_back_does_not_undo_what_is_committed(open_store: OpenStore) -> None:
+async def test_an_unreadable_memory_does_not_fail_the_commit(open_store: OpenStore) -> None:
     broken: Any = "no id"
     odd = replace(said("odd", after=1), content=Content(text="odd", in_reply_to=broken, metadata={"a": 1}))
     done: list[int] = []
@@ -152,7 +150,7 @@ async def test_what_cannot_be_read_back_does_not_undo_what_is_committed(open_sto
 
 
 @pytest.mark.parametrize("limit", [0, -1, recent_cache.MAX_LIMIT + 1])
-async def test_what_is_asked_for_without_a_bound_is_not_kept(open_store: OpenStore, limit: int) -> None:
+async def test_windows_above_the_limit_are_not_cached(open_store: OpenStore, limit: int) -> None:
     async with open_store() as store:
         await store.memories.recent(ROOMS[0], limit)
         await store.memories.add([said(str(number), after=number) for number in range(3)])
@@ -161,7 +159,7 @@ async def test_what_is_asked_for_without_a_bound_is_not_kept(open_store: OpenSto
         assert not known._windows
 
 
-async def test_what_another_program_has_done_is_seen_once_something_is_written(
+async def test_changes_of_another_program_are_seen_after_the_next_write(
     open_store: OpenStore, path: Path
 ) -> None:
     async with open_store() as store:
@@ -183,7 +181,7 @@ def held() -> RecentMemoryCache:
     return RecentMemoryCache(lambda row, memory: memory)
 
 
-def test_what_was_read_before_a_change_is_not_kept_after_it() -> None:
+def test_a_read_from_before_a_change_is_not_cached() -> None:
     known, before = held(), said("before")
     version = known.version
     tell(known, said("after", after=1))
@@ -192,7 +190,7 @@ def test_what_was_read_before_a_change_is_not_kept_after_it() -> None:
     assert known.get(LANE, 3) is None
 
 
-def test_what_was_read_between_a_commit_and_its_news_is_known_once() -> None:
+def test_a_read_between_commit_and_notification_has_no_duplicates() -> None:
     known, new = held(), said("new")
     known.store(LANE, 3, [new], known.version)
     tell(known, new)
@@ -200,7 +198,7 @@ def test_what_was_read_between_a_commit_and_its_news_is_known_once() -> None:
     assert known.get(LANE, 3) == [new]
 
 
-def test_the_rooms_that_were_asked_for_last_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_latest_windows_stay_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent_cache, "MAX_WINDOWS", 2)
     known = held()
     lanes = [LANE._replace(room=bytes([number])) for number in range(3)]
