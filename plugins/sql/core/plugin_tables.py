@@ -16,6 +16,8 @@ from plugins.sql.core.base import Access, Work
 
 T = TypeVar("T")
 
+PLUGIN_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")  # with its prefix no longer than PostgreSQL allows
+
 
 class SqlPluginTables:
     """Runs work of plugins on their tables; see `PluginTables`.
@@ -73,9 +75,6 @@ def _make_read_only(connection: Any, record: object) -> None:
     cursor.execute("PRAGMA query_only = ON")
     cursor.execute("PRAGMA wal_autocheckpoint = 0")
     cursor.close()
-
-
-PLUGIN_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")  # with its prefix no longer than PostgreSQL allows
 
 
 def check_schemas(schemas: Schemas) -> Schemas:

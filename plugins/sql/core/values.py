@@ -21,6 +21,10 @@ NO_ID = bytes(16)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 
+NOT_MENTIONED = MentionContext()
+PLAIN_FIELDS = ("thought", "actions", "providers", "url", "metadata")
+TEXT_FIELDS = ("url", "content_type", "name", "title", "description", "text", "problem")
+
 
 def id_bytes(value: UUID | None) -> bytes | None:
     """Return the bytes of an optional id."""
@@ -92,11 +96,6 @@ def dumps(value: Any) -> str:
         return to_json(value, fallback=_to_plain).decode()
     except ValueError:  # a lone surrogate, from a model: escaping preserves it
         return _encode_escaped(value)
-
-
-NOT_MENTIONED = MentionContext()
-PLAIN_FIELDS = ("thought", "actions", "providers", "url", "metadata")
-TEXT_FIELDS = ("url", "content_type", "name", "title", "description", "text", "problem")
 
 
 def content_text(content: Content) -> str:

@@ -23,6 +23,12 @@ from plugins.sql.sqlite.check import open_for_reading
 
 logger = logging.getLogger(__name__)
 
+COPY_MARK = 0x6772636F
+MARK_BYTES, MINUTE_BYTES = slice(68, 72), slice(60, 64)  # SQLite's `application_id` and `user_version`
+WRITE_VERSION_BYTE = 18
+WAL_WRITE_VERSION = 2
+REASON_TEMPLATE = "the database was put back from a copy of {made}: {what} since"
+
 
 def back_up(connection: Connection, path: Path, suffix: str) -> Path:
     """Copy the whole file, readable only by its owner; return the copy.
@@ -79,13 +85,6 @@ def _sync_to_disk(target: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-COPY_MARK = 0x6772636F
-MARK_BYTES, MINUTE_BYTES = slice(68, 72), slice(60, 64)  # SQLite's `application_id` and `user_version`
-WRITE_VERSION_BYTE = 18
-WAL_WRITE_VERSION = 2
-REASON_TEMPLATE = "the database was put back from a copy of {made}: {what} since"
 
 
 def stamp_copy(path: Path) -> None:

@@ -20,6 +20,43 @@ from plugins.sql.stores.audit_log import MAX_BREAKS, find_breaks
 COUNTED_TABLES = ("agents", "rooms", "entities", "memories", "receipts", "deliveries", "tasks")
 DAMAGE_REMEDY = "keep the file, and put a backup in its place"
 
+MOUNTS_FILE = Path("/proc/self/mountinfo")
+NETWORK_FILE_SYSTEMS = frozenset(
+    [
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "davfs",
+        "fuse.glusterfs",
+        "fuse.rclone",
+        "fuse.s3fs",
+        "fuse.sshfs",
+        "glusterfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "smb3",
+        "smbfs",
+        "vboxsf",
+    ]
+)
+SYNCHRONISED_FOLDERS = (
+    "dropbox",
+    "google drive",
+    "googledrive",
+    "icloud",
+    "mobile documents",
+    "nextcloud",
+    "onedrive",
+    "owncloud",
+    "pcloud",
+    "syncthing",
+)
+ADVICE = "set BOT_DATA_DIR or DATABASE_URL to a folder on a local disk, and copy backups there"
+
 
 def require_file(path: Path) -> None:
     """Raise ConfigError if there is no file."""
@@ -104,44 +141,6 @@ def count_rows(connection: Connection) -> dict[str, int]:
     return {
         table: int(connection.exec_driver_sql(query.format(table)).scalar_one()) for table in COUNTED_TABLES
     }
-
-
-MOUNTS_FILE = Path("/proc/self/mountinfo")
-NETWORK_FILE_SYSTEMS = frozenset(
-    [
-        "9p",
-        "afs",
-        "beegfs",
-        "ceph",
-        "cifs",
-        "davfs",
-        "fuse.glusterfs",
-        "fuse.rclone",
-        "fuse.s3fs",
-        "fuse.sshfs",
-        "glusterfs",
-        "lustre",
-        "ncpfs",
-        "nfs",
-        "nfs4",
-        "smb3",
-        "smbfs",
-        "vboxsf",
-    ]
-)
-SYNCHRONISED_FOLDERS = (
-    "dropbox",
-    "google drive",
-    "googledrive",
-    "icloud",
-    "mobile documents",
-    "nextcloud",
-    "onedrive",
-    "owncloud",
-    "pcloud",
-    "syncthing",
-)
-ADVICE = "set BOT_DATA_DIR or DATABASE_URL to a folder on a local disk, and copy backups there"
 
 
 def find_location_problems(path: Path, mounts: Path = MOUNTS_FILE) -> Iterator[str]:

@@ -17,6 +17,42 @@ logger = logging.getLogger(__name__)
 
 RECHECK_SECONDS = 1.0
 
+LOCKED, FULL, READ_ONLY, DAMAGED, UNREACHABLE = (
+    "db_locked",
+    "db_full",
+    "db_read_only",
+    "db_damaged",
+    "db_unreachable",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A problem of a file: its code, and a text that says what to do."""
+
+    cause: str
+    remedy: str
+
+
+BUSY = Fault(LOCKED, "is locked by another program: close it (a backup, a database browser)")
+READONLY = Fault(READ_ONLY, "cannot be written: check its permissions, those of its directory, and its disk")
+BROKEN = Fault(DAMAGED, "is damaged: stop the bot, keep the file, and put a backup in its place")
+FAULTS = {
+    "SQLITE_BUSY": BUSY,
+    "SQLITE_LOCKED": BUSY,
+    "SQLITE_FULL": Fault(FULL, "cannot grow: free some space on its disk"),
+    "SQLITE_READONLY": READONLY,
+    "SQLITE_IOERR": Fault(UNREACHABLE, "cannot be read or written: check the disk and the system's log"),
+    "SQLITE_CANTOPEN": Fault(
+        UNREACHABLE, "cannot be opened: check its permissions and those of its directory"
+    ),
+    "SQLITE_CORRUPT": BROKEN,
+    "SQLITE_NOTADB": Fault(
+        DAMAGED, "is no SQLite database: stop the bot, keep the file, and put a backup in its place"
+    ),
+}
+MISSING = "was moved or removed: put it back, or restart the bot if another file is to replace it"
+
 
 class FileMonitor:
     """Monitors one file. A damaged file can still be read, but nothing more is written.
@@ -92,43 +128,6 @@ class FileMonitor:
         except OSError:
             return None
         return (status.st_dev, status.st_ino)
-
-
-LOCKED, FULL, READ_ONLY, DAMAGED, UNREACHABLE = (
-    "db_locked",
-    "db_full",
-    "db_read_only",
-    "db_damaged",
-    "db_unreachable",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A problem of a file: its code, and a text that says what to do."""
-
-    cause: str
-    remedy: str
-
-
-BUSY = Fault(LOCKED, "is locked by another program: close it (a backup, a database browser)")
-READONLY = Fault(READ_ONLY, "cannot be written: check its permissions, those of its directory, and its disk")
-BROKEN = Fault(DAMAGED, "is damaged: stop the bot, keep the file, and put a backup in its place")
-FAULTS = {
-    "SQLITE_BUSY": BUSY,
-    "SQLITE_LOCKED": BUSY,
-    "SQLITE_FULL": Fault(FULL, "cannot grow: free some space on its disk"),
-    "SQLITE_READONLY": READONLY,
-    "SQLITE_IOERR": Fault(UNREACHABLE, "cannot be read or written: check the disk and the system's log"),
-    "SQLITE_CANTOPEN": Fault(
-        UNREACHABLE, "cannot be opened: check its permissions and those of its directory"
-    ),
-    "SQLITE_CORRUPT": BROKEN,
-    "SQLITE_NOTADB": Fault(
-        DAMAGED, "is no SQLite database: stop the bot, keep the file, and put a backup in its place"
-    ),
-}
-MISSING = "was moved or removed: put it back, or restart the bot if another file is to replace it"
 
 
 def explain_error(error: BaseException, path: Path) -> BaseException:

@@ -38,6 +38,8 @@ from plugins.sql.stores.store import SqlStore
 
 REMEDY = "check its permissions, or set BOT_DATA_DIR or DATABASE_URL"
 
+T = TypeVar("T")
+
 
 class SqliteStorage(Storage):
     """Opens stores in the SQLite file that the settings name."""
@@ -87,9 +89,6 @@ def _check_writable(path: Path) -> None:
     for candidate in (directory, existing):
         if not os.access(candidate, os.W_OK):
             raise StoreInaccessible(f"{path} cannot be written: {candidate} is closed to this user; {REMEDY}")
-
-
-T = TypeVar("T")
 
 
 class ReadOnlyDatabase:

@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+MAX_BATCH = 64
+
 
 @dataclass(slots=True, eq=False)
 class Job:
@@ -173,9 +175,6 @@ def _resolve(jobs: Sequence[Job]) -> None:
             job.future.set_exception(job.error)
         else:
             job.future.set_result(job.result)
-
-
-MAX_BATCH = 64
 
 
 class Reader(Worker):

@@ -107,6 +107,11 @@ LOGS_OF_ROOM_AND_KIND = Statement(
 )
 SAME_KIND = and_(OF_AGENT, equals(logs.c.kind, "kind"))
 
+NANO = 1_000_000_000
+COST_KEYS = ("agent_id", "day", "room_id", "person_id", "model")
+COST_SUMS = ("calls", "tokens_in", "tokens_cached", "tokens_out", "cost", "unpriced", "estimated", "failed")
+COST_NAMES = (*COST_KEYS, *COST_SUMS)
+
 
 def _delete_all_but(count: int) -> Statement:
     """Return a statement that deletes all but the latest entries of a kind."""
@@ -233,12 +238,6 @@ def _entry_of(row: Row) -> dict[str, Any]:
         "entity_id": id_or_none(entity_id),
         "body": entry_content(loads(body)) if kind == LogKind.AUTHORIZATION else loads(body),
     }
-
-
-NANO = 1_000_000_000
-COST_KEYS = ("agent_id", "day", "room_id", "person_id", "model")
-COST_SUMS = ("calls", "tokens_in", "tokens_cached", "tokens_out", "cost", "unpriced", "estimated", "failed")
-COST_NAMES = (*COST_KEYS, *COST_SUMS)
 
 
 def _add_to_sums(insert: Insert) -> Executable:

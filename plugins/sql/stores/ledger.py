@@ -12,7 +12,16 @@ from bot.platform import Delivery, DeliveryState, InboundMessage, StreamCursor
 from bot.store import Step, StepState, StoredEvent, StoreHealth, TurnCommit
 from plugins.sql.core.base import SqlStorePart
 from plugins.sql.core.schema import UNFINISHED, deliveries, receipts, rooms, steps
-from plugins.sql.core.statements import ListStatement, Row, Statement, equals, limit_parameter, upsert
+from plugins.sql.core.statements import (
+    Columns,
+    ListStatement,
+    Row,
+    Statement,
+    column_names,
+    equals,
+    limit_parameter,
+    upsert,
+)
 from plugins.sql.core.values import datetime_or_none, dumps, id_of, loads, microseconds_or_none, storable_text
 from plugins.sql.stores.deliveries import (
     DELIVERY,
@@ -73,6 +82,21 @@ UNDELIVERED = Statement(
 )
 
 
+def _read_step(row: Row) -> Step:
+    turn_id, key, kind, state, effect, result, at = row
+    return Step(id_of(turn_id), key, kind, StepState(state), effect, loads(result), datetime_or_none(at))
+
+
+STEP_NAMES = column_names(steps)
+STEP = Columns(steps, STEP_NAMES[1:], _read_step)
+SAVE_STEP = upsert(steps, ("agent_id", "turn_id", "key"), STEP_NAMES)
+STEPS_OF_TURN = Statement(
+    lambda _: select(*STEP).where(equals(steps.c.agent_id, "agent"), equals(steps.c.turn_id, "turn")),
+    "agent",
+    "turn",
+)
+
+
 def _receipts_of_message(agent: int, message_id: str, connection: Connection) -> list[Receipt]:
     rows = RECEIPTS_OF_MESSAGE.rows(connection, agent, agent, storable_text(message_id))
     newest_first = sorted(rows, key=lambda row: int(row[-1]), reverse=True)
@@ -109,17 +133,6 @@ class SqlLookups(SqlStorePart):
         return await self._database.search(partial(_find_undelivered, self._agent, limit))
 
 
-STEP_NAMES = ("agent_id", "turn_id", "key", "kind", "state", "effect", "result", "at")
-STEP = tuple(steps.c[name] for name in STEP_NAMES[1:])
-
-SAVE_STEP = upsert(steps, ("agent_id", "turn_id", "key"), STEP_NAMES)
-STEPS_OF_TURN = Statement(
-    lambda _: select(*STEP).where(equals(steps.c.agent_id, "agent"), equals(steps.c.turn_id, "turn")),
-    "agent",
-    "turn",
-)
-
-
 def _commit_turn(agent: int, turn_commit: TurnCommit, connection: Connection) -> list[Delivery]:
     if turn_commit.receipts and not save_receipts(connection, agent, turn_commit.receipts):
         return find_deliveries(connection, agent, [delivery.id for delivery in turn_commit.deliveries])
@@ -144,11 +157,6 @@ def step_values(agent: int, step: Step) -> Row:
         dumps(step.result),
         microseconds_or_none(step.recorded_at),
     )
-
-
-def _step_of(row: Row) -> Step:
-    turn_id, key, kind, state, effect, result, at = row
-    return Step(id_of(turn_id), key, kind, StepState(state), effect, loads(result), datetime_or_none(at))
 
 
 class SqlLedger(SqlLookups):
@@ -197,7 +205,7 @@ class SqlLedger(SqlLookups):
 
     async def steps(self, turn_id: UUID) -> dict[str, Step]:
         rows = await self._database.read(lambda db: STEPS_OF_TURN.rows(db, self._agent, turn_id.bytes))
-        return {step.key: step for step in map(_step_of, rows)}
+        return {step.key: step for step in map(STEP.read, rows)}
 
     async def save_delivery(self, delivery: Delivery) -> None:
         is_durable = delivery.state is not DeliveryState.SENT  # durable with the next write or checkpoint

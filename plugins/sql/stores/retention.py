@@ -31,6 +31,10 @@ ROWS_PER_STEP = 25  # take about two milliseconds
 FINISHED_STATES = (DeliveryState.SENT, DeliveryState.FAILED, DeliveryState.CANCELLED)
 TIME_BITS = 48  # of milliseconds at the beginning of a time-ordered id
 
+FIRST_DELAY_SECONDS, INTERVAL_SECONDS = 60.0, 3600.0
+REST_FACTOR = 20  # seconds of rest for each second of work
+MAX_REST_SECONDS = 5.0
+
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
@@ -146,11 +150,6 @@ def delete_expired_costs(connection: Connection, agent: int, before: int, after:
         return StepResult(0)
     count = connection.execute(delete(spending).where(of_agent, spending.c.day == day)).rowcount
     return StepResult(count, day)
-
-
-FIRST_DELAY_SECONDS, INTERVAL_SECONDS = 60.0, 3600.0
-REST_FACTOR = 20  # seconds of rest for each second of work
-MAX_REST_SECONDS = 5.0
 
 
 class Retention:

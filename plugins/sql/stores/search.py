@@ -50,6 +50,9 @@ SHARED_AUDIENCE = NO_ID
 BEFORE_FIRST = -1  # below every position
 MAX_HALF_FLOAT = 60_000.0  # half precision ends at 65,504; larger vectors are scaled to length 1
 
+EMPTY_WORD = ""  # every memory has it, for counting
+WORDING_PREFIX = "="  # before the digest of a whole text: no word begins with it
+
 
 @dataclass(frozen=True, slots=True)
 class StoredVector:
@@ -213,10 +216,6 @@ def _compare_with_numpy(
         pairs += newer.find_nearest(query.vector, limit)
         view.cache.store(audience, cached, newer, view.version)
     return pairs
-
-
-EMPTY_WORD = ""  # every memory has it, for counting
-WORDING_PREFIX = "="  # before the digest of a whole text: no word begins with it
 
 
 def _insert_words(insert: Insert) -> Executable:

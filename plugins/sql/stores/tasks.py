@@ -13,10 +13,12 @@ from bot import Task, TaskTag
 from plugins.sql.core.base import Access, AgentRow, SqlStorePart
 from plugins.sql.core.schema import tasks
 from plugins.sql.core.statements import (
+    Columns,
     Insert,
     ListStatement,
     Row,
     Statement,
+    column_names,
     equals,
     flag_equals,
     insert_into,
@@ -39,25 +41,7 @@ from plugins.sql.core.values import (
 MAX_EXCLUDED_ROOMS = 1024
 
 MAX_EMPTY_ROOMS = 10_000
-TASK_NAMES = (
-    "agent_id",
-    "id",
-    "name",
-    "next_run",
-    "description",
-    "room_id",
-    "world_id",
-    "entity_id",
-    "tags",
-    "metadata",
-    "attempts",
-    "leased_until",
-    "fence",
-    "is_parked",
-    "last_error",
-    "is_queued",
-)
-TASK = tuple(tasks.c[name] for name in TASK_NAMES[1:-1])
+TASK_NAMES = column_names(tasks)
 LEASE_NAMES = ("leased_until", "fence")
 OF_AGENT = equals(tasks.c.agent_id, "agent")
 HAS_FENCE = and_(OF_AGENT, equals(tasks.c.id, "of_id"), equals(tasks.c.fence, "of_fence"))
@@ -67,6 +51,44 @@ DUE = and_(
     tasks.c.next_run <= typed_parameter(tasks.c.next_run, "now"),
     or_(tasks.c.leased_until.is_(None), tasks.c.leased_until <= typed_parameter(tasks.c.next_run, "now")),
 )
+
+
+def _read_task(row: Row) -> Task:
+    (
+        task_id,
+        name,
+        next_run,
+        description,
+        room_id,
+        world_id,
+        entity_id,
+        tags,
+        metadata,
+        attempts,
+        leased_until,
+        fence,
+        is_parked,
+        last_error,
+    ) = row
+    return Task(
+        id=id_of(task_id),
+        name=name,
+        next_run=datetime_of(next_run),
+        description=description,
+        room_id=id_or_none(room_id),
+        world_id=id_or_none(world_id),
+        entity_id=id_or_none(entity_id),
+        tags=frozenset(loads(tags)),
+        metadata=loads(metadata),
+        attempts=attempts,
+        leased_until=datetime_or_none(leased_until),
+        fencing_token=fence,
+        is_parked=bool(is_parked),
+        last_error=last_error,
+    )
+
+
+TASK = Columns(tasks, TASK_NAMES[1:-1], _read_task)
 
 
 def _upsert_task(insert: Insert) -> Executable:
@@ -197,27 +219,6 @@ def _task_values(agent: int, task: Task) -> Row:
     )
 
 
-def _task_of(row: Row) -> Task:
-    (task_id, name, next_run, description, room_id, world_id, entity_id) = row[:7]
-    (tags, metadata, attempts, leased_until, fence, is_parked, last_error) = row[7:]
-    return Task(
-        id=id_of(task_id),
-        name=name,
-        next_run=datetime_of(next_run),
-        description=description,
-        room_id=id_or_none(room_id),
-        world_id=id_or_none(world_id),
-        entity_id=id_or_none(entity_id),
-        tags=frozenset(loads(tags)),
-        metadata=loads(metadata),
-        attempts=attempts,
-        leased_until=datetime_or_none(leased_until),
-        fencing_token=fence,
-        is_parked=bool(is_parked),
-        last_error=last_error,
-    )
-
-
 def _find_due(
     agent: int,
     names: Collection[str],
@@ -231,7 +232,7 @@ def _find_due(
     else:
         rooms = [room_id.bytes for room_id in excluded_room_ids][:MAX_EXCLUDED_ROOMS]
         rows = _find_due_elsewhere(len(names)).rows(connection, agent, now, limit, *sorted(names), ids=rooms)
-    return [_task_of(row) for row in rows]
+    return [TASK.read(row) for row in rows]
 
 
 def _claim_tasks(
@@ -301,7 +302,7 @@ class SqlTasks(SqlStorePart):
 
     async def task(self, task_id: UUID) -> Task | None:
         row = await self._database.read(lambda db: FIND_TASK.first(db, self._agent, task_id.bytes))
-        return _task_of(row) if row else None
+        return TASK.read(row) if row else None
 
     async def tasks(
         self,
@@ -321,7 +322,7 @@ class SqlTasks(SqlStorePart):
             rows = await self._database.read(lambda db: ALL_TASKS.rows(db, self._agent))
         return [
             task
-            for task in map(_task_of, rows)
+            for task in map(TASK.read, rows)
             if room_id in (None, task.room_id)
             and entity_id in (None, task.entity_id)
             and task.tags.issuperset(tags)
