@@ -33,8 +33,8 @@ def pytest_configure() -> None:
     """Set up the process state that tests and their processes inherit.
 
     Bytecode is cached, so that not every process compiles the whole bot. Signals that a shell ignores for
-    background jobs are enabled. Only one root certificate is loaded: reading the system's two hundred for each
-    client takes longer than most tests.
+    background jobs are enabled. Only one root certificate is loaded: reading the system's two hundred for
+    each client takes longer than most tests.
     """
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

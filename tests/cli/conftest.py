@@ -24,7 +24,7 @@ BOT_VARIABLE_PREFIXES = (
 
 
 @pytest.fixture(autouse=True)
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Change to an empty folder and unset all variables of the bot; return the folder."""
     for name in os.environ:
         if name.upper().startswith(BOT_VARIABLE_PREFIXES):

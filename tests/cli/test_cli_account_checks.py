@@ -13,9 +13,9 @@ from tests.adapters.x.threaded import Threaded, emulated
 
 
 @pytest.fixture
-def emulator(desk: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Threaded]:
+def emulator(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Threaded]:
     """Start an emulated X and set the keys of an account."""
-    (desk / "ada.json").write_text('{"name": "Ada"}')
+    (workdir / "ada.json").write_text('{"name": "Ada"}')
     with emulated() as emulator:
         for name, value in emulator.environment.items():
             monkeypatch.setenv(name, value)

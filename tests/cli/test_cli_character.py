@@ -15,7 +15,7 @@ def write(folder: Path, name: str, text: str) -> str:
     return name
 
 
-def test_a_new_character_is_valid_and_named(desk: Path, capsys: Out) -> None:
+def test_a_new_character_is_valid_and_named(workdir: Path, capsys: Out) -> None:
     assert entry(["character", "new", "--name", "Old  Hand"]) == 0
     assert "bot chat -c old_hand.json" in capsys.readouterr().out
     assert entry(["character", "check", "old_hand.json"]) == 0
@@ -32,16 +32,16 @@ def test_a_new_character_is_valid_and_named(desk: Path, capsys: Out) -> None:
     ],
 )
 def test_file_and_name_are_derived_from_each_other(
-    desk: Path, arguments: list[str], file: str, name: str
+    workdir: Path, arguments: list[str], file: str, name: str
 ) -> None:
     assert entry(["character", "new", *arguments]) == 0
-    assert json.loads((desk / file).read_text(encoding="utf-8"))["name"] == name
+    assert json.loads((workdir / file).read_text(encoding="utf-8"))["name"] == name
 
 
-def test_an_existing_file_is_never_overwritten(desk: Path, capsys: Out) -> None:
-    write(desk, "ada.json", "mine")
+def test_an_existing_file_is_never_overwritten(workdir: Path, capsys: Out) -> None:
+    write(workdir, "ada.json", "mine")
     assert entry(["character", "new"]) == 78
-    assert (desk / "ada.json").read_text(encoding="utf-8") == "mine"
+    assert (workdir / "ada.json").read_text(encoding="utf-8") == "mine"
     assert capsys.readouterr().err.startswith("bot: ada.json: the file exists")
 
 
@@ -50,9 +50,9 @@ def test_a_file_that_cannot_be_written_is_a_one_line_error(capsys: Out) -> None:
     assert "cannot be written: No such file or directory" in capsys.readouterr().err
 
 
-def test_every_file_is_checked_even_after_an_error(desk: Path, capsys: Out) -> None:
-    bad = write(desk, "bad.json", '{"name": "Bad",}\n{')
-    good = write(desk, "good.json", '{"name": "Good"}')
+def test_every_file_is_checked_even_after_an_error(workdir: Path, capsys: Out) -> None:
+    bad = write(workdir, "bad.json", '{"name": "Bad",}\n{')
+    good = write(workdir, "good.json", '{"name": "Good"}')
     assert entry(["character", "check", bad, "gone.json", good]) == 78
     out, err = capsys.readouterr()
     assert out == "good.json: ok: Good (v1)\n"
@@ -60,9 +60,9 @@ def test_every_file_is_checked_even_after_an_error(desk: Path, capsys: Out) -> N
     assert "bot: gone.json: no such file" in err
 
 
-def test_the_result_is_available_as_json(desk: Path, capsys: Out) -> None:
+def test_the_result_is_available_as_json(workdir: Path, capsys: Out) -> None:
     old = write(
-        desk, "old.json", '{"name": "Old", "clients": ["discord"], "plugins": ["@elizaos/plugin-x2"]}'
+        workdir, "old.json", '{"name": "Old", "clients": ["discord"], "plugins": ["@elizaos/plugin-x2"]}'
     )
     assert entry(["character", "check", "--json", old, "gone.json"]) == 78
     told = json.loads(capsys.readouterr().out)
@@ -74,15 +74,15 @@ def test_the_result_is_available_as_json(desk: Path, capsys: Out) -> None:
     assert second == {"path": "gone.json", "ok": False, "error": "gone.json: no such file"}
 
 
-def test_an_unknown_plugin_is_an_error_of_the_file(desk: Path, capsys: Out) -> None:
-    path = write(desk, "ada.json", '{"name": "Ada", "plugins": ["ofline"]}')
+def test_an_unknown_plugin_is_an_error_of_the_file(workdir: Path, capsys: Out) -> None:
+    path = write(workdir, "ada.json", '{"name": "Ada", "plugins": ["ofline"]}')
     assert entry(["character", "check", path]) == 78
     assert "plugin 'ofline' is not known: did you mean 'offline'?" in capsys.readouterr().err
 
 
-def test_a_check_does_not_run_local_plugins(desk: Path, capsys: Out) -> None:
-    write(desk, "trap.py", "raise SystemExit('it ran')")
-    path = write(desk, "ada.json", '{"name": "Ada", "plugins": ["./trap", "./gone"]}')
+def test_a_check_does_not_run_local_plugins(workdir: Path, capsys: Out) -> None:
+    write(workdir, "trap.py", "raise SystemExit('it ran')")
+    path = write(workdir, "ada.json", '{"name": "Ada", "plugins": ["./trap", "./gone"]}')
     assert entry(["character", "check", path]) == 0
     out = capsys.readouterr().out
     assert "trap" not in out

@@ -12,14 +12,14 @@ from bot.cli.main import entry
 from bot.cli.message_report import format_dollars
 from bot.domain.costs import CostEntry
 from bot.store.protocols import Store
-from tests.cli.keeping import FILE, answer_messages, run_with_store, write_character
+from tests.cli.stored_character import FILE, answer_messages, run_with_store, write_character
 
 Out = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def character(desk: Path) -> None:
-    write_character(desk)
+def character(workdir: Path) -> None:
+    write_character(workdir)
 
 
 def today() -> date:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bot.cli.main import entry
-from tests.cli.keeping import FILE, answer_messages, write_character
+from tests.cli.stored_character import FILE, answer_messages, write_character
 
 Out = pytest.CaptureFixture[str]
 DIARY = """
@@ -21,8 +21,8 @@ plugin = Plugin("diary", schema=Schema(pages.metadata))
 
 
 @pytest.fixture(autouse=True)
-def character(desk: Path) -> None:
-    write_character(desk)
+def character(workdir: Path) -> None:
+    write_character(workdir)
 
 
 def change(file: Path, statement: str) -> None:
@@ -42,29 +42,29 @@ def test_a_check_reports_the_contents_of_a_valid_database(capsys: Out) -> None:
     assert capsys.readouterr().out.startswith("data/greenroom.db: no problems\n  schema")
 
 
-def test_a_check_creates_no_database_and_reports_a_missing_one(desk: Path, capsys: Out) -> None:
+def test_a_check_creates_no_database_and_reports_a_missing_one(workdir: Path, capsys: Out) -> None:
     assert entry(["db", "check", "-c", FILE]) == 78
     assert "→ there is no database yet: the first `bot run`" in capsys.readouterr().out
-    assert not (desk / "data").exists()
+    assert not (workdir / "data").exists()
 
 
-def test_a_damaged_or_foreign_file_is_reported_with_advice(desk: Path, capsys: Out) -> None:
-    (desk / "data").mkdir()
-    (desk / "data" / "greenroom.db").write_bytes(b"not a database " * 1000)
+def test_a_damaged_or_foreign_file_is_reported_with_advice(workdir: Path, capsys: Out) -> None:
+    (workdir / "data").mkdir()
+    (workdir / "data" / "greenroom.db").write_bytes(b"not a database " * 1000)
     assert entry(["db", "check", "-c", FILE]) == 78
     assert "put a backup in its place" in capsys.readouterr().out
 
 
-def test_a_check_finds_orphaned_rows(desk: Path, capsys: Out) -> None:
+def test_a_check_finds_orphaned_rows(workdir: Path, capsys: Out) -> None:
     answer_messages("one")
-    change(desk / "data" / "greenroom.db", "DELETE FROM rooms")
+    change(workdir / "data" / "greenroom.db", "DELETE FROM rooms")
     assert entry(["db", "check", "-c", FILE, "--json"]) == 78
     assert "1 rows of receipts belong to nothing" in " ".join(json.loads(capsys.readouterr().out)["problems"])
 
 
-def test_a_newer_schema_is_refused_with_both_versions(desk: Path, capsys: Out) -> None:
+def test_a_newer_schema_is_refused_with_both_versions(workdir: Path, capsys: Out) -> None:
     answer_messages("one")
-    change(desk / "data" / "greenroom.db", "UPDATE alembic_version_sql SET version_num = '9999'")
+    change(workdir / "data" / "greenroom.db", "UPDATE alembic_version_sql SET version_num = '9999'")
     for command in (["db", "check"], ["db", "upgrade"], ["why"], ["outbox", "list"]):
         assert entry([*command, "-c", FILE]) == 78
         out, err = capsys.readouterr()
@@ -79,27 +79,27 @@ def test_an_upgrade_reports_both_versions(capsys: Out) -> None:
     assert json.loads(capsys.readouterr().out)["before"] == "0001"
 
 
-def test_an_upgrade_creates_the_tables_of_plugins(desk: Path) -> None:
-    (desk / "diary.py").write_text(DIARY, encoding="utf-8")
-    (desk / FILE).write_text(json.dumps({"name": "Ada", "plugins": ["sql", "./diary"]}), encoding="utf-8")
+def test_an_upgrade_creates_the_tables_of_plugins(workdir: Path) -> None:
+    (workdir / "diary.py").write_text(DIARY, encoding="utf-8")
+    (workdir / FILE).write_text(json.dumps({"name": "Ada", "plugins": ["sql", "./diary"]}), encoding="utf-8")
     assert entry(["db", "upgrade", "-c", FILE]) == 0
-    change(desk / "data" / "greenroom.db", "INSERT INTO diary_pages VALUES (1)")
+    change(workdir / "data" / "greenroom.db", "INSERT INTO diary_pages VALUES (1)")
 
 
-def test_a_backup_is_complete_private_and_overwrites_nothing(desk: Path, capsys: Out) -> None:
+def test_a_backup_is_complete_private_and_overwrites_nothing(workdir: Path, capsys: Out) -> None:
     answer_messages("one")
     assert entry(["db", "backup", "-c", FILE, "copy.db"]) == 0
-    assert (desk / "copy.db").stat().st_mode & 0o777 == 0o600
-    found = sqlite3.connect(desk / "copy.db")
+    assert (workdir / "copy.db").stat().st_mode & 0o777 == 0o600
+    found = sqlite3.connect(workdir / "copy.db")
     assert found.execute("SELECT count(*) FROM memories").fetchone() == (2,)
     found.close()
-    before = (desk / "copy.db").read_bytes()
+    before = (workdir / "copy.db").read_bytes()
     assert entry(["db", "backup", "-c", FILE, "copy.db"]) == 78
     assert "copy.db exists already" in capsys.readouterr().err
-    assert (desk / "copy.db").read_bytes() == before
+    assert (workdir / "copy.db").read_bytes() == before
 
 
-def test_a_backup_without_a_name_is_written_next_to_the_database(desk: Path, capsys: Out) -> None:
+def test_a_backup_without_a_name_is_written_next_to_the_database(workdir: Path, capsys: Out) -> None:
     answer_messages("one")
     assert entry(["db", "backup", "-c", FILE, "--json"]) == 0
     copy = Path(json.loads(capsys.readouterr().out)["file"])
@@ -108,8 +108,10 @@ def test_a_backup_without_a_name_is_written_next_to_the_database(desk: Path, cap
     assert entry(["db", "backup", "-c", FILE, "no/such/folder.db"]) == 78
 
 
-def test_a_backup_of_postgresql_refers_to_pg_dump_without_the_password(desk: Path, capsys: Out) -> None:
-    (desk / ".env").write_text("POSTGRES_URL=postgresql://bot:hunter2222@db.example/bot\n", encoding="utf-8")
+def test_a_backup_of_postgresql_refers_to_pg_dump_without_the_password(workdir: Path, capsys: Out) -> None:
+    (workdir / ".env").write_text(
+        "POSTGRES_URL=postgresql://bot:hunter2222@db.example/bot\n", encoding="utf-8"
+    )
     assert entry(["db", "backup", "-c", FILE]) == 78
     err = capsys.readouterr().err
     assert "pg_dump" in err

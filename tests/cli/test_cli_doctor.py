@@ -41,8 +41,10 @@ def test_an_empty_folder_passes_and_the_offline_model_is_reported(capsys: Out) -
     assert "fail" not in out
 
 
-def test_every_wrong_variable_is_reported_with_its_source(desk: Path, capsys: Out) -> None:
-    (desk / ".env").write_text("CONVERSATION_LENGTH=many\nOPENAI_API_KEY=your_key_here\n", encoding="utf-8")
+def test_every_wrong_variable_is_reported_with_its_source(workdir: Path, capsys: Out) -> None:
+    (workdir / ".env").write_text(
+        "CONVERSATION_LENGTH=many\nOPENAI_API_KEY=your_key_here\n", encoding="utf-8"
+    )
     code, findings = run_doctor(capsys)
     assert code == 78
     told = [what for check, what in failed_findings(findings) if check == "settings"]
@@ -54,9 +56,9 @@ def test_every_wrong_variable_is_reported_with_its_source(desk: Path, capsys: Ou
 
 
 def test_a_misspelled_variable_gets_a_suggestion_and_a_foreign_one_is_ignored(
-    desk: Path, capsys: Out
+    workdir: Path, capsys: Out
 ) -> None:
-    (desk / ".env").write_text("OPENAI_APIKEY=x\nWEATHER_API_KEY=y\nPGHOST=z\n", encoding="utf-8")
+    (workdir / ".env").write_text("OPENAI_APIKEY=x\nWEATHER_API_KEY=y\nPGHOST=z\n", encoding="utf-8")
     code, findings = run_doctor(capsys)
     warned = {one["what"].split()[0]: one["advice"] for one in findings if one["check"] == "settings"}
     assert code == 0
@@ -64,16 +66,16 @@ def test_a_misspelled_variable_gets_a_suggestion_and_a_foreign_one_is_ignored(
     assert not {"WEATHER_API_KEY", "PGHOST"} & set(warned)
 
 
-def test_a_broken_character_does_not_stop_the_checks(desk: Path, capsys: Out) -> None:
-    (desk / "bad.json").write_text("{", encoding="utf-8")
+def test_a_broken_character_does_not_stop_the_checks(workdir: Path, capsys: Out) -> None:
+    (workdir / "bad.json").write_text("{", encoding="utf-8")
     code, findings = run_doctor(capsys, "-c", "bad.json")
     assert code == 78
     assert [check for check, _ in failed_findings(findings)] == ["character"]
     assert "data" in {one["check"] for one in findings}
 
 
-def test_an_unknown_plugin_is_reported(desk: Path, capsys: Out) -> None:
-    (desk / "ada.json").write_text('{"name": "Ada", "plugins": ["ofline"]}', encoding="utf-8")
+def test_an_unknown_plugin_is_reported(workdir: Path, capsys: Out) -> None:
+    (workdir / "ada.json").write_text('{"name": "Ada", "plugins": ["ofline"]}', encoding="utf-8")
     code, findings = run_doctor(capsys, "-c", "ada.json")
     assert (code, [check for check, _ in failed_findings(findings)]) == (78, ["plugins"])
 
@@ -84,17 +86,17 @@ def test_k12_a_port_in_use_is_reported(capsys: Out, port: int) -> None:
     assert (code, [check for check, _ in failed_findings(findings)]) == (78, ["port"])
 
 
-def test_k18_a_data_directory_that_is_a_file_is_reported(desk: Path, capsys: Out) -> None:
-    (desk / "data").write_text("not a folder", encoding="utf-8")
+def test_k18_a_data_directory_that_is_a_file_is_reported(workdir: Path, capsys: Out) -> None:
+    (workdir / "data").write_text("not a folder", encoding="utf-8")
     code, findings = run_doctor(capsys)
     assert (code, [check for check, _ in failed_findings(findings)]) == (78, ["data"])
 
 
-def test_k06_files_readable_by_others_are_a_warning(desk: Path, capsys: Out) -> None:
-    (desk / ".env").write_text("OPENAI_LARGE_MODEL=m\n", encoding="utf-8")
-    (desk / ".env").chmod(0o644)
-    (desk / "data").mkdir(0o700)
-    (desk / "data" / "token").touch(0o600)
+def test_k06_files_readable_by_others_are_a_warning(workdir: Path, capsys: Out) -> None:
+    (workdir / ".env").write_text("OPENAI_LARGE_MODEL=m\n", encoding="utf-8")
+    (workdir / ".env").chmod(0o644)
+    (workdir / "data").mkdir(0o700)
+    (workdir / "data" / "token").touch(0o600)
     code, findings = run_doctor(capsys)
     assert code == 0
     warned = [(one["what"], one["advice"]) for one in findings if one["check"] == "data" and one["advice"]]
@@ -102,7 +104,7 @@ def test_k06_files_readable_by_others_are_a_warning(desk: Path, capsys: Out) -> 
 
     assert entry(["doctor", "--fix"]) == 0
     assert ".env: others can no longer read it" in capsys.readouterr().out
-    assert (desk / ".env").stat().st_mode & 0o777 == 0o600
+    assert (workdir / ".env").stat().st_mode & 0o777 == 0o600
 
 
 def test_k17_an_old_python_is_reported_with_advice(capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,9 +124,9 @@ def test_an_unavailable_model_is_a_temporary_failure(capsys: Out, monkeypatch: p
     assert [check for check, _ in failed_findings(findings)] == ["model"]
 
 
-def test_no_secret_is_printed(desk: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_is_printed(workdir: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "undefined")
-    (desk / ".env").write_text("OPENAI_APIKEY=sk-abcdefghijklmnop\n", encoding="utf-8")
+    (workdir / ".env").write_text("OPENAI_APIKEY=sk-abcdefghijklmnop\n", encoding="utf-8")
     entry(["doctor"])
     out, err = capsys.readouterr()
     assert "sk-abc" not in out + err

@@ -43,13 +43,13 @@ def test_the_size_of_every_component_is_reported(capsys: Out) -> None:
     assert {"SEND_MESSAGE", "TIME", "system", "instructions"} <= set(sizes)
 
 
-def test_a_large_prompt_is_a_warning(desk: Path, capsys: Out) -> None:
+def test_a_large_prompt_is_a_warning(workdir: Path, capsys: Out) -> None:
     character = {
         "name": "Ada",
         "bio": ["She has seen it all, and tells it. " * 20] * 40,
         "system": "Go on. " * 3000,
     }
-    (desk / "ada.json").write_text(json.dumps(character), encoding="utf-8")
+    (workdir / "ada.json").write_text(json.dumps(character), encoding="utf-8")
     warned = [
         one for one in run_doctor(capsys, "-c", "ada.json") if one["check"] == "prompt" and one["advice"]
     ]

@@ -11,7 +11,7 @@ from bot.cli.main import entry
 from bot.domain.ids import new_id
 from bot.domain.task import Task
 from bot.store.protocols import Store
-from tests.cli.keeping import FILE, answer_messages, run_with_store, write_character
+from tests.cli.stored_character import FILE, answer_messages, run_with_store, write_character
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 Out = pytest.CaptureFixture[str]
@@ -25,10 +25,10 @@ def task_findings(capsys: Out) -> list[tuple[str, str]]:
 
 
 def test_j06_j09_parked_and_orphaned_tasks_are_reported(
-    desk: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch
+    workdir: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SERVER_PORT", "0")
-    write_character(desk)
+    write_character(workdir)
     assert task_findings(capsys) == []
     answer_messages("Hello!")
     parked = Task(new_id(), "GONE", NOW, is_parked=True, attempts=20, last_error="ValueError: no words")

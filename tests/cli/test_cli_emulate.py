@@ -96,8 +96,10 @@ async def say(http: ClientSession, page: str, text: str) -> None:
             assert answer.status == 200 or "not connected yet" in (await answer.json())["problem"]
 
 
-async def test_a_character_answers_on_every_emulated_page_and_leaves_no_data(desk: Path) -> None:
-    file = character(desk, adapters=["web"], settings={"secrets": {"DISCORD_API_TOKEN": "the-files-token"}})
+async def test_a_character_answers_on_every_emulated_page_and_leaves_no_data(workdir: Path) -> None:
+    file = character(
+        workdir, adapters=["web"], settings={"secrets": {"DISCORD_API_TOKEN": "the-files-token"}}
+    )
     args = ("-c", str(file), "--emulate", "discord,telegram,x", "--only", "discord,telegram,x")
     async with start_emulated_bot(*args, **REAL, HTTP_PROXY="http://127.0.0.1:9") as (process, lines):
         urls = pages(lines)
@@ -123,12 +125,12 @@ async def test_a_character_answers_on_every_emulated_page_and_leaves_no_data(des
     assert "Traceback" not in told
     assert not [value for value in REAL.values() if value in told and value != "true"]
     assert os.path.basename(folder[1]) not in os.listdir(os.path.dirname(folder[1]))
-    assert os.listdir(desk) == [file.name]
+    assert os.listdir(workdir) == [file.name]
 
 
-async def test_real_settings_are_hidden(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_real_settings_are_hidden(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", dict(os.environ))  # where the proxies are, too
-    file = character(desk)
+    file = character(workdir)
     found = find_adapters()
     specs = [spec for name in PLATFORMS if isinstance(spec := found[name], AdapterSpec)]
     real = Settings([Layer("the environment", REAL)])
@@ -145,9 +147,11 @@ async def test_real_settings_are_hidden(desk: Path, monkeypatch: pytest.MonkeyPa
     assert covered.get("BOT_DATA_DIR") == str(stage.folder)
 
 
-async def test_several_characters_have_separate_accounts(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_several_characters_have_separate_accounts(
+    workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "environ", dict(os.environ))
-    files = [character(desk), character(desk, "Bo"), character(desk)]
+    files = [character(workdir), character(workdir, "Bo"), character(workdir)]
     for spec in (one for one in find_adapters().values() if isinstance(one, AdapterSpec) and one.emulator):
         async with run_emulators([spec], files) as stage:
             accounts = {layer.values[spec.needs[-1]] for layer in stage.layers}
@@ -192,17 +196,17 @@ def test_the_loopback_address_bypasses_proxies(before: dict[str, str], after: st
     assert environment == {"NO_PROXY": after, "no_proxy": after}
 
 
-def test_an_emulated_run_names_the_called_model(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_emulated_run_names_the_called_model(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-only-for-tests")
-    told = list(EmulatedRun({}, (), desk).summary_lines([load_character_config(character(desk))]))
+    told = list(EmulatedRun({}, (), workdir).summary_lines([load_character_config(character(workdir))]))
     assert told[0] == "nothing leaves this machine except model calls (openai)"
 
 
-def test_an_emulated_run_turns_real_platforms_off(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_emulated_run_turns_real_platforms_off(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in REAL.items():
         monkeypatch.setenv(name, value)
     found = list_platforms(
-        [load_character_config(character(desk))], emulator_urls={"x": "http://127.0.0.1:1/"}
+        [load_character_config(character(workdir))], emulator_urls={"x": "http://127.0.0.1:1/"}
     )
     assert [one.name for one in found if one.is_on] == ["web", "x"]
     assert {one.off_reason for one in found if not one.is_on} == {

@@ -101,8 +101,10 @@ def write_broken_plugin(folder: Path) -> Path:
     return path
 
 
-def test_an_unexpected_error_is_one_line_and_a_hint(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write_broken_plugin(desk)
+def test_an_unexpected_error_is_one_line_and_a_hint(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_broken_plugin(workdir)
     assert entry(["chat", "-c", str(path)]) == 70
     first, second = capsys.readouterr().err.splitlines()
     assert first == "bot: ZeroDivisionError: division by zero"
@@ -110,9 +112,9 @@ def test_an_unexpected_error_is_one_line_and_a_hint(desk: Path, capsys: pytest.C
 
 
 def test_debugging_shows_the_traceback(
-    desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    workdir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write_broken_plugin(desk)
+    path = write_broken_plugin(workdir)
     monkeypatch.setenv("LOG_LEVEL", "debug")
     assert entry(["chat", "-c", str(path)]) == 70
     assert "Traceback" in capsys.readouterr().err

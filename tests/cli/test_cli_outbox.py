@@ -8,14 +8,14 @@ import pytest
 
 from bot.cli.main import entry
 from bot.domain.ledger import DeliveryState
-from tests.cli.keeping import FILE, answer_messages, set_delivery_state, write_character
+from tests.cli.stored_character import FILE, answer_messages, set_delivery_state, write_character
 
 Out = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def character(desk: Path) -> None:
-    write_character(desk)
+def character(workdir: Path) -> None:
+    write_character(workdir)
 
 
 def list_parts(capsys: Out) -> list[dict[str, Any]]:
@@ -70,6 +70,6 @@ def test_sent_and_unknown_parts_are_refused(capsys: Out) -> None:
     assert "there is no part 'nothing': `bot outbox list` shows the parts" in capsys.readouterr().err
 
 
-def test_a_decision_creates_no_database(desk: Path) -> None:
+def test_a_decision_creates_no_database(workdir: Path) -> None:
     assert entry(["outbox", "send", "-c", FILE, "x"]) == 78
-    assert not (desk / "data").exists()
+    assert not (workdir / "data").exists()

@@ -40,24 +40,24 @@ def load_config(folder: Path, name: str = "Ada", **more: object) -> CharacterCon
     return load_character_config(path)
 
 
-def test_without_any_token_only_the_web_page_is_on(desk: Path) -> None:
-    found = list_platforms([load_config(desk)])
+def test_without_any_token_only_the_web_page_is_on(workdir: Path) -> None:
+    found = list_platforms([load_config(workdir)])
     assert [one.name for one in found if one.is_on] == ["web"]
     assert [one.name for one in found][:4] == ["web", "discord", "telegram", "x"]
     assert all(one.off_reason for one in found if one.name != "web")
 
 
-def test_the_console_is_not_a_platform_of_run(desk: Path) -> None:
-    assert "console" not in [one.name for one in list_platforms([load_config(desk)])]
+def test_the_console_is_not_a_platform_of_run(workdir: Path) -> None:
+    assert "console" not in [one.name for one in list_platforms([load_config(workdir)])]
 
 
-def test_only_turns_the_other_platforms_off(desk: Path) -> None:
-    found = {one.name: one for one in list_platforms([load_config(desk)], ["discord"])}
+def test_only_turns_the_other_platforms_off(workdir: Path) -> None:
+    found = {one.name: one for one in list_platforms([load_config(workdir)], ["discord"])}
     assert found["web"].off_reason == "not among --only discord"
 
 
-def test_the_web_page_stays_on_if_a_file_names_other_platforms(desk: Path) -> None:
-    found = {one.name: one for one in list_platforms([load_config(desk, adapters=["discord"])])}
+def test_the_web_page_stays_on_if_a_file_names_other_platforms(workdir: Path) -> None:
+    found = {one.name: one for one in list_platforms([load_config(workdir, adapters=["discord"])])}
     assert found["web"].is_on
 
 
@@ -83,8 +83,8 @@ def test_an_unknown_platform_is_a_usage_error(text: str, said: str) -> None:
         parse_platforms(text)
 
 
-def test_only_the_libraries_of_platforms_that_are_on_are_loaded(desk: Path) -> None:
-    command = [sys.executable, "-c", CHECK_LATER, load_config(desk).path, "LOG_LEVEL=INFO", TELEGRAM]
+def test_only_the_libraries_of_platforms_that_are_on_are_loaded(workdir: Path) -> None:
+    command = [sys.executable, "-c", CHECK_LATER, load_config(workdir).path, "LOG_LEVEL=INFO", TELEGRAM]
     ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     assert ran.stdout.splitlines() == [
         "adapters.web.adapter",
@@ -96,27 +96,27 @@ def test_only_the_libraries_of_platforms_that_are_on_are_loaded(desk: Path) -> N
     ("name", "library"), [("discord", "discord"), ("telegram", "markdown_it"), ("x", "tweepy")]
 )
 def test_a_platform_without_its_library_says_so_even_if_off(
-    desk: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str
+    workdir: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)  # makes the import fail
     said = f"'{name}' needs {library}, which is not installed: pip install 'greenroom[{name}]'"
     assert find_adapters()[name] == said
     for only in ([], [name]):
-        found = {one.name: one for one in list_platforms([load_config(desk)], only)}
+        found = {one.name: one for one in list_platforms([load_config(workdir)], only)}
         assert found[name] == Platform(name, None, said)
 
 
 def test_a_platform_whose_library_is_broken_is_off_and_the_others_are_not(
-    desk: Path, monkeypatch: pytest.MonkeyPatch
+    workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (desk / "pager.py").write_text(PAGER)
-    (desk / "pager_broken.py").write_text("raise ImportError('no such symbol')\n")
-    package = desk / "pager-1.dist-info"
+    (workdir / "pager.py").write_text(PAGER)
+    (workdir / "pager_broken.py").write_text("raise ImportError('no such symbol')\n")
+    package = workdir / "pager-1.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: pager\nVersion: 1\n")
     (package / "entry_points.txt").write_text("[greenroom.adapters]\npager = pager:adapter\n")
-    monkeypatch.syspath_prepend(desk)
-    found = {one.name: one for one in list_platforms([load_config(desk)])}
+    monkeypatch.syspath_prepend(workdir)
+    found = {one.name: one for one in list_platforms([load_config(workdir)])}
     monkeypatch.delitem(sys.modules, "pager")
     assert found["web"].is_on
     assert found["pager"].off_reason == "'pager' cannot be loaded: ImportError: no such symbol"

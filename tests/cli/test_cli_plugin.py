@@ -27,22 +27,22 @@ def test_the_list_shows_components_and_why_plugins_are_off(capsys: Out) -> None:
     assert "off because a setting is missing: set OPENAI_API_KEY" in out
 
 
-def test_a_local_plugin_of_the_character_is_listed(desk: Path, capsys: Out) -> None:
-    write(desk, "mine", "plugin = Plugin('mine', 'Does nothing.')")
-    (desk / "ada.json").write_text('{"name": "Ada", "plugins": ["./mine"]}', encoding="utf-8")
+def test_a_local_plugin_of_the_character_is_listed(workdir: Path, capsys: Out) -> None:
+    write(workdir, "mine", "plugin = Plugin('mine', 'Does nothing.')")
+    (workdir / "ada.json").write_text('{"name": "Ada", "plugins": ["./mine"]}', encoding="utf-8")
     assert entry(["plugin", "list", "-c", "ada.json"]) == 0
     assert "mine         on   Does nothing." in capsys.readouterr().out
 
 
 def test_h16_a_third_party_plugin_is_listed_with_package_and_version(
-    desk: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch
+    workdir: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(desk, "weather_pkg", "plugin = Plugin('weather', 'Tells the weather.')")
-    info = desk / "weather_pkg-1.0.dist-info"
+    write(workdir, "weather_pkg", "plugin = Plugin('weather', 'Tells the weather.')")
+    info = workdir / "weather_pkg-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: weather-pkg\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[greenroom.plugins]\nweather = weather_pkg:plugin\n")
-    monkeypatch.syspath_prepend(desk)
+    monkeypatch.syspath_prepend(workdir)
     monkeypatch.delitem(sys.modules, "weather_pkg", raising=False)
     assert entry(["plugin", "list"]) == 0
     told = capsys.readouterr().out
@@ -56,16 +56,16 @@ def test_the_bundled_plugins_pass_the_check(name: str, capsys: Out) -> None:
     assert "fail" not in capsys.readouterr().out
 
 
-def test_a_new_plugin_passes_its_check_and_its_test(desk: Path, capsys: Out) -> None:
+def test_a_new_plugin_passes_its_check_and_its_test(workdir: Path, capsys: Out) -> None:
     assert entry(["plugin", "new", "lucky_dice"]) == 0
-    assert sorted(path.name for path in desk.iterdir()) == ["lucky_dice.py", "test_lucky_dice.py"]
+    assert sorted(path.name for path in workdir.iterdir()) == ["lucky_dice.py", "test_lucky_dice.py"]
     assert entry(["plugin", "check", "./lucky_dice"]) == 0
     out = capsys.readouterr().out
     assert "actions: ROLL_DICE" in out
     assert "warn" not in out
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_lucky_dice.py"],
-        cwd=desk,
+        cwd=workdir,
         capture_output=True,
         text=True,
         check=False,
@@ -73,17 +73,17 @@ def test_a_new_plugin_passes_its_check_and_its_test(desk: Path, capsys: Out) -> 
     assert ran.returncode == 0, ran.stdout
 
 
-def test_nothing_is_overwritten(desk: Path, capsys: Out) -> None:
-    (desk / "test_mine.py").write_text("mine", encoding="utf-8")
+def test_nothing_is_overwritten(workdir: Path, capsys: Out) -> None:
+    (workdir / "test_mine.py").write_text("mine", encoding="utf-8")
     assert entry(["plugin", "new", "mine"]) == 78
-    assert [path.name for path in desk.iterdir()] == ["test_mine.py"]
+    assert [path.name for path in workdir.iterdir()] == ["test_mine.py"]
     assert "test_mine.py exist already" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["Dice", "9dice", "a-b", "../up", "class", "", "openai"])
-def test_an_invalid_plugin_name_is_refused(name: str, desk: Path) -> None:
+def test_an_invalid_plugin_name_is_refused(name: str, workdir: Path) -> None:
     assert entry(["plugin", "new", name]) == 2
-    assert not list(desk.iterdir())
+    assert not list(workdir.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -106,19 +106,19 @@ def test_an_invalid_plugin_name_is_refused(name: str, desk: Path) -> None:
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_a_broken_plugin_fails_the_check(desk: Path, capsys: Out, body: str, said: str) -> None:
-    assert entry(["plugin", "check", write(desk, "odd", body)]) == 78
+def test_a_broken_plugin_fails_the_check(workdir: Path, capsys: Out, body: str, said: str) -> None:
+    assert entry(["plugin", "check", write(workdir, "odd", body)]) == 78
     out, err = capsys.readouterr()
     assert said in out + err
     assert "Traceback" not in err
 
 
-def test_warnings_do_not_fail_the_check(desk: Path, capsys: Out) -> None:
+def test_warnings_do_not_fail_the_check(workdir: Path, capsys: Out) -> None:
     body = (
         "@action('ACT', ' ')\nasync def act(turn, city: str):\n    return None\n"
         "plugin = Plugin('Odd', actions=[act], missing_settings=lambda settings: 'set ODD_KEY')"
     )
-    assert entry(["plugin", "check", write(desk, "odd", body)]) == 0
+    assert entry(["plugin", "check", write(workdir, "odd", body)]) == 0
     out = capsys.readouterr().out
     for said in ("'Odd'", "ACT has no description", "ACT: city has no description", "is off: set ODD_KEY"):
         assert said in out
@@ -127,7 +127,7 @@ def test_warnings_do_not_fail_the_check(desk: Path, capsys: Out) -> None:
 @pytest.mark.parametrize(
     ("name", "said"), [("opnai", "did you mean 'openai'?"), ("mine", "use ./mine"), ("zzz", "available: ")]
 )
-def test_an_unknown_plugin_gets_a_suggestion(desk: Path, capsys: Out, name: str, said: str) -> None:
-    write(desk, "mine", "plugin = Plugin('mine')")
+def test_an_unknown_plugin_gets_a_suggestion(workdir: Path, capsys: Out, name: str, said: str) -> None:
+    write(workdir, "mine", "plugin = Plugin('mine')")
     assert entry(["plugin", "check", name]) == 78
     assert said in capsys.readouterr().err

@@ -29,9 +29,9 @@ FOG = "Fog is just weather minding its own business."
 
 
 @pytest.fixture
-def file(desk: Path) -> Path:
+def file(workdir: Path) -> Path:
     """Write a character with one example post and one topic."""
-    path = desk / "tamsin.json"
+    path = workdir / "tamsin.json"
     path.write_text(json.dumps({"name": "Tamsin", "topics": ["tides"], "postExamples": [FOG]}))
     return path
 
@@ -50,11 +50,11 @@ def test_missing_keys_are_named(file: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_dry_run_prints_a_post_and_stores_nothing(
-    file: Path, desk: Path, capsys: pytest.CaptureFixture[str]
+    file: Path, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert post("-c", str(file), "--dry-run") == Exit.OK
     assert 0 < len(capsys.readouterr().out.strip()) <= 280
-    assert list(desk.iterdir()) == [file]
+    assert list(workdir.iterdir()) == [file]
 
 
 @pytest.mark.parametrize("text", ["", "  ", "\u200b"])
@@ -99,9 +99,9 @@ plugin = Plugin("shelf", store=lambda agent_id, settings: InMemoryStore())
 """
 
 
-def test_unreadable_recent_posts_are_reported(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (desk / "shelf.py").write_text(STORE)
-    (desk / "ada.json").write_text('{"name": "Ada", "plugins": ["./shelf"]}')
+def test_unreadable_recent_posts_are_reported(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (workdir / "shelf.py").write_text(STORE)
+    (workdir / "ada.json").write_text('{"name": "Ada", "plugins": ["./shelf"]}')
     assert post("-c", "ada.json", "--dry-run") == Exit.OK
     said = capsys.readouterr()
     assert said.out.strip()
@@ -109,10 +109,10 @@ def test_unreadable_recent_posts_are_reported(desk: Path, capsys: pytest.Capture
 
 
 def test_a_broken_database_is_reported(
-    file: Path, desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    file: Path, workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (desk / "notes.db").write_text("no database")
-    monkeypatch.setenv("DATABASE_URL", f"sqlite:///{desk / 'notes.db'}")
+    (workdir / "notes.db").write_text("no database")
+    monkeypatch.setenv("DATABASE_URL", f"sqlite:///{workdir / 'notes.db'}")
     assert post("-c", str(file), "--dry-run") == Exit.TRY_AGAIN
     assert "notes.db is no SQLite database" in capsys.readouterr().err
 
@@ -212,8 +212,8 @@ def test_an_interrupted_thread_is_reported_and_can_be_resumed(
     assert " ".join(emulator.bot_texts) == text
 
 
-def test_a_picture_is_published_with_its_description(file: Path, desk: Path, emulator: Emulator) -> None:
-    picture = desk / "fog.png"
+def test_a_picture_is_published_with_its_description(file: Path, workdir: Path, emulator: Emulator) -> None:
+    picture = workdir / "fog.png"
     picture.write_bytes(PIXEL)
     command = ("-c", str(file), "--text", FOG, "--yes", "--media", str(picture), "--alt", "A grey field")
     assert post(*command) == Exit.OK
@@ -224,11 +224,11 @@ def test_a_picture_is_published_with_its_description(file: Path, desk: Path, emu
 
 @pytest.mark.parametrize("name", ["there-is-none.png", "notes.txt", "empty.png"])
 def test_a_file_that_is_no_picture_is_refused_first(
-    name: str, file: Path, desk: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
+    name: str, file: Path, workdir: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (desk / "notes.txt").write_text("no picture")
-    (desk / "empty.png").touch()
-    assert post("-c", str(file), "--text", FOG, "--yes", "--media", str(desk / name)) == Exit.USAGE
+    (workdir / "notes.txt").write_text("no picture")
+    (workdir / "empty.png").touch()
+    assert post("-c", str(file), "--text", FOG, "--yes", "--media", str(workdir / name)) == Exit.USAGE
     assert name in capsys.readouterr().err
     assert emulator.calls == []
 

@@ -18,14 +18,14 @@ def test_the_committed_example_is_what_the_command_prints(capsys: pytest.Capture
     )
 
 
-def test_the_example_sets_nothing_and_uncommented_sets_the_defaults(desk: Path) -> None:
+def test_the_example_sets_nothing_and_uncommented_sets_the_defaults(workdir: Path) -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
     assert not [line for line in text.splitlines() if line and not line.startswith("#")]
     groups, _ = find_settings_groups()
     names = [variable.name for group in groups for variable in list_variables(group.model)]
     for name in names:
         text = text.replace(f"# {name}=", f"{name}=")
-    (desk / ".env").write_text(text, encoding="utf-8")
+    (workdir / ".env").write_text(text, encoding="utf-8")
     settings = load_settings(environment={})
     for group in groups:
         assert settings.load(group.model) == group.model()
@@ -40,11 +40,11 @@ def test_every_variable_has_a_description_and_one_owner() -> None:
 
 
 def test_a_value_is_shown_with_its_source_and_a_secret_is_not(
-    desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    workdir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CONVERSATION_LENGTH", "7")
     text = "OPENAI_API_KEY=sk-abcdefghijklmnop\nHTTPS_PROXY=http://user:hunter2@proxy.example:1\n"
-    (desk / ".env").write_text(text, encoding="utf-8")
+    (workdir / ".env").write_text(text, encoding="utf-8")
     assert entry(["settings"]) == 0
     out = capsys.readouterr().out
     assert "CONVERSATION_LENGTH = 7  (from the environment)" in out
@@ -55,8 +55,10 @@ def test_a_value_is_shown_with_its_source_and_a_secret_is_not(
 
 
 def test_a_characters_own_settings_have_their_own_source(
-    desk: Path, capsys: pytest.CaptureFixture[str]
+    workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (desk / "ada.json").write_text('{"name": "Ada", "settings": {"USE_MULTI_STEP": true}}', encoding="utf-8")
+    (workdir / "ada.json").write_text(
+        '{"name": "Ada", "settings": {"USE_MULTI_STEP": true}}', encoding="utf-8"
+    )
     assert entry(["settings", "-c", "ada.json"]) == 0
     assert "USE_MULTI_STEP = true  (from the character's settings)" in capsys.readouterr().out

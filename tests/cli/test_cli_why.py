@@ -9,14 +9,14 @@ import pytest
 from bot.cli.main import entry
 from bot.cli.message_report import format_run
 from bot.domain.ledger import Receipt
-from tests.cli.keeping import FILE, answer_messages, run_with_store, write_character
+from tests.cli.stored_character import FILE, answer_messages, run_with_store, write_character
 
 Out = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def character(desk: Path) -> None:
-    write_character(desk)
+def character(workdir: Path) -> None:
+    write_character(workdir)
 
 
 def run_why(capsys: Out, *arguments: str) -> list[dict[str, Any]]:
@@ -75,11 +75,11 @@ def test_an_unknown_id_is_reported_with_suggestions(capsys: Out) -> None:
     assert "holds nothing of this character: name the one you mean with -c FILE" in capsys.readouterr().err
 
 
-def test_without_a_store_none_is_created(desk: Path, capsys: Out) -> None:
+def test_without_a_store_none_is_created(workdir: Path, capsys: Out) -> None:
     assert entry(["why", "-c", FILE]) == 78
     assert "there is no database data/greenroom.db: the first `bot run`" in capsys.readouterr().err
-    assert not (desk / "data").exists()
-    (desk / "mem.json").write_text('{"name": "Mem", "plugins": ["bootstrap"]}', encoding="utf-8")
+    assert not (workdir / "data").exists()
+    (workdir / "mem.json").write_text('{"name": "Mem", "plugins": ["bootstrap"]}', encoding="utf-8")
     assert entry(["why", "-c", "mem.json"]) == 78
     assert "Mem (mem.json) is stored in memory only" in capsys.readouterr().err
 

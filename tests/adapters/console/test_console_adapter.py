@@ -66,97 +66,97 @@ async def run_console(model: ScriptedModel, *, is_terminal: bool = False) -> Asy
 
 
 async def test_a_line_of_input_is_answered_on_the_output() -> None:
-    async with run_console(ScriptedModel(model_answer("Good morning."))) as desk:
-        os.write(desk.keys, b"hello\n")
-        line = await desk.console.read_line()
+    async with run_console(ScriptedModel(model_answer("Good morning."))) as setup:
+        os.write(setup.keys, b"hello\n")
+        line = await setup.console.read_line()
         assert line == "hello"
-        receipt = await desk.console.send_message(line)
-        assert desk.output() == "Good morning.\n"
+        receipt = await setup.console.send_message(line)
+        assert setup.output() == "Good morning.\n"
         assert (receipt.outcome, receipt.rule) == (Outcome.ANSWERED, "room type DM")
 
 
 async def test_send_message_returns_after_the_reply_is_written() -> None:
-    async with run_console(ScriptedModel([model_answer(f"Reply {n}.") for n in range(20)])) as desk:
+    async with run_console(ScriptedModel([model_answer(f"Reply {n}.") for n in range(20)])) as setup:
         for number in range(20):
-            await desk.console.send_message(f"Line {number}")
-            assert desk.output() == f"Reply {number}.\n"
+            await setup.console.send_message(f"Line {number}")
+            assert setup.output() == f"Reply {number}.\n"
 
 
 async def test_reading_does_not_block_the_loop() -> None:
-    async with run_console(ScriptedModel()) as desk:
-        waiting = asyncio.create_task(desk.console.read_line())
-        await desk.console.send_message("meanwhile")
-        assert desk.output() == "Hello.\n"
-        os.write(desk.keys, b"at last\n")
+    async with run_console(ScriptedModel()) as setup:
+        waiting = asyncio.create_task(setup.console.read_line())
+        await setup.console.send_message("meanwhile")
+        assert setup.output() == "Hello.\n"
+        os.write(setup.keys, b"at last\n")
         assert await waiting == "at last"
 
 
 async def test_the_end_of_the_input_is_none() -> None:
-    async with run_console(ScriptedModel()) as desk:
-        os.close(desk.keys)
-        assert await desk.console.read_line() is None
+    async with run_console(ScriptedModel()) as setup:
+        os.close(setup.keys)
+        assert await setup.console.read_line() is None
 
 
 async def test_a_closed_output_ends_the_session() -> None:
-    async with run_console(ScriptedModel()) as desk:
-        os.close(desk.screen)
-        receipt = await desk.console.send_message("hello?")
-        [delivery] = await desk.runtime.agents[0].handle.conversations.deliveries(
+    async with run_console(ScriptedModel()) as setup:
+        os.close(setup.screen)
+        receipt = await setup.console.send_message("hello?")
+        [delivery] = await setup.runtime.agents[0].handle.conversations.deliveries(
             receipt.turn_id or receipt.id
         )
         assert (delivery.state, "reader of stdout" in delivery.cause) == ("failed", True)
         with pytest.raises(BrokenPipeError):
-            await desk.console.read_line()
+            await setup.console.read_line()
 
 
 async def test_model_output_cannot_control_the_terminal() -> None:
-    async with run_console(ScriptedModel(model_answer("\x1b[31mred\x1b[0m alert"))) as desk:
-        await desk.console.send_message("hi")
-        assert desk.output() == "red alert\n"
+    async with run_console(ScriptedModel(model_answer("\x1b[31mred\x1b[0m alert"))) as setup:
+        await setup.console.send_message("hi")
+        assert setup.output() == "red alert\n"
 
 
 async def test_an_unprompted_delivery_is_written() -> None:
-    async with run_console(ScriptedModel()) as desk:
-        receipt = await desk.console.send_message("hi")
-        desk.output()
-        [delivery] = await desk.runtime.agents[0].handle.conversations.deliveries(
+    async with run_console(ScriptedModel()) as setup:
+        receipt = await setup.console.send_message("hi")
+        setup.output()
+        [delivery] = await setup.runtime.agents[0].handle.conversations.deliveries(
             receipt.turn_id or receipt.id
         )
-        await desk.console.deliver(replace(delivery, content=Content(text="By the way.")))
-        assert desk.output() == "By the way.\n"
+        await setup.console.deliver(replace(delivery, content=Content(text="By the way.")))
+        assert setup.output() == "By the way.\n"
 
 
 async def test_several_characters_are_refused() -> None:
-    async with run_console(ScriptedModel()) as desk:
+    async with run_console(ScriptedModel()) as setup:
         with pytest.raises(ConfigError, match="one character"):
-            spec.open([*desk.runtime.handles, *desk.runtime.handles])
+            spec.open([*setup.runtime.handles, *setup.runtime.handles])
 
 
 async def test_in_a_terminal_a_reply_is_streamed_once() -> None:
     gate = asyncio.Event()
     model = ScriptedModel([StreamedText(HEAD, "Once upon", gate, " a time.", TAIL)])
-    async with run_console(model, is_terminal=True) as desk:
-        saying = asyncio.create_task(desk.console.send_message("a story"))
-        assert (await desk.wait_for_output("Once upon")).endswith("Ada: Once upon")
+    async with run_console(model, is_terminal=True) as setup:
+        saying = asyncio.create_task(setup.console.send_message("a story"))
+        assert (await setup.wait_for_output("Once upon")).endswith("Ada: Once upon")
         gate.set()
         await saying
-        assert desk.output() == " a time.\n"
+        assert setup.output() == " a time.\n"
 
 
 async def test_in_a_terminal_a_rewritten_reply_starts_a_new_line() -> None:
     gate = asyncio.Event()
     model = ScriptedModel([StreamedText(HEAD, "Once upon", gate, Restart, HEAD, "Well.", TAIL)])
-    async with run_console(model, is_terminal=True) as desk:
-        saying = asyncio.create_task(desk.console.send_message("a story"))
-        await desk.wait_for_output("Once upon")
+    async with run_console(model, is_terminal=True) as setup:
+        saying = asyncio.create_task(setup.console.send_message("a story"))
+        await setup.wait_for_output("Once upon")
         gate.set()
         await saying
-        assert desk.output() == "\nAda: Well.\n"
+        assert setup.output() == "\nAda: Well.\n"
 
 
 async def test_in_a_pipe_a_reply_is_written_at_once() -> None:
     model = ScriptedModel([StreamedText(HEAD, "Once upon", " a time.", TAIL)])
-    async with run_console(model) as desk:
-        await desk.console.send_message("a story")
-        assert desk.output() == "Once upon a time.\n"
+    async with run_console(model) as setup:
+        await setup.console.send_message("a story")
+        assert setup.output() == "Once upon a time.\n"
         assert [request.sink for request in model.requests] == [None]

@@ -213,12 +213,12 @@ async def run_server(
 
 
 @pytest.fixture
-def open_house() -> ServerFactory:
+def open_server() -> ServerFactory:
     return run_server
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[RunningServer]:
+async def web_server() -> AsyncIterator[RunningServer]:
     async with run_server() as server:
         yield server
 

@@ -42,18 +42,18 @@ SPOOFED = {
 }
 
 
-async def test_n03_a_user_name_gives_no_role_and_not_the_agents_identity(house: Any) -> None:
-    [agent] = (await house.get("/api/agents"))["agents"]
-    store = house.runtime.agents[0].agent.store
+async def test_n03_a_user_name_gives_no_role_and_not_the_agents_identity(web_server: Any) -> None:
+    [agent] = (await web_server.get("/api/agents"))["agents"]
+    store = web_server.runtime.agents[0].agent.store
     for name in ("Ada", agent["id"], "OWNER", "ADMIN", "system", "client_chat", "0"):
-        answer = await house.request(
+        answer = await web_server.request(
             "POST",
             "/api/agents/ada/messages",
-            headers={**house.bearer, **SPOOFED},
+            headers={**web_server.bearer, **SPOOFED},
             json={"text": "I own this place", "user": name},
         )
         told = await answer.json()
-        listed = (await house.get(f"/api/rooms/{told['room_id']}/messages"))["messages"]
+        listed = (await web_server.get(f"/api/rooms/{told['room_id']}/messages"))["messages"]
         author = next(one["author"] for one in listed if one["id"] == told["message_id"])
         assert author["id"] != agent["id"]
         assert author["is_agent"] is False
@@ -62,18 +62,18 @@ async def test_n03_a_user_name_gives_no_role_and_not_the_agents_identity(house: 
 
 
 async def test_n07_a_new_token_invalidates_the_old_token_and_cookie(
-    open_house: ServerFactory,
+    open_server: ServerFactory,
 ) -> None:
-    async with open_house() as house:
-        old = house.bearer
-        link = await house.request("GET", f"/?token={old['Authorization'].removeprefix('Bearer ')}")
+    async with open_server() as web_server:
+        old = web_server.bearer
+        link = await web_server.request("GET", f"/?token={old['Authorization'].removeprefix('Bearer ')}")
         [morsel] = link.cookies.values()
-        house.session.cookie_jar.clear()
-        talker = await house.open_socket()
-        await house.adapter.__aexit__(None, None, None)
-        assert (await talker.ws.receive()).type is WSMsgType.CLOSE
-    async with open_house(settings={"SERVER_TOKEN": OTHER_TOKEN}) as house:
+        web_server.session.cookie_jar.clear()
+        socket_client = await web_server.open_socket()
+        await web_server.adapter.__aexit__(None, None, None)
+        assert (await socket_client.ws.receive()).type is WSMsgType.CLOSE
+    async with open_server(settings={"SERVER_TOKEN": OTHER_TOKEN}) as web_server:
         for shown in (old, {"Cookie": f"{morsel.key}={morsel.value}"}):
-            assert (await house.request("GET", "/api/agents", headers=shown)).status == 401
+            assert (await web_server.request("GET", "/api/agents", headers=shown)).status == 401
         new = {"Authorization": f"Bearer {OTHER_TOKEN}"}
-        assert (await house.request("GET", "/api/agents", headers=new)).status == 200
+        assert (await web_server.request("GET", "/api/agents", headers=new)).status == 200

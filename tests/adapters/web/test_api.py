@@ -10,8 +10,8 @@ from bot.store.inmemory import InMemoryStore
 UNKNOWN = UUID(int=4)
 
 
-async def test_a_message_is_answered_with_its_outcome_and_the_reply(house: Any) -> None:
-    told = await house.send("Hello")
+async def test_a_message_is_answered_with_its_outcome_and_the_reply(web_server: Any) -> None:
+    told = await web_server.send("Hello")
     assert (told["outcome"], told["rule"], told["room"]) == ("answered", "room type API", "api")
     assert [reply["text"] for reply in told["replies"]] == ["You said: Hello"]
     assert told["replies"][0]["in_reply_to"] == told["message_id"]
@@ -20,54 +20,54 @@ async def test_a_message_is_answered_with_its_outcome_and_the_reply(house: Any) 
 
 
 @pytest.mark.parametrize("name", ["Ada", "ADA", "ada", "%20ada", None])
-async def test_an_agent_is_found_by_name_or_id(house: Any, name: str | None) -> None:
-    [agent] = (await house.get("/api/agents"))["agents"]
+async def test_an_agent_is_found_by_name_or_id(web_server: Any, name: str | None) -> None:
+    [agent] = (await web_server.get("/api/agents"))["agents"]
     assert (agent["name"], agent["bio"]) == ("Ada", ["Ada listens."])
-    await house.send("Hello", agent=name or agent["id"])
+    await web_server.send("Hello", agent=name or agent["id"])
 
 
-async def test_an_unknown_agent_is_not_found(house: Any) -> None:
-    error = (await house.send("Hello", 404, agent="nobody"))["error"]
+async def test_an_unknown_agent_is_not_found(web_server: Any) -> None:
+    error = (await web_server.send("Hello", 404, agent="nobody"))["error"]
     assert (error["code"], error["message"]) == ("not_found", "there is no agent 'nobody'")
 
 
-async def test_silence_is_an_outcome_with_a_reason(house: Any) -> None:
-    told = await house.send("silence please")
+async def test_silence_is_an_outcome_with_a_reason(web_server: Any) -> None:
+    told = await web_server.send("silence please")
     assert (told["outcome"], told["reason"], told["replies"]) == ("ignored", "quiet is best", [])
 
 
-async def test_a_failure_is_an_outcome_with_a_reason_and_an_apology(house: Any) -> None:
-    told = await house.send("refuse this")
+async def test_a_failure_is_an_outcome_with_a_reason_and_an_apology(web_server: Any) -> None:
+    told = await web_server.send("refuse this")
     assert told["outcome"] == "failed"
     assert "the provider refuses" in told["reason"]
     assert len(told["replies"]) == 1
 
 
-async def test_a_superseded_message_names_its_successor(house: Any) -> None:
+async def test_a_superseded_message_names_its_successor(web_server: Any) -> None:
     async with asyncio.TaskGroup() as group:
-        older = group.create_task(house.send("hold on", room="den"))
-        await house.script.requested.acquire()
-        newer = group.create_task(house.send("and now", room="den"))
+        older = group.create_task(web_server.send("hold on", room="den"))
+        await web_server.script.requested.acquire()
+        newer = group.create_task(web_server.send("and now", room="den"))
     first, second = older.result(), newer.result()
     assert (first["outcome"], first["replies"]) == ("superseded", [])
     assert first["superseded_by"] == second["message_id"]
     assert [reply["text"] for reply in second["replies"]] == ["You said: and now"]
 
 
-async def test_n16_the_same_key_gives_the_same_answer_with_one_model_call(house: Any) -> None:
-    first = await house.send("Hello", idempotency_key="k1")
-    again = await house.send("Hello", idempotency_key="k1")
-    by_header = await house.post("/api/agents/ada/messages", {"text": "Hello"}, Idempotency_Key="k1")
+async def test_n16_the_same_key_gives_the_same_answer_with_one_model_call(web_server: Any) -> None:
+    first = await web_server.send("Hello", idempotency_key="k1")
+    again = await web_server.send("Hello", idempotency_key="k1")
+    by_header = await web_server.post("/api/agents/ada/messages", {"text": "Hello"}, Idempotency_Key="k1")
     assert first == again == by_header
-    await house.script.requested.acquire()
-    assert house.script.requested.locked()
+    await web_server.script.requested.acquire()
+    assert web_server.script.requested.locked()
 
 
-async def test_n16_the_same_key_waits_for_the_answer_in_progress(house: Any) -> None:
+async def test_n16_the_same_key_waits_for_the_answer_in_progress(web_server: Any) -> None:
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(house.send("hold it", idempotency_key="k1")) for _ in range(5)]
-        await house.script.requested.acquire()
-        house.script.released.set()
+        tasks = [group.create_task(web_server.send("hold it", idempotency_key="k1")) for _ in range(5)]
+        await web_server.script.requested.acquire()
+        web_server.script.released.set()
     answers = [task.result() for task in tasks]
     assert all(answer == answers[0] for answer in answers)
     assert answers[0]["outcome"] == "answered"
@@ -77,72 +77,74 @@ async def test_n16_the_same_key_waits_for_the_answer_in_progress(house: Any) -> 
     "other",
     [{"text": "Bye"}, {"room": "den"}, {"user": "eve"}, {"attachments": [{"url": "https://a.example"}]}],
 )
-async def test_n16_another_message_with_the_same_key_is_refused(house: Any, other: dict[str, Any]) -> None:
-    await house.send("Hello", idempotency_key="k1")
-    error = (await house.send(**{"text": "Hello", **other}, idempotency_key="k1", status=422))["error"]
+async def test_n16_another_message_with_the_same_key_is_refused(
+    web_server: Any, other: dict[str, Any]
+) -> None:
+    await web_server.send("Hello", idempotency_key="k1")
+    error = (await web_server.send(**{"text": "Hello", **other}, idempotency_key="k1", status=422))["error"]
     assert error["code"] == "idempotency_mismatch"
 
 
-async def test_without_a_key_every_message_is_a_new_one(house: Any) -> None:
-    one, two = await house.send("Hello"), await house.send("Hello")
+async def test_without_a_key_every_message_is_a_new_one(web_server: Any) -> None:
+    one, two = await web_server.send("Hello"), await web_server.send("Hello")
     assert one["message_id"] != two["message_id"]
 
 
-async def test_n03_invalid_fields_are_named(house: Any) -> None:
-    error = (await house.send("Hello", 422, source="client_chat"))["error"]
+async def test_n03_invalid_fields_are_named(web_server: Any) -> None:
+    error = (await web_server.send("Hello", 422, source="client_chat"))["error"]
     assert (error["code"], error["message"]) == ("invalid_request", "source: Extra inputs are not permitted")
 
 
-async def test_a_stopping_server_refuses_messages_with_retry_after(house: Any) -> None:
-    house.runtime.agents[0].inbox.close()
-    answer = await house.request(
-        "POST", "/api/agents/ada/messages", headers=house.bearer, json={"text": "Hello"}
+async def test_a_stopping_server_refuses_messages_with_retry_after(web_server: Any) -> None:
+    web_server.runtime.agents[0].inbox.close()
+    answer = await web_server.request(
+        "POST", "/api/agents/ada/messages", headers=web_server.bearer, json={"text": "Hello"}
     )
     assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
     assert (await answer.json())["error"]["code"] == "stopping"
 
 
-async def test_a_waiting_client_is_told_that_the_bot_stops(house: Any) -> None:
+async def test_a_waiting_client_is_told_that_the_bot_stops(web_server: Any) -> None:
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(house.send("hold on", 503))
-        await house.script.requested.acquire()
-        await house.runtime.agents[0].inbox.drain(0.0)
+        waiting = group.create_task(web_server.send("hold on", 503))
+        await web_server.script.requested.acquire()
+        await web_server.runtime.agents[0].inbox.drain(0.0)
     assert waiting.result()["error"]["code"] == "stopping"
 
 
-async def test_a_disconnected_client_does_not_cancel_its_message(house: Any) -> None:
-    task = asyncio.create_task(house.send("hold on"))
-    await house.script.requested.acquire()
+async def test_a_disconnected_client_does_not_cancel_its_message(web_server: Any) -> None:
+    task = asyncio.create_task(web_server.send("hold on"))
+    await web_server.script.requested.acquire()
     task.cancel()
-    house.script.released.set()
-    again = await house.get("/api/receipts")
-    door: AgentHandle = house.runtime.handles[0]
+    web_server.script.released.set()
+    again = await web_server.get("/api/receipts")
+    door: AgentHandle = web_server.runtime.handles[0]
     receipt = await door.wait_outcome(UUID(again["receipts"][0]["id"]))
     assert receipt.outcome == "answered"
 
 
-async def test_rooms_and_their_messages_are_listed(open_house: Any) -> None:
-    async with open_house(names=("Ada", "Bea")) as house:
-        told = await house.send("Hello", room="den", user="Eve")
-        await house.send("Hello", agent="bea")
-        rooms = (await house.get("/api/rooms"))["rooms"]
+async def test_rooms_and_their_messages_are_listed(open_server: Any) -> None:
+    async with open_server(names=("Ada", "Bea")) as web_server:
+        told = await web_server.send("Hello", room="den", user="Eve")
+        await web_server.send("Hello", agent="bea")
+        rooms = (await web_server.get("/api/rooms"))["rooms"]
         assert [room["name"] for room in rooms] == ["den", "api"]
-        [room] = (await house.get("/api/rooms?agent=ada"))["rooms"]
+        [room] = (await web_server.get("/api/rooms?agent=ada"))["rooms"]
         assert (room["id"], room["type"], room["platform"]) == (told["room_id"], "API", "web")
-        messages = (await house.get(f"/api/rooms/{room['id']}/messages"))["messages"]
+        messages = (await web_server.get(f"/api/rooms/{room['id']}/messages"))["messages"]
         assert [(one["author"]["name"], one["text"]) for one in messages] == [
             ("Eve", "Hello"),
             ("Ada", "You said: Hello"),
         ]
         assert messages[0]["outcome"]["outcome"] == "answered"
-        assert len((await house.get(f"/api/rooms/{room['id']}/messages?limit=1"))["messages"]) == 1
+        assert len((await web_server.get(f"/api/rooms/{room['id']}/messages?limit=1"))["messages"]) == 1
 
 
-async def test_a_receipt_has_reason_and_costs(house: Any) -> None:
-    told = await house.send("Hello")
-    [listed] = (await house.get(f"/api/receipts?room={told['room_id']}"))["receipts"]
+async def test_a_receipt_has_reason_and_costs(web_server: Any) -> None:
+    told = await web_server.send("Hello")
+    [listed] = (await web_server.get(f"/api/receipts?room={told['room_id']}"))["receipts"]
     for name in (listed["id"], told["message_id"]):
-        receipt = await house.get(f"/api/receipts/{name}")
+        receipt = await web_server.get(f"/api/receipts/{name}")
         assert (receipt["outcome"], receipt["rule"]) == ("answered", "room type API")
         assert (receipt["tokens_in"], receipt["tokens_out"]) == (120, 30)
         assert [call["purpose"] for call in receipt["model_calls"]] == ["reply"]
@@ -153,10 +155,10 @@ async def test_a_receipt_has_reason_and_costs(house: Any) -> None:
         assert receipt["seconds"] >= 0
 
 
-async def test_receipts_of_all_agents_come_newest_first(open_house: Any) -> None:
-    async with open_house(names=("Ada", "Bea")) as house:
-        told = [await house.send("Hello", agent=name) for name in ("ada", "bea", "ada")]
-        found = (await house.get("/api/receipts?limit=2"))["receipts"]
+async def test_receipts_of_all_agents_come_newest_first(open_server: Any) -> None:
+    async with open_server(names=("Ada", "Bea")) as web_server:
+        told = [await web_server.send("Hello", agent=name) for name in ("ada", "bea", "ada")]
+        found = (await web_server.get("/api/receipts?limit=2"))["receipts"]
         assert [one["message_id"] for one in found] == [told[2]["message_id"], told[1]["message_id"]]
 
 
@@ -175,31 +177,33 @@ async def test_receipts_of_all_agents_come_newest_first(open_house: Any) -> None
         ("/api/rooms?agent=nobody", 404),
     ],
 )
-async def test_n11_unknown_ids_and_invalid_queries_are_refused(house: Any, path: str, status: int) -> None:
-    await house.get(path, status)
+async def test_n11_unknown_ids_and_invalid_queries_are_refused(
+    web_server: Any, path: str, status: int
+) -> None:
+    await web_server.get(path, status)
 
 
-async def test_n13_no_secret_is_in_any_response(open_house: Any) -> None:
+async def test_n13_no_secret_is_in_any_response(open_server: Any) -> None:
     canary = "sk-canary-0123456789"
-    async with open_house(settings={"OPENAI_API_KEY": canary, "MY_PASSWORD": 'pass "word"'}) as house:
-        house.script.refusal = f"the key {canary} is wrong"
-        house.script.reply = f'I tell: {canary} and pass "word"'
-        told = [await house.send(text) for text in ("Hello", "refuse", f"is it {canary}?")]
+    async with open_server(settings={"OPENAI_API_KEY": canary, "MY_PASSWORD": 'pass "word"'}) as web_server:
+        web_server.script.refusal = f"the key {canary} is wrong"
+        web_server.script.reply = f'I tell: {canary} and pass "word"'
+        told = [await web_server.send(text) for text in ("Hello", "refuse", f"is it {canary}?")]
         paths = ["/api/agents", "/api/rooms", "/api/receipts", "/api/openapi.json", "/"]
         paths += [f"/api/receipts/{one['message_id']}" for one in told]
         paths.append(f"/api/rooms/{told[0]['room_id']}/messages")
         for path in paths:
-            text = await (await house.request("GET", path, headers=house.bearer)).text()
+            text = await (await web_server.request("GET", path, headers=web_server.bearer)).text()
             assert canary not in text, path
             assert 'pass \\"word' not in text, path
             assert "a-token-for-tests" not in text, path
         assert "[redacted]" in str(told)
 
 
-async def test_n16_keys_are_remembered_after_a_restart(open_house: Any) -> None:
+async def test_n16_keys_are_remembered_after_a_restart(open_server: Any) -> None:
     stores = {"Ada": InMemoryStore()}
-    async with open_house(stores=stores) as house:
-        first = await house.send("Hello", idempotency_key="k1")
-    async with open_house(stores=stores) as house:
-        assert await house.send("Hello", idempotency_key="k1") == first
-        assert house.script.requested.locked()
+    async with open_server(stores=stores) as web_server:
+        first = await web_server.send("Hello", idempotency_key="k1")
+    async with open_server(stores=stores) as web_server:
+        assert await web_server.send("Hello", idempotency_key="k1") == first
+        assert web_server.script.requested.locked()

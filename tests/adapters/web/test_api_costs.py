@@ -10,40 +10,40 @@ from bot.store import CostEntry
 ROOM, ANN = derived_id("room"), derived_id("Ann")
 
 
-async def store_costs(house: Any) -> None:
+async def store_costs(web_server: Any) -> None:
     """Store costs: today in a room, yesterday without a person, and long ago."""
     today = system_clock().date()
     entry = CostEntry(today, "large", ROOM, ANN, calls=2, tokens_in=100, tokens_out=10, cost=0.5)
-    store = house.runtime.agents[0].agent.store.costs
+    store = web_server.runtime.agents[0].agent.store.costs
     yesterday = replace(
         entry, day=today - timedelta(days=1), model="small", room_id=None, person_id=None, cost=0.75
     )
     await store.add([entry, yesterday, replace(entry, day=today - timedelta(days=30))])
 
 
-async def test_costs_are_summed_by_day_with_the_days_in_order(house: Any) -> None:
-    await store_costs(house)
-    told = await house.get("/api/costs")
+async def test_costs_are_summed_by_day_with_the_days_in_order(web_server: Any) -> None:
+    await store_costs(web_server)
+    told = await web_server.get("/api/costs")
     assert (told["total"]["usd"], told["total"]["calls"], told["total"]["tokens_in"]) == (1.25, 4, 200)
     assert [one["key"] for one in told["sums"]] == sorted(one["key"] for one in told["sums"])
     assert [one["usd"] for one in told["sums"]] == [0.75, 0.5]
-    assert (await house.get("/api/costs?days=31"))["total"]["usd"] == 1.75
+    assert (await web_server.get("/api/costs?days=31"))["total"]["usd"] == 1.75
 
 
-async def test_costs_are_summed_by_the_requested_key_highest_first(house: Any) -> None:
-    await store_costs(house)
+async def test_costs_are_summed_by_the_requested_key_highest_first(web_server: Any) -> None:
+    await store_costs(web_server)
     keys = {"model": ["small", "large"], "room": [None, str(ROOM)], "person": [None, str(ANN)]}
     for by, expected in keys.items():
-        told = await house.get(f"/api/costs?days=2&by={by}&agent=ada")
+        told = await web_server.get(f"/api/costs?days=2&by={by}&agent=ada")
         assert [one["key"] for one in told["sums"]] == expected
 
 
-async def test_without_costs_the_sums_are_empty(house: Any) -> None:
-    told = await house.get("/api/costs?days=1")
+async def test_without_costs_the_sums_are_empty(web_server: Any) -> None:
+    told = await web_server.get("/api/costs?days=1")
     assert (told["first"], told["sums"], told["total"]["calls"]) == (told["last"], [], 0)
 
 
-async def test_invalid_queries_are_refused(house: Any) -> None:
-    await house.get("/api/costs?days=0", 422)
-    await house.get("/api/costs?by=mood", 422)
-    await house.get("/api/costs?agent=nobody", 404)
+async def test_invalid_queries_are_refused(web_server: Any) -> None:
+    await web_server.get("/api/costs?days=0", 422)
+    await web_server.get("/api/costs?by=mood", 422)
+    await web_server.get("/api/costs?agent=nobody", 404)

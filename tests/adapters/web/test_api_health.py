@@ -30,26 +30,28 @@ class TwoAccountAdapter(RecordingAdapter):
         return (self.first, self.second)
 
 
-async def health(house: RunningServer, status: int = 200) -> Any:
-    return await house.check_response("GET", "/healthz", await house.request("GET", "/healthz"), status)
+async def health(web_server: RunningServer, status: int = 200) -> Any:
+    return await web_server.check_response(
+        "GET", "/healthz", await web_server.request("GET", "/healthz"), status
+    )
 
 
-async def test_a_server_with_only_its_page_is_ok(house: RunningServer) -> None:
-    told = await health(house)
+async def test_a_server_with_only_its_page_is_ok(web_server: RunningServer) -> None:
+    told = await health(web_server)
     assert (told["status"], list(told["platforms"])) == ("ok", ["web"])
     assert told["platforms"]["web"]["state"] == "connected"
 
 
-async def test_c15_the_worst_account_of_a_platform_is_reported(house: RunningServer) -> None:
+async def test_c15_the_worst_account_of_a_platform_is_reported(web_server: RunningServer) -> None:
     shaky = TwoAccountAdapter()
-    await house.runtime.connect(shaky)
-    told = await health(house)
+    await web_server.runtime.connect(shaky)
+    told = await health(web_server)
     assert (told["status"], told["platforms"]["shaky"]["state"]) == ("ok", "connecting")
     shaky.first.connected()
     shaky.second.failed(
         DisconnectCause.TLS, "the certificate of platform.example has expired: it says 'hunter2'"
     )
-    told = await health(house)
+    told = await health(web_server)
     assert told["status"] == "degraded"
     assert told["platforms"]["shaky"]["state"] == "degraded"
     assert told["platforms"]["shaky"]["cause"] == "tls"
@@ -59,41 +61,41 @@ async def test_c15_the_worst_account_of_a_platform_is_reported(house: RunningSer
     assert "hunter2" not in str(told)
     assert "Bob" not in str(told)
     shaky.second.connected()
-    assert (await health(house))["status"] == "ok"
+    assert (await health(web_server))["status"] == "ok"
     shaky.first.stopped(DisconnectCause.REFUSED, "renew the token")
-    told = await health(house)
+    told = await health(web_server)
     assert (told["status"], told["platforms"]["shaky"]["state"]) == ("degraded", "off")
 
 
-async def test_an_adapter_without_status_is_not_reported(house: RunningServer) -> None:
-    await house.runtime.connect(RecordingAdapter())
-    assert list((await health(house))["platforms"]) == ["web"]
+async def test_an_adapter_without_status_is_not_reported(web_server: RunningServer) -> None:
+    await web_server.runtime.connect(RecordingAdapter())
+    assert list((await health(web_server))["platforms"]) == ["web"]
 
 
 @pytest.mark.parametrize(
     "fault", [Fault("getUpdates", times=10**6), Fault("getUpdates", 502, "", times=10**6)]
 )
 async def test_c15_a_disconnected_platform_is_reported_with_status_200(
-    open_house: ServerFactory, fault: Fault
+    open_server: ServerFactory, fault: Fault
 ) -> None:
     time_source = TimeSource(sleep=lambda seconds: asyncio.sleep(0))
     async with Emulator() as telegram:
         settings = telegram.settings(telegram.add_bot(TOKEN))
-        async with open_house(settings=settings) as house:
+        async with open_server(settings=settings) as web_server:
             limits = Limits(poll_seconds=0)
-            await house.runtime.connect(
-                TelegramAdapter(house.runtime.handles, limits=limits, time_source=time_source)
+            await web_server.runtime.connect(
+                TelegramAdapter(web_server.runtime.handles, limits=limits, time_source=time_source)
             )
-            await wait_for_state(house, "connected")
+            await wait_for_state(web_server, "connected")
             telegram.faults.append(fault)
-            assert (await wait_for_state(house, "degraded"))["status"] == "degraded"
-            assert (await house.send("Hello"))["outcome"] == "answered"
+            assert (await wait_for_state(web_server, "degraded"))["status"] == "degraded"
+            assert (await web_server.send("Hello"))["outcome"] == "answered"
             fault.times = 0
-            assert (await wait_for_state(house, "connected"))["status"] == "ok"
+            assert (await wait_for_state(web_server, "connected"))["status"] == "ok"
 
 
-async def wait_for_state(house: RunningServer, state: str) -> Any:
+async def wait_for_state(web_server: RunningServer, state: str) -> Any:
     async with asyncio.timeout(60):
-        while (body := await health(house))["platforms"]["telegram"]["state"] != state:
+        while (body := await health(web_server))["platforms"]["telegram"]["state"] != state:
             pass
         return body

@@ -7,10 +7,10 @@ from uuid import UUID
 from bot.platform import Delivery, DeliveryState
 
 
-async def store_undelivered(house: Any, state: DeliveryState, **details: Any) -> Delivery:
+async def store_undelivered(web_server: Any, state: DeliveryState, **details: Any) -> Delivery:
     """Set the state of a reply's only part."""
-    answer = await house.send("Hello", room="porch")
-    ledger = house.runtime.agents[0].agent.store.ledger
+    answer = await web_server.send("Hello", room="porch")
+    ledger = web_server.runtime.agents[0].agent.store.ledger
     receipt = await ledger.receipt(UUID(answer["message_id"]))
     [part] = await ledger.deliveries(turn_id=receipt.turn_id)
     changed: Delivery = replace(part, state=state, cause="timed out", **details)
@@ -18,42 +18,42 @@ async def store_undelivered(house: Any, state: DeliveryState, **details: Any) ->
     return changed
 
 
-async def test_an_empty_outbox_lists_nothing(house: Any) -> None:
-    await house.send("Hello")
-    assert await house.get("/api/outbox") == {"parts": []}
+async def test_an_empty_outbox_lists_nothing(web_server: Any) -> None:
+    await web_server.send("Hello")
+    assert await web_server.get("/api/outbox") == {"parts": []}
 
 
-async def test_a_held_part_is_listed_with_room_and_text(house: Any) -> None:
-    part = await store_undelivered(house, DeliveryState.UNKNOWN)
-    [listed] = (await house.get("/api/outbox?agent=ada&limit=5"))["parts"]
+async def test_a_held_part_is_listed_with_room_and_text(web_server: Any) -> None:
+    part = await store_undelivered(web_server, DeliveryState.UNKNOWN)
+    [listed] = (await web_server.get("/api/outbox?agent=ada&limit=5"))["parts"]
     assert (listed["id"], listed["state"], listed["cause"]) == (part.id, "unknown", "timed out")
     assert (listed["room"], listed["text"]) == ("porch", "You said: Hello")
 
 
-async def test_a_requeued_part_is_sent(house: Any) -> None:
-    part = await store_undelivered(house, DeliveryState.UNKNOWN)
-    told = await house.post(f"/api/outbox/{part.id}/send", {})
+async def test_a_requeued_part_is_sent(web_server: Any) -> None:
+    part = await store_undelivered(web_server, DeliveryState.UNKNOWN)
+    told = await web_server.post(f"/api/outbox/{part.id}/send", {})
     assert (told["state"], told["note"]) == ("pending", "it leaves as soon as its platform takes it")
-    await house.runtime.agents[0].agent.outbox.drain(5)
-    assert await house.get("/api/outbox") == {"parts": []}
+    await web_server.runtime.agents[0].agent.outbox.drain(5)
+    assert await web_server.get("/api/outbox") == {"parts": []}
 
 
-async def test_a_dropped_part_is_failed(house: Any) -> None:
-    part = await store_undelivered(house, DeliveryState.UNKNOWN)
-    told = await house.post(f"/api/outbox/{part.id}/drop", {})
+async def test_a_dropped_part_is_failed(web_server: Any) -> None:
+    part = await store_undelivered(web_server, DeliveryState.UNKNOWN)
+    told = await web_server.post(f"/api/outbox/{part.id}/drop", {})
     assert (told["state"], told["cause"]) == ("failed", "a person dropped it")
 
 
-async def test_a_sent_part_cannot_be_changed(house: Any) -> None:
-    part = await store_undelivered(house, DeliveryState.SENT)
+async def test_a_sent_part_cannot_be_changed(web_server: Any) -> None:
+    part = await store_undelivered(web_server, DeliveryState.SENT)
     for act in ("send", "drop"):
-        refused = await house.post(f"/api/outbox/{part.id}/{act}", {}, 409)
+        refused = await web_server.post(f"/api/outbox/{part.id}/{act}", {}, 409)
         assert refused["error"]["code"] == "conflict"
         assert refused["error"]["message"] == "nothing is left to decide: it is sent already"
 
 
-async def test_an_unknown_part_or_agent_is_not_found(house: Any) -> None:
+async def test_an_unknown_part_or_agent_is_not_found(web_server: Any) -> None:
     for path in ("/api/outbox/nothing/send", "/api/outbox/nothing/drop"):
-        assert (await house.post(path, {}, 404))["error"]["code"] == "not_found"
-    await house.get("/api/outbox?agent=nobody", 404)
-    await house.get("/api/outbox?limit=0", 422)
+        assert (await web_server.post(path, {}, 404))["error"]["code"] == "not_found"
+    await web_server.get("/api/outbox?agent=nobody", 404)
+    await web_server.get("/api/outbox?limit=0", 422)

@@ -6,14 +6,14 @@ from typing import Any
 from yarl import URL
 
 
-async def test_pages_are_not_cached_and_files_are_revalidated(house: Any) -> None:
-    page = await house.request("GET", "/", headers=house.bearer)
+async def test_pages_are_not_cached_and_files_are_revalidated(web_server: Any) -> None:
+    page = await web_server.request("GET", "/", headers=web_server.bearer)
     assert (page.status, page.content_type, page.charset) == (200, "text/html", "utf-8")
     assert page.headers["Cache-Control"] == "no-store"
-    script = await house.request("GET", "/pages/chat.js", headers=house.bearer)
+    script = await web_server.request("GET", "/pages/chat.js", headers=web_server.bearer)
     assert script.content_type == "text/javascript"
-    again = await house.request(
-        "GET", "/pages/chat.js", headers={**house.bearer, "If-None-Match": script.headers["ETag"]}
+    again = await web_server.request(
+        "GET", "/pages/chat.js", headers={**web_server.bearer, "If-None-Match": script.headers["ETag"]}
     )
     assert (again.status, await again.read()) == (304, b"")
 
@@ -28,11 +28,11 @@ def referenced_files(pages: Path) -> set[str]:
     return names
 
 
-async def test_every_referenced_file_is_served(house: Any, pages: Path) -> None:
+async def test_every_referenced_file_is_served(web_server: Any, pages: Path) -> None:
     addresses = referenced_files(pages)
     assert len(addresses) > 6
     for address in addresses:
-        assert (await house.request("GET", address, headers=house.bearer)).status == 200, address
+        assert (await web_server.request("GET", address, headers=web_server.bearer)).status == 200, address
 
 
 UP = ("..", "%2e%2e", ".%2e", "%2e.", "..;", "%252e%252e", "..%00", "%c0%ae%c0%ae", "....", "\\..")
@@ -45,15 +45,15 @@ STRAY = (
 )
 
 
-async def test_m06_only_the_listed_files_are_served(house: Any) -> None:
+async def test_m06_only_the_listed_files_are_served(web_server: Any) -> None:
     climbs = [
         f"{between.join([up] * times)}{between}{name}"
         for up, between, times, name in product(UP, BETWEEN, (1, 4), ELSEWHERE)
     ]
     told = set()
     for path in (*STRAY, *climbs[::3]):
-        url = URL(f"{house.origin}/pages/{path}", encoded=True)
-        answer = await house.session.get(url, headers=house.bearer, allow_redirects=False)
+        url = URL(f"{web_server.origin}/pages/{path}", encoded=True)
+        answer = await web_server.session.get(url, headers=web_server.bearer, allow_redirects=False)
         assert answer.status == 404, path
         error = (await answer.json())["error"]
         told.add((error["code"], error["message"], answer.headers["Content-Length"]))
@@ -63,11 +63,13 @@ async def test_m06_only_the_listed_files_are_served(house: Any) -> None:
 RANGES = ("bytes=0-0", "bytes=-1", "bytes=5-1", "bytes=0-,0-,0-", "bytes=" + "0-0," * 1500, "lines=1-2")
 
 
-async def test_m06_range_requests_get_the_whole_file(house: Any) -> None:
-    whole = await house.request("GET", "/pages/chat.js", headers=house.bearer)
+async def test_m06_range_requests_get_the_whole_file(web_server: Any) -> None:
+    whole = await web_server.request("GET", "/pages/chat.js", headers=web_server.bearer)
     body = await whole.read()
     for ranges in RANGES:
-        part = await house.request("GET", "/pages/chat.js", headers={**house.bearer, "Range": ranges})
+        part = await web_server.request(
+            "GET", "/pages/chat.js", headers={**web_server.bearer, "Range": ranges}
+        )
         assert (part.status, await part.read()) == (200, body), ranges
 
 

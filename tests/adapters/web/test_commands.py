@@ -20,69 +20,70 @@ async def run_command(client: SocketClient, text: str, client_id: str = "c1") ->
     return frame
 
 
-async def test_a_command_is_answered_without_a_model(house: Any) -> None:
-    talker = await house.open_socket()
-    shown = await run_command(talker, "/help")
+async def test_a_command_is_answered_without_a_model(web_server: Any) -> None:
+    socket_client = await web_server.open_socket()
+    shown = await run_command(socket_client, "/help")
     assert all(f"/{name}" in shown["text"] for name in ("why", "forget-me", "privacy"))
-    assert house.script.requested.locked()
-    assert (await run_command(talker, "/start", "c2"))["text"].startswith("Hello, I am Ada.")
+    assert web_server.script.requested.locked()
+    assert (await run_command(socket_client, "/start", "c2"))["text"].startswith("Hello, I am Ada.")
 
 
-async def test_why_reports_the_previous_message(house: Any) -> None:
-    talker = await house.open_socket()
-    await talker.send_message("Hello", "c1")
+async def test_why_reports_the_previous_message(web_server: Any) -> None:
+    socket_client = await web_server.open_socket()
+    await socket_client.send_message("Hello", "c1")
     assert (
-        "every message in a room of type DM is answered" in (await run_command(talker, "/why", "c2"))["text"]
+        "every message in a room of type DM is answered"
+        in (await run_command(socket_client, "/why", "c2"))["text"]
     )
 
 
-async def test_an_unknown_command_gets_a_suggestion(house: Any) -> None:
-    talker = await house.open_socket()
-    assert "Did you mean /help?" in (await run_command(talker, "/halp"))["text"]
+async def test_an_unknown_command_gets_a_suggestion(web_server: Any) -> None:
+    socket_client = await web_server.open_socket()
+    assert "Did you mean /help?" in (await run_command(socket_client, "/halp"))["text"]
     for number, text in enumerate(("/", "/ \n", "/äöü", "/\x00help"), 2):
-        assert (await run_command(talker, text, f"c{number}"))["type"] == "shown"
+        assert (await run_command(socket_client, text, f"c{number}"))["type"] == "shown"
 
 
-async def test_a_question_of_a_command_is_published_to_the_room(house: Any) -> None:
-    talker, other = await house.open_socket(), await house.open_socket()
-    ack = await run_command(talker, "/ask  What now? ")
+async def test_a_question_of_a_command_is_published_to_the_room(web_server: Any) -> None:
+    socket_client, other = await web_server.open_socket(), await web_server.open_socket()
+    ack = await run_command(socket_client, "/ask  What now? ")
     assert ack["type"] == "ack"
-    reply = await talker.wait_for("message")
+    reply = await socket_client.wait_for("message")
     assert (reply["text"], reply["in_reply_to"]) == ("You said: What now?", ack["message_id"])
-    assert (await talker.wait_for("outcome"))["message_id"] == ack["message_id"]
+    assert (await socket_client.wait_for("outcome"))["message_id"] == ack["message_id"]
     assert [(await other.wait_for("message"))["text"] for _ in range(2)] == [
         "What now?",
         "You said: What now?",
     ]
-    late = await house.open_socket()
+    late = await web_server.open_socket()
     assert [one["text"] for one in late.ready["messages"]] == ["What now?", "You said: What now?"]
 
 
-async def test_a_repeated_command_runs_once(house: Any) -> None:
-    talker = await house.open_socket()
-    first = await run_command(talker, "/forget-me")
-    assert await run_command(talker, "/forget-me") | {"seq": 0} == first | {"seq": 0}
-    again = await house.open_socket()
+async def test_a_repeated_command_runs_once(web_server: Any) -> None:
+    socket_client = await web_server.open_socket()
+    first = await run_command(socket_client, "/forget-me")
+    assert await run_command(socket_client, "/forget-me") | {"seq": 0} == first | {"seq": 0}
+    again = await web_server.open_socket()
     assert (await run_command(again, "/forget-me"))["text"] == first["text"]
     assert (await run_command(again, "/forget-me", "c2"))["text"] != first["text"]
 
 
-async def test_client_ids_of_different_users_are_independent(house: Any) -> None:
-    eve, kim = await house.open_socket(user="eve"), await house.open_socket(user="kim")
+async def test_client_ids_of_different_users_are_independent(web_server: Any) -> None:
+    eve, kim = await web_server.open_socket(user="eve"), await web_server.open_socket(user="kim")
     await run_command(eve, "/forget-me")
     await run_command(eve, "/forget-me", "c2")
     assert "cannot be undone" in (await run_command(kim, "/forget-me", "c2"))["text"]
 
 
-async def test_a_shown_choice_can_be_selected(house: Any) -> None:
-    talker = await house.open_socket()
-    await talker.send_message("Remember me", "c0")
-    shown = await run_command(talker, "/forget-me")
+async def test_a_shown_choice_can_be_selected(web_server: Any) -> None:
+    socket_client = await web_server.open_socket()
+    await socket_client.send_message("Remember me", "c0")
+    shown = await run_command(socket_client, "/forget-me")
     assert shown["choices"] == [{"label": "Delete it all", "value": "/forget-me"}]
-    await talker.send(type="press", value="/forget-me", client_id="p1")
-    done = await talker.wait_for("shown")
+    await socket_client.send(type="press", value="/forget-me", client_id="p1")
+    done = await socket_client.wait_for("shown")
     assert (done["client_id"], done["choices"]) == ("p1", [])
-    late = await house.open_socket()
+    late = await web_server.open_socket()
     assert [one["text"] for one in late.ready["messages"] if not one["author"]["is_agent"]] == []
 
 
@@ -103,48 +104,48 @@ def coin(go: asyncio.Event) -> Plugin:
     return Plugin("coin", commands=[flip, rule, fail])
 
 
-async def test_a_running_command_does_not_block_the_conversation(open_house: ServerFactory) -> None:
+async def test_a_running_command_does_not_block_the_conversation(open_server: ServerFactory) -> None:
     go = asyncio.Event()
-    async with open_house(coin(go)) as house:
-        talker = await house.open_socket()
-        await talker.send(type="command", text="/flip 3", client_id="slow")
-        frames = await talker.send_message("Hello", "c1")
+    async with open_server(coin(go)) as web_server:
+        socket_client = await web_server.open_socket()
+        await socket_client.send(type="command", text="/flip 3", client_id="slow")
+        frames = await socket_client.send_message("Hello", "c1")
         assert frames[-1]["type"] == "outcome"
         go.set()
-        shown = await talker.wait_for("shown")
+        shown = await socket_client.wait_for("shown")
         assert (shown["client_id"], shown["text"]) == ("slow", "heads 3")
 
 
-async def test_too_many_simultaneous_commands_are_refused(open_house: ServerFactory) -> None:
+async def test_too_many_simultaneous_commands_are_refused(open_server: ServerFactory) -> None:
     go = asyncio.Event()
-    async with open_house(coin(go)) as house:
-        talker = await house.open_socket()
+    async with open_server(coin(go)) as web_server:
+        socket_client = await web_server.open_socket()
         for number in range(11):
-            await talker.send(type="command", text="/flip", client_id=f"c{number}")
-        refused = await talker.wait_for("error")
+            await socket_client.send(type="command", text="/flip", client_id=f"c{number}")
+        refused = await socket_client.wait_for("error")
         assert (refused["code"], refused["client_id"]) == ("too_many_commands", "c10")
         go.set()
-        assert {(await talker.wait_for("shown"))["text"] for _ in range(10)} == {"heads 1"}
+        assert {(await socket_client.wait_for("shown"))["text"] for _ in range(10)} == {"heads 1"}
 
 
-async def test_a_closed_connection_does_not_wait_for_its_commands(open_house: ServerFactory) -> None:
+async def test_a_closed_connection_does_not_wait_for_its_commands(open_server: ServerFactory) -> None:
     go = asyncio.Event()
-    async with open_house(coin(go)) as house:
-        talker = await house.open_socket()
-        await talker.send(type="command", text="/flip", client_id="c1")
-        await talker.send_message("Hello", "c2")
+    async with open_server(coin(go)) as web_server:
+        socket_client = await web_server.open_socket()
+        await socket_client.send(type="command", text="/flip", client_id="c1")
+        await socket_client.send_message("Hello", "c2")
         async with asyncio.timeout(30):
-            await talker.ws.close()
+            await socket_client.ws.close()
         go.set()
-        back = await house.open_socket()
+        back = await web_server.open_socket()
         assert (await run_command(back, "/flip"))["text"] == "heads 1"
 
 
-async def test_a_name_gives_no_role_and_errors_show_no_details(open_house: ServerFactory) -> None:
-    async with open_house(coin(asyncio.Event())) as house:
-        talker = await house.open_socket(user="OWNER")
-        assert "needs the role OWNER" in (await run_command(talker, "/rule"))["text"]
-        assert "hunter2" not in str(await run_command(talker, "/break", "c2"))
+async def test_a_name_gives_no_role_and_errors_show_no_details(open_server: ServerFactory) -> None:
+    async with open_server(coin(asyncio.Event())) as web_server:
+        socket_client = await web_server.open_socket(user="OWNER")
+        assert "needs the role OWNER" in (await run_command(socket_client, "/rule"))["text"]
+        assert "hunter2" not in str(await run_command(socket_client, "/break", "c2"))
 
 
 @pytest.mark.parametrize(
@@ -158,33 +159,35 @@ async def test_a_name_gives_no_role_and_errors_show_no_details(open_house: Serve
         {"type": "press", "value": "y", "client_id": "c1", "more": 1},
     ],
 )
-async def test_an_invalid_frame_is_refused(house: Any, frame: dict[str, Any]) -> None:
-    talker = await house.open_socket()
-    await talker.send(**frame)
-    assert (await talker.wait_for("error"))["code"] == "invalid_request"
+async def test_an_invalid_frame_is_refused(web_server: Any, frame: dict[str, Any]) -> None:
+    socket_client = await web_server.open_socket()
+    await socket_client.send(**frame)
+    assert (await socket_client.wait_for("error"))["code"] == "invalid_request"
 
 
-async def test_a_command_before_hello_is_refused(house: Any) -> None:
-    talker = SocketClient(await house.session.ws_connect(f"{house.origin}/api/ws", headers=house.bearer))
-    refused = await run_command(talker, "/help")
+async def test_a_command_before_hello_is_refused(web_server: Any) -> None:
+    socket_client = SocketClient(
+        await web_server.session.ws_connect(f"{web_server.origin}/api/ws", headers=web_server.bearer)
+    )
+    refused = await run_command(socket_client, "/help")
     assert (refused["type"], refused["code"]) == ("error", "hello_first")
 
 
-async def test_a_store_outage_makes_a_command_retryable(open_house: ServerFactory) -> None:
+async def test_a_store_outage_makes_a_command_retryable(open_server: ServerFactory) -> None:
     store = InMemoryStore()
-    async with open_house(stores={"Ada": store}) as house:
-        talker = await house.open_socket()
+    async with open_server(stores={"Ada": store}) as web_server:
+        socket_client = await web_server.open_socket()
         store.ledger.health.fail(StoreUnavailable("the disk is full", cause="db_full"))
         store.cache.get = _without_id  # type: ignore[method-assign]  # as with a full disk
-        assert (await run_command(talker, "/help"))["code"] == "db_full"
+        assert (await run_command(socket_client, "/help"))["code"] == "db_full"
 
 
 async def _without_id(key: str) -> None:
     raise StoreUnavailable("the disk is full", cause="db_full")
 
 
-async def test_the_result_of_a_command_matches_the_schema(house: Any) -> None:
-    described = await house.get("/api/openapi.json")
+async def test_the_result_of_a_command_matches_the_schema(web_server: Any) -> None:
+    described = await web_server.get("/api/openapi.json")
     schema = {"$ref": "#/components/schemas/ServerFrame", "components": described["components"]}
-    talker = await house.open_socket()
-    Draft202012Validator(schema).validate(await run_command(talker, "/forget-me"))
+    socket_client = await web_server.open_socket()
+    Draft202012Validator(schema).validate(await run_command(socket_client, "/forget-me"))

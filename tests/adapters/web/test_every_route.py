@@ -43,9 +43,9 @@ def check_classified(path: str) -> str:
     return ROUTES.get("/pages/{name}" if path.startswith("/pages/") else path, "")
 
 
-def list_routes(house: RunningServer) -> Iterator[tuple[str, str]]:
+def list_routes(web_server: RunningServer) -> Iterator[tuple[str, str]]:
     """Return all routes with their methods; an unclassified route fails the test."""
-    for served in house.adapter.app.router.routes():
+    for served in web_server.adapter.app.router.routes():
         assert served.resource is not None
         path = served.resource.canonical
         assert check_classified(path), (
@@ -55,46 +55,48 @@ def list_routes(house: RunningServer) -> Iterator[tuple[str, str]]:
 
 
 async def send_request(
-    house: RunningServer, method: str, path: str, *, shown: str = "", body: object = None
+    web_server: RunningServer, method: str, path: str, *, shown: str = "", body: object = None
 ) -> ClientResponse:
     """Request an unmodified path with these credentials."""
     headers = {"Authorization": shown} if shown else {}
-    url = URL(house.origin + path, encoded=True)
+    url = URL(web_server.origin + path, encoded=True)
     sent = {"text": "Hello"} if method == "POST" and body is None else body
-    return await house.session.request(method, url, headers=headers, json=sent, allow_redirects=False)
+    return await web_server.session.request(method, url, headers=headers, json=sent, allow_redirects=False)
 
 
 def fill_path(path: str, name: str, agent: str = "ada") -> str:
     return path.replace("{agent}", agent).replace("{id}", name)
 
 
-async def n01_check_token_required(house: RunningServer, method: str, path: str) -> None:
+async def n01_check_token_required(web_server: RunningServer, method: str, path: str) -> None:
     if check_classified(path) == OPEN:
         return
     for shown in ("", "Bearer ", "Bearer wrong-token", f"Bearer {TOKEN}x", f"Basic {TOKEN}", TOKEN):
-        answer = await send_request(house, method, fill_path(path, str(uuid4())), shown=shown)
+        answer = await send_request(web_server, method, fill_path(path, str(uuid4())), shown=shown)
         assert answer.status == 401, (method, path, shown)
         assert answer.headers["WWW-Authenticate"] == "Bearer"
         assert "Ada" not in await answer.text()
 
 
-async def n11_check_unknown_id(house: RunningServer, method: str, path: str) -> None:
+async def n11_check_unknown_id(web_server: RunningServer, method: str, path: str) -> None:
     if "{" not in path:
         return
     for name in IDS:
-        answer = await send_request(house, method, fill_path(path, name, name), shown=f"Bearer {TOKEN}")
+        answer = await send_request(web_server, method, fill_path(path, name, name), shown=f"Bearer {TOKEN}")
         assert answer.status == 404, (method, path, name)
         if method != "HEAD":
             assert json.loads(await answer.text())["error"]["code"] == "not_found"
 
 
-async def n13_check_no_secret(house: RunningServer, method: str, path: str, told: dict[str, str]) -> None:
+async def n13_check_no_secret(
+    web_server: RunningServer, method: str, path: str, told: dict[str, str]
+) -> None:
     for name in (told["message_id"], told["room_id"], "nothing"):
-        answer = await send_request(house, method, fill_path(path, name), shown=f"Bearer {TOKEN}")
+        answer = await send_request(web_server, method, fill_path(path, name), shown=f"Bearer {TOKEN}")
         for text in (await answer.text(), str(answer.headers)):
             assert CANARY not in text, (method, path)
             assert TOKEN not in text, (method, path)
-    assert (await send_request(house, method, fill_path(path, name))).status in {200, 401}
+    assert (await send_request(web_server, method, fill_path(path, name))).status in {200, 401}
 
 
 @pytest.mark.parametrize(
@@ -105,31 +107,31 @@ async def n13_check_no_secret(house: RunningServer, method: str, path: str, told
         n13_check_no_secret,
     ],
 )
-async def test_n01_n11_n13_every_route_is_guarded(open_house: ServerFactory, check: Any) -> None:
+async def test_n01_n11_n13_every_route_is_guarded(open_server: ServerFactory, check: Any) -> None:
     settings = {"OPENAI_API_KEY": CANARY, "LOG_LEVEL": "DEBUG"}
-    async with open_house(TICK, settings=settings, limits=Limits(max_guesses=100_000)) as house:
-        house.script.reply = f"{CANARY} and {TOKEN}: {{}}"
-        house.script.refusal = f"the key {CANARY} is wrong"
-        told = await house.send(f"is it {CANARY}?", user=CANARY[:60], room=CANARY)
-        await house.send("refuse", room=CANARY)
-        found = list(list_routes(house))
+    async with open_server(TICK, settings=settings, limits=Limits(max_guesses=100_000)) as web_server:
+        web_server.script.reply = f"{CANARY} and {TOKEN}: {{}}"
+        web_server.script.refusal = f"the key {CANARY} is wrong"
+        told = await web_server.send(f"is it {CANARY}?", user=CANARY[:60], room=CANARY)
+        await web_server.send("refuse", room=CANARY)
+        found = list(list_routes(web_server))
         assert len(found) > len(ROUTES)
         if check is n13_check_no_secret:
             check = partial(check, told=told)
         for method, path in found:
-            await check(house, method, path)
+            await check(web_server, method, path)
 
 
 async def test_n11_every_query_answers_the_same_for_an_unknown_id(
-    house: RunningServer,
+    web_server: RunningServer,
 ) -> None:
     asked = []
-    for path, operations in (await house.get("/api/openapi.json"))["paths"].items():
+    for path, operations in (await web_server.get("/api/openapi.json"))["paths"].items():
         parameters = operations.get("get", {}).get("parameters", ())
         names = {parameter["name"] for parameter in parameters if parameter["in"] == "query"}
         for name in {"agent", "room"} & names:
             asked.append((path, name))
-            error = (await house.get(f"{path.replace('{id}', '0')}?{name}={uuid4()}", 404))["error"]
+            error = (await web_server.get(f"{path.replace('{id}', '0')}?{name}={uuid4()}", 404))["error"]
             assert error["code"] == "not_found"
     assert len(asked) == 4
 
@@ -144,16 +146,16 @@ class Broken:
         return fail
 
 
-async def test_n18_an_error_behind_any_route_shows_no_details(open_house: ServerFactory) -> None:
+async def test_n18_an_error_behind_any_route_shows_no_details(open_server: ServerFactory) -> None:
     store = InMemoryStore()
-    async with open_house(TICK, stores={"Ada": store}, settings={"OPENAI_API_KEY": CANARY}) as house:
+    async with open_server(TICK, stores={"Ada": store}, settings={"OPENAI_API_KEY": CANARY}) as web_server:
         whole = store.worlds, store.ledger, store.memories
         failed = set()
         try:
             store.worlds = store.ledger = store.memories = Broken()  # type: ignore[assignment]
-            for method, path in list_routes(house):
+            for method, path in list_routes(web_server):
                 answer = await send_request(
-                    house, method, fill_path(path, str(uuid4())), shown=f"Bearer {TOKEN}"
+                    web_server, method, fill_path(path, str(uuid4())), shown=f"Bearer {TOKEN}"
                 )
                 text = await answer.text()
                 assert not any(

@@ -16,9 +16,11 @@ TEXT, GOING_ON, CLOSE, PING = 0x1, 0x0, 0x8, 0x9
 Pipe = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def handshake(house: RunningServer, *, key: bytes = KEY, version: bytes = b"13") -> tuple[bytes, Pipe]:
+async def handshake(
+    web_server: RunningServer, *, key: bytes = KEY, version: bytes = b"13"
+) -> tuple[bytes, Pipe]:
     """Send a handshake by hand; return the response and the connection."""
-    reader, writer = await narrow_connection(house.adapter.port)
+    reader, writer = await narrow_connection(web_server.adapter.port)
     writer.write(
         b"GET /api/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
         + f"Authorization: Bearer {TOKEN}\r\n".encode()
@@ -60,45 +62,45 @@ HOSTILE = {
 }
 
 
-async def test_n14_a_hostile_frame_closes_only_its_own_connection(house: RunningServer) -> None:
-    talker = await house.open_socket()
+async def test_n14_a_hostile_frame_closes_only_its_own_connection(web_server: RunningServer) -> None:
+    socket_client = await web_server.open_socket()
     for name, (sent, code) in HOSTILE.items():
-        told, (reader, writer) = await handshake(house)
+        told, (reader, writer) = await handshake(web_server)
         assert b"101" in told
         writer.write(sent)
         async with asyncio.timeout(30):
             assert await reader.readexactly(4) == bytes([0x88, 2]) + struct.pack(">H", code), name
         writer.close()
-    assert (await talker.send_message("Hello", "c1"))[-1]["type"] == "outcome"
+    assert (await socket_client.send_message("Hello", "c1"))[-1]["type"] == "outcome"
 
 
 async def test_n14_an_invalid_handshake_gets_upgrade_required(
-    house: RunningServer, caplog: pytest.LogCaptureFixture
+    web_server: RunningServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     for key, version in ((b"\xff\xfe", b"13"), (b"short", b"13"), (KEY, b"99"), (b"", b"")):
-        told, (_, writer) = await handshake(house, key=key, version=version)
+        told, (_, writer) = await handshake(web_server, key=key, version=version)
         assert b" 426 " in told
         writer.close()
     assert "Traceback" not in caplog.text
 
 
 async def test_n14_a_flood_of_pings_without_reading_is_disconnected(
-    open_house: ServerFactory,
+    open_server: ServerFactory,
 ) -> None:
-    async with open_house(limits=Limits(write_seconds=0.2)) as house:
-        _, (_, writer) = await handshake(house)
+    async with open_server(limits=Limits(write_seconds=0.2)) as web_server:
+        _, (_, writer) = await handshake(web_server)
         async with asyncio.timeout(120):
             with pytest.raises(ConnectionError):
                 await send_endlessly(writer, frame(PING, b"x" * 125) * 1000)
         writer.transport.abort()
-        await house.open_socket()
+        await web_server.open_socket()
 
 
-async def test_n14_a_client_can_join_only_web_rooms(open_house: Any) -> None:
-    async with open_house(names=("Ada", "Bea")) as house:
-        told = await house.send("a secret of Bea's", agent="bea", room="den")
+async def test_n14_a_client_can_join_only_web_rooms(open_server: Any) -> None:
+    async with open_server(names=("Ada", "Bea")) as web_server:
+        told = await web_server.send("a secret of Bea's", agent="bea", room="den")
         for room in (told["room_id"], f"web:{told['room_id']}", "den"):
-            talker = await house.open_socket(room=room, agent="Ada")
-            assert talker.ready["messages"] == []
-            assert talker.ready["room_id"] != told["room_id"]
-        assert "secret" not in json.dumps(talker.ready)
+            socket_client = await web_server.open_socket(room=room, agent="Ada")
+            assert socket_client.ready["messages"] == []
+            assert socket_client.ready["room_id"] != told["room_id"]
+        assert "secret" not in json.dumps(socket_client.ready)

@@ -22,70 +22,70 @@ def _parse_events(text: str) -> list[tuple[str, Any]]:
     return events
 
 
-async def open_stream(house: Any, **body: Any) -> Any:
-    return await house.request("POST", SAY, headers=house.bearer, json={**body, "stream": True})
+async def open_stream(web_server: Any, **body: Any) -> Any:
+    return await web_server.request("POST", SAY, headers=web_server.bearer, json={**body, "stream": True})
 
 
-async def test_a_stream_sends_the_reply_and_ends_with_the_outcome(house: Any) -> None:
-    answer = await open_stream(house, text="Hello", idempotency_key="k1")
+async def test_a_stream_sends_the_reply_and_ends_with_the_outcome(web_server: Any) -> None:
+    answer = await open_stream(web_server, text="Hello", idempotency_key="k1")
     assert answer.content_type == "text/event-stream"
     found = await read_events(answer)
     kinds = [kind for kind, _ in found if kind != "typing"]
     assert kinds == ["reply", "outcome"]
     assert found[0] == ("typing", {"active": True})
-    plain = await house.send("Hello", idempotency_key="k1")
+    plain = await web_server.send("Hello", idempotency_key="k1")
     assert found[-1] == ("outcome", plain)
     assert [data for kind, data in found if kind == "reply"] == plain["replies"]
 
 
-async def test_a_stream_of_a_known_message_repeats_its_reply(house: Any) -> None:
-    plain = await house.send("Hello", idempotency_key="k1")
-    found = await read_events(await open_stream(house, text="Hello", idempotency_key="k1"))
+async def test_a_stream_of_a_known_message_repeats_its_reply(web_server: Any) -> None:
+    plain = await web_server.send("Hello", idempotency_key="k1")
+    found = await read_events(await open_stream(web_server, text="Hello", idempotency_key="k1"))
     assert found == [("reply", plain["replies"][0]), ("outcome", plain)]
 
 
-async def test_a_stream_contains_no_other_messages(house: Any) -> None:
-    first = asyncio.create_task(open_stream(house, text="hold on", room="den"))
-    await house.script.requested.acquire()
+async def test_a_stream_contains_no_other_messages(web_server: Any) -> None:
+    first = asyncio.create_task(open_stream(web_server, text="hold on", room="den"))
+    await web_server.script.requested.acquire()
     older = await first
-    newer = await read_events(await open_stream(house, text="and now", room="den"))
+    newer = await read_events(await open_stream(web_server, text="and now", room="den"))
     found = [one for one in await read_events(older) if one[0] != "typing"]
     assert [kind for kind, _ in found] == ["outcome"]
     assert found[0][1]["outcome"] == "superseded"
     assert [kind for kind, _ in newer if kind != "typing"] == ["reply", "outcome"]
 
 
-async def test_a_wrong_request_is_refused_before_the_stream_begins(house: Any) -> None:
-    answer = await open_stream(house, text="Hello", room="")
+async def test_a_wrong_request_is_refused_before_the_stream_begins(web_server: Any) -> None:
+    answer = await open_stream(web_server, text="Hello", room="")
     assert (answer.status, answer.content_type) == (422, "application/json")
 
 
-async def test_a_silent_stream_sends_keep_alive_comments(open_house: Any) -> None:
-    async with open_house(limits=Limits(keep_alive_seconds=0.02)) as house:
-        answer = await open_stream(house, text="hold on")
+async def test_a_silent_stream_sends_keep_alive_comments(open_server: Any) -> None:
+    async with open_server(limits=Limits(keep_alive_seconds=0.02)) as web_server:
+        answer = await open_stream(web_server, text="hold on")
         seen = b""
         while b": still here" not in seen:
             seen += await answer.content.readany()
-        house.script.released.set()
+        web_server.script.released.set()
         assert "event: outcome" in await answer.text()
 
 
-async def test_a_stream_ends_with_an_error_if_the_bot_stops(house: Any) -> None:
-    answer = await open_stream(house, text="hold on")
-    await house.script.requested.acquire()
-    await house.runtime.agents[0].inbox.drain(0.0)
+async def test_a_stream_ends_with_an_error_if_the_bot_stops(web_server: Any) -> None:
+    answer = await open_stream(web_server, text="hold on")
+    await web_server.script.requested.acquire()
+    await web_server.runtime.agents[0].inbox.drain(0.0)
     kind, data = (await read_events(answer))[-1]
     assert (kind, data["error"]["code"]) == ("error", "stopping")
     assert data["error"]["request_id"] == answer.headers["X-Request-Id"]
 
 
-async def test_a_stream_sends_a_reply_in_pieces(house: Any) -> None:
-    answer = await open_stream(house, text="a story")
+async def test_a_stream_sends_a_reply_in_pieces(web_server: Any) -> None:
+    answer = await open_stream(web_server, text="a story")
     first = b""
     async with asyncio.timeout(30):
         while b"event: piece" not in first:
             first += await answer.content.readuntil(b"\n\n")
-    house.script.released.set()
+    web_server.script.released.set()
     found = [one for one in _parse_events(first.decode()) + await read_events(answer) if one[0] != "typing"]
     pieces = [data for kind, data in found if kind == "piece"]
     [reply] = [data for kind, data in found if kind == "reply"]
@@ -96,7 +96,7 @@ async def test_a_stream_sends_a_reply_in_pieces(house: Any) -> None:
     assert found[-1][0] == "outcome"
 
 
-async def test_no_pieces_are_sent_if_streaming_is_disabled(open_house: Any) -> None:
-    async with open_house(settings={"STREAMING": "false"}) as house:
-        found = await read_events(await open_stream(house, text="a story"))
+async def test_no_pieces_are_sent_if_streaming_is_disabled(open_server: Any) -> None:
+    async with open_server(settings={"STREAMING": "false"}) as web_server:
+        found = await read_events(await open_stream(web_server, text="a story"))
         assert [kind for kind, _ in found if kind != "typing"] == ["reply", "outcome"]

@@ -51,10 +51,10 @@ async def state(agent: Agent, request: RouteRequest) -> RouteResponse:
 TICK = Plugin("tick", routes=[hook, state])
 
 
-def list_addresses(house: Any) -> list[tuple[str, str]]:
+def list_addresses(web_server: Any) -> list[tuple[str, str]]:
     """Return the paths of all routes with their class."""
     paths = []
-    for resource in house.adapter.app.router.resources():
+    for resource in web_server.adapter.app.router.resources():
         path = resource.canonical
         name = "/pages/{name}" if path.startswith("/pages/") else path
         assert name in ROUTES, f"{path} is new: say in ROUTES whether it needs the token"
@@ -63,18 +63,18 @@ def list_addresses(house: Any) -> list[tuple[str, str]]:
     return [*paths, ("/nothing/here", SHUT)]
 
 
-async def cookie(house: Any) -> str:
-    answer = await house.request("GET", f"/?token={TOKEN}")
+async def cookie(web_server: Any) -> str:
+    answer = await web_server.request("GET", f"/?token={TOKEN}")
     assert answer.status == 303
     assert answer.headers["Location"] == "/"
     [morsel] = answer.cookies.values()
-    house.session.cookie_jar.clear()
+    web_server.session.cookie_jar.clear()
     return f"{morsel.key}={morsel.value}"
 
 
-async def test_n01_without_the_token_only_public_routes_respond(open_house: Any) -> None:
-    async with open_house(TICK, limits=MANY) as house:
-        right_cookie = await cookie(house)
+async def test_n01_without_the_token_only_public_routes_respond(open_server: Any) -> None:
+    async with open_server(TICK, limits=MANY) as web_server:
+        right_cookie = await cookie(web_server)
         basic = base64.b64encode(f"x:{TOKEN}".encode()).decode()
         wrong: list[dict[str, str]] = [
             {},
@@ -89,29 +89,29 @@ async def test_n01_without_the_token_only_public_routes_respond(open_house: Any)
             {"Cookie": f"{right_cookie.partition('=')[0]}={TOKEN}"},
             {"Authorization": "Bearer wrong-token", "Cookie": right_cookie},
         ]
-        for (path, kind), method, headers in product(list_addresses(house), METHODS, wrong):
-            answer = await house.request(method, path, headers=headers)
+        for (path, kind), method, headers in product(list_addresses(web_server), METHODS, wrong):
+            answer = await web_server.request(method, path, headers=headers)
             is_open = kind is OPEN and (path == "/healthz" or method == "POST")
             expected = {200, 405} if is_open else {401}
             assert answer.status in expected, (method, path, headers)
-        for path, _ in list_addresses(house):
-            answer = await house.request("GET", f"{path}?token=wrong-token")
+        for path, _ in list_addresses(web_server):
+            answer = await web_server.request("GET", f"{path}?token=wrong-token")
             assert answer.status in ({200, 405} if path == "/healthz" else {401}), path
 
 
-async def test_n01_with_the_token_every_route_responds(open_house: Any) -> None:
-    async with open_house(TICK) as house:
-        for headers in (house.bearer, {"Cookie": await cookie(house)}):
-            for path, _ in list_addresses(house):
-                answer = await house.request("GET", path, headers=headers)
+async def test_n01_with_the_token_every_route_responds(open_server: Any) -> None:
+    async with open_server(TICK) as web_server:
+        for headers in (web_server.bearer, {"Cookie": await cookie(web_server)}):
+            for path, _ in list_addresses(web_server):
+                answer = await web_server.request("GET", path, headers=headers)
                 assert answer.status in {200, 404, 405, 426}, path
 
 
-async def test_n05_n15_every_response_has_the_security_headers(open_house: Any) -> None:
-    async with open_house(TICK) as house:
-        for headers, method in product(({}, house.bearer), ("GET", "POST")):
-            for path, _ in list_addresses(house):
-                answer = await house.request(method, path, headers=headers)
+async def test_n05_n15_every_response_has_the_security_headers(open_server: Any) -> None:
+    async with open_server(TICK) as web_server:
+        for headers, method in product(({}, web_server.bearer), ("GET", "POST")):
+            for path, _ in list_addresses(web_server):
+                answer = await web_server.request(method, path, headers=headers)
                 told = answer.headers
                 policy = told["Content-Security-Policy"]
                 assert "default-src 'none'" in policy
@@ -127,51 +127,53 @@ async def test_n05_n15_every_response_has_the_security_headers(open_house: Any) 
                 assert told["Cache-Control"] == ("private, no-cache" if is_file else "no-store")
 
 
-async def test_n18_an_error_has_a_code_and_the_request_id(house: Any) -> None:
-    answer = await house.request("GET", "/api/nothing", headers=house.bearer)
+async def test_n18_an_error_has_a_code_and_the_request_id(web_server: Any) -> None:
+    answer = await web_server.request("GET", "/api/nothing", headers=web_server.bearer)
     error = (await answer.json())["error"]
     assert (answer.status, error["code"]) == (404, "not_found")
     assert error["request_id"] == answer.headers["X-Request-Id"]
 
 
-async def test_a_browser_without_the_token_gets_an_explanation(house: Any) -> None:
-    answer = await house.request("GET", "/")
+async def test_a_browser_without_the_token_gets_an_explanation(web_server: Any) -> None:
+    answer = await web_server.request("GET", "/")
     text = await answer.text()
     assert (answer.status, answer.content_type) == (401, "text/html")
     assert "printed in the terminal" in text
     assert "<script" not in text
 
 
-async def test_n05_the_link_sets_a_cookie_and_redirects_to_a_url_without_token(house: Any) -> None:
-    answer = await house.request("GET", f"/?token={TOKEN}")
+async def test_n05_the_link_sets_a_cookie_and_redirects_to_a_url_without_token(web_server: Any) -> None:
+    answer = await web_server.request("GET", f"/?token={TOKEN}")
     [set_cookie] = answer.headers.getall("Set-Cookie")
     assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= {part.strip() for part in set_cookie.split(";")}
     assert TOKEN not in set_cookie
     assert TOKEN not in answer.headers["Location"]
 
 
-async def test_n08_ten_wrong_guesses_block_only_their_client(house: Any) -> None:
+async def test_n08_ten_wrong_guesses_block_only_their_client(web_server: Any) -> None:
     wrong = {"Authorization": "Bearer wrong-token"}
-    statuses = [(await house.request("GET", "/api/agents", headers=wrong)).status for _ in range(12)]
+    statuses = [(await web_server.request("GET", "/api/agents", headers=wrong)).status for _ in range(12)]
     assert statuses == [401] * 10 + [429] * 2
-    shut = await house.request("GET", "/api/agents", headers=house.bearer)
+    shut = await web_server.request("GET", "/api/agents", headers=web_server.bearer)
     assert shut.status == 429
     assert 290 <= int(shut.headers["Retry-After"]) <= 300
-    assert (await house.request("GET", "/api/agents", headers={"Cookie": await cookie(house)})).status == 200
-    assert (await house.request("GET", "/healthz")).status == 200
+    assert (
+        await web_server.request("GET", "/api/agents", headers={"Cookie": await cookie(web_server)})
+    ).status == 200
+    assert (await web_server.request("GET", "/healthz")).status == 200
 
 
-async def test_n08_a_cross_site_page_cannot_block_the_operator(house: Any) -> None:
+async def test_n08_a_cross_site_page_cannot_block_the_operator(web_server: Any) -> None:
     foreign = {"Sec-Fetch-Site": "cross-site"}
     for _ in range(20):
-        await house.request("GET", "/?token=wrong-token", headers=foreign)
-    assert await cookie(house)
+        await web_server.request("GET", "/?token=wrong-token", headers=foreign)
+    assert await cookie(web_server)
 
 
-async def test_n08_a_request_without_a_token_is_not_a_guess(house: Any) -> None:
+async def test_n08_a_request_without_a_token_is_not_a_guess(web_server: Any) -> None:
     for _ in range(20):
-        assert (await house.request("GET", "/api/agents")).status == 401
-    await house.get("/api/agents")
+        assert (await web_server.request("GET", "/api/agents")).status == 401
+    await web_server.get("/api/agents")
 
 
 @pytest.mark.parametrize(
@@ -193,10 +195,10 @@ async def test_n08_a_request_without_a_token_is_not_a_guess(house: Any) -> None:
         ("", 421),
     ],
 )
-async def test_n06_unknown_host_names_are_refused(open_house: Any, host: str, status: int) -> None:
-    async with open_house(settings={"SERVER_ALLOWED_HOSTS": "bot.example.org"}) as house:
+async def test_n06_unknown_host_names_are_refused(open_server: Any, host: str, status: int) -> None:
+    async with open_server(settings={"SERVER_ALLOWED_HOSTS": "bot.example.org"}) as web_server:
         for path in ("/healthz", "/api/agents"):
-            answer = await house.request("GET", path, headers={**house.bearer, "Host": host})
+            answer = await web_server.request("GET", path, headers={**web_server.bearer, "Host": host})
             assert answer.status == status
             if status == 421:
                 assert (await answer.json())["error"]["code"] == "unknown_host"
@@ -228,11 +230,11 @@ OWN, EVIL = "own", "http://evil.example"
     ],
 )
 async def test_n05_changes_need_the_own_page_or_a_bearer_token(
-    house: Any, by: str, headers: dict[str, str], status: int
+    web_server: Any, by: str, headers: dict[str, str], status: int
 ) -> None:
-    own = {name: house.origin if value == OWN else value for name, value in headers.items()}
-    credential = {"bearer": house.bearer, "cookie": {"Cookie": await cookie(house)}, "none": {}}[by]
-    answer = await house.request("POST", SAY, headers={**credential, **own}, json={"text": "Hello"})
+    own = {name: web_server.origin if value == OWN else value for name, value in headers.items()}
+    credential = {"bearer": web_server.bearer, "cookie": {"Cookie": await cookie(web_server)}, "none": {}}[by]
+    answer = await web_server.request("POST", SAY, headers={**credential, **own}, json={"text": "Hello"})
     assert answer.status == status, await answer.text()
     handshake = {
         "Connection": "Upgrade",
@@ -240,7 +242,7 @@ async def test_n05_changes_need_the_own_page_or_a_bearer_token(
         "Sec-WebSocket-Version": "13",
         "Sec-WebSocket-Key": base64.b64encode(bytes(16)).decode(),
     }
-    answer = await house.request("GET", "/api/ws", headers={**credential, **own, **handshake})
+    answer = await web_server.request("GET", "/api/ws", headers={**credential, **own, **handshake})
     assert answer.status == (101 if status == 200 else status)
     answer.close()
 
@@ -264,10 +266,10 @@ async def test_n05_changes_need_the_own_page_or_a_bearer_token(
     ids=lambda value: repr(value)[:30],
 )
 async def test_n10_a_body_is_json_of_bounded_size(
-    house: Any, content_type: str, body: bytes, status: int
+    web_server: Any, content_type: str, body: bytes, status: int
 ) -> None:
-    headers = {**house.bearer, "Content-Type": content_type}
-    answer = await house.request("POST", SAY, headers=headers, data=io.BytesIO(body))
+    headers = {**web_server.bearer, "Content-Type": content_type}
+    answer = await web_server.request("POST", SAY, headers=headers, data=io.BytesIO(body))
     text = await answer.text()
     assert answer.status == status, text
     assert "Traceback" not in text
@@ -275,9 +277,9 @@ async def test_n10_a_body_is_json_of_bounded_size(
         assert set(json.loads(text)["error"]) == {"code", "message", "request_id"}
 
 
-async def test_n09_a_compressed_body_is_refused_without_decompression(house: Any) -> None:
-    headers = {**house.bearer, "Content-Type": "application/json", "Content-Encoding": "gzip"}
-    assert (await house.request("POST", SAY, headers=headers, data=b"x")).status == 415
+async def test_n09_a_compressed_body_is_refused_without_decompression(web_server: Any) -> None:
+    headers = {**web_server.bearer, "Content-Type": "application/json", "Content-Encoding": "gzip"}
+    assert (await web_server.request("POST", SAY, headers=headers, data=b"x")).status == 415
 
 
 class BrokenWorlds(InMemoryWorlds):
@@ -288,12 +290,12 @@ class BrokenWorlds(InMemoryWorlds):
 
 
 async def test_n18_an_internal_error_shows_no_details(
-    open_house: Any, caplog: pytest.LogCaptureFixture
+    open_server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = InMemoryStore()
     store.worlds = BrokenWorlds(store.entities)
-    async with open_house(stores={"Ada": store}) as house:
-        answer = await house.request("GET", "/api/rooms", headers=house.bearer)
+    async with open_server(stores={"Ada": store}) as web_server:
+        answer = await web_server.request("GET", "/api/rooms", headers=web_server.bearer)
         text = await answer.text()
     assert answer.status == 500
     assert json.loads(text)["error"]["code"] == "internal_error"

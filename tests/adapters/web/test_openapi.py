@@ -4,8 +4,8 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 
-async def test_every_reference_resolves(house: Any) -> None:
-    described = await house.get("/api/openapi.json")
+async def test_every_reference_resolves(web_server: Any) -> None:
+    described = await web_server.get("/api/openapi.json")
     schemas = described["components"]["schemas"]
     references = [part.split('"')[0] for part in json.dumps(described).split('"$ref": "')[1:]]
     assert references
@@ -15,14 +15,14 @@ async def test_every_reference_resolves(house: Any) -> None:
         Draft202012Validator.check_schema(schema)
 
 
-async def test_every_route_of_the_api_is_described(house: Any) -> None:
-    described = (await house.get("/api/openapi.json"))["paths"]
-    served = {resource.canonical for resource in house.adapter.app.router.resources()}
+async def test_every_route_of_the_api_is_described(web_server: Any) -> None:
+    described = (await web_server.get("/api/openapi.json"))["paths"]
+    served = {resource.canonical for resource in web_server.adapter.app.router.resources()}
     assert set(described) == {path for path in served if path.startswith(("/api/", "/healthz"))}
 
 
-async def test_the_request_schema_matches_the_validation(house: Any) -> None:
-    schema = (await house.get("/api/openapi.json"))["components"]["schemas"]["MessageRequest"]
+async def test_the_request_schema_matches_the_validation(web_server: Any) -> None:
+    schema = (await web_server.get("/api/openapi.json"))["components"]["schemas"]["MessageRequest"]
     assert schema["required"] == ["text"]
     assert schema["additionalProperties"] is False
     assert set(schema["properties"]) == {

@@ -72,18 +72,18 @@ TICK = Plugin("tick", routes=[name, hook, private, broken, strange, slow, never,
 
 
 @pytest.fixture
-async def house(open_house: Any) -> Any:
-    async with open_house(TICK) as one:
+async def web_server(open_server: Any) -> Any:
+    async with open_server(TICK) as one:
         yield one
 
 
-async def test_a_route_is_served_under_its_plugins_name(house: Any) -> None:
-    assert await house.get("/plugins/tick/name?a=1") == {"name": "Ada", "query": {"a": "1"}}
+async def test_a_route_is_served_under_its_plugins_name(web_server: Any) -> None:
+    assert await web_server.get("/plugins/tick/name?a=1") == {"name": "Ada", "query": {"a": "1"}}
 
 
-async def test_n17_a_public_route_needs_no_token_and_sees_its_own(house: Any) -> None:
+async def test_n17_a_public_route_needs_no_token_and_sees_its_own(web_server: Any) -> None:
     headers = {"X-Signature": "s", "Authorization": "Hook x", "Cookie": "a=b", "Content-Type": "text/plain"}
-    answer = await house.request("POST", "/plugins/tick/hook", headers=headers, data=b"raw \xc3\xbc")
+    answer = await web_server.request("POST", "/plugins/tick/hook", headers=headers, data=b"raw \xc3\xbc")
     assert answer.status == 202
     assert await answer.json() == {
         "path": "/plugins/tick/hook",
@@ -94,9 +94,9 @@ async def test_n17_a_public_route_needs_no_token_and_sees_its_own(house: Any) ->
     }
 
 
-async def test_n17_other_routes_need_the_token_and_do_not_see_it(house: Any) -> None:
-    assert (await house.request("POST", "/plugins/tick/private")).status == 401
-    assert await house.post("/plugins/tick/private", {}) == []
+async def test_n17_other_routes_need_the_token_and_do_not_see_it(web_server: Any) -> None:
+    assert (await web_server.request("POST", "/plugins/tick/private")).status == 401
+    assert await web_server.post("/plugins/tick/private", {}) == []
 
 
 @pytest.mark.parametrize(
@@ -110,33 +110,33 @@ async def test_n17_other_routes_need_the_token_and_do_not_see_it(house: Any) -> 
     ],
 )
 async def test_a_failing_route_affects_only_its_request(
-    house: Any, path: str, status: int, code: str
+    web_server: Any, path: str, status: int, code: str
 ) -> None:
-    error = (await house.get(f"/plugins/tick/{path}", status))["error"]
+    error = (await web_server.get(f"/plugins/tick/{path}", status))["error"]
     assert error["code"] == code
     assert "secret" not in error["message"]
-    await house.get("/plugins/tick/name")
+    await web_server.get("/plugins/tick/name")
 
 
-async def test_a_route_that_never_answers_times_out(open_house: Any) -> None:
-    async with open_house(TICK, limits=Limits(plugin_seconds=0.02)) as house:
-        await house.get("/plugins/tick/never", 504)
+async def test_a_route_that_never_answers_times_out(open_server: Any) -> None:
+    async with open_server(TICK, limits=Limits(plugin_seconds=0.02)) as web_server:
+        await web_server.get("/plugins/tick/never", 504)
 
 
-async def test_a_route_chooses_its_content_type_but_not_the_headers(house: Any) -> None:
-    answer = await house.request("GET", "/plugins/tick/page", headers=house.bearer)
+async def test_a_route_chooses_its_content_type_but_not_the_headers(web_server: Any) -> None:
+    answer = await web_server.request("GET", "/plugins/tick/page", headers=web_server.bearer)
     assert (answer.content_type, await answer.text()) == ("text/html", "<b>hi</b>")
     assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
 
 
-async def test_n17_a_route_cannot_replace_the_api(house: Any) -> None:
-    assert (await house.request("GET", "/plugins/tick/api/agents")).status == 200
-    assert (await house.request("GET", "/api/agents")).status == 401
+async def test_n17_a_route_cannot_replace_the_api(web_server: Any) -> None:
+    assert (await web_server.request("GET", "/plugins/tick/api/agents")).status == 200
+    assert (await web_server.request("GET", "/api/agents")).status == 401
 
 
-async def test_the_body_is_bounded(house: Any) -> None:
+async def test_the_body_is_bounded(web_server: Any) -> None:
     body = b"x" * (1024 * 1024 + 1)
-    answer = await house.request("POST", "/plugins/tick/hook", data=iter_bytes(body))
+    answer = await web_server.request("POST", "/plugins/tick/hook", data=iter_bytes(body))
     assert answer.status == 413
 
 
@@ -144,11 +144,14 @@ async def iter_bytes(body: bytes) -> Any:
     yield body
 
 
-async def test_the_query_selects_one_of_several_agents(open_house: Any) -> None:
-    async with open_house(TICK, names=("Ada", "Bea")) as house:
-        assert (await house.get("/plugins/tick/name"))["name"] == "Ada"
-        assert await house.get("/plugins/tick/name?agent=bea&x=1") == {"name": "Bea", "query": {"x": "1"}}
-        await house.get("/plugins/tick/name?agent=cleo", 404)
+async def test_the_query_selects_one_of_several_agents(open_server: Any) -> None:
+    async with open_server(TICK, names=("Ada", "Bea")) as web_server:
+        assert (await web_server.get("/plugins/tick/name"))["name"] == "Ada"
+        assert await web_server.get("/plugins/tick/name?agent=bea&x=1") == {
+            "name": "Bea",
+            "query": {"x": "1"},
+        }
+        await web_server.get("/plugins/tick/name?agent=cleo", 404)
 
 
 @route("GET", "/{rest:.*}", public=True)
@@ -157,11 +160,11 @@ async def everything(agent: Agent, request: RouteRequest) -> RouteResponse:
 
 
 async def test_n17_a_catch_all_route_stays_in_its_plugin_and_is_logged(
-    open_house: Any, caplog: pytest.LogCaptureFixture
+    open_server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     greedy, other = Plugin("tick", routes=[everything, private]), Plugin("tick2", routes=[name])
-    async with open_house(greedy, other) as house:
+    async with open_server(greedy, other) as web_server:
         for path, status in (
             *(("/plugins/tick/", 200), ("/plugins/tick/a/b", 200), ("/plugins/tick/private", 200)),
             *(("/plugins/tick2/name", 401), ("/plugins/tick2/nothing", 401), ("/plugins/tick", 401)),
@@ -172,9 +175,11 @@ async def test_n17_a_catch_all_route_stays_in_its_plugin_and_is_logged(
                 ("/plugins/tick/%2e%2e/%2e%2e/api/agents", 200),
             ),
         ):
-            answer = await house.session.get(URL(house.origin + path, encoded=True), allow_redirects=False)
+            answer = await web_server.session.get(
+                URL(web_server.origin + path, encoded=True), allow_redirects=False
+            )
             assert (answer.status, "Ada" in await answer.text()) == (status, False), path
-        assert (await house.request("POST", "/plugins/tick/private")).status == 401
+        assert (await web_server.request("POST", "/plugins/tick/private")).status == 401
     [told] = [one for one in caplog.messages if "needs no token" in one]
     assert told == "GET /plugins/tick/{rest:.*} of plugin 'tick' needs no token"
 

@@ -58,18 +58,18 @@ async def test_the_url_contains_port_and_token(host: str, shown: str) -> None:
         assert adapter.url == f"http://{shown}:{adapter.port}/?token=a-token%2Ffor%20tests"
 
 
-async def test_n09_slow_headers_time_out(open_house: Any) -> None:
-    async with open_house(limits=Limits(header_seconds=0.1)) as house:
-        reader, writer = await connect(house.adapter.port)
+async def test_n09_slow_headers_time_out(open_server: Any) -> None:
+    async with open_server(limits=Limits(header_seconds=0.1)) as web_server:
+        reader, writer = await connect(web_server.adapter.port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
         async with asyncio.timeout(30):
             assert await reader.read() == b""
         writer.close()
 
 
-async def test_n09_a_slow_body_times_out(open_house: Any) -> None:
-    async with open_house(limits=Limits(body_seconds=0.1)) as house:
-        reader, writer = await connect(house.adapter.port)
+async def test_n09_a_slow_body_times_out(open_server: Any) -> None:
+    async with open_server(limits=Limits(body_seconds=0.1)) as web_server:
+        reader, writer = await connect(web_server.adapter.port)
         writer.write(
             b"POST /api/agents/ada/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
             b"Content-Type: application/json\r\nAuthorization: Bearer a-token-for-tests\r\n\r\n{"
@@ -79,30 +79,30 @@ async def test_n09_a_slow_body_times_out(open_house: Any) -> None:
         writer.close()
 
 
-async def test_n09_the_number_of_connections_is_limited(open_house: Any) -> None:
-    async with open_house(limits=Limits(max_connections=2)) as house:
-        held = [await connect(house.adapter.port) for _ in range(2)]
+async def test_n09_the_number_of_connections_is_limited(open_server: Any) -> None:
+    async with open_server(limits=Limits(max_connections=2)) as web_server:
+        held = [await connect(web_server.adapter.port) for _ in range(2)]
         for reader, writer in held:
             writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert b"200" in await reader.readline()
-        reader, writer = await connect(house.adapter.port)
+        reader, writer = await connect(web_server.adapter.port)
         async with asyncio.timeout(30):
             assert await reader.read() == b""
         for _, one in [*held, (reader, writer)]:
             one.close()
 
 
-async def test_leaving_cancels_waiting_requests_and_accepts_no_more(open_house: Any) -> None:
-    async with open_house() as house:
-        say = house.request(
-            "POST", "/api/agents/ada/messages", headers=house.bearer, json={"text": "hold on"}
+async def test_leaving_cancels_waiting_requests_and_accepts_no_more(open_server: Any) -> None:
+    async with open_server() as web_server:
+        say = web_server.request(
+            "POST", "/api/agents/ada/messages", headers=web_server.bearer, json={"text": "hold on"}
         )
         waiting = asyncio.create_task(say)
-        await house.script.requested.acquire()
+        await web_server.script.requested.acquire()
         async with asyncio.timeout(30):
-            await house.adapter.__aexit__(None, None, None)
+            await web_server.adapter.__aexit__(None, None, None)
             with pytest.raises(ClientError):
                 await waiting
         with pytest.raises(OSError, match=r"refused|Connect"):
-            await connect(house.adapter.port)
-        house.script.released.set()
+            await connect(web_server.adapter.port)
+        web_server.script.released.set()

@@ -50,10 +50,10 @@ MALFORMED = {
 
 
 async def test_n09_n18_invalid_http_gets_a_json_error_and_no_traceback(
-    house: Any, caplog: pytest.LogCaptureFixture
+    web_server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name, request in MALFORMED.items():
-        status, headers, body = await exchange(house.adapter.port, request)
+        status, headers, body = await exchange(web_server.adapter.port, request)
         error = json.loads(body)["error"]
         assert b" 400 " in status, name
         assert error["code"] in ("bad_request", "invalid_json"), name
@@ -61,37 +61,37 @@ async def test_n09_n18_invalid_http_gets_a_json_error_and_no_traceback(
         assert headers["Server"] == "greenroom", name
         assert headers["X-Content-Type-Options"] == "nosniff", name
         assert "default-src 'none'" in headers["Content-Security-Policy"], name
-    await house.get("/api/agents")
+    await web_server.get("/api/agents")
     assert "Traceback" not in caplog.text
 
 
-async def test_n18_an_unsupported_expect_header_gets_a_json_error(house: Any) -> None:
+async def test_n18_an_unsupported_expect_header_gets_a_json_error(web_server: Any) -> None:
     request = b"GET /api/agents HTTP/1.1\r\n" + HOST + b"Expect: <script>\r\n\r\n"
-    status, headers, body = await exchange(house.adapter.port, request)
+    status, headers, body = await exchange(web_server.adapter.port, request)
     error = json.loads(body)["error"]
     assert b" 417 " in status
     assert (error["code"], error["request_id"]) == ("expectation_failed", headers["X-Request-Id"])
     assert b"script" not in body
 
 
-async def test_n09_a_client_that_never_reads_is_disconnected(open_house: ServerFactory) -> None:
-    async with open_house(limits=Limits(write_seconds=0.2, max_guesses=1_000_000)) as house:
-        _, writer = await narrow_connection(house.adapter.port)
+async def test_n09_a_client_that_never_reads_is_disconnected(open_server: ServerFactory) -> None:
+    async with open_server(limits=Limits(write_seconds=0.2, max_guesses=1_000_000)) as web_server:
+        _, writer = await narrow_connection(web_server.adapter.port)
         asking = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200
         async with asyncio.timeout(120):
             with pytest.raises(ConnectionError):
                 await send_endlessly(writer, asking)
         writer.transport.abort()
-        await house.get("/api/agents")
+        await web_server.get("/api/agents")
 
 
-async def test_n09_a_slow_reader_gets_the_whole_response(open_house: ServerFactory) -> None:
-    async with open_house(limits=Limits(write_seconds=60)) as house:
-        house.script.reply = "x" * 30_000
+async def test_n09_a_slow_reader_gets_the_whole_response(open_server: ServerFactory) -> None:
+    async with open_server(limits=Limits(write_seconds=60)) as web_server:
+        web_server.script.reply = "x" * 30_000
         for number in range(5):
-            told = await house.send(str(number), room="den")
-        answer = await house.request(
-            "GET", f"/api/rooms/{told['room_id']}/messages?limit=200", headers=house.bearer
+            told = await web_server.send(str(number), room="den")
+        answer = await web_server.request(
+            "GET", f"/api/rooms/{told['room_id']}/messages?limit=200", headers=web_server.bearer
         )
         whole = bytearray()
         while piece := await answer.content.read(10_000):
@@ -108,16 +108,18 @@ async def test_n09_a_slow_reader_gets_the_whole_response(open_house: ServerFacto
     ],
     ids=["a chunk a byte", "long extension"],
 )
-async def test_n09_a_body_in_irregular_chunks_is_accepted(house: Any, body: bytes) -> None:
-    status, _, told = await exchange(house.adapter.port, SAY + b"Transfer-Encoding: chunked\r\n\r\n" + body)
+async def test_n09_a_body_in_irregular_chunks_is_accepted(web_server: Any, body: bytes) -> None:
+    status, _, told = await exchange(
+        web_server.adapter.port, SAY + b"Transfer-Encoding: chunked\r\n\r\n" + body
+    )
     assert b" 200 " in status or b" 422 " in status, told
 
 
-async def test_n09_a_huge_form_is_refused_without_parsing(house: Any) -> None:
+async def test_n09_a_huge_form_is_refused_without_parsing(web_server: Any) -> None:
     form = b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\n\r\n" * 100_000
     head = SAY.replace(b"application/json", b"multipart/form-data; boundary=x")
     status, _, body = await exchange(
-        house.adapter.port, head + b"Content-Length: %d\r\n\r\n" % len(form) + form[:100_000]
+        web_server.adapter.port, head + b"Content-Length: %d\r\n\r\n" % len(form) + form[:100_000]
     )
     assert b" 415 " in status
     assert json.loads(body)["error"]["code"] == "unsupported_media_type"

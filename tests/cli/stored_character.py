@@ -34,8 +34,8 @@ def answer_messages(*texts: str, room: str = "lobby") -> list[Receipt]:
                 inbound = make_message(
                     text, sent_at=agent_config.clock(), room=room, message_id=f"{room}-{number}"
                 )
-                receipt = await runtime.handles[0].inbox.submit(inbound)
-                receipts.append(await runtime.handles[0].inbox.wait_outcome(receipt.id))
+                receipt = await runtime.handles[0].submit(inbound)
+                receipts.append(await runtime.handles[0].wait_outcome(receipt.id))
             return receipts
 
     receipts = asyncio.run(run_agent())

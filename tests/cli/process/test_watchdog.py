@@ -22,7 +22,7 @@ class LogCollector(logging.Handler):
         self.messages.set()
 
 
-def a_plugin_that_blocks(collector: LogCollector) -> None:
+def blocking_plugin(collector: LogCollector) -> None:
     assert collector.messages.wait(20)
 
 
@@ -35,14 +35,16 @@ async def test_h05_a_blocked_loop_is_logged_with_the_blocking_code(
     logging.getLogger(watchdog.__name__).addHandler(ear)
     try:
         with run_watchdog(StopRequest()):
-            a_plugin_that_blocks(ear)
+            blocking_plugin(ear)
             ear.messages.clear()
             await asyncio.to_thread(ear.messages.wait, 20)  # until the log says that the loop continues
     finally:
         logging.getLogger(watchdog.__name__).removeHandler(ear)
 
-    stood, goes_on = (record.getMessage() for record in caplog.records if record.name == watchdog.__name__)
-    assert stood.startswith("event loop blocked for 0 s at wait (")
-    assert "a_plugin_that_blocks (" in stood
-    assert "test_run_watchdog.py:" in stood
-    assert goes_on.startswith("event loop continues after ")
+    blocked, continues = (
+        record.getMessage() for record in caplog.records if record.name == watchdog.__name__
+    )
+    assert blocked.startswith("event loop blocked for 0 s at wait (")
+    assert "blocking_plugin (" in blocked
+    assert "test_watchdog.py:" in blocked
+    assert continues.startswith("event loop continues after ")

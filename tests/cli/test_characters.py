@@ -30,47 +30,47 @@ def test_without_an_option_the_bundled_character_is_loaded() -> None:
     assert [part.name for part in load_character_configs([])] == ["Marlo"]
 
 
-def test_several_characters_share_a_process_but_not_their_settings(desk: Path) -> None:
-    one = write(desk, "Ada", settings={"CONVERSATION_LENGTH": 5})
-    ada, bob = load_character_configs([one, write(desk, "Bob")])
+def test_several_characters_share_a_process_but_not_their_settings(workdir: Path) -> None:
+    one = write(workdir, "Ada", settings={"CONVERSATION_LENGTH": 5})
+    ada, bob = load_character_configs([one, write(workdir, "Bob")])
     assert (ada.name, bob.name) == ("Ada", "Bob")
     assert (ada.settings.get("CONVERSATION_LENGTH"), bob.settings.get("CONVERSATION_LENGTH")) == ("5", None)
 
 
-def test_the_same_character_twice_is_refused(desk: Path) -> None:
-    path = write(desk)
+def test_the_same_character_twice_is_refused(workdir: Path) -> None:
+    path = write(workdir)
     with pytest.raises(CharacterError, match="are the same character"):
         load_character_configs([path, path])
 
 
-def test_a_wrong_setting_of_a_loaded_plugin_is_found_before_anything_starts(desk: Path) -> None:
-    (desk / ".env").write_text("OPENAI_API_KEY=changeme\n", encoding="utf-8")
+def test_a_wrong_setting_of_a_loaded_plugin_is_found_before_anything_starts(workdir: Path) -> None:
+    (workdir / ".env").write_text("OPENAI_API_KEY=changeme\n", encoding="utf-8")
     with pytest.raises(SettingError, match=r"OPENAI_API_KEY \(in .env\): it is a placeholder"):
-        load_character_config(write(desk))
+        load_character_config(write(workdir))
 
 
-def test_an_unknown_plugin_gets_a_suggestion(desk: Path) -> None:
+def test_an_unknown_plugin_gets_a_suggestion(workdir: Path) -> None:
     with pytest.raises(PluginError, match=r"'bootstrop' is not known: did you mean 'bootstrap'"):
-        load_character_config(write(desk, plugins=["bootstrop"]))
+        load_character_config(write(workdir, plugins=["bootstrop"]))
 
 
 @pytest.mark.parametrize("name", ["@elizaos/plugin-solana", "/app/src/index.ts"])
-def test_a_plugin_of_elizaos_is_only_a_note(desk: Path, name: str) -> None:
-    [note] = load_character_config(write(desk, plugins=[name])).notes
+def test_a_plugin_of_elizaos_is_only_a_note(workdir: Path, name: str) -> None:
+    [note] = load_character_config(write(workdir, plugins=[name])).notes
     assert note.startswith(f"{name}: ")
 
 
-def test_plugins_with_circular_requirements_are_refused(desk: Path) -> None:
+def test_plugins_with_circular_requirements_are_refused(workdir: Path) -> None:
     for own, other in (("hen", "egg"), ("egg", "hen")):
-        (desk / f"{own}.py").write_text(
+        (workdir / f"{own}.py").write_text(
             f"from bot import Plugin\nplugin = Plugin('{own}', requires=['{other}'])\n", encoding="utf-8"
         )
     with pytest.raises(PluginError, match=r"in a circle: (hen → egg → hen|egg → hen → egg)"):
-        load_character_config(write(desk, plugins=["./hen", "./egg"]))
+        load_character_config(write(workdir, plugins=["./hen", "./egg"]))
 
 
-def test_a_plugin_in_the_characters_folder_is_found_from_any_working_directory(desk: Path) -> None:
-    folder = desk / "elsewhere"
+def test_a_plugin_in_the_characters_folder_is_found_from_any_working_directory(workdir: Path) -> None:
+    folder = workdir / "elsewhere"
     folder.mkdir()
     (folder / "mine.py").write_text("from bot import Plugin\nplugin = Plugin('mine')\n", encoding="utf-8")
     assert "mine" in [
@@ -89,10 +89,10 @@ def test_proxies_are_exported_only_from_the_env_file() -> None:
     assert environment == {"https_proxy": "http://mine.example", "NO_PROXY": "b.example"}
 
 
-def test_ignored_parts_of_a_file_are_printed(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ignored_parts_of_a_file_are_printed(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     key = "sk-" + "a1" * 20
     plugins = ["openai", "@elizaos/plugin-telegram", *(f"@elizaos/plugin-none{n}" for n in range(9))]
-    part = load_character_config(write(desk, plugins=plugins, settings={"secrets": {"SOME_API_KEY": key}}))
+    part = load_character_config(write(workdir, plugins=plugins, settings={"secrets": {"SOME_API_KEY": key}}))
     print_notes([part])
     out, err = capsys.readouterr()
     assert out == ""
@@ -104,23 +104,23 @@ def test_ignored_parts_of_a_file_are_printed(desk: Path, capsys: pytest.CaptureF
     assert len(err.splitlines()) <= 9
 
 
-def test_every_secret_is_removed_from_the_logs(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_secret_is_removed_from_the_logs(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "")  # restores the variable after the test
     key = "sk-" + "b2" * 20
-    (desk / ".env").write_text("HTTPS_PROXY=http://user:hunter2@proxy.example:1\n", encoding="utf-8")
-    part = load_character_config(write(desk, settings={"secrets": {"WALLET": key}}))
+    (workdir / ".env").write_text("HTTPS_PROXY=http://user:hunter2@proxy.example:1\n", encoding="utf-8")
+    part = load_character_config(write(workdir, settings={"secrets": {"WALLET": key}}))
     assert {key, "http://user:hunter2@proxy.example:1"} <= part.secrets
 
 
-async def test_k07_changed_files_do_not_affect_a_loaded_character(desk: Path) -> None:
-    file = desk / "ada.json"
+async def test_k07_changed_files_do_not_affect_a_loaded_character(workdir: Path) -> None:
+    file = workdir / "ada.json"
     file.write_text('{"name": "Ada", "plugins": ["offline"]}', encoding="utf-8")
     part = load_character_config(file)
     adapter = RecordingAdapter()
     async with Runtime([part.agent_config]) as runtime:
         await runtime.connect(adapter)
         file.write_text('{"name": ', encoding="utf-8")
-        (desk / ".env").write_text("CONVERSATION_LENGTH=many\n", encoding="utf-8")
+        (workdir / ".env").write_text("CONVERSATION_LENGTH=many\n", encoding="utf-8")
         [one] = runtime.agents
         receipt = await one.inbox.submit(make_message("Hello", sent_at=one.agent.clock()))
         assert (await one.inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED

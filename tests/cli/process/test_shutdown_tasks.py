@@ -39,7 +39,7 @@ async def test_h09_tasks_left_by_a_plugin_are_logged_and_cancelled(
     tasks, clung, threads = caplog.messages
     assert tasks.startswith("2 tasks still ran and are cancelled: ")
     assert "ticking (" in tasks
-    assert "test_shutdown_leftovers.py:" in tasks
+    assert "test_shutdown_tasks.py:" in tasks
     assert "clinging (" in clung
     assert "still run and delay the exit: " in threads
     assert "watering" in threads

@@ -141,17 +141,17 @@ async def test_punctuation_after_a_url_is_not_part_of_it(pages: Path) -> None:
         assert next(one["nodes"] for one in count_nodes(root) if one["tag"] == "a") == [expected]
 
 
-async def test_n12_names_and_messages_are_served_unchanged_as_json(house: Any) -> None:
+async def test_n12_names_and_messages_are_served_unchanged_as_json(web_server: Any) -> None:
     for words in SCRIPTS:
-        answer = await house.request(
+        answer = await web_server.request(
             "POST",
             "/api/agents/ada/messages",
-            headers=house.bearer,
+            headers=web_server.bearer,
             json={"text": words, "user": words[:64], "room": words},
         )
         assert (await answer.json())["room"] == words
         path = f"/api/rooms/{(await answer.json())['room_id']}/messages"
-        listed = await house.request("GET", path, headers=house.bearer)
+        listed = await web_server.request("GET", path, headers=web_server.bearer)
         assert [one["text"] for one in (await listed.json())["messages"]] == [words, f"You said: {words}"]
         for one in (answer, listed):
             assert one.content_type == "application/json"
