@@ -27,16 +27,16 @@ T = TypeVar("T")
 
 
 class Services:
-    """What is running beside the conversation, by class: `agent.services[Forecasts]`."""
+    """The running services of one agent, by class: `agent.services[Forecasts]`."""
 
     def __init__(self) -> None:
         self._running: dict[type, object] = {}
         self._failures: dict[type, str] = {}
 
     def __getitem__(self, kind: type[T]) -> T:
-        """Find the running service of a class, else the first of a subclass of it.
+        """Return the running service of a class, else the first of a subclass.
 
-        Raises LookupError, saying why, where there is none.
+        Raises LookupError with the reason where there is none.
         """
         running = self._running.get(kind)
         if isinstance(running, kind):
@@ -55,23 +55,23 @@ class Services:
         return iter(self._running.values())
 
     def add(self, service: object) -> None:
-        """Make a started service findable."""
+        """Register a started service."""
         self._running[type(service)] = service
         self._failures.pop(type(service), None)
 
     def remove(self, kind: type, cause: str = "it has stopped") -> None:
-        """Take a service out, keeping the reason for whoever asks for it."""
+        """Remove a service and remember the reason, which `__getitem__` then reports."""
         self._running.pop(kind, None)
         self._failures[kind] = cause
 
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """One character at work, and everything it works with.
+    """One running character and everything it works with.
 
-    `id` is also its entity: its own messages carry it. `templates` are prompt templates by name,
-    the character's over the plugins' over the defaults. `folder` is where the character's file lies and
-    its own files may lie; None for a character without one.
+    `id` is also its entity: its own messages carry it. `templates` are prompt templates by name, the
+    character's over the plugins' over the defaults. `folder` is where the character's file is; None for a
+    character without one.
     """
 
     id: UUID
@@ -95,10 +95,10 @@ class Agent:
         return self.character.name
 
     async def say(self, room: Room, content: str | Content, *, key: str = "") -> Memory | None:
-        """Say something in a room unasked: a reminder, a greeting, news.
+        """Send a message in a room without being asked: a reminder, a greeting, news.
 
-        Kept and on its way when this returns; None where nothing was left to say. With a `key` it is
-        said once, however often this is called with it: work that may run again gives its own.
+        Return the message once it is stored and queued; None where the content filter left nothing. With a
+        `key` it is sent once, however often this is called with it: work that may run again passes its own.
         """
         if isinstance(content, str):
             content = Content(text=content)
@@ -120,9 +120,9 @@ class Agent:
         return stored[0] if stored else None
 
     async def say_to(self, entity_id: UUID, content: str | Content, *, key: str = "") -> Memory | None:
-        """Say something to somebody alone, where they were last met alone; as `say` has it.
+        """Send a private message, as `say` does, in the room where the entity last wrote privately.
 
-        None also where they have never been met so on a platform that is connected.
+        Return None also where there is no such room on a connected platform.
         """
         rooms = await self.store.worlds.rooms_of(entity_id)
         direct_rooms = (
@@ -134,12 +134,12 @@ class Agent:
         return None if room is None else await self.say(room, content, key=key)
 
     async def schedule(self, task: Task) -> Task:
-        """Leave a task for later; `store.tasks` finds, changes and removes tasks.
+        """Store a task for later; `store.tasks` finds, changes and removes tasks.
 
-        A repeating one first runs one interval after its `next_run`, or at the first time after it that its
-        cron names; at `next_run` itself if it is `immediate`. It may be left anew at every start: if one
-        with its id is there, that keeps when it is due, its failures and what it has noted. It begins anew
-        where it is to run at other times now, or was parked. Raises ValueError where its times make no sense.
+        A repeating task first runs one interval after its `next_run`, or at the next time of its cron
+        expression; at `next_run` itself if it is `immediate`. It may be scheduled again at every start: a
+        stored task with its id keeps its next run, failures and metadata, unless its times have changed or it
+        was parked. Raises ValueError for invalid times.
         """
         existing = await self.store.tasks.task(task.id)
         merged = merge_schedule(task, existing)

@@ -5,25 +5,25 @@ BotError
 │   ├── CharacterError          a character file
 │   ├── SettingError            a variable, a `.env` line, a token
 │   ├── PluginError             a plugin or adapter that cannot be loaded
-│   └── StoreRefused            what is kept is in use by another process, or cannot be written
-├── TryAgain                    something outside is not there just now; exit code 75
-│   └── StoreUnavailable        nothing can be kept just now: the database is locked, full, damaged
-│       └── LaneLost            nothing of this room, by this process: another one works on it now
+│   └── StoreInaccessible       the store is in use by another process, or cannot be written
+├── TemporaryError              something outside is not available at the moment; exit code 75
+│   └── StoreUnavailable        nothing can be stored: the database is locked, full, damaged
+│       └── LeaseLost           another process owns the room now
 ├── ModelError                  a model handler could not answer
 │   ├── ModelUnavailable        every handler failed, or none is registered
-│   │   ├── ModelBusy           this one is busy or out of reach just now; it alone is asked again
-│   │   └── BudgetSpent         what may be spent today is spent: nobody is asked
+│   │   ├── ModelBusy           this one is busy or out of reach; it alone is retried
+│   │   └── BudgetSpent         the budget of the day is spent: no handler is asked
 │   └── ModelRefused            the request itself was refused: key, credit, content; never retried
 │       └── PromptTooLong       the prompt is longer than the model can read
 ├── NoAnswer                    the model answered three times with neither a text nor an action
-├── DeliveryError               an outgoing part did not (surely) arrive
-│   ├── NotSent                 surely not sent; may be tried again
-│   ├── Undeliverable           surely not sent; trying again is of no use
-│   │   └── TakenAway           what was to be changed was removed there: the rest is not said either
-│   └── Unclear                 nobody knows; the platform's rule decides
+├── DeliveryError               an outgoing part was not, or not certainly, delivered
+│   ├── NotSent                 certainly not sent; may be tried again
+│   ├── Undeliverable           certainly not sent; trying again is of no use
+│   │   └── MessageGone         a user deleted it: the rest is not sent either
+│   └── DeliveryUnknown         it may have arrived; the platform's rule decides
 ├── FetchError                  a URL that may not, or could not, be read
 ├── TemplateError               a prompt template that cannot be compiled
-└── IntakeClosed                the inbox takes nothing in any more: the process is stopping
+└── InboxClosed                 the inbox accepts nothing more: the process is stopping
 
 A message says what failed, on what, and what to do about it.
 """
@@ -34,7 +34,7 @@ class BotError(Exception):
 
 
 class ConfigError(BotError):
-    """Something that a person wrote is wrong; the message names it and the mend."""
+    """Something that a person wrote is wrong; the message names it and how to fix it."""
 
 
 class CharacterError(ConfigError):
@@ -50,15 +50,15 @@ class PluginError(ConfigError):
 
 
 class StoreInaccessible(ConfigError):
-    """What is kept is whole, but this process cannot have it: another one has, or it cannot be written."""
+    """The store is intact, but another process uses it, or it cannot be written."""
 
 
 class TemporaryError(BotError):
-    """Something outside is not there just now."""
+    """Something outside the process is not available at the moment."""
 
 
 class StoreUnavailable(TemporaryError):
-    """Nothing can be kept just now; `cause` says why in a word, such as `db_locked`."""
+    """Nothing can be stored at the moment; `cause` is a code such as `db_locked`."""
 
     def __init__(self, message: str, *, cause: str) -> None:
         super().__init__(message)
@@ -66,7 +66,7 @@ class StoreUnavailable(TemporaryError):
 
 
 class LeaseLost(StoreUnavailable):
-    """Another process has taken a room over: nothing was written, and what is open there is its work now."""
+    """Another process owns the room now: nothing was written, and its open work is continued there."""
 
     def __init__(self) -> None:
         super().__init__("another process works on this room now, and goes on with it", cause="lane_lost")
@@ -81,7 +81,7 @@ class ModelUnavailable(ModelError):
 
 
 class ModelBusy(ModelUnavailable):
-    """Busy or out of reach just now: asked again, after `retry_after` seconds where that was said."""
+    """Busy or out of reach at the moment: retried, after `retry_after` seconds where that is given."""
 
     def __init__(self, cause: str, *, retry_after: float | None = None) -> None:
         super().__init__(cause)
@@ -89,7 +89,7 @@ class ModelBusy(ModelUnavailable):
 
 
 class BudgetSpent(ModelUnavailable):
-    """What may be spent today is spent; `setting` is the limit that says so."""
+    """The budget of the day is spent; `setting` is the limit."""
 
     def __init__(self, setting: str, message: str) -> None:
         super().__init__(message)
@@ -97,11 +97,11 @@ class BudgetSpent(ModelUnavailable):
 
 
 class ModelRefused(ModelError):
-    """The provider refuses this request however often it is sent."""
+    """The provider refuses this request, however often it is sent."""
 
 
 class PromptTooLong(ModelRefused):
-    """The prompt is longer than the model can read; a shorter one may do."""
+    """The prompt is longer than the model can read; a shorter one may succeed."""
 
 
 class NoAnswer(BotError):
@@ -109,11 +109,11 @@ class NoAnswer(BotError):
 
 
 class DeliveryError(BotError):
-    """An outgoing part did not, or not surely, arrive."""
+    """An outgoing part was not, or not certainly, delivered."""
 
 
 class NotSent(DeliveryError):
-    """Surely not sent: it may be tried again, after `retry_after` seconds if given."""
+    """The part was certainly not sent: it may be tried again, after `retry_after` seconds if given."""
 
     def __init__(self, cause: str, *, retry_after: float | None = None) -> None:
         super().__init__(cause)
@@ -121,15 +121,15 @@ class NotSent(DeliveryError):
 
 
 class Undeliverable(DeliveryError):
-    """Surely not sent, and it never will be: too long, blocked, gone."""
+    """The part was not sent and never will be: too long, blocked, gone."""
 
 
 class MessageGone(Undeliverable):
-    """What was to be changed was removed there, which was somebody's will: nothing of it is said again."""
+    """A user deleted the message that was to be changed: the rest of it is not sent either."""
 
 
 class DeliveryUnknown(DeliveryError):
-    """The platform may or may not have it: time-out, reset, server error."""
+    """The platform may or may not have the part: time-out, reset, server error."""
 
 
 class FetchError(BotError):
@@ -141,4 +141,4 @@ class TemplateError(BotError):
 
 
 class InboxClosed(BotError):
-    """The inbox takes nothing in any more."""
+    """The inbox accepts nothing more."""

@@ -1,4 +1,4 @@
-"""Who is told of what: events subscribed by class, each listener on its own."""
+"""`EventBus`: listeners subscribe by event class; each runs on its own."""
 
 import asyncio
 import logging
@@ -44,11 +44,11 @@ class _Subscription:
 
 
 class EventBus:
-    """Tells listeners what has happened, without waiting for them; their failures reach nobody.
+    """Calls listeners of events without waiting for them; their failures are logged and stay with them.
 
-    A listener of a class also hears its subclasses. Listeners are started in the order of the
-    events; each has `deadline` seconds. Leaving the context gives those under way two seconds, and no more
-    than `patience` leaves.
+    A listener of a class also receives its subclasses. Listeners start in the order of the events; each has
+    `deadline` seconds. Leaving the context flushes: running listeners have two seconds, and no more than
+    `shutdown_deadline` leaves.
     """
 
     def __init__(self, *, deadline: float = 60.0, shutdown_deadline: ShutdownDeadline | None = None) -> None:
@@ -77,7 +77,7 @@ class EventBus:
     def subscribe(
         self, kind: type[E], listen: Listen[E], *, name: str = "", at_once: bool = False
     ) -> Callable[[], None]:
-        """Have `listen` awaited for every event of `kind`; the returned call ends that.
+        """Await `listen` for every event of `kind`; the returned function ends the subscription.
 
         `name` is for the log. With `at_once` it is a plain function, called before `emit` returns.
         """
@@ -93,7 +93,7 @@ class EventBus:
         return unsubscribe
 
     def emit(self, event: Event) -> None:
-        """Tell all listeners of this event's class; returns at once."""
+        """Start all listeners of this event's class; returns at once."""
         for kind in type(event).__mro__:
             for subscription in self._subscriptions.get(kind, ()):
                 if subscription.at_once:
@@ -102,6 +102,6 @@ class EventBus:
                 self._tasks.start(subscription.notify(event, self._deadline))
 
     async def wait_idle(self) -> None:
-        """Wait until every listener has been told what was emitted so far, and what they emitted then."""
+        """Wait until all listeners of the events emitted so far, and of those they emit, have ended."""
         while self._tasks:
             await self._tasks.wait()

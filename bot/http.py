@@ -14,7 +14,7 @@ _ORIGIN = re.compile(r"https?://([^/?#@\s]+)", re.IGNORECASE)
 
 
 def allowed_hosts(server_host: str, extra_hosts: Iterable[str]) -> frozenset[str]:
-    """List the names by which the server may be called, as they stand in a Host header without a port."""
+    """Return the names under which the server may be called, as in a Host header without a port."""
     server_names = [] if server_host in WILDCARD_HOSTS else [server_host]
     return LOOPBACK_HOSTS | {
         parse_host_header(name) or f"[{name.strip().lower()}]" for name in (*server_names, *extra_hosts)
@@ -22,13 +22,13 @@ def allowed_hosts(server_host: str, extra_hosts: Iterable[str]) -> frozenset[str
 
 
 def parse_host_header(header: str) -> str:
-    """Take the name out of a Host header; empty where it is malformed."""
+    """Return the name in a Host header; empty where it is malformed."""
     match = _HOST.fullmatch(header.strip().lower())
     return match[1] if match else ""
 
 
 def is_cross_site(headers: Mapping[str, str]) -> bool:
-    """Tell whether a browser says that another site's page sent this."""
+    """Return whether the browser's headers say that a page of another site sent this."""
     if headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
         return True
     origin = headers.get("Origin")
@@ -36,7 +36,7 @@ def is_cross_site(headers: Mapping[str, str]) -> bool:
 
 
 def is_same_origin(headers: Mapping[str, str]) -> bool:
-    """Tell whether a browser vouches that a page of ours sent this."""
+    """Return whether the browser's headers confirm that a page of this server sent this."""
     return _is_host_of(headers.get("Origin", ""), headers.get("Host", "")) and not is_cross_site(headers)
 
 
@@ -58,7 +58,7 @@ class RouteRequest:
 
 @dataclass(frozen=True, slots=True)
 class RouteResponse:
-    """What a route answers: `json` if given, else `text`."""
+    """The response of a route: `json` if set, else `text`."""
 
     status: int = 200
     json: Any = None
@@ -68,7 +68,7 @@ class RouteResponse:
 
 @dataclass(frozen=True, slots=True)
 class BoundRoute:
-    """A plugin's route, ready to be called; it lies under `/plugins/<plugin>`."""
+    """A plugin's route, ready to be called under `/plugins/<plugin>`."""
 
     plugin: str
     method: str
@@ -82,7 +82,7 @@ PRIVATE_SUFFIXES = (".local", ".localhost", ".internal", ".lan", ".home", ".home
 
 
 def host_label(url: str) -> str:
-    """Name the host of an address to a stranger; one that only its owner can reach is not named."""
+    """Return the host of an address for a notice to users; one that only its owner can reach is not named."""
     host = (urlsplit(url).hostname or "").rstrip(".")
     try:
         ip_address(host)

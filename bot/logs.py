@@ -1,4 +1,4 @@
-"""Logging for a process: off the loop's back, one line a record, no secret and no terminal code in it."""
+"""Logging set-up: a queue and a writer thread, redaction, and text or JSON lines."""
 
 import copy
 import json
@@ -29,11 +29,11 @@ _TOKEN = re.compile(r"(?<=[?&]token=)[^&\s\"']+")  # the page's own, made after 
 def configure_logging(
     *, level: str = "INFO", format: str = "text", secrets: Collection[str] = (), fd: int | None = None
 ) -> Iterator[None]:
-    """Log to stderr (or `fd`) as long as the block lasts; at its end what was logged is written.
+    """Log to stderr (or `fd`) while the block runs; at its end the queued records are written.
 
-    `format` is `text` or `json`. Writing happens in a thread of its own: a slow reader costs lines,
-    never the loop's time, and how many is told. So is how many warnings from one place in the code are left
-    out where there are more than a hundred in ten seconds: nobody fills the disk with them.
+    `format` is `text` or `json`. A thread writes: a slow reader costs lines, which are counted, and never
+    time of the event loop. Of warnings from one place in the code at most a hundred are written in ten
+    seconds; the rest are counted.
     """
     root, threshold = logging.getLogger(), getattr(logging, level.upper())
     records: queue.Queue[logging.LogRecord] = queue.Queue(MAX_QUEUED_RECORDS)
@@ -74,7 +74,7 @@ def _stderr() -> int:
 
 
 class _QueueHandler(QueueHandler):
-    """Writes a record's text down at once, cleaned, and queues it; where the queue is full it counts."""
+    """Formats and redacts a record at once and queues it; counts it where the queue is full."""
 
     def __init__(
         self, records: "queue.Queue[logging.LogRecord]", secrets: Collection[str], *, has_traces: bool
@@ -86,21 +86,22 @@ class _QueueHandler(QueueHandler):
         self._limit = _WarningLimit()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queue a record, unless there are too many like it: those cost no more than being counted."""
+        """Queue a record, unless there are too many like it."""
         if self._limit.start_new_window(record.created):
             self.report_skipped()
         if self._limit.admit(record):
             super().emit(record)
 
     def report_skipped(self) -> None:
-        """Tell how many lines there were too many of, and begin to count anew."""
+        """Log how many records were skipped, and count from zero again."""
         for name, count in self._limit.take_skipped().items():
             self.enqueue(_build_record(f"{count} more lines like the last ones of {name} were left out"))
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        """Give a copy that holds nothing but cleaned text.
+        """Return a copy that holds only redacted text.
 
-        Below ERROR a traceback is for DEBUG alone: a plugin's failure is one line to an operator.
+        Below ERROR a traceback is written at level DEBUG only: a plugin's failure is one line for an
+        operator.
         """
         record = copy.copy(record)
         record.msg, record.args = (
@@ -115,7 +116,7 @@ class _QueueHandler(QueueHandler):
         return record
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        """Queue a record, or drop it: whoever logs never waits."""
+        """Queue a record, or drop it: logging never waits."""
         try:
             self.queue.put_nowait(record)
         except queue.Full:
@@ -124,7 +125,7 @@ class _QueueHandler(QueueHandler):
             self.report_dropped()
 
     def report_dropped(self) -> None:
-        """Tell how many lines were dropped, as soon as there is room for saying so."""
+        """Log how many lines were dropped, as soon as the queue has room."""
         if not self._dropped:
             return
         notice = _build_record(f"{self._dropped} log lines were dropped: nobody read them fast enough")
@@ -144,7 +145,7 @@ class _WarningLimit:
         self._counts: Counter[tuple[str, str, int]] = Counter()
 
     def start_new_window(self, now: float) -> bool:
-        """Tell whether a window has ended, and begin the next."""
+        """Return whether a window has ended, and start the next one."""
         if (
             0 <= now - self._since < WINDOW_SECONDS and len(self._counts) < MAX_LOCATIONS
         ):  # clocks may be set back
@@ -153,7 +154,7 @@ class _WarningLimit:
         return True
 
     def admit(self, record: logging.LogRecord) -> bool:
-        """Count a record; tell whether it is to be logged."""
+        """Count a record; return whether it is to be logged."""
         if record.levelno < logging.WARNING:
             return True
         location = record.name, record.pathname, record.lineno
@@ -161,7 +162,7 @@ class _WarningLimit:
         return self._counts[location] <= MAX_PER_LOCATION
 
     def take_skipped(self) -> dict[str, int]:
-        """Give how many of each logger's were left out, and count anew."""
+        """Return how many records of each logger were skipped, and count from zero again."""
         skipped: Counter[str] = Counter()
         counts, self._counts = self._counts, Counter()
         for (name, _, _), count in list(counts.items()):  # other threads may be counting just now
@@ -174,14 +175,14 @@ def _build_record(text: str) -> logging.LogRecord:
 
 
 class _QueueListener(QueueListener):
-    """Writes what is queued; does not wait for ever on a reader that has stopped reading."""
+    """Writes queued records; does not wait without limit for a reader that has stopped reading."""
 
     def __init__(self, records: "queue.Queue[logging.LogRecord]", sink: "_Sink") -> None:
         super().__init__(records, sink)
         self._sink = sink
 
     def stop(self) -> None:
-        """Write what is left, for at most a moment."""
+        """Write what is queued, for at most a second."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -192,27 +193,27 @@ class _QueueListener(QueueListener):
 
 
 class _Sink(logging.Handler):
-    """Writes to a file descriptor, past Python's own buffers: a reader that blocks cannot block the exit."""
+    """Writes to a file descriptor without Python's buffers: a reader that blocks cannot block the exit."""
 
     def __init__(self, fd: int) -> None:
         super().__init__()
         self._fd = fd
 
     def createLock(self) -> None:
-        """Do without a lock: one thread writes, and at the exit nobody must wait for it."""
+        """Use no lock: one thread writes, and the exit must not wait for it."""
         self.lock = None
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Write one record; the library's own way takes the lock, from Python 3.13 on without asking."""
+        """Write one record; the base class takes the lock, from Python 3.13 on without checking it."""
         self.emit(record)
         return True
 
     def discard(self) -> None:
-        """Write nothing more, whatever still waits."""
+        """Write nothing more."""
         self._fd = -1
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record; a full disk or a closed reader costs the line, nothing else."""
+        """Write one record; a full disk or a closed reader costs only the line."""
         data = (self.format(record) + "\n").encode("utf-8", "replace")
         with suppress(OSError):
             while data:
@@ -220,7 +221,7 @@ class _Sink(logging.Handler):
 
 
 class _TextFormatter(logging.Formatter):
-    """For people: moment, level, who, what; a traceback is indented, so that no text can fake a line."""
+    """For people: time, level, logger, message; a traceback is indented, so that no text can fake a line."""
 
     def format(self, record: logging.LogRecord) -> str:
         timestamp = datetime.fromtimestamp(record.created).strftime("%Y-%m-%d %H:%M:%S")
@@ -229,7 +230,7 @@ class _TextFormatter(logging.Formatter):
 
 
 class _JsonFormatter(logging.Formatter):
-    """For machines: one object a line."""
+    """For machines: one object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

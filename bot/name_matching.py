@@ -1,4 +1,4 @@
-"""Whether a text names somebody, or calls them."""
+"""Whether a text contains or addresses a name."""
 
 import re
 import unicodedata
@@ -31,12 +31,12 @@ _POSSESSIVE = re.compile(r"'s\b")
 
 
 def contains_name(text: str, name: str) -> bool:
-    """Tell whether `name` stands in `text` as a whole word, however it is capitalised."""
+    """Return whether `name` is in `text` as a whole word, in any capitalisation."""
     return any(_find_name(_normalize(text), name))
 
 
 def addresses_name(text: str, name: str) -> bool:
-    """Tell whether `text` speaks to `name`: it opens or closes with the name, or writes @name."""
+    """Return whether `text` addresses `name`: it opens or closes with the name, or contains @name."""
     normalized = _normalize(text)
     return any(
         _is_handle(normalized, start)
@@ -64,7 +64,7 @@ def _is_closing(normalized: str, start: int, end: int) -> bool:
 
 
 def _find_name(normalized: str, name: str) -> Iterator[tuple[int, int]]:
-    """Where in a folded text the name stands as a word of its own."""
+    """Yield where the name is in a normalized text as a word of its own."""
     pattern = _name_pattern(name)
     match = pattern.search(normalized) if pattern else None
     while pattern and match:
@@ -91,7 +91,7 @@ def _is_word_end(normalized: str, end: int) -> bool:
 
 @lru_cache(maxsize=256)
 def _name_pattern(name: str) -> re.Pattern[str] | None:
-    """J.A.R.V.I.S. is also found as JARVIS and C-3PO as C3PO, but A.I. not as AI: too short to be sure."""
+    """Compile a name; J.A.R.V.I.S. also matches JARVIS, but A.I. does not match AI: too short to be sure."""
     normalized = _normalize(name).strip(" .-_")
     pieces = [piece for piece in re.split(r"[\s.\-_]+", normalized) if piece]
     if not pieces:
@@ -105,7 +105,7 @@ def _normalize(text: str) -> str:
 
 
 def _is_word_break(before: str, after: str) -> bool:
-    """Whether a word can end between these two neighbours."""
+    """Return whether a word can end between these two characters."""
     if not (_is_word_char(before) and _is_word_char(after)):
         return True
     script = _script_of(before)
@@ -117,12 +117,12 @@ def _is_word_char(char: str) -> bool:
 
 
 def _is_hangul(char: str) -> bool:
-    """Korean writes its particles behind a word without a space."""
+    """Return whether a character is Korean, which writes particles after a word without a space."""
     return "가" <= char <= "힣"
 
 
 def _script_of(char: str) -> str:
-    """Which habit of word division a character follows; most scripts put spaces and need no name here."""
+    """Return how a character's script divides words; empty for scripts that put spaces."""
     if _is_hangul(char):
         return "hangul"
     if "\u30a0" <= char <= "\u30ff":

@@ -1,4 +1,4 @@
-"""The work on one message, from its first moment to its one end."""
+"""`Run`: the work on one message, bracketed by RunStarted and RunEnded."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ STATUS_BY_OUTCOME = {
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """One run: who works on what and for whom, what it has cost so far, and how it stands."""
+    """The work on one message: who, where, the model calls so far, and the outcome."""
 
     id: UUID
     room_id: UUID
@@ -39,10 +39,10 @@ current_run: ContextVar[Run | None] = ContextVar("current_run", default=None)
 
 @asynccontextmanager
 async def track_run(run: Run, events: EventBus, agent_id: UUID, *, timeout: float) -> AsyncIterator[Run]:
-    """Bracket the work on a message by RunStarted and RunEnded, whatever way it ends.
+    """Emit RunStarted and RunEnded around the work on a message, however it ends.
 
-    `timeout` is in seconds; reaching it cancels the work and, where there is none yet, sets the
-    outcome to failed. Any other error, and a cancellation that comes from outside, is raised again.
+    `timeout` is in seconds; reaching it cancels the work and, where there is none yet, sets the outcome to
+    failed. Any other error, and a cancellation from outside, is raised again.
     """
     events.emit(RunStarted(agent_id, run.id, run.room_id, run.message_id))
     started = time.monotonic()
@@ -78,9 +78,9 @@ async def track_run(run: Run, events: EventBus, agent_id: UUID, *, timeout: floa
 def usage_recorder(
     events: EventBus, agent_id: UUID, add_cost: Callable[[ModelCall, Run | None], ModelCall]
 ) -> Callable[[ModelCall], None]:
-    """Make the function that books a model call to the current run and tells listeners of it.
+    """Return the function that adds a model call to the current run and emits ModelUsed.
 
-    `book` is given both and gives the call with its cost.
+    `add_cost` returns the call with its cost.
     """
 
     def record(call: ModelCall) -> None:

@@ -74,19 +74,19 @@ CHARACTER_FILE = "the character's"
 
 
 class SettingsModel(BaseModel):
-    """Some variables that belong together: the field `server_port` is the variable `SERVER_PORT`."""
+    """Variables that belong together: the field `server_port` is the variable `SERVER_PORT`."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", alias_generator=str.upper, hide_input_in_errors=True
     )
 
     def is_default(self, name: str) -> bool:
-        """Tell whether a field is what it is where nobody sets it."""
+        """Return whether a field has its default value."""
         return bool(getattr(self, name) == type(self).model_fields[name].default)
 
 
 class CoreSettings(SettingsModel):
-    """What concerns every character, whatever it is connected to."""
+    """The settings of every character, whatever platforms it is connected to."""
 
     bot_data_dir: Path = Field(Path("data"), description="Where the bot keeps its files.")
     log_level: str = Field(
@@ -164,9 +164,9 @@ class CoreSettings(SettingsModel):
     )
 
     def for_world(self, overrides: Mapping[str, str]) -> "CoreSettings":
-        """Put over these what the people of a world have chosen for it; ValueError where it does not fit.
+        """Return the settings with the choices of a world; raises ValueError for an invalid one.
 
-        Only what concerns their own talk can be chosen: see `WORLD_SETTINGS`.
+        Only the names in `WORLD_SETTINGS` may be chosen.
         """
         values = {name: value for name, value in overrides.items() if name in WORLD_SETTINGS}
         return CoreSettings.model_validate({**self.model_dump(by_alias=True), **values}) if values else self
@@ -200,12 +200,12 @@ class Settings:
         self._layers = tuple(layers)
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """Find a value, or the default where none is set."""
+        """Return a value, or the default where none is set."""
         match = self._find(name)
         return match[1] if match else default
 
     def require(self, name: str) -> str:
-        """Find a value; raises SettingError, saying where to put it, where none is set."""
+        """Return a value; raises SettingError that says where to set it."""
         match = self._find(name)
         if match is None:
             raise SettingError(
@@ -230,7 +230,7 @@ class Settings:
         return match[0] if match is not None else None
 
     def operator_only(self) -> "Settings":
-        """Leave out what the character's file says: it may have come from a stranger."""
+        """Return the settings without the character's file, which a stranger may have written."""
         return Settings([layer for layer in self._layers if layer.is_operator])
 
     def network_environment(self) -> dict[str, str]:
@@ -239,14 +239,14 @@ class Settings:
         return {name: value for name in NETWORK_VARIABLES if (value := operator.get(name))}
 
     def with_layer(self, layer: Layer) -> "Settings":
-        """Put a layer over all others."""
+        """Return the settings with a layer above all others."""
         return Settings([layer, *self._layers])
 
     def load(self, model: type[M]) -> M:
         """Read the variables of a settings model.
 
-        Raises SettingError naming each wrong variable, where it stands, and what it must be; the
-        value itself is never shown.
+        Raises SettingError that names each wrong variable, its layer, and what it must be; the value is never
+        shown.
         """
         aliases = [field.alias or name for name, field in model.model_fields.items()]
         values = {alias: value for alias in aliases if (value := self.get(alias)) is not None}
@@ -257,10 +257,10 @@ class Settings:
             raise SettingError("\n".join(self._format_problem(problem) for problem in problems)) from None
 
     def secrets(self, *models: type[SettingsModel]) -> frozenset[str]:
-        """Collect the values that must never leave, from every layer, whether they win or not.
+        """Return the values that must never be sent, from every layer, whether they are in effect or not.
 
-        They are those of secret fields, of secret-looking names, and of layers that hold secrets only, and a
-        proxy's password.
+        They are those of secret fields, of secret-looking names, and of secret layers, and a proxy's
+        password.
         """
         secret_names = {item.alias or name for model in models for name, item in secret_fields(model)}
         values = [
@@ -289,9 +289,9 @@ class Settings:
 
 
 def reject_redirected_key(settings: Settings, *, server: str, key: str) -> None:
-    """Raise SettingError where a character's file would have the operator's key sent to its own server.
+    """Raise SettingError where a character's file would send the operator's key to a server of its own.
 
-    `server` and `key` are the variables in which the two stand.
+    `server` and `key` name the variables of the two.
     """
     operator = settings.operator_only()
     has_character_server = settings.get(server) != operator.get(server)
@@ -304,14 +304,14 @@ def reject_redirected_key(settings: Settings, *, server: str, key: str) -> None:
 
 
 def secret_fields(model: type[BaseModel]) -> Iterator[tuple[str, Any]]:
-    """List the fields of a settings model that hold secrets."""
+    """Yield the fields of a settings model that hold secrets, with their names."""
     for name, info in model.model_fields.items():
         if "SecretStr" in str(info.annotation):
             yield name, info
 
 
 def is_secret_name(name: str) -> bool:
-    """Tell whether a variable of this name holds a secret."""
+    """Return whether a variable of this name holds a secret."""
     upper = name.upper()
     return upper.endswith(("_KEY", "TOKEN", "SECRET", "PASSWORD", "APIKEY", "_SALT", "_DSN")) or upper in (
         "DATABASE_URL",
@@ -326,7 +326,7 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     env_file: Path = Path(".env"),
 ) -> Settings:
-    """Put the layers together: the character's settings and secrets, the environment, `.env`."""
+    """Read the layers: the character's settings and secrets, the environment, `.env`."""
     layers = [
         Layer(f"{CHARACTER_FILE} settings", _scalar_values(character or {}), is_operator=False),
         Layer(f"{CHARACTER_FILE} secrets", dict(secrets or {}), is_secret=True, is_operator=False),

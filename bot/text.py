@@ -1,4 +1,4 @@
-"""What is done to a text before it is stored, shown or shortened."""
+"""Pure text functions: sanitise, escape, shorten, redact, and split at graphemes."""
 
 import re
 import unicodedata
@@ -63,10 +63,10 @@ _TERMINAL_CONTROL = re.compile(  # also invisible characters, except those that 
 
 
 def sanitize_text(text: str, limit: int = 65536) -> str:
-    """Make an incoming text storable: no NUL, no lone surrogate, at most `limit` characters.
+    """Return a storable text: no NUL, no lone surrogate, at most `limit` characters.
 
-    What is cut ends with a marker that tells the length and the hash of what came in; the marker is left out
-    only where `limit` has no room for it.
+    A text that is cut ends with a marker that contains the length and hash of the original, unless `limit`
+    has no room for it.
     """
     if len(text) <= limit and text.isascii() and "\0" not in text:
         return text
@@ -82,17 +82,17 @@ def sanitize_text(text: str, limit: int = 65536) -> str:
 
 
 def is_storable(text: str) -> bool:
-    """Tell whether a text holds characters alone: no NUL, no half of one."""
+    """Return whether a text contains only characters: no NUL, no lone surrogate."""
     return "\0" not in text and (text.isascii() or not _SURROGATES.search(text))
 
 
 def is_blank(text: str) -> bool:
-    """Tell whether a reader would see nothing: empty, white space, or only invisible characters."""
+    """Return whether a reader would see nothing: empty, white space, or only invisible characters."""
     return _BLANK.fullmatch(text) is not None
 
 
 def invisible_share(text: str) -> float:
-    """Tell how much of a text cannot be seen and belongs to nothing that can: 0 nothing of it, 1 all."""
+    """Return the share of invisible characters (0 to 1), without the joiners that scripts and emoji need."""
     if text.isascii():
         return 0.0
     invisible = sum(1 for match in _HIDDEN.finditer(text) if not _VISIBLE_JOINER.match(text, match.start()))
@@ -101,7 +101,7 @@ def invisible_share(text: str) -> float:
 
 @lru_cache(maxsize=4096)  # the same few names stand in every prompt
 def sanitize_name(name: str, limit: int = 64) -> str:
-    """Make a display name safe inside one line of a prompt: no control, no bracket, never empty."""
+    """Return a display name that is safe in one line of a prompt: no control, no bracket, never empty."""
     visible = _HIDDEN.sub("", _replace_surrogates(name[: 64 * limit]))
     line = " ".join("".join(map(_to_name_char, visible)).split())
     return (line[: grapheme_boundary_before(line, limit)] or line[:limit]).rstrip() or "someone"[:limit]
@@ -117,7 +117,7 @@ def escape_line(text: str) -> str:
 
 
 def truncate_line(text: str, limit: int) -> str:
-    """Write a text as `escape_line` does, in about `limit` characters; what is cut says how long it was."""
+    """Escape a text as `escape_line` does, in about `limit` characters; a cut text ends with its length."""
     line = escape_line(text[:limit])
     if len(text) <= limit and len(line) <= limit:
         return line
@@ -126,7 +126,7 @@ def truncate_line(text: str, limit: int) -> str:
 
 
 def unescape_line(line: str) -> str:
-    """Give back exactly what `escape_line` was given; what is no escape is left alone."""
+    """Return the text that `escape_line` was given; what is no escape stays."""
     return _ESCAPE.sub(_unescape_match, line)
 
 
@@ -151,14 +151,14 @@ def strip_terminal_codes(text: str, *, allowed: str = "") -> str:
 
 
 def find_closest(word: str, options: Iterable[str]) -> str | None:
-    """Find the option that was probably meant, for 'did you mean'."""
+    """Return the option that was probably meant, for 'did you mean'."""
     spellings = {option.casefold(): option for option in options}
     matches = get_close_matches(word[:200].casefold(), spellings, n=1)
     return spellings[matches[0]] if matches else None
 
 
 def shorten(text: str, limit: int) -> str:
-    """Fold a text into one line of at most `limit` characters, cut between words, for logs and listings."""
+    """Return a text as one line of at most `limit` characters, cut between words, for logs and listings."""
     line = " ".join(text.split(maxsplit=max(limit, 0)))
     if len(line) <= limit:
         return line
@@ -178,9 +178,9 @@ def _replace_surrogates(text: str) -> str:
 
 
 def grapheme_boundary_before(text: str, limit: int) -> int:
-    """Find the last place at or before `limit` where no character belongs to the one before it.
+    """Return the last place at or before `limit` where no character belongs to the one before it.
 
-    Where a heap of marks has no such place for long, it is cut through.
+    A long run of combining marks without such a place is cut through.
     """
     if len(text) <= limit:
         return len(text)

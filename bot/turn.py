@@ -1,4 +1,4 @@
-"""One message being answered."""
+"""`Turn`: one message being answered; `TurnInput`: one message and its receipt."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,10 +21,10 @@ MAX_ANSWERED_INPUTS = 20
 
 @dataclass(slots=True, eq=False)
 class TurnInput:
-    """One message that a turn is to answer, and the receipt that its outcome goes to.
+    """One message that a turn answers, and its receipt.
 
-    `arrived` is on the monotonic clock, in seconds; `settle` is told the final receipt; `calls` are
-    the model calls made for this message so far; `is_learnt` once the evaluators have looked at it.
+    `received_monotonic` is on the monotonic clock, in seconds; `resolve` receives the final receipt; `calls`
+    are the model calls made for this message so far; `is_evaluated` is set once the evaluators have run.
     """
 
     receipt: Receipt
@@ -38,14 +38,14 @@ class TurnInput:
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """One message being answered, with whatever earlier ones it took over; the one mutable traveller.
+    """One message being answered, with the earlier ones it superseded; the only mutable object of a turn.
 
-    `inputs` are in their room's order and never empty; `results` holds what actions did, by name;
-    `actions` are those that the author may use just now; `successor` is the newer turn that took
-    this one's messages over; `next_reply` numbers what is said; a turn that `is_fresh` has nothing in
-    the journal from an earlier try. One that `is_committed` is past its point of no return; one that
-    `is_called_off` says no more, because its messages were edited or are gone. The first words of one
-    that `replaces` something take the place of that.
+    `inputs` are in their room's order and never empty; `results` holds what actions returned, by name;
+    `actions` are those that the author may use; `superseded_by` is the newer turn that answers these
+    messages; `next_reply_index` numbers the replies; a turn that `is_fresh` has no journal of an earlier
+    attempt. After the commit point it `is_committed`. One that `is_cancelled` sends no more, because its
+    messages were edited or deleted. The first reply of one that `replaces` something is sent as an edit of
+    it.
     """
 
     agent: Agent
@@ -72,46 +72,46 @@ class Turn:
 
     @property
     def recent_inputs(self) -> list[TurnInput]:
-        """The newest messages, as many as one reply answers; older ones stand in the history, if anywhere."""
+        """The newest messages, as many as one reply answers; older ones are in the history."""
         return self.inputs[-MAX_ANSWERED_INPUTS:]
 
     @property
     def author(self) -> Entity:
-        """Who wrote the newest message."""
+        """The author of the newest message."""
         return self.inputs[-1].author
 
     @property
     def role(self) -> Role:
-        """What every author whom this turn answers may do in this world, by the platform's word.
+        """The lowest role in this world of all authors whom this turn answers.
 
-        The lowest of their roles: nobody's request is carried out with somebody else's.
+        The lowest, so that no author's request is carried out with another's role.
         """
         first_role, *other_roles = [self.world.role_of(turn_input.author.id) for turn_input in self.inputs]
         return min(first_role, *other_roles, key=lambda role: role.rank) if other_roles else first_role
 
     def commit(self) -> None:
-        """Pass the point of no return: from here on nothing newer takes this turn over.
+        """Pass the commit point: from here on no newer turn supersedes this one.
 
-        Ends a turn that was taken over or called off already, by raising CancelledError: what it called
-        may have swallowed the cancellation.
+        Raises CancelledError where the turn was superseded or cancelled: a stage may have swallowed the
+        cancellation.
         """
         if self.superseded_by is not None or self.is_cancelled:
             raise asyncio.CancelledError
         self.is_committed = True
 
     def find_setting(self, name: str) -> str | None:
-        """Find a setting: what the people of this world have chosen for it, else the agent's own."""
+        """Return a setting: the world's own choice, else the agent's."""
         return self.world.settings.get(name) or self.agent.settings.get(name)
 
     def get_previous_result(self, action: str) -> ActionResult | None:
-        """Find what an action did earlier in this turn."""
+        """Return the result of an action that ran earlier in this turn."""
         return self.results.get(action)
 
     async def reply(self, content: str | Content) -> Memory | None:
-        """Say something in the room at once, before the turn is over.
+        """Send a reply in the room at once, before the turn is over.
 
-        Kept and on its way when this returns; None where nothing was left to say. Replayed after a
-        crash, the same reply is not said twice.
+        Return it once it is stored and queued; None where the content filter left nothing. Replayed after a
+        crash, the same reply is not sent twice.
         """
         if self.is_cancelled:
             return None
@@ -126,20 +126,20 @@ class Turn:
         return stored[0] if stored else None
 
     def begin_step(self, number: int) -> None:
-        """Number what a step says apart from what the others say.
+        """Number the replies of a step apart from those of other steps.
 
-        So a replay that skips a step, or runs one again, still calls each reply by the same id.
+        A replay that skips a step, or runs one again, so uses the same id for each reply.
         """
         self.next_reply_index = number * REPLIES_PER_STEP
 
     def peek_reply(self) -> OutgoingReply:
-        """Name the turn's next reply, of which nothing is known yet."""
+        """Return the turn's next reply, still empty, without counting it."""
         reply = self.build_reply(Content())
         self.next_reply_index -= 1
         return reply
 
     def build_reply(self, content: Content) -> OutgoingReply:
-        """Make the turn's next reply, ready for the outbox."""
+        """Build the turn's next reply for the outbox."""
         reply_index = self.next_reply_index
         self.next_reply_index += 1
         memory = Memory(

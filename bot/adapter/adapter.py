@@ -1,4 +1,4 @@
-"""`Adapter` ABC, `Feed`, `FoundPost`."""
+"""`Adapter`, the contract that a platform adapter implements, and the feeds in which an agent posts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,7 +18,7 @@ from bot.errors import DeliveryUnknown, Undeliverable
 
 @dataclass(frozen=True, slots=True)
 class FoundPost:
-    """A post that a search has found: what a stranger has written, and where it stands."""
+    """A post that a search found, written by a user of the platform."""
 
     author: str
     text: str
@@ -31,12 +31,12 @@ Search = Callable[[str], Awaitable[Sequence[FoundPost]]]
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """A room of type FEED in which an agent posts, and the world that is part of.
+    """A room of type FEED in which an agent posts, and its world.
 
-    `every` is the shortest and the longest pause between two posts of its own accord; None where it
-    posts only when somebody asks for it. `rests` says why nothing is posted unasked just now, such as quiet
-    hours; it is asked again a minute later. `search` looks through what everybody posts there, and raises
-    TryAgain where that cannot be had now; None where the platform has no search.
+    `interval` is the shortest and the longest time between two scheduled posts; None where posts are only
+    published on request. `pause_reason` says why nothing is posted at the moment, such as quiet hours; it is
+    read again a minute later. `search` searches all posts of the platform and raises TemporaryError where
+    that is not possible at the moment; None where the platform has no search.
     """
 
     world: World
@@ -47,11 +47,11 @@ class Feed:
 
 
 class Adapter(ABC):
-    """Brings a platform's messages to the inbox and takes replies out.
+    """Brings a platform's messages to the inbox and delivers replies, for all agents of the process.
 
-    Entering the context connects, leaving it disconnects. An adapter never touches the store. Where
-    sending a part again does no harm, no attempt is written down before it leaves: after a crash it is
-    simply sent again.
+    Entering the context connects, leaving it disconnects. An adapter never uses the store. Where
+    `supports_idempotent_send`, no attempt is stored before it is made: after a crash the part is simply sent
+    again.
     """
 
     platform: ClassVar[str]
@@ -72,48 +72,50 @@ class Adapter(ABC):
 
     @property
     def connections(self) -> Sequence[ConnectionStatus]:
-        """How each account stands with the platform; none where that is not told."""
+        """The connection of each account; empty where the adapter does not report it."""
         return ()
 
     def split_content(self, content: Content) -> list[Content]:
-        """Cut a reply into pieces that the platform takes; pure."""
+        """Split a reply into parts that the platform accepts; pure."""
         return [content]
 
     @abstractmethod
     async def deliver(self, delivery: Delivery) -> str:
-        """Send one part and give back the platform's id for it.
+        """Send one part and return the platform's id for it.
 
-        Raises NotSent where it surely was not sent and may be tried again, Undeliverable where it
-        never can be, Unclear where nobody knows. Any other error counts as Unclear.
+        Raises NotSent where it was certainly not sent and may be tried again, Undeliverable where it can
+        never be sent, DeliveryUnknown where the platform may have it. Any other error counts as
+        DeliveryUnknown.
         """
 
     async def edit(self, delivery: Delivery) -> str:
-        """Put a part in the place of the one that `delivery.edits` names, and give back the platform's id.
+        """Replace the message that `delivery.replaces_external_id` names, and return the platform's id.
 
-        A part that holds nothing takes that one away. Called where `can_edit` says so, and again
-        wherever its outcome is unclear: the second time changes nothing. Raises as `deliver` does, and
-        TakenAway where somebody has removed what was to be edited.
+        An empty part deletes that message. Called only where `can_edit`, and again whenever its outcome is
+        unknown: a second call must change nothing. Raises as `deliver` does, and MessageGone where a user
+        deleted the message.
         """
         raise Undeliverable(f"{self.platform} cannot change what was said")
 
     def stream_interval(self, room: Room) -> float | None:
-        """Tell how many seconds apart a reply may be shown while it is written; None for whole ones only.
+        """Return the seconds between two updates of a streamed reply; None where only whole replies are sent.
 
-        Where `can_edit` says so, what is written so far is delivered as one part and then edited.
+        Where `can_edit`, the text so far is delivered as one part, which is then edited.
         """
         return None
 
     async def preview(self, delivery: Delivery) -> None:
-        """Show what is written of a reply so far; nothing of it where it is not said after all.
+        """Show the text of a reply so far; an empty part means that the reply was discarded.
 
-        For platforms on which that is gone by itself once the reply is delivered, or the process ends;
-        they need not be able to edit.
+        For platforms that drop a preview by themselves when the reply is delivered or the process ends; they
+        need not be able to edit.
         """
 
     async def reconcile(self, delivery: Delivery) -> str:
-        """Find out what became of an unclear delivery: give back its id, or raise as `deliver` does.
+        """Find out whether a part of unknown outcome was delivered: return its id, or raise as `deliver`.
 
-        Asked before a part is tried again. Raising Unclear holds the part for a person to decide.
+        Called before such a part is tried again. Raising DeliveryUnknown holds the part until an operator
+        decides.
         """
         raise DeliveryUnknown(f"{self.platform} has no way to ask whether {delivery.id} arrived")
 
@@ -121,10 +123,10 @@ class Adapter(ABC):
         """Show, or stop showing, that the agent is at work in a room."""
 
     async def download(self, url: str) -> bytes | None:
-        """Read a file that came in, which `Attachment.url` names in this platform's own way.
+        """Read a received file that `Attachment.url` names in this platform's own form.
 
-        None for any other address: it is fetched as everybody would. Raises FetchError where it cannot be
-        had.
+        Return None for any other address, which is then fetched over HTTP. Raises FetchError where the file
+        cannot be read.
         """
         return None
 
@@ -133,5 +135,5 @@ class Adapter(ABC):
         return None
 
     def feed(self, agent_id: UUID) -> Feed | None:
-        """Give where an agent posts on this platform, asked once that is connected; None for nowhere."""
+        """Return where an agent posts on this platform; None for nowhere. Called once connected."""
         return None

@@ -1,4 +1,4 @@
-"""How an account stands with its platform: told the log once when it is cut off, and once when it is back."""
+"""`ConnectionStatus`: how an account is connected to its platform; an outage is logged once."""
 
 import logging
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class ConnectionState(StrEnum):
 
 
 class DisconnectCause(StrEnum):
-    """Why an account is not connected, as a word that gives nothing away."""
+    """Why an account is not connected, as a code that contains no details."""
 
     DNS = "dns"
     TLS = "tls"
@@ -39,7 +39,7 @@ class DisconnectCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSnapshot:
-    """How an account stands, since when, and why where it is not well."""
+    """The state of a connection, since when, and the cause where it is not connected."""
 
     state: ConnectionState
     since: datetime
@@ -47,14 +47,14 @@ class ConnectionSnapshot:
 
     @property
     def is_problem(self) -> bool:
-        """Whether it is more than not connected yet."""
+        """Whether the connection has failed, rather than not being made yet."""
         return self.state in (ConnectionState.DEGRADED, ConnectionState.OFF)
 
 
 class ConnectionStatus:
-    """One account's standing with its platform, as its adapter finds it.
+    """The connection of one account, as its adapter reports it.
 
-    `who` names the account in the log. What a platform says of a failure goes there and nowhere else.
+    `label` names the account in the log. The platform's error text goes only there.
     """
 
     def __init__(self, platform: str, label: str, clock: Clock = system_clock) -> None:
@@ -67,11 +67,11 @@ class ConnectionStatus:
 
     @property
     def snapshot(self) -> ConnectionSnapshot:
-        """How it stands now."""
+        """The current state."""
         return self._snapshot
 
     def connected(self) -> None:
-        """Note that the platform is there."""
+        """Record that the platform answers."""
         previous = self._snapshot
         if previous.state in (ConnectionState.CONNECTED, ConnectionState.OFF):
             return
@@ -82,12 +82,12 @@ class ConnectionStatus:
             logger.warning("%s is on %s again, after %.0f s", self._label, self.platform, seconds)
 
     def disconnected(self) -> None:
-        """Note that a connection has ended as they all do, and the next one is being made."""
+        """Record that a connection ended normally and the next one is being made."""
         if self._snapshot.state is ConnectionState.CONNECTED:
             self._snapshot = ConnectionSnapshot(ConnectionState.CONNECTING, self._clock())
 
     def failed(self, cause: DisconnectCause, detail: object) -> None:
-        """Note that the platform is not to be had; called whenever that was found again."""
+        """Record that the platform cannot be reached; called after every failed attempt."""
         previous, now = self._snapshot, self._clock()
         if previous.state is ConnectionState.OFF:
             return
@@ -100,7 +100,7 @@ class ConnectionStatus:
         logger.warning("%s is cut off from %s (%s): %s", self._label, self.platform, cause, detail)
 
     def stopped(self, cause: DisconnectCause, detail: object) -> None:
-        """Note that it is given up until the next start."""
+        """Record that no further attempt is made until the next start."""
         if self._snapshot.state is ConnectionState.OFF:
             return
         self._snapshot = ConnectionSnapshot(ConnectionState.OFF, self._clock(), cause)

@@ -9,8 +9,8 @@ C = TypeVar("C", bound=Hashable)
 class KnownPeople(Generic[C]):
     """Users who wrote in a channel lately, for each of the channels used last.
 
-    A reply may mention them there and nobody else, so that a model cannot be made to call strangers.
-    Belongs to one account; at most `max_channels` channels and `max_people` users of each are remembered.
+    Only they may be mentioned there, so that a model cannot be made to notify strangers. Belongs to one
+    account; at most `max_channels` channels and `max_people` users of each are remembered.
     """
 
     def __init__(self, *, max_channels: int = 2000, max_people: int = 200) -> None:

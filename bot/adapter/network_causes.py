@@ -1,4 +1,4 @@
-"""Why a request came to nothing, by the error it ended with; apart from `link`, for it loads aiohttp."""
+"""Maps an aiohttp error to a `DisconnectCause`; a module of its own because it loads aiohttp."""
 
 import socket
 import ssl
@@ -17,7 +17,7 @@ CAUSE_BY_ERROR: tuple[tuple[tuple[type[BaseException], ...], DisconnectCause], .
 
 
 def disconnect_cause(error: BaseException) -> DisconnectCause:
-    """Name why a platform was not reached, by the nearest of an error's causes that tells."""
+    """Return why a platform was not reached, from the first known error in the chain of causes."""
     current: BaseException | None = error
     while current is not None:
         for error_types, cause in CAUSE_BY_ERROR:

@@ -1,4 +1,4 @@
-"""What the character's file says of single rooms and worlds of a platform, the same way for all of them."""
+"""Per-room answering rules of a character file, the same for all platforms."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ ANY_ROOM = "*"
 
 
 class AnswerPolicy(StrEnum):
-    """What is answered in a room."""
+    """Which messages of a room are answered."""
 
     USUAL = "usual"
     MENTIONS = "mentions"
@@ -25,10 +25,10 @@ class AnswerPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoomRule:
-    """What is answered in a room, and where that stands.
+    """Which messages of a room are answered, and where in the file the rule stands.
 
-    `usual` is what the agent decides itself, `mentions` only what mentions it or replies to it, `listen`
-    nothing, though it is kept; with `ignore` it is not even kept.
+    `usual`: the agent decides; `mentions`: only messages that mention it or reply to it; `listen`: none, but
+    they are stored; `ignore`: they are not even stored.
     """
 
     policy: AnswerPolicy = AnswerPolicy.USUAL
@@ -36,13 +36,13 @@ class RoomRule:
 
     @property
     def is_ignored(self) -> bool:
-        """Whether nothing of it is to be put into the inbox."""
+        """Whether messages of the room must not be submitted to the inbox."""
         return self.policy is AnswerPolicy.IGNORE
 
     def refusal_for(self, mention: MentionContext, *, is_direct: bool = False) -> str:
-        """Name the rule that forbids answering such a message; empty where it may be answered.
+        """Return the rule that forbids answering a message; empty where it may be answered.
 
-        What somebody writes to the agent alone `is_direct`, and meant for it.
+        `is_direct` is set for messages in a private conversation with the agent.
         """
         expects_reply = is_direct or mention.is_mention or mention.is_reply
         is_allowed = self.policy is AnswerPolicy.USUAL or (
@@ -64,9 +64,9 @@ class RoomRules:
         self._rules = dict(rules)
 
     def find(self, platform: str, *external_ids: str) -> RoomRule:
-        """Find the rule of the first of these that has one, then that of `*`.
+        """Return the rule of the first of these ids that has one, else that of `*`.
 
-        The narrowest comes first: a thread, its channel, its server.
+        Pass the narrowest first: a thread, its channel, its server.
         """
         names = (*external_ids, ANY_ROOM)
         matches = (self._rules.get((platform.lower(), name)) for name in names)
@@ -74,7 +74,7 @@ class RoomRules:
 
 
 def parse_room_rules(character: Character) -> RoomRules:
-    """Read a character's rules; raises SettingError, naming the place, for one that makes no sense."""
+    """Read a character's rules; raises SettingError that names the place of a malformed one."""
     rules: dict[tuple[str, str], RoomRule] = {}
     for platform, platform_settings in character.settings.items():
         rooms: Any = platform_settings.get("rooms") if isinstance(platform_settings, Mapping) else None

@@ -1,4 +1,4 @@
-"""Writes and publishes feed posts at intervals."""
+"""Writes posts and publishes them in feeds at intervals."""
 
 import logging
 import random
@@ -39,10 +39,10 @@ MODEL_RETRY_INTERVAL = timedelta(minutes=10)  # whether a model answers
 
 
 class PostScheduler:
-    """Writes and publishes what is due in the feeds that are connected.
+    """Writes and publishes the posts that are due in the connected feeds.
 
-    Every feed has a task of its own, which says when its next post is due and stays over a restart: what
-    was due meanwhile is one post, not several. A post that cannot be written is left out.
+    Every feed has a stored task with the time of its next post: after a pause of the process one post is due,
+    not several. A post that cannot be written is skipped.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class PostScheduler:
 
     @property
     def worker(self) -> Worker:
-        """What does the feeds' tasks."""
+        """The worker that runs the feeds' tasks."""
         return Worker(POST_WORKER, self._run_task, WORKER_TIMEOUT)
 
     async def schedule_posts(self) -> None:
-        """Leave a task for each connected feed that is posted to unasked; take back that of any other."""
+        """Store a task for each connected feed with an interval, and delete that of any other."""
         for feed in self._agent.outbox.feeds():
             await self._schedule_feed(feed)
 
@@ -93,7 +93,7 @@ class PostScheduler:
         )
 
     async def _run_task(self, agent: Agent, task: Task) -> None:
-        """Publish one post, and say when the next one is due."""
+        """Publish one post and set the time of the next one."""
         feed = next(
             (candidate for candidate in agent.outbox.feeds() if candidate.room.id == task.room_id), None
         )
@@ -140,7 +140,7 @@ OPENING_QUOTES, CLOSING_QUOTES = '"“«„', '"”»“'
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A post that may be published; `image_prompt` says what a picture beside it would show."""
+    """A post that may be published; `image_prompt` describes a picture for it."""
 
     text: str
     image_prompt: str = ""
@@ -149,9 +149,9 @@ class Post:
 async def write_post(
     agent: Agent, registry: Registry, recent: Sequence[Memory] = (), feed: Feed | None = None
 ) -> Post:
-    """Have a post written that is none of the recent ones over again, which come oldest first.
+    """Write a post that repeats none of the `recent` ones, which come oldest first.
 
-    Raises ModelError where no model could be asked, or none of three attempts could be used.
+    Raises ModelError where no model could be asked, or three attempts gave no usable post.
     """
     composer = Composer(registry)
     turn = _build_turn(agent, feed)
@@ -173,7 +173,7 @@ async def write_post(
 
 
 async def recent_posts(agent: Agent, feed: Feed) -> list[Memory]:
-    """List the last posts of a feed, oldest first: as many as a new one is held against."""
+    """Return the last posts of a feed, oldest first: those that a new one must not repeat."""
     memories = await agent.store.memories.recent(feed.room.id, MAX_COMPARED_POSTS)
     return [memory for memory in memories if memory.entity_id == agent.id]
 
@@ -181,7 +181,7 @@ async def recent_posts(agent: Agent, feed: Feed) -> list[Memory]:
 async def publish(
     agent: Agent, feed: Feed, post: Post, *, pictures: tuple[Attachment, ...] = (), key: str = ""
 ) -> Memory | None:
-    """Have a post leave; kept and on its way when this returns, None where nothing may leave.
+    """Store and queue a post, and return it; None where the content filter left nothing.
 
     With a `key` it is published once, however often this is called with it.
     """
@@ -192,7 +192,7 @@ async def publish(
 
 
 def is_similar(text: str, other: str) -> bool:
-    """Tell whether two posts say the same in nearly the same words, whatever their case, marks and order."""
+    """Return whether two posts use nearly the same words, whatever their case, punctuation and order."""
     first, second = _split_words(text), _split_words(other)
     if first == second:
         return True
@@ -230,7 +230,7 @@ def _parse_post(raw: str) -> Post:
 
 
 def _strip_quotes(text: str) -> str:
-    """Take off the quotation marks around all of a text."""
+    """Remove the quotation marks around a whole text."""
     inside = text[1:-1]
     is_quoted = len(text) > 1 and text[0] in OPENING_QUOTES and text[-1] in CLOSING_QUOTES
     return (
@@ -243,7 +243,7 @@ def _strip_quotes(text: str) -> str:
 def _build_template_values(
     agent: Agent, recent: Sequence[Memory], rejected: Sequence[str]
 ) -> dict[str, str | int]:
-    """Give the template's own variables; topic and adjective go round with the number of posts."""
+    """Return the template's variables; topic and adjective rotate with the number of posts."""
     last_posts = recent[-MAX_SHOWN_POSTS:]
     lines = [
         HistoryLine(item.created_at, agent.name, "", item.content.text, is_agent=True) for item in last_posts
@@ -260,7 +260,7 @@ def _build_template_values(
 
 
 def _next_number(recent: Sequence[Memory]) -> int:
-    """Count the posts of a feed, of which these are the last: the number of the next one."""
+    """Return the number of the next post of a feed, after these last ones."""
     numbers = (
         int(memory.content.metadata.get(NUMBER_KEY, position)) for position, memory in enumerate(recent)
     )
@@ -268,13 +268,13 @@ def _next_number(recent: Sequence[Memory]) -> int:
 
 
 def _build_preview_feed(agent: Agent) -> Feed:
-    """Give a feed on no platform, for a post that is only to be looked at."""
+    """Return a feed on no platform, for a post that is only previewed."""
     world = World(derived_id(agent.id, "feed", "world"), "feed", "feed")
     return Feed(world, Room(derived_id(agent.id, "feed"), world.id, ChannelType.FEED, "feed", "feed"))
 
 
 def _build_turn(agent: Agent, feed: Feed | None) -> Turn:
-    """Make a turn in a feed that answers nobody: providers ask where and about what."""
+    """Return a turn in a feed that answers no message: providers read room and topic from it."""
     now = agent.clock()
     feed = feed or _build_preview_feed(agent)
     world, room = feed.world, feed.room
@@ -288,4 +288,4 @@ def _build_turn(agent: Agent, feed: Feed | None) -> Turn:
 
 
 def _ignore_outcome(receipt: Receipt) -> None:
-    """Nobody waits for what becomes of it."""
+    """Ignore the receipt: no caller waits for it."""

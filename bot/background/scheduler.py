@@ -1,4 +1,4 @@
-"""Work for later, done when it is due: claimed by lease, then repeated, removed, or tried again."""
+"""`Scheduler`: runs due tasks by lease; repeats, retries or parks them."""
 
 import asyncio
 import logging
@@ -40,11 +40,11 @@ async def _wait_for_event(wake_event: asyncio.Event, seconds: float) -> None:
 
 
 class Scheduler:
-    """Runs the tasks whose workers this agent has, and `more`; one still running is never started again.
+    """Runs the tasks of this agent's workers and of `extra_workers`; a running task is never started again.
 
-    It sleeps until the next one is due, and a new one wakes it. A run that outlives its lease, because
-    the clock was set or the machine slept, takes the next lease over. Where more is due than can run, rooms
-    take turns: one that has had some of its tasks begun waits until every other one has.
+    It sleeps until the next task is due; a new task wakes it. A run that outlives its lease, because the
+    clock was set or the machine slept, takes over the next lease. Where more is due than can run, rooms take
+    turns: one whose tasks were started waits until every other room had a turn.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Scheduler:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop at once: what was under way keeps its lease and runs again once that is over."""
+        """Stop at once: a running task keeps its lease and runs again when that is over."""
         if self._loop is not None:
             self._loop.cancel()
         await self._running.cancel(self._shutdown_deadline.remaining(CANCEL_GRACE_SECONDS))
@@ -87,7 +87,7 @@ class Scheduler:
             await asyncio.wait({self._loop}, timeout=self._shutdown_deadline.remaining(CANCEL_GRACE_SECONDS))
 
     async def run_due(self) -> int:
-        """Run what is due now, at most ten, and wait for it; gives back how many tasks that were."""
+        """Run what is due now, at most ten tasks, wait for them, and return how many they were."""
         tasks = await self._claim(MAX_CONCURRENT_TASKS)
         async with asyncio.TaskGroup() as group:
             for task in tasks:
@@ -110,7 +110,7 @@ class Scheduler:
             await self._sleep(self._wake_event, delay)
 
     async def _log_waiting_tasks(self) -> None:
-        """Tell of tasks that will not run: their plugin is gone, or they have failed too often."""
+        """Log tasks that will not run: their plugin is gone, or they have failed too often."""
         with suppress(StoreUnavailable):
             for (name, is_parked), count in (await self._agent.store.tasks.count_tasks()).items():
                 if name not in self._workers:
@@ -119,7 +119,7 @@ class Scheduler:
                     logger.warning("%d tasks of %s are parked: they have failed too often", count, name)
 
     async def _start_due(self) -> float:
-        """Start what is due, as far as there is room for it; gives back how long to sleep then."""
+        """Start what is due, as far as there is capacity; return the seconds to sleep then."""
         started_count = 0
         while room := MAX_CONCURRENT_TASKS - len(self._running):
             tasks = await self._claim(room)
@@ -170,7 +170,7 @@ class Scheduler:
             self._claimed.pop(task.id, None)
 
     async def _execute(self, task: Task) -> str | None:
-        """Run a task, or leave it out; gives back why it failed, "", or None where it is not to run now."""
+        """Run a task or skip it; return why it failed, "", or None where it is not to run now."""
         worker, now = self._workers[task.name], self._agent.clock()
         if task.attempts >= MAX_FAILURES:
             return "its process ended while it ran, again and again"
@@ -201,7 +201,7 @@ class Scheduler:
         return True
 
     async def _complete(self, task: Task, error: str | None) -> None:
-        """Write down how a run ended; what the worker has changed in its task meanwhile is kept."""
+        """Store how a run ended; what the worker has changed in its task stays."""
         current = await self._agent.store.tasks.task(task.id)
         if current is None:
             logger.info("task %s was removed while it ran", task.name)
@@ -214,9 +214,9 @@ class Scheduler:
 
 
 def _next_state(claimed: Task, current: Task, now: datetime, error: str | None) -> Task | None:
-    """Say when a task runs again, None for never: at its next time; after failures later and later.
+    """Return the task as it runs next, or None for never; after failures later and later.
 
-    `fresh` is what the worker has made of it, `error` why the run failed, None where it did not begin.
+    `current` is the task as its worker left it, `error` why the run failed, None where it did not start.
     """
     if not error and current.is_repeating:
         try:

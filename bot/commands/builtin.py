@@ -26,13 +26,13 @@ COMMAND_LOG_KIND = "command"  # the kind of log entry for what somebody has aske
 
 
 class BuiltinCommands:
-    """Answers what people may ask of every bot."""
+    """The commands of every bot."""
 
     def __init__(self, inbox: Inbox, edits: EditReporter, plugins: Sequence[Plugin]) -> None:
         self._inbox, self._edits, self._plugins = inbox, edits, tuple(plugins)
 
     def commands(self) -> list[Command[Any]]:
-        """List the commands, in the order in which help names them."""
+        """Return the commands, in the order of /help."""
         return [
             command("ask", "Ask me something.")(self.ask),
             command("why", "Why your last message was answered, or was not.")(self.why),
@@ -51,11 +51,11 @@ class BuiltinCommands:
     async def ask(
         self, context: CommandContext, question: Annotated[str, "What you want to know"]
     ) -> CommandResponse:
-        """Put a question into the inbox; it is answered like any message that mentions the agent."""
+        """Submit a question; it is answered like any message that mentions the agent."""
         return CommandResponse(receipt=await self._inbox.submit(build_question(context.invocation, question)))
 
     async def why(self, context: CommandContext) -> str:
-        """Tell what became of the person's last message; of the room's last, if they decide about it."""
+        """Explain the outcome of the person's last message; of the room's last, if they decide about it."""
         invocation, ledger = context.invocation, context.agent.store.ledger
         receipts = await ledger.receipts(room_id=invocation.room.id, limit=MAX_SCANNED_RECEIPTS)
         candidates = (
@@ -85,7 +85,7 @@ class BuiltinCommands:
         return "I answer here again."
 
     async def privacy(self, context: CommandContext) -> str:
-        """Tell what is kept of people."""
+        """Describe the stored personal data."""
         agent = context.agent
         text = describe_privacy(self._plugins, agent.settings)
         marks = await agent.store.entities.components(context.invocation.author.id, ERASURE_COMPONENT)
@@ -94,7 +94,7 @@ class BuiltinCommands:
         return f"{text}\nYou had everything deleted on {str(marks[-1].data.get('at', ''))[:10]}."
 
     async def forget_me(self, context: CommandContext) -> CommandResponse:
-        """Delete what is kept of the person, once they have said so twice."""
+        """Delete the person's data, once they have confirmed it."""
         agent, invocation = context.agent, context.invocation
         key, cache = f"{FORGET_COMMAND}:{invocation.author.id}", agent.store.cache
         if await cache.get(key) is None:
@@ -117,12 +117,12 @@ class BuiltinCommands:
         return describe_commands(context.agent.name, (*builtin_specs, *context.agent.catalog.commands))
 
     async def start(self, context: CommandContext) -> str:
-        """Greet somebody who has just found the bot."""
+        """Greet a new user."""
         return f"Hello, I am {context.agent.name}. Just write to me. /help tells what else there is."
 
 
 def build_question(invocation: CommandInvocation, question: str) -> InboundMessage:
-    """Make the arrival of a question that was asked by a command."""
+    """Build the inbound message of a question that was asked by command."""
     room, message_id = invocation.room, invocation.message_id or invocation.event_id
     content = Content(text=question, source=room.platform, mention=MentionContext(is_mention=True))
     message = Memory(
@@ -160,7 +160,7 @@ OPENINGS = {
 
 
 def describe_outcome(receipt: Receipt) -> str:
-    """Tell in plain words what became of a message; nothing in it is a secret or another person's words."""
+    """Describe the outcome of a message in plain words, without secrets or another person's words."""
     if not receipt.outcome.is_final:
         return "I am still working on it."
     opening, reason = OPENINGS[receipt.outcome], _describe_reason(receipt)
@@ -180,7 +180,7 @@ def _describe_reason(receipt: Receipt) -> str:
 
 
 def describe_privacy(plugins: Sequence[Plugin], settings: Settings) -> str:
-    """Tell what is kept of people, for how long, where it goes, and how to have it deleted."""
+    """Describe which personal data is stored, for how long, where it goes, and how to delete it."""
     lines = [
         "What I keep: your name and your id here, the messages and reactions that I can see, my answers to "
         "you, and what I have concluded from what you said (facts, and how people stand to one another).",
@@ -213,7 +213,7 @@ def _join_model_names(plugins: Iterable[Plugin]) -> str:
 
 
 def describe_erasure(erasure: ErasureResult) -> str:
-    """Tell what was deleted, and what is left."""
+    """Describe what was deleted, and what is left."""
     counts = {
         "messages of yours": erasure.messages,
         "answers to you": erasure.replies,

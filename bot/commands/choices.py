@@ -1,4 +1,4 @@
-"""Buttons that were pressed: a choice made so comes to the same as one made in words."""
+"""`ChoiceHandler`: applies pressed buttons as the choices of waiting tasks."""
 
 import asyncio
 from dataclasses import replace
@@ -20,17 +20,17 @@ UNAVAILABLE_TEXT = "This can no longer be chosen."
 
 
 class ChoiceHandler:
-    """Takes in what was pressed, one after another: of two who press at once, the first has chosen."""
+    """Applies pressed buttons, one after another: of two people who press at once, the first chooses."""
 
     def __init__(self, agent: Agent, dispatcher: CommandDispatcher, inbox: Inbox) -> None:
         self._agent, self._dispatcher, self._inbox = agent, dispatcher, inbox
         self._lock = asyncio.Lock()
 
     async def select(self, selection: ChoiceSelection) -> CommandResponse:
-        """Carry out a choice, if it is this person's to make and still open; repeated, it does nothing more.
+        """Apply a choice, if this person may make it and it is open; repeating it changes nothing.
 
-        A value that is a command is one; listeners hear of any other. Raises IntakeClosed while the bot is
-        stopping and StoreUnavailable while nothing can be kept.
+        A value that is a command runs it; listeners receive any other. Raises InboxClosed while the bot is
+        stopping and StoreUnavailable while nothing can be stored.
         """
         selection = _sanitize(selection)
         if selection.value.startswith("/"):
@@ -95,7 +95,7 @@ class ChoiceHandler:
 
 
 def _sanitize(selection: ChoiceSelection) -> ChoiceSelection:
-    """Bound what came from outside."""
+    """Return a selection with bounded values."""
     return replace(
         selection,
         world=sanitize_world(selection.world),

@@ -1,4 +1,4 @@
-"""Runs a command once, with role, rate limit and log entry."""
+"""`CommandDispatcher`: runs a command once, with role, rate limit and log entry."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ FAILURE_TEXT = "That did not work; whoever runs me can see why in the log."
 
 
 class CommandDispatcher:
-    """Answers commands; whatever a person did wrong, they are told in the answer."""
+    """Runs commands; a user's mistake is explained in the response."""
 
     def __init__(
         self, agent: Agent, commands: Mapping[str, Command[Any]], inbox: Inbox, secrets: Collection[str] = ()
@@ -45,9 +45,9 @@ class CommandDispatcher:
         self._in_progress: dict[str, asyncio.Future[CommandResponse]] = {}
 
     async def dispatch(self, invocation: CommandInvocation) -> CommandResponse:
-        """Answer a command, and give the same answer to the same event for a day.
+        """Run a command; the same event gets the same response for a day.
 
-        Raises IntakeClosed while the bot is stopping and StoreUnavailable while nothing can be kept.
+        Raises InboxClosed while the bot is stopping and StoreUnavailable while nothing can be stored.
         """
         room = invocation.room
         key = f"command:{room.platform}:{room.account}:{invocation.event_id}"
@@ -92,7 +92,7 @@ class CommandDispatcher:
     async def _run(
         self, command: Command[Any], context: CommandContext, arguments: Mapping[str, Any]
     ) -> CommandResponse:
-        """Run a command; a plugin's fault stays with it, and ours is told to the platform."""
+        """Run a command; a failure of a plugin's command is a response, one of our own is raised."""
         running = command.run(context, arguments)
         if not command.spec.plugin:
             return await running
@@ -100,7 +100,7 @@ class CommandDispatcher:
         return CommandResponse(FAILURE_TEXT) if isinstance(result, Failure) else result
 
     async def _log(self, context: CommandContext, refusal: str = "") -> None:
-        """Write down who asked what; not with which words."""
+        """Log who used which command; not with which words."""
         invocation = context.invocation
         body = {
             "command": invocation.name,
@@ -116,7 +116,7 @@ class CommandDispatcher:
             logger.info("/%s refused in room %s: %s", invocation.name, invocation.room.id, refusal)
 
     def _filter_response(self, response: CommandResponse) -> CommandResponse:
-        """Bound an answer, and take secrets out of it."""
+        """Return the response bounded and without secrets."""
         content = filter_outgoing(Content(text=response.text, choices=response.choices), self._secrets)
         if content is None:
             return CommandResponse("", response.is_ephemeral, receipt=response.receipt)
@@ -124,13 +124,13 @@ class CommandDispatcher:
 
 
 async def current_role(agent: Agent, world: World, entity_id: UUID) -> Role:
-    """Tell a person's role: what the platform says of them now, and what was granted here."""
+    """Return a user's role: the platform's current one, and what was granted here."""
     stored = await agent.store.worlds.world(world.id)
     return (world.merge(stored) if stored is not None else world).role_of(entity_id)
 
 
 def _sanitize(invocation: CommandInvocation) -> CommandInvocation:
-    """Bound what came from outside."""
+    """Return an invocation with bounded values."""
     return CommandInvocation(
         name=sanitize_text(invocation.name.strip().lstrip("/").replace("_", "-").lower(), 40),
         world=sanitize_world(invocation.world),
@@ -172,7 +172,7 @@ RATE_LIMIT_TEXT = "That is a lot of commands: slow down, please. I take no more 
 
 
 class CommandRateLimit:
-    """Counts commands by person, anew every minute."""
+    """Counts commands by person, from zero again every minute."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -180,7 +180,7 @@ class CommandRateLimit:
         self._ends_at = clock()
 
     def check(self, entity_id: UUID) -> CommandResponse | None:
-        """Count a command; beyond the bound the person is told so, and after that nothing."""
+        """Count a command; return a refusal above the limit, which is empty after the first one."""
         if (now := self._clock()) >= self._ends_at:
             self._counts.clear()
             self._ends_at = now + RATE_WINDOW

@@ -1,4 +1,4 @@
-"""`AgentHandle`: all that an adapter may call; `AdapterSpec`; `ConversationReader`."""
+"""`AgentHandle`: all that an adapter may call; `ConversationReader`; `AdapterSpec`."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -38,7 +38,7 @@ MAX_RUN_LOGS = 1000  # as many of a room's runs are looked through
 
 @dataclass(frozen=True, slots=True)
 class ConversationReader:
-    """Rooms, messages, receipts and deliveries of one agent, to be shown."""
+    """Read-only view of the rooms, messages, receipts and deliveries of one agent."""
 
     _store: Store
 
@@ -47,7 +47,7 @@ class ConversationReader:
         return await self._store.worlds.rooms()
 
     async def room(self, room_id: UUID) -> Room | None:
-        """Find a room."""
+        """Return a room; None where there is none."""
         return await self._store.worlds.room(room_id)
 
     async def messages(self, room_id: UUID, limit: int = 50) -> list[Memory]:
@@ -55,35 +55,35 @@ class ConversationReader:
         return await self._store.memories.recent(room_id, limit)
 
     async def message(self, message_id: UUID) -> Memory | None:
-        """Find a message."""
+        """Return a message; None where there is none."""
         return (await self._store.memories.memories([message_id])).get(message_id)
 
     async def authors(self, messages: list[Memory]) -> dict[UUID, Entity]:
-        """Find who wrote these messages."""
+        """Return the authors of these messages by id."""
         return await self._store.entities.entities({message.entity_id for message in messages})
 
     async def replies(self, turn_id: UUID) -> list[Memory]:
-        """List what a turn has said, oldest first."""
+        """List the replies of a turn, oldest first."""
         return await self._store.memories.by_turn(turn_id)
 
     async def receipt(self, receipt_id: UUID) -> Receipt | None:
-        """Find what became of an event, by the receipt's id or the message's."""
+        """Return the receipt of an event, by the receipt's id or the message's."""
         return await self._store.ledger.receipt(receipt_id)
 
     async def receipts(self, *, room_id: UUID | None = None, limit: int = 50) -> list[Receipt]:
-        """List what became of the latest events, newest first."""
+        """List the receipts of the latest events, newest first."""
         return await self._store.ledger.receipts(room_id=room_id, limit=limit)
 
     async def deliveries(self, turn_id: UUID) -> list[Delivery]:
-        """List the outgoing parts of a turn."""
+        """List the deliveries of a turn."""
         return await self._store.ledger.deliveries(turn_id=turn_id)
 
     async def costs(self, first_day: date, last_day: date) -> list[CostEntry]:
-        """List what model calls have come to on these days (in UTC), the last ten seconds perhaps not."""
+        """List the costs of model calls on these days (UTC); those of the last ten seconds may be missing."""
         return await self._store.costs.costs_between(first_day, last_day)
 
     async def run_log(self, receipt: Receipt) -> Mapping[str, Any] | None:
-        """Find what the log says of the work on a message; it is kept for less time than the receipt."""
+        """Return the log entry of the work on a message; it is stored for less time than the receipt."""
         entries = await self._store.logs.logs(kind=LogKind.RUN, room_id=receipt.room_id, limit=MAX_RUN_LOGS)
         bodies = (entry["body"] for entry in entries)
         message_id = str(receipt.memory_id)
@@ -190,7 +190,7 @@ class AgentHandle:
 class EmulatedPlatform:
     """A platform that is emulated on this machine: its page, and the variables of each character by name.
 
-    They take the place of the character's own; a blank one only takes its own away.
+    They replace the character's own; an empty one only removes its own.
     """
 
     url: str
@@ -205,10 +205,10 @@ class AdapterSpec:
     """An adapter that can be connected.
 
     It is off unless every variable in `needs` is set; `extra` names what to install for it, which brings the
-    modules `libraries`. `check` looks at the account behind an agent's settings, without a word to anybody;
-    it is given what reads a cursor. Both it and `open` may be `LazyImport`: then the libraries are loaded
-    only where the platform is on. `emulator` is the module whose `emulated`, given the names of characters,
-    puts the platform up on this machine; it is imported for `bot run --emulate` alone.
+    modules `libraries`. `check` reads the state of the account behind an agent's settings without sending
+    anything; it receives a function that reads cursors. Both it and `open` may be a `LazyImport`, so that the
+    libraries are loaded only where the platform is on. `emulator` starts the platform on this machine for the
+    named characters; it is imported for `bot run --emulate` only.
     """
 
     name: str

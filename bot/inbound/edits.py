@@ -1,4 +1,4 @@
-"""The door's other leaf: what a platform changes afterwards, kept before the platform is told so."""
+"""`EditReporter`: edits, deletions, reactions and removed rooms, stored before the platform is told."""
 
 import asyncio
 import logging
@@ -41,7 +41,7 @@ MAX_SCANNED_REACTIONS = 1000
 
 
 class TurnControl(Protocol):
-    """What is being worked on; see `ActiveTurns`."""
+    """The turns in progress; see `ActiveTurns`."""
 
     def is_answering(self, room_id: UUID, message_id: str) -> bool: ...
     def withdraw(self, receipt_ids: Collection[UUID]) -> list[UUID]: ...
@@ -49,11 +49,11 @@ class TurnControl(Protocol):
 
 
 class EditReporter:
-    """Takes in that a message was edited or removed, that somebody reacted, that a room is gone or moved.
+    """Stores what a platform changes afterwards: edits, deletions, reactions, removed and migrated rooms.
 
-    Each change is kept when its method returns, and repeated it changes nothing more. All of them raise
-    IntakeClosed while the bot is stopping and StoreUnavailable while nothing can be kept: the platform
-    must then not be told. Changes follow one another, so that the last word is the last.
+    A change is stored when its method returns; repeating it changes nothing more. All methods raise
+    InboxClosed while the bot is stopping and StoreUnavailable while nothing can be stored: the platform must
+    not acknowledge the change then. Changes are applied one after another.
     """
 
     def __init__(
@@ -73,36 +73,36 @@ class EditReporter:
         self._lock = asyncio.Lock()
 
     async def submit_edit(self, message: InboundMessage) -> Receipt:
-        """Keep an edit: the same message, with a higher `revision` and an event id of its own.
+        """Store an edit: the same message, with a higher `revision` and an event id of its own.
 
-        Before the answer is accepted, the new text is what is answered. Later, ON_EDIT decides. An edit
-        of a message that is not known is a message like any, unless it was written long ago.
+        Before the reply is committed, the new text is answered; later, ON_EDIT decides. An edit of an unknown
+        message is handled as a new message, unless it was written long ago.
         """
         return await self._inbox.run_shielded(self._apply_edit(sanitize_message(message, self._clock())))
 
     async def delete_messages(self, room_id: UUID, message_ids: Collection[str]) -> int:
-        """Forget messages that a platform took back, and what was learnt from them alone; counts them.
+        """Delete messages that a platform deleted, and the facts learnt from them alone; count them.
 
-        What waits for an answer is answered no more. What is on its way to the platform arrives.
+        Their open events are closed. A delivery that is being sent just now arrives.
         """
         return await self._inbox.run_shielded(
             self._apply_deletion(room_id, [sanitize_id(message_id) for message_id in message_ids])
         )
 
     async def clear_room(self, room_id: UUID) -> int:
-        """Forget all that was said in a room, and cancel what was still to be said there; counts messages."""
+        """Delete all messages of a room and cancel what is still to be sent there; count the messages."""
         return await self._inbox.run_shielded(self._apply_clear(room_id))
 
     async def leave_room(self, room_id: UUID) -> None:
-        """Take in that a room is gone, or the agent is no longer in it; what was said there is remembered."""
+        """Record that a room is gone, or the agent is no longer in it; its messages stay."""
         await self._inbox.run_shielded(self._apply_leave(room_id))
 
     async def leave_world(self, world_id: UUID) -> None:
-        """Take in that a world is gone, with all its rooms, or the agent is no longer in it."""
+        """Record that a world is gone with all its rooms, or the agent is no longer in it."""
         await self._inbox.run_shielded(self._apply_world_leave(world_id))
 
     async def add_reaction(self, reaction: Reaction) -> bool:
-        """Keep a reaction to a message, known or not; False where it was known already."""
+        """Store a reaction to a message, known or not; return False where it was stored before."""
         return await self._inbox.run_shielded(
             self._apply_reaction(sanitize_reaction(reaction, self._clock()))
         )
@@ -110,9 +110,10 @@ class EditReporter:
     async def remove_reactions(
         self, room_id: UUID, message_id: str, *, author_id: UUID | None = None, emoji: str = ""
     ) -> int:
-        """Forget signs that were taken off a message, and count them.
+        """Delete reactions from a message, and count them.
 
-        Everybody's where no author is named, and every sign where none is; of the room's last thousand.
+        Those of every author where none is named, and every emoji where none is; among the room's last
+        thousand.
         """
         removal = self._apply_reaction_removal(
             room_id, sanitize_id(message_id), author_id, sanitize_emoji(emoji)
@@ -120,11 +121,11 @@ class EditReporter:
         return await self._inbox.run_shielded(removal)
 
     async def erase_entity(self, entity_id: UUID) -> ErasureResult:
-        """Delete what is kept of somebody, and stop what is being done for them; tells how much it was."""
+        """Delete a person's data, stop the work for them, and return what was deleted."""
         return await self._inbox.run_shielded(self._apply_erasure(entity_id))
 
     async def migrate_room(self, room_id: UUID, world: World, room: Room) -> None:
-        """Have a room go on under another id: what was said in it, and what is still to be said, go along."""
+        """Continue a room under another id, with its messages and what is still to be sent there."""
         migration = self._apply_migration(room_id, sanitize_world(world), sanitize_room(room))
         await self._inbox.run_shielded(migration)
 
@@ -221,12 +222,12 @@ class EditReporter:
             self._events.emit(RoomMigrated(self._agent_id, room_id, room))
 
     async def _stop_cancelled(self, deletion: DeletionResult) -> None:
-        """Stop what was cancelled where this process is at it."""
+        """Stop the work on what was cancelled, where this process does it."""
         await self._resolve_closed(deletion.receipts)
         await self._outbox.stop_cancelled(deletion.deliveries)
 
     async def _resolve_closed(self, closed: Collection[Receipt]) -> None:
-        """Have nobody work on closed receipts any more; messages that were answered with them come back."""
+        """Resolve closed receipts and restart the messages that were to be answered with them."""
         for receipt_id in self._turns.withdraw([receipt.id for receipt in closed]):
             await self._inbox.processor.restart(receipt_id)
         for receipt in closed:

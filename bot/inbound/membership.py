@@ -1,4 +1,4 @@
-"""What platforms tell of places and people: kept before the platform is told so, then told to listeners."""
+"""`MembershipReporter`: joins, leaves and renames, stored before the platform is told."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,12 +26,12 @@ BATCH_SIZE = 500  # in some twenty milliseconds
 
 
 class MembershipReporter:
-    """Takes in that the agent came into a world, which rooms and people are there, and who comes and goes.
+    """Stores which worlds, rooms and members exist, and who joins and leaves.
 
-    However many rows a call is about, it takes a few statements, and lets others write in between. It is
-    kept when its method returns; repeated it changes nothing more. `event_id` is the platform's own name
-    for what has happened. All raise IntakeClosed while the bot is stopping and StoreUnavailable while
-    nothing can be kept: the platform must then not be told. What is left, cleared or moved is told to
+    However many rows a call is about, it takes a few statements and lets others write in between. It is
+    stored when its method returns; repeating it changes nothing more. `event_id` is the platform's id of the
+    event. All methods raise InboxClosed while the bot is stopping and StoreUnavailable while nothing can be
+    stored: the platform must not acknowledge the event then. Left, cleared and migrated rooms are reported to
     `EditReporter`.
     """
 
@@ -46,10 +46,9 @@ class MembershipReporter:
     async def join_world(
         self, world: World, rooms: Sequence[Room] = (), members: Sequence[Entity] = (), *, event_id: str = ""
     ) -> None:
-        """Take in a world with what is there; to be told at every connect, and when the agent is invited.
+        """Store a world with its rooms and members; call it at every connect and when the agent is invited.
 
-        Listeners hear WorldJoined where it was not known, or was joined by an event that was not known;
-        else WorldConnected.
+        Emit WorldJoined where the world or the event was not known, else WorldConnected.
         """
         update = MembershipUpdate(world, tuple(rooms), tuple(members), event_id)
         await self._inbox.run_shielded(self._apply_world_join(sanitize_membership(update)))
@@ -57,37 +56,37 @@ class MembershipReporter:
     async def update_world(
         self, world: World, rooms: Sequence[Room] = (), members: Sequence[Entity] = ()
     ) -> None:
-        """Take in what a world is called now, and who has which role there."""
+        """Store a world's new name and the roles in it."""
         update = MembershipUpdate(world, tuple(rooms), tuple(members))
         await self._inbox.run_shielded(self._apply_in_batches(sanitize_membership(update)))
 
     async def join_room(self, world: World, room: Room) -> None:
-        """Take in a room of which nothing was known: a channel, a thread, a topic."""
+        """Store a new room: a channel, a thread, a topic."""
         await self._inbox.run_shielded(
             self._apply_room_join(sanitize_membership(MembershipUpdate(world, (room,))))
         )
 
     async def update_room(self, world: World, room: Room) -> None:
-        """Take in what a room is called now; one that is not known is joined."""
+        """Store a room's new name; an unknown room is joined."""
         await self.join_room(world, room)
 
     async def add_member(self, world: World, member: Entity, *, event_id: str = "") -> None:
-        """Take in that somebody came into a world; where that is a single room, that is where they are."""
+        """Store that a user joined a world; where it has a single room, they are in that room."""
         update = MembershipUpdate(
             world, entities=(member,), event_id=f"joined:{event_id}" if event_id else ""
         )
         await self._inbox.run_shielded(self._apply_member_join(sanitize_membership(update)))
 
     async def update_member(self, world: World, member: Entity) -> None:
-        """Take in a new name, picture or role; listeners hear of it where it is one."""
+        """Store a new name, picture or role, and emit EntityUpdated where it differs."""
         await self._inbox.run_shielded(
             self._apply_member_update(sanitize_membership(MembershipUpdate(world, entities=(member,))))
         )
 
     async def remove_member(self, world: World, member: Entity, *, event_id: str = "") -> None:
-        """Take in that somebody left a world: they take part in its rooms no longer, and have no role by it.
+        """Store that a user left a world: they are in none of its rooms and have no role in it.
 
-        What is known of them stays.
+        Their other data stays.
         """
         world = replace(world, roles=roles_after_leaving(world, [member]))
         key = f"left:{event_id}" if event_id else ""
@@ -95,7 +94,7 @@ class MembershipReporter:
         await self._inbox.run_shielded(self._apply_member_leave(sanitize_membership(update)))
 
     async def _apply_in_batches(self, update: MembershipUpdate) -> MembershipChange:
-        """Keep a notice, so many people at a time."""
+        """Store an update, a limited number of members at a time."""
         apply, now = self._store.edits.apply_membership, self._clock()
         change = await apply(replace(update, entities=update.entities[:BATCH_SIZE]), now)
         if change.is_new:

@@ -1,4 +1,4 @@
-"""What is done to an event before it is kept: nothing hostile goes further than here."""
+"""Bounds and cleans everything that comes from a platform, before it is stored."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -25,10 +25,10 @@ T = TypeVar("T", World, Room, Entity, Memory, Content, EventKey)
 
 
 def sanitize_message(inbound: InboundMessage, now: datetime) -> InboundMessage:
-    """Bound an event: text that every database takes, few attachments, a time that there can have been.
+    """Return an event with storable text, few attachments, and a possible time.
 
-    Ids and addresses are not cut, but lose what no database takes as well; metadata likewise. Its notes say
-    what that has changed of the message.
+    Ids and addresses are not cut, but lose characters that no database stores; so does metadata. The notes
+    say what was changed in the message.
     """
     key, message = inbound.key, _sanitize_memory(inbound.message, now)
     return InboundMessage(
@@ -43,7 +43,7 @@ def sanitize_message(inbound: InboundMessage, now: datetime) -> InboundMessage:
 
 
 def sanitize_world(world: World) -> World:
-    """Bound what is said of a world."""
+    """Return a world with bounded names and metadata."""
     return _replace_changed(
         world,
         external_id=sanitize_id(world.external_id),
@@ -53,7 +53,7 @@ def sanitize_world(world: World) -> World:
 
 
 def sanitize_room(room: Room) -> Room:
-    """Bound what is said of a room."""
+    """Return a room with bounded names and metadata."""
     return _replace_changed(
         room,
         external_id=sanitize_id(room.external_id),
@@ -63,7 +63,7 @@ def sanitize_room(room: Room) -> Room:
 
 
 def sanitize_entity(entity: Entity) -> Entity:
-    """Bound what is said of somebody."""
+    """Return an entity with bounded names and metadata."""
     return _replace_changed(
         entity,
         external_id=sanitize_id(entity.external_id),
@@ -73,7 +73,7 @@ def sanitize_entity(entity: Entity) -> Entity:
 
 
 def sanitize_membership(update: MembershipUpdate) -> MembershipUpdate:
-    """Bound what is told of a world: so many rooms and people, the first of them, each of them once."""
+    """Return an update with at most so many rooms and entities, each once."""
     rooms = {room.id: sanitize_room(room) for room in update.rooms[:MAX_ROOMS]}
     entities = {entity.id: sanitize_entity(entity) for entity in update.entities[:MAX_ENTITIES]}
     return replace(
@@ -86,7 +86,7 @@ def sanitize_membership(update: MembershipUpdate) -> MembershipUpdate:
 
 
 def sanitize_reaction(reaction: Reaction, now: datetime) -> Reaction:
-    """Bound a reaction likewise; its sign is a name."""
+    """Return a bounded reaction; its emoji is bounded as a name is."""
     return Reaction(
         world=sanitize_world(reaction.world),
         room=sanitize_room(reaction.room),
@@ -98,17 +98,17 @@ def sanitize_reaction(reaction: Reaction, now: datetime) -> Reaction:
 
 
 def sanitize_emoji(text: str) -> str:
-    """Bound what somebody has put on a message."""
+    """Return a bounded reaction key."""
     return sanitize_text(text, MAX_NAME_LENGTH)
 
 
 def sanitize_id(text: str) -> str:
-    """Take out of an id what no database takes."""
+    """Return an id without characters that no database stores."""
     return sanitize_text(text, len(text))
 
 
 def _sanitize_memory(message: Memory, now: datetime) -> Memory:
-    """Bound a message, and put it where it belongs in its room; the platform's own time stays beside it."""
+    """Return a bounded message; where its time is impossible, the original time stays in the metadata."""
     created_at, metadata = _clamp_time(message.created_at, now), _sanitize_metadata(message.metadata)
     if created_at != message.created_at:
         metadata[ORIGINAL_TIME_KEY] = message.created_at.isoformat()
@@ -126,7 +126,7 @@ def _clamp_time(timestamp: datetime, now: datetime) -> datetime:
 
 
 def _build_notes(original: Memory, sanitized: Memory) -> Iterator[str]:
-    """Say what of a message could not stay as it was, and what of it nobody can see."""
+    """Yield what was changed in a message, and whether much of it is invisible."""
     text, attachments = original.content.text, original.content.attachments
     if not is_storable(text):
         yield "its text held what is no character; that was taken out"
@@ -166,7 +166,7 @@ def _sanitize_attachment(attachment: Attachment) -> Attachment:
 
 
 def _replace_changed(value: T, **fields: Any) -> T:
-    """Give it these values; nearly always it has them already, and is left as it is."""
+    """Return the value with these fields; nearly always it has them already and is returned unchanged."""
     is_unchanged = all(getattr(value, name) == field_value for name, field_value in fields.items())
     return value if is_unchanged else replace(value, **fields)
 

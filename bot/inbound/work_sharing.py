@@ -1,4 +1,4 @@
-"""Sharing the work with other processes: staying alive, and taking up what they leave."""
+"""Heartbeat, room leases and take-over between processes that share a store."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ HEARTBEAT_TIMEOUT, POLL_TIMEOUT = 5.0, 60.0
 
 
 class WorkSharingLoop:
-    """Shares one agent's work as long as it is entered; where the store shares nothing, nothing is done."""
+    """Shares one agent's work with other processes while it is entered, if its store is shared."""
 
     def __init__(self, store: Store, inbox: Inbox, outbox: Outbox, clock: Clock = system_clock) -> None:
         self._store = store
@@ -68,7 +68,7 @@ class WorkSharingLoop:
                 await self._rejoin(sharing)
 
     async def _rejoin(self, sharing: WorkSharing) -> None:
-        """Drop everything: others have taken this process for dead, and work on what was its own."""
+        """Release everything: other processes took this one for dead and own its rooms now."""
         logger.warning("this process was silent for so long that others have taken its rooms over")
         await asyncio.gather(self._inbox.processor.release(), self._outbox.release())
         await sharing.join()
@@ -91,7 +91,7 @@ class WorkSharingLoop:
             await self._inbox.resolve_remote()
 
     async def _claim_received(self, sharing: WorkSharing) -> None:
-        """Start on what others have received in our rooms, one after another: in their order."""
+        """Claim what other processes have received in this process's rooms, in order."""
         open_receipts = await self._store.ledger.receipts(is_open=True, limit=MAX_OPEN_EVENTS)
         for receipt in reversed(open_receipts):
             if receipt.outcome is Outcome.RECEIVED and sharing.owns_room(receipt.room_id):

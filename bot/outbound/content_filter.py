@@ -1,7 +1,7 @@
 """Last filter before sending: secrets, prompt scaffolding, data-carrying links.
 
-Platforms open the links of a message by themselves, to show what is behind them. So a link that carries
-data to a host nobody has vouched for leaves as words: it can be read, and nothing opens it.
+Platforms open the links of a message to preview them. So a link that carries data to a host that the operator
+did not allow is written as text: it can be read, and nothing opens it.
 """
 
 import re
@@ -29,14 +29,14 @@ _UNFINISHED_LINK = re.compile(rf"(?:{_LINK}|{_SCHEME})\Z", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class LinkPolicy:
-    """What links may carry: anything to these hosts and those below them, elsewhere little but an address."""
+    """What links may carry: anything to these hosts and their subdomains, elsewhere little data."""
 
     hosts: Collection[str] = ()
 
     def defang(self, text: str, secrets: Collection[str] = ()) -> str:
-        """Write each link that carries too much as `hxxps://host[.]example/...`, which no platform opens.
+        """Rewrite each link that carries too much as `hxxps://host[.]example/...`, which no platform opens.
 
-        One that holds a secret, however its signs are written, is left out.
+        A link that contains a secret, in any encoding, is replaced.
         """
 
         def check_link(link: re.Match[str]) -> str:
@@ -58,7 +58,7 @@ class LinkPolicy:
 
 
 def strip_unfinished_link(text: str) -> str:
-    """Leave out the link with which a text that is still being written breaks off."""
+    """Remove the link with which an unfinished text ends."""
     return _UNFINISHED_LINK.sub("", text)
 
 
@@ -81,10 +81,10 @@ PARTIAL_SCAFFOLDING = re.compile(r"<[^<>]{0,100}\Z|^\[(?:[\d:]{0,5}|\d\d:\d\d\][
 def filter_outgoing(
     content: Content, secrets: Collection[str] = (), link_policy: LinkPolicy | None = None
 ) -> Content | None:
-    """Make a reply fit to leave, or None where nothing is left of it.
+    """Return a reply that may be sent, or None where nothing is left of it.
 
-    Leaked prompt scaffolding is taken out, secrets are replaced, links that carry too much are none any
-    more, and the length is bounded. Of an attachment, what is shown beside it is treated likewise.
+    Leaked prompt scaffolding is removed, secrets are redacted, links that carry too much are defanged, and
+    the length is bounded. The visible texts of attachments are redacted too.
     """
     text = redact(strip_scaffolding(_sanitize(content.text)), secrets).strip()
     if link_policy is not None:
@@ -105,17 +105,16 @@ def filter_outgoing(
 
 
 def is_empty_reply(text: str) -> bool:
-    """Tell whether nothing of a text may leave."""
+    """Return whether nothing of a text would be sent."""
     return is_blank(strip_scaffolding(_sanitize(text)))
 
 
 def filter_partial_text(
     text: str, secrets: Collection[str] = (), link_policy: LinkPolicy | None = None
 ) -> str:
-    """Make a text that is still being written fit to be seen, as `cleared` does a whole one.
+    """Return the part of an unfinished text that may be shown, filtered as by `filter_outgoing`.
 
-    What may turn out to be the beginning of a secret, of scaffolding or of a link is held back until that
-    is known.
+    What may be the beginning of a secret, of scaffolding or of a link is held back until that is known.
     """
     text = PARTIAL_SCAFFOLDING.sub("", strip_scaffolding(_sanitize(text)))
     if link_policy is not None:
@@ -127,12 +126,12 @@ def filter_partial_text(
 
 
 def strip_scaffolding(text: str) -> str:
-    """Take out of a text what belongs to the form that a model was asked in, or was to answer in."""
+    """Return a text without the tags and line headers of our prompts."""
     return SPEAKER_ID.sub(r"\1:", OWN_LINE_PREFIX.sub("", SCAFFOLDING.sub("", text)))
 
 
 def _secret_prefix_length(secret: str, text: str) -> int:
-    """Count the characters at the end of a text with which a secret begins, but for the whole of it."""
+    """Return how many characters at the end of a text are the beginning of a secret."""
     max_size = min(len(secret) - 1, len(text))
     return next((size for size in range(max_size, 0, -1) if text.endswith(secret[:size])), 0)
 

@@ -1,4 +1,4 @@
-"""One attempt, back-off, persisted state."""
+"""One attempt to deliver a part, the delay after it, and its persisted state."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ MAX_FAST_RETRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class DeliveryAttempt:
-    """What came of one try: the new state, and how long the platform wants to be left alone."""
+    """The result of one attempt: the new state, and the seconds that the platform asks to wait."""
 
     state: DeliveryState
     external_id: str = ""
@@ -32,9 +32,9 @@ class DeliveryAttempt:
 
 
 async def attempt_delivery(adapter: Adapter, delivery: Delivery, is_ambiguous: bool) -> DeliveryAttempt:
-    """Try once or, where an earlier try is unclear, ask what became of it; at most for a minute.
+    """Try once, or reconcile where an earlier outcome is unknown; for at most a minute.
 
-    An edit is not asked for: it is made once more.
+    An edit is not reconciled but made again.
     """
     cancellation = CancellationScope()
     try:
@@ -64,9 +64,9 @@ async def _call(adapter: Adapter, delivery: Delivery, is_ambiguous: bool) -> str
 
 
 def retry_delay(attempts: int, retry_after: float | None = None) -> float:
-    """How many seconds to wait after so many tries: what the platform asks for, if it is to be believed.
+    """Return the seconds to wait after so many attempts: what the platform asks for, if that is plausible.
 
-    One that asks for none is given a growing pause all the same after a few tries.
+    Where it asks for none, the delay grows after a few attempts all the same.
     """
     backoff = Backoff(FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, jitter=0.0).delay(attempts)
     if retry_after is None or not math.isfinite(retry_after) or retry_after < 0:
@@ -75,12 +75,12 @@ def retry_delay(attempts: int, retry_after: float | None = None) -> float:
 
 
 def has_retry_after(retry_after: float | None) -> bool:
-    """Tell whether a platform has named a wait, which is then kept to, however long it has lasted."""
+    """Return whether a platform has named a wait, which is then respected, however long it has lasted."""
     return retry_after is not None and math.isfinite(retry_after) and retry_after > 0
 
 
 async def persist_state(ledger: Ledger, delivery: Delivery) -> None:
-    """Write a delivery's state; while the ledger fails it is tried again. Raises LaneLost."""
+    """Store a delivery's state, retrying while the store fails. Raises LeaseLost."""
     for failures in count(1):
         try:
             await ledger.save_delivery(delivery)

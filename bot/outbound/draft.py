@@ -1,4 +1,4 @@
-"""A reply that is seen while it is written: at its platform's pace, never in the way of the final text."""
+"""One reply shown while it is streamed, at its platform's pace, without delaying the final text."""
 
 import asyncio
 import logging
@@ -21,9 +21,9 @@ UPDATE_GRACE_SECONDS, CANCEL_GRACE_SECONDS = 1.0, 1.0
 
 @dataclass(frozen=True, slots=True)
 class DraftContext:
-    """What a draft works with: `fit` makes of a text what may be seen, `may_leave` tells whether now.
+    """What a draft works with: `filter_text` returns what may be shown, `can_send` whether it may be now.
 
-    `begin` is told before every look.
+    `on_update` is called before every update.
     """
 
     filter_text: Callable[[Adapter, str], Content]
@@ -35,15 +35,15 @@ class DraftContext:
 
 
 def is_ambiguous(part: Delivery) -> bool:
-    """Tell of a draft whether nobody knows if the platform has it."""
+    """Return whether it is unknown if the platform has a draft."""
     return part.state is DeliveryState.ATTEMPTING and not part.external_id
 
 
 class Draft(ABC):
-    """Shows what is written of one reply so far, at most once in `every` seconds.
+    """Shows the text of one reply so far, at most once in `interval` seconds.
 
-    Nothing is shown in the first of them: a reply that is whole by then leaves as any other. A look at it
-    is a courtesy: where it fails, the final text follows all the same.
+    Nothing is shown in the first interval: a reply that is complete by then is sent as any other. Where an
+    update fails, the final text follows all the same.
     """
 
     def __init__(self, part: Delivery, adapter: Adapter, interval: float, context: DraftContext) -> None:
@@ -59,25 +59,25 @@ class Draft(ABC):
         self._is_stopped = False
 
     def follow(self, read_text: ReadText, can_show: Callable[[], bool]) -> None:
-        """Show from now on what `read` gives, as long as that `may_show`."""
+        """Show what `read_text` returns from now on, as long as `can_show` allows it."""
         self._read_text, self._can_show, self._is_stopped = read_text, can_show, False
         if not self._is_updating:
             self._task = None
 
     def notify(self) -> None:
-        """Say that there is more to be read."""
+        """Report that there is more text."""
         self._changed.set()
         if self._task is None and not self._is_stopped:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def stop(self) -> None:
-        """Begin on no further look."""
+        """Start no further update."""
         self._is_stopped = True
         if self._task is not None and not self._is_updating:
             self._task.cancel()
 
     async def wait_stopped(self) -> None:
-        """Wait for a look that is on its way right now, but not for long: the final text stands behind it."""
+        """Wait shortly for an update that is running: the final text waits for it."""
         self.stop()
         if self._task is None:
             return
@@ -88,7 +88,7 @@ class Draft(ABC):
 
     @abstractmethod
     async def _update(self, content: Content) -> float:
-        """Show something; gives back for how many seconds the platform wants to be left alone then."""
+        """Show some text; return the seconds that the platform asks to wait then."""
 
     async def _run(self) -> None:
         delay, last_text = self._interval, ""
@@ -118,7 +118,7 @@ class Draft(ABC):
 
 
 class PreviewDraft(Draft):
-    """A draft on a platform that forgets it by itself."""
+    """A draft on a platform that drops it by itself."""
 
     async def _update(self, content: Content) -> float:
         async with asyncio.timeout(PREVIEW_TIMEOUT):
@@ -126,7 +126,7 @@ class PreviewDraft(Draft):
         return 0.0
 
     async def clear(self) -> None:
-        """Have nothing seen of it any more."""
+        """Show nothing of it any more."""
         await self.wait_stopped()
         try:
             await self._update(Content())
@@ -135,10 +135,10 @@ class PreviewDraft(Draft):
 
 
 class PostedDraft(Draft):
-    """A draft that is a message of the platform, edited as the reply grows, and in the end into it.
+    """A draft that is a message of the platform, edited as the reply grows and finally into the reply.
 
-    It has a row among the deliveries from before it leaves, open until the reply has taken its place: so
-    that after a crash the same message is edited to its end.
+    It is stored as a delivery before it is sent, and stays open until the reply has replaced it, so that
+    after a crash the same message is edited to its end.
     """
 
     async def _update(self, content: Content) -> float:
@@ -153,7 +153,7 @@ class PostedDraft(Draft):
         return retry_delay(1, attempt.retry_after) if attempt.state is DeliveryState.PENDING else 0.0
 
     async def _post(self, content: Content) -> DeliveryAttempt:
-        """Post it; where an earlier process may have done so, find that out instead."""
+        """Post the draft; where an earlier process may have done so, reconcile instead."""
         was_ambiguous = is_ambiguous(self.part)
         part = replace(
             self.part,

@@ -1,4 +1,4 @@
-"""The drafts of one outbox: which replies are seen before they are whole, and what takes their place."""
+"""`Drafts`: all drafts of an outbox, and the replies that replace them."""
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
@@ -25,15 +25,14 @@ MAX_OPEN_RECEIPTS = 1000
 
 
 def is_draft(part: Delivery) -> bool:
-    """Tell a draft from the parts of replies."""
+    """Return whether a part is a draft and not part of a reply."""
     return part.draft_id == part.id
 
 
 class Drafts:
-    """Keeps the drafts that are seen, by turn, until the turn's first words take their place.
+    """The drafts of one outbox by turn, until the turn's first reply replaces them.
 
-    A draft without words to follow is taken away. Of one of which nobody knows whether it has arrived
-    that is found out first, as of any other part.
+    A draft without a reply is removed. One whose delivery is unknown is reconciled first, as any other part.
     """
 
     def __init__(
@@ -65,11 +64,11 @@ class Drafts:
         return bool(self._live or self._unfinished)
 
     def is_showing(self, room_id: UUID) -> bool:
-        """Tell whether something is shown in a room that is not whole yet."""
+        """Return whether an unfinished reply is shown in a room."""
         return any(draft.part.room_id == room_id for draft in self._live.values())
 
     def open_draft(self, reply: OutgoingReply, adapter: Adapter, interval: float) -> Draft:
-        """Give the draft of a turn's next reply: the one that is seen already, or a new one."""
+        """Return the draft of a turn's next reply: the one that is shown already, or a new one."""
         turn_id = reply.memory.turn_id or reply.memory.id
         if (existing := self._live.get(turn_id)) is not None:
             return existing
@@ -83,9 +82,9 @@ class Drafts:
     async def replace_drafts(
         self, parts: Sequence[Delivery], closed_turns: Collection[UUID]
     ) -> list[Delivery]:
-        """Have the first words among these parts take the place of their turns' drafts.
+        """Return these parts, the first of each turn as the replacement of the turn's draft.
 
-        The draft of a turn that has `ended` without any is taken away: that is one part more.
+        The draft of a turn in `closed_turns` without a reply is removed: that is one part more.
         """
         result = list(parts)
         for turn_id in {*(part.turn_id for part in parts), *closed_turns}:
@@ -102,7 +101,7 @@ class Drafts:
         return result
 
     def note_committed(self, parts: Sequence[Delivery]) -> list[Delivery]:
-        """Take note of what takes the place of drafts; gives back drafts that are to leave before it."""
+        """Record what replaces drafts; return drafts that must be sent before it."""
         earlier = []
         for part in parts:
             draft = self._find_part(part.turn_id)
@@ -117,12 +116,12 @@ class Drafts:
         return earlier
 
     def with_external_id(self, part: Delivery) -> Delivery:
-        """Have a part take the place of a draft of which it is known only now that it has arrived."""
+        """Return a part as the replacement of a draft that is known only now to have arrived."""
         external_id = self._external_ids.get(part.draft_id)
         return part if external_id is None else replace(part, replaces_external_id=external_id)
 
     def note_finished(self, part: Delivery) -> bool:
-        """Take note of a draft that has come to its end like other parts; False for any other part."""
+        """Record a draft that was sent as other parts are; return False for any other part."""
         if part.id not in self._ambiguous:
             return False
         self._ambiguous.discard(part.id)
@@ -131,7 +130,7 @@ class Drafts:
         return True
 
     async def close_replaced(self, replacement: Delivery) -> None:
-        """Close a draft after what has taken its place."""
+        """Close a draft after its replacement was sent."""
         if is_draft(replacement):
             return
         self._external_ids.pop(replacement.draft_id, None)
@@ -140,7 +139,7 @@ class Drafts:
             await self._save(closed_draft)
 
     def find_removal(self, cancelled: Delivery) -> Delivery | None:
-        """Give the part that takes a draft away whose words were cancelled; None where they had none."""
+        """Return the part that removes a draft whose replacement was cancelled; None where it had none."""
         closed_draft = self._closing.pop(cancelled.id, None)
         if closed_draft is None:
             return None
@@ -149,9 +148,9 @@ class Drafts:
         return removal
 
     async def resume(self, open_parts: Sequence[Delivery]) -> tuple[list[Delivery], list[UUID]]:
-        """Take up what an earlier process has left open.
+        """Resume what an earlier process left open.
 
-        Gives back the parts that are to be sent, and the turns whose drafts nobody will finish.
+        Return the parts to send, and the turns whose drafts no turn will finish.
         """
         to_send = [part for part in open_parts if not is_draft(part)]
         for replacement in to_send:
@@ -177,7 +176,7 @@ class Drafts:
         return to_send, abandoned_turns
 
     async def migrate(self, room_id: UUID) -> None:
-        """Leave what is seen in a room that goes on under another name: it cannot be changed any more."""
+        """Close the drafts of a room that continues under another id: they cannot be edited any more."""
         for turn_id in [*self._live, *self._unfinished]:
             draft = self._find_part(turn_id)
             if draft is None or draft.room_id != room_id:
@@ -189,7 +188,7 @@ class Drafts:
                 await self._save(_close_draft(draft))
 
     async def stop(self) -> None:
-        """Show nothing more; what is seen is taken up at the next start."""
+        """Show nothing more; what is shown is resumed at the next start."""
         for draft in self._live.values():
             draft.stop()
         await asyncio.gather(*(draft.wait_stopped() for draft in self._live.values()))
@@ -198,7 +197,7 @@ class Drafts:
         self._closing.clear()
 
     async def _replace_draft(self, turn_id: UUID, replacement: Delivery | None) -> Delivery | None:
-        """Settle one draft; gives back what takes its place, as it then is."""
+        """Close or replace one draft; return its replacement as it is then sent."""
         live = self._live.get(turn_id)
         if isinstance(live, PreviewDraft):
             is_same = replacement is not None and replacement.memory_id == live.part.memory_id
@@ -224,7 +223,7 @@ class Drafts:
         return replace(replacement, draft_id=draft.id, replaces_external_id=replaces)
 
     async def _resume_replacement(self, draft: Delivery, replacement: Delivery) -> list[Delivery]:
-        """Go on with a draft whose words are committed: what of it is still to be sent."""
+        """Resume a draft whose replacement is committed; return what is still to be sent of it."""
         if replacement.state not in OPEN_STATES or _has_migrated(draft, replacement):
             await self._save(_close_draft(draft))
         elif is_ambiguous(draft):
@@ -235,7 +234,7 @@ class Drafts:
         return []
 
     async def _is_turn_open(self, draft: Delivery) -> bool:
-        """Tell whether the turn of a draft will be taken up again."""
+        """Return whether the turn of a draft will be resumed."""
         if self._clock() - draft.created_at > MAX_DRAFT_AGE:
             return False
         receipts = await self._ledger.receipts(room_id=draft.room_id, is_open=True, limit=MAX_OPEN_RECEIPTS)
@@ -282,12 +281,12 @@ class Drafts:
 
 
 def _has_migrated(draft: Delivery, replacement: Delivery) -> bool:
-    """Tell whether a turn's words leave for another place than that in which they were seen."""
+    """Return whether a turn's reply is sent to another place than its draft."""
     return replacement.turn_id == draft.turn_id and replacement.target != draft.target
 
 
 def _close_draft(draft: Delivery) -> Delivery:
-    """Close a draft: it was seen, or it surely was not, or nobody knows."""
+    """Return the draft in its final state: sent, cancelled, or unknown."""
     if draft.external_id:
         return replace(draft, state=DeliveryState.SENT)
     if is_ambiguous(draft):

@@ -1,4 +1,4 @@
-"""From a reply to the parts in which it leaves."""
+"""`OutgoingReply` and its split into deliveries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,9 +14,10 @@ from bot.domain.memory import Memory
 
 @dataclass(frozen=True, slots=True)
 class OutgoingReply:
-    """A reply on its way out: `ordinal` counts the replies of its turn, `reply_to` is a platform's id.
+    """A reply before it is split.
 
-    `replaces` is what was said before, and reads like this from now on.
+    `reply_index` counts the replies of its turn, `reply_to` is a platform's id, `replaces` is the earlier
+    reply that is edited into this one.
     """
 
     memory: Memory
@@ -29,10 +30,9 @@ class OutgoingReply:
 def split_reply(
     reply: OutgoingReply, adapter: Adapter | None, created_at: datetime, previous: Sequence[Delivery] = ()
 ) -> list[Delivery]:
-    """Cut a reply into parts.
+    """Split a reply into deliveries.
 
-    Each takes the place of one of `before` that has arrived, as far as there are such; those of them
-    that are left over are taken away.
+    Each edits one of `previous` that was sent, as far as there are such; the remaining ones are deleted.
     """
     room, memory = reply.room, reply.memory
     contents = (
@@ -65,18 +65,18 @@ def split_reply(
 
 
 def is_removal(part: Delivery) -> bool:
-    """Tell whether a part only takes something away."""
+    """Return whether a delivery only deletes a message."""
     content = part.content
     return bool(part.replaces_external_id) and not (content.text or content.attachments or content.choices)
 
 
 def without_references(part: Delivery) -> Delivery:
-    """Have a part take no message's place and answer none: where it goes now others have these names."""
+    """Return the delivery without the ids that it edits and answers: they are unknown in its new room."""
     return replace(part, replaces_external_id="", reply_to="")
 
 
 def _with_numbered_choices(content: Content, adapter: Adapter) -> Content:
-    """Number the choices in the text, where the platform has nothing to press; what it names stands there."""
+    """Return the content with its choices as numbered lines, where the platform has no buttons."""
     if not content.choices or adapter.shows_choices:
         return content
     lines = [f"{number}. {choice.label}" for number, choice in enumerate(content.choices, 1)]

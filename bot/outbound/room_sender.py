@@ -1,4 +1,4 @@
-"""One room's queue and the sending of its head with retries."""
+"""One room's queue, and the sending of its first delivery with retries."""
 
 import asyncio
 import logging
@@ -26,10 +26,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class RoomQueue:
-    """One room's parts: those that wait, in order, and the one that is being sent.
+    """One room's deliveries: those that wait, in order, and the one that is being sent.
 
-    While commits are under way nothing is begun: one of them may bring what comes before it. Nothing could
-    leave before `open_from`, where that is known: since then at the earliest a part is late.
+    While commits are open nothing is started: one of them may bring what comes before it. `not_before` is the
+    time before which nothing could be sent, where that is known: a delivery is late only after it.
     """
 
     pending: deque[Delivery] = field(default_factory=deque)
@@ -39,11 +39,11 @@ class RoomQueue:
     not_before: datetime | None = None
 
     def is_available_by(self, timestamp: datetime) -> bool:
-        """Tell whether the platform has asked for no wait beyond that moment."""
+        """Return whether the platform has asked for no wait beyond that time."""
         return self.not_before is None or self.not_before <= timestamp
 
     def add(self, delivery: Delivery) -> None:
-        """Queue a part at its place in the room's order; one that is queued already stays as it is."""
+        """Insert a delivery at its place in the room's order; one that is queued already stays as it is."""
         queued = (*self.pending, self.current) if self.current else self.pending
         if any(other.id == delivery.id for other in queued):
             return
@@ -51,7 +51,7 @@ class RoomQueue:
         self.pending.insert(position, delivery)
 
     def remove(self, delivery_id: str) -> bool:
-        """Take a part out; tells whether others of its message still wait."""
+        """Remove a delivery; return whether others of its message still wait."""
         remaining = [delivery for delivery in self.pending if delivery.id != delivery_id]
         removed = [delivery for delivery in self.pending if delivery.id == delivery_id]
         self.pending = deque(remaining)
@@ -67,14 +67,14 @@ RETRY_BUDGET = timedelta(minutes=15)
 
 @dataclass(frozen=True, slots=True)
 class RoomSender:
-    """Sends parts, and writes down each attempt before its bytes leave, and its outcome after."""
+    """Sends deliveries; stores each attempt before it is made, and its outcome after it."""
 
     ledger: Ledger
     clock: Clock
     sleep: Sleep
 
     async def send(self, adapter: Adapter, queue: RoomQueue, delivery: Delivery) -> None:
-        """Send a part of a lane; as what it then is, `lane.sending` has it."""
+        """Send a queue's delivery; `queue.current` is updated with its state."""
         is_ambiguous = delivery.state is DeliveryState.ATTEMPTING
         if (
             delivery.state not in OPEN_STATES
@@ -114,9 +114,9 @@ class RoomSender:
     def _is_given_up(
         self, queue: RoomQueue, delivery: Delivery, delay: float, retry_after: float | None
     ) -> bool:
-        """Tell whether a part waits no longer: not for a platform's own word, but for a day at most.
+        """Return whether a delivery waits no longer: after a day where the platform named the wait.
 
-        Such a wait counts against nothing that stands behind it in the room.
+        Such a wait does not count against the deliveries behind it.
         """
         retry_at = self.clock() + timedelta(seconds=delay)
         if has_retry_after(retry_after):

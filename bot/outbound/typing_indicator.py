@@ -1,4 +1,4 @@
-"""The sign that somebody is typing: shown from the first turn at work in a room to the last."""
+"""The "is typing…" status, shown from the first active turn in a room to the last."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Parts that have not arrived, and what a person decides about them."""
+"""`UndeliveredParts`: list, retry or drop deliveries that have not arrived."""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ DROPPED_CAUSE = "a person dropped it"
 
 @dataclass(frozen=True, slots=True)
 class DeliveryDecision:
-    """A part as it stands after a decision, whether that is as was wanted, and a word about it."""
+    """A delivery after a decision, whether it is now as requested, and a note about it."""
 
     part: Delivery
     is_done: bool
@@ -23,9 +23,9 @@ class DeliveryDecision:
 
 
 class UndeliveredParts:
-    """Lists what has not arrived, puts a part back, or gives it up for good.
+    """Lists what has not arrived, sends a part again, or gives it up.
 
-    Without an `outbox` nobody is sending: what is put back then leaves at the next start.
+    Without an `outbox` nothing is being sent: what is retried then is sent at the next start.
     """
 
     def __init__(self, ledger: Ledger, outbox: Outbox | None = None) -> None:
@@ -34,11 +34,11 @@ class UndeliveredParts:
         self._lock = asyncio.Lock()  # a part put back twice at once would leave twice
 
     async def parts(self, limit: int = 100) -> list[Delivery]:
-        """List the latest parts that wait, are held or have failed, in the order in which they leave."""
+        """List the latest parts that wait, are held or have failed, in the order of sending."""
         return await self._ledger.undelivered(limit)
 
     async def retry(self, delivery_id: str) -> DeliveryDecision | None:
-        """Put a held or failed part back so that it leaves; None where there is no such part."""
+        """Queue a held or failed part again; return None where there is no such part."""
         async with self._lock:
             part = await self._ledger.delivery(delivery_id)
             if part is None:
@@ -59,7 +59,7 @@ class UndeliveredParts:
             return DeliveryDecision(part, True, "it leaves as soon as its platform takes it")
 
     async def drop(self, delivery_id: str) -> DeliveryDecision | None:
-        """Give a part up for good; None where there is no such part."""
+        """Give a part up; return None where there is no such part."""
         async with self._lock:
             part = await self._ledger.delivery(delivery_id)
             if part is not None and part.state in OPEN_STATES and self._outbox is not None:

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def bind_components(agent: Agent, plugins: Sequence[Plugin]) -> None:
-    """Hand the agent to what a plugin brought: its models and its listeners."""
+    """Register the models and listeners of these plugins with the agent."""
     for plugin in plugins:
         for model in (candidate for candidate in plugin.models if candidate.when(agent.settings)):
             priority = model.priority or plugin.priority
@@ -36,7 +36,7 @@ def bind_components(agent: Agent, plugins: Sequence[Plugin]) -> None:
 
 
 def bind_routes(agent: Agent, plugins: Sequence[Plugin]) -> tuple[BoundRoute, ...]:
-    """Give the routes of these plugins, ready to be called."""
+    """Return the routes of these plugins, ready to be called."""
     return tuple(
         BoundRoute(
             plugin.name,
@@ -76,7 +76,7 @@ class PluginInitError(PluginError):
 
 
 async def initialize_plugins(agent: Agent, plugins: Sequence[Plugin]) -> None:
-    """Run every plugin's `init`; raises NotSetUp at the first that fails."""
+    """Run every plugin's `init`; raises PluginInitError at the first that fails."""
     for plugin in plugins:
         if plugin.init is None:
             continue
@@ -93,7 +93,7 @@ async def _run_init(init: Callable[[Agent], Awaitable[None]], agent: Agent) -> N
 
 
 def find_inactive(plugins: Sequence[Plugin], name: str, cause: str) -> dict[str, str]:
-    """Say of every plugin why it is off where this one is: by its own cause, or by the chain down to it.
+    """Return why each plugin is off when this one is: its own cause, or the chain of requirements to it.
 
     Plugins come after those they require.
     """
@@ -106,12 +106,12 @@ def find_inactive(plugins: Sequence[Plugin], name: str, cause: str) -> dict[str,
 
 
 def with_inactive_stubs(plugins: Sequence[Plugin], inactive: Mapping[str, str]) -> tuple[Plugin, ...]:
-    """Leave of plugins that are off what their names, their secrets and their tables are known by."""
+    """Return the plugins; inactive ones keep only their names, settings and tables."""
     return tuple(_build_inactive_stub(plugin) if plugin.name in inactive else plugin for plugin in plugins)
 
 
 def is_essential(plugins: Sequence[Plugin], inactive: Mapping[str, str]) -> bool:
-    """Tell whether nothing is kept, or nobody writes, where these plugins are off."""
+    """Return whether without these plugins there is no store, or no model that writes."""
     inactive_plugins = [plugin for plugin in plugins if plugin.name in inactive]
     active_plugins = [plugin for plugin in plugins if plugin.name not in inactive]
     return any(plugin.store is not None for plugin in inactive_plugins) or (
@@ -134,9 +134,9 @@ START_TIMEOUT, STOP_TIMEOUT = 30.0, 5.0
 async def run_services(
     agent: Agent, plugins: Sequence[Plugin], shutdown_deadline: ShutdownDeadline
 ) -> AsyncIterator[None]:
-    """Have the services of these plugins run as long as the block lasts.
+    """Run the services of these plugins while the block lasts.
 
-    One that does not start is noted, and tried again meanwhile; the others run.
+    One that does not start is logged and tried again; the others run.
     """
 
     async def on_up(service: Service) -> None:

@@ -1,4 +1,4 @@
-"""Start and stop: agents first, then their platforms; at the end the platforms' intake first."""
+"""`Runtime`: starts agents, then adapters; stops in reverse, inboxes first."""
 
 import asyncio
 import logging
@@ -26,16 +26,15 @@ STOP_TIMEOUT = 9.3  # all of it together; so the process is gone within ten seco
 
 
 class Runtime:
-    """Some agents and the platforms they live on, in one process.
+    """Some agents and the platforms they are connected to, in one process.
 
-    Entering starts everything and takes up what an earlier process left of these platforms; what it left
-    of others waits for a process that has them. Leaving takes nothing more in, gives what is under way
-    eight seconds, and keeps the rest for the next start. Whatever adapters and services do meanwhile, all
-    of it has one deadline.
+    Entering starts everything and resumes what an earlier process left open on these platforms; the rest
+    waits for a process that has them. Leaving accepts nothing more, waits eight seconds for turns, and leaves
+    the rest to the next start. All of it has one deadline, whatever adapters and services do.
 
-    A platform that does not start is off, and `off` says why by its name; unless a person has to mend it, it
-    is tried again. A plugin that does not is off too, which its resident tells. The start fails where no
-    platform is there at all, and with `is_strict` where anything is off.
+    A platform that does not start is off, and `inactive` has its cause; unless an operator has to fix it, it
+    is tried again. A plugin that does not start is off too, see `AgentRuntime.inactive`. The start fails
+    where no platform starts, and with `is_strict` where anything is off.
     """
 
     def __init__(
@@ -66,17 +65,17 @@ class Runtime:
 
     @property
     def handles(self) -> list[AgentHandle]:
-        """The doors of all agents."""
+        """The handles of all agents."""
         return [agent_runtime.handle for agent_runtime in self.agents]
 
     def connections(self) -> list[ConnectionStatus]:
-        """Give how every account stands with its platform."""
+        """Return the connection of every account."""
         return [connection for adapter in self.adapters for connection in adapter.connections]
 
     async def connect(self, adapter: Adapter) -> None:
-        """Connect a platform to all agents, and take up what was left of it.
+        """Connect a platform to all agents, and resume what was left open on it.
 
-        It is disconnected when the runtime ends. Raises what keeps it from connecting.
+        It is disconnected when the runtime ends. Raises what prevents the connection.
         """
         supervised = SupervisedContext(lambda: adapter, label=adapter.platform)
         self._stack.push_async_callback(self._stop_adapter, supervised)
@@ -87,7 +86,7 @@ class Runtime:
         await self._resume_work()
 
     async def start_adapter(self, spec: AdapterSpec) -> Failure | None:
-        """Connect a platform as the start does; gives why it is off, as `off` does too."""
+        """Connect a platform as at the start; return why it is off, as `inactive` says too."""
         supervisor = Supervisor(
             lambda: spec.open(self.handles),
             label=spec.name,
@@ -165,7 +164,7 @@ class Runtime:
         )
 
     async def _stop(self, turns_timeout: float, sends_timeout: float) -> None:
-        """Take nothing more in, wait that many seconds for turns and sends, then close everything."""
+        """Accept nothing more, wait up to so many seconds for turns and sends, then close everything."""
         self._shutdown_deadline.start(STOP_TIMEOUT)
         try:
             for agent_runtime in self.agents:
@@ -192,6 +191,6 @@ class Runtime:
 
 
 def _to_exception(name: str, failure: Failure) -> Exception:
-    """Give what has kept a platform from starting, as it was raised where that is an error like others."""
+    """Return why a platform did not start, as the exception that was raised where it is an ordinary one."""
     error = failure.error
     return error if isinstance(error, Exception) else PluginError(f"{name} does not start: {failure.cause}")

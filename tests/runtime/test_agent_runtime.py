@@ -345,7 +345,7 @@ async def test_h11_a_service_that_does_not_start_is_tried_again_and_so_is_what_n
     flaky = service("flaky", log, start=start)
     needy = service("needy", log, wants=flaky)
     async with run_agent(plan(Plugin("one", services=[flaky, needy]))) as resident:
-        with pytest.raises(LookupError, match="flaky is not running: OSError: no network; it is tried again"):
+        with pytest.raises(LookupError, match="flaky is not running: OSError: no network; retry in"):
             resident.agent.services[flaky]
         may_start.set()
         await until(lambda: needy in resident.agent.services)
