@@ -13,6 +13,8 @@ from bot.domain.ledger import EventKey, Outcome, Receipt, Rule
 from bot.domain.memory import Memory
 
 MAX_BACKFILL_AGE = timedelta(minutes=15)
+MAX_ROOMS, MAX_ENTITIES = 2_000, 10_000
+MEMBERSHIP_EVENT_TTL = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +133,6 @@ class CommandResponse:
     is_ephemeral: bool = True
     choices: tuple[Choice, ...] = ()
     receipt: Receipt | None = None
-
-
-MAX_ROOMS, MAX_ENTITIES = 2_000, 10_000
-MEMBERSHIP_EVENT_TTL = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)

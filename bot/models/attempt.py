@@ -25,6 +25,8 @@ from bot.text import sanitize_text
 
 Record = Callable[[ModelCall], None]
 Reserve = Callable[[ModelHandler, PendingCall[Any]], Awaitable[Record]]
+MAX_TEXT_LENGTH = 262_144
+MAX_TOOL_CALLS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +106,6 @@ def _with_relay(request: ModelRequest, relay: StreamRelay) -> ModelRequest:
     if isinstance(request, TextRequest) and request.sink is not None:
         return replace(request, sink=relay)
     return request
-
-
-MAX_TEXT_LENGTH = 262_144
-MAX_TOOL_CALLS = 64
 
 
 def validate_result(result: object, request: ModelRequest, result_type: type[R], name: str) -> R:

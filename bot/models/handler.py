@@ -21,6 +21,7 @@ from bot.models.types import (
 logger = logging.getLogger(__name__)
 
 MAX_STREAMED_LENGTH = 262_144  # characters; a model may never stop writing
+R = TypeVar("R", TextResult, EmbeddingResult, ImageResult, SpeechResult)
 
 
 class StreamOutput:
@@ -88,7 +89,6 @@ class StreamRelay(AbstractAsyncContextManager["StreamRelay"]):
 
 
 ModelFunction = Callable[[Any], Awaitable[ModelResult]]
-R = TypeVar("R", TextResult, EmbeddingResult, ImageResult, SpeechResult)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,10 @@ logger = logging.getLogger(__name__)
 
 FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.5, 20.0
 JITTER = 0.25  # so that clients do not retry at the same time
+FAILURE_THRESHOLD = 3
+OPEN_SECONDS = 30.0
+LOG_INTERVAL_SECONDS = 3600.0
+MAX_CONCURRENT_CALLS = 128  # per handler; waiting calls see the breaker open
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +73,6 @@ def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None
         return None
     retry_at = retry_at if retry_at.tzinfo else retry_at.replace(tzinfo=UTC)
     return max(0.0, (retry_at - now).total_seconds())
-
-
-FAILURE_THRESHOLD = 3
-OPEN_SECONDS = 30.0
 
 
 class CircuitBreaker:
@@ -126,9 +126,6 @@ class CircuitBreaker:
             self._open_until = self._clock() + OPEN_SECONDS
 
 
-LOG_INTERVAL_SECONDS = 3600.0
-
-
 @dataclass(slots=True)
 class _Outage:
     logged_at: float
@@ -173,9 +170,6 @@ class OutageLog:
         outage.is_resolved = True
         if outage.is_logged:
             logger.warning("model %s answers again, after %.0f s", name, self._clock() - outage.since)
-
-
-MAX_CONCURRENT_CALLS = 128  # per handler; waiting calls see the breaker open
 
 
 @dataclass(frozen=True, slots=True)

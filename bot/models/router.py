@@ -42,6 +42,8 @@ FALLBACK_TYPES: dict[ModelType, tuple[ModelType, ...]] = {
     ModelType.OBJECT_MEDIUM: (ModelType.TEXT_MEDIUM, ModelType.TEXT_LARGE, ModelType.TEXT_SMALL),
     ModelType.OBJECT_LARGE: (ModelType.TEXT_LARGE, ModelType.TEXT_MEDIUM, ModelType.TEXT_SMALL),
 }
+MAX_QUOTE_LENGTH = 8_000
+MAX_PROBLEMS = 8
 
 
 class ModelRouter:
@@ -192,10 +194,6 @@ def _combine_errors(errors: Sequence[ModelError]) -> ModelError:
     if all(isinstance(error, ModelRefused) for error in errors):
         return ModelRefused(causes)
     return ModelUnavailable(causes)
-
-
-MAX_QUOTE_LENGTH = 8_000
-MAX_PROBLEMS = 8
 
 
 def object_request(object_type: type[M], request: TextRequest) -> TextRequest:

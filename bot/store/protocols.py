@@ -19,6 +19,7 @@ from bot.domain.task import Task
 from bot.store.ledger import EditStore, Ledger, WorkSharing
 
 T = TypeVar("T")
+MAX_NAME_MATCHES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,6 @@ class PluginTables(Protocol):
     @property
     def engine(self) -> Any:
         """An SQLAlchemy `AsyncEngine` that only reads, for pages and exports without time limits."""
-
-
-MAX_NAME_MATCHES = 20
 
 
 class LogKind(StrEnum):

@@ -11,6 +11,9 @@ from typing import TypeVar
 from bot.domain.memory import MemoryKind
 
 K = TypeVar("K")
+TRANSCRIPT_KINDS = frozenset({MemoryKind.MESSAGE, MemoryKind.REACTION})
+MAX_TRANSCRIPT_SCAN = 5_000  # per room: searches are too rare to index every message
+MAX_WORDS = 32
 
 
 def cosine(first: Sequence[float], second: Sequence[float]) -> float:
@@ -32,9 +35,6 @@ def find_nearest(
     return nlargest(limit, scored, key=lambda pair: pair[1])
 
 
-TRANSCRIPT_KINDS = frozenset({MemoryKind.MESSAGE, MemoryKind.REACTION})
-MAX_TRANSCRIPT_SCAN = 5_000  # per room: searches are too rare to index every message
-MAX_WORDS = 32
 _WORD = re.compile(r"\w{3,}")
 
 

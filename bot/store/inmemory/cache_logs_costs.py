@@ -15,6 +15,7 @@ from bot.store.protocols import LogEntry
 
 MAX_LOGS = 10_000
 MIN_SWEEP_SIZE = 1000
+MAX_COST_ENTRIES = 100_000
 
 
 class InMemoryCache:
@@ -96,9 +97,6 @@ class InMemoryLogs:
             remaining = [entry for entry in entries if entry[1]["entity_id"] != entity_id]
             entries.clear()
             entries.extend(remaining)
-
-
-MAX_COST_ENTRIES = 100_000
 
 
 class InMemoryCosts:

@@ -19,6 +19,8 @@ OPEN_STATES = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
 MAX_TURNS = MAX_FINISHED = 10_000
 DONE_STATES = (DeliveryState.SENT, DeliveryState.CANCELLED)
 FINAL_STATES = (*DONE_STATES, DeliveryState.FAILED)
+K = TypeVar("K")
+MAX_CLOSED_RECEIPTS = 10_000
 
 
 class InMemoryLedger:
@@ -174,10 +176,6 @@ class InMemoryLedger:
     async def undelivered(self, limit: int = 100) -> list[Delivery]:
         matches = [delivery for delivery in self._deliveries.values() if delivery.state not in DONE_STATES]
         return matches[-limit:]
-
-
-K = TypeVar("K")
-MAX_CLOSED_RECEIPTS = 10_000
 
 
 class ReceiptTable:
