@@ -13,7 +13,7 @@ ELSEWHERE = ("discord.test", "cdn.discord.test")  # to which only a proxy leads
 
 @pytest.fixture
 async def server() -> AsyncIterator[EmulatedServer]:
-    """Give a Discord with one server and one channel, as long as the test lasts."""
+    """Run an emulated Discord with one server and one channel."""
     async with Emulator(hosts=[HOST, *ELSEWHERE]) as emulator:
         yield EmulatedServer(emulator)
         bot_said = [one.message for one in emulator.recorder.messages if "nonce" in one.message]

@@ -17,7 +17,7 @@ TYPING = 8.0
 
 
 async def no_sleep(seconds: float) -> None:
-    """Wait for nothing; but a sign that was shown is not shown again."""
+    """Return at once, except between two typing indicators."""
     if seconds == TYPING:
         await asyncio.Event().wait()
     await asyncio.sleep(0)
@@ -51,7 +51,7 @@ class EmulatedServer:
         return f"<@{self.bot}>"
 
     def direct(self, user: str) -> str:
-        """Open a conversation between somebody and the bot."""
+        """Open a direct channel between a user and the bot."""
         channel = self.emulator.state.add_channel(None, "", 1)
         self.emulator.state.channels[channel]["recipients"] = [self.emulator.state.users[user]]
         return channel
@@ -68,7 +68,7 @@ class EmulatedServer:
         limits: Limits = LIMITS,
         is_awaited: bool = True,
     ) -> AsyncIterator[tuple[AgentHarness, DiscordAdapter]]:
-        """Run the character on it, connected."""
+        """Run a connected character."""
         given = {
             "DISCORD_API_TOKEN": TOKEN,
             "DISCORD_API_BASE_URL": self.emulator.url,
@@ -99,12 +99,12 @@ class EmulatedServer:
 
 
 async def receipts(stage: AgentHarness) -> list[Receipt]:
-    """All receipts, the oldest first, once every one has its outcome."""
+    """Return all receipts with their outcomes, oldest first."""
     found = await stage.agent.store.ledger.receipts(limit=1000)
     settled = [await stage.agent_runtime.inbox.wait_outcome(one.id) for one in found]
     return settled[::-1]
 
 
 async def outcomes(stage: AgentHarness) -> list[Outcome]:
-    """What became of every message, the oldest first."""
+    """Return the outcome of every message, oldest first."""
     return [one.outcome for one in await receipts(stage)]

@@ -1,4 +1,4 @@
-"""Commands, buttons, rules, news and replies that are shown while they are written."""
+"""Commands, buttons, rules, membership and streamed replies."""
 
 import asyncio
 from typing import Annotated, Any
@@ -28,11 +28,11 @@ from tests.adapters.discord.server import EmulatedServer, receipts
 
 
 def shown_of(server: EmulatedServer, interaction: str) -> list[dict[str, Any]]:
-    """What was shown of an interaction."""
+    """Return the responses to an interaction."""
     return server.emulator.recorder.responses[interaction]
 
 
-async def test_every_command_is_registered_with_what_discord_asks_of_a_member(server: EmulatedServer) -> None:
+async def test_every_command_is_registered_with_its_required_permission(server: EmulatedServer) -> None:
     async with server.run_bot() as (stage, _):
         await server.emulator.recorder.wait_until(lambda: server.emulator.recorder.counts["commands"] > 0)
         assert server.emulator.recorder.commands == build_registration(stage.agent_runtime.handle.commands)
@@ -47,7 +47,7 @@ async def test_every_command_is_registered_with_what_discord_asks_of_a_member(se
     assert told["mute"]["default_member_permissions"] == 32
 
 
-async def test_a_command_is_acknowledged_at_once_and_answered_to_whoever_gave_it(
+async def test_a_command_is_acknowledged_at_once_and_answered_to_its_sender(
     server: EmulatedServer,
 ) -> None:
     desk, ledger = server.emulator.interactions, server.emulator.recorder
@@ -60,7 +60,7 @@ async def test_a_command_is_acknowledged_at_once_and_answered_to_whoever_gave_it
     assert first["allowed_mentions"]["parse"] == []
 
 
-async def test_what_is_asked_is_shown_as_one_quotation_so_that_nobody_speaks_in_our_name(
+async def test_a_question_is_quoted_on_one_line_so_that_no_text_looks_like_the_bots(
     server: EmulatedServer,
 ) -> None:
     async with server.run_bot():
@@ -84,7 +84,7 @@ async def test_a_question_by_command_is_answered_in_the_room(server: EmulatedSer
     assert (first["flags"], first["content"]) == (0, "> When is low tide?")
 
 
-async def test_a_question_where_the_rules_forbid_an_answer_is_refused_by_the_rules_name(
+async def test_a_question_is_refused_with_the_name_of_the_rule_that_forbids_it(
     server: EmulatedServer,
 ) -> None:
     ledger = server.emulator.recorder
@@ -97,7 +97,9 @@ async def test_a_question_where_the_rules_forbid_an_answer_is_refused_by_the_rul
     assert ledger.texts() == []
 
 
-async def test_who_may_mute_is_discords_word_and_a_muted_room_is_silent(server: EmulatedServer) -> None:
+async def test_discord_permissions_decide_who_may_mute_and_a_muted_room_is_silent(
+    server: EmulatedServer,
+) -> None:
     desk, ledger = server.emulator.interactions, server.emulator.recorder
     async with server.run_bot() as (stage, _):
         refused = await desk.run_command(server.bot, server.robin, server.lobby, "mute")
@@ -114,11 +116,11 @@ async def test_who_may_mute_is_discords_word_and_a_muted_room_is_silent(server: 
 
 @command("roll", "Roll dice.", ephemeral=False)
 async def roll(asking: CommandContext, sides: Annotated[int, "How many sides"] = 6) -> str:
-    """Roll what always shows the most."""
+    """Roll a die that always shows its highest side."""
     return f"A {sides}."
 
 
-async def test_a_plugins_command_that_is_for_all_is_shown_to_all(server: EmulatedServer) -> None:
+async def test_a_public_response_of_a_plugin_command_is_shown_to_all(server: EmulatedServer) -> None:
     ledger = server.emulator.recorder
     async with server.run_bot(None, Plugin("dice", commands=[roll])):
         asked = await server.emulator.interactions.run_command(
@@ -130,7 +132,7 @@ async def test_a_plugins_command_that_is_for_all_is_shown_to_all(server: Emulate
     assert (second["content"], second["flags"]) == ("A 20.", 0)
 
 
-async def test_an_interaction_that_expired_costs_nothing_but_itself(server: EmulatedServer) -> None:
+async def test_an_expired_interaction_has_no_other_effect(server: EmulatedServer) -> None:
     ledger = server.emulator.recorder
     server.emulator.faults.append(Fault(r"POST .*/callback$", 404, {"code": 10062}))
     async with server.run_bot():
@@ -140,7 +142,7 @@ async def test_an_interaction_that_expired_costs_nothing_but_itself(server: Emul
         assert await ledger.wait_for_texts(1) == ["Aye."]
 
 
-async def test_what_is_to_be_confirmed_has_buttons_and_pressing_one_does_it(server: EmulatedServer) -> None:
+async def test_a_confirmation_has_buttons_and_pressing_one_executes_it(server: EmulatedServer) -> None:
     desk, ledger, people = server.emulator.interactions, server.emulator.recorder, server.emulator.people
     async with server.run_bot() as (stage, _):
         await people.say(server.lobby, server.robin, f"{server.call} remember me")
@@ -174,7 +176,7 @@ _MESSAGE = {
 }
 
 
-async def test_a_choice_is_offered_as_buttons_and_the_button_that_is_pressed_is_chosen(
+async def test_a_choice_is_offered_as_buttons_and_the_pressed_one_is_chosen(
     server: EmulatedServer,
 ) -> None:
     chosen: asyncio.Queue[str] = asyncio.Queue()
@@ -246,7 +248,7 @@ async def test_every_message_that_a_rule_drops_has_a_receipt_that_names_it(serve
     assert len(server.emulator.recorder.texts()) == 1
 
 
-async def test_other_bots_are_remembered_unless_the_operator_does_not_want_them(
+async def test_messages_of_other_bots_are_stored_unless_switched_off(
     server: EmulatedServer,
 ) -> None:
     other = server.emulator.state.add_user("Beep", is_bot=True)
@@ -261,7 +263,7 @@ async def test_other_bots_are_remembered_unless_the_operator_does_not_want_them(
         assert [one.rule for one in told][-len(rules) :] == rules
 
 
-async def test_being_invited_thrown_out_joined_and_left_is_news(server: EmulatedServer) -> None:
+async def test_membership_changes_of_bot_and_members_are_reported(server: EmulatedServer) -> None:
     town, people = server.emulator.state, server.emulator.people
     heard: list[str] = []
     island = town.add_guild("Island", server.robin)
@@ -289,7 +291,7 @@ def _note(stage: AgentHarness, kind: str, heard: list[str]) -> None:
     stage.agent.events.subscribe(getattr(events, kind), hear, name=kind)
 
 
-async def test_a_reply_is_shown_while_it_is_written_and_nobody_is_told_twice(server: EmulatedServer) -> None:
+async def test_a_streamed_reply_is_one_message_that_is_edited(server: EmulatedServer) -> None:
     more = asyncio.Event()
     written = StreamedText(
         "<response><actions>REPLY</actions><text>The tide is", more, " low at six.</text></response>"
@@ -303,5 +305,5 @@ async def test_a_reply_is_shown_while_it_is_written_and_nobody_is_told_twice(ser
     assert len(ledger.messages) == 1
 
 
-def test_an_adapter_shows_looks_at_most_once_a_second() -> None:
+def test_a_draft_is_edited_at_most_once_a_second() -> None:
     assert (DiscordAdapter([]).stream_interval(None) or 0.0) >= 1.0  # type: ignore[arg-type]  # any room

@@ -1,4 +1,4 @@
-"""B-10: what was said while the bot was away is fetched, bounded, and only what is young is answered."""
+"""B-10: missed messages are fetched up to a limit, and only recent ones are answered."""
 
 from datetime import timedelta
 
@@ -10,7 +10,7 @@ from tests.adapters.discord.server import EmulatedServer, receipts
 
 
 async def seen_once(server: EmulatedServer, *channels: str) -> InMemoryStore:
-    """Have the bot seen something in each channel two hours ago, and its session forgotten since."""
+    """Store a message per channel from two hours ago, and delete the session."""
     store = InMemoryStore()
     async with server.run_bot(store=store) as (stage, _):
         for number, channel in enumerate(channels, 1):
@@ -21,7 +21,7 @@ async def seen_once(server: EmulatedServer, *channels: str) -> InMemoryStore:
     return store
 
 
-async def test_b10_after_an_hour_away_all_is_kept_and_only_the_last_quarter_is_answered(
+async def test_b10_after_an_hour_offline_all_is_stored_and_only_the_last_quarter_is_answered(
     server: EmulatedServer,
 ) -> None:
     direct = server.direct(server.robin)
@@ -56,7 +56,7 @@ async def test_b10_no_more_than_the_last_hundred_of_a_channel_are_fetched(server
     assert [one.content.text for one in said] == ["number 129"]
 
 
-async def test_b10_a_thread_that_was_opened_meanwhile_is_read_too_and_old_channels_are_not(
+async def test_b10_a_thread_opened_meanwhile_is_read_and_unchanged_channels_are_not(
     server: EmulatedServer,
 ) -> None:
     town, people = server.emulator.state, server.emulator.people
@@ -71,7 +71,7 @@ async def test_b10_a_thread_that_was_opened_meanwhile_is_read_too_and_old_channe
     assert server.emulator.recorder.texts(quiet) == []
 
 
-async def test_b10_a_server_that_discord_tells_of_late_is_read_when_it_does(server: EmulatedServer) -> None:
+async def test_b10_a_guild_that_becomes_available_late_is_read_then(server: EmulatedServer) -> None:
     store = await seen_once(server, server.lobby)
     await server.emulator.people.say(server.lobby, server.kim, f"{server.call} back?", is_announced=False)
     server.emulator.gateway.skips_guilds = True
@@ -82,7 +82,7 @@ async def test_b10_a_server_that_discord_tells_of_late_is_read_when_it_does(serv
         assert len(await receipts(stage)) == 2
 
 
-async def test_b10_what_is_said_while_the_gap_is_filled_comes_after_it_and_once(
+async def test_b10_messages_during_the_backfill_are_stored_after_it_and_once(
     server: EmulatedServer,
 ) -> None:
     store = await seen_once(server, server.lobby)
@@ -102,7 +102,7 @@ async def test_b10_what_is_said_while_the_gap_is_filled_comes_after_it_and_once(
     assert len(told) == 4
 
 
-async def test_b10_a_limit_is_waited_for_and_a_channel_that_is_closed_is_left_out(
+async def test_b10_backfill_waits_for_rate_limits_and_skips_closed_channels(
     server: EmulatedServer,
 ) -> None:
     other = server.emulator.state.add_channel(server.guild, "pier")

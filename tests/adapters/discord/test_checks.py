@@ -1,4 +1,4 @@
-"""What can be said of a token before the bot is started."""
+"""The token check of `bot doctor`."""
 
 import asyncio
 from collections.abc import Mapping
@@ -16,18 +16,18 @@ from tests.adapters.discord.server import TOKEN, EmulatedServer
 
 
 async def nothing_kept(platform: str, account: str, name: str) -> str | None:
-    """Read a cursor where there is no database."""
+    """Return no cursor."""
     return None
 
 
 async def looked(server: EmulatedServer, more: Mapping[str, str] | None = None) -> CheckReport:
-    """Look at the emulated Discord, as `bot doctor` does."""
+    """Run the check against the emulated Discord."""
     values = {"DISCORD_API_TOKEN": TOKEN, "DISCORD_API_BASE_URL": server.emulator.url, **(more or {})}
     assert spec.check is not None
     return await spec.check(Settings([Layer("the test", values)]), nothing_kept)
 
 
-async def test_a_good_token_is_named_with_its_invitation_and_its_servers(server: EmulatedServer) -> None:
+async def test_a_valid_token_is_reported_with_invitation_and_servers(server: EmulatedServer) -> None:
     found = await looked(server)
     assert (found.location, found.exists, list(found.problems)) == ("discord: ada", True, [])
     assert found.facts["invitation"] == invite_link(server.bot)
@@ -36,35 +36,35 @@ async def test_a_good_token_is_named_with_its_invitation_and_its_servers(server:
     assert TOKEN not in repr(found)
 
 
-async def test_a_wrong_token_is_said_with_where_to_get_a_right_one(server: EmulatedServer) -> None:
+async def test_an_invalid_token_is_reported_with_where_to_get_one(server: EmulatedServer) -> None:
     with pytest.raises(SettingError, match="Reset Token"):
         await looked(server, {"DISCORD_API_TOKEN": "no-such-token"})
 
 
-async def test_an_intent_that_is_off_is_said_with_where_to_switch_it_on(server: EmulatedServer) -> None:
+async def test_a_missing_intent_is_reported_with_where_to_switch_it_on(server: EmulatedServer) -> None:
     server.emulator.gateway.allowed_intents &= ~MESSAGE_CONTENT
     [problem] = (await looked(server)).problems
     assert "Message Content Intent is off" in problem
     assert "Privileged Gateway Intents" in problem
 
 
-async def test_discord_being_down_is_not_the_operators_fault(server: EmulatedServer) -> None:
+async def test_an_outage_of_discord_is_a_temporary_error(server: EmulatedServer) -> None:
     server.emulator.faults.append(Fault("GET", 503, times=9))
     with pytest.raises(TemporaryError):
         await looked(server)
 
 
-async def test_a_channel_that_is_nowhere_is_named(server: EmulatedServer) -> None:
+async def test_an_unknown_channel_id_is_reported(server: EmulatedServer) -> None:
     [problem] = (await looked(server, {"CHANNEL_IDS": f"{server.lobby},42"})).problems
     assert "CHANNEL_IDS contains 42" in problem
 
 
-async def test_the_operators_proxy_is_asked_instead_of_discord(server: EmulatedServer) -> None:
+async def test_the_check_uses_the_operators_proxy(server: EmulatedServer) -> None:
     proxied = {"DISCORD_API_BASE_URL": "http://discord.test", "HTTP_PROXY": server.emulator.url}
     assert (await looked(server, proxied)).location == "discord: ada"
 
 
-async def test_a_proxy_s_password_is_not_in_what_is_said_of_its_refusal(server: EmulatedServer) -> None:
+async def test_the_proxy_password_is_not_in_the_error(server: EmulatedServer) -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")

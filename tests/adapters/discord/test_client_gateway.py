@@ -1,4 +1,4 @@
-"""What may happen to the connection with the gateway, and what must come of it."""
+"""Failures of the gateway connection."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ from tests.adapters.discord.server import LIMITS, EmulatedServer, outcomes, rece
 
 
 @pytest.mark.parametrize("events", [3, 7])
-async def test_c01_a_drop_after_every_nth_event_loses_nothing_and_doubles_nothing(
+async def test_c01_a_drop_after_every_nth_event_neither_loses_nor_repeats_messages(
     server: EmulatedServer, events: int
 ) -> None:
     ledger = server.emulator.recorder
@@ -33,7 +33,7 @@ async def test_c01_a_drop_after_every_nth_event_loses_nothing_and_doubles_nothin
     assert ledger.counts["resume"] >= ledger.counts["dropped"] > 0
 
 
-async def test_c01_of_200_messages_with_a_drop_after_each_every_one_is_kept_once(
+async def test_c01_200_messages_with_a_drop_after_each_are_stored_once(
     server: EmulatedServer,
 ) -> None:
     people, ledger = server.emulator.people, server.emulator.recorder
@@ -50,7 +50,7 @@ async def test_c01_of_200_messages_with_a_drop_after_each_every_one_is_kept_once
     assert ledger.counts["identify"] == 1
 
 
-async def test_c01_a_request_to_reconnect_goes_on_with_the_session(server: EmulatedServer) -> None:
+async def test_c01_a_reconnect_request_resumes_the_session(server: EmulatedServer) -> None:
     async with server.run_bot() as (_stage, _):
         await server.emulator.gateway.ask_to_reconnect()
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
@@ -58,7 +58,7 @@ async def test_c01_a_request_to_reconnect_goes_on_with_the_session(server: Emula
     assert server.emulator.recorder.counts["identify"] == 1
 
 
-async def test_c02_after_an_invalid_session_a_new_one_is_begun_and_the_gap_is_filled(
+async def test_c02_an_invalid_session_is_replaced_and_the_gap_filled(
     server: EmulatedServer,
 ) -> None:
     people, ledger = server.emulator.people, server.emulator.recorder
@@ -73,7 +73,7 @@ async def test_c02_after_an_invalid_session_a_new_one_is_begun_and_the_gap_is_fi
     assert ledger.counts["identify"] == 2
 
 
-async def test_c03_a_connection_that_answers_no_heartbeat_is_closed_with_4000_and_gone_on_with(
+async def test_c03_a_connection_without_heartbeat_acks_is_closed_with_4000_and_resumed(
     server: EmulatedServer,
 ) -> None:
     gateway, ledger = server.emulator.gateway, server.emulator.recorder
@@ -88,7 +88,7 @@ async def test_c03_a_connection_that_answers_no_heartbeat_is_closed_with_4000_an
     assert ledger.counts["resume"] > 0
 
 
-async def test_c07_a_connection_that_is_gone_without_a_word_is_given_up(server: EmulatedServer) -> None:
+async def test_c07_a_dead_connection_is_given_up(server: EmulatedServer) -> None:
     gateway, ledger = server.emulator.gateway, server.emulator.recorder
     async with server.run_bot(limits=replace(LIMITS, heartbeat_timeout=0.3)) as (_stage, _):
         gateway.is_dead = True
@@ -109,7 +109,7 @@ async def test_c07_a_connection_that_is_gone_without_a_word_is_given_up(server: 
         (4014, "Message Content Intent"),
     ],
 )
-async def test_c04_a_fatal_close_ends_the_adapter_and_says_what_to_do(
+async def test_c04_a_fatal_close_code_stops_the_account_and_names_the_remedy(
     server: EmulatedServer, code: int, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.emulator.gateway.refusal_code = code
@@ -125,7 +125,7 @@ async def test_c04_a_fatal_close_ends_the_adapter_and_says_what_to_do(
 
 @pytest.mark.parametrize("path", ["/users/@me", "/gateway/bot"])
 @pytest.mark.parametrize("nonsense", [{}, []])
-async def test_an_answer_that_makes_no_sense_does_not_keep_the_bot_off_for_good(
+async def test_an_unreadable_response_at_the_start_is_retried(
     server: EmulatedServer, path: str, nonsense: object
 ) -> None:
     server.emulator.faults.append(Fault(f"GET .*{path}$", status=200, body=nonsense, times=2))
@@ -134,7 +134,7 @@ async def test_an_answer_that_makes_no_sense_does_not_keep_the_bot_off_for_good(
         assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
-async def test_an_outage_of_the_store_at_the_start_does_not_keep_the_bot_off_for_good(
+async def test_a_store_outage_at_the_start_is_retried(
     server: EmulatedServer,
 ) -> None:
     store = InMemoryStore()
@@ -151,7 +151,7 @@ async def test_an_outage_of_the_store_at_the_start_does_not_keep_the_bot_off_for
         assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
-async def test_c04_an_intent_that_is_not_switched_on_is_named_with_the_place_to_switch_it_on(
+async def test_c04_a_missing_intent_is_named_with_the_place_to_switch_it_on(
     server: EmulatedServer,
 ) -> None:
     server.emulator.gateway.allowed_intents &= ~GUILD_MEMBERS
@@ -164,7 +164,7 @@ async def test_c04_an_intent_that_is_not_switched_on_is_named_with_the_place_to_
         assert "Server Members Intent" in account.problem
 
 
-def test_c05_a_day_of_flapping_begins_fewer_than_a_thousand_sessions() -> None:
+def test_c05_a_day_of_reconnects_starts_fewer_than_a_thousand_sessions() -> None:
     now, begun = 0.0, 0
     budget = IdentifyLimiter(lambda: now)
     while now < 24 * HOUR:
@@ -177,7 +177,7 @@ def test_c05_a_day_of_flapping_begins_fewer_than_a_thousand_sessions() -> None:
     assert begun < 1000
 
 
-def test_c05_at_most_fifty_sessions_are_begun_in_an_hour() -> None:
+def test_c05_at_most_fifty_sessions_start_in_an_hour() -> None:
     budget = IdentifyLimiter(lambda: 1.0)
     for _ in range(MAX_PER_HOUR):
         assert not budget.wait_seconds()
@@ -185,7 +185,7 @@ def test_c05_at_most_fifty_sessions_are_begun_in_an_hour() -> None:
     assert budget.wait_seconds() == DELAY_SECONDS
 
 
-async def test_c05_where_discord_has_few_sessions_left_the_bot_waits_as_long_as_it_says(
+async def test_c05_with_few_sessions_remaining_the_bot_waits_for_the_reset(
     server: EmulatedServer,
 ) -> None:
     waits: list[float] = []
@@ -199,7 +199,7 @@ async def test_c05_where_discord_has_few_sessions_left_the_bot_waits_as_long_as_
         assert 14_400.0 in waits
 
 
-async def test_c06_a_restart_goes_on_with_the_session_and_knows_its_servers_again(
+async def test_c06_a_restart_resumes_the_session_and_fetches_its_guilds(
     server: EmulatedServer,
 ) -> None:
     people, ledger, store = server.emulator.people, server.emulator.recorder, InMemoryStore()
@@ -218,7 +218,7 @@ async def test_c06_a_restart_goes_on_with_the_session_and_knows_its_servers_agai
     assert (ledger.counts["identify"], ledger.counts["resume"]) == (1, 5)
 
 
-async def test_a_server_that_cannot_be_learnt_of_costs_no_message(server: EmulatedServer) -> None:
+async def test_no_message_is_lost_if_its_guild_cannot_be_fetched(server: EmulatedServer) -> None:
     people, ledger, store = server.emulator.people, server.emulator.recorder, InMemoryStore()
     async with server.run_bot(store=store):
         await people.say(server.lobby, server.kim, f"{server.call} first")
@@ -229,7 +229,7 @@ async def test_a_server_that_cannot_be_learnt_of_costs_no_message(server: Emulat
         assert await ledger.wait_for_texts(2) == ["Aye.", "Aye."]
 
 
-async def test_a_server_that_could_not_be_learnt_of_is_asked_for_again_a_minute_later(
+async def test_an_unknown_guild_is_fetched_again_a_minute_later(
     server: EmulatedServer,
 ) -> None:
     now, fault = 0.0, Fault(r"GET .*/guilds/4711$", 503, times=99)
@@ -243,7 +243,7 @@ async def test_a_server_that_could_not_be_learnt_of_is_asked_for_again_a_minute_
             assert fault.times == left
 
 
-async def test_c13_discord_that_is_down_at_the_start_is_asked_until_it_is_up(server: EmulatedServer) -> None:
+async def test_c13_login_is_retried_until_discord_is_up(server: EmulatedServer) -> None:
     server.emulator.faults.append(Fault(r"GET .*/users/@me$", 503, times=3))
     server.emulator.faults.append(Fault(r"GET .*/gateway/bot", times=2))
     async with server.run_bot():
@@ -261,5 +261,5 @@ def test_a_session_is_read_as_it_was_written() -> None:
     assert GatewaySession.from_json(session.to_json()) == session
 
 
-def test_the_limits_of_the_product_detect_a_dead_connection_within_a_minute() -> None:
+def test_the_default_limits_detect_a_dead_connection_within_a_minute() -> None:
     assert Limits().heartbeat_timeout <= 60

@@ -1,4 +1,4 @@
-"""The variables, and which characters they put on Discord."""
+"""The variables of Discord, and which characters have an account."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ def chosen(values: Mapping[str, str]) -> DiscordSettings:
     return Settings([Layer("the test", values)]).load(DiscordSettings)
 
 
-def test_it_is_switched_on_by_its_token_alone() -> None:
+def test_the_token_alone_enables_the_adapter() -> None:
     assert spec.needs == ("DISCORD_API_TOKEN",)
     assert spec.extra == "discord"
     assert chosen({}).discord_api_base_url == "https://discord.com"
@@ -34,15 +34,13 @@ def test_it_is_switched_on_by_its_token_alone() -> None:
         ("DISCORD_API_BASE_URL", "discord.com", "https://"),
     ],
 )
-def test_a_value_that_cannot_be_right_is_refused_with_what_it_must_be(
-    name: str, value: str, words: str
-) -> None:
+def test_an_invalid_value_is_refused_with_what_is_expected(name: str, value: str, words: str) -> None:
     with pytest.raises(SettingError, match=words) as caught:
         chosen({name: value})
     assert name in str(caught.value)
 
 
-async def test_two_characters_with_one_token_are_refused_and_one_that_wants_no_discord_is_left_out() -> None:
+async def test_two_characters_with_one_token_are_refused_and_other_platforms_are_left_out() -> None:
     settings = {"DISCORD_API_TOKEN": TOKEN}
     shy = Character(name="Shy", adapters=("web",))
     async with (
@@ -74,7 +72,7 @@ async def test_the_operators_proxy_is_used_unless_discord_is_excepted(
     assert http.proxy == proxy
 
 
-def test_a_character_s_file_cannot_have_the_operator_s_token_sent_elsewhere() -> None:
+def test_a_character_file_cannot_redirect_the_operators_token() -> None:
     lent = Layer(
         f"{CHARACTER_FILE} settings", {"DISCORD_API_BASE_URL": "https://elsewhere.example"}, is_operator=False
     )

@@ -1,4 +1,4 @@
-"""The emulated Discord itself: it refuses what Discord refuses, and can be talked to by hand."""
+"""The emulated Discord enforces Discord's rules."""
 
 import zlib
 from typing import Any
@@ -14,7 +14,7 @@ OWN = {"Authorization": f"Bot {TOKEN}"}
 
 
 async def ask(server: EmulatedServer, body: dict[str, Any], **headers: str) -> tuple[int, Any]:
-    """Post a message by hand."""
+    """Send a message by a plain HTTP request."""
     url = f"{server.emulator.url}/api/v10/channels/{server.lobby}/messages"
     async with ClientSession(headers={**OWN, **headers}) as http, http.post(url, json=body) as answer:
         assert answer.headers["Content-Type"] == "application/json"
@@ -40,7 +40,7 @@ async def test_a_message_without_allowed_mentions_tells_everybody_it_names(serve
     assert server.emulator.recorder.messages[0].notified == {"everyone", server.kim, "role:123"}
 
 
-async def test_a_compressed_gateway_ends_every_frame_such_that_it_can_be_read(server: EmulatedServer) -> None:
+async def test_every_compressed_gateway_frame_can_be_decoded(server: EmulatedServer) -> None:
     url = f"{server.emulator.gateway.url}?compress=zlib-stream"
     async with ClientSession() as http, http.ws_connect(url) as socket:
         frame = await socket.receive_bytes()
@@ -66,14 +66,14 @@ async def test_a_character_can_be_tried_out_on_a_page(server: EmulatedServer) ->
     assert (shown[1]["is_bot"], shown[1]["note"]) == (True, "in answer to Kim")
 
 
-async def test_in_a_trial_everybody_has_a_token_and_the_real_channels_are_forgotten() -> None:
+async def test_an_emulated_run_has_a_token_per_character_and_no_real_channels() -> None:
     async with emulated(["Ada", "Bo"]) as trial:
         assert len({one["DISCORD_API_TOKEN"] for one in trial.settings.values()}) == 2
         assert {one["CHANNEL_IDS"] for one in trial.settings.values()} == {""}
         assert all(one["DISCORD_API_BASE_URL"] in trial.url for one in trial.settings.values())
 
 
-async def test_a_conversation_between_two_is_heard_by_its_bot_alone() -> None:
+async def test_a_direct_message_is_sent_to_its_bot_only() -> None:
     async with Emulator() as emulator:
         bots = [emulator.add_bot(name, f"token-of-{name}") for name in ("Ada", "Bo")]
         told = {bot: Session(bot, bot, intents=0) for bot in bots}
@@ -85,11 +85,11 @@ async def test_a_conversation_between_two_is_heard_by_its_bot_alone() -> None:
     assert [len(one.sent_events) for one in told.values()] == [0, 1]
 
 
-def test_the_fixture_for_plugin_authors_is_there() -> None:
+def test_the_fixture_for_plugin_authors_is_registered() -> None:
     assert discord_emulator.__name__ == "discord_emulator"
 
 
-async def test_on_the_page_a_command_is_given_and_its_buttons_are_pressed(server: EmulatedServer) -> None:
+async def test_commands_and_buttons_work_on_the_page(server: EmulatedServer) -> None:
     page = f"{server.emulator.url}/page"
     who = {"person": server.kim, "place": server.lobby}
     ledger = server.emulator.recorder

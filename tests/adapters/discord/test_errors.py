@@ -1,4 +1,4 @@
-"""What may happen to a request, and what must come of the part that it was to send."""
+"""Failures of requests and their effect on a delivery."""
 
 import asyncio
 import math
@@ -25,7 +25,7 @@ SAY = r"POST .*/channels/\d+/messages$"
 
 
 def part(stage: AgentHarness, channel: str, text: str = "Aye.", **more: Any) -> Delivery:
-    """One part on its way to a channel."""
+    """Return a part for a channel."""
     given = {"id": uuid4().hex[:24], "content": Content(text=text), "created_at": stage.agent.clock(), **more}
     return Delivery(
         turn_id=uuid4(),
@@ -40,7 +40,7 @@ def part(stage: AgentHarness, channel: str, text: str = "Aye.", **more: Any) -> 
 
 
 async def failed(adapter: DiscordAdapter, delivery: Delivery) -> Exception:
-    """Send a part that cannot be sent, and give what is raised."""
+    """Send a part and return the error it raises."""
     try:
         await adapter.deliver(delivery)
     except (NotSent, Undeliverable, DeliveryUnknown) as error:
@@ -49,7 +49,7 @@ async def failed(adapter: DiscordAdapter, delivery: Delivery) -> Exception:
 
 
 @pytest.mark.parametrize("seconds", [0.5, 64.57, 3600.0])
-async def test_d01_a_limited_bucket_is_left_alone_as_long_as_it_was_told_and_no_other(
+async def test_d01_a_rate_limited_bucket_is_blocked_for_retry_after_and_no_other_is(
     server: EmulatedServer, seconds: float
 ) -> None:
     other = server.emulator.state.add_channel(server.guild, "pier")
@@ -67,7 +67,7 @@ async def test_d01_a_limited_bucket_is_left_alone_as_long_as_it_was_told_and_no_
     assert server.emulator.recorder.texts() == ["Aye."]
 
 
-async def test_d01_a_bucket_that_is_used_up_is_not_asked_at_all(server: EmulatedServer) -> None:
+async def test_d01_no_request_is_sent_to_an_exhausted_bucket(server: EmulatedServer) -> None:
     headers = {
         "X-RateLimit-Bucket": "says",
         "X-RateLimit-Limit": "5",
@@ -84,14 +84,14 @@ async def test_d01_a_bucket_that_is_used_up_is_not_asked_at_all(server: Emulated
         assert len(server.emulator.recorder.requests) == asked
 
 
-async def test_d01_a_reply_that_meets_a_limit_is_sent_when_it_is_over(server: EmulatedServer) -> None:
+async def test_d01_a_rate_limited_reply_is_sent_after_the_limit(server: EmulatedServer) -> None:
     server.emulator.faults.append(too_many_requests(SAY, 0.02))
     async with server.run_bot():
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
-async def test_d02_a_global_limit_silences_everything(server: EmulatedServer) -> None:
+async def test_d02_a_global_limit_blocks_all_requests(server: EmulatedServer) -> None:
     other = server.emulator.state.add_channel(server.guild, "pier")
     async with server.run_bot() as (stage, adapter):
         server.emulator.faults.append(too_many_requests(SAY, 60.0, is_global=True))
@@ -104,11 +104,11 @@ async def test_d02_a_global_limit_silences_everything(server: EmulatedServer) ->
 
 
 @pytest.mark.parametrize("told", [None, -1, "NaN", math.inf, "soon", [], 10**400])
-def test_d03_a_wait_that_makes_no_sense_is_five_seconds(told: Any) -> None:
+def test_d03_an_invalid_retry_after_is_five_seconds(told: Any) -> None:
     assert parse_retry_after({"retry_after": told}, {}) == DEFAULT_RETRY_SECONDS
 
 
-async def test_d03_a_429_of_somebody_in_between_crashes_nothing(server: EmulatedServer) -> None:
+async def test_d03_a_429_of_an_intermediary_is_handled(server: EmulatedServer) -> None:
     async with server.run_bot() as (stage, adapter):
         server.emulator.faults.append(Fault(SAY, 429, "<html>banned</html>"))
         error = await failed(adapter, part(stage, server.lobby))
@@ -117,7 +117,7 @@ async def test_d03_a_429_of_somebody_in_between_crashes_nothing(server: Emulated
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 524])
-async def test_d04_a_server_error_after_the_message_was_kept_says_it_once(
+async def test_d04_a_server_error_after_acceptance_sends_the_message_once(
     server: EmulatedServer, status: int
 ) -> None:
     async with server.run_bot() as (stage, _):
@@ -130,7 +130,7 @@ async def test_d04_a_server_error_after_the_message_was_kept_says_it_once(
     assert (delivery.state, delivery.external_id) == ("sent", server.emulator.recorder.messages[0].id)
 
 
-async def test_d05_what_never_left_is_surely_not_sent(server: EmulatedServer) -> None:
+async def test_d05_a_failed_connection_means_not_sent(server: EmulatedServer) -> None:
     async with server.run_bot() as (stage, adapter):
         await server.emulator.__aexit__(None, None, None)
         error = await failed(adapter, part(stage, server.lobby))
@@ -138,7 +138,7 @@ async def test_d05_what_never_left_is_surely_not_sent(server: EmulatedServer) ->
 
 
 @pytest.mark.parametrize("is_late", [True, False])
-async def test_d06_a_reset_in_the_middle_says_it_once(server: EmulatedServer, is_late: bool) -> None:
+async def test_d06_a_connection_reset_sends_the_message_once(server: EmulatedServer, is_late: bool) -> None:
     async with server.run_bot():
         server.emulator.faults.append(Fault(SAY, is_late=is_late))
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
@@ -147,7 +147,7 @@ async def test_d06_a_reset_in_the_middle_says_it_once(server: EmulatedServer, is
         assert await server.emulator.recorder.wait_for_texts(2) == ["Aye.", "Aye."]
 
 
-async def test_d07_an_endless_answer_is_cut_off_and_a_silent_one_given_up(server: EmulatedServer) -> None:
+async def test_d07_endless_and_missing_responses_are_cut_off(server: EmulatedServer) -> None:
     limits = replace(LIMITS, request_timeout=0.5, max_response_bytes=100_000)
     async with server.run_bot(limits=limits) as (stage, adapter):
         server.emulator.faults.append(Fault(SAY, is_endless=True))
@@ -159,13 +159,13 @@ async def test_d07_an_endless_answer_is_cut_off_and_a_silent_one_given_up(server
 
 
 @pytest.mark.parametrize("body", ["no json", {"no": "id"}, [], {"id": None}])
-async def test_d08_an_answer_that_names_no_message_is_no_success(server: EmulatedServer, body: Any) -> None:
+async def test_d08_a_response_without_message_id_is_no_success(server: EmulatedServer, body: Any) -> None:
     async with server.run_bot() as (stage, adapter):
         server.emulator.faults.append(Fault(SAY, 200, body))
         assert isinstance(await failed(adapter, part(stage, server.lobby)), DeliveryUnknown)
 
 
-async def test_d09_what_discord_takes_exception_to_is_sent_once_as_plain_words(
+async def test_d09_a_refused_body_is_sent_once_as_plain_text(
     server: EmulatedServer,
 ) -> None:
     picture = Attachment("1", MediaKind.IMAGE, url="https://example.org/a.png")
@@ -178,7 +178,7 @@ async def test_d09_what_discord_takes_exception_to_is_sent_once_as_plain_words(
     assert server.emulator.recorder.texts() == ["Look."]
 
 
-async def test_d10_a_token_that_is_revoked_stops_the_account_at_the_first_refusal(
+async def test_d10_a_revoked_token_stops_the_account_at_the_first_refusal(
     server: EmulatedServer,
 ) -> None:
     async with server.run_bot() as (stage, adapter):
@@ -197,7 +197,7 @@ async def test_d10_a_token_that_is_revoked_stops_the_account_at_the_first_refusa
 
 
 @pytest.mark.parametrize(("status", "code"), [(403, 50001), (404, 10003)])
-async def test_d11_a_channel_that_is_closed_to_us_is_left_alone_until_something_is_heard_there(
+async def test_d11_an_unwritable_channel_is_skipped_until_a_message_arrives_there(
     server: EmulatedServer, status: int, code: int
 ) -> None:
     async with server.run_bot() as (stage, adapter):
@@ -211,7 +211,7 @@ async def test_d11_a_channel_that_is_closed_to_us_is_left_alone_until_something_
         assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
-def test_d12_after_a_thousand_refusals_nothing_is_asked_until_ten_minutes_are_over() -> None:
+def test_d12_after_a_thousand_refusals_requests_pause_for_ten_minutes() -> None:
     now = 0.0
     judge = RequestGuard(lambda: now, max_response_bytes=1000)
     response = type("Response", (), {"status": 403, "headers": {}})()
@@ -225,7 +225,7 @@ def test_d12_after_a_thousand_refusals_nothing_is_asked_until_ten_minutes_are_ov
     judge.check()
 
 
-async def test_d15_where_a_file_cannot_be_uploaded_the_words_arrive_and_name_it(
+async def test_d15_if_a_file_cannot_be_uploaded_the_text_is_sent_and_names_it(
     server: EmulatedServer,
 ) -> None:
     chart = Attachment("1", MediaKind.IMAGE, name="chart.png", data=b"\x89PNG")
@@ -236,7 +236,7 @@ async def test_d15_where_a_file_cannot_be_uploaded_the_words_arrive_and_name_it(
     assert server.emulator.recorder.texts() == ["The chart.\n(could not be sent: chart.png)"]
 
 
-async def test_an_unclear_part_is_looked_for_in_the_channel_once_its_nonce_is_forgotten(
+async def test_an_unclear_part_is_searched_for_after_its_nonce_has_expired(
     server: EmulatedServer,
 ) -> None:
     async with server.run_bot() as (stage, adapter):
@@ -254,7 +254,7 @@ async def test_an_unclear_part_is_looked_for_in_the_channel_once_its_nonce_is_fo
     assert server.emulator.recorder.texts() == ["Only once."]
 
 
-async def test_a_part_that_was_tried_long_ago_is_looked_for_before_it_is_sent_again(
+async def test_a_part_tried_long_ago_is_searched_for_before_it_is_sent_again(
     server: EmulatedServer,
 ) -> None:
     async with server.run_bot() as (stage, adapter):
@@ -269,7 +269,7 @@ async def test_a_part_that_was_tried_long_ago_is_looked_for_before_it_is_sent_ag
     assert server.emulator.recorder.texts() == ["Once."]
 
 
-async def test_an_edit_changes_and_an_empty_one_takes_away_and_both_may_be_repeated(
+async def test_an_edit_changes_and_an_empty_one_deletes_and_both_are_idempotent(
     server: EmulatedServer,
 ) -> None:
     async with server.run_bot() as (stage, adapter):
@@ -300,7 +300,7 @@ def test_every_failure_is_one_of_three(error: Exception, kind: type[Exception]) 
     assert isinstance(to_delivery_error(error), kind)
 
 
-async def test_typing_is_shown_from_the_first_moment_and_renewed_until_the_answer(
+async def test_typing_is_shown_at_once_and_renewed_until_the_answer(
     server: EmulatedServer,
 ) -> None:
     counts, sign = server.emulator.recorder.counts, f"typing:{server.lobby}"

@@ -1,4 +1,4 @@
-"""Whether Discord is to be had is told while it is not, and no more when it is."""
+"""The connection status of a Discord account."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from tests.adapters.discord.server import LIMITS, TYPING, EmulatedServer, no_sle
 
 @dataclass
 class Gate:
-    """Lets nobody try again before it is opened."""
+    """Blocks retries until it is opened."""
 
     resting: asyncio.Event = field(default_factory=asyncio.Event)
     is_open: asyncio.Event = field(default_factory=asyncio.Event)
@@ -53,7 +53,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
         (Fault(r"GET .*/gateway/bot$", times=3), DisconnectCause.UNREACHABLE),
     ],
 )
-async def test_c15_an_account_that_discord_keeps_out_is_degraded_until_it_is_in(
+async def test_c15_an_account_that_cannot_connect_is_degraded_until_it_does(
     server: EmulatedServer, fault: Fault, cause: DisconnectCause, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = Gate()
@@ -70,7 +70,7 @@ async def test_c15_an_account_that_discord_keeps_out_is_degraded_until_it_is_in(
     assert told(caplog)[1].startswith("Ada is on discord again")
 
 
-async def test_c13_a_name_that_cannot_be_found_is_named(server: EmulatedServer) -> None:
+async def test_c13_an_unresolvable_host_is_named(server: EmulatedServer) -> None:
     gate = Gate()
     limits = replace(LIMITS, sleep=gate.pause)
     nowhere = {"DISCORD_API_BASE_URL": "http://nowhere.invalid"}
@@ -79,7 +79,7 @@ async def test_c13_a_name_that_cannot_be_found_is_named(server: EmulatedServer) 
         assert state_of(adapter).cause is DisconnectCause.DNS
 
 
-async def test_c15_a_gateway_that_is_lost_is_told_and_once_more_when_it_is_back(
+async def test_c15_a_lost_gateway_is_logged_once_and_once_when_it_is_back(
     server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = Gate()
@@ -98,7 +98,7 @@ async def test_c15_a_gateway_that_is_lost_is_told_and_once_more_when_it_is_back(
     ]
 
 
-async def test_c05_connections_that_end_and_are_followed_at_once_are_no_outage(
+async def test_c05_connections_replaced_at_once_are_no_outage(
     server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger = server.emulator.recorder

@@ -1,4 +1,4 @@
-"""10,000 hostile payloads: none ends the bot, and what comes after them is answered."""
+"""Hostile payloads neither stop the bot nor affect later messages."""
 
 import asyncio
 import copy
@@ -55,7 +55,7 @@ NASTY: tuple[Any, ...] = (
 
 
 def spoiled(chance: random.Random, value: Any) -> Any:
-    """Put nonsense somewhere into a payload."""
+    """Return a payload with one random value replaced."""
     if isinstance(value, dict) and value and chance.random() < 0.9:
         name = chance.choice(list(value))
         if chance.random() < 0.15:
@@ -67,7 +67,7 @@ def spoiled(chance: random.Random, value: Any) -> Any:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_5000_hostile_payloads_cost_nothing_but_themselves(
+async def test_5000_hostile_payloads_lose_nothing_but_themselves(
     server: EmulatedServer, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     chance = random.Random(seed)
@@ -98,7 +98,7 @@ async def test_5000_hostile_payloads_cost_nothing_but_themselves(
     assert server.emulator.recorder.counts["identify"] == 1
 
 
-async def test_neither_a_token_nor_what_people_say_stands_in_the_log(
+async def test_neither_token_nor_message_text_is_logged(
     server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -123,7 +123,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 class Picky(InMemoryLedger):
-    """Books that take no batch with poison in it, and the first batch only when they are let."""
+    """A store that rejects batches with a poisoned message."""
 
     def __init__(self, store: InMemoryStore) -> None:
         super().__init__(store.worlds, store.entities, store.memories)
@@ -141,7 +141,7 @@ class Picky(InMemoryLedger):
         return await super().receive(messages, now, cursor)
 
 
-async def test_a_message_that_cannot_be_kept_costs_no_other_that_came_with_it(server: EmulatedServer) -> None:
+async def test_a_message_that_cannot_be_stored_does_not_affect_its_batch(server: EmulatedServer) -> None:
     store = InMemoryStore()
     store.ledger = picky = Picky(store)
     async with server.run_bot(store=store) as (_, adapter):

@@ -1,4 +1,4 @@
-"""Journeys of a character on Discord: through the real client library, against a platform on this machine."""
+"""From a Discord event to the reply, with the real library and the emulator."""
 
 import asyncio
 from functools import partial
@@ -32,7 +32,7 @@ SILENCE = "<response><action>IGNORE</action><reasoning>not for me</reasoning></r
 
 
 def talkative(text: str = "Aye.") -> ScriptedModel:
-    """A model that stays out of what does not concern it."""
+    """A model that ignores unaddressed messages."""
 
     def write(request: TextRequest) -> str:
         if request.purpose is Purpose.REFLECTION:
@@ -65,7 +65,7 @@ async def test_a_direct_message_is_answered_whatever_it_says(server: EmulatedSer
     assert room.type is ChannelType.DM
 
 
-async def test_a_thread_and_a_forum_post_are_rooms_that_know_their_parent(server: EmulatedServer) -> None:
+async def test_a_thread_and_a_forum_post_are_rooms_with_a_parent(server: EmulatedServer) -> None:
     town, people = server.emulator.state, server.emulator.people
     forum = town.add_channel(server.guild, "ideas", FORUM)
     post = town.add_channel(server.guild, "a lighthouse", THREAD, forum)
@@ -107,7 +107,7 @@ async def test_a_reply_to_the_bot_is_answered_and_quotes_what_it_replies_to(serv
     assert said.content.text == "> Ada: Low tide at six.\nsure?"
 
 
-async def test_chatter_that_does_not_concern_it_is_ignored_and_the_receipt_says_why(
+async def test_unaddressed_messages_are_ignored_with_a_reason_in_the_receipt(
     server: EmulatedServer,
 ) -> None:
     async with server.run_bot(talkative()) as (stage, _):
@@ -119,7 +119,7 @@ async def test_chatter_that_does_not_concern_it_is_ignored_and_the_receipt_says_
     assert told[0].rule == "shouldRespond: IGNORE"
 
 
-async def test_who_owns_or_administers_a_server_has_that_role_and_a_name_gives_none(
+async def test_roles_follow_ownership_and_permissions_and_not_names(
     server: EmulatedServer,
 ) -> None:
     town, people = server.emulator.state, server.emulator.people
@@ -138,7 +138,7 @@ async def test_who_owns_or_administers_a_server_has_that_role_and_a_name_gives_n
     assert [world.role_of(one.author_id) for one in told] == [Role.OWNER, Role.ADMIN, Role.MEMBER]
 
 
-async def test_b05_an_edit_before_the_answer_is_what_is_answered(
+async def test_b05_an_edit_before_the_answer_is_answered(
     server: EmulatedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)  # else an edit waits for five seconds
@@ -160,7 +160,7 @@ async def test_b05_an_edit_before_the_answer_is_what_is_answered(
         assert set(await outcomes(stage)) == {Outcome.SUPERSEDED, Outcome.ANSWERED}
 
 
-async def test_b06_an_edit_after_the_answer_changes_the_answer_where_that_is_wanted(
+async def test_b06_an_edit_after_the_answer_changes_it_if_enabled(
     server: EmulatedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)  # else an edit waits for five seconds
@@ -198,7 +198,7 @@ async def test_b08_a_message_that_is_deleted_before_its_answer_is_not_answered(
         assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
-async def test_b11_what_a_moderator_removes_at_once_is_forgotten_at_once(server: EmulatedServer) -> None:
+async def test_b11_a_bulk_deletion_is_applied_at_once(server: EmulatedServer) -> None:
     people = server.emulator.people
     async with server.run_bot(talkative()) as (stage, _adapter):
         names = [await people.say(server.lobby, server.kim, f"spam {number}") for number in range(3)]
@@ -210,7 +210,7 @@ async def test_b11_what_a_moderator_removes_at_once_is_forgotten_at_once(server:
     assert [one.content.text for one in said] == ["@Ada ahoy", "Aye."]
 
 
-async def test_b12_what_the_bot_or_its_own_webhook_says_is_known_by_its_id(server: EmulatedServer) -> None:
+async def test_b12_own_messages_are_recognised_by_id(server: EmulatedServer) -> None:
     people = server.emulator.people
     hook = server.emulator.state.add_user("Ada", is_bot=True)
     async with server.run_bot() as (stage, _):
@@ -221,7 +221,7 @@ async def test_b12_what_the_bot_or_its_own_webhook_says_is_known_by_its_id(serve
         assert await outcomes(stage) == [Outcome.ANSWERED]
 
 
-async def test_b13_a_reaction_is_kept_once_also_to_a_message_nobody_knows(server: EmulatedServer) -> None:
+async def test_b13_a_reaction_is_stored_once_also_to_an_unknown_message(server: EmulatedServer) -> None:
     people = server.emulator.people
     async with server.run_bot() as (stage, _):
         said = await people.say(server.lobby, server.kim, f"{server.call} ahoy")
@@ -237,7 +237,7 @@ async def test_b13_a_reaction_is_kept_once_also_to_a_message_nobody_knows(server
     ]
 
 
-async def test_b13_a_reaction_that_is_taken_back_is_forgotten_and_no_other(server: EmulatedServer) -> None:
+async def test_b13_a_removed_reaction_is_deleted_and_no_other(server: EmulatedServer) -> None:
     people = server.emulator.people
     async with server.run_bot() as (stage, _):
         said = await people.say(server.lobby, server.kim, f"{server.call} ahoy")
@@ -260,7 +260,7 @@ async def test_b13_a_reaction_that_is_taken_back_is_forgotten_and_no_other(serve
         assert [one.external_id for one in await recent()] == [other]
 
 
-async def test_an_answer_of_4500_characters_arrives_whole_with_its_code_in_fences(
+async def test_an_answer_of_4500_characters_arrives_complete_with_code_fences(
     server: EmulatedServer,
 ) -> None:
     code = "\n".join(f"    light_{number} = beam({number})" for number in range(110))
@@ -277,7 +277,7 @@ async def test_an_answer_of_4500_characters_arrives_whole_with_its_code_in_fence
     assert references == [True, False, False]
 
 
-async def test_a_voice_message_is_heard_and_answered(server: EmulatedServer) -> None:
+async def test_a_voice_message_is_transcribed_and_answered(server: EmulatedServer) -> None:
     heard = []
 
     @model(ModelType.TRANSCRIPTION)
@@ -308,7 +308,7 @@ async def test_a_voice_message_is_heard_and_answered(server: EmulatedServer) -> 
     assert any("when is low tide" in one for one in asked)
 
 
-async def test_all_that_a_message_holds_is_read_and_forwarded_words_are_quotations(
+async def test_all_content_of_a_message_is_read_and_forwarded_text_is_quoted(
     server: EmulatedServer,
 ) -> None:
     hook = server.emulator.state.add_user("Gauge", is_bot=True)
@@ -356,14 +356,14 @@ async def test_all_that_a_message_holds_is_read_and_forwarded_words_are_quotatio
 
 @action("CHART", "Show the chart.")
 async def chart(turn: Turn) -> None:
-    """Say something with a picture of our own."""
+    """Reply with a generated picture."""
     picture = Attachment(
         "chart", MediaKind.IMAGE, name="chart.png", content_type="image/png", data=b"\x89PNG"
     )
     await turn.reply(Content(text="Here it is.", attachments=(picture,)))
 
 
-async def test_a_file_of_our_own_bytes_leaves_beside_the_words(server: EmulatedServer) -> None:
+async def test_a_file_with_data_is_uploaded_with_the_text(server: EmulatedServer) -> None:
     charts = Plugin("charts", actions=[chart])
     async with server.run_bot(ScriptedModel(model_answer("", actions=["CHART"])), charts) as (stage, _):
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} the chart!")
@@ -372,7 +372,7 @@ async def test_a_file_of_our_own_bytes_leaves_beside_the_words(server: EmulatedS
     assert server.emulator.recorder.messages[0].files == {"chart.png": b"\x89PNG"}
 
 
-async def test_two_characters_with_tokens_of_their_own_live_side_by_side(server: EmulatedServer) -> None:
+async def test_two_characters_with_own_tokens_run_in_one_process(server: EmulatedServer) -> None:
     other = server.emulator.add_bot("Bo", "another-token-for-tests")
     server.emulator.state.add_member(server.guild, other)
     bo = Character(name="Bo")

@@ -1,4 +1,4 @@
-"""A-01, A-16 and their like: killed at every stage of a message's road, each is answered once."""
+"""A-01, A-16: a process killed at any stage answers each message once."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ STAGES = [
 ]
 
 
-async def test_a16_killed_at_every_stage_nothing_is_lost_and_nothing_is_said_twice(
+async def test_a16_killed_at_every_stage_nothing_is_lost_or_sent_twice(
     tmp_path: Path, nursery: Nursery
 ) -> None:
     async with Emulator() as emulator:

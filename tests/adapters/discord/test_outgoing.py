@@ -1,4 +1,4 @@
-"""What leaves: cut where it hurts least, telling nobody who is not to be told."""
+"""Splitting replies and limiting whom they notify."""
 
 import json
 import re
@@ -43,7 +43,7 @@ PIECES = st.sampled_from(
 
 
 def delivery(content: Content, reply_to: str = "") -> Delivery:
-    """A part on its way."""
+    """Return a delivery."""
     return Delivery(
         "abcdefghijklmnopqrstuvwx",
         uuid4(),
@@ -83,14 +83,14 @@ def test_d16_no_emoji_mention_or_link_is_broken_and_fences_are_closed(text: str,
         assert all(piece.count("```") % 2 == 0 for piece in pieces)
 
 
-def test_d16_a_text_is_cut_at_a_paragraph_then_a_line_then_a_word() -> None:
+def test_d16_a_text_is_split_at_a_paragraph_then_a_line_then_a_word() -> None:
     assert split_text("a" * 60 + "\n\n" + "b" * 60, 100) == ["a" * 60, "b" * 60]
     assert split_text("a" * 60 + "\n" + "b" * 60, 100) == ["a" * 60, "b" * 60]
     assert split_text("a" * 60 + " " + "b" * 60, 100) == ["a" * 60, "b" * 60]
     assert split_text("a" * 120, 100) == ["a" * 96, "a" * 24]
 
 
-def test_a_code_block_goes_on_in_the_next_piece_in_the_same_language() -> None:
+def test_a_code_block_continues_in_the_next_piece_in_the_same_language() -> None:
     code = "```py\n" + "\n".join(f"line_{number}()" for number in range(20)) + "\n```"
     first, *_ = pieces = split_text(code, 120)
     assert first.startswith("```py\nline_0()")
@@ -101,13 +101,13 @@ def test_a_code_block_goes_on_in_the_next_piece_in_the_same_language() -> None:
 @given(st.text(min_size=1, max_size=6000))
 @example("```" * 800)
 @example("||**__~~`" * 500)
-def test_f17_whatever_marks_a_text_holds_discord_takes_every_part_of_it(text: str) -> None:
+def test_f17_discord_accepts_every_part_of_any_text(text: str) -> None:
     for one in split_reply(Content(text=text)):
         if one.text:
             check_message(build_body(delivery(one), []).json, has_files=False)
 
 
-def test_f16_o07_whatever_a_text_holds_nobody_is_told_but_whom_it_names_in_the_room() -> None:
+def test_f16_o07_a_text_notifies_only_mentioned_users_seen_in_the_channel() -> None:
     text = "@everyone @here <@&111111111111111111> " + " ".join(f"<@{n}>" for n in range(10, 20))
     body = build_body(delivery(Content(text=text)), [str(n) for n in range(12, 20)]).json
     assert body["allowed_mentions"] == {
@@ -127,7 +127,7 @@ def test_the_nonce_is_the_deliverys_own_id_and_is_enforced() -> None:
     json.dumps(body)
 
 
-def test_files_and_choices_go_with_the_last_part_and_links_of_others_with_the_words() -> None:
+def test_files_and_choices_go_with_the_last_part_and_links_with_the_text() -> None:
     picture = Attachment("1", MediaKind.IMAGE, url="https://example.org/a.png")
     paper = Attachment("2", MediaKind.DOCUMENT, url="https://example.org/a.pdf")
     own = Attachment("3", MediaKind.AUDIO, name="song.ogg", data=b"song")
@@ -145,7 +145,7 @@ def test_files_and_choices_go_with_the_last_part_and_links_of_others_with_the_wo
     assert "song.ogg" in plain["content"]
 
 
-def test_files_beside_a_full_part_get_a_part_of_their_own() -> None:
+def test_files_after_a_full_part_get_a_part_of_their_own() -> None:
     own = Attachment("3", MediaKind.AUDIO, name="song.ogg", data=b"song")
     made = split_reply(Content(text="x" * MAX_TEXT_LENGTH, attachments=(own,)))
     assert [(len(one.text), len(one.attachments)) for one in made] == [(MAX_TEXT_LENGTH, 0), (0, 1)]

@@ -1,4 +1,4 @@
-"""What happens while nothing can be kept: no more waits than there is room for, and nothing is lost by it."""
+"""The event queue during a store outage."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ FEW = replace(LIMITS, max_queued_events=ROOM, queue_full_timeout=0.05)
 
 
 class Failing:
-    """A store that keeps nothing while `is_down`."""
+    """A store that fails while `is_down`."""
 
     def __init__(self) -> None:
         self.store = InMemoryStore()
@@ -29,7 +29,7 @@ class Failing:
         return await self._receive(*args)
 
 
-async def test_i02_while_nothing_can_be_kept_no_more_is_read_than_may_wait_and_nothing_is_lost(
+async def test_i02_during_a_store_outage_reading_stops_at_the_queue_limit_and_nothing_is_lost(
     server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     people, ledger, failing = server.emulator.people, server.emulator.recorder, Failing()
@@ -59,7 +59,7 @@ async def test_i02_while_nothing_can_be_kept_no_more_is_read_than_may_wait_and_n
     assert said[1] == "all queued Discord events are stored: reading continues"
 
 
-async def test_i02_where_the_session_is_lost_meanwhile_what_was_not_read_is_fetched(
+async def test_i02_if_the_session_is_lost_meanwhile_unread_messages_are_fetched(
     server: EmulatedServer,
 ) -> None:
     people, ledger, failing = server.emulator.people, server.emulator.recorder, Failing()

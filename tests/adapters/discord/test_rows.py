@@ -1,4 +1,4 @@
-"""What Discord says twice, late or otherwise than before, and what does not concern it: FAILURES B and C."""
+"""Repeated, late and changed events of Discord: FAILURES B and C."""
 
 import asyncio
 from dataclasses import replace
@@ -16,7 +16,7 @@ from bot.testing import ScriptedModel, model_answer
 from tests.adapters.discord.server import LIMITS, EmulatedServer, outcomes, receipts
 
 
-async def test_b01_a_message_that_is_told_twice_is_answered_once(server: EmulatedServer) -> None:
+async def test_b01_a_message_received_twice_is_answered_once(server: EmulatedServer) -> None:
     async with server.run_bot() as (stage, _):
         said = await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await tell(server, said)
@@ -26,7 +26,7 @@ async def test_b01_a_message_that_is_told_twice_is_answered_once(server: Emulate
         assert len(await receipts(stage)) == 2
 
 
-async def test_b02_a_message_that_is_told_again_after_29_days_is_known(server: EmulatedServer) -> None:
+async def test_b02_a_message_repeated_after_29_days_is_recognised(server: EmulatedServer) -> None:
     late = [timedelta()]
 
     def clock() -> datetime:
@@ -46,7 +46,7 @@ async def test_b02_a_message_that_is_told_again_after_29_days_is_known(server: E
         assert server.emulator.recorder.texts(server.lobby) == ["Aye."]
 
 
-async def test_b04_two_messages_that_come_in_reverse_are_remembered_in_their_order(
+async def test_b04_messages_received_in_reverse_are_stored_in_order(
     server: EmulatedServer,
 ) -> None:
     async with server.run_bot() as (stage, _):
@@ -71,7 +71,7 @@ async def test_b04_two_messages_that_come_in_reverse_are_remembered_in_their_ord
         assert {str(one) for one in await outcomes(stage)} <= {"answered", "superseded"}
 
 
-async def test_b07_a_message_that_is_edited_on_and_on_has_one_answer_to_how_it_reads_at_last(
+async def test_b07_a_repeatedly_edited_message_has_one_answer_to_its_last_text(
     server: EmulatedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)
@@ -98,7 +98,7 @@ async def test_b07_a_message_that_is_edited_on_and_on_has_one_answer_to_how_it_r
         assert server.emulator.recorder.texts(server.lobby) == ["The last."]
 
 
-async def test_b09_what_is_removed_after_its_answer_is_forgotten(server: EmulatedServer) -> None:
+async def test_b09_a_message_deleted_after_its_answer_is_erased(server: EmulatedServer) -> None:
     async with server.run_bot() as (stage, _):
         said = await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await server.emulator.recorder.wait_for_texts(1)
@@ -109,7 +109,7 @@ async def test_b09_what_is_removed_after_its_answer_is_forgotten(server: Emulate
         assert await stage.agent.store.memories.memories([receipt.memory_id]) == {}
 
 
-async def test_b11_a_server_that_puts_it_out_and_lets_it_in_again_is_answered_again_and_remembered(
+async def test_b11_a_guild_that_readmits_the_bot_is_answered_and_keeps_its_history(
     server: EmulatedServer,
 ) -> None:
     people, ledger = server.emulator.people, server.emulator.recorder
@@ -127,7 +127,7 @@ async def test_b11_a_server_that_puts_it_out_and_lets_it_in_again_is_answered_ag
         assert {"@Ada before", "@Ada again"} <= {one.content.text for one in kept}
 
 
-async def test_o05_another_bot_that_answers_every_word_is_answered_five_times_in_a_row(
+async def test_o05_a_bot_that_always_replies_is_answered_five_times_in_a_row(
     server: EmulatedServer,
 ) -> None:
     people, ledger = server.emulator.people, server.emulator.recorder
@@ -147,7 +147,7 @@ async def test_o05_another_bot_that_answers_every_word_is_answered_five_times_in
     assert len(ledger.texts()) == 6
 
 
-async def test_b14_whoever_is_renamed_is_the_same_person(server: EmulatedServer) -> None:
+async def test_b14_a_renamed_user_is_the_same_entity(server: EmulatedServer) -> None:
     async with server.run_bot() as (stage, _):
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await server.emulator.recorder.wait_for_texts(1)
@@ -159,7 +159,7 @@ async def test_b14_whoever_is_renamed_is_the_same_person(server: EmulatedServer)
         assert "Captain Kim" in known[author].names
 
 
-async def test_c15_one_account_that_is_cut_off_does_not_concern_another(server: EmulatedServer) -> None:
+async def test_c15_an_account_that_is_cut_off_does_not_affect_others(server: EmulatedServer) -> None:
     asked = asyncio.Event()
 
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -181,6 +181,6 @@ def _later(seconds: int) -> datetime:
 
 
 async def tell(server: EmulatedServer, message_id: str) -> None:
-    """Have a message of the quay told once more."""
+    """Send the event of a message again."""
     message = server.emulator.state.messages[server.lobby][message_id]
     await server.emulator.gateway.dispatch_event("MESSAGE_CREATE", message)

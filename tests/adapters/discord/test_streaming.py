@@ -1,4 +1,4 @@
-"""A reply on Discord that is seen while it is written, and what may happen to it meanwhile."""
+"""Streamed replies on Discord."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -20,17 +20,17 @@ FIRST, WHOLE = "Once upon a time", "Once upon a time there was a bot."
 
 @pytest.fixture(autouse=True)
 def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no test wait for the pace at which a reply is shown."""
+    """Remove the interval between two edits of a draft."""
     monkeypatch.setattr(adapter, "DRAFT_INTERVAL_SECONDS", 0.0)
 
 
 def story(gate: asyncio.Event, rest: str = WHOLE.removeprefix(FIRST)) -> ScriptedModel:
-    """Write the beginning, and the rest when the test wants it."""
+    """Return a reply whose second half waits for the test."""
     return ScriptedModel([StreamedText(HEAD, FIRST, gate, rest + TAIL)])
 
 
 async def begun(server: EmulatedServer) -> str:
-    """Have the bot asked something, and the beginning of its answer seen; gives the question's id."""
+    """Ask the bot, wait for the start of its answer, and return the question's id."""
     asked = await server.emulator.people.say(server.lobby, server.kim, f"{server.call} tell me a story")
     assert await server.emulator.recorder.wait_for_texts(1) == [FIRST]
     return asked
@@ -44,7 +44,7 @@ async def until_seen(server: EmulatedServer, *texts: str) -> None:
     await server.emulator.recorder.wait_until(lambda: seen(server) == [*texts])
 
 
-async def test_a_reply_is_seen_while_it_is_written_and_edited_into_the_whole(server: EmulatedServer) -> None:
+async def test_a_reply_is_streamed_by_editing_its_message(server: EmulatedServer) -> None:
     gate = asyncio.Event()
     async with server.run_bot(story(gate), settings=LIVE):
         await begun(server)
@@ -52,7 +52,7 @@ async def test_a_reply_is_seen_while_it_is_written_and_edited_into_the_whole(ser
         await until_seen(server, WHOLE)
 
 
-async def test_b08_what_is_seen_of_an_answer_goes_as_soon_as_its_question_is_taken_back(
+async def test_b08_a_streamed_answer_is_removed_when_its_question_is_deleted(
     server: EmulatedServer,
 ) -> None:
     gate = asyncio.Event()
@@ -67,7 +67,7 @@ async def test_b08_what_is_seen_of_an_answer_goes_as_soon_as_its_question_is_tak
         assert seen(server) == []
 
 
-async def test_what_a_moderator_has_removed_half_written_is_not_said_again_and_the_books_say_why(
+async def test_a_draft_deleted_by_a_moderator_is_not_sent_again_and_the_cause_is_stored(
     server: EmulatedServer,
 ) -> None:
     gate = asyncio.Event()
@@ -86,7 +86,7 @@ async def test_what_a_moderator_has_removed_half_written_is_not_said_again_and_t
         assert [one.state for one in parts].count(DeliveryState.CANCELLED) == len(parts) - 1 > 1
 
 
-async def test_a08_a_half_written_answer_that_nobody_may_finish_after_a_restart_is_taken_away(
+async def test_a08_a_draft_that_no_process_can_finish_is_removed_after_a_restart(
     server: EmulatedServer,
 ) -> None:
     store, passed, never = InMemoryStore(), [timedelta()], asyncio.Event()

@@ -1,4 +1,4 @@
-"""C-14: Discord behind TLS and the operator's proxy; what cannot be verified is not talked to."""
+"""C-14: Discord behind TLS and the operator's proxy."""
 
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,7 +20,7 @@ def port_of(server: EmulatedServer) -> int:
     [(EXPIRED, EXPIRED, HOST), (GOOD, EXPIRED, HOST), (GOOD, GOOD, "other.example")],
     ids=["expired", "not trusted", "of another host"],
 )
-async def test_c14_a_certificate_that_is_not_good_is_not_accepted(
+async def test_c14_an_invalid_certificate_is_rejected(
     certificate: str, believed: str, host: str, server: EmulatedServer, tmp_path: Path
 ) -> None:
     async with behind_tls(port_of(server), tmp_path, certificate) as way:
@@ -35,7 +35,7 @@ async def test_c14_a_certificate_that_is_not_good_is_not_accepted(
         assert server.emulator.recorder.requests == []
 
 
-async def test_c14_through_the_operators_proxy_and_with_their_certificates_it_hears_and_answers(
+async def test_c14_messages_pass_the_operators_proxy_with_its_certificates(
     server: EmulatedServer, tmp_path: Path
 ) -> None:
     async with behind_tls(port_of(server), tmp_path) as way:

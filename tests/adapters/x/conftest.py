@@ -1,4 +1,4 @@
-"""The emulated X, a clock that moves when it is told to, and a character that lives there."""
+"""The emulated X, a manual clock, and a character that uses both."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -23,7 +23,7 @@ DEADLINE = 60.0
 
 
 class XHarness:
-    """A character at work on the emulated X."""
+    """A running character on the emulated X."""
 
     def __init__(self, runtime: Runtime, adapter: XAdapter, emulator: Emulator, clock: ManualClock) -> None:
         self.runtime, self.adapter, self.emulator, self.clock = runtime, adapter, emulator, clock
@@ -79,7 +79,7 @@ async def emulator(clock: ManualClock) -> AsyncIterator[Emulator]:
 
 @pytest.fixture
 def run_x(emulator: Emulator, clock: ManualClock, tmp_path: Path) -> RunX:
-    """Give what has a character live on the emulated X, as long as the block lasts."""
+    """Return a context manager that runs a character on the emulated X."""
 
     @asynccontextmanager
     async def run(
@@ -120,7 +120,7 @@ def run_x(emulator: Emulator, clock: ManualClock, tmp_path: Path) -> RunX:
 
 @pytest.fixture
 async def silent() -> AsyncIterator[str]:
-    """Give the address of a server that takes every request and never answers."""
+    """Return the URL of a server that accepts requests and never answers."""
 
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()

@@ -1,4 +1,4 @@
-"""X as one platform of a process: an account for each character, and none for who is not meant for it."""
+"""The X adapter has one account per character with keys."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -52,7 +52,7 @@ async def test_two_characters_cannot_share_an_account(emulator: Emulator, tmp_pa
             spec.open(runtime.handles)
 
 
-async def test_who_has_no_keys_or_names_other_platforms_has_no_timeline(
+async def test_a_character_without_keys_or_with_other_platforms_has_no_timeline(
     emulator: Emulator, clock: ManualClock, tmp_path: Path
 ) -> None:
     keyless: tuple[Character, dict[str, str]] = (Character(name="Ada"), {})

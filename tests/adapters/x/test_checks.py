@@ -1,4 +1,4 @@
-"""A look at an account, as `bot doctor` takes it."""
+"""The account check of `bot doctor`."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ async def poll(emulator: Emulator, folder: Path, usage: str = "", **values: str)
     return await spec.check(Settings([Layer("the test", values)]), read)
 
 
-async def test_it_tells_whose_account_it_is_and_what_is_left(emulator: Emulator, tmp_path: Path) -> None:
+async def test_the_check_reports_account_and_remaining_quota(emulator: Emulator, tmp_path: Path) -> None:
     spent = Usage().at_time(system_clock()).add(reads=40, posts=3)
     found = await poll(emulator, tmp_path, str(spent))
     assert found.location == "@greenroom_bot on X"
@@ -34,15 +34,15 @@ async def test_it_tells_whose_account_it_is_and_what_is_left(emulator: Emulator,
     assert [call.endpoint for call in emulator.calls] == ["GET /2/users/me"]
 
 
-async def test_keys_that_are_not_taken_are_a_problem_that_says_what_to_do(
-    emulator: Emulator, tmp_path: Path
-) -> None:
+async def test_refused_keys_are_reported_with_the_remedy(emulator: Emulator, tmp_path: Path) -> None:
     emulator.is_revoked = True
     [problem] = (await poll(emulator, tmp_path)).problems
     assert "X_ACCESS_TOKEN_SECRET" in problem
 
 
-async def test_a_thrown_switch_is_a_problem_and_nothing_is_asked(emulator: Emulator, tmp_path: Path) -> None:
+async def test_the_off_switch_is_reported_and_nothing_is_requested(
+    emulator: Emulator, tmp_path: Path
+) -> None:
     (tmp_path / "x.off").touch()
     [problem] = (await poll(emulator, tmp_path)).problems
     assert "remove it" in problem
@@ -50,7 +50,7 @@ async def test_a_thrown_switch_is_a_problem_and_nothing_is_asked(emulator: Emula
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"reads": "many"}'])
-async def test_what_was_spent_and_cannot_be_read_does_not_keep_it_from_looking(
+async def test_an_unreadable_stored_usage_does_not_stop_the_check(
     text: str, emulator: Emulator, tmp_path: Path
 ) -> None:
     assert (await poll(emulator, tmp_path, text)).problems == ()

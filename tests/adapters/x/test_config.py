@@ -1,4 +1,4 @@
-"""The variables of X: what each must be, and whom they belong to."""
+"""The variables of X."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def settings(**values: str) -> Settings:
     return Settings([Layer("the test", {**KEYS, **values})])
 
 
-def test_the_account_is_known_by_its_token_without_asking() -> None:
+def test_the_token_names_the_account() -> None:
     assert set(REQUIRED_VARIABLES) == set(KEYS)
     assert read_settings(settings()).account_id == "42"
 
@@ -38,7 +38,7 @@ def test_the_account_is_known_by_its_token_without_asking() -> None:
         ("X_POST_INTERVAL_MIN", "500"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_by_its_name(name: str, value: str) -> None:
+def test_an_invalid_value_is_refused_with_its_name(name: str, value: str) -> None:
     with pytest.raises(SettingError, match="X_"):
         read_settings(settings(**{name: value}))
 
@@ -54,16 +54,16 @@ def test_a_secret_is_in_no_error_and_no_repr() -> None:
     ("plan", "allowed"),
     [("free", (100, 500, 15)), ("basic", (10_000, 3_000, 95)), ("pro", (1_000_000, 288_000, 9_500))],
 )
-def test_a_plan_says_what_a_month_and_a_day_may_cost(plan: str, allowed: tuple[int, int, int]) -> None:
+def test_a_plan_limits_month_and_day(plan: str, allowed: tuple[int, int, int]) -> None:
     assert read_settings(settings(X_PLAN=plan)).plan_limits == PlanLimits(*allowed)
 
 
-def test_what_is_said_of_a_month_goes_before_the_plan() -> None:
+def test_own_limits_override_the_plan() -> None:
     own = {"X_MONTHLY_READS": "7", "X_MONTHLY_POSTS": "0", "X_POST_DAILY_CAP": "1"}
     assert read_settings(settings(**own)).plan_limits == PlanLimits(7, 0, 1)
 
 
-def test_a_characters_file_cannot_lead_the_operators_keys_elsewhere() -> None:
+def test_a_character_file_cannot_redirect_the_operators_keys() -> None:
     own = Layer(f"{CHARACTER_FILE} settings", {"X_API_BASE_URL": "https://evil.example"}, is_operator=False)
     with pytest.raises(SettingError, match="X_API_BASE_URL"):
         read_settings(Settings([own, Layer("the environment", KEYS)]))

@@ -1,4 +1,4 @@
-"""The emulated X holds callers to what X holds them to."""
+"""The emulator enforces the rules of X."""
 
 import pytest
 from aiohttp import ClientSession
@@ -26,13 +26,13 @@ async def test_a_request_that_is_signed_with_another_key_is_refused(
             await harness.account.connection.read_own_user()
 
 
-async def test_a_request_that_was_signed_well_is_taken_once(run_x: RunX, emulator: Emulator) -> None:
+async def test_a_signed_request_is_accepted_once(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(X_REPLY_ENABLE="false") as harness:
         assert (await harness.account.connection.read_own_user()).username == "greenroom_bot"
         assert [call.status for call in emulator.calls] == [200]
 
 
-async def test_a_window_that_is_used_up_is_told_and_renewed(
+async def test_an_exhausted_limit_is_reported_and_renewed(
     run_x: RunX, emulator: Emulator, clock: ManualClock
 ) -> None:
     emulator.limits["GET /2/users/me"] = (2, 900.0)
@@ -47,7 +47,7 @@ async def test_a_window_that_is_used_up_is_told_and_renewed(
         await harness.account.connection.read_own_user()
 
 
-async def test_whoever_tries_a_character_out_talks_to_it_on_a_page() -> None:
+async def test_the_page_sends_messages_to_a_character() -> None:
     async with emulated(["Ada", "Ada!"]) as trial, ClientSession(trial.url) as session:
         assert [one["X_ACCESS_TOKEN"] for one in trial.settings.values()] == [
             "1000-emulatedAccessToken",
@@ -66,7 +66,7 @@ async def test_whoever_tries_a_character_out_talks_to_it_on_a_page() -> None:
             assert (post["by"], post["text"]) == ("@kim", "@ada hello")
 
 
-async def test_what_another_site_has_a_browser_send_is_refused() -> None:
+async def test_cross_site_requests_are_refused() -> None:
     async with (
         emulated(["Ada"]) as trial,
         ClientSession(trial.url) as session,

@@ -1,4 +1,4 @@
-"""Whether X is to be had is told while it is not, and no more when it is."""
+"""The connection status of an X account."""
 
 import logging
 from pathlib import Path
@@ -32,7 +32,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
         (Fault(MENTIONS, status=403), DisconnectCause.REFUSED),
     ],
 )
-async def test_c15_an_account_whose_mentions_cannot_be_read_is_degraded_until_they_can(
+async def test_c15_an_account_with_unreadable_mentions_is_degraded_until_they_are_read(
     run_x: RunX, emulator: Emulator, fault: Fault, cause: DisconnectCause, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with run_x() as harness:
@@ -48,7 +48,7 @@ async def test_c15_an_account_whose_mentions_cannot_be_read_is_degraded_until_th
     ]
 
 
-async def test_c13_a_name_that_cannot_be_found_is_named(run_x: RunX) -> None:
+async def test_c13_an_unresolvable_host_is_named(run_x: RunX) -> None:
     async with run_x(X_API_BASE_URL="http://nowhere.invalid") as harness:
         assert (state_of(harness).state, state_of(harness).cause) == (
             ConnectionState.DEGRADED,
@@ -71,7 +71,7 @@ async def test_an_account_whose_keys_are_refused_is_off(
     assert len(told(caplog)) == 1
 
 
-async def test_a_person_who_has_switched_x_off_is_told_that_it_is_and_of_its_return(
+async def test_the_off_switch_and_its_removal_are_logged(
     run_x: RunX, emulator: Emulator, tmp_path: Path
 ) -> None:
     async with run_x() as harness:
@@ -83,14 +83,14 @@ async def test_a_person_who_has_switched_x_off_is_told_that_it_is_and_of_its_ret
         assert state_of(harness).state is ConnectionState.CONNECTED
 
 
-async def test_a_window_that_is_used_up_is_no_outage(run_x: RunX, emulator: Emulator) -> None:
+async def test_an_exhausted_limit_is_no_outage(run_x: RunX, emulator: Emulator) -> None:
     async with run_x() as harness:
         emulator.add_faults(Fault(MENTIONS, status=429))
         await harness.poll()
         assert state_of(harness).state is ConnectionState.CONNECTED
 
 
-async def test_c01_a_read_whose_answer_is_lost_is_not_repeated_with_the_signature_of_the_first(
+async def test_c01_a_lost_read_is_not_repeated_with_the_same_signature(
     run_x: RunX, emulator: Emulator
 ) -> None:
     async with run_x() as harness:
@@ -101,7 +101,7 @@ async def test_c01_a_read_whose_answer_is_lost_is_not_repeated_with_the_signatur
         assert not harness.account.connection.stop_reason
 
 
-async def test_an_account_that_may_not_read_its_mentions_is_cut_off_until_it_may(
+async def test_an_account_without_permission_to_read_mentions_is_refused_until_it_has_it(
     run_x: RunX, emulator: Emulator, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with run_x() as harness:

@@ -1,4 +1,4 @@
-"""O-09: nothing is written in the name of another account than the one that is meant."""
+"""O-09: nothing is written with the keys of another account."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from tests.adapters.x.test_sending import QUIET, part_of
 ME = "GET /2/users/me"
 
 
-async def test_o09_with_the_keys_of_another_account_nothing_is_written_and_it_is_told_once(
+async def test_o09_keys_of_another_account_write_nothing_and_are_logged_once(
     run_x: RunX, emulator: Emulator, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with run_x(X_USERNAME="@somebody_else", **QUIET) as harness:
@@ -28,7 +28,7 @@ async def test_o09_with_the_keys_of_another_account_nothing_is_written_and_it_is
     assert caplog.text.count("nothing is read or written") == 1
 
 
-async def test_o09_whose_the_keys_are_is_asked_once_and_not_at_every_start(
+async def test_o09_the_account_of_the_keys_is_verified_once_and_not_at_every_start(
     run_x: RunX, emulator: Emulator
 ) -> None:
     store = InMemoryStore()
@@ -41,7 +41,7 @@ async def test_o09_whose_the_keys_are_is_asked_once_and_not_at_every_start(
 
 
 @pytest.mark.parametrize("status", [403, 429, 503])
-async def test_o09_where_that_cannot_be_asked_nothing_is_written_yet(
+async def test_o09_nothing_is_written_before_the_verification(
     status: int, run_x: RunX, emulator: Emulator
 ) -> None:
     async with run_x(X_USERNAME="greenroom_bot", **QUIET) as harness:

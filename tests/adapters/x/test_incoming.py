@@ -1,4 +1,4 @@
-"""From what X says to an arrival."""
+"""Responses of X as inbound messages."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -40,7 +40,7 @@ def test_a_mention_becomes_a_message_in_its_conversation() -> None:
     assert arrival.message.created_at == datetime(2026, 3, 1, 8, tzinfo=UTC)
 
 
-def test_b12_what_our_account_wrote_is_ours_by_its_number() -> None:
+def test_b12_own_posts_are_recognised_by_account_id() -> None:
     found = page(told(author_id="1000"))
     assert to_inbound_message(found.posts[0], found, ME, received_at=NOW).author.id == ME.agent_id
 
@@ -66,7 +66,7 @@ def test_a_long_text_is_read_in_full() -> None:
     assert text_of(post) == "@ada it began in spring"
 
 
-def test_a_picture_comes_along_with_what_it_shows() -> None:
+def test_a_picture_has_its_alt_text() -> None:
     media = {"media_key": "3_9", "type": "photo", "url": "https://pbs.twimg.com/9.png", "alt_text": "A boat"}
     found = page(told(attachments={"media_keys": ["3_9", "3_8"]}), media=[media])
     [picture] = to_inbound_message(found.posts[0], found, ME, received_at=NOW).message.content.attachments
@@ -74,20 +74,20 @@ def test_a_picture_comes_along_with_what_it_shows() -> None:
 
 
 @pytest.mark.parametrize("address", ["http://169.254.169.254/", "file:///etc/passwd", "javascript:x"])
-def test_an_address_that_is_none_of_xs_is_left_out(address: str) -> None:
+def test_a_media_url_that_is_not_https_is_left_out(address: str) -> None:
     found = page(told(attachments={"media_keys": ["3_9"]}), media=[{"media_key": "3_9", "url": address}])
     [picture] = to_inbound_message(found.posts[0], found, ME, received_at=NOW).message.content.attachments
     assert picture.url == ""
 
 
-def test_one_post_that_cannot_be_read_costs_no_other() -> None:
+def test_an_invalid_post_does_not_affect_others() -> None:
     found = page(told(), {"id": "no number", "text": 3}, told(id="56"))
     assert [post.id for post in found.posts] == ["55", "56"]
     assert found.count == 3
 
 
 @given(JSON)
-def test_whatever_x_says_is_read_without_a_fault(answer: Any) -> None:
+def test_any_response_is_parsed_without_an_error(answer: Any) -> None:
     assert parse_page(answer).posts == ()
     assert parse_user(answer) is None
     assert parse_id(answer) in ("", str(parse_id(answer)))

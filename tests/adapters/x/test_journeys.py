@@ -1,4 +1,4 @@
-"""From a mention to its answer, through the real library and the emulated X."""
+"""From a mention to its answer, with the real library and the emulated X."""
 
 from adapters.x.emulator import Emulator, Fault
 from bot import Attachment, Character, Content, MediaKind, Outcome, Role, derived_id
@@ -10,7 +10,7 @@ from tests.fussy import REFUSED, fussy_store
 LONG = " ".join(f"This is sentence number {number} of a long answer." for number in range(14))
 
 
-async def test_a_mention_is_answered_in_its_thread_without_asking_whether_to(
+async def test_a_mention_is_answered_in_its_thread_without_a_decision_by_a_model(
     run_x: RunX, emulator: Emulator
 ) -> None:
     async with run_x() as harness:
@@ -35,7 +35,7 @@ async def test_a_long_answer_is_a_thread_each_part_a_reply_to_the_one_before(
         assert " ".join(emulator.bot_texts) == LONG
 
 
-async def test_an_answer_without_end_is_cut_after_five_posts(run_x: RunX, emulator: Emulator) -> None:
+async def test_an_answer_has_at_most_five_posts(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(model_answer(" ".join([LONG] * 40))) as harness:
         emulator.say("mallory", "@greenroom_bot count to a million")
         await harness.poll()
@@ -43,7 +43,9 @@ async def test_an_answer_without_end_is_cut_after_five_posts(run_x: RunX, emulat
         assert emulator.bot_texts[-1].endswith("…")
 
 
-async def test_a_mention_that_the_store_refuses_costs_no_other(run_x: RunX, emulator: Emulator) -> None:
+async def test_a_mention_that_cannot_be_stored_does_not_affect_others(
+    run_x: RunX, emulator: Emulator
+) -> None:
     async with run_x(store=fussy_store()) as harness:
         emulator.say("mallory", f"@greenroom_bot {REFUSED}")
         asked = emulator.say("bob", "@greenroom_bot are you there?")
@@ -51,9 +53,7 @@ async def test_a_mention_that_the_store_refuses_costs_no_other(run_x: RunX, emul
         assert [one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)] == [asked]
 
 
-async def test_a_page_that_leads_no_further_down_is_not_asked_for_again_at_once(
-    run_x: RunX, emulator: Emulator
-) -> None:
+async def test_a_page_without_progress_is_not_read_again_at_once(run_x: RunX, emulator: Emulator) -> None:
     page = '{"data": [{"id": "7", "author_id": "8", "text": "Hello?"}], "meta": {"next_token": "again"}}'
     async with run_x() as harness:
         emulator.add_faults(*[Fault("GET /2/users/:id/mentions", status=200, body=page) for _ in range(3)])
@@ -61,9 +61,7 @@ async def test_a_page_that_leads_no_further_down_is_not_asked_for_again_at_once(
         assert len(emulator.faults) == 1
 
 
-async def test_b01_a_mention_that_is_read_again_is_not_answered_again(
-    run_x: RunX, emulator: Emulator
-) -> None:
+async def test_b01_a_mention_read_twice_is_answered_once(run_x: RunX, emulator: Emulator) -> None:
     store = InMemoryStore()
     async with run_x(store=store) as harness:
         emulator.say("bob", "@greenroom_bot hello")
@@ -74,7 +72,7 @@ async def test_b01_a_mention_that_is_read_again_is_not_answered_again(
         assert emulator.bot_texts == ["Noted."]
 
 
-async def test_b10_what_came_while_it_was_away_is_answered_at_the_next_start(
+async def test_b10_mentions_missed_while_offline_are_answered_at_the_next_start(
     run_x: RunX, emulator: Emulator
 ) -> None:
     store = InMemoryStore()
@@ -87,7 +85,7 @@ async def test_b10_what_came_while_it_was_away_is_answered_at_the_next_start(
         assert {one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)} == {first, second}
 
 
-async def test_b12_what_our_own_account_posts_hides_no_mention(run_x: RunX, emulator: Emulator) -> None:
+async def test_b12_own_posts_hide_no_mention(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(model_answer("One."), model_answer("Two.")) as harness:
         early = emulator.say("bob", "@greenroom_bot first")
         emulator.state.create_post(emulator.user_id, "I, @greenroom_bot, speak of myself.")
@@ -110,7 +108,7 @@ async def test_more_mentions_than_a_page_takes_are_all_answered(run_x: RunX, emu
         assert sum(sizes) >= 4
 
 
-async def test_a_reply_is_given_what_it_answers_to_read(run_x: RunX, emulator: Emulator) -> None:
+async def test_a_mention_is_read_with_the_posts_above_it(run_x: RunX, emulator: Emulator) -> None:
     prompts: list[str] = []
 
     def script(request: object) -> str:
@@ -130,7 +128,7 @@ async def test_a_reply_is_given_what_it_answers_to_read(run_x: RunX, emulator: E
         assert receipts[root].rule == receipts[middle].rule == "thread context"
 
 
-async def test_a_thread_is_not_climbed_where_the_budget_is_gone(run_x: RunX, emulator: Emulator) -> None:
+async def test_a_thread_is_not_read_without_quota(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(
         X_MONTHLY_READS="12"
     ) as harness:  # one is kept, and five mentions with what they answer cost ten
@@ -144,7 +142,7 @@ async def test_a_thread_is_not_climbed_where_the_budget_is_gone(run_x: RunX, emu
         assert sum(emulator.reads.values()) <= 12
 
 
-async def test_only_targets_are_answered_where_there_are_any(run_x: RunX, emulator: Emulator) -> None:
+async def test_only_target_users_are_answered_if_there_are_any(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(X_TARGET_USERS="@Bob,carol") as harness:
         yes = emulator.say("bob", "@greenroom_bot hello")
         no = emulator.say("mallory", "@greenroom_bot hello")
@@ -154,7 +152,7 @@ async def test_only_targets_are_answered_where_there_are_any(run_x: RunX, emulat
         assert (receipts[no].outcome, receipts[no].rule) == (Outcome.IGNORED, "X_TARGET_USERS")
 
 
-async def test_a_post_with_a_picture_shows_what_it_shows(run_x: RunX, emulator: Emulator) -> None:
+async def test_a_picture_is_posted_with_its_alt_text(run_x: RunX, emulator: Emulator) -> None:
     async with run_x() as harness:
         [feed] = harness.agent.outbox.feeds()
         await harness.agent.store.worlds.save_world(feed.world, [feed.room])
@@ -167,7 +165,7 @@ async def test_a_post_with_a_picture_shows_what_it_shows(run_x: RunX, emulator: 
         assert made.text == "This morning."
 
 
-async def test_a_hostile_payload_costs_nothing_but_itself(run_x: RunX, emulator: Emulator) -> None:
+async def test_a_hostile_payload_affects_nothing_else(run_x: RunX, emulator: Emulator) -> None:
     nonsense = (
         '{"data": [{"id": "1 OR 1=1"}, 7, null, {"id": "9", "author_id": {}}], "includes": [], "meta": 3}'
     )
@@ -182,7 +180,7 @@ async def test_a_hostile_payload_costs_nothing_but_itself(run_x: RunX, emulator:
         assert len(emulator.bot_texts) == 2
 
 
-async def test_everybody_on_x_is_a_member(run_x: RunX, emulator: Emulator) -> None:
+async def test_every_x_user_is_a_member(run_x: RunX, emulator: Emulator) -> None:
     async with run_x() as harness:
         emulator.say("bob", "@greenroom_bot hello")
         await harness.poll()
@@ -193,7 +191,7 @@ async def test_everybody_on_x_is_a_member(run_x: RunX, emulator: Emulator) -> No
         assert world.role_of(bob) is Role.MEMBER
 
 
-async def test_the_rules_of_the_characters_file_hold_here_too(run_x: RunX, emulator: Emulator) -> None:
+async def test_room_rules_of_the_character_file_apply(run_x: RunX, emulator: Emulator) -> None:
     quiet = emulator.say("bob", "@greenroom_bot hello")
     loud = emulator.say("carol", "@greenroom_bot hello")
     gone = emulator.say("dave", "@greenroom_bot hello")

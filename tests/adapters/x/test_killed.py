@@ -17,7 +17,7 @@ STAGES = (  # what is spent is kept three times before the mention is
 
 
 @pytest.mark.parametrize("stage", STAGES)
-async def test_a_mention_is_answered_once_wherever_the_process_is_killed(
+async def test_a_mention_is_answered_once_if_the_process_is_killed_at_any_stage(
     stage: str, nursery: Nursery, tmp_path: Path
 ) -> None:
     async with Emulator() as emulator, asyncio.timeout(2 * PATIENCE):

@@ -1,4 +1,4 @@
-"""What is logged of X, at any level: no key, no signature."""
+"""No key or signature is logged at any level."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A month on the free plan: it posts by itself, answers who asks, and never asks for more than there is."""
+"""A month on the free plan stays within its limits."""
 
 from collections import Counter
 from itertools import count

@@ -1,4 +1,4 @@
-"""A reply on its way to X: cut into posts, nobody called in."""
+"""Splitting a reply into posts without mentions."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ def test_a_long_text_is_cut_where_sentences_end() -> None:
 
 
 @given(WORDS.map(" ".join))
-def test_d16_no_piece_is_too_heavy_and_no_sign_is_broken(text: str) -> None:
+def test_d16_no_piece_is_too_long_and_no_character_is_split(text: str) -> None:
     pieces = split_text(text)
     assert all(text_weight(piece) <= MAX_WEIGHT for piece in pieces)
     assert "".join("".join(pieces).split()) == "".join(text.split()).replace("e\u0301", "é")
@@ -48,12 +48,12 @@ def test_d16_no_piece_is_too_heavy_and_no_sign_is_broken(text: str) -> None:
 
 
 @given(st.text(max_size=1500))
-def test_d16_whatever_is_said_can_be_cut(text: str) -> None:
+def test_d16_any_text_can_be_split(text: str) -> None:
     pieces = split_text(text)
     assert all(text_weight(piece) <= MAX_WEIGHT or len(piece) == 1 for piece in pieces)
 
 
-def test_a_reply_is_at_most_five_posts_and_a_post_of_ones_own_as_many_as_it_takes() -> None:
+def test_a_reply_has_at_most_five_posts_and_other_texts_any_number() -> None:
     content = Content(text=SENTENCE * 100)
     assert len(split_reply(content)) > 20
     for reply in (
@@ -67,17 +67,17 @@ def test_a_reply_is_at_most_five_posts_and_a_post_of_ones_own_as_many_as_it_take
 
 
 @given(st.lists(WORDS.map(" ".join), min_size=6, max_size=8))
-def test_d16_no_part_of_a_cut_reply_is_too_heavy(texts: list[str]) -> None:
+def test_d16_no_part_of_a_shortened_reply_is_too_long(texts: list[str]) -> None:
     reply = Content(text="\n".join(one * 3 for one in texts), in_reply_to=new_id())
     assert all(text_weight(part.text) <= MAX_WEIGHT for part in split_reply(reply))
 
 
-def test_an_address_is_not_cut() -> None:
+def test_a_url_is_not_split() -> None:
     address = "https://example.com/" + "a" * 60
     assert split_text("word " * 50 + address)[-1].endswith(address)
 
 
-def test_pictures_go_with_the_first_post_and_other_files_by_their_address() -> None:
+def test_pictures_go_with_the_first_post_and_other_files_as_urls() -> None:
     picture = Attachment("1", MediaKind.IMAGE, content_type="image/png", data=b"png")
     film = Attachment("2", MediaKind.VIDEO, url="https://example.com/film.mp4")
     first, *others = split_reply(Content(text=SENTENCE * 6, attachments=(picture, film)))
@@ -100,11 +100,11 @@ def test_pictures_go_with_the_first_post_and_other_files_by_their_address() -> N
         ("https://no.such！@carol", "https://no.such！%40carol"),
     ],
 )
-def test_a_reply_calls_nobody_in(text: str, expected: str) -> None:
+def test_a_reply_mentions_no_one(text: str, expected: str) -> None:
     assert remove_mentions(text) == expected
 
 
-def test_what_is_done_to_a_post_is_one_part() -> None:
+def test_an_operation_without_text_is_one_part() -> None:
     like = PostOperation(PostOperationKind.LIKE, "12")
     content = Content(text="Liked " + "x" * 500, operation=like, metadata={"other": "no"})
     [part] = split_reply(content)

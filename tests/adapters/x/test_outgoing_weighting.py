@@ -1,4 +1,4 @@
-"""How long a post is by X's published count."""
+"""X's published text weight."""
 
 import pytest
 from hypothesis import given
@@ -30,15 +30,15 @@ from adapters.x.outgoing import text_weight, weighted_pieces
         ("@someone", 8),
     ],
 )
-def test_a_text_weighs_what_x_publishes(text: str, expected: int) -> None:
+def test_text_weight_follows_the_published_rules(text: str, expected: int) -> None:
     assert text_weight(text) == expected
 
 
-def test_what_may_be_an_address_weighs_the_heavier_of_both() -> None:
+def test_a_possible_url_counts_as_the_heavier_reading() -> None:
     assert text_weight("it ended.Then it began") == text_weight("it ") + 23 + text_weight(" it began")
 
 
 @given(st.text(max_size=200))
-def test_the_pieces_make_the_whole_text_again(text: str) -> None:
+def test_the_pieces_join_to_the_whole_text(text: str) -> None:
     pieces = "".join(piece for piece, _ in weighted_pieces(text))
     assert text_weight(pieces) == text_weight(text)

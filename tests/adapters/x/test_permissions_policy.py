@@ -1,4 +1,4 @@
-"""O-10: what must not stand in public does not, whoever has it said."""
+"""O-10: forbidden content is never posted."""
 
 import pytest
 
@@ -44,16 +44,18 @@ def policy() -> ContentRules:
 
 
 @pytest.mark.parametrize(("what", "text"), [(what, text) for what, texts in CORPUS.items() for text in texts])
-def test_o10_what_must_not_stand_in_public_is_named(what: str, text: str) -> None:
+def test_o10_forbidden_content_is_named(what: str, text: str) -> None:
     assert what in policy().find_violation(f"Well: {text} indeed")
 
 
 @pytest.mark.parametrize("text", HARMLESS)
-def test_o10_what_is_harmless_may_be_said(text: str) -> None:
+def test_o10_harmless_text_is_allowed(text: str) -> None:
     assert policy().find_violation(text) == ""
 
 
-async def test_o10_of_a_thread_that_ends_badly_nothing_is_posted(run_x: RunX, emulator: Emulator) -> None:
+async def test_o10_a_thread_with_forbidden_content_is_not_posted_at_all(
+    run_x: RunX, emulator: Emulator
+) -> None:
     text = "Fog again, and nothing to be seen of the mill. " * 8 + "Ask bob@mail.example.org."
     async with run_x(**QUIET, **LISTED) as harness:
         [feed] = harness.agent.outbox.feeds()
@@ -66,7 +68,7 @@ async def test_o10_of_a_thread_that_ends_badly_nothing_is_posted(run_x: RunX, em
         assert emulator.writes == []
 
 
-async def test_o10_no_way_to_post_leads_past_it_not_even_a_dry_one(run_x: RunX, emulator: Emulator) -> None:
+async def test_o10_every_way_to_post_is_checked_also_a_dry_run(run_x: RunX, emulator: Emulator) -> None:
     for settings in ({}, {"X_DRY_RUN": "true"}):
         async with run_x(**QUIET, **LISTED, **settings) as harness:
             with pytest.raises(Undeliverable, match="X_FORBIDDEN_WORDS"):

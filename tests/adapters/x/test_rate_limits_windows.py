@@ -1,4 +1,4 @@
-"""How often an endpoint may be asked, by X's own word."""
+"""Rate limits of X's endpoints."""
 
 from datetime import UTC, datetime
 
@@ -14,11 +14,11 @@ def headers(remaining: str, reset: float | str) -> dict[str, str]:
     return {"x-rate-limit-remaining": remaining, "x-rate-limit-reset": str(reset)}
 
 
-def test_an_endpoint_that_nothing_is_known_of_is_open() -> None:
+def test_an_unknown_endpoint_is_open() -> None:
     assert EndpointLimits().wait_seconds(POSTS, NOW) == 0.0
 
 
-def test_d01_a_used_up_window_is_left_alone_until_it_is_renewed() -> None:
+def test_d01_an_exhausted_endpoint_is_blocked_until_its_reset() -> None:
     windows = EndpointLimits()
     windows.update(POSTS, 201, headers("0", int(NOW.timestamp()) + 90), NOW)
     assert windows.wait_seconds(POSTS, NOW) == 90.0
@@ -38,13 +38,13 @@ def test_d01_a_used_up_window_is_left_alone_until_it_is_renewed() -> None:
         ("", 5.0),
     ],
 )
-def test_d14_the_moment_of_renewal_is_believed_from_a_second_to_a_day(reset: object, expected: float) -> None:
+def test_d14_the_reset_is_bounded_to_between_a_second_and_a_day(reset: object, expected: float) -> None:
     windows = EndpointLimits()
     windows.update(POSTS, 429, headers("0", str(reset)), NOW)
     assert windows.wait_seconds(POSTS, NOW) == expected
 
 
-def test_a_day_that_is_used_up_counts_more_than_a_quarter_of_an_hour_that_is_not() -> None:
+def test_an_exhausted_daily_limit_blocks_an_endpoint() -> None:
     windows = EndpointLimits()
     day = {
         "x-user-limit-24hour-remaining": "0",
@@ -56,7 +56,7 @@ def test_a_day_that_is_used_up_counts_more_than_a_quarter_of_an_hour_that_is_not
     assert list(windows.closed_endpoints(NOW)) == [POSTS]
 
 
-def test_a_later_answer_opens_a_window_again() -> None:
+def test_a_later_response_reopens_an_endpoint() -> None:
     windows = EndpointLimits()
     windows.update(POSTS, 429, {}, NOW)
     windows.update(POSTS, 201, headers("5", int(NOW.timestamp()) + 900), NOW)
@@ -77,5 +77,5 @@ def test_d03_too_many_without_a_header_is_five_seconds() -> None:
         ("/2/tweets", "GET /2/tweets"),
     ],
 )
-def test_an_endpoint_is_named_without_whom_it_is_about(path: str, expected: str) -> None:
+def test_an_endpoint_name_contains_no_ids(path: str, expected: str) -> None:
     assert endpoint_of("GET", path) == expected

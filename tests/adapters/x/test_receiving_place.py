@@ -1,4 +1,4 @@
-"""How far the mentions are read: no page that is missing is passed over."""
+"""The stored position of the mentions."""
 
 from datetime import UTC, datetime
 
@@ -11,21 +11,21 @@ from adapters.x.receiving import MentionPosition
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def test_at_the_very_first_start_mentions_count_from_a_moment_on() -> None:
+def test_the_first_start_reads_mentions_from_a_start_time() -> None:
     place = MentionPosition(start=START)
     assert place.query_bounds == {"start_time": START}
     assert place.advance([]) == place
 
 
-def test_a_last_page_moves_the_place_to_its_newest() -> None:
+def test_the_last_page_moves_the_position_to_its_newest_mention() -> None:
     assert MentionPosition(since=5).advance(["9", "7"]) == MentionPosition(since=9)
 
 
-def test_our_own_posts_move_nothing() -> None:
+def test_own_posts_do_not_move_the_position() -> None:
     assert MentionPosition(since=5).advance([], lowest="99") == MentionPosition(since=5)
 
 
-def test_a_page_that_is_not_the_last_leaves_a_gap_that_is_read_first() -> None:
+def test_a_page_before_the_last_leaves_a_gap_that_is_read_first() -> None:
     place = MentionPosition(since=5).advance(["20", "18"], lowest="18", is_last=False)
     assert place.query_bounds == {"since_id": "5", "until_id": "18"}
     place = place.advance(["12", "11"], lowest="11", is_last=False)
@@ -43,12 +43,12 @@ def test_a_page_that_is_not_the_last_leaves_a_gap_that_is_read_first() -> None:
         MentionPosition(0, 9, 8, START),
     ],
 )
-def test_a_place_is_read_as_it_was_written(place: MentionPosition) -> None:
+def test_a_position_is_parsed_as_it_was_written(place: MentionPosition) -> None:
     assert MentionPosition.parse(str(place)) == place
 
 
 @given(st.lists(st.integers(1, 10**18), unique=True, max_size=40), st.integers(1, 7))
-def test_however_it_is_paged_every_mention_is_read_once(ids: list[int], size: int) -> None:
+def test_every_mention_is_read_once_for_any_paging(ids: list[int], size: int) -> None:
     place, seen = MentionPosition(), []
     for _ in range(len(ids) + 2):
         since, until = (

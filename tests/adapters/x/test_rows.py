@@ -1,4 +1,4 @@
-"""What X says twice, late or otherwise than before, and what does not concern it: FAILURES B and C."""
+"""Repeated, late and changed events of X: FAILURES B and C."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from tests.adapters.x.conftest import RunX
 from tests.adapters.x.test_sending import QUIET, part_of
 
 
-async def test_b02_a_mention_that_is_read_again_after_29_days_is_known(
+async def test_b02_a_mention_read_again_after_29_days_is_recognised(
     run_x: RunX, emulator: Emulator, clock: ManualClock
 ) -> None:
     store = InMemoryStore(clock.now)
@@ -31,7 +31,7 @@ async def test_b02_a_mention_that_is_read_again_after_29_days_is_known(
     assert emulator.bot_texts == ["Noted."]
 
 
-async def test_b04_mentions_which_x_gives_newest_first_are_heard_in_their_order(
+async def test_b04_mentions_returned_newest_first_are_stored_in_order(
     run_x: RunX, emulator: Emulator
 ) -> None:
     async with run_x() as harness:
@@ -43,7 +43,7 @@ async def test_b04_mentions_which_x_gives_newest_first_are_heard_in_their_order(
         assert [one.external_id for one in kept if one.entity_id != harness.agent.id] == [first, second]
 
 
-async def test_b14_whoever_takes_another_handle_is_the_same_person(run_x: RunX, emulator: Emulator) -> None:
+async def test_b14_a_user_with_a_new_handle_is_the_same_entity(run_x: RunX, emulator: Emulator) -> None:
     async with run_x() as harness:
         emulator.say("bob", "@greenroom_bot hello")
         await harness.poll()
@@ -56,7 +56,7 @@ async def test_b14_whoever_takes_another_handle_is_the_same_person(run_x: RunX, 
         assert "bobby" in known[author].names
 
 
-async def test_c07_an_answer_that_never_comes_is_given_up(
+async def test_c07_a_request_without_response_times_out(
     run_x: RunX, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "REQUEST_TIMEOUT", 0.2)
@@ -65,7 +65,7 @@ async def test_c07_an_answer_that_never_comes_is_given_up(
             await harness.adapter.deliver(part_of(harness))
 
 
-async def test_c13_without_the_operators_proxy_nothing_has_left(
+async def test_c13_an_unreachable_proxy_means_not_sent(
     run_x: RunX, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = await asyncio.start_server(lambda *_: None, "127.0.0.1")
@@ -80,7 +80,7 @@ async def test_c13_without_the_operators_proxy_nothing_has_left(
             await harness.adapter.deliver(part_of(harness))
 
 
-async def test_c15_one_account_that_is_cut_off_does_not_concern_another(
+async def test_c15_an_account_that_is_cut_off_does_not_affect_others(
     run_x: RunX, emulator: Emulator, silent: str
 ) -> None:
     async with run_x(**QUIET, X_API_BASE_URL=silent) as wedged, run_x() as harness:

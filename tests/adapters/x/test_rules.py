@@ -1,4 +1,4 @@
-"""What an account keeps to: its budget, its quiet hours, who wants nothing of it, and the dry run."""
+"""Quota, quiet hours, opt-outs and dry run of an account."""
 
 import os
 from dataclasses import replace
@@ -21,7 +21,7 @@ TURNS = int(os.environ.get("X_DRY_TURNS", "60"))  # 10000 for the whole form
 DM = ChannelType.DM
 
 
-async def test_o09_a_dry_run_writes_nothing_whatever_a_turn_brings(
+async def test_o09_a_dry_run_writes_nothing_in_any_turn(
     run_x: RunX, emulator: Emulator, clock: ManualClock
 ) -> None:
     theirs = emulator.say("bob", "The mill burned down, @greenroom_bot.")
@@ -57,7 +57,9 @@ async def test_o09_a_dry_run_writes_nothing_whatever_a_turn_brings(
     assert len(dry) >= TURNS  # posts, threads, likes, answers
 
 
-async def test_o09_past_the_outbox_too_a_dry_run_writes_nothing(run_x: RunX, emulator: Emulator) -> None:
+async def test_o09_a_dry_run_writes_nothing_without_the_outbox_either(
+    run_x: RunX, emulator: Emulator
+) -> None:
     async with run_x(X_DRY_RUN="true") as harness:
         part = part_of(harness)
         for operation in (None, *(PostOperation(kind, "5") for kind in PostOperationKind if kind != "reply")):
@@ -67,7 +69,7 @@ async def test_o09_past_the_outbox_too_a_dry_run_writes_nothing(run_x: RunX, emu
         assert emulator.writes == []
 
 
-async def test_o09_in_a_dry_run_mentions_are_read_and_answers_only_logged(
+async def test_o09_a_dry_run_reads_mentions_and_only_logs_answers(
     run_x: RunX, emulator: Emulator, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="adapters.x")
@@ -80,7 +82,7 @@ async def test_o09_in_a_dry_run_mentions_are_read_and_answers_only_logged(
             await harness.account.client.create_post("past the sender")
 
 
-async def test_o09_the_switch_stops_everything_before_the_next_call(
+async def test_o09_the_off_switch_stops_the_next_call(
     run_x: RunX, emulator: Emulator, tmp_path: Path
 ) -> None:
     async with run_x() as harness:
@@ -133,7 +135,7 @@ async def test_the_months_posts_are_not_exceeded(run_x: RunX, emulator: Emulator
         ("3:30-4:30", "America/New_York", True),
     ],
 )
-async def test_quiet_hours_are_by_the_characters_own_clock(
+async def test_quiet_hours_use_the_configured_time_zone(
     span: str, zone: str, is_quiet: bool, run_x: RunX, emulator: Emulator
 ) -> None:
     async with run_x(X_QUIET_HOURS=span, X_TIME_ZONE=zone, X_POST_ENABLE="true", **QUIET) as harness:
@@ -142,9 +144,7 @@ async def test_quiet_hours_are_by_the_characters_own_clock(
         await harness.adapter.deliver(part_of(harness))  # whoever asks for it has it posted all the same
 
 
-async def test_nothing_is_read_at_the_start_that_the_budget_does_not_allow(
-    run_x: RunX, emulator: Emulator
-) -> None:
+async def test_the_start_reads_nothing_beyond_the_quota(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(X_MONTHLY_READS="10"):
         assert emulator.calls == []  # one is kept in reserve, and the smallest page may cost ten
 
@@ -161,7 +161,7 @@ async def test_reads_are_counted_over_restarts(run_x: RunX, emulator: Emulator) 
 
 
 @pytest.mark.parametrize("words", ["STOP!", "@greenroom_bot Please stop.", "opt-out"])
-async def test_o11_who_says_stop_is_not_answered_any_more(
+async def test_o11_a_user_who_opts_out_is_not_answered_any_more(
     words: str, run_x: RunX, emulator: Emulator
 ) -> None:
     store = InMemoryStore()
@@ -181,7 +181,7 @@ async def test_o11_who_says_stop_is_not_answered_any_more(
         assert (await harness.receipts())[back].outcome is Outcome.ANSWERED
 
 
-async def test_o11_a_stop_is_honoured_before_what_is_on_its_way(run_x: RunX, emulator: Emulator) -> None:
+async def test_o11_an_opt_out_stops_pending_parts(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(model_answer("A sentence of a long answer. " * 20)) as harness:
         asked = emulator.say("bob", "@greenroom_bot hello")
         await harness.poll()
@@ -198,7 +198,7 @@ async def test_o11_a_stop_is_honoured_before_what_is_on_its_way(run_x: RunX, emu
         assert len(emulator.bot_texts) == said
 
 
-async def test_o11_the_operators_list_holds_for_likes_and_quotes_too(run_x: RunX, emulator: Emulator) -> None:
+async def test_o11_the_operators_list_applies_to_likes_and_quotes(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(X_OPT_OUT_USERS="@Mallory", **QUIET) as harness:
         theirs = emulator.say("mallory", "Look at me.")
         for kind in PostOperationKind:
@@ -208,7 +208,9 @@ async def test_o11_the_operators_list_holds_for_likes_and_quotes_too(run_x: RunX
         assert emulator.writes == []
 
 
-async def test_nobody_is_replied_to_who_has_not_asked_for_it(run_x: RunX, emulator: Emulator) -> None:
+async def test_only_users_who_mention_the_account_or_are_listed_get_replies(
+    run_x: RunX, emulator: Emulator
+) -> None:
     async with run_x(**QUIET) as harness:
         strange, friend = emulator.say("carol", "Nice weather."), emulator.say("dave", "Hi @greenroom_bot")
         with pytest.raises(Undeliverable, match="X_TARGET_USERS"):
@@ -219,7 +221,7 @@ async def test_nobody_is_replied_to_who_has_not_asked_for_it(run_x: RunX, emulat
     assert [one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)] == [friend, strange]
 
 
-def test_only_a_plain_word_is_a_stop() -> None:
+def test_only_exact_phrases_are_opt_outs() -> None:
     assert not is_opt_out_request("When does the rain stop?")
     assert not is_opt_out_request("don't stop")
     assert is_opt_in_request("@ada opt-in")

@@ -1,4 +1,4 @@
-"""What leaves, and what becomes of it where that is not clear."""
+"""Sending posts, and resolving unclear ones."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ NINETY_NINE = "4070908800"
 
 
 def part_of(harness: XHarness, text: str = "Fog again.", **details: Any) -> Delivery:
-    """Make a part for our own timeline that is tried for the first time."""
+    """Return a part for the own timeline at its first attempt."""
     [feed] = harness.agent.outbox.feeds()
     turn_id = new_id()
     now = harness.clock.now()
@@ -68,7 +68,7 @@ async def test_d04_d06_d07_d08_a_post_that_may_have_arrived_is_found_on_the_time
 
 
 @pytest.mark.parametrize("way", [FaultKind.CUT, FaultKind.REFUSED])
-async def test_a_post_that_did_not_arrive_is_sent_again_word_for_word(
+async def test_a_post_that_did_not_arrive_is_sent_again_unchanged(
     way: FaultKind, run_x: RunX, emulator: Emulator
 ) -> None:
     async with run_x(**QUIET) as harness:
@@ -100,7 +100,7 @@ async def test_a_post_is_found_however_x_writes_it(text: str, run_x: RunX, emula
         assert await harness.adapter.reconcile(part) == emulator.state.posts_by(emulator.user_id)[0].id
 
 
-async def test_an_answer_that_may_have_arrived_is_said_once(run_x: RunX, emulator: Emulator) -> None:
+async def test_an_answer_that_may_have_arrived_is_posted_once(run_x: RunX, emulator: Emulator) -> None:
     async with run_x() as harness:
         emulator.add_faults(Fault(POST, FaultKind.LOST))
         emulator.say("bob", "@greenroom_bot hello")
@@ -109,7 +109,7 @@ async def test_an_answer_that_may_have_arrived_is_said_once(run_x: RunX, emulato
         assert await harness.unsent() == []
 
 
-async def test_the_same_words_to_somebody_else_are_not_taken_for_it(run_x: RunX, emulator: Emulator) -> None:
+async def test_the_same_text_in_reply_to_another_post_is_no_match(run_x: RunX, emulator: Emulator) -> None:
     async with run_x() as harness:
         emulator.say("bob", "@greenroom_bot hello")
         await harness.poll()
@@ -152,9 +152,7 @@ async def test_d13_a_duplicate_that_is_not_found_is_held(
             await harness.adapter.reconcile(part)
 
 
-async def test_without_a_budget_to_read_an_unclear_post_is_held_and_listed(
-    run_x: RunX, emulator: Emulator
-) -> None:
+async def test_without_reads_an_unclear_post_is_held_and_listed(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(X_MONTHLY_READS="0", **QUIET) as harness:
         emulator.add_faults(Fault(POST, FaultKind.LOST))
         [feed] = harness.agent.outbox.feeds()
@@ -167,18 +165,14 @@ async def test_without_a_budget_to_read_an_unclear_post_is_held_and_listed(
         assert emulator.bot_texts == ["Fog again."]
 
 
-async def test_a_timeline_that_may_not_be_read_for_long_is_not_waited_for(
-    run_x: RunX, emulator: Emulator
-) -> None:
+async def test_a_timeline_blocked_for_long_is_not_waited_for(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(**QUIET) as harness:
         emulator.add_faults(Fault(TIMELINE, status=429, headers={"x-rate-limit-reset": NINETY_NINE}))
         with pytest.raises(DeliveryUnknown):
             await harness.adapter.reconcile(part_of(harness))
 
 
-async def test_d10_the_first_answer_that_the_keys_are_wrong_is_the_last_call(
-    run_x: RunX, emulator: Emulator
-) -> None:
+async def test_d10_no_call_follows_the_first_401(run_x: RunX, emulator: Emulator) -> None:
     async with run_x() as harness:
         emulator.is_revoked = True
         before = len(emulator.calls)
@@ -193,7 +187,7 @@ async def test_d10_the_first_answer_that_the_keys_are_wrong_is_the_last_call(
         assert "refuses the keys" in feed.pause_reason
 
 
-async def test_d10_a_post_whose_window_is_used_up_waits_for_it_over_a_restart_too(
+async def test_d10_a_post_waits_for_its_rate_limit_across_a_restart(
     run_x: RunX, emulator: Emulator, clock: ManualClock
 ) -> None:
     store = InMemoryStore(clock.now)
@@ -213,7 +207,7 @@ async def test_d10_a_post_whose_window_is_used_up_waits_for_it_over_a_restart_to
     assert all(call.status < 400 for call in emulator.calls)
 
 
-async def test_d11_whom_we_may_not_answer_costs_the_answer_alone(run_x: RunX, emulator: Emulator) -> None:
+async def test_d11_a_forbidden_answer_affects_nothing_else(run_x: RunX, emulator: Emulator) -> None:
     async with run_x() as harness:
         emulator.state.blocked.add((emulator.state.user_id_of("bob"), emulator.user_id))
         emulator.say("bob", "@greenroom_bot hello")
@@ -226,7 +220,7 @@ async def test_d11_whom_we_may_not_answer_costs_the_answer_alone(run_x: RunX, em
 
 
 @pytest.mark.parametrize(("reset", "wait"), [(NINETY_NINE, 86_400.0), ("1", 1.0), ("soon", 5.0)])
-async def test_d14_a_used_up_window_is_left_alone_as_long_as_is_credible(
+async def test_d14_an_exhausted_endpoint_is_blocked_for_a_bounded_time(
     reset: str, wait: float, run_x: RunX, emulator: Emulator
 ) -> None:
     async with run_x(**QUIET) as harness:
@@ -240,9 +234,7 @@ async def test_d14_a_used_up_window_is_left_alone_as_long_as_is_credible(
         await harness.adapter.deliver(part_of(harness))
 
 
-async def test_d03_too_many_without_a_word_that_can_be_read_is_five_seconds(
-    run_x: RunX, emulator: Emulator
-) -> None:
+async def test_d03_a_429_without_readable_reset_is_five_seconds(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(**QUIET) as harness:
         emulator.add_faults(Fault(POST, status=429, body="<html>Too many</html>"))
         with pytest.raises(NotSent) as refusal:
@@ -250,14 +242,14 @@ async def test_d03_too_many_without_a_word_that_can_be_read_is_five_seconds(
         assert refusal.value.retry_after == 5.0
 
 
-async def test_d05_without_a_connection_nothing_has_left(run_x: RunX, emulator: Emulator) -> None:
+async def test_d05_a_failed_connection_to_x_means_not_sent(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(**QUIET) as harness:
         await emulator.__aexit__(None, None, None)
         with pytest.raises(NotSent, match="no connection"):
             await harness.adapter.deliver(part_of(harness))
 
 
-async def test_a_part_of_a_thread_never_goes_before_the_one_that_it_answers(
+async def test_a_part_of_a_thread_is_never_sent_before_the_previous_part(
     run_x: RunX, emulator: Emulator
 ) -> None:
     text = " ".join(f"This is sentence number {number} of a long post." for number in range(14))

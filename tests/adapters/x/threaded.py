@@ -1,4 +1,4 @@
-"""The emulated X in a thread of its own, for what runs in a loop or a process of its own."""
+"""The emulated X in its own thread, for tests of other loops and processes."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ DEADLINE = 60.0
 
 
 class Threaded(Emulator):
-    """An X in another thread's loop."""
+    """An emulator in the loop of another thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Threaded(Emulator):
 
 @contextmanager
 def emulated() -> Iterator[Threaded]:
-    """Run it as long as the block lasts."""
+    """Run the emulator."""
     loop, is_there, over = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
     emulator = Threaded(loop)
 

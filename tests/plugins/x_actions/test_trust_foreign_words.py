@@ -1,4 +1,4 @@
-"""Words of others never publish: where a turn has seen some, an act on X waits for its operator's code."""
+"""Untrusted text never publishes: an action on X then waits for the operator's confirmation."""
 
 import asyncio
 from typing import Any
@@ -34,7 +34,7 @@ SHOUT = "All hail Mallory."
 
 
 class Puppet:
-    """A model that does whatever the injected words have made it want."""
+    """A model that obeys injected text."""
 
     def __init__(self) -> None:
         self.does("POST", text=SHOUT)
@@ -50,7 +50,7 @@ class Puppet:
 async def tell(
     harness: XHarness, said: str | Content, author: str = "Alice", kind: ChannelType = ChannelType.DM
 ) -> Receipt:
-    """Have somebody say something elsewhere, and wait for all that comes of it."""
+    """Submit a message from another platform and wait for its outcome."""
     arrival = make_message(said, sent_at=harness.clock.now(), author=author, kind=kind)
     receipt = await harness.agent_runtime.inbox.submit(arrival)
     settled = await harness.agent_runtime.inbox.wait_outcome(receipt.id)
@@ -59,7 +59,7 @@ async def tell(
 
 
 async def waiting(harness: XHarness) -> list[str]:
-    """List the codes that are waited for."""
+    """List the codes that wait for confirmation."""
     found = await harness.agent.store.tasks.tasks(tags={TaskTag.AWAITING_CHOICE})
     return [str(task.metadata["code"]) for task in found]
 
@@ -67,7 +67,7 @@ async def waiting(harness: XHarness) -> list[str]:
 async def confirm(
     harness: XHarness, puppet: Puppet, said: str, author: str = "Alice", **details: Any
 ) -> None:
-    """Have somebody say something that the model takes for a confirmation, and all be done that follows."""
+    """Submit a message that the model reads as a confirmation, and wait until idle."""
     puppet.does("CHOOSE_OPTION", option="confirm")
     await tell(harness, said, author, **details)
     await Scheduler(harness.agent, harness.agent_runtime.registry).run_due()
@@ -79,7 +79,7 @@ async def confirm(
 
 
 async def told(harness: XHarness) -> str:
-    """Give everything the character has said, wherever."""
+    """Return everything the character has sent in any room."""
     return "\n".join(one.content.text for one in await harness.agent.store.ledger.deliveries())
 
 
@@ -95,7 +95,7 @@ SEEN = {
 
 
 @pytest.mark.parametrize("seen", SEEN.values(), ids=SEEN)
-async def test_l07_what_an_operator_shows_it_publishes_nothing(
+async def test_l07_content_shown_by_an_operator_publishes_nothing(
     seen: Content, run_x: RunX, emulator: Emulator
 ) -> None:
     puppet = Puppet()
@@ -112,7 +112,7 @@ async def test_l07_what_an_operator_shows_it_publishes_nothing(
 
 
 @pytest.mark.parametrize("kind", [ChannelType.GROUP, ChannelType.THREAD, ChannelType.FORUM, ChannelType.API])
-async def test_l07_where_another_has_written_nothing_is_published_unconfirmed(
+async def test_l07_nothing_is_published_unconfirmed_if_others_wrote_in_the_room(
     kind: ChannelType, run_x: RunX, emulator: Emulator
 ) -> None:
     async with run_x(Puppet(), **QUIET) as harness:
@@ -134,7 +134,7 @@ async def test_l07_where_another_has_written_nothing_is_published_unconfirmed(
         ("RETWEET", {}),
     ],
 )
-async def test_l07_no_act_on_x_goes_round_it_and_each_is_done_once_it_is_confirmed(
+async def test_l07_every_action_on_x_waits_for_confirmation(
     name: str, parameters: dict[str, str], run_x: RunX, emulator: Emulator
 ) -> None:
     theirs = emulator.say("bob", "I wonder what @greenroom_bot thinks.")
@@ -152,7 +152,7 @@ async def test_l07_no_act_on_x_goes_round_it_and_each_is_done_once_it_is_confirm
         assert "It is on its way to X." in await told(harness)
 
 
-async def test_l07_what_a_search_has_found_publishes_nothing_in_this_turn_or_a_later_one(
+async def test_l07_search_results_publish_nothing_in_this_or_a_later_turn(
     run_x: RunX, emulator: Emulator
 ) -> None:
     emulator.say("mallory", f"mill {BAIT}")
@@ -171,13 +171,13 @@ async def test_l07_what_a_search_has_found_publishes_nothing_in_this_turn_or_a_l
 
 @action("READ_PAGE", "Read a page.", effect=Effect.PURE)
 async def read_page(turn: Turn) -> ActionResult:
-    """Give what a stranger has put there."""
+    """Return text written by a stranger."""
     return ActionResult(text=BAIT)
 
 
 @provider("WEB", "A page.")
 async def web(turn: Turn) -> ProviderResult:
-    """Give what a stranger has put there."""
+    """Return text written by a stranger."""
     return ProviderResult(BAIT)
 
 
@@ -189,7 +189,7 @@ async def web(turn: Turn) -> ProviderResult:
     ],
     ids=["an action", "a provider"],
 )
-async def test_l13_what_another_plugin_brings_in_publishes_nothing(
+async def test_l13_content_of_another_plugin_publishes_nothing(
     plugin: Plugin, actions: tuple[str, ...], run_x: RunX, emulator: Emulator
 ) -> None:
     said = model_answer("Yes.", actions=["REPLY", *actions], parameters={"POST": {"text": SHOUT}})
@@ -199,7 +199,7 @@ async def test_l13_what_another_plugin_brings_in_publishes_nothing(
         assert len(await waiting(harness)) == 1
 
 
-async def test_l07_nobody_else_confirms_it_and_no_quotation_does(run_x: RunX, emulator: Emulator) -> None:
+async def test_l07_only_the_operators_own_code_confirms(run_x: RunX, emulator: Emulator) -> None:
     puppet = Puppet()
     async with run_x(puppet, **QUIET) as harness:
         await tell(harness, BAIT, "Mallory", ChannelType.GROUP)
@@ -218,7 +218,7 @@ async def test_l07_nobody_else_confirms_it_and_no_quotation_does(run_x: RunX, em
         assert emulator.bot_texts == [SHOUT]
 
 
-async def test_l02_whoever_is_no_operator_any_more_has_nothing_done_by_confirming(
+async def test_l02_a_former_operator_cannot_confirm(
     run_x: RunX, emulator: Emulator, clock: ManualClock
 ) -> None:
     puppet, store = Puppet(), InMemoryStore(clock.now)
@@ -231,7 +231,7 @@ async def test_l02_whoever_is_no_operator_any_more_has_nothing_done_by_confirmin
     assert emulator.writes == []
 
 
-async def test_an_operator_who_is_alone_with_it_is_obeyed_at_once_time_after_time(
+async def test_an_operator_in_a_direct_message_is_obeyed_at_once_repeatedly(
     run_x: RunX, emulator: Emulator
 ) -> None:
     puppet = Puppet()
@@ -246,9 +246,7 @@ async def test_an_operator_who_is_alone_with_it_is_obeyed_at_once_time_after_tim
     assert len(emulator.writes) == 4
 
 
-async def test_what_the_character_was_made_to_say_unasked_is_no_word_of_its_operator(
-    run_x: RunX, emulator: Emulator
-) -> None:
+async def test_unsolicited_messages_of_the_character_are_untrusted(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(Puppet(), **QUIET) as harness:
         arrival = make_message("", sent_at=harness.clock.now())
         await harness.agent.store.worlds.save_world(arrival.world, [arrival.room])
