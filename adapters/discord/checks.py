@@ -33,8 +33,7 @@ VisibleGuild = tuple[str, set[str]]  # name; ids of the guild, its channels and 
 
 async def check(settings: Settings, read_cursor: CursorReader) -> CheckReport:
     """Check token, intents and guilds without connecting; raise SettingError or TemporaryError."""
-    limits, discord_settings, operator_settings = Limits(), read_settings(settings), settings.operator_only()
-    environment = {name: value for name in operator_settings if (value := operator_settings.get(name))}
+    limits, discord_settings, environment = Limits(), read_settings(settings), settings.network_environment()
     clock = asyncio.get_running_loop().time
     http = build_http(
         discord_settings,

@@ -76,7 +76,6 @@ class Limits:
     heartbeat_timeout: float = 60.0
     guild_ready_timeout: float = 2.0
     queue_full_timeout: float = 10.0
-    goodbye: float = 2.0
     typing_interval: float = 8.0
     max_typing_seconds: float = 900.0
     max_retry_delay: float = 60.0

@@ -163,7 +163,7 @@ def _text_lines(message: discord.Message) -> Iterator[str]:
         forwarded = "\n".join([f"[forwarded] {snapshot.content}", *map(_embed_text, snapshot.embeds)])
         yield "\n".join(
             f"> {line}" for line in forwarded.splitlines() if line.strip()
-        )  # quoted: nobody here wrote it
+        )  # quoted: written elsewhere
     if message.author.bot or message.webhook_id:  # embeds in a person's message are previews of links
         for embed in message.embeds:
             yield _embed_text(embed)

@@ -22,7 +22,7 @@ from bot.platform import EmulatedPlatform
 from bot.testing import EmulatorPage, FaultResponse, loopback_only
 
 HOSTS = ("discord.com", "gateway.discord.gg", "cdn.discordapp.com")
-TOKEN = "emulated-token-of-nobody"
+TOKEN = "emulated-token"
 # Channel ids of the real Discord do not exist here.
 NEUTRAL_SETTINGS = {"CHANNEL_IDS": "", "DISCORD_LISTEN_CHANNEL_IDS": ""}
 
