@@ -18,9 +18,9 @@ from plugins.sql.postgres.database import PostgresDatabase
 from plugins.sql.postgres.leases import RoomLeases, assign_rooms
 from plugins.sql.postgres.ledger_statements import (
     LeaseClaim,
-    commit_in_one_statement,
-    receive_in_one_statement,
-    save_delivery_in_one_statement,
+    commit_in_single_statement,
+    receive_in_single_statement,
+    save_delivery_in_single_statement,
 )
 from plugins.sql.stores import search
 from plugins.sql.stores.ledger import SAVE_STEP, SqlLedger, step_values
@@ -61,7 +61,7 @@ class PostgresLedger(SqlLedger):
         run, execute = (
             (self._main_queries.run_in_transaction, _commit_with_vectors)
             if has_vectors
-            else (self._main_queries.run, commit_in_one_statement)
+            else (self._main_queries.run, commit_in_single_statement)
         )
         with self._drop_lost_rooms(claim):
             stored = await run(partial(execute, self._agent, claim, turn_commit))
@@ -79,7 +79,7 @@ class PostgresLedger(SqlLedger):
         claim = await self._leases.claim_for_commit(turn_commit)
 
         def save(connection: Connection) -> None:
-            commit_in_one_statement(self._agent, claim, turn_commit, connection)
+            commit_in_single_statement(self._agent, claim, turn_commit, connection)
             SAVE_STEP.run(connection, *values)
 
         with self._drop_lost_rooms(claim):
@@ -89,7 +89,7 @@ class PostgresLedger(SqlLedger):
         claim = self._leases.claim_for_room(delivery.room_id)
         with self._drop_lost_rooms(claim):
             is_stored = await self._main_queries.run(
-                partial(save_delivery_in_one_statement, self._agent, claim, delivery)
+                partial(save_delivery_in_single_statement, self._agent, claim, delivery)
             )
         if not is_stored:
             await super().save_delivery(delivery)
@@ -108,7 +108,13 @@ class PostgresLedger(SqlLedger):
         receipt, agent_id = new_receipt(inbound, now), self._agent_row.id
         event = await self._inbox_queries.run(
             partial(
-                receive_in_one_statement, self._agent, agent_id, self._leases.worker, inbound, receipt, cursor
+                receive_in_single_statement,
+                self._agent,
+                agent_id,
+                self._leases.worker,
+                inbound,
+                receipt,
+                cursor,
             )
         )
         return [event] if event is not None else []
@@ -129,7 +135,7 @@ def _receive_in_transaction(
 def _commit_with_vectors(
     agent: int, claim: LeaseClaim, turn_commit: TurnCommit, connection: Connection
 ) -> list[Delivery]:
-    stored = commit_in_one_statement(agent, claim, turn_commit, connection)
+    stored = commit_in_single_statement(agent, claim, turn_commit, connection)
     vectors = [
         search.StoredVector(reply.id, reply.embedding, reply.embedding_model)
         for reply in turn_commit.replies

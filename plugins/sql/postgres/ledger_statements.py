@@ -138,7 +138,7 @@ SELECT place.*, lane.is_ours FROM place, lane, booked
 )
 
 
-def receive_in_one_statement(
+def receive_in_single_statement(
     agent: int,
     agent_id: UUID,
     worker: int | None,
@@ -257,7 +257,7 @@ class LeaseClaim:
     rooms: frozenset[UUID] = frozenset()
 
 
-def commit_in_one_statement(
+def commit_in_single_statement(
     agent: int, claim: LeaseClaim, turn_commit: TurnCommit, connection: Connection
 ) -> list[Delivery]:
     """Store a commit without vectors; raise LeaseLost, with nothing written, if a room is not owned."""
@@ -280,7 +280,7 @@ def commit_in_one_statement(
     return [stored[delivery_id] for delivery_id in ids if delivery_id in stored]
 
 
-def save_delivery_in_one_statement(
+def save_delivery_in_single_statement(
     agent: int, claim: LeaseClaim, delivery: Delivery, connection: Connection
 ) -> bool:
     """Store a delivery's new state; return whether it exists. Raise LeaseLost as above."""
