@@ -264,7 +264,7 @@ async def test_a_second_signal_ends_at_once_what_the_first_would_finish(place: P
         async with asyncio.timeout(DEADLINE):
             await asked.wait()
         process.send_signal(signal.SIGINT)
-        await until(process.stderr, "Ctrl-C again ends at once")
+        await until(process.stderr, "a second Ctrl-C exits at once")
         process.send_signal(signal.SIGINT)
         async with asyncio.timeout(DEADLINE):
             assert await process.wait() == 130

@@ -113,7 +113,7 @@ def _restart_process() -> None:
 
 
 def _dump_stacks(cause: str) -> None:
-    with suppress(OSError, ValueError, AttributeError):  # nobody reads it
+    with suppress(OSError, ValueError, AttributeError):  # stderr may be closed
         os.write(2, f"bot: {cause}; these are the stacks of all threads\n".encode())
         faulthandler.dump_traceback(file=2)
 
