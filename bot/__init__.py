@@ -67,7 +67,6 @@ from bot.plugin_system.confirmation import ask_twice
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import fold_name
 from bot.settings import (
-    WORLD_SETTINGS,
     BaseUrl,
     CommaList,
     CoreSettings,
@@ -84,7 +83,6 @@ if TYPE_CHECKING:
     from bot.runtime.runtime import Runtime
 
 __all__ = [
-    "WORLD_SETTINGS",
     "Action",
     "ActionPlan",
     "ActionResult",

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
 
-_MAX_DISTANCE = 60  # a call stands this close to the beginning or the end of what is said
+_MAX_DISTANCE = 60  # characters between a name that addresses and the beginning or end of the text
 
 _OPENING = re.compile(
     r"[^\w>`]*(?:(?:hey+|hi+|hiya|heya|hello|yo|oi|dear|ok|okay|gm|gn|welcome|sorry|please|pls|thx|thanks"

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from dotenv import dotenv_values
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
@@ -59,7 +59,7 @@ def _check_hosts(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 CommaList = Annotated[tuple[str, ...], BeforeValidator(_split_commas)]
-AllowList = Annotated[CommaList, AfterValidator(_reject_empty)]  # a list that is set and empty allows nobody
+AllowList = Annotated[CommaList, AfterValidator(_reject_empty)]  # a list that is set and empty is refused
 HostList = Annotated[CommaList, AfterValidator(_check_hosts)]
 Secret = Annotated[SecretStr, BeforeValidator(_reject_placeholder)]
 BaseUrl = Annotated[str, AfterValidator(_check_base_url)]  # of a server: paths are added to it
@@ -87,6 +87,11 @@ class SettingsModel(BaseModel):
 
 class CoreSettings(SettingsModel):
     """The settings of every character, whatever platforms it is connected to."""
+
+    # What a world may choose for itself: no secret, and nothing that concerns another world.
+    WORLD_SETTINGS: ClassVar[frozenset[str]] = frozenset(
+        {"CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "SHOULD_RESPOND_BYPASS_TYPES"}
+    )
 
     bot_data_dir: Path = Field(Path("data"), description="Where the bot keeps its files.")
     log_level: str = Field(
@@ -168,14 +173,8 @@ class CoreSettings(SettingsModel):
 
         Only the names in `WORLD_SETTINGS` may be chosen.
         """
-        values = {name: value for name, value in overrides.items() if name in WORLD_SETTINGS}
+        values = {name: value for name, value in overrides.items() if name in self.WORLD_SETTINGS}
         return CoreSettings.model_validate({**self.model_dump(by_alias=True), **values}) if values else self
-
-
-# What the people of a world may change for it: no secret, and nothing that concerns another world.
-WORLD_SETTINGS = frozenset(
-    {"CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "SHOULD_RESPOND_BYPASS_TYPES"}
-)
 
 
 @dataclass(frozen=True, slots=True)

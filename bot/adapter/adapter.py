@@ -56,9 +56,7 @@ class Adapter(ABC):
 
     platform: ClassVar[str]
     supports_idempotent_send: ClassVar[bool] = False  # a part that is sent twice is shown once
-    is_trusted_audience: bool = (
-        False  # nobody writes there whom the operator has not let in; known once entered
-    )
+    is_trusted_audience: bool = False  # only people the operator admitted can write; known once entered
     can_edit: bool = False
     shows_choices: ClassVar[bool] = False  # as buttons or a list; else they stand in the text, numbered
 

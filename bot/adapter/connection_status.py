@@ -8,7 +8,7 @@ from enum import StrEnum
 from bot.concurrency.clock import Clock, system_clock
 
 logger = logging.getLogger(__name__)
-MIN_LOG_INTERVAL = timedelta(minutes=5)  # what comes and goes faster than that floods no log
+MIN_LOG_INTERVAL = timedelta(minutes=5)  # so that a flapping connection does not flood the log
 
 
 class ConnectionState(StrEnum):

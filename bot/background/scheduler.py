@@ -22,7 +22,7 @@ from bot.plugin_system.registry import Registry
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
-MAX_SLEEP_SECONDS = 10.0  # then what other processes have left is seen, and that somebody has set the clock
+MAX_SLEEP_SECONDS = 10.0  # to see tasks of other processes and a changed clock
 MAX_CONCURRENT_TASKS = 10
 MAX_SERVED_ROOMS = 1000
 LEASE_MARGIN = timedelta(seconds=60)
@@ -210,7 +210,7 @@ class Scheduler:
         if next_state is not None and next_state.is_parked:
             logger.error("task %s of %s is parked: %s", task.id, task.name, next_state.last_error)
         if not await self._agent.store.tasks.complete_task(self._claimed[task.id], next_state):
-            logger.info("task %s was taken over while it ran", task.name)
+            logger.info("task %s was claimed by another process while it ran", task.name)
 
 
 def _next_state(claimed: Task, current: Task, now: datetime, error: str | None) -> Task | None:

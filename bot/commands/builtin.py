@@ -22,7 +22,7 @@ from bot.settings import Settings
 CONFIRMATION_TTL = timedelta(minutes=10)
 MAX_SCANNED_RECEIPTS = 50
 FORGET_COMMAND = "forget-me"
-COMMAND_LOG_KIND = "command"  # the kind of log entry for what somebody has asked the bot itself
+COMMAND_LOG_KIND = "command"  # the kind of log entry for a command
 
 
 class BuiltinCommands:
@@ -140,8 +140,8 @@ def build_question(invocation: CommandInvocation, question: str) -> InboundMessa
 
 
 TEXT_TYPES = (ModelType.TEXT_SMALL, ModelType.TEXT_MEDIUM, ModelType.TEXT_LARGE)
-# What stands in a receipt was written by rules of ours, except under these: there the model has spoken, or
-# a service's error, and either may repeat what others have said.
+# Under these rules the reason of a receipt was written by a model or a service and may repeat the words of
+# other people, so it is replaced by a fixed text.
 MODEL_DECISIONS = {
     Rule.DECIDED_RESPOND: "the model found that it was meant for me",
     Rule.DECIDED_IGNORE: "the model found that it was not meant for me",

@@ -33,7 +33,7 @@ from bot.store.ledger import StoreProblem
 from bot.store.protocols import LogKind, Store
 from bot.store.storage import CheckReport
 
-MAX_RUN_LOGS = 1000  # as many of a room's runs are looked through
+MAX_RUN_LOGS = 1000  # newest log entries of a room that are searched
 
 
 @dataclass(frozen=True, slots=True)

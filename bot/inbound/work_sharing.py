@@ -63,13 +63,13 @@ class WorkSharingLoop:
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def _send_heartbeat(self, sharing: WorkSharing) -> None:
-        with suppress(StoreUnavailable):  # whoever writes meets it too, and tells
+        with suppress(StoreUnavailable):  # the next write reports it
             if not await sharing.heartbeat():
                 await self._rejoin(sharing)
 
     async def _rejoin(self, sharing: WorkSharing) -> None:
         """Release everything: other processes took this one for dead and own its rooms now."""
-        logger.warning("this process was silent for so long that others have taken its rooms over")
+        logger.warning("this process sent no heartbeat for so long that other processes own its rooms now")
         await asyncio.gather(self._inbox.processor.release(), self._outbox.release())
         await sharing.join()
 

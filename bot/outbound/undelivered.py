@@ -65,7 +65,7 @@ class UndeliveredParts:
             if part is not None and part.state in OPEN_STATES and self._outbox is not None:
                 if not await self._outbox.cancel_delivery(part):
                     return DeliveryDecision(part, False, "it is being sent just now: try again in a moment")
-                part = await self._ledger.delivery(delivery_id)  # now that nobody sends it
+                part = await self._ledger.delivery(delivery_id)  # again, now that it is not being sent
             if part is None:
                 return None
             if part.state not in (*OPEN_STATES, *HELD_STATES):

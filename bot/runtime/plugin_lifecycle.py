@@ -144,7 +144,7 @@ async def run_services(
 
     def on_down(kind: type[Service], cause: str) -> None:
         agent.services.remove(kind, cause)
-        logger.warning("service %s is not there: %s", kind.__name__, cause)
+        logger.warning("service %s is not running: %s", kind.__name__, cause)
 
     async with AsyncExitStack() as stack:
         for kind in dict.fromkeys(service for plugin in plugins for service in plugin.services):

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from bot import (
-    WORLD_SETTINGS,
     ChannelType,
     CoreSettings,
     Entity,
@@ -118,7 +117,7 @@ def settings(turn: Turn) -> ProviderResult:
     """List what can be set here and how it is set now; everything else is the operator's and stays unsaid."""
     if not turn.role.is_at_least(Role.ADMIN):
         return ProviderResult()
-    values = {name: _value(turn, name) for name in sorted(WORLD_SETTINGS)}
+    values = {name: _value(turn, name) for name in sorted(CoreSettings.WORLD_SETTINGS)}
     lines = [
         f"- {name}: {escape_line(shorten(value, LONGEST)) or 'not set'}" for name, value in values.items()
     ]
