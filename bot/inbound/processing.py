@@ -105,8 +105,8 @@ class MessageProcessor:
     async def resume(self, receipt: Receipt, *, interrupted_attempts: int = 0) -> bool:
         """Start on an event that may have been left open; return whether it was started.
 
-        The event is queued before its receipt is read again, so that whoever worked on it has finished
-        writing. Attempts that an outage of the store interrupted are not counted.
+        The event is queued before its receipt is read again, so that an earlier owner has stored its outcome.
+        Attempts that an outage of the store interrupted are not counted.
         """
         is_owned = self._ownership.owns_room(receipt.room_id)
         if self.is_processing(receipt.id) or receipt.outcome.is_final or not is_owned:

@@ -232,7 +232,7 @@ class SendQueue:
             await self._drafts.close_replaced(done)
 
     async def _cancel_remaining(self, queue: RoomQueue, cancelled: Delivery) -> None:
-        """Cancel the other parts of a message whose first part somebody deleted on the platform."""
+        """Cancel the other parts of a message whose first part a user deleted."""
         for delivery in list(queue.pending):
             if delivery.memory_id != cancelled.memory_id or delivery.replaces_external_id:
                 continue
