@@ -1,16 +1,18 @@
 """`Turn`: one message being answered; `TurnInput`: one message and its receipt."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Self
 from uuid import UUID
 
 from bot.agent import Agent
 from bot.domain.component_specs import ActionSpec
 from bot.domain.content import Content
-from bot.domain.environment import Entity, Role, Room, World
-from bot.domain.ids import derived_id
-from bot.domain.ledger import ModelCall, Receipt
+from bot.domain.environment import ChannelType, Entity, Role, Room, World
+from bot.domain.ids import derived_id, new_id
+from bot.domain.ledger import EventKey, ModelCall, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.results import ActionResult, State
 from bot.outbound.message_parts import OutgoingReply
@@ -64,6 +66,30 @@ class Turn:
     is_committed: bool = False
     is_cancelled: bool = False
     replaces: Memory | None = None
+
+    @classmethod
+    def for_preview(cls, agent: Agent, text: str, *, role: Role = Role.OWNER) -> Self:
+        """Return a turn about a message that was never received, to see what a model would be asked."""
+        platform, now = "test", agent.clock()
+        author = Entity(derived_id(platform, "entity", "Alice"), platform, "Alice", ("Alice",))
+        world_id = derived_id(platform, "world")
+        world = World(world_id, platform, "world", "The World", {author.id: role})
+        room_id = derived_id(platform, "room", "lobby")
+        room = Room(room_id, world_id, ChannelType.DM, platform, "lobby", "account", "lobby")
+        message = Memory(
+            id=new_id(),
+            kind=MemoryKind.MESSAGE,
+            entity_id=author.id,
+            room_id=room_id,
+            world_id=world_id,
+            content=Content(text=text, source=platform),
+            created_at=now,
+            external_id="preview",
+        )
+        key = EventKey(platform, "account", "event-preview", room_id, "preview")
+        receipt = Receipt(new_id(), key, room_id, author.id, message.id, now)
+        turn_input = TurnInput(receipt, message, author, time.monotonic(), lambda receipt: None)
+        return cls(agent, new_id(), room, world, [turn_input], actions=agent.catalog.actions)
 
     @property
     def message(self) -> Memory:
