@@ -16,7 +16,16 @@ from bot.concurrency.crash_points import crash_point
 from bot.concurrency.tasks import Batcher
 from bot.domain.character import Character
 from bot.domain.choices import ChoiceRequest
-from bot.domain.component_specs import ActionSpec, Catalog, Effect, EvaluatorSpec, ExampleLine, ProviderSpec
+from bot.domain.component_specs import (
+    ActionSpec,
+    Catalog,
+    Effect,
+    EvaluatorSpec,
+    ExampleLine,
+    ProviderKind,
+    ProviderSpec,
+    Shortening,
+)
 from bot.domain.content import Attachment, Choice, Content, MediaKind
 from bot.domain.environment import (
     ChannelType,
@@ -129,6 +138,7 @@ __all__ = [
     "Plugin",
     "PluginError",
     "Provider",
+    "ProviderKind",
     "ProviderResult",
     "ProviderSpec",
     "RecallScope",
@@ -146,6 +156,7 @@ __all__ = [
     "SettingError",
     "Settings",
     "SettingsModel",
+    "Shortening",
     "State",
     "StepStatus",
     "Task",

@@ -10,6 +10,7 @@ from difflib import SequenceMatcher
 
 from bot.adapter.adapter import Feed
 from bot.agent import Agent
+from bot.domain.component_specs import ProviderKind
 from bot.domain.content import Attachment, Content
 from bot.domain.environment import ChannelType, Entity, Room, World
 from bot.domain.events import PostGenerated
@@ -134,7 +135,7 @@ SHINGLE_WORDS, MAX_SHARED_SHINGLES = (
 )  # words in a row, and the share of such that two posts may not have in common
 MIN_SHINGLES = 4
 NUMBER_KEY = "number"
-PROVIDERS = ("CHARACTER", "TIME")
+PROVIDER_KINDS = (ProviderKind.PERSONA, ProviderKind.TIME)
 OPENING_QUOTES, CLOSING_QUOTES = '"“«„', '"”»“'
 
 
@@ -155,7 +156,7 @@ async def write_post(
     """
     composer = Composer(registry)
     turn = _build_turn(agent, feed)
-    await composer.compose(turn, PROVIDERS, only_included=True)
+    await composer.compose(turn, registry.provider_names(*PROVIDER_KINDS), only_included=True)
     rejected: list[str] = []
     for _ in range(MAX_ATTEMPTS):
         prompt = composer.render(turn, POST_CREATION, **_build_template_values(agent, recent, rejected))

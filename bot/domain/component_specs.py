@@ -41,12 +41,37 @@ class ActionSpec:
     plugin: str = ""
 
 
+class ProviderKind(StrEnum):
+    """What a provider's text is for; the pipeline selects providers by it, never by their names."""
+
+    PERSONA = "persona"
+    ACTIONS = "actions"
+    ACTION_RESULTS = "action_results"
+    STYLE = "style"
+    WORLD = "world"
+    PARTICIPANTS = "participants"
+    HISTORY = "history"
+    ATTACHMENTS = "attachments"
+    TIME = "time"
+    OTHER = "other"
+
+
+class Shortening(StrEnum):
+    """What remains of a provider's text in a prompt that was too long for the model."""
+
+    KEEP = "keep"
+    HEAD = "head"
+    TAIL = "tail"
+    DROP = "drop"
+
+
 @dataclass(frozen=True, slots=True)
 class ProviderSpec:
     """Description of a provider.
 
     Dynamic and hidden providers are composed on request only; hidden ones are not listed either. `position`
-    orders their texts: lower comes first, and the more stable a text is, the lower it should be.
+    orders their texts: lower comes first, and the more stable a text is, the lower it should be. In a catalog
+    `is_trusted_content` is set only for providers of trusted plugins: none of their text is of strangers.
     """
 
     name: str
@@ -55,6 +80,9 @@ class ProviderSpec:
     is_hidden: bool = False
     position: int = 0
     plugin: str = ""
+    kind: ProviderKind = ProviderKind.OTHER
+    shorten: Shortening = Shortening.HEAD
+    is_trusted_content: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from bot.concurrency.isolation import Failure, call_plugin, log_failure, run_isolated
+from bot.domain.component_specs import Shortening
 from bot.domain.content import Content
 from bot.domain.results import ProviderFailure, ProviderResult, State
 from bot.errors import PromptTooLong
@@ -192,11 +194,6 @@ def _default_values(turn: Turn) -> dict[str, Any]:
     }
 
 
-HISTORY_PROVIDER = "RECENT_MESSAGES"
-UNSHORTENED_PROVIDERS = frozenset({"CHARACTER", "ACTIONS"})
-REQUIRED_PROVIDERS = frozenset(
-    {"ATTACHMENTS"}
-)  # asked for on demand, and yet of the messages that are to be answered
 MAX_SHORTENED_LENGTH = 4_000  # characters of each text that is neither whole nor gone
 
 Shortener = Callable[[str], str]
@@ -230,13 +227,12 @@ def shorten_prompt(turn: Turn) -> list[str]:
     Of the rest a beginning stays; all of the character, of the actions and of the open messages does.
     """
     state, shortened_names = turn.state, []
-    on_demand = {spec.name for spec in turn.agent.catalog.providers if spec.is_dynamic} - REQUIRED_PROVIDERS
+    specs = {spec.name: spec for spec in turn.agent.catalog.providers}
     for name in state.composed_providers:
-        if name in UNSHORTENED_PROVIDERS:
+        spec = specs.get(name)
+        shortener = SHORTENERS.get(spec.shorten if spec is not None else Shortening.HEAD)
+        if shortener is None:
             continue
-        shortener = (
-            _keep_newest if name == HISTORY_PROVIDER else _drop_text if name in on_demand else _keep_start
-        )
         result = _shorten_result(state.results[name], shortener)
         if result != state.results[name]:
             state.results[name] = result
@@ -261,3 +257,6 @@ def _drop_text(text: str) -> str:
 
 
 _keep_newest = partial(truncate_history, max_length=MAX_SHORTENED_LENGTH)
+SHORTENERS: Mapping[Shortening, Shortener] = MappingProxyType(
+    {Shortening.HEAD: _keep_start, Shortening.TAIL: _keep_newest, Shortening.DROP: _drop_text}
+)

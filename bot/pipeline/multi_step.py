@@ -9,7 +9,7 @@ from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer, generate_text
 from bot.pipeline.journal import cached_response, save_response
 from bot.pipeline.reply_plan import MAX_NAME_LENGTH, REPLY, SILENT_ACTIONS, ActionCall
-from bot.pipeline.respond import build_step, build_tools, format_results, write_summary
+from bot.pipeline.respond import CONTEXT_KINDS, build_step, build_tools, format_results, write_summary
 from bot.pipeline.run_actions import ActionRunner, RepeatedCall
 from bot.plugin_system.registry import Registry, fold_name
 from bot.prompts.reply_parser.reader import NextStep
@@ -29,7 +29,7 @@ class StepLoop:
 
     plan: ActionPlan = field(default_factory=lambda: ActionPlan("", []))
     call_keys: set[str] = field(default_factory=set)
-    include: list[str] = field(default_factory=lambda: ["ENTITIES", "WORLD"])
+    include: list[str] = field(default_factory=list)
     is_stuck: bool = False
     hint: str = ""
     is_finished: bool = False
@@ -57,7 +57,7 @@ class MultiStep:
         Raises NoAnswer where the model finds no words three times, ModelError where it is not there.
         """
         turn.commit()
-        loop = StepLoop()
+        loop = StepLoop(include=self._registry.provider_names(*CONTEXT_KINDS))
         turn.state.data["actionPlan"] = loop.plan
         for number in range(self._max_steps):
             try:

@@ -12,6 +12,7 @@ from uuid import UUID
 from bot.agent import Agent
 from bot.concurrency.crash_points import crash_point
 from bot.concurrency.isolation import CancellationScope
+from bot.domain.component_specs import ProviderKind
 from bot.domain.content import Content
 from bot.domain.edits import REVISIONS_KEY
 from bot.domain.environment import ParticipantState
@@ -201,7 +202,8 @@ class MessagePipeline:
         """Wait until the turn may answer in its room; `room_turn` gives the room free again."""
         await room_turn.enter_async_context(self._turn_queue.acquire(turn, answered_ids))
         await room_turn.enter_async_context(self._agent.outbox.show_typing(turn.room))
-        turn.state.invalidate("RECENT_MESSAGES")  # others may have written while it waited
+        for name in self._registry.provider_names(ProviderKind.HISTORY):
+            turn.state.invalidate(name)  # others may have written while the turn waited
 
     async def _finish_closed(self, turn: Turn, turn_input: TurnInput) -> None:
         """Send and evaluate what an earlier process committed but did not finish."""

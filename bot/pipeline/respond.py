@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from bot.concurrency.crash_points import crash_point
+from bot.domain.component_specs import ProviderKind
 from bot.domain.content import MediaKind
 from bot.domain.ids import short_id
 from bot.errors import NoAnswer
@@ -36,6 +37,7 @@ from bot.turn import MAX_ANSWERED_INPUTS, Turn, TurnInput
 MAX_TRIES = 3
 ANSWER_KEY = "answer"
 SUMMARY_KEY = "summary"
+CONTEXT_KINDS = (ProviderKind.PARTICIPANTS, ProviderKind.WORLD)
 EXCLUDED_TOOLS = frozenset({REPLY, "NONE"})  # saying something is no function, and nothing is IGNORE
 
 
@@ -50,7 +52,7 @@ async def respond(turn: Turn, composer: Composer) -> Reply:
         return build_reply(cached)
     if (count := len(turn.inputs)) > MAX_ANSWERED_INPUTS:
         turn.notes.append(f"of {count} messages the newest {MAX_ANSWERED_INPUTS} were shown as still open")
-    include = _select_providers(turn)
+    include = _select_providers(turn, composer)
     may_ask = True
     tries = 0
     while tries < MAX_TRIES:
@@ -71,18 +73,19 @@ async def respond(turn: Turn, composer: Composer) -> Reply:
     raise NoAnswer(f"the model gave {MAX_TRIES} answers with neither a text nor an action")
 
 
-def _select_providers(turn: Turn) -> list[str]:
+def _select_providers(turn: Turn, composer: Composer) -> list[str]:
     has_files = any(
         attachment.kind is not MediaKind.LINK
         for turn_input in turn.inputs
         for attachment in turn_input.message.content.attachments
     )
-    return ["ENTITIES", "WORLD", *(["ATTACHMENTS"] if has_files else [])]
+    kinds = (*CONTEXT_KINDS, ProviderKind.ATTACHMENTS) if has_files else CONTEXT_KINDS
+    return composer.registry.provider_names(*kinds)
 
 
 async def build_first_request(turn: Turn, composer: Composer) -> TextRequest:
     """Compose what a turn's first answer is asked for with."""
-    await composer.compose(turn, _select_providers(turn))
+    await composer.compose(turn, _select_providers(turn, composer))
     return _build_request(turn, composer)
 
 
@@ -228,7 +231,7 @@ async def write_summary(turn: Turn, composer: Composer) -> str:
     """
     if (cached := await cached_response(turn, SUMMARY_KEY)) is not None:
         return _read_text(cached.text)
-    await composer.compose(turn, ("ENTITIES", "WORLD"))
+    await composer.compose(turn, composer.registry.provider_names(*CONTEXT_KINDS))
 
     def build_request() -> TextRequest:
         prompt = composer.render(turn, MULTI_STEP_SUMMARY, actionResults=format_results(turn))

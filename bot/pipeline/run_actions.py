@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from bot.concurrency.crash_points import crash_point
 from bot.concurrency.isolation import Failure, call_isolated, run_isolated
-from bot.domain.component_specs import ActionSpec, Effect
+from bot.domain.component_specs import ActionSpec, Effect, ProviderKind
 from bot.domain.content import Content
 from bot.domain.events import ActionCompleted, ActionStarted
 from bot.domain.ledger import Outcome, Rule, Step, StepState
@@ -311,7 +311,9 @@ def _store_result(turn: Turn, result: ActionResult) -> None:
     turn.state.values.update(result.values)
     data["actionResultsText"] = "\n".join(map(format_result, data["actionResults"]))
     turn.state.values["actionResults"] = data["actionResultsText"]
-    turn.state.invalidate("ACTION_STATE")
+    for spec in turn.agent.catalog.providers:
+        if spec.kind is ProviderKind.ACTION_RESULTS:
+            turn.state.invalidate(spec.name)
 
 
 def format_result(result: ActionResult) -> str:

@@ -8,6 +8,7 @@ from uuid import UUID
 from bot.adapter.adapter import Adapter
 from bot.concurrency.bounded import BoundedSet
 from bot.concurrency.crash_points import crash_point
+from bot.domain.component_specs import ProviderKind
 from bot.domain.environment import ParticipantState
 from bot.domain.ledger import EditState, Rule
 from bot.models.types import ModelType, Purpose, TextRequest
@@ -25,7 +26,12 @@ RESPOND_ACTIONS = frozenset({"RESPOND", "REPLY"})
 SILENT_ACTIONS = frozenset({"IGNORE", "NONE", "STOP"})
 MAX_NOTICES = 1_000
 MAX_COUNTED_RECEIPTS = 10_000
-PROMPT_PROVIDERS = ("CHARACTER", "ANXIETY", "ENTITIES", "RECENT_MESSAGES")
+PROMPT_KINDS = (
+    ProviderKind.PERSONA,
+    ProviderKind.STYLE,
+    ProviderKind.PARTICIPANTS,
+    ProviderKind.HISTORY,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +291,7 @@ async def decide(
 
 
 async def _decide_by_model(turn: Turn, composer: Composer) -> ResponseDecision:
-    await composer.compose(turn, PROMPT_PROVIDERS, only_included=True)
+    await composer.compose(turn, composer.registry.provider_names(*PROMPT_KINDS), only_included=True)
 
     def build_request() -> TextRequest:
         prompt = composer.render(turn, SHOULD_RESPOND)

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from bot.agent import Agent
-from bot.domain.component_specs import EvaluatorSpec, ProviderSpec
+from bot.domain.component_specs import EvaluatorSpec, ProviderKind, ProviderSpec, Shortening
 from bot.domain.events import Event
 from bot.domain.results import ProviderResult
 from bot.domain.task import Task
@@ -34,18 +34,39 @@ class Provider:
 
 
 def provider(
-    name: str, description: str, *, position: int = 0, dynamic: bool = False, private: bool = False
+    name: str,
+    description: str,
+    *,
+    position: int = 0,
+    dynamic: bool = False,
+    private: bool = False,
+    kind: ProviderKind = ProviderKind.OTHER,
+    shorten: Shortening | None = None,
+    trusted_content: bool = False,
 ) -> Callable[[ProviderHandler], Provider]:
-    """Make a provider of a function that takes the turn: an async one, or a plain one that need not wait.
+    """Return a decorator that makes a provider of a function, async or plain, that takes the turn.
 
-    `position` orders the texts in the prompt: give what rarely changes a low one, so that a model
-    provider's prompt cache hits. Dynamic and private ones are composed only when asked for.
-    Raises PluginError for a name that is not UPPER_SNAKE.
+    `position` orders the texts in the prompt: a text that rarely changes belongs first, so that a model
+    provider's prompt cache hits. Dynamic and private providers are composed on request only. `kind` says what
+    the text is for, `shorten` what remains of it in a prompt that is too long (default: nothing of a dynamic
+    one, else its beginning). `trusted_content` promises that no text of strangers is in it; only the bundled
+    plugins are believed. Raises PluginError for a name that is not UPPER_SNAKE.
     """
 
     def decorate(handler: ProviderHandler) -> Provider:
         check_name(name, "provider")
-        return Provider(ProviderSpec(name, description, dynamic, private, position), handler)
+        shortening = shorten or (Shortening.DROP if dynamic else Shortening.HEAD)
+        spec = ProviderSpec(
+            name,
+            description,
+            is_dynamic=dynamic,
+            is_hidden=private,
+            position=position,
+            kind=kind,
+            shorten=shortening,
+            is_trusted_content=trusted_content,
+        )
+        return Provider(spec, handler)
 
     return decorate
 

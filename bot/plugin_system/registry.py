@@ -7,7 +7,7 @@ from string import ascii_lowercase, ascii_uppercase
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from bot.domain.component_specs import Catalog
+from bot.domain.component_specs import Catalog, ProviderKind
 from bot.errors import PluginError
 from bot.plugin_system.action import Action
 from bot.plugin_system.command import Command
@@ -94,6 +94,10 @@ class Registry:
         """Find a provider by its name, folded as for actions."""
         return self._providers_by_folded_name.get(fold_name(name))
 
+    def provider_names(self, *kinds: ProviderKind) -> list[str]:
+        """Return the names of the providers of these kinds, in the order of the prompt."""
+        return [provider.spec.name for provider in self.prompt_providers if provider.spec.kind in kinds]
+
     def build_catalog(self) -> Catalog:
         """Describe everything, in the order in which it came."""
         plugin_names = {
@@ -109,7 +113,11 @@ class Registry:
                 for component in self.actions.values()
             ),
             providers=tuple(
-                replace(component.spec, plugin=plugin_names[id(component)])
+                replace(
+                    component.spec,
+                    plugin=plugin_names[id(component)],
+                    is_trusted_content=component.spec.is_trusted_content and self.is_trusted(component),
+                )
                 for component in self.providers.values()
             ),
             evaluators=tuple(

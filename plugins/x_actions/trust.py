@@ -15,6 +15,7 @@ from bot import (
     CommaList,
     Entity,
     Memory,
+    ProviderKind,
     Service,
     SettingsModel,
     Turn,
@@ -23,24 +24,6 @@ from bot import (
 )
 
 X_ACTIONS = frozenset({"POST", "REPLY_ON_X", "QUOTE", "REPOST", "LIKE"})
-HISTORY_PROVIDER = "RECENT_MESSAGES"
-TRUSTED_PROVIDERS = frozenset(
-    {
-        "ACTIONS",
-        "ACTION_STATE",  # earlier results are checked one by one
-        "ANXIETY",
-        "CAPABILITIES",
-        "CHARACTER",
-        "ENTITIES",
-        "EVALUATORS",
-        "PROVIDERS",
-        "ROLES",
-        "SETTINGS",
-        "TIME",
-        "WORLD",
-        HISTORY_PROVIDER,  # checked message by message
-    }
-)
 MAX_MESSAGES_CHECKED = 100  # more than most prompts contain: older text may have been paraphrased since
 _QUOTED_LINE = re.compile(r"^[^\S\n]*>", re.MULTILINE)
 TERMINAL_PLATFORM = "console"  # only the operator uses the terminal
@@ -54,8 +37,10 @@ async def untrusted_source(turn: Turn) -> str:
     if other_results := [name for name in turn.results if name not in X_ACTIONS]:
         return f"{other_results[0]} was used before it"
     state = turn.state.results
+    # The history is among them: it is checked message by message. So are earlier results, by their names.
+    trusted_providers = {spec.name for spec in turn.agent.catalog.providers if spec.is_trusted_content}
     if untrusted_providers := [
-        name for name, item in state.items() if item.text and name not in TRUSTED_PROVIDERS
+        name for name, item in state.items() if item.text and name not in trusted_providers
     ]:
         return f"{untrusted_providers[0]} was read with it"
     recent = await turn.agent.store.memories.recent(turn.room.id, _message_limit(turn))
@@ -76,10 +61,10 @@ async def untrusted_source(turn: Turn) -> str:
 
 
 def _message_limit(turn: Turn) -> int:
-    history = turn.state.results.get(HISTORY_PROVIDER)
-    return max(
-        MAX_MESSAGES_CHECKED, len(history.data.get("recentMessages", ())) if history is not None else 0
-    )
+    """Return how many messages are checked: at least as many as the prompt contained."""
+    kinds = {spec.name: spec.kind for spec in turn.agent.catalog.providers}
+    histories = [item for name, item in turn.state.results.items() if kinds.get(name) is ProviderKind.HISTORY]
+    return max([MAX_MESSAGES_CHECKED, *(len(item.data.get("recentMessages", ())) for item in histories)])
 
 
 def _is_by_operator(message: Memory, operators: set[UUID]) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bot.agent import Agent
-from bot.domain.component_specs import EvaluatorSpec, ProviderSpec
+from bot.domain.component_specs import EvaluatorSpec, ProviderSpec, Shortening
 from bot.domain.events import Event, MessageDeleted, MessageReceived
 from bot.domain.results import ProviderResult
 from bot.domain.task import Task
@@ -54,7 +54,9 @@ def test_a_components_name_is_upper_snake(make: Any, name: str) -> None:
 
 async def test_a_provider_is_a_description_and_a_function_of_the_turn(stage: AgentHarness) -> None:
     made = provider("MOON", "The moon.", position=-5, dynamic=True, private=True)(knowing)
-    assert made.spec == ProviderSpec("MOON", "The moon.", is_dynamic=True, is_hidden=True, position=-5)
+    assert made.spec == ProviderSpec(
+        "MOON", "The moon.", is_dynamic=True, is_hidden=True, position=-5, shorten=Shortening.DROP
+    )
     assert (await made(make_turn(stage.agent, "it"))).text == "about it"
 
 

@@ -12,6 +12,7 @@ from bot.cli.characters import CharacterConfig
 from bot.cli.doctor.checks import SETTINGS_ADVICE, Finding, Status
 from bot.costs.budget import BudgetSettings, build_limits
 from bot.costs.prices import load_prices
+from bot.domain.component_specs import ProviderKind
 from bot.domain.environment import Role
 from bot.errors import ModelError, ModelRefused, SettingError
 from bot.models.types import Purpose, TextRequest
@@ -22,11 +23,9 @@ from bot.plugin_system.loading import OFFLINE
 from bot.plugin_system.registry import Registry
 from bot.runtime.agent_runtime import AgentRuntime, run_agent
 from bot.settings import Settings
-from bot.testing.harness import make_turn
 from bot.text import shorten
 from bot.turn import Turn
 
-ACTIONS, CHARACTER = "ACTIONS", "CHARACTER"
 SAMPLE_MESSAGE = "Hello!"
 TIMEOUT_SECONDS = 20.0
 CHECK_REQUEST = TextRequest("Answer with one word: ready.", purpose=Purpose.CHECK, system="This is a check.")
@@ -67,7 +66,7 @@ async def measure_prompt(agent_runtime: AgentRuntime, role: Role = Role.OWNER) -
     The message is stored: use an agent that was created for this check.
     """
     agent, registry = agent_runtime.agent, agent_runtime.registry
-    turn = make_turn(agent, SAMPLE_MESSAGE, role=role)
+    turn = Turn.for_preview(agent, SAMPLE_MESSAGE, role=role)
     await agent.store.entities.save_entities([turn.author], turn.room.id)
     await agent.store.memories.add([turn.message])
     turn.actions = await list_usable_actions(turn, registry)
@@ -88,11 +87,13 @@ def request_size(request: TextRequest) -> int:
 
 
 def _provider_parts(turn: Turn, registry: Registry) -> Iterator[PromptPart]:
-    plugins = {spec.name: spec.plugin for spec in registry.build_catalog().providers}
+    specs = {spec.name: spec for spec in registry.build_catalog().providers}
     for name, result in turn.state.results.items():
-        if result.text and name != ACTIONS:
-            kind = PromptPartKind.CHARACTER if name == CHARACTER else PromptPartKind.PROVIDER
-            yield PromptPart(kind, name, _byte_length(result.text), plugins[name])
+        spec = specs[name]
+        if result.text and spec.kind is not ProviderKind.ACTIONS:
+            is_persona = spec.kind is ProviderKind.PERSONA
+            kind = PromptPartKind.CHARACTER if is_persona else PromptPartKind.PROVIDER
+            yield PromptPart(kind, name, _byte_length(result.text), spec.plugin)
 
 
 async def _action_parts(turn: Turn, registry: Registry, tools: Mapping[str, int]) -> list[PromptPart]:
@@ -108,8 +109,8 @@ async def _action_parts(turn: Turn, registry: Registry, tools: Mapping[str, int]
 
 
 async def _action_list_size(turn: Turn, registry: Registry) -> int:
-    provider = registry.find_provider(ACTIONS)
-    return _byte_length((await provider(turn)).text) if provider else 0
+    names = registry.provider_names(ProviderKind.ACTIONS)
+    return sum([_byte_length((await registry.providers[name](turn)).text) for name in names])
 
 
 def _tool_sizes(request: TextRequest) -> dict[str, int]:

@@ -8,8 +8,10 @@ from bot import (
     ActionResult,
     ActionSpec,
     ChoiceRequest,
+    ProviderKind,
     ProviderResult,
     Service,
+    Shortening,
     StepStatus,
     Task,
     Turn,
@@ -23,7 +25,14 @@ from plugins.bootstrap.actions.choices import choices_seen, seen_already
 Schema = Mapping[str, Any]
 
 
-@provider("ACTIONS", "The actions that can be taken, with their parameters.", position=-90)
+@provider(
+    "ACTIONS",
+    "The actions that can be taken, with their parameters.",
+    position=-90,
+    kind=ProviderKind.ACTIONS,
+    shorten=Shortening.KEEP,
+    trusted_content=True,
+)
 def actions(turn: Turn) -> ProviderResult:
     """List the actions the author may use, always in the same order.
 
@@ -77,6 +86,8 @@ MAX_RESULT_LENGTH = 1_000
     "The plan of this answer, what its actions gave, and what is kept in mind of them.",
     position=150,
     dynamic=True,
+    kind=ProviderKind.ACTION_RESULTS,
+    trusted_content=True,
 )
 def action_state(turn: Turn) -> ProviderResult:
     """Tell the plan and the results so far; on demand, since the prompts that need results hold them."""
@@ -108,7 +119,7 @@ def _remembered(results: list[ActionResult]) -> Iterator[str]:
 TOLD_ANYWAY = ("ENTITIES", "WORLD", "ATTACHMENTS", "ACTION_STATE")
 
 
-@provider("PROVIDERS", "What can be looked up on demand.", position=-80)
+@provider("PROVIDERS", "What can be looked up on demand.", position=-80, trusted_content=True)
 def providers(turn: Turn) -> ProviderResult:
     """List the providers on demand that have not been composed yet."""
     found = [
@@ -122,7 +133,13 @@ def providers(turn: Turn) -> ProviderResult:
     return ProviderResult(text="\n".join(["# Providers, available on demand", *lines]))
 
 
-@provider("EVALUATORS", "What looks at an answer once it has left.", position=-60, private=True)
+@provider(
+    "EVALUATORS",
+    "What looks at an answer once it has left.",
+    position=-60,
+    private=True,
+    trusted_content=True,
+)
 def evaluators(turn: Turn) -> ProviderResult:
     """List the evaluators, for templates and plugins that ask for them."""
     found = turn.agent.catalog.evaluators
@@ -134,7 +151,9 @@ def evaluators(turn: Turn) -> ProviderResult:
     )
 
 
-@provider("CAPABILITIES", "What the services that run let the character do.", position=-85)
+@provider(
+    "CAPABILITIES", "What the services that run let the character do.", position=-85, trusted_content=True
+)
 def capabilities(turn: Turn) -> ProviderResult:
     """List what the running services say of themselves, in the order in which they started."""
     running = (one for one in turn.agent.services if isinstance(one, Service))

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from bot import Memory, MemoryKind, ProviderResult, RecallScope, Turn, provider
+from bot import Memory, MemoryKind, ProviderKind, ProviderResult, RecallScope, Shortening, Turn, provider
 from bot.models import ModelError, ModelType
 from bot.prompts import TemplateError, render_template
 from bot.text import sanitize_name
@@ -17,7 +17,14 @@ MOST_POSTS = 5
 LONGEST = 6_000
 
 
-@provider("CHARACTER", "Who the character is and how it writes.", position=-100)
+@provider(
+    "CHARACTER",
+    "Who the character is and how it writes.",
+    position=-100,
+    kind=ProviderKind.PERSONA,
+    shorten=Shortening.KEEP,
+    trusted_content=True,
+)
 def character(turn: Turn) -> ProviderResult:
     """Tell who the character is; the style is the room's: posts for a feed, chat elsewhere."""
     who = turn.agent.character

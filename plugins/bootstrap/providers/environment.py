@@ -8,6 +8,7 @@ from bot import (
     ChannelType,
     CoreSettings,
     Entity,
+    ProviderKind,
     ProviderResult,
     Relationship,
     Role,
@@ -20,7 +21,14 @@ from bot.text import escape_line, sanitize_name, shorten
 MAX_ENTITIES_SHOWN = 20
 
 
-@provider("ENTITIES", "The people in the room.", position=-20, dynamic=True)
+@provider(
+    "ENTITIES",
+    "The people in the room.",
+    position=-20,
+    dynamic=True,
+    kind=ProviderKind.PARTICIPANTS,
+    trusted_content=True,
+)
 async def entities(turn: Turn) -> ProviderResult:
     """List who takes part, in an order that does not change with every message."""
     people = await turn.agent.store.entities.participants(turn.room.id, MAX_ENTITIES_SHOWN)
@@ -41,7 +49,9 @@ def _entity_line(turn: Turn, person: Entity) -> str:
 MAX_ROLES_SHOWN = 30
 
 
-@provider("ROLES", "Who owns this place and who looks after it.", position=-30, dynamic=True)
+@provider(
+    "ROLES", "Who owns this place and who looks after it.", position=-30, dynamic=True, trusted_content=True
+)
 async def roles(turn: Turn) -> ProviderResult:
     """List the owners and admins by the platform's word, whatever anybody says of themselves."""
     if turn.room.type.is_private_chat:
@@ -96,7 +106,14 @@ def _relationship_line(
     return f"- {' → '.join(sides)}: {tags}; {shown['interactions']} messages"
 
 
-@provider("WORLD", "The world and the room of the conversation.", position=-40, dynamic=True)
+@provider(
+    "WORLD",
+    "The world and the room of the conversation.",
+    position=-40,
+    dynamic=True,
+    kind=ProviderKind.WORLD,
+    trusted_content=True,
+)
 def world(turn: Turn) -> ProviderResult:
     """Name the world and the room."""
     place = sanitize_name(turn.world.name) if turn.world.name else ""
@@ -112,7 +129,13 @@ def world(turn: Turn) -> ProviderResult:
 LONGEST = 100
 
 
-@provider("SETTINGS", "What is set for this place, for those who look after it.", position=-35, dynamic=True)
+@provider(
+    "SETTINGS",
+    "What is set for this place, for those who look after it.",
+    position=-35,
+    dynamic=True,
+    trusted_content=True,
+)
 def settings(turn: Turn) -> ProviderResult:
     """List what can be set here and how it is set now; everything else is the operator's and stays unsaid."""
     if not turn.role.is_at_least(Role.ADMIN):
@@ -156,7 +179,13 @@ MANNERS = {
 }
 
 
-@provider("ANXIETY", "How much to say in a room of this kind.", position=-70)
+@provider(
+    "ANXIETY",
+    "How much to say in a room of this kind.",
+    position=-70,
+    kind=ProviderKind.STYLE,
+    trusted_content=True,
+)
 def anxiety(turn: Turn) -> ProviderResult:
     """Give the manners of this kind of room; the same every time."""
     lines = MANNERS.get(turn.room.type, ONE_ON_ONE_ADVICE)

@@ -13,13 +13,17 @@ from adapters.x.adapter import XAdapter
 from adapters.x.emulator import Emulator
 from bot import Agent, AgentConfig, Character, Plugin, Receipt, Runtime, Settings
 from bot.platform import Delivery, DeliveryState
+from bot.plugin_system.loading import find_plugin
 from bot.settings import Layer
 from bot.store import InMemoryStore, Store
 from bot.testing import ManualClock, ScriptedModel, model_answer
-from plugins.bootstrap import plugin as bootstrap
-from plugins.x_actions import plugin as x_actions
 
 DEADLINE = 60.0
+
+
+def bundled_plugins() -> list[Plugin]:
+    """Find bootstrap and x_actions as the loader does: only then are they trusted."""
+    return [plugin for name in ("bootstrap", "x_actions") if (plugin := find_plugin(name)) is not None]
 
 
 class XHarness:
@@ -101,7 +105,7 @@ def run_x(emulator: Emulator, clock: ManualClock, tmp_path: Path) -> RunX:
         }
         plan = AgentConfig(
             character or Character(name="Ada"),
-            (bootstrap, x_actions, *plugins, model.plugin),
+            (*bundled_plugins(), *plugins, model.plugin),
             Settings([Layer("the test", values)]),
             store or InMemoryStore(clock.now),
             clock.now,

@@ -181,13 +181,20 @@ async def web(turn: Turn) -> ProviderResult:
     return ProviderResult(BAIT)
 
 
+@provider("TIDES", "A page.", trusted_content=True)
+async def tides(turn: Turn) -> ProviderResult:
+    """Return a stranger's text under the promise that there is none."""
+    return ProviderResult(BAIT)
+
+
 @pytest.mark.parametrize(
     ("plugin", "actions"),
     [
         (Plugin("pages", actions=[read_page]), ("READ_PAGE", "POST")),
         (Plugin("pages", providers=[web]), ("POST",)),
+        (Plugin("pages", providers=[tides]), ("POST",)),
     ],
-    ids=["an action", "a provider"],
+    ids=["an action", "a provider", "a provider that claims to be trusted"],
 )
 async def test_l13_content_of_another_plugin_publishes_nothing(
     plugin: Plugin, actions: tuple[str, ...], run_x: RunX, emulator: Emulator
