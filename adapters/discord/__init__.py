@@ -11,5 +11,5 @@ spec = AdapterSpec(
     extra="discord",
     libraries=("discord",),
     check=LazyImport("adapters.discord.checks:check"),
-    emulator="adapters.discord.emulator",
+    emulator=LazyImport("adapters.discord.emulator:start_emulator"),
 )

@@ -11,5 +11,5 @@ spec = AdapterSpec(
     extra="telegram",
     libraries=("telegram", "markdown_it"),
     check=LazyImport("adapters.telegram.checks:check_account"),
-    emulator="adapters.telegram.emulator",
+    emulator=LazyImport("adapters.telegram.emulator:start_emulator"),
 )

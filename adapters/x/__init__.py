@@ -11,5 +11,5 @@ spec = AdapterSpec(
     extra="x",
     libraries=("tweepy", "async_lru"),
     check=LazyImport("adapters.x.checks:check_account"),
-    emulator="adapters.x.emulator",
+    emulator=LazyImport("adapters.x.emulator:start_emulator"),
 )

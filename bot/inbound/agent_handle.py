@@ -218,4 +218,4 @@ class AdapterSpec:
     extra: str = ""
     libraries: tuple[str, ...] = ()
     check: AccountCheck | None = None
-    emulator: str = ""
+    emulator: StartEmulator | None = None

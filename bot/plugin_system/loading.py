@@ -165,11 +165,12 @@ def find_adapter(name: str) -> AdapterSpec | str:
 
 
 def find_emulator(spec: AdapterSpec) -> StartEmulator:
-    """Find what puts a platform up on this machine; raises PluginError where it cannot be loaded."""
-    emulate: StartEmulator | None = getattr(import_by_name(spec.emulator, spec.name), "emulated", None)
-    if emulate is None:
-        raise PluginError(f"{spec.emulator} has no `emulated`")
-    return emulate
+    """Return the function that starts a platform's emulator; raises PluginError if it cannot be loaded."""
+    if spec.emulator is None:
+        raise PluginError(f"{spec.name} has no emulator")
+    if isinstance(spec.emulator, LazyImport):
+        import_by_name(spec.emulator.module, spec.name)
+    return spec.emulator
 
 
 def adapter_names() -> list[str]:

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from adapters.discord.emulator.server import emulated
+from adapters.discord.emulator.server import start_emulator
 
 
 async def serve(names: Sequence[str], port: int) -> None:
     """Run the emulator and print its URL and the settings of each character."""
-    async with emulated(names, port=port) as platform:
+    async with start_emulator(names, port=port) as platform:
         sys.stdout.write(f"Chat as Kim or Robin at {platform.url}\n")
         for name, variables in platform.settings.items():
             assignments = " ".join(f"{variable}={value}" for variable, value in variables.items())

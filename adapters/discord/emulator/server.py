@@ -136,7 +136,7 @@ def too_many_requests(
 
 
 @asynccontextmanager
-async def emulated(names: Sequence[str], *, port: int = 0) -> AsyncIterator[EmulatedPlatform]:
+async def start_emulator(names: Sequence[str], *, port: int = 0) -> AsyncIterator[EmulatedPlatform]:
     """Run an emulator with one guild, two users and these characters.
 
     `settings` override the settings of each character; the page is for people.

@@ -188,7 +188,7 @@ async def _parse_request(request: web.Request) -> tuple[Mapping[str, Any], Files
 
 
 @asynccontextmanager
-async def emulated(names: Sequence[str], *, port: int = 0) -> AsyncIterator[EmulatedPlatform]:
+async def start_emulator(names: Sequence[str], *, port: int = 0) -> AsyncIterator[EmulatedPlatform]:
     """Run an emulator with a bot for each of these characters while the block runs.
 
     The yielded settings override those of each character.

@@ -288,7 +288,7 @@ class Emulator:
 
 
 @asynccontextmanager
-async def emulated(names: Sequence[str], *, port: int = 0) -> AsyncIterator[EmulatedPlatform]:
+async def start_emulator(names: Sequence[str], *, port: int = 0) -> AsyncIterator[EmulatedPlatform]:
     """Run an emulator with these characters and two users.
 
     `settings` override the settings of each character; the page is for people.

@@ -5,7 +5,7 @@ from typing import Any
 
 from aiohttp import ClientSession
 
-from adapters.discord.emulator import Emulator, emulated
+from adapters.discord.emulator import Emulator, start_emulator
 from adapters.discord.emulator.fixtures import discord_emulator
 from adapters.discord.emulator.gateway import Session
 from tests.adapters.discord.server import TOKEN, EmulatedServer
@@ -67,7 +67,7 @@ async def test_a_character_can_be_tried_out_on_a_page(server: EmulatedServer) ->
 
 
 async def test_an_emulated_run_has_a_token_per_character_and_no_real_channels() -> None:
-    async with emulated(["Ada", "Bo"]) as trial:
+    async with start_emulator(["Ada", "Bo"]) as trial:
         assert len({one["DISCORD_API_TOKEN"] for one in trial.settings.values()}) == 2
         assert {one["CHANNEL_IDS"] for one in trial.settings.values()} == {""}
         assert all(one["DISCORD_API_BASE_URL"] in trial.url for one in trial.settings.values())

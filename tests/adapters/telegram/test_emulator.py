@@ -7,7 +7,7 @@ import pytest
 from aiohttp import ClientSession
 
 from adapters.telegram.checks import PRIVACY_MODE_HINT, check_account
-from adapters.telegram.emulator import Emulator, Fault, build_refusal, emulated
+from adapters.telegram.emulator import Emulator, Fault, build_refusal, start_emulator
 from adapters.telegram.emulator.fixtures import telegram_emulator  # noqa: F401  # a fixture
 from bot import Settings
 from bot.settings import Layer
@@ -35,7 +35,7 @@ async def test_a_user_can_chat_with_the_character_on_the_emulator_page(session: 
 
 
 async def test_start_emulator_creates_a_bot_and_a_token_per_character(session: ClientSession) -> None:
-    async with emulated(["Ada", "Zoë!", "猫"]) as trial, session.get(trial.url) as answer:
+    async with start_emulator(["Ada", "Zoë!", "猫"]) as trial, session.get(trial.url) as answer:
         assert answer.status == 200
         assert list(trial.settings) == ["Ada", "Zoë!", "猫"]
         assert len({item["TELEGRAM_BOT_TOKEN"] for item in trial.settings.values()}) == 3

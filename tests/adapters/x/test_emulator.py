@@ -3,7 +3,7 @@
 import pytest
 from aiohttp import ClientSession
 
-from adapters.x.emulator import Emulator, emulated
+from adapters.x.emulator import Emulator, start_emulator
 from bot.platform import NotSent
 from bot.testing import ManualClock
 from tests.adapters.x.conftest import RunX
@@ -48,7 +48,7 @@ async def test_an_exhausted_limit_is_reported_and_renewed(
 
 
 async def test_the_page_sends_messages_to_a_character() -> None:
-    async with emulated(["Ada", "Ada!"]) as trial, ClientSession(trial.url) as session:
+    async with start_emulator(["Ada", "Ada!"]) as trial, ClientSession(trial.url) as session:
         assert [one["X_ACCESS_TOKEN"] for one in trial.settings.values()] == [
             "1000-emulatedAccessToken",
             "1001-emulatedAccessToken",
@@ -68,7 +68,7 @@ async def test_the_page_sends_messages_to_a_character() -> None:
 
 async def test_cross_site_requests_are_refused() -> None:
     async with (
-        emulated(["Ada"]) as trial,
+        start_emulator(["Ada"]) as trial,
         ClientSession(trial.url) as session,
         session.post("/page/say", data='{"text": "@ada hello"}') as answered,
     ):
