@@ -72,7 +72,7 @@ from bot.plugin_system.components import (
     route,
     worker,
 )
-from bot.plugin_system.confirmation import ask_twice
+from bot.plugin_system.confirmation import ask_to_confirm
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import fold_name
 from bot.settings import (
@@ -167,7 +167,7 @@ __all__ = [
     "Worker",
     "World",
     "action",
-    "ask_twice",
+    "ask_to_confirm",
     "command",
     "crash_point",
     "delivery_id",

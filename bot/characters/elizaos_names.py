@@ -53,6 +53,14 @@ PLATFORM_SETTINGS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
 
 _ADAPTERS: Final[Mapping[str, str]] = MappingProxyType({"twitter": "x", "direct": "web", "rest": "web"})
 _PACKAGE: Final = re.compile(r"(?:@[\w-]+/)?(?:client-|plugin-|adapter-)?", re.ASCII)
+_ALIASES: Final = {field.alias or name: name for name, field in Character.model_fields.items()}
+KEYS: Final = tuple(_ALIASES)
+STYLE_KEYS: Final = tuple(Style.model_fields)
+FIELDS: Final[Mapping[str, str]] = MappingProxyType(
+    {**{name: name for name in _ALIASES.values()}, **_ALIASES, "clients": "adapters"}
+)
+# The file's author names the contents of these fields, so that names decide what is a secret.
+FREE_FIELDS: Final = frozenset({"settings", "secrets", "client_config", "twitter_profile", "nft"})
 
 
 def to_adapter_name(client: str) -> str:
@@ -60,14 +68,3 @@ def to_adapter_name(client: str) -> str:
     name = client.strip().lower()
     name = name[match.end() :] if (match := _PACKAGE.match(name)) else name
     return _ADAPTERS.get(name, name)
-
-
-_ALIASES: Final = {field.alias or name: name for name, field in Character.model_fields.items()}
-
-KEYS: Final = tuple(_ALIASES)
-STYLE_KEYS: Final = tuple(Style.model_fields)
-FIELDS: Final[Mapping[str, str]] = MappingProxyType(
-    {**{name: name for name in _ALIASES.values()}, **_ALIASES, "clients": "adapters"}
-)
-FREE_FIELDS: Final = frozenset({"settings", "secrets", "client_config", "twitter_profile", "nft"})
-"""Fields whose contents the file's author names, so that names there tell what is a secret."""

@@ -27,6 +27,12 @@ _FOREIGN_CONSTANTS: Final = frozenset(
     ["True", "False", "None", "NULL", "undefined", "NaN", "nan", "Infinity", "-Infinity"]
 )
 _STRING_DECODER: Final = json.JSONDecoder()
+_STRING_FAULTS: Final[Mapping[str, str]] = {
+    "Unterminated string starting at": "a text that is never closed",
+    "Invalid control character at": 'a line break or tab inside a text: close it with ", or write \\n or \\t',
+    "Invalid \\escape": 'an unknown escape: after \\ comes one of " \\ / b f n r t u; a backslash is \\\\',
+    "Invalid \\uXXXX escape": "\\u wants four hexadecimal digits",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,11 +275,3 @@ class _Scanner:
         lines = self._source.line_of(earlier.key_offset), self._source.line_of(key_offset)
         message = f"stands twice, in lines {lines[0]} and {lines[1]}; the last one counts"
         self._observations.duplicates.append(JsonDeviation(key_offset, tuple(self._path), message))
-
-
-_STRING_FAULTS: Final[Mapping[str, str]] = {
-    "Unterminated string starting at": "a text that is never closed",
-    "Invalid control character at": 'a line break or tab inside a text: close it with ", or write \\n or \\t',
-    "Invalid \\escape": 'an unknown escape: after \\ comes one of " \\ / b f n r t u; a backslash is \\\\',
-    "Invalid \\uXXXX escape": "\\u wants four hexadecimal digits",
-}

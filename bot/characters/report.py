@@ -7,6 +7,9 @@ from typing import Any
 from bot.characters.source_text import Path, SourceText, format_path, printable
 from bot.errors import CharacterError
 
+MAX_PROBLEMS = 20
+MAX_MESSAGE_LENGTH = 400
+
 
 class Format(StrEnum):
     """Which elizaOS generation a file was written for."""
@@ -66,10 +69,6 @@ class ImportReport:
         """Give the report as JSON."""
         sections = {name: [note.to_json() for note in notes] for name, notes in self.sections().items()}
         return {"format": str(self.format), **sections}
-
-
-MAX_PROBLEMS = 20
-MAX_MESSAGE_LENGTH = 400
 
 
 class ReportCollector:

@@ -38,6 +38,11 @@ _BOMS: Final = (
 # Python also calls punycode (quadratic) and unicode_escape (warns) an encoding of text; pages do not.
 # Of UTF-7 and UTF-32, which no browser reads either, 20 MiB of nonsense take seconds.
 _CHARSETS: Final = re.compile(r"(utf-(8|16)|ascii|iso|cp|koi8|mac|gb|hz|big5|euc|shift_jis|tis|johab).*")
+IMAGE_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+MAX_PIXELS: Final = 100_000_000  # unpacked, four bytes each; cameras make half of it
+_MAX_SEGMENTS: Final = 2000
+_JPEG_FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_JPEG_BARE: Final = frozenset({0x00, 0x01, *range(0xD0, 0xD8)})  # markers without anything behind them
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +98,6 @@ def _usable_charset(charset: str | None) -> str:
 
 
 # What the vision models of all providers take.
-IMAGE_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-MAX_PIXELS: Final = 100_000_000  # unpacked, four bytes each; cameras make half of it
-_MAX_SEGMENTS: Final = 2000
-_JPEG_FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_JPEG_BARE: Final = frozenset({0x00, 0x01, *range(0xD0, 0xD8)})  # markers without anything behind them
 
 
 def check_image(picture: FetchedBody) -> None:

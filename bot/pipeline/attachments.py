@@ -1,4 +1,4 @@
-"""What came with a message, read before it is answered; what cannot be read never costs the reply."""
+"""The read_attachments stage: describes images, transcribes recordings, extracts text; failures are noted."""
 
 import asyncio
 import re
@@ -27,9 +27,10 @@ MAX_PARALLEL_FILES, MAX_PARALLEL_IMAGES, MAX_PARALLEL_PDFS = 16, 4, 2
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyLimits:
-    """How much is read at once, whoever has sent it: a file takes memory, and a PDF a process.
+    """How many files, images and PDFs are read at the same time by one agent.
 
-    A picture takes six times its size, since it travels to its model as text within text.
+    An image takes six times its size in memory, because it is sent to the model base64-encoded in JSON; a PDF
+    takes a process.
     """
 
     files: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_PARALLEL_FILES))
@@ -38,7 +39,7 @@ class ConcurrencyLimits:
 
 
 async def read_attachments(turn: Turn, limits: ConcurrencyLimits) -> None:
-    """Read the attachments of every message the turn answers, and keep what they say."""
+    """Read the attachments of every message the turn answers, and store what they contain."""
     unread = [
         turn_input
         for turn_input in turn.inputs
@@ -63,7 +64,7 @@ async def _read_message_attachments(turn: Turn, turn_input: TurnInput, limits: C
     attachments = tuple(task.result() for task in tasks)
     memories = turn.agent.store.memories
     stored = (await memories.memories([turn_input.message.id])).get(turn_input.message.id)
-    if stored is not None:  # it may have been removed, or given its vector, in the meantime
+    if stored is not None:  # it may have been deleted or embedded in the meantime
         await memories.add([replace(stored, content=replace(stored.content, attachments=attachments))])
     turn_input.message = replace(turn_input.message, content=replace(content, attachments=attachments))
 
@@ -81,7 +82,7 @@ async def _read_attachment(turn: Turn, attachment: Attachment, limits: Concurren
 
 
 async def _fetch_file(turn: Turn, attachment: Attachment) -> FetchedBody:
-    """Fetch what an attachment names, by the platform's own connection where it is kept there."""
+    """Fetch the file of an attachment, through the platform's own connection if it is stored there."""
     url = attachment.url
     max_bytes = MAX_IMAGE_BYTES if attachment.kind is MediaKind.IMAGE else None
     adapter = turn.agent.outbox.adapter(turn.room.platform)
@@ -136,7 +137,7 @@ async def _transcribe(turn: Turn, attachment: Attachment, file: FetchedBody) -> 
 
 
 async def _extract_text(file: FetchedBody, limits: ConcurrencyLimits) -> str:
-    """Give what a document says; raises BotError."""
+    """Return the text of a document. Raises BotError if it has none."""
     if file.content_type == PDF_TYPE:
         async with limits.pdfs:
             return await extract_pdf_text(file.body)

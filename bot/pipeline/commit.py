@@ -99,7 +99,7 @@ async def commit_failure(
 
 
 async def _may_apologize(turn: Turn) -> bool:
-    """Whether the room has had no apology of another turn in the last minutes; then this is the one."""
+    """Return whether the room may get an apology, and reserve it for this turn."""
     cache = turn.agent.store.cache
     key, turn_id = f"apology:{turn.room.id}", str(turn.id)
     if turn.replies or await cache.get(key) not in (None, turn_id):
@@ -111,10 +111,10 @@ async def _may_apologize(turn: Turn) -> bool:
 async def close_turn(
     turn: Turn, outcome: Outcome, reason: str, rule: str, outgoing: Sequence[OutgoingReply] = ()
 ) -> Outcome:
-    """Give the turn's newest message its outcome and every earlier one `superseded` by it.
+    """Close the newest message of a turn with `outcome` and the earlier ones as superseded by it.
 
-    What is outgoing is kept in the same commit. Whoever waits for an outcome is told afterwards. A turn
-    that was called off closes nothing: whoever did that has seen to its messages.
+    The outgoing replies are stored in the same transaction; callers that wait for an outcome are notified
+    afterwards. A cancelled turn closes nothing: its messages are processed by other turns.
     """
     if turn.is_cancelled:
         return Outcome.CANCELLED
@@ -141,7 +141,7 @@ async def close_turn(
 
 
 def close_receipt(turn: Turn, turn_input: TurnInput) -> Receipt:
-    """Put down what a message has cost, which turn it ends in, and whether is still to be learnt from it."""
+    """Return the receipt of an input with its turn, time, model calls and whether evaluators have run."""
     calls = (*turn_input.receipt.model_calls, *turn_input.calls)
     is_learnt = turn_input.is_evaluated or not has_evaluation_work(turn.agent)
     now = turn.agent.clock()
@@ -151,7 +151,7 @@ def close_receipt(turn: Turn, turn_input: TurnInput) -> Receipt:
 
 
 def supersede_receipt(turn: Turn, turn_input: TurnInput, newest: TurnInput) -> Receipt:
-    """Close a message as one that a newer one's answer answers too, if it is about so many."""
+    """Return the receipt of an earlier input, superseded by the newest one of its turn."""
     listed = turn.recent_inputs
     suffix = (
         ""
@@ -168,7 +168,7 @@ def supersede_receipt(turn: Turn, turn_input: TurnInput, newest: TurnInput) -> R
 
 
 async def mark_late_evaluations(turn: Turn, closed: Iterable[tuple[TurnInput, Receipt]]) -> None:
-    """Mark what was learnt from while its close, which does not know of it, was being written."""
+    """Mark messages whose evaluators ran while the commit, which did not know of it, was being written."""
     receipt_ids = [
         receipt.id for turn_input, receipt in closed if turn_input.is_evaluated and not receipt.is_evaluated
     ]
@@ -177,7 +177,7 @@ async def mark_late_evaluations(turn: Turn, closed: Iterable[tuple[TurnInput, Re
 
 
 async def previous_reply(turn: Turn) -> Memory | None:
-    """Find what was first said to a message that is edited now, where it was answered."""
+    """Return the first reply to a message that was edited late; None if it had no answer."""
     receipt = turn.inputs[-1].receipt
     if receipt.edit_state is not EditState.LATE:
         return None
@@ -190,7 +190,7 @@ async def previous_reply(turn: Turn) -> Memory | None:
 
 
 async def drop_echo(turn: Turn) -> None:
-    """Forget a message of ours that only brings back what is remembered as said already."""
+    """Delete an inbound message of the agent itself that repeats a reply already stored."""
     memories, echo = turn.agent.store.memories, turn.message
     recent = await memories.recent(turn.room.id, MAX_ECHO_SCAN)
     own_messages = (
@@ -201,7 +201,7 @@ async def drop_echo(turn: Turn) -> None:
 
 
 async def is_repetition(turn: Turn, text: str) -> bool:
-    """Tell whether the agent has said the same here three times within ten minutes."""
+    """Whether the agent has sent the same text three times to this room within ten minutes."""
     recent = await turn.agent.store.memories.recent(turn.room.id, MAX_REPETITION_SCAN)
     since = turn.agent.clock() - REPETITION_WINDOW
     own_messages = (

@@ -1,4 +1,4 @@
-"""Runs providers, renders prompts, shortens them once if too long."""
+"""Runs providers, renders prompts, and shortens a prompt once if it is too long."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -23,6 +23,7 @@ from bot.turn import Turn
 
 PROVIDER_TIMEOUT = 5.0
 MAX_TEXT_LENGTH = 262_144
+MAX_SHORTENED_LENGTH = 4_000  # characters that remain of a shortened text
 
 
 class Composer:
@@ -35,10 +36,10 @@ class Composer:
     async def compose(
         self, turn: Turn, include: Collection[str] = (), *, only_included: bool = False
     ) -> State:
-        """Ask the providers that are always composed, and those in `include`; with `only` just these.
+        """Run the default providers and those in `include`, or only the latter; return the turn's state.
 
-        A provider that has answered in this turn is not asked again. One that fails or is slow costs
-        its own text and nothing else; the state tells which did.
+        A provider runs once a turn. If it fails or is too slow, its text is missing and `state.failures`
+        names it.
         """
         state = turn.state
         selected = self._select_providers(include, only_included=only_included)
@@ -50,7 +51,7 @@ class Composer:
         return state
 
     def compose_text(self, turn: Turn) -> None:
-        """Make text and values of what was composed last."""
+        """Build text and values of the state from the providers composed last."""
         state = turn.state
         results = [state.results[name] for name in state.composed_providers]
         state.text = "\n\n".join(result.text for result in results if result.text)
@@ -59,14 +60,14 @@ class Composer:
             state.values.update(result.values)
 
     def missing_providers(self, turn: Turn, names: Iterable[str]) -> list[str]:
-        """List, of the providers a model asks for, those it may have and that were not asked yet."""
+        """Return those of `names` that are available to a model and have not run in this turn."""
         providers = (self.registry.find_provider(name) for name in names)
         results = turn.state.results
         specs = [provider.spec for provider in providers if provider is not None]
         return [spec.name for spec in specs if not spec.is_hidden and spec.name not in results]
 
     def render(self, turn: Turn, template: str, **values: Any) -> str:
-        """Render one of the agent's templates with what was composed last."""
+        """Render one of the agent's templates with the values composed last."""
         return render_template(
             turn.agent.templates[template], {**_default_values(turn), **turn.state.values, **values}
         )
@@ -76,7 +77,7 @@ class Composer:
         return Content(text=self.render(turn, template)) if template else None
 
     def render_system(self, turn: Turn) -> str:
-        """Render the character's system prompt, or the default one where it has none."""
+        """Render the character's system prompt, or the default one."""
         source = turn.agent.character.system or turn.agent.templates[SYSTEM]
         return render_template(source, turn.state.values or _default_values(turn))
 
@@ -94,7 +95,7 @@ class Composer:
         ]
 
     async def _run_providers(self, turn: Turn, providers: Sequence[Provider]) -> None:
-        """Ask providers: plain ones first, then side by side those that have to wait for something."""
+        """Run plain providers one by one, then the async ones concurrently within the timeout."""
         pending: dict[str, Awaitable[ProviderResult]] = {}
         for provider in providers:
             name = provider.spec.name
@@ -139,7 +140,7 @@ def _cancel_tasks(tasks: Mapping[str, asyncio.Task[Any]], timed_out: set[str]) -
 
 
 def _store_result(state: State, name: str, result: object) -> None:
-    """Keep what a provider gave, bounded; whatever else it gave instead counts as nothing."""
+    """Store the result of a provider, bounded; anything but a ProviderResult counts as a failure."""
     if not (problem := _find_problem(result)):
         assert isinstance(result, ProviderResult)
         state.results[name] = _limit_result(result)
@@ -176,7 +177,7 @@ def _truncate(value: Any) -> Any:
 
 
 def _default_values(turn: Turn) -> dict[str, Any]:
-    """The variables that every template may use, whichever providers there are; all of them harmless."""
+    """Return the variables that every template can use, with or without providers; names are sanitized."""
     message, character = turn.message, turn.agent.character
     return {
         "agentName": sanitize_name(character.name),
@@ -194,18 +195,16 @@ def _default_values(turn: Turn) -> dict[str, Any]:
     }
 
 
-MAX_SHORTENED_LENGTH = 4_000  # characters of each text that is neither whole nor gone
-
 Shortener = Callable[[str], str]
 
 
 async def generate_text(
     turn: Turn, composer: Composer, request: Callable[[], TextRequest], kind: ModelType
 ) -> TextResult:
-    """Have a text written; where no model can read so long a prompt, once more with a shorter one.
+    """Generate a text; if the prompt is too long for the model, shorten it and try once more.
 
-    `request` makes the request from what is composed. Raises PromptTooLong where there is nothing to
-    leave out, or that was not enough, and as the router does.
+    `request` builds the request from the state. Raises PromptTooLong if shortening is impossible or not
+    enough, and the errors of the router.
     """
     models = turn.agent.models
     try:
@@ -222,10 +221,7 @@ async def generate_text(
 
 
 def shorten_prompt(turn: Turn) -> list[str]:
-    """Cut what is composed, and name what was cut: what is on demand goes, the oldest of the history goes.
-
-    Of the rest a beginning stays; all of the character, of the actions and of the open messages does.
-    """
+    """Shorten the composed texts as each `ProviderSpec.shorten` says; return the names of those shortened."""
     state, shortened_names = turn.state, []
     specs = {spec.name: spec for spec in turn.agent.catalog.providers}
     for name in state.composed_providers:

@@ -1,4 +1,4 @@
-"""After the reply: embeddings and evaluators."""
+"""The evaluate stage: embeddings and evaluators, after the reply."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,12 +30,12 @@ MAX_BATCH_TURNS = 32  # in one embedding call
 
 
 def has_evaluation_work(agent: Agent) -> bool:
-    """Tell whether anything is there that learns from turns."""
+    """Whether the agent has evaluators or embeds messages."""
     return bool(agent.catalog.evaluators) or agent.models.has_handler_for(ModelType.TEXT_EMBEDDING)
 
 
 async def evaluate(turn: Turn, registry: Registry, *, should_reply: bool) -> None:
-    """Run the evaluators that have something to look at; their failures reach nobody."""
+    """Run the evaluators whose condition holds, concurrently; failures are logged."""
     selected: list[tuple[Evaluator, Awaitable[bool] | bool]] = []
     for evaluator in registry.evaluators.values():
         if not (should_reply or evaluator.spec.always_run):
@@ -79,16 +79,15 @@ def _condition_label(evaluator: Evaluator) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _EmbeddingJob:
-    """What one turn wants vectors for."""
+    """The memories of one turn that wait for embeddings."""
 
     memories: tuple[Memory, ...]
 
 
 class Embeddings:
-    """Gives messages their vectors, one call at a time.
+    """Embeds messages of one agent with one model call at a time; turns that wait meanwhile form a batch.
 
-    Whoever comes first asks for everybody who waits by then. What gets none, because nobody answers or the
-    process ends, is found in the store later.
+    Messages that get no embedding, because of an error or a restart, are found in the store later.
     """
 
     def __init__(self, agent: Agent) -> None:
@@ -97,7 +96,7 @@ class Embeddings:
         self._waiting: list[_EmbeddingJob] = []
 
     async def embed(self, turn: Turn, message: Memory) -> None:
-        """Give a message, and what was said to it, their vectors; without any handler nothing is done."""
+        """Embed a message and the replies to it; does nothing without a handler for embeddings."""
         agent = self._agent
         if not agent.models.has_handler_for(ModelType.TEXT_EMBEDDING):
             return
@@ -117,7 +116,7 @@ class Embeddings:
                 self._waiting.remove(job)
 
     async def _run_batch(self, batch: Sequence[_EmbeddingJob]) -> None:
-        """Ask for a batch; where one of several is refused, each is asked for alone."""
+        """Embed a batch; if the request is refused, embed each message alone."""
         memories = [memory for job in batch for memory in job.memories]
         try:
             await self._embed_batch(memories)

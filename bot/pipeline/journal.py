@@ -1,4 +1,4 @@
-"""What earlier attempts of a turn have done; claim and release."""
+"""The resume_journal stage: what earlier attempts of a turn have done; claiming and releasing messages."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,12 +18,12 @@ from bot.turn import Turn, TurnInput
 
 
 async def load_steps(turn: Turn) -> dict[str, Step]:
-    """Find what earlier tries at this turn have done, by step."""
+    """Return the steps that earlier attempts at this turn have stored, by key."""
     return {} if turn.is_fresh else await turn.agent.store.ledger.steps(turn.id)
 
 
 async def cached_response(turn: Turn, key: str) -> TextResult | None:
-    """Find what a model gave for this step of the turn; None where it has not been asked yet."""
+    """Return the stored model response of a step; None if the model has not been asked."""
     step = (await load_steps(turn)).get(key)
     if step is None:
         return None
@@ -32,10 +32,10 @@ async def cached_response(turn: Turn, key: str) -> TextResult | None:
 
 
 async def save_response(turn: Turn, key: str, response: TextResult) -> None:
-    """Write down what a model gave, and which messages it is about.
+    """Store a model response and the messages that it answers.
 
-    From here on this turn alone answers them: the earlier ones are closed at once and the newest is
-    this turn's, so that after a restart none of them is answered again by a turn of its own.
+    The earlier messages are closed as superseded in the same transaction and the newest is assigned to this
+    turn, so that after a restart none of them gets a turn of its own.
     """
     *earlier, newest = turn.inputs
     entry: dict[str, Any] = {
@@ -80,7 +80,7 @@ async def resume_journal(turn: Turn) -> frozenset[UUID] | None:
 
 
 async def _restore_inputs(turn: Turn, message_ids: Sequence[UUID]) -> None:
-    """Have a turn answer again what it had taken over: who asked decides what may be done."""
+    """Add the messages that the turn had superseded: all authors decide which actions are allowed."""
     if not message_ids:
         return
     store, newest = turn.agent.store, turn.inputs[-1]
@@ -102,7 +102,7 @@ async def _restore_inputs(turn: Turn, message_ids: Sequence[UUID]) -> None:
 
 
 async def claim(agent: Agent, receipt: Receipt) -> StoredEvent:
-    """Claim what an earlier process left open; it is cancelled where its message was removed."""
+    """Claim a message that an earlier process left open; cancel it if the message was deleted."""
     store, now = agent.store, agent.clock()
     inbound = await store.ledger.inbound_message(receipt)
     if receipt.outcome.is_final:
@@ -125,7 +125,7 @@ async def claim(agent: Agent, receipt: Receipt) -> StoredEvent:
 
 
 async def uncount_attempt(turn: Turn) -> None:
-    """Take an attempt back: that the process was told to stop is no fault of the message."""
+    """Do not count the attempt: the process was stopped, the message did not cause it."""
     open_receipts = (
         turn_input.receipt for turn_input in turn.inputs if not turn_input.receipt.outcome.is_final
     )
@@ -135,7 +135,7 @@ async def uncount_attempt(turn: Turn) -> None:
 
 
 def release(turn: Turn) -> None:
-    """Leave the turn's messages open; the inbox comes back to them when the store's outage is over."""
+    """Leave the turn's messages open; the inbox retries them when the store is available again."""
     if turn.superseded_by is None:
         for turn_input in turn.inputs:
             turn_input.resolve(turn_input.receipt)

@@ -1,4 +1,4 @@
-"""Answering in several rounds: choose a step, take it, look at the result; then one answer about all."""
+"""Multi-step mode: choose a step, run it, observe the result; at the end a summary is the reply."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,14 +17,14 @@ from bot.prompts.templates import MULTI_STEP_DECISION
 from bot.text import shorten
 from bot.turn import Turn
 
-SPEECH_ACTIONS = frozenset({REPLY, *SILENT_ACTIONS})  # to speak or to be silent is no step
+SPEECH_ACTIONS = frozenset({REPLY, *SILENT_ACTIONS})  # these are not steps
 
 
 @dataclass(slots=True)
 class StepLoop:
-    """How far the steps have come: what was done, with what, and whether the last one led nowhere.
+    """The state of one run: the plan, the calls made, and whether the last step had no effect.
 
-    `told` is what the model hears of that beside the results.
+    `hint` tells the model about the last step, in addition to the results.
     """
 
     plan: ActionPlan = field(default_factory=lambda: ActionPlan("", []))
@@ -35,13 +35,13 @@ class StepLoop:
     is_finished: bool = False
 
     def mark_stuck(self, hint: str = "") -> None:
-        """Note that a step led nowhere; the second such step in a row is the last."""
+        """Note that a step had no effect; the second such step in a row ends the loop."""
         self.is_finished |= self.is_stuck
         self.is_stuck, self.hint = True, hint
 
 
 class MultiStep:
-    """Walks through at most `most_rounds` steps; none is taken twice with the same parameters."""
+    """Runs at most `max_steps` steps; no action runs twice with the same parameters."""
 
     def __init__(
         self, registry: Registry, composer: Composer, action_runner: ActionRunner, *, max_steps: int
@@ -52,9 +52,9 @@ class MultiStep:
         self._max_steps = max_steps
 
     async def run(self, turn: Turn) -> str:
-        """Do what the message asks for and give back what to say about it.
+        """Run the steps that a message asks for and return the summary to send.
 
-        Raises NoAnswer where the model finds no words three times, ModelError where it is not there.
+        Raises NoAnswer after three empty summaries, ModelError if no model can be asked.
         """
         turn.commit()
         loop = StepLoop(include=self._registry.provider_names(*CONTEXT_KINDS))
@@ -72,7 +72,7 @@ class MultiStep:
         return await write_summary(turn, self._composer)
 
     async def _run_step(self, turn: Turn, loop: StepLoop, number: int) -> None:
-        """Have one step chosen, and take it."""
+        """Let the model choose one step, and run it."""
         await self._composer.compose(turn, loop.include)
         step = await self._choose_step(turn, loop, number)
         loop.plan.thought = step.thought

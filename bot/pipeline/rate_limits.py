@@ -1,4 +1,4 @@
-"""Token buckets per person/room/world, bot loops, edit rate."""
+"""Rate limits: messages per person, room and world, replies to other bots, edits of one message."""
 
 import asyncio
 import math
@@ -15,17 +15,21 @@ from bot.domain.environment import Room
 from bot.settings import CoreSettings
 
 MINUTE_SECONDS = 60.0
-BURST_MINUTES = 2  # so many minutes' messages may come at once
+BURST_MINUTES = 2  # minutes whose messages may arrive at once
 MAX_BUCKETS = 10_000
 PUBLIC_LIMITS = MappingProxyType(
     {"MESSAGES_PER_PERSON": 10, "MESSAGES_PER_ROOM": 60, "MESSAGES_PER_WORLD": 300}
 )
 NO_LIMITS: Mapping[str, int] = MappingProxyType({})
+MAX_BOT_MESSAGES_PER_MINUTE = 20  # of one bot; then it is ignored for a minute
+MAX_BOT_MESSAGES_IN_A_ROW = 5  # in one room, since the last message of a person
+MAX_TRACKED_ROOMS = 1_000
+MAX_TRACKED_MESSAGES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class LimitExceeded:
-    """Why a message is one too many: a sentence and the setting, and whether its author is to be told."""
+    """A limit that a message exceeds: the reason, the setting, and whether its author should be notified."""
 
     reason: str
     setting: str
@@ -34,14 +38,14 @@ class LimitExceeded:
 
 @dataclass(slots=True)
 class _Bucket:
-    """What may still come at once, of at most `most`; `is_told` once it was too much, until all may again."""
+    """A token bucket; `is_notified` once its limit was exceeded, until it is full again."""
 
     level: float
     filled_at: float = -math.inf
     is_notified: bool = False
 
     def fill(self, capacity: int, timestamp: float) -> None:
-        """Let in what may come by a moment since the last one; not before that."""
+        """Add the tokens since the last call, at most `capacity`."""
         elapsed = max(0.0, timestamp - self.filled_at)
         self.level = min(capacity, self.level + elapsed * capacity / (BURST_MINUTES * MINUTE_SECONDS))
         self.filled_at = max(self.filled_at, timestamp)
@@ -49,9 +53,9 @@ class _Bucket:
 
 
 class MessageRateLimiter:
-    """Counts one agent's messages in buckets that hold two minutes' worth; it forgets with the process.
+    """Limits the messages of one agent by token buckets of two minutes, in memory only.
 
-    `usual` are the limits that nobody has set; `clock` is monotonic, in seconds.
+    `defaults` are the limits for settings that are not set; `clock` is monotonic, in seconds.
     """
 
     def __init__(
@@ -78,15 +82,12 @@ class MessageRateLimiter:
     def check(
         self, person_id: UUID, room: Room, *, expects_reply: bool, age: float = 0.0
     ) -> LimitExceeded | None:
-        """Count a message; tells why it is one too many, and then it counts for nobody.
+        """Count a message; return the limit that it exceeds, and then do not count it.
 
-        Its `age` is in seconds: what was written while nobody was there, and comes all at once, counts for
-        the minutes in which it was written. Whoever waits for an answer, because it `is_meant` for the
-        agent, is told so once, until all may come again.
+        `age` is in seconds: messages written while the bot was offline count for the minutes in which they
+        were written. An author who expects a reply is notified once, until the bucket is full again.
         """
-        world_key = (
-            room.id if room.type.is_private_chat else room.world_id
-        )  # who writes alone shares no world
+        world_key = room.id if room.type.is_private_chat else room.world_id  # a direct chat shares no world
         buckets, written_at = [], self._clock() - max(0.0, age)
         for (setting, limit), key in zip(self._limits.items(), (person_id, room.id, world_key), strict=True):
             if not limit:
@@ -106,11 +107,6 @@ class MessageRateLimiter:
         return None
 
 
-MAX_BOT_MESSAGES_PER_MINUTE = 20  # of one bot; then a minute's silence
-MAX_BOT_MESSAGES_IN_A_ROW = 5  # in one room, since a person spoke there
-MAX_TRACKED_ROOMS = 1_000
-
-
 @dataclass(slots=True)
 class _BotActivity:
     times: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_BOT_MESSAGES_PER_MINUTE))
@@ -123,7 +119,7 @@ class _RoomActivity:
 
 
 class BotGuard:
-    """Counts what other bots say to one agent; it forgets with the process.
+    """Limits replies of one agent to other bots, so that bots do not talk for ever; in memory only.
 
     `clock` is monotonic, in seconds.
     """
@@ -134,11 +130,11 @@ class BotGuard:
         self._rooms = BoundedDict[UUID, _RoomActivity](MAX_TRACKED_ROOMS, _RoomActivity)
 
     def note_person(self, room_id: UUID) -> None:
-        """Note that a person speaks in a room."""
+        """Note that a person wrote in a room."""
         self._rooms[room_id].in_a_row = 0
 
     def refusal_for(self, bot_id: UUID, room_id: UUID) -> str:
-        """Count what a bot says; tells why it is not to be answered, and is empty where it may be."""
+        """Count a message of a bot; return why it must not be answered, or an empty string."""
         bot, room, now = self._bots[bot_id], self._rooms[room_id], self._clock()
         if now < bot.silent_until:
             return "this bot wrote too much in a minute, and is not answered for another"
@@ -152,11 +148,8 @@ class BotGuard:
         return ""
 
 
-MAX_TRACKED_MESSAGES = 1000
-
-
 class EditPacer:
-    """Lets the work on one message begin every so many seconds, and never counts the first time."""
+    """Delays repeated processing of one message, so that frequent edits do not each cost a reply."""
 
     def __init__(
         self,
@@ -171,14 +164,14 @@ class EditPacer:
         self._started_at: dict[UUID, float] = {}
 
     def note(self, message_id: UUID) -> None:
-        """Note that the work on a message begins now."""
+        """Note that processing of a message starts now."""
         self._started_at.pop(message_id, None)
         self._started_at[message_id] = self._clock()
         if len(self._started_at) > MAX_TRACKED_MESSAGES:
             del self._started_at[next(iter(self._started_at))]
 
     async def wait(self, message_id: UUID) -> None:
-        """Wait until the work on a message may begin again."""
+        """Wait until the message may be processed again."""
         started_at = self._started_at.get(message_id)
         if started_at is not None and (pause := started_at + self._seconds - self._clock()) > 0:
             await self._sleep(pause)

@@ -1,4 +1,4 @@
-"""What an answer of the model comes to: to say something, to do something, or neither."""
+"""Turns a reply of the model into text to send and actions to call."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ class ActionCall:
 
 @dataclass(frozen=True, slots=True)
 class ReplyPlan:
-    """What an answer comes to: say its text, run actions, or neither; `unknown` names no action there is."""
+    """Whether a reply has text to send, which actions it calls, and names that match no action."""
 
     has_text: bool
     calls: tuple[ActionCall, ...]
@@ -37,20 +37,20 @@ class ReplyPlan:
 
     @property
     def is_simple(self) -> bool:
-        """Whether there is only a text to be said."""
+        """Whether there is only text to send."""
         return self.has_text and not self.calls
 
     @property
     def is_silent(self) -> bool:
-        """Whether the character chose to say and do nothing."""
+        """Whether the character chose to neither write nor act."""
         return not (self.has_text or self.calls or self.unknown)
 
 
 def plan_reply(reply: Reply, registry: Registry) -> ReplyPlan:
-    """Read what an answer wants done.
+    """Return the plan for a reply.
 
-    Names are matched exactly, folded, then as similes; unknown ones are not run. IGNORE or NONE
-    beside anything else counts for nothing; alone it is silence, whatever text came with it.
+    Names are matched exactly, folded, then as similes; unknown ones are not run. IGNORE or NONE alone is
+    silence, whatever the text; together with other actions they are left out.
     """
     calls: dict[str, ActionCall] = {}
     unknown: dict[str, str] = {}
@@ -75,7 +75,7 @@ def plan_reply(reply: Reply, registry: Registry) -> ReplyPlan:
 
 
 def _list_requested(reply: Reply, registry: Registry) -> list[tuple[str, Mapping[str, object]]]:
-    """List the actions of an answer with their parameters: as a function one may be called several times."""
+    """Return the actions of a reply with their parameters; a function may be called several times."""
     if reply.calls:
         other_names = reply.actions[: -len(reply.calls)]
         return [*((name, {}) for name in other_names), *reply.calls]
@@ -90,9 +90,9 @@ def _list_requested(reply: Reply, registry: Registry) -> list[tuple[str, Mapping
 
 
 def call_key(action: Action[Any], parameters: Mapping[str, Any]) -> str:
-    """Give what two runs have in common that would do the same, however their parameters are written."""
+    """Return a key that is the same for two calls of an action with equal validated parameters."""
     try:
         parameters = action.arguments.model_validate(dict(parameters)).model_dump(by_alias=True)
     except ValidationError:
-        logger.debug("parameters of %s are compared as they are written", action.spec.name)
+        logger.debug("parameters of %s are invalid and compared unvalidated", action.spec.name)
     return f"{action.spec.name} {json.dumps(parameters, sort_keys=True, default=str)}"

@@ -1,7 +1,7 @@
-"""Asks the large model; streaming sink; native tool calls.
+"""The respond stage: asks the large model, streams its text as a draft, reads tags and native tool calls.
 
-What is seen is the text of a plain reply and nothing else. From the first look on nothing newer takes its
-turn over: the room has it already.
+Only the text of a plain reply is streamed. Once a draft is visible the turn is committed: it cannot be
+superseded any more.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -38,15 +38,15 @@ MAX_TRIES = 3
 ANSWER_KEY = "answer"
 SUMMARY_KEY = "summary"
 CONTEXT_KINDS = (ProviderKind.PARTICIPANTS, ProviderKind.WORLD)
-EXCLUDED_TOOLS = frozenset({REPLY, "NONE"})  # saying something is no function, and nothing is IGNORE
+EXCLUDED_TOOLS = frozenset({REPLY, "NONE"})  # these are never offered as functions
+MAX_TOOL_NAME_LENGTH = 64  # the limit of most model providers
 
 
 async def respond(turn: Turn, composer: Composer) -> Reply:
-    """Have the next message written.
+    """Return the model's reply, from the journal if it is there, and commit the turn.
 
-    Providers that the model asks for are fetched and it is asked once more, before anything is said.
-    With an answer the turn is committed; one that is already in the journal is taken from there. Raises
-    NoAnswer after three empty answers, ModelError where no model could be asked.
+    If the model asks for providers, they are run and it is asked once more. Raises NoAnswer after three
+    empty answers, ModelError if no model can be asked.
     """
     if (cached := await cached_response(turn, ANSWER_KEY)) is not None:
         return build_reply(cached)
@@ -64,7 +64,7 @@ async def respond(turn: Turn, composer: Composer) -> Reply:
             include, may_ask = [*include, *requested], False
             continue
         if not _is_empty(reply):
-            turn.commit()  # the journal says from now on whom this turn answers
+            turn.commit()  # from here on the journal assigns these messages to this turn
             await save_response(turn, ANSWER_KEY, result)
             if strip_scaffolding(reply.text) != reply.text:
                 turn.notes.append("the answer showed parts of the form it was asked in; they were taken out")
@@ -84,7 +84,7 @@ def _select_providers(turn: Turn, composer: Composer) -> list[str]:
 
 
 async def build_first_request(turn: Turn, composer: Composer) -> TextRequest:
-    """Compose what a turn's first answer is asked for with."""
+    """Compose the state and return the first request for a reply."""
     await composer.compose(turn, _select_providers(turn, composer))
     return _build_request(turn, composer)
 
@@ -109,7 +109,7 @@ async def _generate_reply(turn: Turn, composer: Composer) -> TextResult:
 
 
 def render_open_messages(inputs: Sequence[TurnInput], min_count: int = 2) -> str:
-    """Render the messages one reply must answer; nothing where there are fewer."""
+    """Render the messages that one reply must answer; empty if there are fewer than `min_count`."""
     if len(inputs) < min_count:
         return ""
     return render_history(
@@ -124,7 +124,7 @@ def _to_history_line(turn_input: TurnInput, *, is_newest: bool) -> HistoryLine:
 
 
 def _is_empty(reply: Reply) -> bool:
-    """Whether there is nothing to do and nothing to say, or nothing that may leave."""
+    """Whether a reply has no action and no text that may be sent."""
     if any(fold_name(name) != REPLY for name in reply.actions):
         return False
     return is_empty_reply(reply.text)
@@ -132,9 +132,9 @@ def _is_empty(reply: Reply) -> bool:
 
 @contextmanager
 def stream_draft(turn: Turn, *, has_functions: bool = False) -> Iterator[TextSink | None]:
-    """Show a turn's reply while it is written inside the block; None where it is seen only when it is whole.
+    """Stream the reply of a turn as a draft during the block; yields None if it is only sent when complete.
 
-    What replaces an earlier answer is not shown: that stands until the new one is there.
+    A reply that replaces an earlier one is not streamed: the earlier one stays until the new one is complete.
     """
     draft = turn.agent.outbox.open_draft(turn.room, turn.peek_reply) if turn.replaces is None else None
     if draft is None:
@@ -151,7 +151,7 @@ def stream_draft(turn: Turn, *, has_functions: bool = False) -> Iterator[TextSin
 
 
 def _commit_to_draft(turn: Turn) -> bool:
-    """Pass the point of no return, unless the turn was taken over or called off."""
+    """Commit the turn, unless it was superseded or cancelled; return whether the draft may be shown."""
     if turn.superseded_by is not None or turn.is_cancelled:
         return False
     turn.is_committed = True
@@ -159,7 +159,7 @@ def _commit_to_draft(turn: Turn) -> bool:
 
 
 class _DraftSink:
-    """Collects what a model writes; looking at it is the draft's part, now and then."""
+    """Collects the text that a model streams and notifies the draft."""
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
@@ -167,7 +167,7 @@ class _DraftSink:
 
     @property
     def text(self) -> str:
-        """All that is written so far."""
+        """The text received so far."""
         return "".join(self._pieces)
 
     async def write(self, text: str) -> None:
@@ -179,13 +179,10 @@ class _DraftSink:
         self._pieces.clear()
 
 
-MAX_TOOL_NAME_LENGTH = 64  # which providers let a function have
-
-
 def build_tools(turn: Turn, excluded: Collection[str]) -> tuple[Tool, ...]:
-    """Offer the actions that the author may use as functions, `besides` these.
+    """Return the actions the author may use as tools, without the excluded ones.
 
-    There are none where the handler that is asked first cannot call any: then it writes tags.
+    Empty if the handler that is asked first cannot call tools: then the model writes tags.
     """
     if not turn.agent.models.can_call_tools(ModelType.TEXT_LARGE):
         return ()
@@ -197,9 +194,9 @@ def build_tools(turn: Turn, excluded: Collection[str]) -> tuple[Tool, ...]:
 
 
 def build_reply(result: TextResult) -> Reply:
-    """Read an answer; where functions are called in it, those are its actions, whatever it names in tags.
+    """Parse a result; if it calls tools, these are the actions and tags are ignored.
 
-    Its text is said before them, unless the functions come to silence.
+    The text is sent before them, unless the tools only mean silence.
     """
     reply = read_reply(result.text)
     calls = tuple((call.name, call.arguments) for call in result.tool_calls[:MAX_ACTIONS])
@@ -213,7 +210,7 @@ def build_reply(result: TextResult) -> Reply:
 
 
 def build_step(result: TextResult) -> NextStep:
-    """Read a step, likewise: the first function that is called is its action; words beside it end nothing."""
+    """Parse a step; the first tool call, if any, is its action."""
     step = read_step(result.text)
     if not result.tool_calls:
         return step

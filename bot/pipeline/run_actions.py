@@ -1,4 +1,4 @@
-"""What the character does: the actions of its answer, in order, each seeing the results before it."""
+"""The run_actions stage: runs the actions of a reply in order, journalled; each sees earlier results."""
 
 import json
 import logging
@@ -41,9 +41,9 @@ OUTCOME_UNKNOWN = "outcome unknown: the process died while it ran"
 
 
 async def refusal_for(turn: Turn, action: Action[Any], *, trusted: bool = False) -> str:
-    """Say why this sender may not use an action just now; empty where they may.
+    """Return why the sender may not use an action now; empty if they may.
 
-    The one place that decides it: asked for what the model is shown and again when it acts.
+    Checked when the actions are listed for the model and again before an action runs.
     """
     if not turn.role.is_at_least(action.spec.role):
         return f"{action.spec.name} needs the role {action.spec.role}"
@@ -65,9 +65,9 @@ async def _condition_refusal(turn: Turn, action: Action[Any], *, trusted: bool) 
 
 
 async def list_usable_actions(turn: Turn, registry: Registry) -> tuple[ActionSpec, ...]:
-    """List the actions the author of the message may use just now, in the registry's order.
+    """Return the actions that the author of the message may use now, in the registry's order.
 
-    They are asked one after another: nearly all look at what is at hand, and a task for each costs more.
+    Conditions run one after another: nearly all return at once, and a task for each would cost more.
     """
     role = turn.role
     allowed = (action for action in registry.actions.values() if role.is_at_least(action.spec.role))
@@ -111,17 +111,17 @@ async def run_actions(
 
 
 class RepeatedCall(Exception):
-    """An action was to be run with parameters with which it was run before."""
+    """An action was called again with the same parameters."""
 
 
 class ActionRunner:
-    """Runs actions, journalling each before and after, so that a restart repeats none unasked."""
+    """Runs actions and journals each before and after, so that a restart does not repeat it."""
 
     def __init__(self, composer: Composer) -> None:
         self.composer = composer
 
     async def run_plan(self, turn: Turn, calls: Sequence[ActionCall], thought: str) -> None:
-        """Run a chain; a failed action does not end it unless it is marked critical."""
+        """Run actions in order; a failure ends the chain only if the action is critical."""
         plan = ActionPlan(thought, [PlanStep(call.action.spec.name) for call in calls])
         turn.state.data["actionPlan"] = plan
         for number, call in enumerate(calls):
@@ -134,7 +134,7 @@ class ActionRunner:
                 return
 
     def reject_unknown(self, turn: Turn, name: str) -> None:
-        """Have the model told, among the results, that there is no action of this name."""
+        """Add a failed result for a name that matches no action, so that the model learns of it."""
         turn.notes.append(f"action {name!r} is not known; it was not run")
         _store_result(
             turn, ActionResult(False, error="there is no action of this name", action=escape_line(name))
@@ -143,10 +143,10 @@ class ActionRunner:
     async def run(
         self, turn: Turn, call: ActionCall, number: int, call_keys: set[str] | None = None
     ) -> ActionResult:
-        """Run one action, or take its result from the journal; never raises for what the action does.
+        """Run one action, or take its result from the journal; errors of the action become the result.
 
-        `taken` are the marks of what was run before: raises Repeated, and runs nothing, where this is
-        one of them, and adds it otherwise.
+        `call_keys` are the keys of earlier calls; this one is added. Raises RepeatedCall, without running the
+        action, if its key is among them.
         """
         spec = call.action.spec
         turn.begin_step(number + 1)
@@ -203,7 +203,7 @@ class ActionRunner:
         return result
 
     async def _validate_parameters(self, turn: Turn, call: ActionCall) -> tuple[Mapping[str, Any], str]:
-        """Check the parameters; where they do not fit, have the model mend them once."""
+        """Return valid parameters and an empty string, or the problem; the model may repair them once."""
         parameters, cause = _check_parameters(call.action, call.parameters)
         if not cause:
             return parameters, ""
@@ -264,7 +264,7 @@ def _normalize_result(turn: Turn, returned: object, name: str) -> ActionResult:
     ]
     invalid_keys += [key for key, value in mappings.items() if not isinstance(value, Mapping)]
     if invalid_keys:
-        turn.notes.append(f"{name} gave a result that had to be mended: {', '.join(invalid_keys)}")
+        turn.notes.append(f"{name} gave a result that had to be repaired: {', '.join(invalid_keys)}")
     repaired: dict[str, Any] = {
         key: texts[key][:MAX_RESULT_LENGTH] for key in texts if isinstance(texts[key], str)
     }
@@ -283,13 +283,13 @@ def _to_journal(result: ActionResult) -> dict[str, Any]:
 
 
 def _to_json(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep of a mapping what a journal can hold: the rest is there in this process alone."""
+    """Return the JSON values of a mapping; other values are lost at a restart."""
     encodable: dict[str, Any] = {}
     for key, value in mapping.items():
         try:
             encoded = json.dumps(value, default=str, skipkeys=True, allow_nan=False)
-        except Exception:  # a plugin's object may do anything when it is shown
-            logger.debug("%r of a result is not kept for a restart", key, exc_info=True)
+        except Exception:  # the str() of a plugin's object may raise anything
+            logger.debug("result value %r cannot be journalled; it is lost at a restart", key, exc_info=True)
             continue
         if len(encoded) <= MAX_RESULT_LENGTH:
             encodable[str(key)] = json.loads(encoded)
@@ -317,6 +317,6 @@ def _store_result(turn: Turn, result: ActionResult) -> None:
 
 
 def format_result(result: ActionResult) -> str:
-    """Tell an action's result in one line of a prompt."""
+    """Return the result of an action as one line of a prompt."""
     text = escape_line(shorten(result.text or result.error or "done", MAX_RESULT_LINE_LENGTH))
     return f"- {result.action}: {'ok' if result.success else 'failed'}: {text}"

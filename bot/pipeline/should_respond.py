@@ -1,4 +1,4 @@
-"""Whether to answer at all: rules first, and only where none decides, the small model."""
+"""The should_respond stage: rules decide whether to answer; if none applies, the small model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,10 +36,9 @@ PROMPT_KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class ResponseDecision:
-    """Whether to answer, why in a sentence, and the rule or setting that decided.
+    """Whether to answer, the reason, and the rule or setting that decided.
 
-    What is not answered may yet have the agent say something: `says` is the template. Of one that
-    `is_excess` nothing is learnt either.
+    A message that is not answered may cause a notice: `notice_template`. A rate-limited one is not evaluated.
     """
 
     should_answer: bool
@@ -53,19 +52,19 @@ RESUMED_DECISION = ResponseDecision(True, "it was being answered when the proces
 
 
 class MessageCounters:
-    """What the rules remember of the messages before, for one agent."""
+    """What the rules of one agent count across messages, in memory only."""
 
     def __init__(self, settings: CoreSettings) -> None:
         self.public_limits = MessageRateLimiter(settings, PUBLIC_LIMITS)
         self.trusted_limits = MessageRateLimiter(settings, NO_LIMITS)
         self.bots = BotGuard()
         self.notices_sent = BoundedSet[tuple[str, UUID, date]](MAX_NOTICES)
-        self.counted_receipts = BoundedSet[UUID](MAX_COUNTED_RECEIPTS)  # receipts
+        self.counted_receipts = BoundedSet[UUID](MAX_COUNTED_RECEIPTS)
 
 
 @dataclass(frozen=True, slots=True)
 class RuleContext:
-    """What the rules are told of a message."""
+    """What the rules know about a message."""
 
     turn: Turn
     participant_state: ParticipantState
@@ -74,17 +73,17 @@ class RuleContext:
 
     @property
     def adapter(self) -> Adapter | None:
-        """What connects the message's platform, while something does."""
+        """The adapter of the message's platform, if connected."""
         return self.turn.agent.outbox.adapter(self.turn.room.platform)
 
     @property
     def is_counted(self) -> bool:
-        """Whether it was heard before, and an edit or an outage came before its outcome."""
+        """Whether the limits have counted the message before, in an attempt without outcome."""
         return self.turn.inputs[-1].receipt.id in self.counters.counted_receipts
 
     @property
     def expects_reply(self) -> bool:
-        """Whether its author waits for an answer."""
+        """Whether the author expects a reply."""
         return _expects_reply(self.turn)
 
     @property
@@ -97,13 +96,13 @@ RuleCheck = Callable[[RuleContext], ResponseDecision | None]
 
 
 def agent_names(turn: Turn) -> list[str]:
-    """List what the agent is called: its name and its user name."""
+    """Return the name and the user name of the character."""
     character = turn.agent.character
     return [name for name in (character.name, character.username) if name]
 
 
 def limit_notice(turn: Turn, counters: MessageCounters, setting: str) -> str:
-    """Give the template that says what is spent: once a day in a room, where somebody waits for an answer."""
+    """Return the template of the budget notice; empty if it was sent today or no reply is expected."""
     key = (setting, turn.room.id, turn.agent.clock().date())
     if key in counters.notices_sent or not _expects_reply(turn):
         return ""
@@ -282,7 +281,7 @@ async def decide(
     participant_state: ParticipantState,
     counters: MessageCounters,
 ) -> ResponseDecision:
-    """Decide whether to answer; the first rule that has an opinion decides, else the small model."""
+    """Return the decision of the first rule that applies, else that of the small model."""
     context = RuleContext(turn, participant_state, settings, counters)
     for rule in RULES:
         if (decision := rule(context)) is not None:

@@ -1,8 +1,8 @@
-"""Which turn owns a room: wait, supersede, cancel.
+"""Which turn may answer in a room: wait, supersede, cancel.
 
-A newer turn takes over what an older one has not yet committed, its messages included, so that one
-reply answers them all. Messages that come within BURST seconds are one burst; beyond that a message is
-taken over at most MOST_CARRIED times, then its turn runs to its end and newer ones wait.
+A newer turn supersedes an older one that is not committed and takes its messages: one reply answers them
+all. Within BURST_SECONDS there is no limit; later a message is superseded at most MAX_CARRIED times, then
+its turn runs to its end and newer ones wait.
 """
 
 import asyncio
@@ -18,10 +18,12 @@ from bot.turn import Turn, TurnInput
 
 MAX_CARRIED = 2
 BURST_SECONDS = 1.0
+MAX_NUMBER_LENGTH = 20
+MAX_WITHDRAWN_RECEIPTS = 1000
 
 
 class LatestResponse(StrEnum):
-    """What a newer message does to an older answer that is not out yet."""
+    """Which older turns a newer message supersedes: all of the room, the same author's, or none."""
 
     ROOM = "room"
     AUTHOR = "author"
@@ -29,7 +31,7 @@ class LatestResponse(StrEnum):
 
 
 class Superseded(Exception):
-    """A newer turn has taken over this one's messages; `by` is that turn."""
+    """A newer turn has taken this one's messages; `newer_turn` is that turn."""
 
     def __init__(self, newer_turn: Turn) -> None:
         super().__init__(f"taken over by turn {newer_turn.id}")
@@ -38,7 +40,7 @@ class Superseded(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Claim:
-    """One turn's hold, or wait, on its room's floor; `covers` as `TurnQueue.hold` has it."""
+    """One turn that runs or waits in its room; `answered_ids` as in `TurnQueue.acquire`."""
 
     turn: Turn
     task: asyncio.Task[object]
@@ -56,7 +58,7 @@ class _RoomTurns:
         yield from [claim for claim in claims if claim is not None and not claim.turn.is_committed]
 
     def enqueue(self, claim: _Claim) -> None:
-        """Queue a claim behind those whose messages stand before its own."""
+        """Insert a claim behind those with earlier messages."""
         newest = claim.turn.inputs[-1]
         position = len(self.waiting)
         while position and sort_inputs([self.waiting[position - 1].turn.inputs[-1], newest])[0] is newest:
@@ -76,7 +78,7 @@ class _RoomTurns:
 
 
 class TurnQueue:
-    """The floors of all rooms of one agent; `clock` is monotonic, in seconds."""
+    """The running and waiting turns of all rooms of one agent; `clock` is monotonic, in seconds."""
 
     def __init__(self, mode: LatestResponse, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._mode = mode
@@ -85,12 +87,11 @@ class TurnQueue:
 
     @asynccontextmanager
     async def acquire(self, turn: Turn, answered_ids: frozenset[UUID] | None = None) -> AsyncIterator[None]:
-        """Take the room's floor, waiting for it where need be, and give it back at the end.
+        """Wait until the turn may run in its room, and release the room after the block.
 
-        Raises Superseded, cancelling what is under way inside, where a newer turn takes over. The
-        block must pass `Turn.commit` before it changes anything that others see. A turn that an
-        earlier process had answered already says with `covers` which messages its answer is about:
-        it takes over these alone, and is itself beyond being taken over.
+        If a newer turn supersedes this one, the block is cancelled and Superseded is raised. The block must
+        call `Turn.commit` before any visible effect. For a turn that an earlier process has answered,
+        `answered_ids` are the messages of that answer: it supersedes only these and cannot be superseded.
         """
         task = asyncio.current_task()
         assert task is not None, "a turn runs in a task"
@@ -113,7 +114,7 @@ class TurnQueue:
     def _enqueue(self, claim: _Claim) -> None:
         room_turns = self._rooms.setdefault(claim.turn.room.id, _RoomTurns())
         for older in room_turns.uncommitted():
-            if older.turn.is_cancelled:  # it is on its way out; its messages come back by themselves
+            if older.turn.is_cancelled:  # its messages are processed again by their own turns
                 room_turns.remove(older)
             elif self._is_superseded_by(older, claim):
                 self._supersede(older, claim)
@@ -123,7 +124,7 @@ class TurnQueue:
 
     def _release(self, claim: _Claim) -> None:
         room_turns = self._rooms.get(claim.turn.room.id)
-        if room_turns is None:  # taken over, and the newer turn was done first
+        if room_turns is None:  # superseded, and the newer turn was done first
             return
         room_turns.remove(claim)
         room_turns.grant_next()
@@ -155,9 +156,6 @@ class TurnQueue:
         older.task.cancel()
 
 
-MAX_NUMBER_LENGTH = 20
-
-
 async def debounce(turn: Turn, window: float) -> None:
     """Wait until `window` seconds after the newest message, so that a newer one can supersede the turn."""
     remaining = turn.inputs[-1].received_monotonic + window - time.monotonic()
@@ -166,11 +164,10 @@ async def debounce(turn: Turn, window: float) -> None:
 
 
 def sort_inputs(inputs: Sequence[TurnInput]) -> list[TurnInput]:
-    """Sort messages as their platform counts them; where it does not count, as they came.
+    """Return inputs by their decimal message ids, which grow with time; by arrival if any id is no number.
 
-    Ids that are all decimal numbers are taken to grow with time. No message waits for one that may
-    still come before it: as long as an answer is not accepted, which takes a model longer than events
-    take to overtake one another, what comes late is put in its place and answered with the others.
+    A message that arrives late is still sorted in, since models take longer than events take to overtake
+    one another.
     """
     has_numeric_ids = all(_is_number(turn_input.message.external_id) for turn_input in inputs)
     return sorted(
@@ -187,29 +184,23 @@ def _is_number(name: str) -> bool:
     return name.isascii() and name.isdecimal() and len(name) <= MAX_NUMBER_LENGTH
 
 
-MAX_WITHDRAWN_RECEIPTS = 1000
-
-
 class TurnCancelled(Exception):
-    """What a turn was to answer has changed, or is gone."""
+    """The messages of a turn were edited or deleted."""
 
 
 class ActiveTurns:
-    """The turns of one agent that are being worked on.
+    """The turns of one agent in progress.
 
-    Past its point of no return a turn is let run; where nobody wants its answer any more it says no more.
+    A committed turn is not stopped; if all of its messages are withdrawn, it sends nothing more.
     """
 
     def __init__(self) -> None:
         self._turns: dict[Turn, asyncio.Task[object]] = {}
-        self._withdrawn = BoundedSet[UUID](MAX_WITHDRAWN_RECEIPTS)  # their work may not have begun yet
+        self._withdrawn = BoundedSet[UUID](MAX_WITHDRAWN_RECEIPTS)  # processing may not have started yet
 
     @contextmanager
     def track(self, turn: Turn) -> Iterator[None]:
-        """Note a turn for as long as the block lasts.
-
-        Raises CalledOff, cancelling what is under way inside, where somebody calls it off.
-        """
+        """Register a turn during the block; if it is cancelled, stop the block and raise TurnCancelled."""
         if any(turn_input.receipt.id in self._withdrawn for turn_input in turn.inputs):
             raise TurnCancelled
         task = asyncio.current_task()
@@ -226,13 +217,13 @@ class ActiveTurns:
             del self._turns[turn]
 
     def is_answering(self, room_id: UUID, message_id: str) -> bool:
-        """Tell whether a message's turn is past its point of no return."""
+        """Whether a committed turn is answering a message."""
         committed = (turn for turn in self._turns if turn.is_committed)
         keys = (turn_input.receipt.key for turn in committed for turn_input in turn.inputs)
         return any((key.room_id, key.message_id) == (room_id, message_id) for key in keys)
 
     def withdraw(self, receipt_ids: Collection[UUID]) -> list[UUID]:
-        """Answer these no more; gives the receipts that lose their turn by it, and need another one."""
+        """Stop answering these receipts; return other receipts of cancelled turns, which need new turns."""
         orphaned_ids: list[UUID] = []
         for receipt_id in receipt_ids:
             self._withdrawn.add(receipt_id)
@@ -248,7 +239,7 @@ class ActiveTurns:
         return orphaned_ids
 
     def cancel_room(self, room_id: UUID) -> list[UUID]:
-        """Stop all turns of a room; gives their receipts, each of which needs another turn."""
+        """Cancel the uncommitted turns of a room; return their receipts, which need new turns."""
         turns = [turn for turn in self._turns if turn.room.id == room_id and not turn.is_committed]
         return [
             turn_input.receipt.id for turn in turns if self._cancel_turn(turn) for turn_input in turn.inputs

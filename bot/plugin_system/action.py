@@ -1,4 +1,4 @@
-"""Actions: what a character can do, called by the model like a tool."""
+"""Actions: functions that the model calls like tools."""
 
 import inspect
 import re
@@ -23,7 +23,7 @@ NAME_PATTERN = re.compile(r"[A-Z][A-Z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class Action(Generic[P]):
-    """An action: what it is, what it takes, and the function that does it."""
+    """An action: its description, the model of its arguments, and its function."""
 
     spec: ActionSpec
     handler: Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]
@@ -34,9 +34,9 @@ class Action(Generic[P]):
         return await self.handler(turn, *args, **kwargs)
 
     async def run(self, turn: Turn, arguments: Mapping[str, Any]) -> ActionResult | None:
-        """Check the arguments against the signature and act.
+        """Validate the arguments and call the function.
 
-        Raises pydantic's ValidationError, before anything is done, where they do not fit.
+        Raises pydantic's ValidationError, before the call, if they do not fit the signature.
         """
         validated = self.arguments.model_validate(dict(arguments))
         fields = self.arguments.model_fields
@@ -56,13 +56,12 @@ def action(
     critical: bool = False,
     examples: Sequence[Sequence[ExampleLine]] = (),
 ) -> Callable[[Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]], Action[P]]:
-    """Make an action of an async function whose first parameter is the turn.
+    """Return a decorator that makes an action of an async function whose first parameter is the turn.
 
-    The other parameters are what the model must give: `Annotated[str, "The city's name"]` describes
-    one. `when`, a plain function or an async one, tells whether the action can be used just now,
-    `role` who may use it, `effect` what repeating it would do, `critical` that a failure ends the chain.
-    Raises PluginError for a name that is not UPPER_SNAKE or a parameter that no model can give: one
-    without a type, or of a type that JSON does not have.
+    The other parameters are the arguments that the model gives; `Annotated[str, "The city's name"]` describes
+    one. `when`, plain or async, returns whether the action is available now; `role` is the role it needs;
+    `effect` says what repeating it does; the failure of a `critical` one ends the chain. Raises PluginError
+    for a name that is not UPPER_SNAKE, and for a parameter without a type or of a type unknown to JSON.
     """
 
     def decorate(handler: Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]) -> Action[P]:
@@ -89,29 +88,29 @@ def action(
 
 
 class _SchemaWithoutTitles(GenerateJsonSchema):
-    """Leaves out titles: they say what the names say, and every prompt would pay for them."""
+    """Builds schemas without titles: they repeat the names and cost tokens in every prompt."""
 
     def field_title_should_be_set(self, schema: object) -> bool:
         return False
 
 
 def check_name(name: str, kind: str) -> None:
-    """Refuse a component's name that is not UPPER_SNAKE; raises PluginError."""
+    """Raise PluginError for a component's name that is not UPPER_SNAKE."""
     if not NAME_PATTERN.fullmatch(name):
         raise PluginError(f"{kind} {name!r}: a component's name is UPPER_SNAKE, as in FOLLOW_ROOM")
 
 
 def build_arguments_model(handler: Callable[..., Any], name: str, *, kind: str = "action") -> type[BaseModel]:
-    """Make the model of what a handler takes beside its context; raises PluginError.
+    """Return the pydantic model of a handler's parameters after its context. Raises PluginError.
 
-    Its fields are numbered and the parameters' names their aliases: a parameter may be called like
-    something that pydantic's models have already.
+    Fields are numbered and have the parameters' names as aliases, because a parameter may have the name of
+    an attribute of pydantic's models.
     """
     hints = get_type_hints(handler, include_extras=True)
     fields: dict[str, Any] = {}
     parameters = list(inspect.signature(handler).parameters.values())
     if not parameters:
-        raise PluginError(f"{kind} {name}: its first parameter is what it is about, and it has none")
+        raise PluginError(f"{kind} {name}: it needs a first parameter for its context, and it has none")
     for number, parameter in enumerate(parameters[1:]):
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise PluginError(f"{kind} {name}: parameter {parameter} cannot be given by name")

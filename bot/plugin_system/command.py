@@ -1,4 +1,4 @@
-"""Commands: what people may ask the bot itself, on every platform alike."""
+"""Commands: what users ask the bot itself, the same on every platform."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,7 +25,7 @@ NAME_PATTERN = re.compile(r"[a-z][a-z0-9-]{0,31}")
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """One command being answered: who asks what, where, and with which role as it is known just now."""
+    """The first argument of a command handler: the agent, the invocation, and the sender's current role."""
 
     agent: Agent
     invocation: CommandInvocation
@@ -33,13 +33,13 @@ class CommandContext:
 
     @property
     def is_room_admin(self) -> bool:
-        """Whether this person decides about the room: they are alone in it, or an admin of its world."""
+        """Whether the sender may change settings of the room: a direct chat, or an admin of its world."""
         return self.invocation.room.type.is_direct or self.role.is_at_least(Role.ADMIN)
 
 
 @dataclass(frozen=True, slots=True)
 class Command(Generic[P]):
-    """A command: what it is, what it takes, and the function that answers."""
+    """A command: its description, the model of its arguments, and its function."""
 
     spec: CommandSpec
     handler: Callable[Concatenate[CommandContext, P], Awaitable[CommandResult]]
@@ -50,18 +50,18 @@ class Command(Generic[P]):
         return await self.handler(context, *args, **kwargs)
 
     def is_allowed(self, context: CommandContext) -> bool:
-        """Tell whether somebody may give it here."""
+        """Whether the sender may use the command here."""
         is_open = self.spec.is_open_in_direct_chat and context.invocation.room.type.is_direct
         return is_open or context.role.is_at_least(self.spec.role)
 
     def parse_arguments(self, invocation: CommandInvocation) -> dict[str, Any]:
-        """Check what was given against the signature; raises pydantic's ValidationError."""
+        """Return the validated arguments of an invocation. Raises pydantic's ValidationError."""
         validated = self.arguments.model_validate(invocation.arguments or self._split_text(invocation.text))
         fields = self.arguments.model_fields
         return {field.alias or name: getattr(validated, name) for name, field in fields.items()}
 
     async def run(self, context: CommandContext, arguments: Mapping[str, Any]) -> CommandResponse:
-        """Answer, and say for whom the answer is."""
+        """Call the function and return its response."""
         handler: Callable[..., Awaitable[CommandResult]] = self.handler
         answer = await handler(context, **arguments)
         return (
@@ -71,7 +71,7 @@ class Command(Generic[P]):
         )
 
     def _split_text(self, text: str) -> dict[str, str]:
-        """Give each word of a text to one parameter, and the rest to the last."""
+        """Assign each word of a text to one parameter, and the rest to the last."""
         names = [field.alias or name for name, field in self.arguments.model_fields.items()]
         return dict(zip(names, text.split(None, max(len(names) - 1, 0)), strict=False)) if names else {}
 
@@ -84,12 +84,12 @@ def command(
     open_in_direct: bool = False,
     ephemeral: bool = True,
 ) -> Callable[[Callable[Concatenate[CommandContext, P], Awaitable[CommandResult]]], Command[P]]:
-    """Make a command of an async function whose first parameter is what is being asked.
+    """Return a decorator that makes a command of an async function whose first parameter is the context.
 
-    The other parameters are what the person gives: text, numbers, yes or no, or one of a `Literal`. `role`
-    says who may give it; with `free_alone` so may anybody who is alone with the bot. Where `private`, only
-    they see the answer, as far as the platform can. Raises PluginError for a name that is not
-    lower-case-with-hyphens, of at most 32 characters, or a parameter that nobody could give.
+    The other parameters are given by the user: text, numbers, booleans, or one of a `Literal`. `role` is the
+    role it needs, except in a direct chat if `open_in_direct`. An `ephemeral` response is shown only to the
+    sender, if the platform can do that. Raises PluginError for a name that is not lower-case-with-hyphens or
+    has more than 32 characters, and for a parameter that no user could give.
     """
 
     def decorate(handler: Callable[Concatenate[CommandContext, P], Awaitable[CommandResult]]) -> Command[P]:
@@ -106,11 +106,11 @@ def command(
     return decorate
 
 
-@lru_cache(maxsize=256)  # the commands that every bot has are methods of one class
+@lru_cache(maxsize=256)  # the built-in commands are methods of one class
 def _read_signature(
     function: Callable[..., Any], name: str, *, is_method: bool
 ) -> tuple[type[BaseModel], dict[str, Any]]:
-    """Read what a command takes off its function, or off a method's, whoever it is bound to."""
+    """Return the arguments model of a function or method and its JSON schema."""
     handler = MethodType(function, function) if is_method else function
     arguments = build_arguments_model(handler, name, kind="command")
     return arguments, arguments.model_json_schema()

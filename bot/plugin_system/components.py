@@ -1,4 +1,4 @@
-"""Provider, Evaluator, Listener, Model, Route, Service, Worker: spec + async function."""
+"""The other components of a plugin: Provider, Evaluator, Listener, Model, Route, Service, Worker."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,11 +19,13 @@ from bot.settings import Settings
 from bot.turn import Turn
 
 ProviderHandler = Callable[[Turn], Awaitable[ProviderResult] | ProviderResult]
+E = TypeVar("E", bound=Event)
+METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """A provider: what it is, and the function that looks it up."""
+    """A provider: its description, and the function that returns its text and values."""
 
     spec: ProviderSpec
     handler: ProviderHandler
@@ -76,7 +78,7 @@ EvaluatorHandler = Callable[[Turn], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
-    """An evaluator: what it is, when it looks, and the function that does."""
+    """An evaluator: its description, its condition, and its function."""
 
     spec: EvaluatorSpec
     handler: EvaluatorHandler
@@ -94,10 +96,10 @@ def evaluator(
     when: TurnCondition | None = None,
     always_run: bool = False,
 ) -> Callable[[EvaluatorHandler], Evaluator]:
-    """Make an evaluator of an async function that takes the finished turn.
+    """Return a decorator that makes an evaluator of an async function that takes the finished turn.
 
-    `when`, a plain function or an async one, tells whether there is something to look at. It runs after
-    the reply, never on its path; with `always_run` also for messages left unanswered.
+    It runs after the reply if `when`, plain or async, returns true; with `always_run` also for messages
+    without an answer.
     Raises PluginError for a name that is not UPPER_SNAKE.
     """
 
@@ -108,16 +110,14 @@ def evaluator(
     return decorate
 
 
-E = TypeVar("E", bound=Event)
 ListenerHandler = Callable[[Agent, E], Awaitable[None] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Listener(Generic[E]):
-    """A listener: the class of events it hears, and the function that is told.
+    """A listener: the event class and the function that is called.
 
-    One `at_once` is a plain function, which is told before whatever happened goes on; others in the
-    background.
+    An immediate listener is a plain function called before `emit` returns; others run in the background.
     """
 
     kind: type[E]
@@ -129,10 +129,9 @@ class Listener(Generic[E]):
 
 
 def on(kind: type[E]) -> Callable[[ListenerHandler[E]], Listener[E]]:
-    """Make a listener of a function that takes the agent and an event of this class.
+    """Return a decorator that makes a listener of a function that takes the agent and an event of this class.
 
-    An async function is told in the background. A plain one is told at once and must not take long: it
-    is for what only counts or notes something.
+    An async function runs in the background. A plain one is called immediately and must return quickly.
     """
 
     def decorate(handler: ListenerHandler[E]) -> Listener[E]:
@@ -157,10 +156,9 @@ def _is_never_available(settings: Settings) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model handler: the type it serves, its priority, and the function that asks the model.
+    """A model handler: the model type it serves, its priority, and the function that asks the model.
 
-    It is left out for an agent whose settings `when` does not hold for; whether it can call tools is
-    also theirs to say.
+    It is registered for an agent if `when` holds for its settings, which also decide whether it calls tools.
     """
 
     type: ModelType
@@ -180,11 +178,11 @@ def model(
     can_call_tools: bool | SettingsCondition = False,
     when: SettingsCondition = _is_always_available,
 ) -> Callable[[ModelFunction], Model]:
-    """Make a model handler of an async function that takes the agent and the type's request.
+    """Return a decorator that makes a model handler of an async function that takes the agent and a request.
 
-    It raises ModelBusy where it should be asked again, ModelRefused for what no repetition mends and
-    ModelError for the rest; the next handler, by priority, is then asked. One that `can_call_tools` is
-    given those of a request and gives calls back.
+    The function raises ModelBusy to be asked again, ModelRefused where a retry cannot help, ModelError for
+    the rest; then the handler with the next priority is asked. With `can_call_tools` it receives the tools of
+    a request and may return calls.
     """
     supports_tools = (
         can_call_tools
@@ -199,12 +197,11 @@ def model(
 
 
 RouteHandler = Callable[[Agent, RouteRequest], Awaitable[RouteResponse]]
-METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A route: method and path, whether it needs no token, and the function that answers."""
+    """An HTTP route: method, path, whether it is public, and the function that responds."""
 
     method: str
     path: str
@@ -216,7 +213,7 @@ class Route:
 
 
 def route(method: str, path: str, *, public: bool = False) -> Callable[[RouteHandler], Route]:
-    """Make a route of an async function that takes the agent and the request.
+    """Return a decorator that makes a route of an async function that takes the agent and the request.
 
     Raises PluginError for an unknown method or a path that does not begin with a slash.
     """
@@ -224,7 +221,7 @@ def route(method: str, path: str, *, public: bool = False) -> Callable[[RouteHan
     def decorate(handler: RouteHandler) -> Route:
         if method.upper() not in METHODS or not path.startswith("/") or ".." in path:
             raise PluginError(
-                f"route {method} {path!r}: give one of {sorted(METHODS)} and a path like /status"
+                f"route {method} {path!r}: use one of {sorted(METHODS)} and a path like /status"
             )
         return Route(method.upper(), path, handler, public)
 
@@ -232,10 +229,9 @@ def route(method: str, path: str, *, public: bool = False) -> Callable[[RouteHan
 
 
 class Service:
-    """Something opened with the agent and closed with it: a session, a socket, a cache.
+    """An async context manager opened and closed with the agent: a session, a socket, a cache.
 
-    Built from the agent; entering starts it, leaving stops it. `capability` is one sentence on what
-    it lets the character do.
+    Built with the agent as its argument. `capability` is one sentence on what it enables the character to do.
     """
 
     capability: ClassVar[str] = ""
@@ -262,9 +258,9 @@ async def _always_run(agent: Agent, task: Task) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker: the name its tasks carry, how long it may take, and the function that works.
+    """A worker: the name of its tasks, its timeout in seconds, and the function that runs a task.
 
-    `validate` says before each run whether a task is to run now.
+    `validate` decides before each run whether the task runs now.
     """
 
     name: str
@@ -279,12 +275,11 @@ class Worker:
 def worker(
     name: str, *, deadline: float = 300.0, validate: TaskCondition = _always_run
 ) -> Callable[[WorkerHandler], Worker]:
-    """Make a worker of an async function that takes the agent and the task.
+    """Return a decorator that makes a worker of an async function that takes the agent and the task.
 
-    A task may run again after a crash: `task.attempts` counts, and `task.key` is the same at every attempt
-    of one run. `deadline` is in seconds. Where `validate` says no, a repeating task waits for its next
-    time, and another is asked about again a minute later. Raises PluginError for a name that is not
-    UPPER_SNAKE.
+    A task may run again after a crash: `task.attempts` counts, and `task.key` is the same for all attempts of
+    one run. `deadline` is in seconds. If `validate` returns false, a repeating task waits for its next time,
+    and another is checked again after a minute. Raises PluginError for a name that is not UPPER_SNAKE.
     """
 
     def decorate(handler: WorkerHandler) -> Worker:

@@ -1,4 +1,4 @@
-"""Asking twice: what cannot be taken back is done after whoever asked for it has answered with a code."""
+"""Confirmation by code before an irreversible change."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -17,11 +17,11 @@ CODE_ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 CODE_LENGTH = 5
 
 
-async def ask_twice(turn: Turn, worker: str, operation: Mapping[str, str], summary: str) -> ActionResult:
-    """Say what would be done, and leave it to `worker` once the author has answered with the code.
+async def ask_to_confirm(turn: Turn, worker: str, operation: Mapping[str, str], summary: str) -> ActionResult:
+    """Ask the author to confirm `summary` with a code; then `worker` runs the operation.
 
-    One change waits for each person in a room: a newer one takes the place of the older. The worker finds
-    it as `operation` of the task's `ChoiceRequest`, and who has confirmed it as its `chooser`.
+    Each user has at most one pending operation in a room; a newer one replaces it. The worker finds it as
+    `operation` of the task's `ChoiceRequest`, and who confirmed it as its `chooser`.
     """
     agent, author = turn.agent, turn.author
     tasks, now = agent.store.tasks, agent.clock()
@@ -61,7 +61,7 @@ async def ask_twice(turn: Turn, worker: str, operation: Mapping[str, str], summa
 
 
 def _encode_code(number: int) -> str:
-    """Write a number in a few letters that nobody mistakes for others."""
+    """Encode a number in letters that are not confused with others."""
     return "".join(
         CODE_ALPHABET[(number >> 5 * position) % len(CODE_ALPHABET)] for position in range(CODE_LENGTH)
     )

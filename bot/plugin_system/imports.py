@@ -1,4 +1,4 @@
-"""`LazyImport`, imports whose errors say what to do."""
+"""`LazyImport`, and imports of plugins and adapters whose errors say what to do."""
 
 import importlib
 import importlib.util
@@ -17,26 +17,26 @@ BUNDLED_PACKAGES = ("plugins.", "adapters.")
 
 
 def import_by_name(module: str, name: str) -> ModuleType:
-    """Import a module for what goes by a name; raises PluginError where that cannot be."""
+    """Import the module of a plugin or adapter. Raises PluginError if that fails."""
     try:
         return importlib.import_module(module)
     except SettingError:
         raise
     except ModuleNotFoundError as error:
         raise PluginError(missing_package_message(name, str(error.name), module)) from error
-    except (Exception, SystemExit) as error:  # anything may go wrong in somebody else's module
+    except (Exception, SystemExit) as error:  # a plugin's module may raise anything
         raise PluginError(f"{name!r} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
 def missing_package_message(name: str, missing: str, module: str) -> str:
-    """Say that a module wants another that is not there, and for one of ours how to get it."""
+    """Return an error text for a missing library; for bundled modules it says what to install."""
     is_bundled = module.startswith(BUNDLED_PACKAGES) and not f"{missing}.".startswith(BUNDLED_PACKAGES)
     hint = f": pip install 'greenroom[{name}]'" if is_bundled else ""
     return f"{name!r} needs {missing}, which is not installed{hint}"
 
 
 def import_path(path: Path, name: str) -> ModuleType:
-    """Import a file or a folder by its path; raises PluginError where there is none or it cannot be."""
+    """Import a plugin from a file or folder. Raises PluginError if it is missing or fails."""
     candidates = (path, path.with_name(f"{path.name}.py"), path / "__init__.py")
     file = next((candidate for candidate in candidates if candidate.is_file()), None)
     if file is None:
@@ -55,7 +55,7 @@ def import_path(path: Path, name: str) -> ModuleType:
     sys.modules[alias] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException as error:  # anything may go wrong in somebody else's module, sys.exit included
+    except BaseException as error:  # a plugin's module may raise anything, SystemExit included
         del sys.modules[alias]
         if isinstance(error, KeyboardInterrupt | SettingError):
             raise
@@ -69,13 +69,13 @@ def _digest(file: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LazyImport:
-    """A function by the place where it stands, as in `"lines.platform:open_lines"`; called like itself."""
+    """A function named as `"package.module:function"`, imported when it is first called."""
 
     target: str
 
     @property
     def module(self) -> str:
-        """The module that a call imports."""
+        """The name of the module that a call imports."""
         return self.target.partition(":")[0]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

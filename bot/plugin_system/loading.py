@@ -1,4 +1,4 @@
-"""Finding plugins and adapters by name, path or entry point, and putting plugins into order."""
+"""Finds plugins and adapters by name, path or entry point, and orders plugins by what they require."""
 
 import importlib
 import importlib.metadata
@@ -25,8 +25,8 @@ DISTRIBUTION = "greenroom"
 PLUGIN_GROUP, ADAPTER_GROUP = "greenroom.plugins", "greenroom.adapters"
 BOOTSTRAP, KNOWLEDGE, OFFLINE, SQL = "bootstrap", "knowledge", "offline", "sql"
 X_ACTIONS, X_KEYS = "x_actions", ("X_API_KEY", "X_API_SECRET", "X_ACCESS_TOKEN", "X_ACCESS_TOKEN_SECRET")
-DATABASE_SETTINGS = ("DATABASE_URL", "POSTGRES_URL")  # either calls for the sql plugin
-# Any of its variables calls for a plugin; the first that is called for writes, the next stand in for it.
+DATABASE_SETTINGS = ("DATABASE_URL", "POSTGRES_URL")  # either enables the sql plugin
+# Any of its variables enables a plugin; the first enabled one is asked first, the others are fallbacks.
 MODEL_PLUGINS = {
     "anthropic": ("ANTHROPIC_API_KEY",),
     "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_EMBEDDING_URL"),
@@ -42,7 +42,7 @@ ELIZAOS_PACKAGE = re.compile(r"@[\w.-]+/(?:plugin-|adapter-|client-)?([\w.-]+)")
 
 @dataclass(frozen=True, slots=True)
 class LoadedPlugins:
-    """The plugins of one character in the order in which they come, and a note on each left out."""
+    """The plugins of one character in their order, and a note on each that is left out."""
 
     plugins: tuple[Plugin, ...]
     notes: tuple[str, ...] = ()
@@ -51,14 +51,12 @@ class LoadedPlugins:
 def load_plugins(
     character: Character, settings: Settings, *, folder: Path, is_foreign_format: bool = False
 ) -> LoadedPlugins:
-    """Load what a character names, and what it cannot do without: bootstrap and a model.
+    """Load the plugins that a character names, and bootstrap, a model, its store and its knowledge.
 
-    One whose knowledge lies in files also gets what reads them.
-    For one that names nothing also what keeps its store. Paths are relative to `folder`. A name of an
-    elizaOS package maps to ours; where there is none it is noted. With `is_foreign` (a file of another
-    program's format) any unknown name is only noted.
+    Paths are relative to `folder`. Names of elizaOS packages are mapped; those without a counterpart are
+    noted. With `is_foreign_format` (a file of another program) any unknown name is only noted.
 
-    Raises PluginError for an unknown name, a plugin that cannot be imported, a cycle, two of a name.
+    Raises PluginError for an unknown name, a plugin that cannot be imported, a cycle, two of one name.
     """
     by_name: dict[str, Plugin] = {}
     store, note = _default_store(character, settings)
@@ -84,9 +82,9 @@ def load_plugins(
 
 
 def sort_plugins(plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
-    """Put plugins after those they require, otherwise as given.
+    """Return plugins in the given order, each after those it requires.
 
-    Raises PluginError naming the cycle, the plugin that is required and missing, or two of a name.
+    Raises PluginError that names the cycle, the missing plugin, or two plugins of one name.
     """
     by_name: dict[str, Plugin] = {}
     for plugin in plugins:
@@ -138,20 +136,20 @@ def _bundled_modules() -> frozenset[str]:
 
 
 def plugin_names() -> list[str]:
-    """List every plugin that can be named, ours first."""
+    """Return the names of all installed plugins, bundled ones first."""
     return list(dict.fromkeys([*_list_subpackages("plugins"), *_list_entry_points(PLUGIN_GROUP)]))
 
 
 def find_adapters() -> dict[str, AdapterSpec | str]:
-    """Find every adapter there is: its description, or the reason why it cannot be loaded.
+    """Return every installed adapter by name: its spec, or the reason why it cannot be loaded.
 
-    What an adapter defers is not loaded, and so no library of a platform.
+    Lazy imports of an adapter are not resolved, so no platform library is loaded.
     """
     return {name: _load_adapter(name, module) for name, module in _adapter_modules().items()}
 
 
 def find_adapter(name: str) -> AdapterSpec | str:
-    """Find one adapter as `find_adapters` does, and load what it is opened with."""
+    """Return one adapter as `find_adapters` does, after importing the module that opens it."""
     module = _adapter_modules().get(name)
     if module is None:
         return f"there is no adapter called {name!r}"
@@ -174,12 +172,12 @@ def find_emulator(spec: AdapterSpec) -> StartEmulator:
 
 
 def adapter_names() -> list[str]:
-    """List every adapter there is, ours first."""
+    """Return the names of all installed adapters, bundled ones first."""
     return list(_adapter_modules())
 
 
 def _in_dependency_order(by_name: Mapping[str, Plugin]) -> Iterator[Plugin]:
-    """Walk plugins as given, each with what it requires before it; they require no circle."""
+    """Yield plugins in the given order, each after those it requires; there must be no cycle."""
     placed: set[str] = set()
     stack = list(by_name)[::-1]
     while stack:
@@ -231,7 +229,7 @@ def _requested_names(character: Character, settings: Settings, store: Sequence[s
 
 
 def _default_store(character: Character, settings: Settings) -> tuple[Sequence[str], str]:
-    """Choose what keeps a character's store; memory, with a note, where its libraries are not installed."""
+    """Return the names of the default storage plugins, or none and a note if SQL is not installed."""
     if SQL in character.plugins:
         return (), ""
     if any(name in settings for name in DATABASE_SETTINGS):
@@ -273,7 +271,7 @@ def _serves_model(plugin: Plugin, kind: ModelType, settings: Settings) -> bool:
 
 
 def _default_models(settings: Settings) -> tuple[Sequence[Plugin], str]:
-    """Choose the model plugins that the settings call for; offline, with a note, where none can work."""
+    """Return the model plugins that the settings enable; offline, with a note, if none can work."""
     plugins: list[Plugin] = []
     note = ""
     for name, variables in MODEL_PLUGINS.items():

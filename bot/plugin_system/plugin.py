@@ -1,4 +1,4 @@
-"""A plugin: a name and what it brings."""
+"""`Plugin`: a named set of components."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,14 +19,15 @@ def _nothing_missing(settings: Settings) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plugin:
-    """A named set of components.
+    """A named set of components; built by its author, bound to an agent by the runtime.
 
-    `requires` names plugins that must be there too and come first; `lacks` says what is missing for this
-    one to work (empty: nothing), and then it is left out with that line; `settings` declares its
-    variables; `init` runs once the agent's services are up. Among model handlers of equal priority the
-    plugin of higher `priority` is asked first. `store` opens an agent's store; a `Storage` can also be
-    looked after with `bot db`. `schema` are tables of the plugin's own in that store. `privacy` tells
-    people, in a sentence, what it keeps of them and for how long, or where it sends what they say.
+    `requires` names plugins that must be loaded before it. `missing_settings` returns why it cannot work with
+    these settings (empty: it can); then it is left out with that note. `settings` declares its variables.
+    `init` runs once the agent's services are up. Among model handlers of equal priority the plugin of higher
+    `priority` is asked first. `store` opens an agent's store; `bot db` maintains a `Storage`. `schema` are
+    the plugin's own tables in that store. `privacy_statement` returns a sentence on what it stores about
+    users and for how long, or where it sends their messages. `is_trusted` is set by the loader for plugins of
+    this distribution: their code is awaited directly, not in a task that can be stopped by force.
     """
 
     name: str
@@ -53,11 +54,11 @@ class Plugin:
 
 
 def find_storage(plugins: Sequence[Plugin]) -> Storage | None:
-    """Give what keeps an agent's store: the first of its plugins that brings one."""
+    """Return the storage of the first plugin that has one."""
     store = next((plugin.store for plugin in plugins if plugin.store is not None), None)
     return store if store is None or isinstance(store, Storage) else SimpleStorage(store)
 
 
 def collect_schemas(plugins: Iterable[Plugin]) -> Schemas:
-    """Collect the schemas of these plugins, by their names."""
+    """Return the schemas of these plugins by plugin name."""
     return {plugin.name: plugin.schema for plugin in plugins if plugin.schema is not None}

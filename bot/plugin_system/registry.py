@@ -1,4 +1,4 @@
-"""Everything the plugins of one agent brought, by name."""
+"""`Registry`: all components of one agent's plugins, by name."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,9 +19,9 @@ FOLD_TABLE = MappingProxyType(str.maketrans(ascii_lowercase, ascii_uppercase, "_
 
 
 def fold_name(name: str) -> str:
-    """Fold a component's name as a model may write it: upper case, without underscores and spaces.
+    """Return a component's name in upper case, without underscores and spaces, to compare what models write.
 
-    Letters beyond ASCII stay as they are: some of them become others in upper case (`ſ`, `ı`).
+    Only ASCII letters are converted: some others become ASCII letters in upper case (`ſ`, `ı`).
     """
     return name.strip().translate(FOLD_TABLE)
 
@@ -29,9 +29,9 @@ def fold_name(name: str) -> str:
 class Registry:
     """The components of an agent; built once, then only read.
 
-    Raises PluginError, naming both plugins, where two bring a component of the same name; names
-    that a model cannot tell apart (FOLLOW_ROOM, FOLLOWROOM) are the same. So it does for two routes of a
-    plugin at one address. `in_prompt` has the providers in the order in which a prompt has their texts.
+    Raises PluginError for two components of one name, naming both plugins (FOLLOW_ROOM and FOLLOWROOM are the
+    same to a model), and for two routes of a plugin with one address. `prompt_providers` are in the order of
+    their texts in a prompt.
     """
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
@@ -87,11 +87,11 @@ class Registry:
         return id(component) in self._trusted_ids
 
     def find_action(self, name: str) -> Action[Any] | None:
-        """Find the action a model means: its name exactly, folded, else a simile; never a part of one."""
+        """Return the action of this folded name or simile; None if there is none."""
         return self._actions_by_folded_name.get(fold_name(name))
 
     def find_provider(self, name: str) -> Provider | None:
-        """Find a provider by its name, folded as for actions."""
+        """Return the provider of this folded name; None if there is none."""
         return self._providers_by_folded_name.get(fold_name(name))
 
     def provider_names(self, *kinds: ProviderKind) -> list[str]:
@@ -99,7 +99,7 @@ class Registry:
         return [provider.spec.name for provider in self.prompt_providers if provider.spec.kind in kinds]
 
     def build_catalog(self) -> Catalog:
-        """Describe everything, in the order in which it came."""
+        """Return the descriptions of all components, in the order of the plugins."""
         plugin_names = {
             id(component): plugin.name
             for plugin in self.plugins

@@ -19,7 +19,7 @@ from bot import (
     Room,
     TemporaryError,
     Turn,
-    ask_twice,
+    ask_to_confirm,
     derived_id,
 )
 from bot.platform import Feed, FoundPost, PostOperation, PostOperationKind
@@ -139,7 +139,7 @@ async def request_operation(turn: Turn, operation: XOperation) -> ActionResult:
         turn.notes.append(
             f"{operation.target.kind if operation.target else 'post'} on X waits for confirmation: {source}"
         )
-        return await ask_twice(turn, WORKER, operation.to_metadata(), operation.confirmation_text)
+        return await ask_to_confirm(turn, WORKER, operation.to_metadata(), operation.confirmation_text)
     return await submit_operation(turn.agent, operation, key=f"{turn.id} {turn.next_reply_index}")
 
 

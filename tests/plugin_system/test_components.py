@@ -100,7 +100,7 @@ async def test_a_route_answers_a_request(stage: AgentHarness) -> None:
     ("method", "path"), [("FETCH", "/a"), ("GET", "a"), ("GET", ""), ("GET", "/../a"), ("", "/a")]
 )
 def test_a_route_that_leads_nowhere_is_refused(method: str, path: str) -> None:
-    with pytest.raises(PluginError, match="give one of"):
+    with pytest.raises(PluginError, match="use one of"):
         route(method, path)(answering)
 
 

@@ -55,6 +55,15 @@ _WORDS = "RESPOND|IGNORE|STOP|NONE|REPLY"
 _BARE_WORD = re.compile(
     rf"\A\W*+(?i:({_WORDS}))\W*+\Z|\b(?i:action)\W{{1,8}}(?i:({_WORDS}))\b|\b({_WORDS})\b"
 )
+_PROVIDERS = ("providers", "provider")
+_FIELDS = "|".join((*THOUGHTS, *ACTIONS, *PARAMETERS, *_PROVIDERS, *TEXTS))
+_HEAD = re.compile(r"\A[\s\ufeff]*+(?:```(?:xml)?\s*+)?(?:<(?:response|output)\s*+>\s*+)?", re.IGNORECASE)
+_OPENING = re.compile(rf"<({_FIELDS})\s*+>", re.IGNORECASE)
+_CLOSING = re.compile(rf"</({_FIELDS})\s*+>\s*+(?=<(?:{_FIELDS})\s*+>)", re.IGNORECASE)
+_PLAIN_REPLY = re.compile(r"\s*+(?:<action\s*+>\s*+)?REPLY\s*+(?:</action\s*+>\s*+)?", re.IGNORECASE)
+_OWN_TAG = re.compile(rf"</?(?:{_FIELDS}|response|output|isfinish|is_finish|think(?:ing)?)\b", re.IGNORECASE)
+_HALF_A_TAG = re.compile(r"<[/!]?[\w\[]{0,16}\s*+\Z")
+_CDATA, _CDATA_END = "<![CDATA[", "]]>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,17 +198,6 @@ def _first_word(written: str) -> str:
 def _find_bare_word(prose: str) -> str:
     match = _BARE_WORD.search(prose)
     return match[match.lastindex or 0].upper() if match else ""
-
-
-_PROVIDERS = ("providers", "provider")
-_FIELDS = "|".join((*THOUGHTS, *ACTIONS, *PARAMETERS, *_PROVIDERS, *TEXTS))
-_HEAD = re.compile(r"\A[\s\ufeff]*+(?:```(?:xml)?\s*+)?(?:<(?:response|output)\s*+>\s*+)?", re.IGNORECASE)
-_OPENING = re.compile(rf"<({_FIELDS})\s*+>", re.IGNORECASE)
-_CLOSING = re.compile(rf"</({_FIELDS})\s*+>\s*+(?=<(?:{_FIELDS})\s*+>)", re.IGNORECASE)
-_PLAIN_REPLY = re.compile(r"\s*+(?:<action\s*+>\s*+)?REPLY\s*+(?:</action\s*+>\s*+)?", re.IGNORECASE)
-_OWN_TAG = re.compile(rf"</?(?:{_FIELDS}|response|output|isfinish|is_finish|think(?:ing)?)\b", re.IGNORECASE)
-_HALF_A_TAG = re.compile(r"<[/!]?[\w\[]{0,16}\s*+\Z")
-_CDATA, _CDATA_END = "<![CDATA[", "]]>"
 
 
 def partial_reply_text(raw: str, *, has_functions: bool = False) -> str:

@@ -19,7 +19,7 @@ from bot import (
     Task,
     Turn,
     World,
-    ask_twice,
+    ask_to_confirm,
     derived_id,
 )
 from bot.store import LogKind
@@ -141,13 +141,13 @@ def may_change_role(actor: Role, current: Role, new: Role, owners: int, *, is_pl
     return ""
 
 
-async def ask_to_confirm(
+async def ask_to_confirm_change(
     turn: Turn, request: Request, worker: str, change: Mapping[str, str], said: str
 ) -> ActionResult:
     """Ask for the code of a change that the author may have done, and refuse any other."""
     if cause := await authorize(turn.agent, request):
         return refused(cause)
-    return await ask_twice(turn, worker, change, said)
+    return await ask_to_confirm(turn, worker, change, said)
 
 
 async def report(agent: Agent, task: Task, room: Room, text: str) -> None:

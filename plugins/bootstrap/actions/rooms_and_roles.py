@@ -22,7 +22,7 @@ from plugins.bootstrap.actions.lookup import NotFound, described, find_member, t
 from plugins.bootstrap.actions.permissions import (
     Request,
     Rule,
-    ask_to_confirm,
+    ask_to_confirm_change,
     asked_by,
     authorize,
     decides_here,
@@ -162,7 +162,7 @@ async def update_role(
     )
     change = {"person": str(target.id), "role": role.value}
     said = f"{described(target)} would be {role} here, instead of {current}."
-    return await ask_to_confirm(turn, request, "CHANGE_ROLE", change, said)
+    return await ask_to_confirm_change(turn, request, "CHANGE_ROLE", change, said)
 
 
 def changing(target: Entity, new: Role) -> Rule:

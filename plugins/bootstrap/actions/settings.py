@@ -20,7 +20,7 @@ from bot import (
 )
 from plugins.bootstrap.actions.permissions import (
     Request,
-    ask_to_confirm,
+    ask_to_confirm_change,
     asked_by,
     authorize,
     refused,
@@ -62,7 +62,7 @@ async def update_settings(
         spoken=((name, name.replace("_", " ")), (value,)),
     )
     said = f"{name} would be {value} here, instead of {turn.find_setting(name) or DEFAULT}."
-    return await ask_to_confirm(turn, request, "CHANGE_SETTING", {"name": name, "value": value}, said)
+    return await ask_to_confirm_change(turn, request, "CHANGE_SETTING", {"name": name, "value": value}, said)
 
 
 def problem_with(name: str, value: str) -> str:

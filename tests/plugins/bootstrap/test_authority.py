@@ -162,7 +162,7 @@ EFFECTS = {
     "delete_task",
     "say",
     "draw",
-    "ask_twice",
+    "ask_to_confirm",
 }
 FUNCTIONS = [
     (path.name, node)
