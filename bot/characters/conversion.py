@@ -1,4 +1,4 @@
-"""From a character file of either generation to the fields of `Character`."""
+"""Converts a character file of either elizaOS generation to the fields of `Character`."""
 
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -31,7 +31,7 @@ _MAX_KEY_LENGTH: Final = 40
 
 
 def convert(root: Node, collector: ReportCollector) -> tuple[Fields, Format]:
-    """Give the fields of a character, and which generation the file is of."""
+    """Return the fields of a character and the generation of the file."""
     return _Conversion(collector).convert(root)
 
 
@@ -102,7 +102,7 @@ class _Conversion:
             self._suggest(key, KEYS, node, (key,))
 
     def _suggest(self, key: str, names: tuple[str, ...], node: Node, path: Path) -> None:
-        """Warn where a key is nearly one that would have an effect."""
+        """Warn about a key that resembles a known one."""
         if self._suggestion_count >= _SUGGESTION_LIMIT or len(key) > _MAX_KEY_LENGTH:
             return
         self._suggestion_count += 1
@@ -214,7 +214,7 @@ class _Conversion:
         return item
 
     def _convert_platform_settings(self, members: dict[str, Node], fields: Fields) -> None:
-        """Carry over what old files say of a platform, allow-lists above all, to its settings."""
+        """Convert platform options of old files, such as allow-lists, to settings."""
         settings = fields.get("settings", {})
         if not isinstance(settings, dict):
             return
@@ -244,7 +244,7 @@ class _Conversion:
 
 
 def _nearest_name(key: str, names: tuple[str, ...]) -> str:
-    """Give the name that a misspelt key is most like, if it is like one."""
+    """Return the known name most similar to a key; empty if none is similar."""
     by_lower = {name.lower(): name for name in names}
     matches = get_close_matches(key.lower().replace("_", ""), by_lower, n=1, cutoff=0.82)
     return by_lower[matches[0]] if matches else ""

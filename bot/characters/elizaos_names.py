@@ -64,7 +64,7 @@ FREE_FIELDS: Final = frozenset({"settings", "secrets", "client_config", "twitter
 
 
 def to_adapter_name(client: str) -> str:
-    """Give our name of a v0 client: `twitter`, `@elizaos/client-twitter` -> `x`."""
+    """Return the adapter name of a v0 client: `twitter`, `@elizaos/client-twitter` -> `x`."""
     name = client.strip().lower()
     name = name[match.end() :] if (match := _PACKAGE.match(name)) else name
     return _ADAPTERS.get(name, name)

@@ -1,4 +1,4 @@
-"""Reads a value in the shape its field needs, example conversations included."""
+"""Reads values in the type that their field needs, including example conversations."""
 
 from pydantic import JsonValue
 
@@ -8,7 +8,7 @@ from bot.characters.source_text import Path
 
 
 def to_json(node: Node) -> JsonValue:
-    """Give a value without its positions."""
+    """Return the JSON value of a node, without positions."""
     value = node.value
     if isinstance(value, dict):
         return {key: to_json(member) for key, member in value.items()}
@@ -16,25 +16,25 @@ def to_json(node: Node) -> JsonValue:
 
 
 def is_empty(node: Node) -> bool:
-    """Whether a value says nothing: null, "", [] or {}."""
+    """Whether a value is null, "", [] or {}."""
     return node.value is None or node.value in ("", (), {})
 
 
 def to_setting(node: Node) -> JsonValue:
-    """Give a value as a setting holds it: a list of scalars as text with commas."""
+    """Return a value as settings store it: a list of scalars as comma-separated text."""
     if isinstance(node.value, tuple):
         return ",".join(text for item in node.value if (text := _scalar_text(item)) is not None)
     return to_json(node)
 
 
 class FieldReader:
-    """The shapes, each with the notes and problems that reading it brings."""
+    """Reads values of one type each, and reports conversions and mismatches."""
 
     def __init__(self, collector: ReportCollector) -> None:
         self._collector = collector
 
     def text(self, node: Node, path: Path) -> str:
-        """Read a text; a number or true or false is written out."""
+        """Read a text; numbers and booleans are converted."""
         if node.value is None:
             return ""
         text = _scalar_text(node)
@@ -67,7 +67,7 @@ class FieldReader:
         return {}
 
     def flag(self, node: Node, path: Path) -> bool:
-        """Read true or false, also where they are written as text."""
+        """Read a boolean, also one written as text."""
         if isinstance(node.value, bool | None):
             return bool(node.value)
         text = _scalar_text(node)
@@ -98,7 +98,7 @@ class FieldReader:
 
 
 def _scalar_text(node: Node) -> str | None:
-    """Give a scalar as text; None for null, a list, an object."""
+    """Return a scalar as text; None for null, a list or an object."""
     value = node.value
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -109,7 +109,7 @@ LineFields = dict[str, object]
 
 
 class ExampleReader:
-    """Reads `messageExamples`; `is_old` says that v0's words were met on the way."""
+    """Reads `messageExamples`; `is_v0` is set if keys of v0 occur."""
 
     def __init__(self, reader: FieldReader, collector: ReportCollector) -> None:
         self._reader = reader
@@ -118,7 +118,7 @@ class ExampleReader:
 
     @property
     def is_v0(self) -> bool:
-        """Whether a line named its speaker or its action as v0 did."""
+        """Whether a line names its speaker or action with keys of v0."""
         return bool(self._v0_offsets)
 
     def read(self, node: Node, path: Path) -> tuple[tuple[LineFields, ...], ...]:

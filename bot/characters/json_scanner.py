@@ -1,4 +1,4 @@
-"""From JSON text to values that remember where they stood, forgiving what people do write by hand."""
+"""A tolerant JSON parser that keeps the position of every value."""
 
 import json
 import re
@@ -37,7 +37,7 @@ _STRING_FAULTS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value and the offset at which it begins; `key_at` is that of its key, if it has one."""
+    """A value and its offset; `key_offset` is that of its key, or its own without a key."""
 
     value: "Scalar | tuple[Node, ...] | dict[str, Node]"
     offset: int
@@ -45,7 +45,7 @@ class Node:
 
     @property
     def kind(self) -> str:
-        """What the value is, in a reader's words."""
+        """The type of the value, for messages."""
         match self.value:
             case None:
                 return "null"
@@ -63,7 +63,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class JsonDeviation:
-    """Something that is not JSON, or not sense, and was accepted all the same."""
+    """Something that is not valid JSON and was accepted."""
 
     offset: int
     path: tuple[str | int, ...]
@@ -72,7 +72,7 @@ class JsonDeviation:
 
 @dataclass(slots=True)
 class _Observations:
-    """What the scanner met on its way."""
+    """What the scanner has observed: deviations, secrets, the number of values."""
 
     duplicates: list[JsonDeviation] = field(default_factory=list)
     offsets_by_message: dict[str, list[int]] = field(default_factory=dict)
@@ -91,12 +91,12 @@ class _Observations:
 
 
 def scan_json(source: SourceText) -> tuple[Node, tuple[JsonDeviation, ...]]:
-    """Read a JSON text; comments, trailing commas and repeated keys are accepted and told of."""
+    """Parse a JSON text; comments, trailing commas and repeated keys are accepted and reported."""
     return _Scanner(source).read_document()
 
 
 class _Scanner:
-    """One pass over one text; `_at` is where it stands, `_path` inside what."""
+    """One pass over a text; `_offset` is the position, `_path` the path of the current value."""
 
     def __init__(self, source: SourceText) -> None:
         self._source = source
@@ -124,7 +124,7 @@ class _Scanner:
         )
 
     def _skip_to_next(self) -> str:
-        """Step over blanks and comments to the next character; empty at the end of the text."""
+        """Skip blanks and comments; return the next character, empty at the end of the text."""
         while True:
             if blank := _BLANK.match(self._text, self._offset):
                 self._offset = blank.end()
@@ -191,7 +191,7 @@ class _Scanner:
         return members
 
     def _consume_closing(self, bracket: str, opening: int, *, is_first: bool) -> bool:
-        """Step over a comma, and say whether the bracket closes here."""
+        """Skip a comma; return whether the closing bracket follows, and skip it too."""
         char = self._skip_to_next()
         if char == "," and not is_first:
             comma = self._offset
@@ -250,7 +250,7 @@ class _Scanner:
         return value
 
     def _describe_next(self) -> str:
-        """Name what stands here without quoting it: it may be part of a secret."""
+        """Describe the next token without quoting it: it may be part of a secret."""
         char = self._text[self._offset : self._offset + 1]
         if not char:
             return "the end of the file"

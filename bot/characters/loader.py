@@ -1,4 +1,4 @@
-"""`load_character`, `parse_character`."""
+"""`load_character` and `parse_character`: read, convert and validate a character file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LoadedCharacter:
-    """A character as read: what it is, what became of the file's parts, and the secrets found in it."""
+    """A character, the report on its file, and the secrets that were taken out of it."""
 
     character: Character
     report: ImportReport
@@ -30,7 +30,7 @@ class LoadedCharacter:
     secrets: Mapping[str, str] = field(default_factory=lambda: Secrets({}), repr=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Give what a check of the file found, without any secret."""
+        """Return the result of a check as JSON, without secrets."""
         return {
             "path": str(self.path) if self.path else None,
             "name": self.character.name,
@@ -40,20 +40,20 @@ class LoadedCharacter:
 
 
 def load_character(path: Path) -> LoadedCharacter:
-    """Read a character file of either elizaOS generation."""
+    """Load a character file of either elizaOS generation. Raises CharacterError."""
     source = read_character_source(path)
     return _load(SourceText(str(path), source), path)
 
 
 def parse_character(text: str, *, source: str = "<text>") -> LoadedCharacter:
-    """Read a character from text; `source` is what errors call it."""
+    """Parse a character from text; errors call it `source`. Raises CharacterError."""
     if len(text) > MAX_FILE_BYTES:
         raise _too_large_error(source, len(text))
     return _load(SourceText(source, text), None)
 
 
 def read_character_source(path: Path) -> str:
-    """Read the text of a character file; one that is too large is refused before it is read."""
+    """Read the text of a character file. Raises CharacterError, also if it is too large."""
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
@@ -116,7 +116,7 @@ def _load(source: SourceText, path: Path | None) -> LoadedCharacter:
 
 
 def check_templates(root: Node, collector: ReportCollector) -> None:
-    """Compile each template: one that cannot be is a problem, a tag that means nothing here a warning."""
+    """Compile each template; a syntax error is a problem, an unknown tag a warning."""
     templates = root.value.get("templates") if isinstance(root.value, dict) else None
     if templates is None or not isinstance(templates.value, dict):
         return

@@ -1,4 +1,4 @@
-"""`ImportReport`, `Note`, and the collector filled while reading."""
+"""`ImportReport`, its notes, and the collector that is filled while a file is read."""
 
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -20,7 +20,7 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One remark on one place of a file; `path` is empty where it concerns the file as a whole."""
+    """A note about one place of a file; `path` is empty if it concerns the whole file."""
 
     path: str
     line: int
@@ -34,13 +34,13 @@ class Note:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Give the note as JSON."""
+        """Return the note as JSON."""
         return {"path": self.path, "line": self.line, "what": self.message}
 
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What was converted, kept, left without effect, doubtful, and secret in a file; each by line."""
+    """The notes on a file by section, each sorted by line: mapped, kept, ignored, warnings, secrets."""
 
     format: Format
     mapped: tuple[Note, ...] = ()
@@ -50,11 +50,11 @@ class ImportReport:
     secrets: tuple[Note, ...] = ()
 
     def sections(self) -> dict[str, tuple[Note, ...]]:
-        """Give the notes by the name of their section, in the order in which they are shown."""
+        """Return the notes by section name, in the order of display."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "format"}
 
     def format_lines(self) -> list[str]:
-        """Tell the report to a person, a line a note, the doubtful ones first."""
+        """Return the report as text, one line a note, warnings first."""
         order = {
             "warnings": "warning",
             "secrets": "secret",
@@ -66,13 +66,13 @@ class ImportReport:
         return [f"{label:<7}  {note}" for name, label in order.items() for note in sections[name]]
 
     def to_json(self) -> dict[str, Any]:
-        """Give the report as JSON."""
+        """Return the report as JSON."""
         sections = {name: [note.to_json() for note in notes] for name, notes in self.sections().items()}
         return {"format": str(self.format), **sections}
 
 
 class ReportCollector:
-    """Notes and problems of one file; problems end in one error, notes in the report."""
+    """Collects notes and problems of one file: notes become the report, problems one error."""
 
     def __init__(self, source: SourceText) -> None:
         self._source = source
@@ -82,27 +82,27 @@ class ReportCollector:
         }
 
     def add_mapped(self, offset: int, path: Path | str, message: str) -> None:
-        """Note that something was renamed or converted."""
+        """Add a note that something was renamed or converted."""
         self._add_note("mapped", offset, path, message)
 
     def add_preserved(self, offset: int, path: Path | str, message: str) -> None:
-        """Note that something unknown was kept untouched."""
+        """Add a note that something unknown was preserved."""
         self._add_note("kept", offset, path, message)
 
     def add_ignored(self, offset: int, path: Path | str, message: str) -> None:
-        """Note that something known has no effect here."""
+        """Add a note that something known has no effect."""
         self._add_note("ignored", offset, path, message)
 
     def add_warning(self, offset: int, path: Path | str, message: str) -> None:
-        """Note something that a person should look at."""
+        """Add a warning that the author should check."""
         self._add_note("warnings", offset, path, message)
 
     def add_secret(self, offset: int, path: Path | str, message: str) -> None:
-        """Note that a secret was found."""
+        """Add a note that a secret was found."""
         self._add_note("secrets", offset, path, message)
 
     def add_problem(self, offset: int, path: Path | str, message: str) -> None:
-        """Note something that makes the file unusable."""
+        """Add a problem that makes the file unusable."""
         self._problems.append(
             (
                 offset,
@@ -111,11 +111,11 @@ class ReportCollector:
         )
 
     def line_of(self, offset: int) -> int:
-        """Tell the line of an offset."""
+        """Return the line number of an offset."""
         return self._source.line_of(offset)
 
     def raise_problems(self) -> None:
-        """Raise all problems, the first twenty by name, as one error."""
+        """Raise CharacterError with the first twenty problems, if there are any."""
         if not self._problems:
             return
         texts = [text for _, text in sorted(self._problems)]
@@ -124,7 +124,7 @@ class ReportCollector:
         raise CharacterError("\n".join([*texts[:MAX_PROBLEMS], *rest]))
 
     def build_report(self, format: Format) -> ImportReport:
-        """Give the notes, each section by line."""
+        """Return the report with each section sorted by line."""
         return ImportReport(
             format, **{name: tuple(sorted(notes, key=_sort_key)) for name, notes in self._notes.items()}
         )
@@ -144,5 +144,5 @@ def _format_path(path: Path | str) -> str:
 
 
 def _clean_message(message: str) -> str:
-    """Bound a remark and keep terminal codes out of it: some quote a name from the file."""
+    """Truncate a message and remove terminal codes: it may quote the file."""
     return printable(message[:MAX_MESSAGE_LENGTH])

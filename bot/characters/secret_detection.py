@@ -1,4 +1,4 @@
-"""What is a secret, told by its name or by its looks, and a mapping that never shows one."""
+"""Detects secrets by name or by pattern; `Secrets` is a mapping that never shows its values."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -97,29 +97,29 @@ def is_secret_name(name: str) -> bool:
 
 
 def secret_kind(text: str) -> str:
-    """Say what kind of secret stands in a text ("a Telegram token"), or nothing."""
+    """Return the kind of secret that a text contains ("a Telegram token"), or an empty string."""
     match = _SECRET_PATTERN.search(text)
     return _SECRET_KINDS[(match.lastindex or 1) - 1][0] if match else ""
 
 
 def is_wallet_key(text: str) -> bool:
-    """Whether a whole text has the shape of a wallet's private key (or of a hash: only names tell)."""
+    """Whether a text looks like the private key of a wallet; hashes look the same."""
     return _WALLET_KEY.fullmatch(text.strip()) is not None
 
 
 def mask_secrets(text: str) -> tuple[str, tuple[str, ...]]:
-    """Split a text into itself with every secret masked, and the secrets."""
+    """Return a text with every secret masked, and the secrets."""
     secrets = tuple(match.group() for match in _SECRET_PATTERN.finditer(text))
     return (_SECRET_PATTERN.sub(MASK, text), secrets) if secrets else (text, ())
 
 
 def is_placeholder(value: str) -> bool:
-    """Whether a value only keeps a secret's place: `changeme`, `your_key_here`, `sk-xxxx`."""
+    """Whether a value is a placeholder: `changeme`, `your_key_here`, `sk-xxxx`."""
     return len(value) <= 200 and _PLACEHOLDER.fullmatch(value.strip()) is not None
 
 
 class Secrets(Mapping[str, str]):
-    """Secrets by name, for settings look-ups; its `repr` tells the names alone."""
+    """Secrets by name, for settings; the `repr` shows only names."""
 
     __slots__ = ("_values",)
 

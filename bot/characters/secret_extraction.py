@@ -1,4 +1,4 @@
-"""Takes the secrets out of a character file before anything else looks at it."""
+"""Takes the secrets out of a character file before anything else reads it."""
 
 import re
 from dataclasses import dataclass, replace
@@ -24,15 +24,15 @@ _MIN_SECRET_LENGTH = 8
 
 
 class _Zone(Enum):
-    """How secrets are told in a part of the file."""
+    """How secrets are recognised in a part of the file."""
 
-    PROSE = auto()  # by their looks; masked inside the text
-    SETTINGS = auto()  # by their looks or by their name; taken out whole
-    SECRETS = auto()  # everything is one
+    PROSE = auto()  # by pattern; masked inside the text
+    SETTINGS = auto()  # by pattern or name; the whole value is removed
+    SECRETS = auto()  # every value is a secret
 
 
 class _Rank(IntEnum):
-    """Which of several values of one name counts, the first one: as elizaOS looks settings up."""
+    """Which of several values of one name counts (the lowest), in the order of elizaOS's look-up."""
 
     SECRETS = 0
     SETTINGS = 1
@@ -48,7 +48,7 @@ class _FoundSecret:
 
 
 def extract_secrets(root: Node, collector: ReportCollector) -> tuple[Node, Secrets]:
-    """Give the file without its secrets, and the secrets; the findings name places, never values."""
+    """Return the file without secrets, and the secrets; reports name positions, never values."""
     if not isinstance(root.value, dict):
         return root, Secrets({})
     extractor = _SecretExtractor(collector)
@@ -67,7 +67,7 @@ def _zone_of(key: str) -> _Zone:
 
 
 class _SecretExtractor:
-    """Collects secrets by name while the tree is rebuilt without them."""
+    """Collects secrets by name and rebuilds the tree without them."""
 
     def __init__(self, collector: ReportCollector) -> None:
         self._collector = collector
@@ -77,7 +77,7 @@ class _SecretExtractor:
         return Secrets({name: secret.value for name, secret in self._secrets.items()})
 
     def clean(self, node: Node, path: Path, zone: _Zone) -> Node | None:
-        """Give the node without secrets; None where nothing of it may stay."""
+        """Return the node without secrets; None if all of it is secret."""
         if path in (("secrets",), ("settings", "secrets")) and not isinstance(node.value, dict):
             if node.value is not None:
                 self._collector.add_problem(node.offset, path, f"expected an object, found {node.kind}")
@@ -166,7 +166,7 @@ def _rank_of(path: Path) -> _Rank:
 
 
 def _setting_name(path: Path) -> str:
-    """Name a secret as a settings look-up would: by its key where that is a setting's name."""
+    """Return the setting's name of a secret: its key if that is such a name, else its path."""
     for prefix in (("secrets",), ("settings", "secrets"), ("settings",)):
         if path[: len(prefix)] == prefix and len(path) == len(prefix) + 1:
             return str(path[-1])

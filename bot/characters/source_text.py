@@ -1,4 +1,4 @@
-"""Where in a source text an offset stands, and how to show that place to a person."""
+"""Line numbers, JSON paths and error excerpts of a source text."""
 
 import re
 from bisect import bisect_right
@@ -21,7 +21,7 @@ Path = tuple[str | int, ...]
 
 
 def format_path(path: Path) -> str:
-    """Write a path as a person would: `messageExamples[0][1].content`."""
+    """Return a path as text: `messageExamples[0][1].content`."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -34,13 +34,13 @@ def format_path(path: Path) -> str:
 
 
 def printable(text: str) -> str:
-    """Give a text without what would move a terminal's cursor or hide a character."""
+    """Return a text without control and invisible characters."""
     return text if text.isprintable() else "".join(char if char.isprintable() else "·" for char in text)
 
 
 @dataclass(frozen=True)
 class SourceText:
-    """A text with the name of its file; says where an offset of it stands."""
+    """A text and the name of its file."""
 
     name: str
     text: str
@@ -50,21 +50,21 @@ class SourceText:
         return [0, *(match.end() for match in _LINE_END.finditer(self.text))]
 
     def line_of(self, offset: int) -> int:
-        """Tell the line of an offset, from 1."""
+        """Return the line number of an offset, from 1."""
         return bisect_right(self._starts, offset)
 
     def format_location(self, offset: int) -> str:
-        """Name a place as `file:line:column`, columns from 1 in characters."""
+        """Return an offset as `file:line:column`; columns count characters from 1."""
         line = self.line_of(offset)
         return f"{self.name}:{line}:{offset - self._starts[line - 1] + 1}"
 
     def build_error(
         self, offset: int, message: str, *, secret_spans: Sequence[Span], is_rest_secret: bool
     ) -> CharacterError:
-        """Make the error for a fault of syntax: place, what is wrong, the line, a caret below.
+        """Return the error for a syntax error: location, message, the line and a caret.
 
-        `hidden` are the spans of secrets read so far; `hides_rest` says that the text from the
-        offset on may be part of one.
+        `secret_spans` are the secrets read so far; with `is_rest_secret` the text from the offset on may be
+        part of one.
         """
         start = self._starts[self.line_of(offset) - 1]
         line_end = _LINE_END.search(self.text, offset)
@@ -89,7 +89,7 @@ class SourceText:
 
 
 def _mask_spans(text: str, start: int, end: int, spans: Sequence[Span]) -> str:
-    """Give a stretch of text with the spans in it masked, and what looks like a secret."""
+    """Return a part of the text with the spans, and whatever looks like a secret, masked."""
     pieces, position = [], start
     for left, right in spans:
         if left >= end:

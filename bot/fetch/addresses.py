@@ -1,4 +1,4 @@
-"""Where a stranger's URL may lead, and by which way: the pure rules of the guarded fetch.
+"""Which URLs and addresses may be fetched, and through which proxy: pure rules.
 
 The ranges are our own list: `ipaddress` calls tunnels such as `64:ff9b::7f00:1` and `2002:7f00:1::` global.
 """
@@ -52,8 +52,8 @@ _CLOSED_RANGES: Final[tuple[tuple[Network, str], ...]] = tuple(
     )
 )
 _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
-# An address in these is an IPv4 address in a coat. Public ones behind 64:ff9b::/96 are let
-# through: on a host that speaks IPv6 only, DNS64 hands out nothing else for half of the net.
+# These contain an IPv4 address. Public ones behind 64:ff9b::/96 are allowed: on a host with IPv6 only,
+# DNS64 returns nothing else for half of the internet.
 _IPV4_CARRIERS: Final = (IPv6Network("::ffff:0:0/96"), IPv6Network("64:ff9b::/96"))
 
 # Below 1024 only the web's own ports; above, those on which browsers refuse to speak HTTP
@@ -70,7 +70,7 @@ _NUMBER: Final = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 
 
 def closed_range_of(address: Address, allowed: Iterable[Network] = ()) -> str | None:
-    """Say which closed range an address lies in, or None if it is public or lies in an allowed network."""
+    """Return the closed range of an address; None if it is public or in an allowed network."""
     if any(address in network for network in allowed):
         return None
     if isinstance(address, IPv6Address) and any(address in carrier for carrier in _IPV4_CARRIERS):
@@ -84,9 +84,9 @@ def closed_range_of(address: Address, allowed: Iterable[Network] = ()) -> str | 
 
 
 def parse_ip_literal(host: str) -> Address | None:
-    """Read a host that is an address as the C library would (`127.1`, `0177.0.0.1`), None for a name.
+    """Parse a host as the C library parses addresses (`127.1`, `0177.0.0.1`); None for a name.
 
-    Raises ValueError for what is neither, such as `256.1.1.1`, `fe80::1%eth0` or `a%2eb`.
+    Raises ValueError for anything else, such as `256.1.1.1`, `fe80::1%eth0` or `a%2eb`.
     """
     if ":" in host:
         if "%" in host:
@@ -105,7 +105,7 @@ def parse_ip_literal(host: str) -> Address | None:
 
 
 def check_url(url: str | URL) -> URL:
-    """Parse a URL and refuse what no public address could mend: scheme, credentials, port, host."""
+    """Parse a URL. Raises FetchError for its scheme, credentials, port or host."""
     target = _parse_url(url)
     if target.scheme not in ("http", "https"):
         raise FetchError("only http and https are read")
@@ -124,7 +124,7 @@ def check_url(url: str | URL) -> URL:
 
 
 def redact_url(url: str | URL) -> str:
-    """Name a URL in a message by its origin and last segment: the rest may hold keys (Telegram's does)."""
+    """Return a URL for messages: origin and last segment only, since the rest may contain keys."""
     try:
         target = _parse_url(url)
     except FetchError:
@@ -155,7 +155,7 @@ class Proxies:
         return cls(proxies, tuple(entry for entry in entries if entry))
 
     def proxy_for(self, target: URL) -> URL | None:
-        """Name the proxy for a target, None if it is to be reached directly."""
+        """Return the proxy for a target, None for a direct connection."""
         if any(_is_exception(target, entry) for entry in self.exceptions):
             return None
         return dict(self.by_scheme).get(target.scheme)

@@ -1,8 +1,7 @@
-"""Guarded fetch: reads URLs that strangers or models supplied, and never anything but the public web.
+"""`Fetcher`: SSRF-safe HTTP GET of URLs that users or models supply; only the public web is reachable.
 
-The resolver that answers aiohttp checks every address it hands out, and that answer is the one connected
-to; the socket factory looks once more. Behind a proxy the proxy is the boundary: what resolves here to a
-closed range is still refused, what does not resolve here is the proxy's to decide.
+The resolver given to aiohttp checks every address that it returns, and the socket factory checks again.
+Behind a proxy, a host that resolves here to a closed range is refused; any other host is left to the proxy.
 """
 
 import asyncio
@@ -27,16 +26,16 @@ from bot.fetch.response import FetchedBody, sniff_media_type
 
 MEGABYTE: Final = 1024 * 1024
 MAX_RATIO: Final = 100
-_RATIO_FLOOR: Final = 64 * 1024  # a small page of blanks is no bomb
+_RATIO_FLOOR: Final = 64 * 1024  # below this size no decompression bomb is assumed
 _CHUNK_BYTES: Final = 64 * 1024
-_LOOKUP_TIMEOUT: Final = 2.0  # seconds; behind some proxies there is no DNS at all, and asking takes long
+_LOOKUP_TIMEOUT: Final = 2.0  # seconds; behind some proxies there is no DNS
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _HEADERS: Final = (("User-Agent", "Greenroom"), ("Accept", "*/*"), ("Accept-Encoding", "gzip"))
 
 
 class Fetcher:
-    """One guarded client for all strangers' URLs: no cookies, no `.netrc`, proxies and CA file only as given.
+    """An HTTP client for untrusted URLs: no cookies, no `.netrc`, proxies and CA file only as given.
 
     `environment` is read for HTTPS_PROXY, HTTP_PROXY, NO_PROXY and SSL_CERT_FILE; addresses in
     `allow_networks` count as public.
@@ -73,7 +72,7 @@ class Fetcher:
             force_close=True,
         )
         self._direct = await self._stack.enter_async_context(_open_session(guarded))
-        # Only ever used to reach the operator's proxy, which may well stand in a private network.
+        # Used only for the operator's proxy, which may be in a private network.
         unguarded = aiohttp.TCPConnector(ssl=context, force_close=True)
         self._proxied = await self._stack.enter_async_context(_open_session(unguarded))
         return self
@@ -84,7 +83,7 @@ class Fetcher:
         await self._stack.aclose()
 
     async def get(self, url: str, *, max_bytes: int | None = None) -> FetchedBody:
-        """Read what a URL leads to within the deadline, or raise FetchError saying why not."""
+        """Return the body at a URL. Raises FetchError, also after the timeout."""
         hops: list[str | URL] = [url]
         try:
             async with asyncio.timeout(self._timeout):
@@ -112,7 +111,7 @@ class Fetcher:
         raise FetchError(f"more than {self._max_redirects} redirects")
 
     async def _request(self, target: URL, max_bytes: int) -> FetchedBody | URL:
-        """Send one request; a URL is where the answer sends us on to."""
+        """Send one request; return the body, or the target of a redirect."""
         proxy = self._proxies.proxy_for(target)
         session = self._direct if proxy is None else self._proxied
         await self._guard.check_target(target, by_proxy=proxy is not None)
@@ -132,7 +131,7 @@ class Fetcher:
 
 
 class _AddressGuard(AbstractResolver):
-    """Lets nothing through but public addresses: named, written out, or about to be connected to."""
+    """Allows only public addresses: resolved, literal, or about to be connected to."""
 
     def __init__(self, resolver: AbstractResolver, allowed: tuple[Network, ...]) -> None:
         self._resolver = resolver
@@ -143,20 +142,20 @@ class _AddressGuard(AbstractResolver):
     ) -> list[ResolveResult]:
         try:
             answers = await self._resolver.resolve(host, port, family)
-        except UnicodeError as error:  # a label that DNS has no room for
+        except UnicodeError as error:  # a label too long for DNS
             raise OSError(None, str(error)) from error
         if not answers:
             raise OSError(None, "no addresses")
-        # All of them: which one is connected to is a matter of which answers first.
+        # All are checked: any of them may be connected to.
         for answer in answers:
             self._check_address(answer["host"])
         return answers
 
     async def close(self) -> None:
-        """Leave the inner resolver to whoever made it."""
+        """Do nothing: the caller owns the inner resolver."""
 
     async def check_target(self, target: URL, *, by_proxy: bool) -> None:
-        """Refuse what aiohttp would not call `resolve` for: a written-out address, and any name by proxy."""
+        """Check targets that aiohttp does not resolve: literal addresses, and any host behind a proxy."""
         host = target.raw_host or ""
         if parse_ip_literal(host) is not None:
             self._check_address(host)
@@ -183,20 +182,20 @@ class _AddressGuard(AbstractResolver):
 
 
 class _Body:
-    """Gathers a body as it streams in, unpacks it, and stops at the first byte too many."""
+    """Collects and decompresses a streamed body; raises FetchError beyond its limit."""
 
     def __init__(self, encoding: str, max_bytes: int) -> None:
         encoding = encoding.strip().lower()
         if encoding not in ("", "identity", "gzip", "x-gzip"):
-            raise FetchError("it is packed in a way that was not asked for")
+            raise FetchError("it is compressed in a way that was not requested")
         self._gzip = zlib.decompressobj(16 + zlib.MAX_WBITS) if encoding.endswith("gzip") else None
         self._max_bytes = max_bytes
         self._received = 0
         self._content = bytearray()
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next bytes from the wire."""
-        # Counted too: a stream of empty blocks unpacks to nothing for ever.
+        """Add the next bytes received."""
+        # Received bytes count too: a stream of empty blocks decompresses to nothing for ever.
         self._received += len(chunk)
         if self._gzip is None:
             self._add(chunk)
@@ -208,14 +207,14 @@ class _Body:
         except zlib.error:
             raise FetchError("its gzip data is damaged") from None
         if self._gzip.unused_data or chunk:
-            raise FetchError("its gzip data has something behind its end")
+            raise FetchError("its gzip data is followed by other data")
 
     def finish(self) -> bytes:
         """Return the whole body."""
         if self._gzip is not None and self._received:
             self._add(self._gzip.flush())
             if not self._gzip.eof:
-                raise FetchError("its gzip data breaks off")
+                raise FetchError("its gzip data is incomplete")
         return bytes(self._content)
 
     def _add(self, piece: bytes) -> None:
@@ -241,8 +240,8 @@ def _open_session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,
-        auto_decompress=False,  # unpacked here, where what comes out is counted
-        timeout=aiohttp.ClientTimeout(total=None),  # there is one deadline for all hops
+        auto_decompress=False,  # decompressed here, where the output is counted
+        timeout=aiohttp.ClientTimeout(total=None),  # one timeout covers all redirects
         headers=dict(_HEADERS),
     )
 

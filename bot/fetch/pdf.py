@@ -1,4 +1,4 @@
-"""The text of a PDF that a stranger has sent: read by a process of its own, which can be ended."""
+"""Extracts the text of an untrusted PDF in a process of its own, which can be killed."""
 
 import asyncio
 import sys
@@ -16,10 +16,9 @@ EXIT_MESSAGES = {
 
 
 async def extract_pdf_text(data: bytes) -> str:
-    """Give the text of a PDF's first hundred pages.
+    """Return the text of a PDF's first hundred pages. Raises BotError, also after a timeout.
 
-    Raises BotError where it cannot be read, or not in a few seconds. Nothing of ours is in the environment
-    of the process that reads it; with `-P` nothing lies in its way either.
+    The process has no variables of ours; with `-P` it imports nothing from the current folder.
     """
     worker = await asyncio.create_subprocess_exec(
         sys.executable,

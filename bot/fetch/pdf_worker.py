@@ -1,7 +1,7 @@
-"""A program by itself: reads a PDF that a stranger has sent, with little time, little memory and no secrets.
+"""A stand-alone program that extracts the text of an untrusted PDF within limits of time and memory.
 
-The file comes on its standard input and the text leaves on its standard output; `bot.fetch.pdf` starts it. It
-imports nothing of ours, and what it ends with says why there is no text.
+It reads the file from standard input and writes the text to standard output; `bot.fetch.pdf` starts it. It
+imports nothing of this project; its exit code says why there is no text.
 """
 
 import sys
@@ -19,7 +19,7 @@ MAX_MEMORY_MEGABYTES = 512
 
 
 def main() -> int:
-    """Write the text of the first pages."""
+    """Write the text of the first pages; return the exit code."""
     if sys.platform != "win32":
         resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS))
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_MEGABYTES * 2**20, MAX_MEMORY_MEGABYTES * 2**20))
@@ -35,7 +35,7 @@ def main() -> int:
             written_length += len(text)
             if written_length >= MAX_TEXT_LENGTH:
                 break
-    except Exception:  # whatever a broken file makes of a parser
+    except Exception:  # a broken file may cause any error in the parser
         return 0 if written_length else UNREADABLE
     return 0
 

@@ -1,4 +1,4 @@
-"""`FetchedBody`, media-type sniffing, image size checks."""
+"""`FetchedBody`, media-type sniffing and image size checks."""
 
 import codecs
 import re
@@ -47,7 +47,7 @@ _JPEG_BARE: Final = frozenset({0x00, 0x01, *range(0xD0, 0xD8)})  # markers witho
 
 @dataclass(frozen=True, slots=True)
 class FetchedBody:
-    """What a URL led to, typed by its bytes where they tell and by its header where not."""
+    """The body at a URL, with the media type of its content or, if unknown, of its header."""
 
     url: str
     content_type: str
@@ -56,11 +56,11 @@ class FetchedBody:
 
     @property
     def is_text(self) -> bool:
-        """Whether people can read it as it is."""
+        """Whether the media type is text."""
         return _TEXTUAL.fullmatch(self.content_type) is not None
 
     def text(self) -> str:
-        """Decode the body, with replacement characters for what cannot be decoded."""
+        """Return the decoded body; undecodable bytes become replacement characters."""
         for mark, charset in _BOMS:
             if self.body.startswith(mark):
                 return self.body.decode(charset, "replace")
@@ -68,14 +68,14 @@ class FetchedBody:
 
 
 class UrlFetcher(Protocol):
-    """Reads URLs that strangers or models supplied."""
+    """Fetches URLs that users or models supply."""
 
     async def get(self, url: str, *, max_bytes: int | None = None) -> FetchedBody:
-        """Read a URL; raises FetchError saying what failed and why."""
+        """Return the body at a URL. Raises FetchError."""
 
 
 def sniff_media_type(body: bytes, declared: str) -> str:
-    """Tell a body's media type by its first bytes, by its declaration where they do not tell."""
+    """Return the media type of a body by its first bytes, or else the declared one."""
     major = declared.partition("/")[0]
     for signature, kind in _SIGNATURES:
         if signature.match(body):
@@ -101,7 +101,7 @@ def _usable_charset(charset: str | None) -> str:
 
 
 def check_image(picture: FetchedBody) -> None:
-    """Raise FetchError for what is no picture, or claims to be one that no machine should unpack."""
+    """Raise FetchError for a body that is no supported image, or too large when decoded."""
     if picture.content_type not in IMAGE_TYPES:
         raise FetchError(f"it is {picture.content_type}, and only PNG, JPEG, GIF and WebP are looked at")
     width, height = read_image_size(picture.body)
@@ -110,7 +110,7 @@ def check_image(picture: FetchedBody) -> None:
 
 
 def read_image_size(body: bytes) -> tuple[int, int]:
-    """Read width and height from a picture's head; zeros where it breaks off, so that nothing can be seen."""
+    """Return width and height from an image's header; zeros if it is truncated."""
     if body.startswith(b"\x89PNG"):
         return int.from_bytes(body[16:20]), int.from_bytes(body[20:24])
     if body.startswith(b"GIF8"):
@@ -146,7 +146,7 @@ def _jpeg_size(body: bytes) -> tuple[int, int]:
             position += 1
         else:
             position += 2 + (0 if marker in _JPEG_BARE else int.from_bytes(body[position + 2 : position + 4]))
-    raise FetchError("its size stands behind more than a picture has to say")
+    raise FetchError("its size is not found in its first segments")
 
 
 def _little_endian(number: bytes) -> int:

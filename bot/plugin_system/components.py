@@ -41,7 +41,7 @@ def provider(
     *,
     position: int = 0,
     dynamic: bool = False,
-    private: bool = False,
+    hidden: bool = False,
     kind: ProviderKind = ProviderKind.OTHER,
     shorten: Shortening | None = None,
     trusted_content: bool = False,
@@ -49,7 +49,7 @@ def provider(
     """Return a decorator that makes a provider of a function, async or plain, that takes the turn.
 
     `position` orders the texts in the prompt: a text that rarely changes belongs first, so that a model
-    provider's prompt cache hits. Dynamic and private providers are composed on request only. `kind` says what
+    provider's prompt cache hits. Dynamic and hidden providers are composed on request only. `kind` says what
     the text is for, `shorten` what remains of it in a prompt that is too long (default: nothing of a dynamic
     one, else its beginning). `trusted_content` promises that no text of strangers is in it; only the bundled
     plugins are believed. Raises PluginError for a name that is not UPPER_SNAKE.
@@ -62,7 +62,7 @@ def provider(
             name,
             description,
             is_dynamic=dynamic,
-            is_hidden=private,
+            is_hidden=hidden,
             position=position,
             kind=kind,
             shorten=shortening,

@@ -1,4 +1,4 @@
-"""A conversation as lines of a prompt that nobody in it can forge."""
+"""Conversation lines in a prompt that users cannot forge: render and parse."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _DAY = re.compile(r"--- [0-9]{4}-[0-9]{2}-[0-9]{2} ---")
 
 @dataclass(frozen=True, slots=True)
 class HistoryLine:
-    """One message of a conversation, as the platform gave it; of one that `is_open` more is shown."""
+    """One message of a conversation; one that `is_open`, to be answered, may be longer."""
 
     sent_at: datetime
     name: str
@@ -40,7 +40,7 @@ class HistoryLine:
 
 @dataclass(frozen=True, slots=True)
 class ParsedLine:
-    """One message read back from a prompt; an agent's own line carries no id."""
+    """One message parsed from a prompt; an agent's own line has no id."""
 
     time: str
     name: str
@@ -50,7 +50,7 @@ class ParsedLine:
 
 
 def render_line(line: HistoryLine) -> str:
-    """Write a message as `[12:03] Alice (id 7f3a): Hello`, the agent's own as `[12:04] Ada (you): Hi`."""
+    """Return a message as `[12:03] Alice (id 7f3a): Hello`, the agent's own as `[12:04] Ada (you): Hi`."""
     return _format_cached(line) if len(line.text) <= MAX_CACHED_LENGTH else _format_line(line)
 
 
@@ -60,13 +60,11 @@ def _format_line(line: HistoryLine) -> str:
     return f"[{line.sent_at.astimezone(UTC):%H:%M}] {sanitize_name(line.name)} ({mark}): {text}"
 
 
-_format_cached = lru_cache(maxsize=4096)(
-    _format_line
-)  # nearly all of a conversation stood in the last prompt too
+_format_cached = lru_cache(maxsize=4096)(_format_line)  # most lines were in the previous prompt too
 
 
 def render_history(lines: Sequence[HistoryLine]) -> str:
-    """Write messages one a line, with a line `--- 2026-11-21 ---` wherever the day (UTC) changes."""
+    """Return messages one a line, with a line `--- 2026-11-21 ---` wherever the day (UTC) changes."""
     rendered = []
     day = None
     for line in lines:
@@ -78,9 +76,9 @@ def render_history(lines: Sequence[HistoryLine]) -> str:
 
 
 def truncate_history(history: str, max_length: int) -> str:
-    """Leave out the oldest lines of a history, as many as are more than `limit` characters.
+    """Return a history without its oldest lines, in at most `max_length` characters.
 
-    The newest line always stays, and so does a heading. What is left begins with its day.
+    The newest line and a heading always remain. The first line is preceded by its day.
     """
     lines = history.splitlines()
     if len(history) <= max_length or not lines:
@@ -95,7 +93,7 @@ def truncate_history(history: str, max_length: int) -> str:
 
 
 def parse_history(text: str) -> list[ParsedLine]:
-    """Read back every message line that stands in a prompt, in order: the inverse of `render_history`."""
+    """Return every message line in a prompt, in order: the inverse of `render_history`."""
     matches = map(_LINE.fullmatch, text.splitlines())
     return [
         ParsedLine(

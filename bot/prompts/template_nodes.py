@@ -1,8 +1,8 @@
-"""What a compiled template is made of, and how each part prints itself from data.
+"""The nodes of a compiled template, and how they render data.
 
-A name is looked up in mappings and lists only, in the innermost scope first, then outwards; `this.name` looks
-in the innermost alone. Nothing is called, no attribute is read, no value is taken for a template. What is
-missing prints nothing. `None`, `False`, 0, "", and lists and mappings without items count as no.
+Names are looked up in mappings and lists only, in the innermost scope first; `this.name` in the innermost
+alone. Nothing is called, no attribute is read, no value is treated as a template. Missing values render as
+nothing. `None`, `False`, 0, "" and empty lists and mappings are false.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol, TypeGuard
 from bot.errors import TemplateError
 
 MAX_OUTPUT_LENGTH = 2 * 1024 * 1024
-MAX_STEPS = 1_000_000  # loops in loops end even where they print nothing
+MAX_STEPS = 1_000_000  # nested loops end even if they print nothing
 
 
 class Scope(NamedTuple):
-    """What names mean at one place: the value at hand, the scope around it, and where the loop stands."""
+    """The current value, the outer scope, and the variables of the loop."""
 
     value: object
     outer: "Scope | None"
@@ -27,14 +27,14 @@ class Node(Protocol):
     """A part of a template that depends on data; the other parts are plain strings."""
 
     def render(self, scope: Scope, page: "Page") -> None:
-        """Write this part to the page."""
+        """Render this node to the page."""
 
 
 Nodes = Sequence[str | Node]
 
 
 class Page:
-    """What is printed so far, and how much more may be."""
+    """The output so far, and the remaining limits."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -42,14 +42,14 @@ class Page:
         self._remaining_steps = MAX_STEPS
 
     def write(self, text: str) -> None:
-        """Add a text, as it is."""
+        """Append a text. Raises TemplateError beyond the limit."""
         self.parts.append(text)
         self._remaining_length -= len(text)
         if self._remaining_length < 0:
             raise TemplateError(f"the rendered prompt exceeds {MAX_OUTPUT_LENGTH} characters; show it less")
 
     def run(self, nodes: Nodes, scope: Scope) -> None:
-        """Print parts one after the other."""
+        """Render nodes in order."""
         self._remaining_steps -= 1 + len(nodes)
         if self._remaining_steps < 0:
             raise TemplateError(f"the template takes more than {MAX_STEPS} steps; nest fewer loops")
@@ -60,7 +60,7 @@ class Page:
                 node.render(scope, self)
 
     def repeat(self, nodes: Nodes, items: Iterable[tuple[object, object]], scope: Scope) -> None:
-        """Print parts once for each (key, item)."""
+        """Render nodes once for each (key, item)."""
         pairs = list(items)
         for index, (key, item) in enumerate(pairs):
             loop_values = {"index": index, "key": key, "first": index == 0, "last": index == len(pairs) - 1}
@@ -77,7 +77,7 @@ class Path:
     is_strict: bool = False
 
     def resolve(self, scope: Scope) -> object:
-        """What the name means here; None if nothing."""
+        """Return the value of the name in a scope; None if it is missing."""
         for _ in range(self.up):
             if scope.outer is None:
                 return None

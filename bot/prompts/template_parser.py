@@ -28,14 +28,14 @@ _PATH = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A compiled template: what it prints, the names it may ask the context for, its tags without meaning."""
+    """A compiled template: its nodes, the variables it uses, and its unknown tags."""
 
     nodes: Nodes
     variables: frozenset[str]
     unknown: tuple[str, ...]
 
     def render(self, context: Mapping[str, object]) -> str:
-        """Fill in the template from data; raises `TemplateError` only where the result would be too large."""
+        """Render the template. Raises TemplateError if the result would be too large."""
         page = Page()
         page.run(self.nodes, Scope(context, None, {"root": context}))
         return "".join(page.parts)
@@ -43,7 +43,7 @@ class Template:
 
 @lru_cache(maxsize=256)
 def compile_template(source: str) -> Template:
-    """Read a template; a broken one raises `TemplateError` with line, column and tag."""
+    """Compile a template. Raises TemplateError with line, column and tag."""
     if len(source) > MAX_SOURCE_LENGTH:
         raise TemplateError(
             f"the template has {len(source)} characters; at most {MAX_SOURCE_LENGTH} are read"
@@ -52,7 +52,7 @@ def compile_template(source: str) -> Template:
 
 
 def render_template(source: str, context: Mapping[str, object]) -> str:
-    """Compile (or remember) a template and fill it in."""
+    """Compile a template, or use the cached one, and render it."""
     return compile_template(source).render(context)
 
 
@@ -71,17 +71,17 @@ class _Tag(NamedTuple):
 
     @property
     def prints_nothing(self) -> bool:
-        """Whether it prints nothing itself, so that its line vanishes where nothing else is on it."""
+        """Whether it prints nothing: a line with nothing else is removed."""
         return self.is_else or self.sign not in ("", "{", "&")
 
 
 @dataclass(slots=True)
 class _Block:
-    """A block that is being read."""
+    """A block that is not closed yet."""
 
     tag: _Tag
     end: str
-    path: Path | None = None  # None: a helper that we do not know, and the template as a whole
+    path: Path | None = None  # None: an unknown helper, or the whole template
     node_type: type[If | Each | Section] = Section
     is_negated: bool = False
     is_chained: bool = False  # opened by `{{else if x}}`, closed with its parent
@@ -100,7 +100,7 @@ class _Block:
 
 
 class _Compiler:
-    """Reads one source once, from left to right, with a stack of open blocks."""
+    """Compiles one source in one pass with a stack of open blocks."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -120,7 +120,7 @@ class _Compiler:
         return Template(tuple(root.body), frozenset(self._variables), tuple(self._unknown))
 
     def _scan(self) -> Iterator[tuple[str, _Tag | None]]:
-        """Each tag with the text before it, less the blanks that `~` or a tag alone on its line removes."""
+        """Yield each tag with the text before it, without blanks removed by `~` or standalone tags."""
         source, position = self._source, 0
         while opener := _OPENER.search(source, position):
             sign = opener[2] or opener[3] or ""

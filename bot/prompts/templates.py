@@ -1,7 +1,7 @@
-"""The prompts a character works with unless it, or a plugin, brings its own.
+"""The default prompt templates; a character or a plugin may replace them.
 
-What never changes stands first and what changes with every message last, so that a model provider's
-prompt cache can keep the beginning.
+Stable text comes first and text that changes with every message last, so that a model provider can cache the
+beginning.
 """
 
 from collections.abc import Mapping

@@ -50,7 +50,7 @@ async def test_texts_stand_in_the_order_of_position_then_name(turn: Turn) -> Non
 
 
 async def test_dynamic_and_private_ones_are_asked_only_by_name(turn: Turn) -> None:
-    found = composer(saying("A"), saying("B", dynamic=True), saying("C", private=True))
+    found = composer(saying("A"), saying("B", dynamic=True), saying("C", hidden=True))
     assert (await found.compose(turn)).text == "a"
     assert (await found.compose(turn, ["b"])).text == "a\n\nb"
     assert (await found.compose(turn, ["C", "NOT_THERE"])).text == "a\n\nc"

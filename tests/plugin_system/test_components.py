@@ -53,7 +53,7 @@ def test_a_components_name_is_upper_snake(make: Any, name: str) -> None:
 
 
 async def test_a_provider_is_a_description_and_a_function_of_the_turn(stage: AgentHarness) -> None:
-    made = provider("MOON", "The moon.", position=-5, dynamic=True, private=True)(knowing)
+    made = provider("MOON", "The moon.", position=-5, dynamic=True, hidden=True)(knowing)
     assert made.spec == ProviderSpec(
         "MOON", "The moon.", is_dynamic=True, is_hidden=True, position=-5, shorten=Shortening.DROP
     )

@@ -1,7 +1,7 @@
-"""What a model's answer looks like before it means anything: wrapping, tags, escapes.
+"""Cleans up model output: strips reasoning, fences, CDATA and escapes, and finds tags.
 
-It is no XML parser: it knows no entity definitions, no DOCTYPE, no namespaces, opens nothing, and takes
-whatever it does not know for text. Nothing here raises on any string, and all of it runs in linear time.
+This is no XML parser: no entity definitions, DOCTYPE or namespaces; anything unknown is text. No function
+raises on any string, and all run in linear time.
 """
 
 import re
@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 MAX_CHARS = 256 * 1024
-MAX_TAGS = 4096  # no honest answer has as many; what stands behind them is text
+MAX_TAGS = 4096  # no real answer has more; tags after these are text
 FENCE = "```"
 
 _CDATA, _CDATA_END = "<![CDATA[", "]]>"
@@ -44,22 +44,22 @@ class Tag(NamedTuple):
 
 
 def strip_wrapping(raw: str) -> tuple[str, bool]:
-    """Return the answer itself, and whether its end is missing.
+    """Return the answer and whether its end is missing.
 
-    Off come what exceeds MAX_CHARS, the reasoning block before the answer, and a code fence around
-    all of it; lone surrogates, which no database and no platform takes, are paired or replaced.
+    Removes text beyond MAX_CHARS, the reasoning block before the answer, and a code fence around it; lone
+    surrogates are paired or replaced.
     """
     text, is_truncated = _strip_reasoning(fix_surrogates(raw[:MAX_CHARS]))
     return _strip_fence(text.strip("\ufeff \t\r\n")), is_truncated or len(raw) > MAX_CHARS
 
 
 def visible_text(text: str) -> str:
-    """Return the text stripped, or nothing if no character of it can be seen."""
+    """Return the text stripped, or an empty string if no character is visible."""
     return "" if _INVISIBLE.match(text) else text.strip()
 
 
 def fix_surrogates(text: str) -> str:
-    """Join surrogates that belong together and replace those that do not."""
+    """Return a text with surrogate pairs joined and lone surrogates replaced."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -75,7 +75,7 @@ def _strip_reasoning(text: str) -> tuple[str, bool]:
     while (match := _THOUGHT_OR_ANSWER.search(text, position)) and not match["answer"]:
         if _OBJECT_START.match(text, position):
             break
-        if match["slash"]:  # the opening tag stood in the prompt: all up to here was reasoning
+        if match["slash"]:  # the opening tag was in the prompt: everything before is reasoning
             pieces, position = [], match.end()
             continue
         pieces.append(text[position : match.start()])
@@ -87,10 +87,10 @@ def _strip_reasoning(text: str) -> tuple[str, bool]:
 
 
 def _strip_unclosed_reasoning(text: str, before: str, opening: re.Match[str]) -> tuple[str, bool]:
-    """Reasoning that never ends is left where an answer begins; standing alone it is no answer at all."""
+    """Cut unclosed reasoning where an answer starts; without an answer nothing remains."""
     answer = _RESPONSE.search(text, opening.end())
     if answer is None and before.strip(" \t\r\n`"):
-        return before + text[opening.start() :], False  # prose that speaks of such a tag
+        return before + text[opening.start() :], False  # prose that mentions such a tag
     if answer is None:
         answer = next(
             (
@@ -112,9 +112,9 @@ def _strip_fence(text: str) -> str:
 
 
 def unescape_field(body: str, *, for_json: bool = False) -> str:
-    """Return what a field says: CDATA unwrapped, the rest unescaped exactly once.
+    """Return the text of a field: CDATA unwrapped, the rest unescaped exactly once.
 
-    `for_json` keeps what is unescaped valid inside a JSON string.
+    With `for_json` the unescaped characters stay valid inside a JSON string.
     """
     decode = _decode_entity_for_json if for_json else _decode_entity
     pieces: list[str] = []
@@ -125,9 +125,7 @@ def unescape_field(body: str, *, for_json: bool = False) -> str:
             break
         pieces += _ENTITY.sub(decode, body[position:start]), body[start + len(_CDATA) : end]
         position = end + len(_CDATA_END)
-    if (
-        start >= 0 and not body[position:start].strip()
-    ):  # the section was never closed: it ends with the field
+    if start >= 0 and not body[position:start].strip():  # an unclosed section ends with the field
         return "".join(pieces) + body[start + len(_CDATA) :]
     return "".join(pieces) + _ENTITY.sub(decode, body[position:])
 
@@ -148,7 +146,7 @@ def _decode_entity_for_json(entity: re.Match[str]) -> str:
 
 
 def strip_partial_markup(body: str, name: str) -> str:
-    """Take off what a cut left half written at the end of field `name`: closing tag, escape, CDATA end."""
+    """Return a truncated field without a partial closing tag, escape or CDATA end."""
     position = body.rfind("<")
     tail = body[position:].lower().rstrip() if position >= 0 and len(body) - position < 64 else ""
     endings = (f"</{name}", "</response", "</output", _CDATA.lower())
@@ -160,7 +158,7 @@ def strip_partial_markup(body: str, name: str) -> str:
 
 
 def find_tags(text: str, pattern: re.Pattern[str]) -> Iterator[Tag]:
-    """Yield the first MAX_TAGS tags that `pattern` knows, skipping whole CDATA sections.
+    """Yield the first MAX_TAGS tags that match `pattern`, skipping CDATA sections.
 
     Groups of the pattern: a slash or nothing, the name, a slash or nothing; none of them for CDATA.
     """
@@ -177,4 +175,6 @@ def find_tags(text: str, pattern: re.Pattern[str]) -> Iterator[Tag]:
                 return
         elif skip_until >= 0:
             end = text.find(_CDATA_END, match_end)
-            skip_until = end + len(_CDATA_END) if end >= 0 else -1  # in vain only once: the pass is linear
+            skip_until = (
+                end + len(_CDATA_END) if end >= 0 else -1
+            )  # searched without success only once: the pass stays linear

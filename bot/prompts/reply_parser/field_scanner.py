@@ -1,7 +1,4 @@
-"""One linear pass over a model's answer: which fields stand there, and where each one ends.
-
-What a field means is the reader's business.
-"""
+"""One linear pass over a model's answer that finds its fields and where each one ends."""
 
 import re
 from bisect import bisect
@@ -32,7 +29,7 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AnswerShape:
-    """Which fields one kind of answer has, and how each ends when its closing tag is missing or doubtful."""
+    """The fields of one kind of answer, and how each ends if its closing tag is missing or doubtful."""
 
     names: frozenset[str]  # all of them, and the roots
     lists: frozenset[str]  # short lists of names: end at the next tag that is not one of `items`
@@ -50,7 +47,7 @@ def build_shape(
     arguments: Collection[str] = (),
     message: Collection[str] = (),
 ) -> AnswerShape:
-    """Say in lower case which fields to look for; what is neither list nor arguments is free text."""
+    """Build a shape from field names in lower case; fields in no other group are free text."""
     all_names = frozenset({*names, *lists, *items, *arguments, *message, *ROOTS})
     alternatives = "|".join(re.escape(name) for name in sorted(all_names))
     pattern = re.compile(rf"<(?:(/?)(?=\w)({alternatives})(?=[\s/>])[^<>]*?(/?)>|!\[CDATA\[)", re.IGNORECASE)
@@ -61,7 +58,7 @@ def build_shape(
 
 @dataclass(slots=True)
 class ScanResult:
-    """What the pass found."""
+    """The fields of an answer and the prose around them."""
 
     fields: list[Field] = field(default_factory=list)
     start: int = 0  # where the first field opens
@@ -84,23 +81,20 @@ class ScanResult:
 
 
 def scan_fields(text: str, shape: AnswerShape) -> ScanResult | None:
-    """Find the fields of `shape` in `text`; None if it is prose and no tagged answer. Never raises.
-
-    Time grows with the length of the text, whatever it holds.
-    """
+    """Return the fields of `shape` in `text`, None for prose without tags. Never raises; linear time."""
     if _REGULAR.fullmatch(text) and (result := _scan_regular(text, shape)):
         return result
     return scan_tag_by_tag(text, shape)
 
 
 def scan_tag_by_tag(text: str, shape: AnswerShape) -> ScanResult | None:
-    """Find the fields likewise, tag by tag: also in an answer that is not as it was asked for."""
+    """Return the fields as `scan_fields` does, tag by tag, also of an irregular answer."""
     tags = list(find_tags(text, shape.pattern))
     return _Scanner(text, shape, tags).run() if any(tag.is_opening for tag in tags) else None
 
 
 def _scan_regular(text: str, shape: AnswerShape) -> ScanResult | None:
-    """Take the fields of an answer with nothing but fields in it, each closed by its own tag."""
+    """Return the fields of an answer that has only fields, each closed by its own tag."""
     matches = list(_REGULAR_FIELD.finditer(text, 1))
     fields = [Field(name, body) for name, body in (match.groups() for match in matches)]
     is_known = all(field.name in shape.names and field.name not in ROOTS for field in fields)
@@ -110,12 +104,12 @@ def _scan_regular(text: str, shape: AnswerShape) -> ScanResult | None:
 
 
 def strip_last_tags(text: str, shape: AnswerShape) -> str:
-    """Take closing tags, and a fence behind them, off the end: the model began in the middle."""
+    """Return a text without closing tags and a fence at its end: the model began in the middle."""
     return _strip_closing_tags(text.rstrip(), list(find_tags(text, shape.pattern)))
 
 
 def strip_partial_tag(text: str, shape: AnswerShape) -> str:
-    """Take off the tag of a field, or of a root, in whose middle the answer was cut off."""
+    """Return a text without a partial tag at its end."""
     position = text.rfind("<")
     if position < 0 or ">" in text[position:] or len(text) - position > _MAX_PARTIAL_TAG:
         return text
@@ -126,19 +120,19 @@ def strip_partial_tag(text: str, shape: AnswerShape) -> str:
 
 
 class _Scanner:
-    """The tags of one answer, and the place of every closing tag among them."""
+    """The tags of one answer, and the index of every closing tag."""
 
     def __init__(self, text: str, shape: AnswerShape, tags: list[Tag]) -> None:
         self.text, self.shape, self.tags = text, shape, tags
         self.action_fields = shape.lists | shape.items | shape.arguments
-        self.is_doubtful = False  # a field so far may not have ended where it was taken to end
+        self.is_doubtful = False  # the end of an earlier field is uncertain
         self.closing_tags: dict[str, list[int]] = {}
         for index, tag in enumerate(tags):
             if not tag.is_opening:
                 self.closing_tags.setdefault(tag.name, []).append(index)
 
     def run(self) -> ScanResult | None:
-        """Go from field to field until the first root that holds anything is closed."""
+        """Read field after field until the first root with content is closed."""
         index = self._first_tag()
         position = self.tags[index].start
         result, prose_parts = ScanResult(before=self.text[:position].strip()), list[str]()
@@ -165,7 +159,7 @@ class _Scanner:
         return self._finish(result, prose_parts, self.text[position:end])
 
     def _first_tag(self) -> int:
-        """Begin at the very start if a field stands there, else at the first root that opens on a field."""
+        """Return the first tag: at the start of the text, else the first root followed by a field."""
         first = self.tags[0]
         if first.is_opening and not self.text[: first.start].strip():
             return 0
@@ -191,7 +185,7 @@ class _Scanner:
         return result if is_structure else None
 
     def _is_paired(self, end: int) -> bool:
-        """Tell a root that is the whole answer: then nothing in it was cut off."""
+        """Whether the root is the whole answer: then nothing was cut off."""
         roots = [tag.is_opening for tag in self.tags if tag.name == "response"]
         is_outermost = (
             self.tags[self._first_tag()].name in ROOTS
@@ -204,7 +198,7 @@ class _Scanner:
         return space.end() if space else position
 
     def _read_field(self, index: int) -> tuple[Field, int, int]:
-        """Read the field that opens at tag `index`: the field, the next tag, the next character."""
+        """Read the field that opens at tag `index`; return it, the next tag and the next position."""
         opening = self.tags[index]
         if opening.is_empty:
             return Field(opening.name, ""), index + 1, opening.end
@@ -222,7 +216,7 @@ class _Scanner:
         return Field(opening.name, self.text[opening.end : next_start], is_closed=False), end, next_start
 
     def _find_closing_tag(self, index: int) -> int | None:
-        """The first closing tag with structure behind it, else the last: those between are quoted."""
+        """Return the first closing tag followed by structure, else the last one; the others are quoted."""
         closings = self.closing_tags.get(self.tags[index].name, [])
         first = bisect(closings, index)
         for position in range(first, len(closings)):
@@ -244,7 +238,7 @@ class _Scanner:
         return after.start == next_position and (after.is_opening or after.name in ROOTS)
 
     def _find_next_tag(self, index: int) -> int | None:
-        """The next tag that can end an unclosed field: its own, another field's, the end of the root."""
+        """Return the next tag that can end an unclosed field: its own, another field's, or the root's end."""
         name = self.tags[index].name
         inner = self.shape.items if name in self.shape.lists else frozenset()
         for position in range(index + 1, len(self.tags)):
@@ -254,7 +248,7 @@ class _Scanner:
         return None
 
     def _is_balanced(self, index: int, end: int) -> bool:
-        """Tell arguments whose closing tag was forgotten from arguments that were cut off."""
+        """Whether arguments are complete and only their closing tag is missing."""
         if self.closing_tags.get("response", [-1])[-1] < end:
             return False
         depth = 0
@@ -263,7 +257,7 @@ class _Scanner:
         return depth == 0
 
     def _read_to_end(self, opening: Tag) -> Field:
-        """The field runs to the end of the answer, less closing tags that stand there."""
+        """Return a field that runs to the end of the answer, without closing tags there."""
         stripped = self.text.rstrip()
         text = _strip_closing_tags(stripped, self.tags)
         is_cut = len(text) == len(stripped) or opening.name not in self.shape.message

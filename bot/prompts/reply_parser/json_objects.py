@@ -1,6 +1,6 @@
-"""JSON objects in what a model wrote: inside prose or fences, slightly broken, or cut off.
+"""JSON objects in model output: inside prose or fences, slightly broken, or truncated.
 
-Nothing here raises on any string: what the decoder refuses (depth, 10,000-digit numbers) is no object.
+No function raises on any string: what the decoder refuses (depth, 10,000-digit numbers) is no object.
 """
 
 import json
@@ -26,14 +26,14 @@ _CUT_EARLY = re.compile(r'\{\s*+(?:\Z|"[^"]*+(?:\Z|"\s*+\Z))')
 
 @dataclass(frozen=True, slots=True)
 class JsonObject:
-    """An object found at `text[start:end]`; `cut` names the member in whose value it broke off."""
+    """An object at `text[start:end]`; `cut_key` is the member whose value is truncated."""
 
     members: dict[str, object]
     start: int
     end: int
     is_complete: bool = True
     cut_key: str = ""  # in lower case
-    partial_text: str = ""  # what there is of that value, if it is a string
+    partial_text: str = ""  # the beginning of that value, if it is a string
 
     def lowercase_members(self) -> dict[str, object]:
         """Return the members by key in lower case; the first of a key wins."""
@@ -41,7 +41,7 @@ class JsonObject:
 
 
 def decode_value(text: str, position: int = 0) -> tuple[object, int] | None:
-    """Decode the JSON value that begins at `at`: the value and where it ends, or None."""
+    """Decode the JSON value at a position; return it and its end, or None."""
     try:
         value, end = _DECODER.raw_decode(text, position)
         if _SURROGATE.search(text, position, end):
@@ -52,10 +52,7 @@ def decode_value(text: str, position: int = 0) -> tuple[object, int] | None:
 
 
 def find_objects(text: str) -> Iterator[JsonObject]:
-    """Yield the objects in `text` that hold anything, none of them inside another.
-
-    One that was cut off is the last: what stands inside it is a part and no object of its own.
-    """
+    """Yield the non-empty objects in `text`, none of them inside another; a truncated one is the last."""
     position = 0
     for _ in range(_MAX_OBJECTS):
         opening = _OPENING.search(text, position)
@@ -72,13 +69,13 @@ def find_objects(text: str) -> Iterator[JsonObject]:
 
 
 def first_object(text: str) -> dict[str, object]:
-    """Return the first object in `text` that holds anything; {} if there is none, or if it was cut off."""
+    """Return the first non-empty object in `text`; {} if there is none or it is truncated."""
     candidate = next(find_objects(text), None)
     return candidate.members if candidate and candidate.is_complete else {}
 
 
 def parse_object(text: str) -> dict[str, object] | None:
-    """Read a text that is one object, fenced or not; None if it is anything else."""
+    """Parse a text that is one object, fenced or not; None for anything else."""
     stripped = text.strip(" \t\r\n`").removeprefix("json").lstrip()
     if not stripped.startswith("{"):
         return None
@@ -90,9 +87,9 @@ def parse_object(text: str) -> dict[str, object] | None:
 
 
 def find_answer(text: str, keys: Collection[str]) -> JsonObject | None:
-    """Find the object that is the answer: one with a key of `keys`, be it whole or cut off.
+    """Return the object with a key of `keys`, complete or truncated; None if there is none.
 
-    An object in the middle of a sentence is part of the sentence, unless it holds two of the keys.
+    An object in the middle of a sentence counts only if it has two of the keys.
     """
     for candidate in find_objects(text):
         if matching_keys := {*candidate.lowercase_members(), candidate.cut_key} & set(keys):
@@ -108,7 +105,7 @@ def find_answer(text: str, keys: Collection[str]) -> JsonObject | None:
 
 
 def _parse_leniently(text: str, start: int) -> JsonObject:
-    """Read member by member as far as it goes; trailing commas and bare quotes in strings do no harm."""
+    """Parse members as far as possible; trailing commas and bare quotes in strings are accepted."""
     members: dict[str, object] = {}
     position = start + 1
     while key := _KEY.match(text, position):
@@ -126,7 +123,7 @@ def _parse_leniently(text: str, start: int) -> JsonObject:
 
 
 def _parse_bare_quotes(text: str, position: int) -> tuple[object, int] | None:
-    """Read a string whose author forgot to escape the quotes in it."""
+    """Parse a string with unescaped quotes in it."""
     end = _STRING_END.search(text, position + 1) if text.startswith('"', position) else None
     if end is None:
         return None
@@ -136,7 +133,7 @@ def _parse_bare_quotes(text: str, position: int) -> tuple[object, int] | None:
 
 
 def _read_partial_string(text: str, position: int) -> str:
-    """Return what there is of a string that was cut off."""
+    """Return the beginning of a truncated string."""
     string = _STRING.match(text, position)
     value = decode_value(f'"{_HALF_PAIR.sub("", string[1])}"') if string else None
     return str(value[0]) if value else ""

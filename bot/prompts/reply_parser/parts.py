@@ -1,4 +1,4 @@
-"""What tags and JSON have in common: the parts of an answer, before it is a reply or a step."""
+"""The parts common to tagged and JSON answers, before they become a reply or a step."""
 
 import json
 import re
@@ -32,7 +32,7 @@ _ITEMS = ("action", "provider")
 _KEYS = (*TEXTS, "response", *THOUGHTS, *ACTIONS, "providers", *PARAMETERS, *FINISH)
 _SHAPE = build_shape(THOUGHTS, lists=(*_LISTS, *FINISH), items=_ITEMS, arguments=PARAMETERS, message=TEXTS)
 
-_MAX_LISTED = 1000  # what stands behind is not looked at
+_MAX_LISTED = 1000  # items after these are ignored
 _SEPARATOR = re.compile(r"</?[^<>]*>|[,;\n]")
 _TRIMMINGS = " \t\r\"'`*-•[]"
 _ALL_CAPS = re.compile(r"[A-Z][A-Z0-9_]*+")
@@ -40,7 +40,7 @@ _ALL_CAPS = re.compile(r"[A-Z][A-Z0-9_]*+")
 
 @dataclass(frozen=True, slots=True)
 class AnswerParts:
-    """An answer taken apart."""
+    """The parts of an answer."""
 
     text: str = ""
     thought: str = ""
@@ -54,7 +54,7 @@ class AnswerParts:
 
 
 def parse_parts(raw: str) -> AnswerParts:
-    """Take an answer apart, be it tags, JSON or prose; never raises."""
+    """Parse an answer of tags, JSON or prose; never raises."""
     text, is_cut = strip_wrapping(raw)
     if not visible_text(text):
         return AnswerParts(is_complete=not is_cut)
@@ -69,7 +69,7 @@ def parse_parts(raw: str) -> AnswerParts:
 
 
 def find_structure(text: str, shape: AnswerShape, keys: Collection[str]) -> ScanResult | JsonObject | None:
-    """Tell tags from JSON: whichever stands around the other is the answer; None for prose."""
+    """Return the tags or the JSON object, whichever encloses the other; None for prose."""
     tags = scan_fields(text, shape)
     start = tags.start if tags and tags.fields else len(text)
     if text.find("{", 0, start) < 0:
@@ -108,7 +108,7 @@ def _parts_from_tags(scan: ScanResult) -> AnswerParts:
 
 
 def _read_arguments(scan: ScanResult) -> tuple[dict[str, object], bool]:
-    """Read the arguments, and tell whether they and the actions are all there."""
+    """Return the arguments and whether they and the actions are complete."""
     if scan.may_quote or any(part.is_cut and part.name in _ACTION_FIELDS for part in scan.fields):
         return {}, False
     parameters = scan.first_field(*PARAMETERS)
@@ -144,7 +144,7 @@ def _parts_from_object(json_object: JsonObject) -> AnswerParts:
 def arguments_by_action(
     arguments: Mapping[str, object], actions: Collection[str]
 ) -> dict[str, dict[str, object]]:
-    """Give each action its arguments; those that name no action belong to the only one beside REPLY."""
+    """Return arguments by action; those without a name belong to the only action besides REPLY."""
     if not arguments:
         return {}
     names_by_folded = {_fold(name): name for name in reversed(tuple(actions))}
@@ -159,7 +159,7 @@ def arguments_by_action(
 
 
 def first_text(scan: ScanResult, names: Iterable[str]) -> str:
-    """Return what the first of these fields that says anything says."""
+    """Return the text of the first of these fields that is not blank."""
     for name in names:
         part = scan.first_field(name)
         if part is not None and (text := visible_text(unescape_field(part.body))):
@@ -168,13 +168,13 @@ def first_text(scan: ScanResult, names: Iterable[str]) -> str:
 
 
 def first_string(members: Mapping[str, object], names: Iterable[str]) -> str:
-    """Return the first of these members that is a string and holds anything."""
+    """Return the first of these members that is a non-empty string."""
     values = (members.get(name) for name in names)
     return next((value for value in values if value and isinstance(value, str)), "")
 
 
 def scalar_text(value: object) -> str:
-    """Return a string, number or truth value as a field would have it, "" for anything else."""
+    """Return a string, number or boolean as text, "" for anything else."""
     if isinstance(value, str):
         return visible_text(value)
     return json.dumps(value) if isinstance(value, bool | int | float) else ""
@@ -189,7 +189,7 @@ def _join_bodies(fields: list[Field]) -> str:
 
 
 def _parse_names(written: object) -> tuple[str, ...]:
-    """Read names however they are listed: by commas, lines, tags, or as JSON."""
+    """Parse names listed by commas, lines, tags, or as JSON."""
     if isinstance(written, str):
         listed = decode_value(written.strip()) if "[" in written else None
         parts = _SEPARATOR.split(written, _MAX_LISTED)
@@ -200,7 +200,7 @@ def _parse_names(written: object) -> tuple[str, ...]:
 
 
 def _parse_arguments(body: str) -> dict[str, object] | None:
-    """Read JSON or nested tags; {} for nothing, None for what is neither."""
+    """Parse JSON or nested tags; {} for a blank body, None for anything else."""
     if not body.strip():
         return {}
     for text in (

@@ -1,8 +1,8 @@
-"""Reply, Decision, NextStep from model output, whole or still streaming.
+"""Parses Reply, Decision and NextStep from model output, complete or still streaming.
 
 Models are asked for `<response><thought>...</thought><actions>REPLY</actions><text>...</text></response>`
-and write anything. Every function here takes any string, never raises, reads at most MAX_CHARS of it, and
-takes time in proportion to its length. What was cut off in the middle is never acted on.
+but may write anything. Every function accepts any string, never raises, reads at most MAX_CHARS and runs in
+linear time. Truncated actions are never run.
 """
 
 import re
@@ -68,7 +68,7 @@ _CDATA, _CDATA_END = "<![CDATA[", "]]>"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model answered to 'write the character's next message'."""
+    """A model's answer to the request for the character's next message."""
 
     text: str = ""  # the message for the room, "" if there is none
     thought: str = ""
@@ -82,7 +82,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a model answered to 'should the character respond?'."""
+    """A model's answer to whether the character should respond."""
 
     action: str  # RESPOND, IGNORE, STOP, ... in upper case; "" if unreadable
     reasoning: str = ""
@@ -90,7 +90,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """What a model answered to 'what next?' in a task of several steps."""
+    """A model's answer to the request for the next step."""
 
     thought: str = ""
     action: str = ""  # as written, "" if there is none
@@ -104,8 +104,8 @@ class NextStep:
 def read_reply(raw: str) -> Reply:
     """Read `<response><thought/><actions/><parameters/><providers/><text/></response>`; never raises.
 
-    Prose without tags is the text, and its action is REPLY; so it is for text without actions. An
-    answer that breaks off within `<actions>` or `<parameters>` has neither.
+    Prose without tags, or text without actions, has the action REPLY. An answer that is truncated within
+    `<actions>` or `<parameters>` has neither.
     """
     parts = parse_parts(raw)
     actions = parts.actions or (("REPLY",) if parts.text else ())
@@ -123,7 +123,7 @@ def read_reply(raw: str) -> Reply:
 def read_step(raw: str) -> NextStep:
     """Read `<response><thought/><action/><providers/><parameters/><isFinish/><text/></response>`.
 
-    `parameters` are the arguments of that one action, however deep the model put them. Prose without
+    `parameters` are the arguments of the action, at whatever depth the model wrote them. Prose without
     tags is the text of a last step. Never raises.
     """
     parts = parse_parts(raw)
@@ -165,7 +165,7 @@ def read_decision(raw: str) -> Decision:
 def read_fields(raw: str, names: Collection[str]) -> dict[str, str]:
     """Read a flat set of fields, `<title>..</title><post>..</post>` or JSON: those found, by name as given.
 
-    A field that the end of the answer cut off is left out: half a post is none. Never raises.
+    A truncated field is left out. Never raises.
     """
     text, _ = strip_wrapping(raw)
     names_by_key = {name.lower(): name for name in names}
@@ -182,9 +182,9 @@ def read_fields(raw: str, names: Collection[str]) -> dict[str, str]:
 
 
 def read_object(raw: str) -> dict[str, object]:
-    """Find a JSON object, bare, fenced or in prose: the first that holds anything, else {}.
+    """Return the first non-empty JSON object, bare, fenced or in prose, else {}.
 
-    One that was cut off is none. Never raises.
+    A truncated one does not count. Never raises.
     """
     text, _ = strip_wrapping(raw)
     return first_object(text)
@@ -201,12 +201,11 @@ def _find_bare_word(prose: str) -> str:
 
 
 def partial_reply_text(raw: str, *, has_functions: bool = False) -> str:
-    """Read how far the text of a plain reply is written; "" while, or where, it is none. Never raises.
+    """Return the text of a plain reply as far as it is streamed; "" if it is no plain reply. Never raises.
 
-    Shown is only what follows whole `<actions>` that say REPLY, or nothing, in an answer that asks for no
-    providers; where the model `has_functions` it may do without `<actions>`. It ends before the first tag
-    of the answer's own, be that whole or half. What the reader makes of the whole answer in the end begins
-    with it, unless a tag stands quoted in the text.
+    It must follow complete `<actions>` that are empty or REPLY, without requested providers; if the model
+    `has_functions`, `<actions>` may be missing. The text ends before the next tag of the answer, complete or
+    partial; the complete reply starts with it, unless the text quotes a tag.
     """
     raw = raw[:MAX_CHARS]
     head = _HEAD.match(raw)
@@ -228,7 +227,7 @@ def partial_reply_text(raw: str, *, has_functions: bool = False) -> str:
 
 
 def _find_closing(raw: str, name: str, position: int) -> re.Match[str] | None:
-    """Find where a field ends: at its first closing tag behind which another field opens."""
+    """Return the first closing tag of a field that is followed by another field."""
     return next((match for match in _CLOSING.finditer(raw, position) if match[1].lower() == name), None)
 
 

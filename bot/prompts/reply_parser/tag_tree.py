@@ -1,4 +1,4 @@
-"""Nested tags of any name, read into dictionaries, lists and strings."""
+"""Parses nested tags of any name into dictionaries, lists and strings."""
 
 import json
 import re
@@ -24,7 +24,7 @@ _JSON = re.compile(r"\s*+[\[{]")
 
 
 def parse_tag_tree(raw: str) -> TagTree:
-    """Read nested tags: `<a><b>1</b><b>2</b><c>3</c></a>` is `{"a": {"b": ["1", "2"], "c": "3"}}`.
+    """Parse nested tags: `<a><b>1</b><b>2</b><c>3</c></a>` is `{"a": {"b": ["1", "2"], "c": "3"}}`.
 
     The root `<response>` is left out, and so is prose beside tags, but words with mark-up like `<b>`
     among them are one text. A tag that stands only once is no list; an empty one is "". JSON is read
@@ -45,7 +45,7 @@ def parse_tag_tree(raw: str) -> TagTree:
 
 
 def parse_tags(text: str, *, root: str = "") -> TagTree:
-    """Read the nested tags of a text that is bare already, no further than the end of `root`."""
+    """Parse the nested tags of a cleaned-up text, up to the end of `root`."""
     stack = _Stack(text)
     for tag in find_tags(text, _TAG):
         stack.add_tag(tag)
@@ -55,23 +55,23 @@ def parse_tags(text: str, *, root: str = "") -> TagTree:
 
 
 class _Node:
-    """A tag that is open: what stands in it so far."""
+    """An open tag and its content so far."""
 
     __slots__ = ("children", "has_words", "name", "start", "words_start", "written")
 
     def __init__(self, name: str, written: str, start: int) -> None:
         self.name, self.written, self.start = name, written, start
-        self.words_start = start  # where the words begin that no child holds
+        self.words_start = start  # where the words after the last child begin
         self.has_words = False
         self.children: list[tuple[str, TagTree]] = []
 
     def note_words(self, text: str, until: int, after: int) -> None:
-        """Take note of words before a child, or before the end."""
+        """Note words before a child or the end."""
         self.has_words = self.has_words or bool(text[self.words_start : until].strip())
         self.words_start = after
 
     def is_text(self) -> bool:
-        """Tell words with mark-up among them from a list of values."""
+        """Whether this is text with mark-up and not a list of values."""
         return not self.children or (
             self.has_words and all(name.lower() in _MARKUP for name, _ in self.children)
         )
@@ -87,7 +87,7 @@ class _Stack:
         self.skipped_depth = 0
 
     def add_tag(self, tag: Tag) -> None:
-        """Take the next tag; one that closes nothing is text."""
+        """Add the next tag; one that closes nothing is text."""
         written = self.text[tag.start + 1 : tag.start + 1 + len(tag.name)]
         if tag.is_empty:
             self.nodes[-1].note_words(self.text, tag.start, tag.end)
@@ -104,7 +104,7 @@ class _Stack:
             self._close(tag)
 
     def _close(self, tag: Tag) -> None:
-        """Close the innermost tag of this name; those opened since and never closed are text."""
+        """Close the innermost tag of this name; unclosed tags inside it are text."""
         while self.nodes[-1].name != tag.name:
             orphan = self._pop()
             self.nodes[-1].children += orphan.children
@@ -120,7 +120,7 @@ class _Stack:
         return node
 
     def build_tree(self) -> TagTree:
-        """End the answer: what is still open and holds whole values counts, a value cut off does not."""
+        """Return the tree; complete values in open tags count, a truncated value does not."""
         is_cut = len(self.nodes) > 1
         while len(self.nodes) > 1:
             node = self._pop()
@@ -150,7 +150,7 @@ def _group_children(children: list[tuple[str, TagTree]]) -> dict[str, TagTree]:
 
 
 def _tree_from_json(value: object, depth: int) -> TagTree:
-    """Turn decoded JSON into a tree; what lies deeper than `depth` is left out."""
+    """Convert decoded JSON to a tree; values deeper than `depth` are left out."""
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, dict | list) and not depth:

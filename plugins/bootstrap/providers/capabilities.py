@@ -137,7 +137,7 @@ def providers(turn: Turn) -> ProviderResult:
     "EVALUATORS",
     "What looks at an answer once it has left.",
     position=-60,
-    private=True,
+    hidden=True,
     trusted_content=True,
 )
 def evaluators(turn: Turn) -> ProviderResult:

@@ -181,7 +181,7 @@ async def moon(turn: Turn) -> ProviderResult:
     return ProviderResult("full")
 
 
-@provider("SECRET", "Nobody's business.", private=True)
+@provider("SECRET", "Nobody's business.", hidden=True)
 async def secret(turn: Turn) -> ProviderResult:
     return ProviderResult("42")
 
