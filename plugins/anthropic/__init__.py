@@ -2,15 +2,15 @@
 
 from bot import Plugin
 from plugins.anthropic.client import Client
-from plugins.anthropic.models import description, large, small
-from plugins.anthropic.settings import AnthropicSettings, lacks, promise
+from plugins.anthropic.models import describe_image, large, small
+from plugins.anthropic.settings import AnthropicSettings, missing_settings, privacy_statement
 
 plugin = Plugin(
     "anthropic",
     "Text from Anthropic, and what pictures show; vectors come from another plugin.",
-    models=[small, large, description],
+    models=[small, large, describe_image],
     services=[Client],
     settings=AnthropicSettings,
-    missing_settings=lacks,
-    privacy_statement=promise,
+    missing_settings=missing_settings,
+    privacy_statement=privacy_statement,
 )

@@ -21,14 +21,14 @@ from bot.models import (
     TextSink,
     parse_retry_after,
 )
-from plugins.anthropic.responses import read_answer
+from plugins.anthropic.responses import parse_message
 from plugins.anthropic.settings import AnthropicSettings
-from plugins.anthropic.streaming import Stream
+from plugins.anthropic.streaming import MessageStream
 
 logger = logging.getLogger(__name__)
 
-CONNECTING = 10.0  # seconds; for the rest the router has deadlines
-MOST_HEAT = 1.0
+CONNECT_TIMEOUT = 10.0  # seconds; for the rest the router has deadlines
+MAX_TEMPERATURE = 1.0
 # What the API takes and the SDK does not name any more, because newer models refuse it.
 SAMPLING = ("temperature", "top_p", "top_k")
 OPTIONAL = (*SAMPLING, "stop_sequences", "output_config")
@@ -47,7 +47,7 @@ class Client(Service):
             api_key=self._key,
             base_url=self.settings.anthropic_base_url,
             max_retries=0,  # the router asks again, and books every try
-            timeout=anthropic.Timeout(None, connect=CONNECTING),
+            timeout=anthropic.Timeout(None, connect=CONNECT_TIMEOUT),
         )
 
     async def __aenter__(self) -> Self:
@@ -64,101 +64,101 @@ class Client(Service):
         Raises ModelRefused for what no repetition mends, ModelBusy where the server is not there or
         busy, ModelError for anything else.
         """
-        sent = _asked(request, model, self.settings.anthropic_max_tokens)
-        return await self.ask(sent, request.sink)
+        body = build_request(request, model, self.settings.anthropic_max_tokens)
+        return await self.send(body, request.sink)
 
-    async def ask(self, sent: dict[str, Any], sink: TextSink | None = None) -> TextResult:
+    async def send(self, body: dict[str, Any], sink: TextSink | None = None) -> TextResult:
         """Send a request, without what its model has refused before; raises as `write` does."""
-        model = str(sent["model"])
+        model = str(body["model"])
         for name in self._refused.get(model, ()):
-            sent.pop(name, None)
+            body.pop(name, None)
         while True:
-            with self._explaining():
+            with self._mapped_errors():
                 try:
-                    return await self._fetch(sent, sink)
+                    return await self._fetch(body, sink)
                 except anthropic.APIStatusError as error:
-                    refused = _objected(error, sent)
+                    refused = find_refused_parameter(error, body)
                     if not refused:
                         raise
             logger.warning("%s refuses %s: it is asked without", model, refused)
-            del sent[refused]
+            del body[refused]
             if refused in SAMPLING:  # of a schema, it is this one
                 self._refused.setdefault(model, set()).add(refused)
 
-    async def _fetch(self, sent: Mapping[str, Any], sink: TextSink | None) -> TextResult:
-        model = str(sent["model"])
-        given = {name: value for name, value in sent.items() if name not in SAMPLING}
-        extra = {name: sent[name] for name in SAMPLING if name in sent} or None
+    async def _fetch(self, body: Mapping[str, Any], sink: TextSink | None) -> TextResult:
+        model = str(body["model"])
+        parameters = {name: value for name, value in body.items() if name not in SAMPLING}
+        extra_body = {name: body[name] for name in SAMPLING if name in body} or None
         messages = self._sdk.messages
         if sink is None:
-            answer = await messages.with_raw_response.create(**given, extra_body=extra)
-            return read_answer(await answer.read(), model)
-        streaming = messages.with_streaming_response.create(**given, stream=True, extra_body=extra)
+            answer = await messages.with_raw_response.create(**parameters, extra_body=extra_body)
+            return parse_message(await answer.read(), model)
+        streaming = messages.with_streaming_response.create(**parameters, stream=True, extra_body=extra_body)
         async with streaming as response:
-            return await Stream(model, sink).read(response.http_response)
+            return await MessageStream(model, sink).read(response.http_response)
 
     @contextmanager
-    def _explaining(self) -> Iterator[None]:
+    def _mapped_errors(self) -> Iterator[None]:
         try:
             yield
         except anthropic.AnthropicError as error:
-            raise explained(error, self._sdk.base_url.host, self._key) from error
+            raise to_model_error(error, self._sdk.base_url.host, self._key) from error
 
 
-def _asked(request: TextRequest, model: str, longest: int) -> dict[str, Any]:
+def build_request(request: TextRequest, model: str, max_tokens: int) -> dict[str, Any]:
     """Write down what is sent; what is not set is not sent.
 
     What comes before the conversation is the same in every request: the tools, then the system prompt. It
     is marked as such, and costs a tenth the next time.
     """
-    sent: dict[str, Any] = {
+    body: dict[str, Any] = {
         "model": model,
         "messages": [{"role": "user", "content": request.prompt}],
-        "max_tokens": request.max_tokens or longest,
+        "max_tokens": request.max_tokens or max_tokens,
     }
     if request.system:
-        mark = {"type": "ephemeral"}
-        sent["system"] = [{"type": "text", "text": request.system, "cache_control": mark}]
+        cache_control = {"type": "ephemeral"}
+        body["system"] = [{"type": "text", "text": request.system, "cache_control": cache_control}]
     if request.tools:
-        sent["tools"] = [
+        body["tools"] = [
             {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
             for tool in request.tools
         ]
     if request.schema is not None:
-        shape = {"type": "json_schema", "schema": anthropic.transform_schema(dict(request.schema))}
-        sent["output_config"] = {"format": shape}
+        schema = {"type": "json_schema", "schema": anthropic.transform_schema(dict(request.schema))}
+        body["output_config"] = {"format": schema}
     if request.stop:
-        sent["stop_sequences"] = list(request.stop)
-    sent |= {name: value for name in SAMPLING if (value := getattr(request, name)) is not None}
-    if "temperature" in sent:
-        sent["temperature"] = min(sent["temperature"], MOST_HEAT)
-    return sent
+        body["stop_sequences"] = list(request.stop)
+    body |= {name: value for name in SAMPLING if (value := getattr(request, name)) is not None}
+    if "temperature" in body:
+        body["temperature"] = min(body["temperature"], MAX_TEMPERATURE)
+    return body
 
 
-def _objected(error: anthropic.APIStatusError, sent: Mapping[str, Any]) -> str:
+def find_refused_parameter(error: anthropic.APIStatusError, body: Mapping[str, Any]) -> str:
     """Name what was sent and is refused; blank where the error is about anything else."""
-    if error.status_code != 400 or TOO_LONG.search(error.message):
+    if error.status_code != 400 or PROMPT_TOO_LONG.search(error.message):
         return ""
     words = set(re.findall(r"\w+", error.api_message or error.message))
-    return next((name for name in reversed(OPTIONAL) if name in sent and name in words), "")
+    return next((name for name in reversed(OPTIONAL) if name in body and name in words), "")
 
 
-REFUSALS = (400, 401, 402, 403, 404, 405, 413, 422)
-NO_CREDIT = frozenset({"contract_spend_limit_reached", "enforced_spend_limit_reached"})
-TOO_LONG = re.compile(
+REFUSAL_STATUSES = (400, 401, 402, 403, 404, 405, 413, 422)
+NO_CREDIT_CODES = frozenset({"contract_spend_limit_reached", "enforced_spend_limit_reached"})
+PROMPT_TOO_LONG = re.compile(
     r"prompt is too long|exceed\w* (?:the )?context|context (?:limit|window)", re.IGNORECASE
 )
 
 
-def explained(error: anthropic.AnthropicError, host: str, key: str) -> ModelError:
+def to_model_error(error: anthropic.AnthropicError, host: str, key: str) -> ModelError:
     """Make an error of ours that says what to do, and no secret."""
     if isinstance(error, anthropic.APITimeoutError):
         return ModelBusy(f"anthropic: no connection to {host} in time")
     if isinstance(error, anthropic.APIConnectionError):
-        return ModelBusy(f"anthropic: no answer from {host}: {_brief(error.message, key)}")
+        return ModelBusy(f"anthropic: no answer from {host}: {_shorten_message(error.message, key)}")
     if not isinstance(error, anthropic.APIStatusError):
-        return ModelError(f"anthropic: {_brief(str(error), key)}")
-    status, said = error.status_code, _brief(error.api_message or error.message, key)
+        return ModelError(f"anthropic: {_shorten_message(str(error), key)}")
+    status, message = error.status_code, _shorten_message(error.api_message or error.message, key)
     if status == 401:
         return ModelRefused(
             f"anthropic: {host} refused the key in ANTHROPIC_API_KEY (401): put in a valid one"
@@ -168,15 +168,17 @@ def explained(error: anthropic.AnthropicError, host: str, key: str) -> ModelErro
             f"anthropic: {host} does not know the model or path (404): check ANTHROPIC_LARGE_MODEL, "
             "ANTHROPIC_SMALL_MODEL and ANTHROPIC_BASE_URL"
         )
-    if status == 402 or error.error_code in NO_CREDIT:
-        return ModelRefused(f"anthropic: {host} has no credit left for the key: {said}")
-    if status in REFUSALS:
-        is_long = status in (400, 413) and TOO_LONG.search(said)
-        kind = PromptTooLong if is_long else ModelRefused
-        return kind(f"anthropic: {host} refused the request ({status}): {said}")
-    told = parse_retry_after(error.response.headers, datetime.now(UTC))
-    return ModelBusy(f"anthropic: {host} is not able to answer now ({status}): {said}", retry_after=told)
+    if status == 402 or error.error_code in NO_CREDIT_CODES:
+        return ModelRefused(f"anthropic: {host} has no credit left for the key: {message}")
+    if status in REFUSAL_STATUSES:
+        is_too_long = status in (400, 413) and PROMPT_TOO_LONG.search(message)
+        error_type = PromptTooLong if is_too_long else ModelRefused
+        return error_type(f"anthropic: {host} refused the request ({status}): {message}")
+    retry_after = parse_retry_after(error.response.headers, datetime.now(UTC))
+    return ModelBusy(
+        f"anthropic: {host} is not able to answer now ({status}): {message}", retry_after=retry_after
+    )
 
 
-def _brief(said: str, key: str) -> str:
-    return " ".join(said.replace(key, "[the key]").split())[:200]
+def _shorten_message(message: str, key: str) -> str:
+    return " ".join(message.replace(key, "[the key]").split())[:200]

@@ -6,8 +6,8 @@ from bot import Agent, model
 from bot.models import ImageDescriptionRequest, ModelType, TextRequest, TextResult
 from plugins.anthropic.client import Client
 
-QUESTION = "Describe this picture in a few sentences."
-LONGEST_DESCRIPTION = 1024
+DEFAULT_DESCRIPTION_PROMPT = "Describe this picture in a few sentences."
+MAX_DESCRIPTION_TOKENS = 1024
 
 
 @model(ModelType.TEXT_SMALL, can_call_tools=True)
@@ -25,15 +25,18 @@ async def large(agent: Agent, request: TextRequest) -> TextResult:
 
 
 @model(ModelType.IMAGE_DESCRIPTION)
-async def description(agent: Agent, request: ImageDescriptionRequest) -> TextResult:
+async def describe_image(agent: Agent, request: ImageDescriptionRequest) -> TextResult:
     """Have it said what a picture shows."""
     client = agent.services[Client]
     data = base64.b64encode(request.image).decode("ascii")
     source = {"type": "base64", "media_type": request.content_type, "data": data}
-    content = [{"type": "image", "source": source}, {"type": "text", "text": request.prompt or QUESTION}]
-    sent = {
+    content = [
+        {"type": "image", "source": source},
+        {"type": "text", "text": request.prompt or DEFAULT_DESCRIPTION_PROMPT},
+    ]
+    body = {
         "model": client.settings.anthropic_large_model,
         "messages": [{"role": "user", "content": content}],
-        "max_tokens": LONGEST_DESCRIPTION,
+        "max_tokens": MAX_DESCRIPTION_TOKENS,
     }
-    return await client.ask(sent)
+    return await client.send(body)

@@ -9,35 +9,35 @@ from pydantic import BaseModel, Field, ValidationError, ValidatorFunctionWrapHan
 from bot.models import ModelError, TextResult, ToolCall, Usage
 
 T = TypeVar("T")
-HUGE = 100_000_000  # more tokens than this in one call are a mistake
-REFUSED = "I would rather not answer that."
-CUT = frozenset({"max_tokens", "model_context_window_exceeded"})
+MAX_TOKENS_PER_CALL = 100_000_000  # more tokens than this in one call are a mistake
+REFUSAL_TEXT = "I would rather not answer that."
+TRUNCATION_REASONS = frozenset({"max_tokens", "model_context_window_exceeded"})
 
 
-def _or_none(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+def _none_if_invalid(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
     try:
         return validate(value)
     except ValidationError:
         return None
 
 
-Perhaps = Annotated[T | None, WrapValidator(_or_none)]
-Count = Annotated[int, Field(strict=True, ge=0, lt=HUGE)]
+Lenient = Annotated[T | None, WrapValidator(_none_if_invalid)]
+TokenCount = Annotated[int, Field(strict=True, ge=0, lt=MAX_TOKENS_PER_CALL)]
 
 
-class Counted(BaseModel):
+class UsageBody(BaseModel):
     """What an answer took, or has taken so far: the three kinds of tokens in are counted apart."""
 
-    input_tokens: Perhaps[Count] = None
-    output_tokens: Perhaps[Count] = None
-    cache_creation_input_tokens: Perhaps[Count] = None
-    cache_read_input_tokens: Perhaps[Count] = None
+    input_tokens: Lenient[TokenCount] = None
+    output_tokens: Lenient[TokenCount] = None
+    cache_creation_input_tokens: Lenient[TokenCount] = None
+    cache_read_input_tokens: Lenient[TokenCount] = None
 
-    def later(self, newer: "Counted") -> "Counted":
+    def updated(self, newer: "UsageBody") -> "UsageBody":
         """Put newer numbers over these."""
         return self.model_copy(update=newer.model_dump(exclude_none=True))
 
-    def usage(self) -> Usage | None:
+    def to_usage(self) -> Usage | None:
         """Put it into our words; None where its numbers make no sense, or it says that it was nothing."""
         if self.input_tokens is None or self.output_tokens is None:
             return None
@@ -48,81 +48,81 @@ class Counted(BaseModel):
         return Usage(tokens_in, self.output_tokens, cached)
 
 
-class Block(BaseModel):
+class ContentBlock(BaseModel):
     """A part of an answer: text, a call, or something that is not read, such as thoughts."""
 
     type: str
-    text: Perhaps[str] = None
-    name: Perhaps[str] = None
+    text: Lenient[str] = None
+    name: Lenient[str] = None
     input: Any = None
 
 
-class Details(BaseModel):
+class StopDetails(BaseModel):
     """Why the model would not go on."""
 
-    explanation: Perhaps[str] = None
+    explanation: Lenient[str] = None
 
 
-class Answer(BaseModel):
+class MessageBody(BaseModel):
     """An answer."""
 
-    content: list[Block]
-    model: Perhaps[str] = None
-    stop_reason: Perhaps[str] = None
-    stop_details: Perhaps[Details] = None
-    usage: Perhaps[Counted] = None
+    content: list[ContentBlock]
+    model: Lenient[str] = None
+    stop_reason: Lenient[str] = None
+    stop_details: Lenient[StopDetails] = None
+    usage: Lenient[UsageBody] = None
 
 
-def read_answer(body: bytes, model: str) -> TextResult:
+def parse_message(body: bytes, model: str) -> TextResult:
     """Read an answer; raises ModelError for what is none."""
     try:
-        answer = Answer.model_validate_json(body)
+        message = MessageBody.model_validate_json(body)
     except ValidationError as error:
         [problem, *_] = error.errors(include_url=False, include_input=False, include_context=False)
-        where = ".".join(map(str, problem["loc"])) or "the whole"
+        location = ".".join(map(str, problem["loc"])) or "the whole"
         raise ModelError(
-            f"anthropic: {model} gave what is no message ({where}: {problem['msg']}): "
+            f"anthropic: {model} gave what is no message ({location}: {problem['msg']}): "
             "is ANTHROPIC_BASE_URL right?"
         ) from None
-    return result_of(
-        model=answer.model or model,
-        text="".join(block.text or "" for block in answer.content if block.type == "text"),
-        calls=[(one.name or "", one.input) for one in answer.content if one.type == "tool_use"],
-        stop=answer.stop_reason or "",
-        why=answer.stop_details,
-        counted=answer.usage or Counted(),
+    return build_result(
+        model=message.model or model,
+        text="".join(block.text or "" for block in message.content if block.type == "text"),
+        calls=[(block.name or "", block.input) for block in message.content if block.type == "tool_use"],
+        stop_reason=message.stop_reason or "",
+        stop_details=message.stop_details,
+        usage=message.usage or UsageBody(),
     )
 
 
-def result_of(
+def build_result(
     *,
     model: str,
     text: str,
     calls: Sequence[tuple[str, object]],
-    stop: str,
-    why: Details | None,
-    counted: Counted,
+    stop_reason: str,
+    stop_details: StopDetails | None,
+    usage: UsageBody,
 ) -> TextResult:
     """Put an answer into our words; raises ModelError where a call in it is not whole."""
-    if stop == "refusal" and not text:
-        text = (why.explanation if why else None) or REFUSED
-    if stop == "refusal":
+    if stop_reason == "refusal" and not text:
+        text = (stop_details.explanation if stop_details else None) or REFUSAL_TEXT
+    if stop_reason == "refusal":
         calls = ()
     return TextResult(
         text=text,
         model=model,
-        usage=counted.usage(),
-        is_truncated=stop in CUT,
-        tool_calls=tuple(_call(name, given, model) for name, given in calls),
+        usage=usage.to_usage(),
+        is_truncated=stop_reason in TRUNCATION_REASONS,
+        tool_calls=tuple(_build_tool_call(name, arguments, model) for name, arguments in calls),
     )
 
 
-def _call(name: str, given: object, model: str) -> ToolCall:
-    if isinstance(given, str):
+def _build_tool_call(name: str, arguments: object, model: str) -> ToolCall:
+    if isinstance(arguments, str):
         try:
-            given = json.loads(given or "{}")
+            arguments = json.loads(arguments or "{}")
         except (ValueError, RecursionError):
-            given = None
-    if not name or not isinstance(given, dict):
+            arguments = None
+    if not name or not isinstance(arguments, dict):
         raise ModelError(f"anthropic: {model} called a function in a way that cannot be read")
-    return ToolCall(name, given)
+    return ToolCall(name, arguments)

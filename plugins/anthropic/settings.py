@@ -28,7 +28,7 @@ class AnthropicSettings(SettingsModel):
     )
 
 
-def lacks(settings: Settings) -> str:
+def missing_settings(settings: Settings) -> str:
     """Say what is missing; empty where the key is set.
 
     Raises SettingError where a character's file would have the operator's key sent to its own server.
@@ -37,7 +37,7 @@ def lacks(settings: Settings) -> str:
     return "" if KEY in settings else f"set {KEY} in .env"
 
 
-def promise(settings: Settings) -> str:
+def privacy_statement(settings: Settings) -> str:
     """Tell people where what they say is sent."""
     host = host_label(settings.load(AnthropicSettings).anthropic_base_url)
     return f"Sent to {host}: what is said here, pictures."

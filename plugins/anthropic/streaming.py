@@ -7,48 +7,48 @@ from anthropic import AsyncStream
 from pydantic import BaseModel, ValidationError
 
 from bot.models import ModelBusy, ModelError, TextResult, TextSink
-from plugins.anthropic.responses import Block, Counted, Details, Perhaps, result_of
+from plugins.anthropic.responses import ContentBlock, Lenient, StopDetails, UsageBody, build_result
 
-LONGEST = 1_000_000  # characters of one answer
-PASSING = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
+MAX_ANSWER_LENGTH = 1_000_000  # characters of one answer
+TRANSIENT_ERRORS = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
 
 
-class Start(BaseModel):
+class MessageStart(BaseModel):
     """What is known of an answer when it begins."""
 
-    model: Perhaps[str] = None
-    usage: Perhaps[Counted] = None
+    model: Lenient[str] = None
+    usage: Lenient[UsageBody] = None
 
 
 class Delta(BaseModel):
     """What comes to a block, or to the answer."""
 
-    text: Perhaps[str] = None
-    partial_json: Perhaps[str] = None
-    stop_reason: Perhaps[str] = None
-    stop_details: Perhaps[Details] = None
+    text: Lenient[str] = None
+    partial_json: Lenient[str] = None
+    stop_reason: Lenient[str] = None
+    stop_details: Lenient[StopDetails] = None
 
 
-class Fault(BaseModel):
+class StreamError(BaseModel):
     """Why an answer breaks off."""
 
-    type: Perhaps[str] = None
-    message: Perhaps[str] = None
+    type: Lenient[str] = None
+    message: Lenient[str] = None
 
 
-class Event(BaseModel):
+class StreamEvent(BaseModel):
     """One event of a stream."""
 
     type: str
-    index: Perhaps[int] = None
-    message: Perhaps[Start] = None
-    content_block: Perhaps[Block] = None
-    delta: Perhaps[Delta] = None
-    usage: Perhaps[Counted] = None
-    error: Perhaps[Fault] = None
+    index: Lenient[int] = None
+    message: Lenient[MessageStart] = None
+    content_block: Lenient[ContentBlock] = None
+    delta: Lenient[Delta] = None
+    usage: Lenient[UsageBody] = None
+    error: Lenient[StreamError] = None
 
 
-class Stream:
+class MessageStream:
     """Reads the events of one answer, shows its text as it comes, and has the whole at the end."""
 
     def __init__(self, model: str, sink: TextSink) -> None:
@@ -56,9 +56,9 @@ class Stream:
         self._sink = sink
         self._text = ""
         self._calls: dict[int, tuple[str, str]] = {}
-        self._stop = ""
-        self._why: Details | None = None
-        self._counted = Counted()
+        self._stop_reason = ""
+        self._stop_details: StopDetails | None = None
+        self._usage = UsageBody()
         self._is_done = False
 
     async def read(self, response: Any) -> TextResult:
@@ -67,71 +67,71 @@ class Stream:
         Raises ModelBusy where it ends before its end or the server breaks it off for a passing reason,
         ModelError for any other.
         """
-        async for data in _received(response):
+        async for data in _read_events(response):
             await self._sink.write("")  # whatever comes, the server is alive
             if data:
-                await self._take(data)
+                await self._handle_event(data)
         if not self._is_done:
             raise ModelBusy(f"anthropic: the answer of {self._model} broke off")
-        return result_of(
+        return build_result(
             model=self._model,
             text=self._text,
             calls=list(self._calls.values()),
-            stop=self._stop,
-            why=self._why,
-            counted=self._counted,
+            stop_reason=self._stop_reason,
+            stop_details=self._stop_details,
+            usage=self._usage,
         )
 
-    async def _take(self, data: str) -> None:
+    async def _handle_event(self, data: str) -> None:
         try:
-            event = Event.model_validate_json(data)
+            event = StreamEvent.model_validate_json(data)
         except ValidationError:
             raise ModelBusy(f"anthropic: {self._model} broke its answer off with {data[:80]!r}") from None
         if event.type == "error":
-            raise self._fault(event.error or Fault())
+            raise self._to_model_error(event.error or StreamError())
         if event.type == "message_start" and event.message:
             self._model = event.message.model or self._model
-            self._counted = event.message.usage or self._counted
+            self._usage = event.message.usage or self._usage
         elif event.type == "content_block_start" and event.content_block:
-            await self._begin(event.index or 0, event.content_block)
+            await self._start_block(event.index or 0, event.content_block)
         elif event.type == "content_block_delta" and event.delta:
-            await self._add(event.index or 0, event.delta)
+            await self._add_delta(event.index or 0, event.delta)
         elif event.type == "message_delta":
-            self._counted = self._counted.later(event.usage or Counted())
-            self._stop = (event.delta.stop_reason if event.delta else None) or self._stop
-            self._why = (event.delta.stop_details if event.delta else None) or self._why
+            self._usage = self._usage.updated(event.usage or UsageBody())
+            self._stop_reason = (event.delta.stop_reason if event.delta else None) or self._stop_reason
+            self._stop_details = (event.delta.stop_details if event.delta else None) or self._stop_details
         elif event.type == "message_stop":
             self._is_done = True
 
-    async def _begin(self, index: int, block: Block) -> None:
+    async def _start_block(self, index: int, block: ContentBlock) -> None:
         if block.type == "tool_use":
             self._calls[index] = (block.name or "", "")
         elif block.type == "text":
-            await self._show(block.text or "")
+            await self._write(block.text or "")
 
-    async def _add(self, index: int, delta: Delta) -> None:
-        await self._show(delta.text or "")
+    async def _add_delta(self, index: int, delta: Delta) -> None:
+        await self._write(delta.text or "")
         if delta.partial_json and index in self._calls:
-            name, given = self._calls[index]
-            self._calls[index] = (name, given + delta.partial_json)
-            if len(given) > LONGEST:
+            name, arguments = self._calls[index]
+            self._calls[index] = (name, arguments + delta.partial_json)
+            if len(arguments) > MAX_ANSWER_LENGTH:
                 raise ModelError(f"anthropic: {self._model} called a function without an end")
 
-    async def _show(self, piece: str) -> None:
-        if not piece:
+    async def _write(self, text: str) -> None:
+        if not text:
             return
-        self._text += piece
-        if len(self._text) > LONGEST:
+        self._text += text
+        if len(self._text) > MAX_ANSWER_LENGTH:
             raise ModelError(f"anthropic: {self._model} wrote without an end")
-        await self._sink.write(piece)
+        await self._sink.write(text)
 
-    def _fault(self, fault: Fault) -> ModelError:
-        said = " ".join((fault.message or fault.type or "no reason given").split())[:200]
-        kind = ModelBusy if fault.type in PASSING else ModelError
-        return kind(f"anthropic: {self._model} broke its answer off: {said}")
+    def _to_model_error(self, fault: StreamError) -> ModelError:
+        message = " ".join((fault.message or fault.type or "no reason given").split())[:200]
+        kind = ModelBusy if fault.type in TRANSIENT_ERRORS else ModelError
+        return kind(f"anthropic: {self._model} broke its answer off: {message}")
 
 
-async def _received(response: Any) -> AsyncIterator[str]:
+async def _read_events(response: Any) -> AsyncIterator[str]:
     """Give the data of every event, signs of life included."""
     try:
         async for event in AsyncStream.raw_events(response):

@@ -4,7 +4,7 @@ from bot import Plugin
 from plugins.bootstrap.actions.choices import choose_option
 from plugins.bootstrap.actions.contacts import update_contact
 from plugins.bootstrap.actions.messages import send_message
-from plugins.bootstrap.actions.replies import DRAWING, IMAGE, generate_image, ignore, none, reply
+from plugins.bootstrap.actions.replies import DRAWING_PROMPT, IMAGE, generate_image, ignore, none, reply
 from plugins.bootstrap.actions.rooms_and_roles import (
     change_role,
     follow_room,
@@ -18,13 +18,13 @@ from plugins.bootstrap.evaluators.reflection import (
     REFLECTION,
     TEMPLATE,
     Reflections,
-    channel_cleared,
-    message_heard,
+    on_channel_cleared,
+    on_message_received,
     reflection,
 )
-from plugins.bootstrap.listeners.embeddings import Backlog, vectors_missed
+from plugins.bootstrap.listeners.embeddings import EmbeddingBackfill, on_embedding_failed
 from plugins.bootstrap.listeners.run_log import (
-    Courses,
+    RunLogs,
     action_completed,
     action_started,
     evaluator_completed,
@@ -42,7 +42,7 @@ from plugins.bootstrap.providers.capabilities import (
     providers,
 )
 from plugins.bootstrap.providers.character import character, facts
-from plugins.bootstrap.providers.conversation import Beginnings, attachments, recent_messages, time
+from plugins.bootstrap.providers.conversation import HistoryStarts, attachments, recent_messages, time
 from plugins.bootstrap.providers.environment import anxiety, entities, relationships, roles, settings, world
 
 plugin = Plugin(
@@ -85,8 +85,8 @@ plugin = Plugin(
     ],
     evaluators=[reflection],
     listeners=[
-        message_heard,
-        channel_cleared,
+        on_message_received,
+        on_channel_cleared,
         run_started,
         action_started,
         action_completed,
@@ -94,8 +94,8 @@ plugin = Plugin(
         evaluator_completed,
         model_used,
         run_ended,
-        vectors_missed,
+        on_embedding_failed,
     ],
-    services=[Beginnings, Reflections, Courses, Backlog],
-    templates={IMAGE: DRAWING, TEMPLATE: REFLECTION},
+    services=[HistoryStarts, Reflections, RunLogs, EmbeddingBackfill],
+    templates={IMAGE: DRAWING_PROMPT, TEMPLATE: REFLECTION},
 )

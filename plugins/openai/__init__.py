@@ -2,16 +2,16 @@
 
 from bot import Plugin
 from plugins.openai.client import Client
-from plugins.openai.media import description, image, speech, transcription
-from plugins.openai.models import embedding, large, medium, small
-from plugins.openai.settings import OpenAISettings, lacks, promise
+from plugins.openai.media import describe_image, generate_image, synthesize_speech, transcribe
+from plugins.openai.models import embed, large, medium, small
+from plugins.openai.settings import OpenAISettings, missing_settings, privacy_statement
 
 plugin = Plugin(
     "openai",
     "Text, vectors, pictures and speech from OpenAI, or from any server that speaks its API.",
-    models=[small, medium, large, embedding, image, description, transcription, speech],
+    models=[small, medium, large, embed, generate_image, describe_image, transcribe, synthesize_speech],
     services=[Client],
     settings=OpenAISettings,
-    missing_settings=lacks,
-    privacy_statement=promise,
+    missing_settings=missing_settings,
+    privacy_statement=privacy_statement,
 )

@@ -13,18 +13,18 @@ import openai
 
 from bot import Agent, Service
 from bot.models import ModelBusy, ModelError, ModelRefused, PromptTooLong, parse_retry_after
-from plugins.openai.settings import APART, OpenAISettings, Place, place_of
+from plugins.openai.settings import CAPABILITIES, Endpoint, OpenAISettings, endpoint_for
 
-NO_KEY = "none"  # the SDK insists on a key where local servers want none
-CONNECTING = 10.0  # seconds; for the rest the router has deadlines
+DUMMY_KEY = "none"  # the SDK insists on a key where local servers want none
+CONNECT_TIMEOUT = 10.0  # seconds; for the rest the router has deadlines
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Connection:
     """A connection to one server: errors that come over it are put into our words."""
 
     sdk: openai.AsyncOpenAI
-    place: Place
+    endpoint: Endpoint
     secrets: frozenset[str]
 
     @property
@@ -33,7 +33,7 @@ class Line:
         return self.sdk.base_url.host
 
     @contextmanager
-    def explaining(self) -> Iterator[None]:
+    def mapped_errors(self) -> Iterator[None]:
         """Ask the server within this.
 
         Raises ModelRefused for what no repetition mends, ModelBusy where the server is not there or
@@ -42,7 +42,7 @@ class Line:
         try:
             yield
         except openai.OpenAIError as error:
-            raise explained(error, self.place, self.host, self.secrets) from error
+            raise to_model_error(error, self.endpoint, self.host, self.secrets) from error
 
 
 class Client(Service):
@@ -51,15 +51,23 @@ class Client(Service):
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
         self.settings = agent.settings.load(OpenAISettings)
-        places = {part: place_of(self.settings, part) for part in ("", *APART)}
-        secrets = frozenset(one.key.get_secret_value() for one in places.values() if one.key)
-        self._lines: dict[str, Line] = {}
-        for part, place in places.items():
-            known = (one for one in self._lines.values() if _same(one.place, place))
-            sdk = next((one.sdk for one in known), None) or _opened(place)
-            self._lines[part] = Line(sdk, place, secrets)
+        endpoints = {
+            capability: endpoint_for(self.settings, capability) for capability in ("", *CAPABILITIES)
+        }
+        secrets = frozenset(
+            connection.key.get_secret_value() for connection in endpoints.values() if connection.key
+        )
+        self._connections: dict[str, Connection] = {}
+        for capability, endpoint in endpoints.items():
+            same_server = (
+                connection
+                for connection in self._connections.values()
+                if _is_same_server(connection.endpoint, endpoint)
+            )
+            sdk = next((connection.sdk for connection in same_server), None) or _open_sdk(endpoint)
+            self._connections[capability] = Connection(sdk, endpoint, secrets)
         # What a model, by host and name, has refused to be asked with: it is not asked with that again.
-        self.refused: dict[tuple[str, str], set[str]] = {}
+        self.refused_parameters: dict[tuple[str, str], set[str]] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -67,43 +75,43 @@ class Client(Service):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for line in self._lines.values():
-            await line.sdk.close()
+        for connection in self._connections.values():
+            await connection.sdk.close()
 
-    def line(self, part: str = "") -> Line:
+    def connection(self, capability: str = "") -> Connection:
         """Give the connection for a part of `APART`; the one for texts where none is named."""
-        return self._lines[part]
+        return self._connections[capability]
 
 
-def _same(one: Place, other: Place) -> bool:
-    return (one.url, one.key) == (other.url, other.key)
+def _is_same_server(first: Endpoint, second: Endpoint) -> bool:
+    return (first.url, first.key) == (second.url, second.key)
 
 
-def _opened(place: Place) -> openai.AsyncOpenAI:
+def _open_sdk(endpoint: Endpoint) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(
-        api_key=place.key.get_secret_value() if place.key else NO_KEY,
-        base_url=place.url,
+        api_key=endpoint.key.get_secret_value() if endpoint.key else DUMMY_KEY,
+        base_url=endpoint.url,
         max_retries=0,  # the router asks again, and books every try
-        timeout=openai.Timeout(None, connect=CONNECTING),
+        timeout=openai.Timeout(None, connect=CONNECT_TIMEOUT),
     )
 
 
-REFUSALS = (400, 401, 402, 403, 404, 405, 413, 415, 422)
-NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
-CONTENT = frozenset({"content_filter", "content_policy_violation", "moderation_blocked"})
-TOO_LONG = re.compile(
+REFUSAL_STATUSES = (400, 401, 402, 403, 404, 405, 413, 415, 422)
+NO_CREDIT_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
+CONTENT_REFUSAL_CODES = frozenset({"content_filter", "content_policy_violation", "moderation_blocked"})
+PROMPT_TOO_LONG = re.compile(
     r"context_length_exceeded|exceed_context_size|maximum context|context (?:length|size|window)"
     r"|prompt is too long",
     re.IGNORECASE,
 )
 
 
-def is_of_content(error: Exception) -> bool:
+def is_content_refusal(error: Exception) -> bool:
     """Tell whether a request was refused for what is said in it."""
-    return isinstance(error, openai.APIStatusError) and error.code in CONTENT
+    return isinstance(error, openai.APIStatusError) and error.code in CONTENT_REFUSAL_CODES
 
 
-def words_of(error: openai.APIStatusError) -> str:
+def error_message(error: openai.APIStatusError) -> str:
     """Give what a server says of its error: in the API's form, in another, or in none."""
     body = error.body
     if isinstance(body, dict):
@@ -113,33 +121,41 @@ def words_of(error: openai.APIStatusError) -> str:
     return body if isinstance(body, str) else json.dumps(body, default=str)
 
 
-def explained(error: openai.OpenAIError, place: Place, host: str, secrets: Iterable[str]) -> ModelError:
+def to_model_error(
+    error: openai.OpenAIError, endpoint: Endpoint, host: str, secrets: Iterable[str]
+) -> ModelError:
     """Make an error of ours that says what to do, and no secret."""
     if isinstance(error, openai.APITimeoutError):
         return ModelBusy(f"openai: no connection to {host} in time")
     if isinstance(error, openai.APIConnectionError):
-        return ModelBusy(f"openai: no answer from {host}: {_brief(error.message, secrets)}")
+        return ModelBusy(f"openai: no answer from {host}: {_shorten_message(error.message, secrets)}")
     if not isinstance(error, openai.APIStatusError):
-        return ModelError(f"openai: {_brief(str(error), secrets)}")
-    status, said = error.status_code, _brief(words_of(error), secrets)
+        return ModelError(f"openai: {_shorten_message(str(error), secrets)}")
+    status, message = error.status_code, _shorten_message(error_message(error), secrets)
     if status == 401:
-        return ModelRefused(f"openai: {host} refused the key in {place.key_name} (401): put in a valid one")
+        return ModelRefused(
+            f"openai: {host} refused the key in {endpoint.key_name} (401): put in a valid one"
+        )
     if status == 404:
         return ModelRefused(
             f"openai: {host} does not know the model or path (404): check the model's name in "
-            f"OPENAI_…_MODEL and that {place.url_name} ends in /v1"
+            f"OPENAI_…_MODEL and that {endpoint.url_name} ends in /v1"
         )
-    if status == 429 and (error.code in NO_CREDIT or error.type in NO_CREDIT):
-        return ModelRefused(f"openai: {host} has no credit left for the key in {place.key_name}: {said}")
-    if status in REFUSALS:
-        is_long = status in (400, 413) and TOO_LONG.search(f"{error.code} {error.type} {said}")
-        kind = PromptTooLong if is_long else ModelRefused
-        return kind(f"openai: {host} refused the request ({status}): {said}")
-    told = parse_retry_after(error.response.headers, datetime.now(UTC))
-    return ModelBusy(f"openai: {host} is not able to answer now ({status}): {said}", retry_after=told)
+    if status == 429 and (error.code in NO_CREDIT_CODES or error.type in NO_CREDIT_CODES):
+        return ModelRefused(
+            f"openai: {host} has no credit left for the key in {endpoint.key_name}: {message}"
+        )
+    if status in REFUSAL_STATUSES:
+        is_too_long = status in (400, 413) and PROMPT_TOO_LONG.search(f"{error.code} {error.type} {message}")
+        error_type = PromptTooLong if is_too_long else ModelRefused
+        return error_type(f"openai: {host} refused the request ({status}): {message}")
+    retry_after = parse_retry_after(error.response.headers, datetime.now(UTC))
+    return ModelBusy(
+        f"openai: {host} is not able to answer now ({status}): {message}", retry_after=retry_after
+    )
 
 
-def _brief(said: str, secrets: Iterable[str]) -> str:
+def _shorten_message(message: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
-        said = said.replace(secret, "[the key]")
-    return " ".join(said.split())[:200]
+        message = message.replace(secret, "[the key]")
+    return " ".join(message.split())[:200]

@@ -21,13 +21,13 @@ from bot.models import (
     TranscriptionRequest,
     Usage,
 )
-from plugins.openai.chat import write
+from plugins.openai.chat import send
 from plugins.openai.client import Client
-from plugins.openai.responses import Count, Perhaps, read_as
-from plugins.openai.settings import model_of, place_of, serves
+from plugins.openai.responses import Lenient, TokenCount, parse_response
+from plugins.openai.settings import endpoint_for, model_for, serves_capability
 
-DRAWS, DESCRIBES = "IMAGE", "IMAGE_DESCRIPTION"
-QUESTION = "Describe this picture in a few sentences."
+DRAWING, DESCRIPTION = "IMAGE", "IMAGE_DESCRIPTION"
+DEFAULT_DESCRIPTION_PROMPT = "Describe this picture in a few sentences."
 SIGNATURES = {
     b"\x89PNG": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -36,112 +36,118 @@ SIGNATURES = {
 }
 
 
-class Picture(BaseModel):
+class ImageBody(BaseModel):
     """A picture, in one of two ways."""
 
-    url: Perhaps[str] = None
-    b64_json: Perhaps[str] = None
+    url: Lenient[str] = None
+    b64_json: Lenient[str] = None
 
 
-class Pictures(BaseModel):
+class ImagesBody(BaseModel):
     """An answer to a request for a picture; only one is asked for."""
 
-    data: Annotated[list[Picture], Field(min_length=1)]
+    data: Annotated[list[ImageBody], Field(min_length=1)]
 
 
-@model(ModelType.IMAGE, when=serves(DRAWS))
-async def image(agent: Agent, request: ImageRequest) -> ImageResult:
+@model(ModelType.IMAGE, when=serves_capability(DRAWING))
+async def generate_image(agent: Agent, request: ImageRequest) -> ImageResult:
     """Have a picture drawn."""
     client = agent.services[Client]
-    name, line = model_of(client.settings, DRAWS), client.line(DRAWS)
+    name, connection = model_for(client.settings, DRAWING), client.connection(DRAWING)
     size = "x".join(map(str, request.size)) if request.size else openai.omit
-    with line.explaining():
-        answer = await line.sdk.images.with_raw_response.generate(
+    with connection.mapped_errors():
+        response = await connection.sdk.images.with_raw_response.generate(
             model=name, prompt=request.prompt, size=size, n=1
         )
-    [picture, *_] = read_as(Pictures, answer.content, name, "picture").data
+    [picture, *_] = parse_response(ImagesBody, response.content, name, "picture").data
     if not picture.b64_json:
         return ImageResult(url=picture.url or "", model=name)
     try:
         data = base64.b64decode(picture.b64_json, validate=True)
     except binascii.Error:
         raise ModelError(f"openai: {name} gave a picture that cannot be decoded") from None
-    kinds = (kind for start, kind in SIGNATURES.items() if data.startswith(start))
-    return ImageResult(data=data, content_type=next(kinds, "image/png"), model=name)
+    content_types = (
+        content_type for signature, content_type in SIGNATURES.items() if data.startswith(signature)
+    )
+    return ImageResult(data=data, content_type=next(content_types, "image/png"), model=name)
 
 
-@model(ModelType.IMAGE_DESCRIPTION, when=serves(DESCRIBES))
-async def description(agent: Agent, request: ImageDescriptionRequest) -> TextResult:
+@model(ModelType.IMAGE_DESCRIPTION, when=serves_capability(DESCRIPTION))
+async def describe_image(agent: Agent, request: ImageDescriptionRequest) -> TextResult:
     """Have it said what a picture shows."""
     client = agent.services[Client]
-    own = client.settings
+    openai_settings = client.settings
     data = base64.b64encode(request.image).decode("ascii")
-    seen = {"url": f"data:{request.content_type};base64,{data}"}
+    image_url = {"url": f"data:{request.content_type};base64,{data}"}
     content = [
-        {"type": "text", "text": request.prompt or QUESTION},
-        {"type": "image_url", "image_url": seen},
+        {"type": "text", "text": request.prompt or DEFAULT_DESCRIPTION_PROMPT},
+        {"type": "image_url", "image_url": image_url},
     ]
-    length = "max_completion_tokens" if place_of(own, DESCRIBES).is_openai else "max_tokens"
-    sent = {
-        "model": model_of(own, DESCRIBES),
+    length_parameter = (
+        "max_completion_tokens" if endpoint_for(openai_settings, DESCRIPTION).is_openai else "max_tokens"
+    )
+    body = {
+        "model": model_for(openai_settings, DESCRIPTION),
         "messages": [{"role": "user", "content": content}],
-        length: own.openai_image_description_max_tokens,
+        length_parameter: openai_settings.openai_image_description_max_tokens,
     }
-    return await write(client, client.line(DESCRIBES), sent, None)
+    return await send(client, client.connection(DESCRIPTION), body, None)
 
 
-HEARS, SPEAKS = "TRANSCRIPTION", "TTS"
+TRANSCRIPTION, SPEECH = "TRANSCRIPTION", "TTS"
 # What the system may not know, or calls by a name that the API does not take.
 SUFFIXES = {"audio/ogg": ".ogg", "audio/mp4": ".m4a", "audio/x-m4a": ".m4a", "audio/mpeg": ".mp3"}
 
 
-class Tokens(BaseModel):
+class TranscriptionUsage(BaseModel):
     """What writing down took, where it is counted in tokens."""
 
-    input_tokens: Count
-    output_tokens: Count
+    input_tokens: TokenCount
+    output_tokens: TokenCount
 
 
-class Transcript(BaseModel):
+class TranscriptBody(BaseModel):
     """What a recording says."""
 
     text: str
-    usage: Perhaps[Tokens] = None
+    usage: Lenient[TranscriptionUsage] = None
 
 
-@model(ModelType.TRANSCRIPTION, when=serves(HEARS))
-async def transcription(agent: Agent, request: TranscriptionRequest) -> TextResult:
+@model(ModelType.TRANSCRIPTION, when=serves_capability(TRANSCRIPTION))
+async def transcribe(agent: Agent, request: TranscriptionRequest) -> TextResult:
     """Have a recording written down."""
     client = agent.services[Client]
-    name, line = model_of(client.settings, HEARS), client.line(HEARS)
-    kind = request.content_type.partition(";")[0].strip().lower()
-    suffix = SUFFIXES.get(kind) or mimetypes.guess_extension(kind) or ".ogg"
-    with line.explaining():
-        answer = await line.sdk.audio.transcriptions.with_raw_response.create(
+    name, connection = model_for(client.settings, TRANSCRIPTION), client.connection(TRANSCRIPTION)
+    content_type = request.content_type.partition(";")[0].strip().lower()
+    suffix = SUFFIXES.get(content_type) or mimetypes.guess_extension(content_type) or ".ogg"
+    with connection.mapped_errors():
+        response = await connection.sdk.audio.transcriptions.with_raw_response.create(
             model=name,
-            file=(f"heard{suffix}", request.audio, kind or "audio/ogg"),
+            file=(f"heard{suffix}", request.audio, content_type or "audio/ogg"),
             response_format="json",
         )
-    heard = read_as(Transcript, answer.content, name, "transcript")
-    took = Usage(heard.usage.input_tokens, heard.usage.output_tokens) if heard.usage else None
-    return TextResult(heard.text, name, took)
+    transcript = parse_response(TranscriptBody, response.content, name, "transcript")
+    usage = Usage(transcript.usage.input_tokens, transcript.usage.output_tokens) if transcript.usage else None
+    return TextResult(transcript.text, name, usage)
 
 
-@model(ModelType.TEXT_TO_SPEECH, when=serves(SPEAKS))
-async def speech(agent: Agent, request: SpeechRequest) -> SpeechResult:
+@model(ModelType.TEXT_TO_SPEECH, when=serves_capability(SPEECH))
+async def synthesize_speech(agent: Agent, request: SpeechRequest) -> SpeechResult:
     """Have a text spoken."""
     client = agent.services[Client]
-    own, line = client.settings, client.line(SPEAKS)
-    name = model_of(own, SPEAKS)
-    with line.explaining():
-        answer = await line.sdk.audio.speech.with_raw_response.create(
+    openai_settings, connection = client.settings, client.connection(SPEECH)
+    name = model_for(openai_settings, SPEECH)
+    with connection.mapped_errors():
+        response = await connection.sdk.audio.speech.with_raw_response.create(
             model=name,
-            voice=request.voice or own.openai_tts_voice,
+            voice=request.voice or openai_settings.openai_tts_voice,
             input=request.text,
-            instructions=own.openai_tts_instructions or openai.omit,
+            instructions=openai_settings.openai_tts_instructions or openai.omit,
             response_format="mp3",
         )
-    kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind.startswith(("text/", "application/json")):
-        raise ModelError(f"openai: {name} gave {kind} where speech was asked for")
-    return SpeechResult(answer.content, kind if kind.startswith("audio/") else "audio/mpeg", name)
+    content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type.startswith(("text/", "application/json")):
+        raise ModelError(f"openai: {name} gave {content_type} where speech was asked for")
+    return SpeechResult(
+        response.content, content_type if content_type.startswith("audio/") else "audio/mpeg", name
+    )

@@ -9,11 +9,11 @@ from pydantic import Field
 from bot import Secret, Settings, SettingsModel, reject_redirected_key
 from bot.models import host_label
 
-URL = "^https?://"
-OWN_HOST = "api.openai.com"
+URL_PATTERN = "^https?://"
+OPENAI_HOST = "api.openai.com"
 KEY, SERVER = "OPENAI_API_KEY", "OPENAI_BASE_URL"
 # What may stand on a server of its own, as it is called in the variables, and its model at OpenAI.
-APART = {
+CAPABILITIES = {
     "EMBEDDING": "text-embedding-3-small",
     "IMAGE": "gpt-image-1",
     "IMAGE_DESCRIPTION": "gpt-4o-mini",
@@ -22,7 +22,7 @@ APART = {
 }
 
 # What is sent where a part is asked for; nothing of people's where a part is not listed.
-SENT = {
+SENT_DATA = {
     "": "what is said here",
     "EMBEDDING": "what is to be found again",
     "IMAGE_DESCRIPTION": "pictures",
@@ -39,7 +39,7 @@ class OpenAISettings(SettingsModel):
     openai_api_key: Secret | None = Field(None, description="The key. Not needed for most local servers.")
     openai_base_url: str | None = Field(
         None,
-        pattern=URL,
+        pattern=URL_PATTERN,
         description="Another server that speaks the same API, e.g. http://127.0.0.1:11434/v1 for Ollama.",
     )
     openai_small_model: str = Field("gpt-4o-mini", description="Decides whether to answer; cheap and quick.")
@@ -61,12 +61,16 @@ class OpenAISettings(SettingsModel):
         le=65_536,
         description="How many numbers a vector has; the model's own where unset.",
     )
-    openai_embedding_url: str | None = Field(None, pattern=URL, description="Another server for vectors.")
+    openai_embedding_url: str | None = Field(
+        None, pattern=URL_PATTERN, description="Another server for vectors."
+    )
     openai_embedding_api_key: Secret | None = Field(
         None, description="Its key; OPENAI_API_KEY where it is not set. So with the ones below."
     )
     openai_image_model: str | None = Field(None, description="Draws pictures; gpt-image-1 at OpenAI.")
-    openai_image_url: str | None = Field(None, pattern=URL, description="Another server for pictures.")
+    openai_image_url: str | None = Field(
+        None, pattern=URL_PATTERN, description="Another server for pictures."
+    )
     openai_image_api_key: Secret | None = Field(None, description="Its key.")
     openai_image_description_model: str | None = Field(
         None, description="Says what a picture shows; gpt-4o-mini at OpenAI."
@@ -75,25 +79,25 @@ class OpenAISettings(SettingsModel):
         1024, ge=1, description="The longest description, in tokens."
     )
     openai_image_description_url: str | None = Field(
-        None, pattern=URL, description="Another server for descriptions."
+        None, pattern=URL_PATTERN, description="Another server for descriptions."
     )
     openai_image_description_api_key: Secret | None = Field(None, description="Its key.")
     openai_transcription_model: str | None = Field(
         None, description="Writes down recordings; gpt-4o-mini-transcribe at OpenAI."
     )
     openai_transcription_url: str | None = Field(
-        None, pattern=URL, description="Another server for recordings."
+        None, pattern=URL_PATTERN, description="Another server for recordings."
     )
     openai_transcription_api_key: Secret | None = Field(None, description="Its key.")
     openai_tts_model: str | None = Field(None, description="Speaks; gpt-4o-mini-tts at OpenAI.")
     openai_tts_voice: str = Field("nova", description="With which voice.")
     openai_tts_instructions: str | None = Field(None, description="How, e.g. `calm and slow`.")
-    openai_tts_url: str | None = Field(None, pattern=URL, description="Another server for speech.")
+    openai_tts_url: str | None = Field(None, pattern=URL_PATTERN, description="Another server for speech.")
     openai_tts_api_key: Secret | None = Field(None, description="Its key.")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Endpoint:
     """Where a type of model is asked for: server and key, and which variables name them."""
 
     url: str | None
@@ -102,82 +106,93 @@ class Place:
     key_name: str
 
     @property
-    def is_known(self) -> bool:
+    def is_configured(self) -> bool:
         """Whether anything can be asked there."""
         return self.url is not None or self.key is not None
 
     @property
     def is_openai(self) -> bool:
         """Whether it is OpenAI itself."""
-        return self.url is None or urlsplit(self.url).hostname == OWN_HOST
+        return self.url is None or urlsplit(self.url).hostname == OPENAI_HOST
 
 
-def place_of(settings: OpenAISettings, part: str = "") -> Place:
+def endpoint_for(settings: OpenAISettings, capability: str = "") -> Endpoint:
     """Tell where a part of `APART` is asked for; the text where none is named."""
-    own_url = getattr(settings, f"openai_{part.lower()}_url", None)
-    own_key = getattr(settings, f"openai_{part.lower()}_api_key", None)
-    return Place(
-        url=own_url or settings.openai_base_url,
-        key=own_key or settings.openai_api_key,
-        url_name=f"OPENAI_{part}_URL" if own_url else SERVER,
-        key_name=f"OPENAI_{part}_API_KEY" if own_key or own_url else KEY,
+    capability_url = getattr(settings, f"openai_{capability.lower()}_url", None)
+    capability_key = getattr(settings, f"openai_{capability.lower()}_api_key", None)
+    return Endpoint(
+        url=capability_url or settings.openai_base_url,
+        key=capability_key or settings.openai_api_key,
+        url_name=f"OPENAI_{capability}_URL" if capability_url else SERVER,
+        key_name=f"OPENAI_{capability}_API_KEY" if capability_key or capability_url else KEY,
     )
 
 
-def model_of(settings: OpenAISettings, part: str) -> str:
+def model_for(settings: OpenAISettings, capability: str) -> str:
     """Name the model for a part of `APART`; blank where nobody is known to serve it."""
-    place = place_of(settings, part)
-    named: str | None = getattr(settings, f"openai_{part.lower()}_model")
-    return (named or (APART[part] if place.is_openai else "")) if place.is_known else ""
+    endpoint = endpoint_for(settings, capability)
+    configured_model: str | None = getattr(settings, f"openai_{capability.lower()}_model")
+    return (
+        (configured_model or (CAPABILITIES[capability] if endpoint.is_openai else ""))
+        if endpoint.is_configured
+        else ""
+    )
 
 
-def serves(part: str) -> Callable[[Settings], bool]:
+def serves_capability(capability: str) -> Callable[[Settings], bool]:
     """Make what tells whether a part of `APART` is served with an agent's settings."""
 
     def is_served(settings: Settings) -> bool:
-        return bool(model_of(settings.load(OpenAISettings), part))
+        return bool(model_for(settings.load(OpenAISettings), capability))
 
     return is_served
 
 
-def writes(settings: Settings) -> bool:
+def writes_text(settings: Settings) -> bool:
     """Tell whether texts are written: a server for something else may be all there is."""
-    return place_of(settings.load(OpenAISettings)).is_known
+    return endpoint_for(settings.load(OpenAISettings)).is_configured
 
 
-def has_medium(settings: Settings) -> bool:
+def has_medium_model(settings: Settings) -> bool:
     """Tell whether there is a model between the small and the large one."""
-    return writes(settings) and settings.load(OpenAISettings).openai_medium_model is not None
+    return writes_text(settings) and settings.load(OpenAISettings).openai_medium_model is not None
 
 
-def calls_tools(settings: Settings) -> bool:
+def can_call_tools(settings: Settings) -> bool:
     """Tell whether functions are offered to the models that write."""
-    own = settings.load(OpenAISettings)
-    return place_of(own).is_openai if own.openai_tools is None else own.openai_tools
+    openai_settings = settings.load(OpenAISettings)
+    return (
+        endpoint_for(openai_settings).is_openai
+        if openai_settings.openai_tools is None
+        else openai_settings.openai_tools
+    )
 
 
-def lacks(settings: Settings) -> str:
+def missing_settings(settings: Settings) -> str:
     """Say what is missing; empty where a key or a server is set, if only for a part.
 
     Raises SettingError where a character's file would have the operator's key sent to its own server.
     """
     reject_redirected_key(settings, server=SERVER, key=KEY)
-    for part in APART:
-        url, own_key = f"OPENAI_{part}_URL", f"OPENAI_{part}_API_KEY"
-        reject_redirected_key(settings, server=url, key=own_key if own_key in settings else KEY)
+    for capability in CAPABILITIES:
+        url, capability_key = f"OPENAI_{capability}_URL", f"OPENAI_{capability}_API_KEY"
+        reject_redirected_key(settings, server=url, key=capability_key if capability_key in settings else KEY)
         if url not in settings:
-            reject_redirected_key(settings, server=SERVER, key=own_key)
-    if any(name in settings for name in (KEY, SERVER, *(f"OPENAI_{part}_URL" for part in APART))):
+            reject_redirected_key(settings, server=SERVER, key=capability_key)
+    if any(
+        name in settings
+        for name in (KEY, SERVER, *(f"OPENAI_{capability}_URL" for capability in CAPABILITIES))
+    ):
         return ""
     return f"set {KEY}, or {SERVER} for a server of your own, in .env"
 
 
-def promise(settings: Settings) -> str:
+def privacy_statement(settings: Settings) -> str:
     """Tell people where what they say is sent."""
-    own = settings.load(OpenAISettings)
-    sent: dict[str, list[str]] = {}
-    for part, what in SENT.items():
-        place = place_of(own, part)
-        if model_of(own, part) if part else place.is_known:
-            sent.setdefault(host_label(place.url or f"https://{OWN_HOST}"), []).append(what)
-    return " ".join(f"Sent to {host}: {', '.join(what)}." for host, what in sent.items())
+    openai_settings = settings.load(OpenAISettings)
+    sent_by_host: dict[str, list[str]] = {}
+    for capability, data in SENT_DATA.items():
+        endpoint = endpoint_for(openai_settings, capability)
+        if model_for(openai_settings, capability) if capability else endpoint.is_configured:
+            sent_by_host.setdefault(host_label(endpoint.url or f"https://{OPENAI_HOST}"), []).append(data)
+    return " ".join(f"Sent to {host}: {', '.join(data)}." for host, data in sent_by_host.items())

@@ -15,35 +15,35 @@ from bot import (
     action,
     short_id,
 )
-from plugins.bootstrap.actions.permissions import Rule, asked_by, authorize, refused
+from plugins.bootstrap.actions.permissions import AuthorizationRule, authorize, build_request, refusal_result
 
-SEEN = "openChoices"
+CHOICES_SHOWN_KEY = "openChoices"
 
 
-async def open_choices(turn: Turn) -> list[Task]:
+async def find_open_choices(turn: Turn) -> list[Task]:
     """List what waits for a choice in this room, and still may be chosen."""
     tasks = await turn.agent.store.tasks.tasks(room_id=turn.room.id, tags={TaskTag.AWAITING_CHOICE})
     now = turn.agent.clock()
     return [task for task in tasks if ChoiceRequest.from_metadata(task.metadata).is_open(task, now)]
 
 
-async def choices_seen(turn: Turn) -> list[Task]:
+async def remember_shown_choices(turn: Turn) -> list[Task]:
     """List them as this turn has seen them first: the prompt asks more than once."""
-    seen = seen_already(turn)
-    if seen is None:
-        seen = turn.state.data[SEEN] = await open_choices(turn)
-    return seen
+    shown = shown_choices(turn)
+    if shown is None:
+        shown = turn.state.data[CHOICES_SHOWN_KEY] = await find_open_choices(turn)
+    return shown
 
 
-def seen_already(turn: Turn) -> list[Task] | None:
+def shown_choices(turn: Turn) -> list[Task] | None:
     """Give what this turn has seen of them; None where it has not looked."""
-    seen: list[Task] | None = turn.state.data.get(SEEN)
-    return seen
+    shown: list[Task] | None = turn.state.data.get(CHOICES_SHOWN_KEY)
+    return shown
 
 
 async def has_choices(turn: Turn) -> bool:
     """Whether there is anything here that this turn's authors may choose."""
-    return any(_is_for(turn, task) for task in await choices_seen(turn))
+    return any(_is_for(turn, task) for task in await remember_shown_choices(turn))
 
 
 @action(
@@ -65,46 +65,52 @@ async def choose_option(
     task: Annotated[str, "The task's id, where several wait"] = "",
 ) -> ActionResult:
     """Queue the one task that is meant with the choice, or remove it."""
-    meant = [one for one in await open_choices(turn) if _is_for(turn, one) and _is_called(one, task)]
-    if len(meant) != 1:
-        names = ", ".join(f"{one.name} (task {short_id(one.id)})" for one in meant)
-        return refused(f"several wait for a choice, ask which: {names}" if meant else "no such choice")
-    [found] = meant
-    request = ChoiceRequest.from_metadata(found.metadata)
+    matching_task = [
+        candidate
+        for candidate in await find_open_choices(turn)
+        if _is_for(turn, candidate) and has_choice_name(candidate, task)
+    ]
+    if len(matching_task) != 1:
+        names = ", ".join(f"{candidate.name} (task {short_id(candidate.id)})" for candidate in matching_task)
+        return refusal_result(
+            f"several wait for a choice, ask which: {names}" if matching_task else "no such choice"
+        )
+    [open_tasks] = matching_task
+    request = ChoiceRequest.from_metadata(open_tasks.metadata)
     choice = request.match(option)
     if not choice:
-        return refused(f"the options are: {', '.join(request.options)}, ABORT")
+        return refusal_result(f"the options are: {', '.join(request.options)}, ABORT")
     code = request.code
-    authorization = asked_by(
+    authorization = build_request(
         turn,
         "CHOOSE_OPTION",
-        {"task": found.id, "name": found.name, "option": choice},
-        spoken=((choice,), (code,)) if code and choice != ChoiceRequest.ABORT else (),
-        rule=_rule(turn, found),
+        {"task": open_tasks.id, "name": open_tasks.name, "option": choice},
+        spoken_text=((choice,), (code,)) if code and choice != ChoiceRequest.ABORT else (),
+        rule=choice_rule(turn, open_tasks),
     )
-    if cause := await authorize(turn.agent, authorization):
-        return refused(cause)
+    if refusal := await authorize(turn.agent, authorization):
+        return refusal_result(refusal)
     tasks = turn.agent.store.tasks
     if choice == ChoiceRequest.ABORT:
-        await tasks.delete_task(found.id)
+        await tasks.delete_task(open_tasks.id)
         return ActionResult(text="it was dropped; nothing is done")
-    await tasks.save_task(request.choose(found, choice, turn.author.id, turn.agent.clock()))
+    await tasks.save_task(request.choose(open_tasks, choice, turn.author.id, turn.agent.clock()))
     return ActionResult(text=f"chosen: {choice}; it is carried out now", values={"choice": choice})
 
 
-def _rule(turn: Turn, task: Task) -> Rule:
-    authors = {one.author.id for one in turn.inputs}
+def choice_rule(turn: Turn, task: Task) -> AuthorizationRule:
+    authors = {author.author.id for author in turn.inputs}
     request = ChoiceRequest.from_metadata(task.metadata)
 
-    def object_to(world: World, role: Role) -> str:
+    def find_refusal(world: World, role: Role) -> str:
         return request.refusal_for(authors, role)
 
-    return object_to
+    return find_refusal
 
 
 def _is_for(turn: Turn, task: Task) -> bool:
-    return not _rule(turn, task)(turn.world, turn.role)
+    return not choice_rule(turn, task)(turn.world, turn.role)
 
 
-def _is_called(task: Task, name: str) -> bool:
+def has_choice_name(task: Task, name: str) -> bool:
     return not name or name.strip() in (short_id(task.id), str(task.id), task.name)

@@ -17,13 +17,19 @@ from bot import (
     action,
     derived_id,
 )
-from plugins.bootstrap.actions.lookup import NotFound, described, find_member, titles
-from plugins.bootstrap.actions.permissions import Rule, asked_by, authorize, no_rule, refused
+from plugins.bootstrap.actions.lookup import NotFound, describe_entity, entity_titles, find_member
+from plugins.bootstrap.actions.permissions import (
+    AuthorizationRule,
+    authorize,
+    build_request,
+    no_additional_rule,
+    refusal_result,
+)
 
-CONTACT, MESSAGES = "CONTACT", "MESSAGES"
-Kind = Literal["email", "phone", "website", "handle", "timezone", "messages"]
-LONGEST = 200
-SHAPES = {
+CONTACT_COMPONENT, MESSAGES_FIELD = "CONTACT", "MESSAGES"
+ContactKind = Literal["email", "phone", "website", "handle", "timezone", "messages"]
+MAX_VALUE_LENGTH = 200
+VALUE_PATTERNS = {
     "email": re.compile(r"[^\s@<>]+@[^\s@<>]+\.[^\s@<>]+"),
     "phone": re.compile(r"\+?[\d\s()/.-]{4,30}"),
     "website": re.compile(r"https?://\S+"),
@@ -47,65 +53,72 @@ SHAPES = {
 )
 async def update_contact(
     turn: Turn,
-    kind: Annotated[Kind, "What it is; messages: whether others may have me write to them, yes or no"],
+    kind: Annotated[ContactKind, "What it is; messages: whether others may have me write to them, yes or no"],
     value: Annotated[str, "The address; a handle as platform:name; empty to forget it"],
     person: Annotated[str, "Whose, if not the speaker's"] = "",
 ) -> ActionResult:
     """Keep one piece of how somebody can be reached: one's own, or for admins anybody's of their world."""
     value = value.strip()
-    if value and (len(value) > LONGEST or not SHAPES[kind].fullmatch(value)):
-        return refused(f"that is no {kind}")
+    if value and (len(value) > MAX_VALUE_LENGTH or not VALUE_PATTERNS[kind].fullmatch(value)):
+        return refusal_result(f"that is no {kind}")
     try:
         target = await find_member(turn, person) if person.strip() else turn.author
     except NotFound as error:
-        return refused(str(error))
-    is_own = all(one.author.id == target.id for one in turn.inputs)
-    request = asked_by(
+        return refusal_result(str(error))
+    is_own_contact = all(component.author.id == target.id for component in turn.inputs)
+    request = build_request(
         turn,
         "UPDATE_CONTACT",
         {"person": target.id, "kind": kind, "value": value},
-        needs=Role.NONE if is_own else Role.ADMIN,
-        spoken=() if is_own else (titles(target),),
-        rule=_consenting(turn, is_own=is_own) if kind == "messages" else no_rule,
+        required_role=Role.NONE if is_own_contact else Role.ADMIN,
+        spoken_text=() if is_own_contact else (entity_titles(target),),
+        rule=consent_rule(turn, is_own_contact=is_own_contact) if kind == "messages" else no_additional_rule,
     )
-    if cause := await authorize(turn.agent, request):
-        return refused(cause)
+    if refusal := await authorize(turn.agent, request):
+        return refusal_result(refusal)
     entities = turn.agent.store.entities
-    await entities.save_component(await _changed(turn, target, kind, value, None if is_own else turn.world))
-    return ActionResult(text=f"kept for {described(target)}: {kind} {value or 'forgotten'}")
+    await entities.save_component(
+        await _build_component(turn, target, kind, value, None if is_own_contact else turn.world)
+    )
+    return ActionResult(text=f"kept for {describe_entity(target)}: {kind} {value or 'forgotten'}")
 
 
 async def accepts_messages(agent: Agent, person: Entity) -> bool:
     """Tell whether somebody has said, in private, that others may have the character write to them."""
-    known = await agent.store.entities.components(person.id, MESSAGES)
-    return any(one.source_entity_id == person.id and one.data.get("messages") == "yes" for one in known)
+    components = await agent.store.entities.components(person.id, MESSAGES_FIELD)
+    return any(
+        component.source_entity_id == person.id and component.data.get("messages") == "yes"
+        for component in components
+    )
 
 
-def _consenting(turn: Turn, *, is_own: bool) -> Rule:
+def consent_rule(turn: Turn, *, is_own_contact: bool) -> AuthorizationRule:
     """Object to a consent that is not one's own, or not given in private."""
 
-    def object_to(world: World, role: Role) -> str:
-        if is_own and turn.room.type is ChannelType.DM:
+    def find_refusal(world: World, role: Role) -> str:
+        if is_own_contact and turn.room.type is ChannelType.DM:
             return ""
         return "whether others may have me write to somebody is theirs to say, in private"
 
-    return object_to
+    return find_refusal
 
 
-async def _changed(turn: Turn, target: Entity, name: Kind, value: str, world: World | None) -> Component:
+async def _build_component(
+    turn: Turn, target: Entity, name: ContactKind, value: str, world: World | None
+) -> Component:
     """Add to what the same person has said of them: one's own counts everywhere, an admin's in the world."""
     agent, source = turn.agent, turn.author
-    kind = MESSAGES if name == "messages" else CONTACT
+    kind = MESSAGES_FIELD if name == "messages" else CONTACT_COMPONENT
     world_id = world.id if world else None
-    known: dict[str, Any] = {}
-    for one in await agent.store.entities.components(target.id, kind):
-        if (one.world_id, one.source_entity_id) == (world_id, source.id):
-            known = dict(one.data)
+    components: dict[str, Any] = {}
+    for component in await agent.store.entities.components(target.id, kind):
+        if (component.world_id, component.source_entity_id) == (world_id, source.id):
+            components = dict(component.data)
     return Component(
         id=derived_id(target.id, kind, str(world_id), str(source.id)),
         entity_id=target.id,
         type=kind,
-        data={key: one for key, one in {**known, name: value}.items() if one},
+        data={key: component for key, component in {**components, name: value}.items() if component},
         room_id=turn.room.id,
         world_id=world_id,
         source_entity_id=source.id,

@@ -8,23 +8,23 @@ from bot.text import sanitize_name
 from plugins.bootstrap.actions.contacts import accepts_messages
 from plugins.bootstrap.actions.lookup import (
     NotFound,
-    bare,
-    described,
-    only,
-    people_called,
-    private_rooms,
-    rooms_called,
-    shown,
-    titles,
+    describe_entity,
+    direct_rooms,
+    entity_titles,
+    find_people,
+    find_rooms,
+    only_match,
+    quote_name,
+    strip_prefix,
 )
-from plugins.bootstrap.actions.permissions import asked_by, authorize, refused
+from plugins.bootstrap.actions.permissions import authorize, build_request, refusal_result
 
-LONGEST = 4_000
-HERE = frozenset({"", "here", "this room"})
+MAX_TEXT_LENGTH = 4_000
+CURRENT_ROOM_NAMES = frozenset({"", "here", "this room"})
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class MessageTarget:
     """Where a message goes, what to call that, and what somebody must be, and where, to send it there.
 
     Of its `titles` whoever asks must say one themselves: what a file or another person says sends nothing.
@@ -33,7 +33,7 @@ class Target:
     room: Room
     name: str
     world: World
-    needs: Role
+    required_role: Role
     titles: tuple[str, ...] = ()
 
 
@@ -57,55 +57,62 @@ async def send_message(
 ) -> ActionResult:
     """Say it where it is meant to go, if whoever asks for that may have it said there."""
     text = text.strip()
-    if not text or len(text) > LONGEST:
-        return refused(f"a text of at most {LONGEST} characters is needed")
-    if text.casefold() in {one.message.content.text.strip().casefold() for one in turn.inputs}:
-        return refused("that is the request itself; say it in your own words")
+    if not text or len(text) > MAX_TEXT_LENGTH:
+        return refusal_result(f"a text of at most {MAX_TEXT_LENGTH} characters is needed")
+    if text.casefold() in {item.message.content.text.strip().casefold() for item in turn.inputs}:
+        return refusal_result("that is the request itself; say it in your own words")
     try:
-        target = await _target(turn, bare(to), platform.strip().casefold())
+        target = await _find_target(turn, strip_prefix(to), platform.strip().casefold())
     except NotFound as error:
-        return refused(str(error))
+        return refusal_result(str(error))
     arguments = {"to": target.room.id, "name": target.name, "text": text}
-    spoken = (target.titles,) if target.titles else ()
-    request = asked_by(turn, "SEND_MESSAGE", arguments, world=target.world, needs=target.needs, spoken=spoken)
-    if cause := await authorize(turn.agent, request):
-        return refused(cause)
+    own_text = (target.titles,) if target.titles else ()
+    request = build_request(
+        turn,
+        "SEND_MESSAGE",
+        arguments,
+        world=target.world,
+        required_role=target.required_role,
+        spoken_text=own_text,
+    )
+    if refusal := await authorize(turn.agent, request):
+        return refusal_result(refusal)
     is_here, key = target.room.id == turn.room.id, f"{turn.id} {turn.next_reply_index}"
-    said = await turn.reply(text) if is_here else await turn.agent.say(target.room, text, key=key)
-    if said is None:
-        return refused("nothing was left to say")
-    return ActionResult(text=f"said {'here' if is_here else 'to ' + target.name}: {said.content.text}")
+    message = await turn.reply(text) if is_here else await turn.agent.say(target.room, text, key=key)
+    if message is None:
+        return refusal_result("nothing was left to say")
+    return ActionResult(text=f"said {'here' if is_here else 'to ' + target.name}: {message.content.text}")
 
 
-async def _target(turn: Turn, name: str, platform: str) -> Target:
+async def _find_target(turn: Turn, name: str, platform: str) -> MessageTarget:
     """Find the one room or person that is meant; raises NotFound."""
-    here = turn.room
-    if name.casefold() in HERE or name in (here.external_id, str(here.id)):
-        return Target(here, "this room", turn.world, Role.NONE)
-    rooms = [one for one in await rooms_called(turn, name) if platform in ("", one.platform)]
-    people = await people_called(turn, name, platform or None)
+    current_room = turn.room
+    if name.casefold() in CURRENT_ROOM_NAMES or name in (current_room.external_id, str(current_room.id)):
+        return MessageTarget(current_room, "this room", turn.world, Role.NONE)
+    rooms = [room for room in await find_rooms(turn, name) if platform in ("", room.platform)]
+    people = await find_people(turn, name, platform or None)
     if len(rooms) + (1 if people else 0) > 1:
-        choice = [f"room {sanitize_name(one.name)} ({one.platform}, {one.external_id})" for one in rooms]
-        choice += [described(one) for one in people]
-        raise NotFound(f"{shown(name)} may be {', '.join(choice[:5])}: ask which one is meant")
+        choice = [f"room {sanitize_name(room.name)} ({room.platform}, {room.external_id})" for room in rooms]
+        choice += [describe_entity(person) for person in people]
+        raise NotFound(f"{quote_name(name)} may be {', '.join(choice[:5])}: ask which one is meant")
     if rooms:
-        return await _in_room(turn, rooms[0])
-    return await _alone_with(turn, only(name, people))
+        return await _room_target(turn, rooms[0])
+    return await _direct_target(turn, only_match(name, people))
 
 
-async def _in_room(turn: Turn, room: Room) -> Target:
+async def _room_target(turn: Turn, room: Room) -> MessageTarget:
     if not turn.agent.outbox.ownership.is_connected(room.platform):
         raise NotFound(f"{room.platform} is not connected just now")
     world = await turn.agent.store.worlds.world(room.world_id)
     if world is None:
         raise NotFound("that room is gone")
     if room.id == turn.room.id:
-        return Target(room, "this room", world, Role.NONE)
+        return MessageTarget(room, "this room", world, Role.NONE)
     names = tuple(filter(None, (room.name, room.external_id, short_id(room.id), str(room.id))))
-    return Target(room, f"room {sanitize_name(room.name)}", world, Role.ADMIN, names)
+    return MessageTarget(room, f"room {sanitize_name(room.name)}", world, Role.ADMIN, names)
 
 
-async def _alone_with(turn: Turn, person: Entity) -> Target:
+async def _direct_target(turn: Turn, person: Entity) -> MessageTarget:
     """Take the room in which somebody was last met alone.
 
     Whoever has agreed to it may be written to by anybody; else by the admins of a world they are in.
@@ -113,17 +120,27 @@ async def _alone_with(turn: Turn, person: Entity) -> Target:
     worlds, outbox = turn.agent.store.worlds, turn.agent.outbox
     rooms = await worlds.rooms_of(person.id)
     connected = filter(outbox.ownership.is_connected, {room.platform for room in rooms})
-    alone = private_rooms(rooms, set(connected))
+    alone = direct_rooms(rooms, set(connected))
     if not alone:
-        raise NotFound(f"{described(person)} has never written to me in private where I am connected")
-    found = [await worlds.world(one) for one in dict.fromkeys(room.world_id for room in rooms)]
-    shared = [world for world in found if world is not None]
-    actors = {one.author.id for one in turn.inputs}
-    if actors == {person.id}:
-        return Target(alone[0], described(person), turn.world, Role.NONE)
-    if await accepts_messages(turn.agent, person):
-        return Target(alone[0], described(person), turn.world, Role.NONE, titles(person))
-    ruled = [
-        world for world in shared if all(world.role_of(actor).is_at_least(Role.ADMIN) for actor in actors)
+        raise NotFound(f"{describe_entity(person)} has never written to me in private where I am connected")
+    worlds_or_none = [
+        await worlds.world(world_id) for world_id in dict.fromkeys(room.world_id for room in rooms)
     ]
-    return Target(alone[0], described(person), (ruled or shared)[0], Role.ADMIN, titles(person))
+    shared_worlds = [world for world in worlds_or_none if world is not None]
+    actors = {item.author.id for item in turn.inputs}
+    if actors == {person.id}:
+        return MessageTarget(alone[0], describe_entity(person), turn.world, Role.NONE)
+    if await accepts_messages(turn.agent, person):
+        return MessageTarget(alone[0], describe_entity(person), turn.world, Role.NONE, entity_titles(person))
+    administered = [
+        world
+        for world in shared_worlds
+        if all(world.role_of(actor).is_at_least(Role.ADMIN) for actor in actors)
+    ]
+    return MessageTarget(
+        alone[0],
+        describe_entity(person),
+        (administered or shared_worlds)[0],
+        Role.ADMIN,
+        entity_titles(person),
+    )

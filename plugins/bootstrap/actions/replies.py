@@ -6,7 +6,7 @@ from bot import ActionResult, Attachment, Content, Effect, ExampleLine, MediaKin
 from bot.models import ImageRequest, ModelError, ModelType, Purpose, TextRequest
 from bot.prompts import render_template
 from bot.text import escape_line, shorten
-from plugins.bootstrap.actions.permissions import asked_by, authorize, refused
+from plugins.bootstrap.actions.permissions import authorize, build_request, refusal_result
 
 
 @action(
@@ -17,8 +17,8 @@ from plugins.bootstrap.actions.permissions import asked_by, authorize, refused
 )
 async def reply(turn: Turn, text: str = "") -> ActionResult:
     """Say something; within an answer the text is the answer's own and needs no second model call."""
-    said = await turn.reply(text) if text else None
-    return ActionResult(success=said is not None, text=said.content.text if said else "")
+    existing = await turn.reply(text) if text else None
+    return ActionResult(success=existing is not None, text=existing.content.text if existing else "")
 
 
 @action(
@@ -44,8 +44,8 @@ async def none(turn: Turn) -> ActionResult:
 
 
 IMAGE = "imageGenerationTemplate"
-LONGEST = 2_000
-DRAWING = """\
+MAX_SUBJECT_LENGTH = 2_000
+DRAWING_PROMPT = """\
 Describe a picture for somebody who draws it without knowing this conversation: what it shows, in which \
 style, light and mood. One paragraph; no names of living people, no words in the picture unless asked for.
 
@@ -58,7 +58,7 @@ Write only the description.
 """
 
 
-def can_draw(turn: Turn) -> bool:
+def can_generate_image(turn: Turn) -> bool:
     """Whether any model draws."""
     return turn.agent.models.has_handler_for(ModelType.IMAGE)
 
@@ -67,7 +67,7 @@ def can_draw(turn: Turn) -> bool:
     "GENERATE_IMAGE",
     "Draw a picture and show it here.",
     similes=["DRAW", "CREATE_IMAGE", "RENDER_IMAGE", "VISUALIZE"],
-    when=can_draw,
+    when=can_generate_image,
     effect=Effect.UNSAFE,
     examples=[
         [
@@ -80,27 +80,29 @@ async def generate_image(
     turn: Turn, subject: Annotated[str, "What the picture shows, in a sentence"]
 ) -> ActionResult:
     """Have the small model describe the picture, the image model draw it, and show it."""
-    subject = shorten(subject.strip(), LONGEST)
+    subject = shorten(subject.strip(), MAX_SUBJECT_LENGTH)
     if not subject:
-        return refused("what shall the picture show?")
-    if cause := await authorize(turn.agent, asked_by(turn, "GENERATE_IMAGE", {"subject": subject})):
-        return refused(cause)
+        return refusal_result("what shall the picture show?")
+    if failure := await authorize(turn.agent, build_request(turn, "GENERATE_IMAGE", {"subject": subject})):
+        return refusal_result(failure)
     models = turn.agent.models
     values = {**turn.state.values, "subject": escape_line(subject)}
     prompt = render_template(turn.agent.templates[IMAGE], values)
     try:
-        described = await models.text(TextRequest(prompt, Purpose.IMAGE), ModelType.TEXT_SMALL)
-        drawn = await models.draw(ImageRequest(shorten(described.text.strip() or subject, LONGEST)))
+        description = await models.text(TextRequest(prompt, Purpose.IMAGE), ModelType.TEXT_SMALL)
+        result = await models.draw(
+            ImageRequest(shorten(description.text.strip() or subject, MAX_SUBJECT_LENGTH))
+        )
     except ModelError as error:
-        return refused(f"the picture could not be drawn: {error}")
+        return refusal_result(f"the picture could not be drawn: {error}")
     picture = Attachment(
         id=str(derived_id(turn.id, "picture", subject)),
         kind=MediaKind.IMAGE,
-        url=drawn.url,
-        content_type=drawn.content_type,
-        name=f"picture.{drawn.content_type.rpartition('/')[2]}",
+        url=result.url,
+        content_type=result.content_type,
+        name=f"picture.{result.content_type.rpartition('/')[2]}",
         description=subject,
-        data=drawn.data,
+        data=result.data,
     )
-    said = await turn.reply(Content(attachments=(picture,)))
-    return ActionResult(said is not None, text=f"shown: a picture of {subject}")
+    text = await turn.reply(Content(attachments=(picture,)))
+    return ActionResult(text is not None, text=f"shown: a picture of {subject}")

@@ -18,21 +18,21 @@ from bot import (
     action,
     worker,
 )
-from plugins.bootstrap.actions.lookup import NotFound, described, find_member, titles
+from plugins.bootstrap.actions.lookup import NotFound, describe_entity, entity_titles, find_member
 from plugins.bootstrap.actions.permissions import (
-    Request,
-    Rule,
-    ask_to_confirm_change,
-    asked_by,
+    AuthorizationRequest,
+    AuthorizationRule,
     authorize,
-    decides_here,
-    may_change_role,
-    needed_in,
-    refused,
-    report,
+    build_request,
+    find_role_change_refusal,
+    is_room_admin,
+    refusal_result,
+    report_outcome,
+    request_confirmation,
+    required_role,
 )
 
-STATED = {
+SPOKEN_STATES = {
     ParticipantState.FOLLOWED: "this room is followed: every message here is answered",
     ParticipantState.MUTED: "this room is muted: only messages that name the character are answered",
     ParticipantState.DEFAULT: "this room is neither followed nor muted",
@@ -41,22 +41,22 @@ STATED = {
 
 def can_follow(turn: Turn) -> bool:
     """Whether there is somebody here who decides, and a choice: alone with somebody all is answered."""
-    return not turn.room.type.is_direct and decides_here(turn)
+    return not turn.room.type.is_direct and is_room_admin(turn)
 
 
-async def _attend(
-    turn: Turn, name: str, wanted: ParticipantState, *, over: frozenset[ParticipantState]
+async def _set_participant_state(
+    turn: Turn, name: str, new_state: ParticipantState, *, required_states: frozenset[ParticipantState]
 ) -> ActionResult:
     """Change what was decided about the room, where it is one of `over`; else it stays as it is."""
-    request = asked_by(turn, name, {"room": turn.room.id}, needs=needed_in(turn.room))
-    if cause := await authorize(turn.agent, request):
-        return refused(cause)
+    request = build_request(turn, name, {"room": turn.room.id}, required_role=required_role(turn.room))
+    if refusal := await authorize(turn.agent, request):
+        return refusal_result(refusal)
     worlds = turn.agent.store.worlds
-    before = await worlds.participant_state(turn.room.id)
-    after = wanted if before in over else before
-    if after is not before:
-        await worlds.set_participant_state(turn.room.id, after)
-    return ActionResult(text=STATED[after], values={"attendance": after.value})
+    old_state = await worlds.participant_state(turn.room.id)
+    current_state = new_state if old_state in required_states else old_state
+    if current_state is not old_state:
+        await worlds.set_participant_state(turn.room.id, current_state)
+    return ActionResult(text=SPOKEN_STATES[current_state], values={"attendance": current_state.value})
 
 
 @action(
@@ -74,7 +74,9 @@ async def _attend(
 )
 async def follow_room(turn: Turn) -> ActionResult:
     """Follow the room, muted or not."""
-    return await _attend(turn, "FOLLOW_ROOM", ParticipantState.FOLLOWED, over=frozenset(ParticipantState))
+    return await _set_participant_state(
+        turn, "FOLLOW_ROOM", ParticipantState.FOLLOWED, required_states=frozenset(ParticipantState)
+    )
 
 
 @action(
@@ -86,15 +88,17 @@ async def follow_room(turn: Turn) -> ActionResult:
 )
 async def unfollow_room(turn: Turn) -> ActionResult:
     """Follow the room no more; a muted one stays muted."""
-    over = frozenset({ParticipantState.FOLLOWED})
-    return await _attend(turn, "UNFOLLOW_ROOM", ParticipantState.DEFAULT, over=over)
+    required_states = frozenset({ParticipantState.FOLLOWED})
+    return await _set_participant_state(
+        turn, "UNFOLLOW_ROOM", ParticipantState.DEFAULT, required_states=required_states
+    )
 
 
 @action(
     "MUTE_ROOM",
     "Say nothing here any more unless named. Only when asked to.",
     similes=["MUTE_CHAT", "MUTE_CHANNEL", "MUTE_CONVERSATION", "MUTE_THREAD"],
-    when=decides_here,
+    when=is_room_admin,
     effect=Effect.IDEMPOTENT,
     examples=[
         [
@@ -105,24 +109,26 @@ async def unfollow_room(turn: Turn) -> ActionResult:
 )
 async def mute_room(turn: Turn) -> ActionResult:
     """Mute the room, followed or not."""
-    return await _attend(turn, "MUTE_ROOM", ParticipantState.MUTED, over=frozenset(ParticipantState))
+    return await _set_participant_state(
+        turn, "MUTE_ROOM", ParticipantState.MUTED, required_states=frozenset(ParticipantState)
+    )
 
 
 @action(
     "UNMUTE_ROOM",
     "Speak in this room again.",
     similes=["UNMUTE_CHAT", "UNMUTE_CHANNEL", "UNMUTE_CONVERSATION", "UNMUTE_THREAD"],
-    when=decides_here,
+    when=is_room_admin,
     effect=Effect.IDEMPOTENT,
 )
 async def unmute_room(turn: Turn) -> ActionResult:
     """Mute the room no more; a followed one stays followed."""
-    return await _attend(
-        turn, "UNMUTE_ROOM", ParticipantState.DEFAULT, over=frozenset({ParticipantState.MUTED})
+    return await _set_participant_state(
+        turn, "UNMUTE_ROOM", ParticipantState.DEFAULT, required_states=frozenset({ParticipantState.MUTED})
     )
 
 
-def among_many(turn: Turn) -> bool:
+def has_other_members(turn: Turn) -> bool:
     """Whether there is anybody here whose role could be changed."""
     return not turn.room.type.is_direct
 
@@ -131,7 +137,7 @@ def among_many(turn: Turn) -> bool:
     "UPDATE_ROLE",
     "Change somebody's role in this world. Only for whoever asks for it in their own words.",
     similes=["CHANGE_ROLE", "SET_PERMISSIONS", "ASSIGN_ROLE", "MAKE_ADMIN"],
-    when=among_many,
+    when=has_other_members,
     role=Role.ADMIN,
     effect=Effect.KEYED,
     examples=[
@@ -150,30 +156,32 @@ async def update_role(
     try:
         target = await find_member(turn, person)
     except NotFound as error:
-        return refused(str(error))
+        return refusal_result(str(error))
     current = turn.world.role_of(target.id)
-    request = asked_by(
+    request = build_request(
         turn,
         "UPDATE_ROLE",
         {"person": target.id, "name": target.name, "old": current, "new": role},
-        needs=Role.ADMIN,
-        spoken=(titles(target), (role.value, current.value)),
-        rule=changing(target, role),
+        required_role=Role.ADMIN,
+        spoken_text=(entity_titles(target), (role.value, current.value)),
+        rule=role_change_rule(target, role),
     )
     change = {"person": str(target.id), "role": role.value}
-    said = f"{described(target)} would be {role} here, instead of {current}."
-    return await ask_to_confirm_change(turn, request, "CHANGE_ROLE", change, said)
+    summary = f"{describe_entity(target)} would be {role} here, instead of {current}."
+    return await request_confirmation(turn, request, "CHANGE_ROLE", change, summary)
 
 
-def changing(target: Entity, new: Role) -> Rule:
+def role_change_rule(target: Entity, new_role: Role) -> AuthorizationRule:
     """Object to what the lattice of roles forbids, by the roles as they are then."""
 
-    def object_to(world: World, role: Role) -> str:
-        is_platforms = world.roles.get(target.id) is Role.OWNER
+    def find_refusal(world: World, role: Role) -> str:
+        is_platform_owner = world.roles.get(target.id) is Role.OWNER
         current = world.role_of(target.id)
-        return may_change_role(role, current, new, len(world.owners), is_platforms=is_platforms)
+        return find_role_change_refusal(
+            role, current, new_role, len(world.owners), is_platform_owner=is_platform_owner
+        )
 
-    return object_to
+    return find_refusal
 
 
 @worker("CHANGE_ROLE")
@@ -181,25 +189,25 @@ async def change_role(agent: Agent, task: Task) -> None:
     """Give the role that was confirmed, if whoever asked for it still may."""
     store, confirmation = agent.store, ChoiceRequest.from_metadata(task.metadata)
     change = confirmation.operation
-    person_id, new = UUID(change["person"]), Role(change["role"])
+    person_id, new_role = UUID(change["person"]), Role(change["role"])
     room = await store.worlds.room(task.room_id) if task.room_id else None
     world = await store.worlds.world(room.world_id) if room else None
     target = (await store.entities.entities([person_id])).get(person_id)
     if room is None or world is None or target is None:
         return
-    old = world.role_of(person_id)
-    request = Request(
+    old_role = world.role_of(person_id)
+    request = AuthorizationRequest(
         "UPDATE_ROLE",
         (confirmation.chooser,),
         room,
         world,
-        {"person": person_id, "name": target.name, "old": old, "new": new, "step": "confirmed"},
-        needs=Role.ADMIN,
-        rule=changing(target, new),
+        {"person": person_id, "name": target.name, "old": old_role, "new": new_role, "step": "confirmed"},
+        required_role=Role.ADMIN,
+        rule=role_change_rule(target, new_role),
         event=task.id,
     )
-    if cause := await authorize(agent, request):
-        await report(agent, task, room, f"Nothing was changed: {cause}.")
+    if refusal := await authorize(agent, request):
+        await report_outcome(agent, task, room, f"Nothing was changed: {refusal}.")
         return
-    await store.worlds.set_role(world.id, person_id, new)
-    await report(agent, task, room, f"{described(target)} is {new} here now.")
+    await store.worlds.set_role(world.id, person_id, new_role)
+    await report_outcome(agent, task, room, f"{describe_entity(target)} is {new_role} here now.")

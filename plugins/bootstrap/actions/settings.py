@@ -19,17 +19,19 @@ from bot import (
     worker,
 )
 from plugins.bootstrap.actions.permissions import (
-    Request,
-    ask_to_confirm_change,
-    asked_by,
+    AuthorizationRequest,
     authorize,
-    refused,
-    report,
+    build_request,
+    refusal_result,
+    report_outcome,
+    request_confirmation,
 )
 
-Changeable = Literal["CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "SHOULD_RESPOND_BYPASS_TYPES"]
-LONGEST = 100
-DEFAULT = "default"
+ChangeableSetting = Literal[
+    "CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "SHOULD_RESPOND_BYPASS_TYPES"
+]
+MAX_VALUE_LENGTH = 100
+DEFAULT_VALUES = "default"
 
 
 @action(
@@ -47,34 +49,36 @@ DEFAULT = "default"
 )
 async def update_settings(
     turn: Turn,
-    name: Annotated[Changeable, "Which setting"],
+    name: Annotated[ChangeableSetting, "Which setting"],
     value: Annotated[str, "Its new value, as it was written; default to take it back"],
 ) -> ActionResult:
     """Ask for confirmation of a setting that is fitting."""
     value = value.strip()
-    if problem := problem_with(name, value):
-        return refused(problem)
-    request = asked_by(
+    if problem := find_problem(name, value):
+        return refusal_result(problem)
+    request = build_request(
         turn,
         "UPDATE_SETTINGS",
-        {"name": name, "old": turn.find_setting(name) or DEFAULT, "new": value},
-        needs=Role.ADMIN,
-        spoken=((name, name.replace("_", " ")), (value,)),
+        {"name": name, "old": turn.find_setting(name) or DEFAULT_VALUES, "new": value},
+        required_role=Role.ADMIN,
+        spoken_text=((name, name.replace("_", " ")), (value,)),
     )
-    said = f"{name} would be {value} here, instead of {turn.find_setting(name) or DEFAULT}."
-    return await ask_to_confirm_change(turn, request, "CHANGE_SETTING", {"name": name, "value": value}, said)
+    summary = f"{name} would be {value} here, instead of {turn.find_setting(name) or DEFAULT_VALUES}."
+    return await request_confirmation(
+        turn, request, "CHANGE_SETTING", {"name": name, "value": value}, summary
+    )
 
 
-def problem_with(name: str, value: str) -> str:
+def find_problem(name: str, value: str) -> str:
     """Say what is wrong with a value; empty where it fits."""
-    if value.casefold() == DEFAULT:
+    if value.casefold() == DEFAULT_VALUES:
         return ""
-    if not value or len(value) > LONGEST:
-        return f"{name}: a value of at most {LONGEST} characters, or {DEFAULT}"
+    if not value or len(value) > MAX_VALUE_LENGTH:
+        return f"{name}: a value of at most {MAX_VALUE_LENGTH} characters, or {DEFAULT_VALUES}"
     try:
         settings = CoreSettings().for_world({name: value})
-        for kind in settings.should_respond_bypass_types:
-            ChannelType(kind)
+        for error_type in settings.should_respond_bypass_types:
+            ChannelType(error_type)
     except ValidationError as error:
         return f"{name}: {error.errors(include_url=False, include_input=False)[0]['msg']}"
     except ValueError:
@@ -90,19 +94,19 @@ async def change_setting(agent: Agent, task: Task) -> None:
     name, value = str(change["name"]), str(change["value"])
     room = await worlds.room(task.room_id) if task.room_id else None
     world = await worlds.world(room.world_id) if room else None
-    if room is None or world is None or problem_with(name, value):
+    if room is None or world is None or find_problem(name, value):
         return
-    request = Request(
+    request = AuthorizationRequest(
         "UPDATE_SETTINGS",
         (confirmation.chooser,),
         room,
         world,
-        {"name": name, "old": world.settings.get(name, DEFAULT), "new": value, "step": "confirmed"},
-        needs=Role.ADMIN,
+        {"name": name, "old": world.settings.get(name, DEFAULT_VALUES), "new": value, "step": "confirmed"},
+        required_role=Role.ADMIN,
         event=task.id,
     )
-    if cause := await authorize(agent, request):
-        await report(agent, task, room, f"Nothing was changed: {cause}.")
+    if refusal := await authorize(agent, request):
+        await report_outcome(agent, task, room, f"Nothing was changed: {refusal}.")
         return
-    await worlds.set_setting(world.id, name, "" if value.casefold() == DEFAULT else value)
-    await report(agent, task, room, f"{name} is {value} here now.")
+    await worlds.set_setting(world.id, name, "" if value.casefold() == DEFAULT_VALUES else value)
+    await report_outcome(agent, task, room, f"{name} is {value} here now.")

@@ -8,124 +8,134 @@ from bot import Content, Entity, Memory, MemoryKind, MemoryScope, RecallScope, T
 from bot.models import ModelError, ModelType
 from bot.text import escape_line, sanitize_name, shorten
 from plugins.bootstrap.evaluators.fact_filters import (
-    KINDS,
-    LONGEST_FACT,
-    folded,
+    FACT_KINDS,
+    MAX_FACT_LENGTH,
+    fold_text,
     is_statement,
-    marks,
+    punctuation_of,
     shared_words,
 )
-from plugins.bootstrap.evaluators.model_output import Claim, Insights
-from plugins.bootstrap.evaluators.progress import Material, learnt_today, tally
+from plugins.bootstrap.evaluators.model_output import FactClaim, ReflectionOutput
+from plugins.bootstrap.evaluators.progress import ReflectionInput, count_facts, daily_fact_counts
 
-MOST_A_DAY = 20
-MOST_COMPARED = 200
-MOST_SHOWN = 30
-SAME = 0.97
+MAX_FACTS_PER_DAY = 20
+MAX_COMPARED_FACTS = 200
+MAX_SHOWN_FACTS = 30
+SAME_SIMILARITY = 0.97
 
 
 @dataclass(slots=True)
-class Lesson:
+class FactSelection:
     """What one reflection changes about the facts: some are new, and some are to be forgotten."""
 
     new: list[Memory] = field(default_factory=list)
     forgotten: list[Memory] = field(default_factory=list)
 
 
-async def known_facts(turn: Turn) -> list[Memory]:
+async def find_known_facts(turn: Turn) -> list[Memory]:
     """List what was learnt in this room, the oldest first."""
-    return await turn.agent.store.memories.recent(turn.room.id, MOST_COMPARED, kind=MemoryKind.FACT)
+    return await turn.agent.store.memories.recent(turn.room.id, MAX_COMPARED_FACTS, kind=MemoryKind.FACT)
 
 
-def numbered(known: Sequence[Memory]) -> dict[int, Memory]:
+def by_number(known: Sequence[Memory]) -> dict[int, Memory]:
     """Number the facts that the prompt shows."""
-    return dict(enumerate(known[-MOST_SHOWN:], 1))
+    return dict(enumerate(known[-MAX_SHOWN_FACTS:], 1))
 
 
-async def weighed(
+async def select_facts(
     turn: Turn,
-    insights: Insights,
-    material: Material,
+    output: ReflectionOutput,
+    reflection_input: ReflectionInput,
     known: Sequence[Memory],
     people: Mapping[UUID, Entity],
-) -> Lesson:
+) -> FactSelection:
     """Decide which noted facts are kept, and which known ones are forgotten.
 
     Somebody's facts are corrected and withdrawn by that person alone.
     """
-    shown, lesson = numbered(known), Lesson()
-    for wish in insights.wishes:
-        _forget(lesson, shown.get(wish.fact), material.numbered(wish.message))
-    for claim, source in _sourced(turn, insights, material, people):
-        for number in claim.replaces:
-            _forget(lesson, shown.get(number), source)
-        lesson.new.append(_fact(turn, claim, source))
-    gone = {one.id for one in lesson.forgotten}
-    kept = [one for one in known if one.id not in gone]
-    lesson.new = _unlike(lesson.new, kept)
-    lesson.new = await _unlike_in_meaning(turn, await _embedded(turn, lesson.new), gone)
-    return lesson
+    shown_facts, selection = by_number(known), FactSelection()
+    for forget_request in output.forget_requests:
+        _apply_forget_request(
+            selection,
+            shown_facts.get(forget_request.fact),
+            reflection_input.by_number(forget_request.message),
+        )
+    for claim, source in _find_source(turn, output, reflection_input, people):
+        for number in claim.replaced_fact:
+            _apply_forget_request(selection, shown_facts.get(number), source)
+        selection.new.append(_build_fact(turn, claim, source))
+    forgotten_ids = {fact.id for fact in selection.forgotten}
+    accepted = [fact for fact in known if fact.id not in forgotten_ids]
+    selection.new = _without_same_words(selection.new, accepted)
+    selection.new = await _without_same_meaning(
+        turn, await _with_embeddings(turn, selection.new), forgotten_ids
+    )
+    return selection
 
 
-async def allowed(turn: Turn, facts: Sequence[Memory], day: str) -> tuple[list[Memory], list[Memory]]:
+async def within_daily_limit(
+    turn: Turn, facts: Sequence[Memory], day: str
+) -> tuple[list[Memory], list[Memory]]:
     """Cut to twenty a day what is learnt from one person; gives it with the new tallies."""
-    counts = await learnt_today(turn, {one.entity_id for one in facts}, day)
-    kept = []
+    counts = await daily_fact_counts(turn, {fact.entity_id for fact in facts}, day)
+    accepted = []
     for fact in facts:
         count = counts.get(fact.entity_id, 0)
-        if count < MOST_A_DAY:
+        if count < MAX_FACTS_PER_DAY:
             counts[fact.entity_id] = count + 1
-            kept.append(fact)
-    authors = {one.entity_id for one in kept}
-    return kept, [tally(turn, author, day, counts[author]) for author in authors]
+            accepted.append(fact)
+    authors = {fact.entity_id for fact in accepted}
+    return accepted, [count_facts(turn, author, day, counts[author]) for author in authors]
 
 
-def erased(fact: Memory) -> Memory:
+def build_tombstone(fact: Memory) -> Memory:
     """Give what takes a fact's place in the moment in which others are kept: nothing of it is left."""
     return replace(
         fact, kind=MemoryKind.CUSTOM, content=Content(), metadata={}, embedding=None, embedding_model=""
     )
 
 
-def _forget(lesson: Lesson, fact: Memory | None, said: Memory | None) -> None:
-    if fact is None or said is None or said.entity_id != fact.entity_id or fact in lesson.forgotten:
+def _apply_forget_request(selection: FactSelection, fact: Memory | None, message: Memory | None) -> None:
+    if fact is None or message is None or message.entity_id != fact.entity_id or fact in selection.forgotten:
         return
-    lesson.forgotten.append(fact)
+    selection.forgotten.append(fact)
 
 
-def _sourced(
-    turn: Turn, insights: Insights, material: Material, people: Mapping[UUID, Entity]
-) -> Iterator[tuple[Claim, Memory]]:
+def _find_source(
+    turn: Turn, output: ReflectionOutput, reflection_input: ReflectionInput, people: Mapping[UUID, Entity]
+) -> Iterator[tuple[FactClaim, Memory]]:
     """Pair the facts with the messages they come from; what nobody said, or states nothing, is left out."""
-    for claim in insights.claims:
-        source = material.numbered(claim.message)
+    for claim in output.claims:
+        source = reflection_input.by_number(claim.message)
         if source is None and claim.message is None:
-            source = max(material.said, key=lambda one: shared_words(one.content.text, claim.text))
+            source = max(
+                reflection_input.user_messages, key=lambda fact: shared_words(fact.content.text, claim.text)
+            )
             source = source if shared_words(source.content.text, claim.text) else None
-        if source is not None and folded(claim.text) and _is_fact(turn, claim, people):
+        if source is not None and fold_text(claim.text) and _is_valid_fact(turn, claim, people):
             yield claim, source
 
 
-def _is_fact(turn: Turn, claim: Claim, people: Mapping[UUID, Entity]) -> bool:
+def _is_valid_fact(turn: Turn, claim: FactClaim, people: Mapping[UUID, Entity]) -> bool:
     """Tell whether a claim is of a kind that is kept, and states something about somebody in the room."""
-    if claim.kind and claim.kind not in KINDS:
+    if claim.kind and claim.kind not in FACT_KINDS:
         return False
-    about = [one for one in people.values() if not claim.about or _is_called(claim.about, one)]
+    about = [name for name in people.values() if not claim.about or _has_name(claim.about, name)]
     character = turn.agent.character
-    own = [name for name in (character.name, character.username) if name]
-    return is_statement(claim.text, [one.names for one in about], own)
+    own_names = [name for name in (character.name, character.username) if name]
+    return is_statement(claim.text, [name.names for name in about], own_names)
 
 
-def _is_called(named: str, person: Entity) -> bool:
+def _has_name(name_text: str, person: Entity) -> bool:
     names = {name.casefold() for name in person.names}
-    return named.strip("@ ").casefold() in (short_id(person.id), *names)
+    return name_text.strip("@ ").casefold() in (short_id(person.id), *names)
 
 
-def _fact(turn: Turn, claim: Claim, source: Memory) -> Memory:
+def _build_fact(turn: Turn, claim: FactClaim, source: Memory) -> Memory:
     """Make the memory of a fact: it stays in the room in which it was said, whoever that room belongs to."""
-    text = shorten(claim.text, LONGEST_FACT)
+    text = shorten(claim.text, MAX_FACT_LENGTH)
     return Memory(
-        id=derived_id("fact", source.id, folded(text)),
+        id=derived_id("fact", source.id, fold_text(text)),
         kind=MemoryKind.FACT,
         entity_id=source.entity_id,
         room_id=turn.room.id,
@@ -137,57 +147,61 @@ def _fact(turn: Turn, claim: Claim, source: Memory) -> Memory:
     )
 
 
-def _unlike(facts: Sequence[Memory], known: Sequence[Memory]) -> list[Memory]:
+def _without_same_words(facts: Sequence[Memory], known: Sequence[Memory]) -> list[Memory]:
     """Leave out what the same person has said already, in these words."""
-    said = {_wording(one) for one in known}
-    fresh = {_wording(one): one for one in reversed(facts) if _wording(one) not in said}
-    return list(reversed(fresh.values()))
+    wordings = {_fact_wording(fact) for fact in known}
+    distinct = {_fact_wording(fact): fact for fact in reversed(facts) if _fact_wording(fact) not in wordings}
+    return list(reversed(distinct.values()))
 
 
-def _wording(fact: Memory) -> tuple[UUID, str]:
-    return fact.entity_id, folded(fact.content.text)
+def _fact_wording(fact: Memory) -> tuple[UUID, str]:
+    return fact.entity_id, fold_text(fact.content.text)
 
 
-async def _embedded(turn: Turn, facts: Sequence[Memory]) -> list[Memory]:
+async def _with_embeddings(turn: Turn, facts: Sequence[Memory]) -> list[Memory]:
     models = turn.agent.models
     if not facts or not models.has_handler_for(ModelType.TEXT_EMBEDDING):
         return list(facts)
     try:
-        given = await models.embed([one.content.text for one in facts])
+        result = await models.embed([fact.content.text for fact in facts])
     except ModelError:  # a fact without a vector is better than none
         return list(facts)
     return [
-        replace(fact, embedding=vector, embedding_model=given.model)
-        for fact, vector in zip(facts, given.vectors, strict=True)
+        replace(fact, embedding=vector, embedding_model=result.model)
+        for fact, vector in zip(facts, result.vectors, strict=True)
     ]
 
 
-async def _unlike_in_meaning(turn: Turn, facts: Sequence[Memory], gone: set[UUID]) -> list[Memory]:
+async def _without_same_meaning(
+    turn: Turn, facts: Sequence[Memory], forgotten_ids: set[UUID]
+) -> list[Memory]:
     """Leave out what the same person has said here already in other words."""
-    reach = RecallScope(turn.room.id, turn.world.id)
-    fresh = []
+    scope = RecallScope(turn.room.id, turn.world.id)
+    distinct = []
     for fact in facts:
-        near = []
+        matches = []
         if fact.embedding is not None:
-            near = await turn.agent.store.memories.recall(
-                fact.embedding, fact.embedding_model, reach, MemoryKind.FACT, 5
+            matches = await turn.agent.store.memories.recall(
+                fact.embedding, fact.embedding_model, scope, MemoryKind.FACT, 5
             )
         if not any(
-            one.similarity >= SAME and one.memory.id not in gone and _says_the_same(one.memory, fact)
-            for one in near
+            match.similarity >= SAME_SIMILARITY
+            and match.memory.id not in forgotten_ids
+            and _is_same_fact(match.memory, fact)
+            for match in matches
         ):
-            fresh.append(fact)
-    return fresh
+            distinct.append(fact)
+    return distinct
 
 
-def _says_the_same(known: Memory, fact: Memory) -> bool:
-    theirs = (fact.entity_id, fact.room_id, marks(fact.content.text))
-    return (known.entity_id, known.room_id, marks(known.content.text)) == theirs
+def _is_same_fact(known: Memory, fact: Memory) -> bool:
+    known_words = (fact.entity_id, fact.room_id, punctuation_of(fact.content.text))
+    return (known.entity_id, known.room_id, punctuation_of(known.content.text)) == known_words
 
 
-def quoted(fact: Memory, people: Mapping[UUID, Entity]) -> str:
+def quote_fact(fact: Memory, people: Mapping[UUID, Entity]) -> str:
     """Write a fact as a quote, with who said it and on which day."""
     author = people.get(fact.entity_id)
     name = sanitize_name(author.name if author is not None else "")
-    said = escape_line(fact.content.text.replace('"', "'"))
-    return f'{name} (id {short_id(fact.entity_id)}), {fact.created_at:%Y-%m-%d}: "{said}"'
+    quote = escape_line(fact.content.text.replace('"', "'"))
+    return f'{name} (id {short_id(fact.entity_id)}), {fact.created_at:%Y-%m-%d}: "{quote}"'

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from bot.prompts import TagTree, parse_tag_tree
 
-MOST = 20
+MAX_ITEMS = 20
 _NUMBER = re.compile(r"\d{1,6}")
 _COMMA = re.compile(r"[,;\n]")
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class FactClaim:
     """A fact, the number of the message it comes from, and the numbers of the facts it corrects.
 
     `about` is whom it is about, and `kind` what it tells of them; blank where the model says nothing.
@@ -20,13 +20,13 @@ class Claim:
 
     text: str
     message: int | None = None
-    replaces: tuple[int, ...] = ()
+    replaced_fact: tuple[int, ...] = ()
     about: str = ""
     kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ForgetRequest:
     """The number of a known fact that is to be forgotten, and that of the message asking for it."""
 
     fact: int
@@ -34,7 +34,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Tie:
+class RelationshipClaim:
     """How one person stands to another, by whatever names them."""
 
     source: str
@@ -43,85 +43,95 @@ class Tie:
 
 
 @dataclass(frozen=True, slots=True)
-class Insights:
+class ReflectionOutput:
     """Everything noted in one reflection."""
 
-    claims: tuple[Claim, ...] = ()
-    wishes: tuple[Wish, ...] = ()
-    ties: tuple[Tie, ...] = ()
+    claims: tuple[FactClaim, ...] = ()
+    forget_requests: tuple[ForgetRequest, ...] = ()
+    relationships: tuple[RelationshipClaim, ...] = ()
 
 
-def read_insights(raw: str) -> Insights:
+def parse_output(raw: str) -> ReflectionOutput:
     """Read the tags that the template asks for, or JSON of that shape; what is neither notes nothing."""
     tree = parse_tag_tree(raw)
-    claims = [_claim(one) for one in _listed(tree, "facts", "fact")]
-    wishes = [_wish(one) for one in _listed(tree, "forgotten", "fact")]
-    ties = [_tie(one) for one in _listed(tree, "relationships", "relationship")]
-    return Insights(
-        tuple(one for one in claims if one.text)[:MOST],
-        tuple(one for one in wishes if one is not None)[:MOST],
-        tuple(one for one in ties if one.source and one.target)[:MOST],
+    claims = [_parse_claim(item) for item in _items_of(tree, "facts", "fact")]
+    forget_requests = [_parse_forget_request(item) for item in _items_of(tree, "forgotten", "fact")]
+    relationships = [_parse_relationship(item) for item in _items_of(tree, "relationships", "relationship")]
+    return ReflectionOutput(
+        tuple(item for item in claims if item.text)[:MAX_ITEMS],
+        tuple(item for item in forget_requests if item is not None)[:MAX_ITEMS],
+        tuple(item for item in relationships if item.source and item.target)[:MAX_ITEMS],
     )
 
 
-def _claim(one: TagTree) -> Claim:
-    if not isinstance(one, dict):
-        return Claim(_text(one))
-    text = _first(one, "text", "fact", "claim", "content")
-    about, kind = _first(one, "about", "subject", "who"), _first(one, "kind", "type").casefold()
-    message, replaces = _number(_first(one, "message", "source")), _numbers(_first(one, "replaces"))
-    return Claim(text, message, replaces, about, kind)
+def _parse_claim(item: TagTree) -> FactClaim:
+    if not isinstance(item, dict):
+        return FactClaim(_to_text(item))
+    text = _first_text(item, "text", "fact", "claim", "content")
+    about, kind = _first_text(item, "about", "subject", "who"), _first_text(item, "kind", "type").casefold()
+    message, replaced_fact = (
+        _parse_number(_first_text(item, "message", "source")),
+        _parse_numbers(_first_text(item, "replaces")),
+    )
+    return FactClaim(text, message, replaced_fact, about, kind)
 
 
-def _wish(one: TagTree) -> Wish | None:
-    if not isinstance(one, dict):
+def _parse_forget_request(item: TagTree) -> ForgetRequest | None:
+    if not isinstance(item, dict):
         return None
-    fact = _number(_first(one, "number", "fact", "id"))
-    return Wish(fact, _number(_first(one, "message", "source"))) if fact is not None else None
+    fact = _parse_number(_first_text(item, "number", "fact", "id"))
+    return (
+        ForgetRequest(fact, _parse_number(_first_text(item, "message", "source")))
+        if fact is not None
+        else None
+    )
 
 
-def _tie(one: TagTree) -> Tie:
-    if not isinstance(one, dict):
-        return Tie("", "")
-    source, target = _first(one, "source", "sourceEntityId"), _first(one, "target", "targetEntityId")
-    tags = (tag.strip() for tag in _COMMA.split(_first(one, "tags", "tag")))
-    return Tie(source, target, tuple(tag for tag in tags if tag))
+def _parse_relationship(item: TagTree) -> RelationshipClaim:
+    if not isinstance(item, dict):
+        return RelationshipClaim("", "")
+    source, target = (
+        _first_text(item, "source", "sourceEntityId"),
+        _first_text(item, "target", "targetEntityId"),
+    )
+    tags = (tag.strip() for tag in _COMMA.split(_first_text(item, "tags", "tag")))
+    return RelationshipClaim(source, target, tuple(tag for tag in tags if tag))
 
 
-def _listed(tree: TagTree, plural: str, singular: str) -> Iterator[TagTree]:
+def _items_of(tree: TagTree, plural: str, singular: str) -> Iterator[TagTree]:
     """List what stands under a name: `<facts><fact>…`, several of those, or a list in JSON."""
-    found = _folded(tree).get(plural, "") if isinstance(tree, dict) else ""
-    for group in found if isinstance(found, list) else [found]:
-        inside = _folded(group).get(singular) if isinstance(group, dict) else None
-        if isinstance(inside, list):
-            yield from inside
-        elif isinstance(inside, dict) or (inside and isinstance(group, dict) and len(group) == 1):
-            yield inside
+    value = _fold_keys(tree).get(plural, "") if isinstance(tree, dict) else ""
+    for group in value if isinstance(value, list) else [value]:
+        inner = _fold_keys(group).get(singular) if isinstance(group, dict) else None
+        if isinstance(inner, list):
+            yield from inner
+        elif isinstance(inner, dict) or (inner and isinstance(group, dict) and len(group) == 1):
+            yield inner
         elif group:
             yield group
 
 
-def _folded(tree: Mapping[str, TagTree]) -> dict[str, TagTree]:
+def _fold_keys(tree: Mapping[str, TagTree]) -> dict[str, TagTree]:
     return {name.casefold(): value for name, value in tree.items()}
 
 
-def _first(tree: Mapping[str, TagTree], *names: str) -> str:
-    members = _folded(tree)
-    return next((text for name in names if (text := _text(members.get(name.casefold(), "")))), "")
+def _first_text(tree: Mapping[str, TagTree], *names: str) -> str:
+    members = _fold_keys(tree)
+    return next((text for name in names if (text := _to_text(members.get(name.casefold(), "")))), "")
 
 
-def _text(value: TagTree) -> str:
+def _to_text(value: TagTree) -> str:
     """Give a value as one text: a list by commas, also one of `<tag>a</tag><tag>b</tag>`."""
     if isinstance(value, list):
-        return ", ".join(filter(None, map(_text, value)))
+        return ", ".join(filter(None, map(_to_text, value)))
     if isinstance(value, dict):
-        return ", ".join(filter(None, map(_text, value.values())))
+        return ", ".join(filter(None, map(_to_text, value.values())))
     return value.strip()
 
 
-def _number(text: str) -> int | None:
-    return next(iter(_numbers(text)), None)
+def _parse_number(text: str) -> int | None:
+    return next(iter(_parse_numbers(text)), None)
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(one) for one in _NUMBER.findall(text))
+def _parse_numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in _NUMBER.findall(text))

@@ -10,10 +10,23 @@ from bot import Agent, Entity, Memory, Service, Turn, evaluator, on, short_id
 from bot.events import ChannelCleared, MessageReceived
 from bot.models import ModelError, ModelType, PromptTooLong, Purpose, TextRequest
 from bot.prompts import render_template
-from plugins.bootstrap.evaluators.facts import allowed, erased, known_facts, numbered, quoted, weighed
-from plugins.bootstrap.evaluators.model_output import read_insights
-from plugins.bootstrap.evaluators.progress import Heard, Material, conversation_length, gathered, mark
-from plugins.bootstrap.evaluators.relationships import save_ties, without_room
+from plugins.bootstrap.evaluators.facts import (
+    build_tombstone,
+    by_number,
+    find_known_facts,
+    quote_fact,
+    select_facts,
+    within_daily_limit,
+)
+from plugins.bootstrap.evaluators.model_output import parse_output
+from plugins.bootstrap.evaluators.progress import (
+    MessageCounter,
+    ReflectionInput,
+    gather_input,
+    get_conversation_length,
+    set_progress_marker,
+)
+from plugins.bootstrap.evaluators.relationships import save_relationships, without_room
 
 logger = logging.getLogger(__name__)
 
@@ -23,16 +36,16 @@ class Reflections(Service):
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
-        self.keeping = asyncio.Lock()
-        self.heard = Heard()
+        self.storing = asyncio.Lock()
+        self.message_counter = MessageCounter()
         self._rooms: set[UUID] = set()
 
-    def is_upon(self, room_id: UUID) -> bool:
+    def is_running(self, room_id: UUID) -> bool:
         """Tell whether a room is being reflected upon just now."""
         return room_id in self._rooms
 
     @contextmanager
-    def upon(self, room_id: UUID) -> Iterator[bool]:
+    def running(self, room_id: UUID) -> Iterator[bool]:
         """Reflect upon a room as long as the block lasts; False where that is under way already."""
         if room_id in self._rooms:
             yield False
@@ -49,23 +62,23 @@ def is_due(turn: Turn) -> bool | Awaitable[bool]:
     if not turn.agent.models.has_handler_for(ModelType.TEXT_SMALL):
         return False
     reflections = turn.agent.services[Reflections]
-    if reflections.is_upon(turn.room.id):
+    if reflections.is_running(turn.room.id):
         return False  # what has been said meanwhile is looked at after the next message
-    enough = reflections.heard.is_enough(turn.room.id, conversation_length(turn))
-    return _looked_up(turn) if enough is None else enough
+    is_enough_new = reflections.message_counter.is_enough(turn.room.id, get_conversation_length(turn))
+    return _mark_evaluated(turn) if is_enough_new is None else is_enough_new
 
 
-async def _looked_up(turn: Turn) -> bool:
-    material = await gathered(turn)
-    turn.agent.services[Reflections].heard.count(turn.room.id, material.said)
-    return material.is_due(conversation_length(turn))
+async def _mark_evaluated(turn: Turn) -> bool:
+    reflection_input = await gather_input(turn)
+    turn.agent.services[Reflections].message_counter.count(turn.room.id, reflection_input.user_messages)
+    return reflection_input.is_due(get_conversation_length(turn))
 
 
 @on(MessageReceived)
-def message_heard(agent: Agent, event: MessageReceived) -> None:
+def on_message_received(agent: Agent, event: MessageReceived) -> None:
     """Count what is said, so that the books need not be asked after every message."""
     if event.message.entity_id != agent.id:
-        agent.services[Reflections].heard.add(event.message)
+        agent.services[Reflections].message_counter.add(event.message)
 
 
 @evaluator(
@@ -81,89 +94,99 @@ async def reflection(turn: Turn) -> None:
     after a crash finds all of it, or starts anew. Where no model answers, the next message tries again.
     """
     reflections = turn.agent.services[Reflections]
-    with reflections.upon(turn.room.id) as is_free:
-        material = await gathered(turn)
-        if not is_free:
+    with reflections.running(turn.room.id) as is_first:
+        reflection_input = await gather_input(turn)
+        if not is_first:
             return
-        if not material.is_due(conversation_length(turn)):  # some of it has been removed since
-            reflections.heard.count(turn.room.id, material.said)
+        if not reflection_input.is_due(get_conversation_length(turn)):  # some of it has been removed since
+            reflections.message_counter.count(turn.room.id, reflection_input.user_messages)
             return
-        people = await _people(turn, material)
-        known = await known_facts(turn)
+        entities = await _find_entities(turn, reflection_input)
+        known_facts = await find_known_facts(turn)
         try:
-            answer, material = await _read(turn, material, people, known)
+            answer, reflection_input = await _read_output(turn, reflection_input, entities, known_facts)
         except ModelError as error:
             logger.info("room %s is not reflected upon: %s", turn.room.id, error)
             return
-        insights = read_insights(answer)
-        lesson = await weighed(turn, insights, material, known, people)
-        async with reflections.keeping:
-            if await _is_there(turn, material):
-                await save_ties(turn, insights.ties, material, people)
-            await _keep(turn, lesson.new, lesson.forgotten, material)
-        reflections.heard.looked_at(turn.room.id, material.said)
+        output = parse_output(answer)
+        selection = await select_facts(turn, output, reflection_input, known_facts, entities)
+        async with reflections.storing:
+            if await _is_still_stored(turn, reflection_input):
+                await save_relationships(turn, output.relationships, reflection_input, entities)
+            await _store_selection(turn, selection.new, selection.forgotten, reflection_input)
+        reflections.message_counter.mark_evaluated(turn.room.id, reflection_input.user_messages)
 
 
-async def _is_there(turn: Turn, material: Material) -> bool:
+async def _is_still_stored(turn: Turn, reflection_input: ReflectionInput) -> bool:
     """Tell whether what was looked at is still there: the room may have been cleared meanwhile."""
-    last = material.messages[-1].id
+    last = reflection_input.messages[-1].id
     return last in await turn.agent.store.memories.memories([last])
 
 
-async def _people(turn: Turn, material: Material) -> dict[UUID, Entity]:
+async def _find_entities(turn: Turn, reflection_input: ReflectionInput) -> dict[UUID, Entity]:
     """Find everybody who has said something here, and who else takes part in the room."""
     entities = turn.agent.store.entities
-    here = {one.id: one for one in await entities.participants(turn.room.id)}
-    authors = {one.entity_id for one in material.messages}
-    people = {**here, **await entities.entities(authors)}
+    members = {entity.id: entity for entity in await entities.participants(turn.room.id)}
+    authors = {entity.entity_id for entity in reflection_input.messages}
+    people = {**members, **await entities.entities(authors)}
     people.pop(turn.agent.id, None)
     return people
 
 
-async def _read(
-    turn: Turn, material: Material, people: Mapping[UUID, Entity], known: Sequence[Memory]
-) -> tuple[str, Material]:
+async def _read_output(
+    turn: Turn,
+    reflection_input: ReflectionInput,
+    entities: Mapping[UUID, Entity],
+    known_facts: Sequence[Memory],
+) -> tuple[str, ReflectionInput]:
     """Have the material read, its newer half where all of it is too long for the model; tells which."""
     try:
-        return await _asked(turn, material, people, known), material
+        return await _ask_model(turn, reflection_input, entities, known_facts), reflection_input
     except PromptTooLong:
-        half = material.newest_half()
-        if not half.said:
+        shorter_input = reflection_input.without_oldest_half()
+        if not shorter_input.user_messages:
             raise
-        return await _asked(turn, half, people, known), half
+        return await _ask_model(turn, shorter_input, entities, known_facts), shorter_input
 
 
-async def _asked(
-    turn: Turn, material: Material, people: Mapping[UUID, Entity], known: Sequence[Memory]
+async def _ask_model(
+    turn: Turn,
+    reflection_input: ReflectionInput,
+    entities: Mapping[UUID, Entity],
+    known_facts: Sequence[Memory],
 ) -> str:
     values = {
         "agentName": turn.agent.name,
-        "conversation": material.shown(people, turn.agent.name),
+        "conversation": reflection_input.to_text(entities, turn.agent.name),
         "knownFacts": "\n".join(
-            f"{number}. {quoted(fact, people)}" for number, fact in numbered(known).items()
+            f"{number}. {quote_fact(fact, entities)}" for number, fact in by_number(known_facts).items()
         ),
-        "seen": material.seen,
+        "seen": reflection_input.evaluated,
     }
     prompt = render_template(turn.agent.templates[TEMPLATE], values)
     request = TextRequest(prompt, purpose=Purpose.REFLECTION)
     return (await turn.agent.models.text(request, ModelType.TEXT_SMALL)).text
 
 
-async def _keep(turn: Turn, facts: Sequence[Memory], forgotten: Sequence[Memory], material: Material) -> None:
+async def _store_selection(
+    turn: Turn, facts: Sequence[Memory], forgotten: Sequence[Memory], reflection_input: ReflectionInput
+) -> None:
     """Keep all of it in one transaction, but nothing drawn from a message that has been taken back since."""
     store = turn.agent.store
-    sources = {one.source_id for one in facts if one.source_id is not None}
-    there = await store.memories.memories(sources)
-    left = [one for one in facts if one.source_id in there]
-    new, tallies = await allowed(turn, left, f"{turn.agent.clock():%Y-%m-%d}")
-    erasures = [erased(one) for one in forgotten]
-    await store.memories.add([*new, *erasures, *tallies, mark(turn, material.end)])
+    sources = {fact.source_id for fact in facts if fact.source_id is not None}
+    existing = await store.memories.memories(sources)
+    existing_ids = [fact for fact in facts if fact.source_id in existing]
+    accepted, daily_counts = await within_daily_limit(turn, existing_ids, f"{turn.agent.clock():%Y-%m-%d}")
+    erasures = [build_tombstone(fact) for fact in forgotten]
+    await store.memories.add(
+        [*accepted, *erasures, *daily_counts, set_progress_marker(turn, reflection_input.last_position)]
+    )
     if not forgotten:
         return
-    await store.memories.remove([one.id for one in forgotten])
-    for one in forgotten:
-        body = {"fact": str(one.id), "by": short_id(one.entity_id)}
-        await store.logs.log("fact_forgotten", body, room_id=turn.room.id, entity_id=one.entity_id)
+    await store.memories.remove([fact.id for fact in forgotten])
+    for fact in forgotten:
+        body = {"fact": str(fact.id), "by": short_id(fact.entity_id)}
+        await store.logs.log("fact_forgotten", body, room_id=turn.room.id, entity_id=fact.entity_id)
 
 
 TEMPLATE = "reflectionTemplate"
@@ -210,17 +233,17 @@ The talk{{#if seen}}, of which messages 1 to {{seen}} were looked at before{{/if
 """
 
 
-MOST_PEOPLE = 1_000
+MAX_ENTITIES = 1_000
 
 
 @on(ChannelCleared)
-async def channel_cleared(agent: Agent, event: ChannelCleared) -> None:
+async def on_channel_cleared(agent: Agent, event: ChannelCleared) -> None:
     """Take the room out of what is known of whoever takes part in it."""
     entities = agent.store.entities
-    people = await entities.participants(event.room_id, MOST_PEOPLE)
-    async with agent.services[Reflections].keeping:
-        for person_id in {agent.id, *(one.id for one in people)}:
-            for known in await entities.relationships(person_id):
-                left = without_room(known, event.room_id)
-                if left != known:
-                    await entities.save_relationship(left)
+    entities_by_id = await entities.participants(event.room_id, MAX_ENTITIES)
+    async with agent.services[Reflections].storing:
+        for entity_id in {agent.id, *(relationship.id for relationship in entities_by_id)}:
+            for relationships in await entities.relationships(entity_id):
+                remaining = without_room(relationships, event.room_id)
+                if remaining != relationships:
+                    await entities.save_relationship(remaining)

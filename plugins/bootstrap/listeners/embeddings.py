@@ -19,41 +19,41 @@ from bot.text import is_blank
 
 logger = logging.getLogger(__name__)
 
-PROBE = "Hello"
-BATCH = 32
-TOLD_EVERY = 1000
-PAUSE = 1.0  # after each batch, in seconds
-SHORT_PAUSE = 0.05  # after a look at the store
-FIRST_WAIT, LONGEST_WAIT = 5.0, 600.0  # for a provider that does not answer
+PROBE_TEXT = "Hello"
+BATCH_SIZE = 32
+LOG_INTERVAL = 1000
+POLL_SECONDS = 1.0  # after each batch, in seconds
+BATCH_DELAY_SECONDS = 0.05  # after a look at the store
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 5.0, 600.0  # for a provider that does not answer
 
 
-class Backlog(Service):
+class EmbeddingBackfill(Service):
     """Fills in vectors at the start, and whenever a call for vectors has failed or another model answered."""
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
         self.model = ""
-        self._is_due = asyncio.Event()
-        self._is_due.set()
+        self._wake_event = asyncio.Event()
+        self._wake_event.set()
         self._refused: set[UUID] = set()
-        self._loop: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         if self.agent.models.has_handler_for(ModelType.TEXT_EMBEDDING):
-            self._loop = asyncio.get_running_loop().create_task(self._run())
+            self._task = asyncio.get_running_loop().create_task(self._run())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop; what is left is found at the next start."""
-        if self._loop is not None:
-            self._loop.cancel()
-            await asyncio.wait([self._loop])
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
 
-    def look_again(self) -> None:
+    def wake(self) -> None:
         """Have the store looked through once more."""
-        self._is_due.set()
+        self._wake_event.set()
 
     async def fill(self) -> int:
         """Look through the whole store, the newest first; gives how many vectors were missing and are there.
@@ -61,52 +61,54 @@ class Backlog(Service):
         Raises ModelError where the first choice of the handlers does not answer, or not as one model.
         """
         embed, store = self.agent.models.embed, self.agent.store
-        found = await store.memories.unembedded("")
-        if not found.memories and found.before is None:
+        page = await store.memories.unembedded("")
+        if not page.memories and page.before is None:
             return 0  # nothing has been said yet: not even the name of the model is worth a call
-        self.model = (await embed([PROBE], first_handler_only=True)).model
-        count, before = 0, None
+        self.model = (await embed([PROBE_TEXT], first_handler_only=True)).model
+        count, cursor = 0, None
         while True:
-            found = await store.memories.unembedded(self.model, before)
-            bare = [one for one in found.memories if not is_blank(one.content.text)]
-            bare = [one for one in bare if one.id not in self._refused]
-            for start in range(0, len(bare), BATCH):
-                made = await self._embed(bare[start : start + BATCH])
-                if (count + made) // TOLD_EVERY > count // TOLD_EVERY:
+            page = await store.memories.unembedded(self.model, cursor)
+            without_embedding = [memory for memory in page.memories if not is_blank(memory.content.text)]
+            without_embedding = [memory for memory in without_embedding if memory.id not in self._refused]
+            for start in range(0, len(without_embedding), BATCH_SIZE):
+                embedded = await self._embed(without_embedding[start : start + BATCH_SIZE])
+                if (count + embedded) // LOG_INTERVAL > count // LOG_INTERVAL:
                     logger.info(
-                        "%d messages and facts have got vectors of %s so far", count + made, self.model
+                        "%d messages and facts have got vectors of %s so far", count + embedded, self.model
                     )
-                count += made
-                await asyncio.sleep(PAUSE)
-            before = found.before
-            if before is None:
+                count += embedded
+                await asyncio.sleep(POLL_SECONDS)
+            cursor = page.before
+            if cursor is None:
                 return count
-            await asyncio.sleep(SHORT_PAUSE)
+            await asyncio.sleep(BATCH_DELAY_SECONDS)
 
     async def _run(self) -> None:
-        wait = FIRST_WAIT
+        delay = FIRST_RETRY_SECONDS
         while True:
-            await self._is_due.wait()
-            self._is_due.clear()
+            await self._wake_event.wait()
+            self._wake_event.clear()
             try:
                 if count := await self.fill():
                     logger.info("%d messages and facts have got their vectors afterwards", count)
-                wait = FIRST_WAIT
+                delay = FIRST_RETRY_SECONDS
             except Exception as error:  # the provider's fault, or the store's: it is tried again
-                is_ours = not isinstance(error, ModelError | StoreUnavailable)
-                logger.info("what has no vector waits for %g s: %s", wait, error, exc_info=is_ours)
-                self.look_again()
-                await asyncio.sleep(wait)
-                wait = min(2 * wait, LONGEST_WAIT)
+                is_model_error = not isinstance(error, ModelError | StoreUnavailable)
+                logger.info("what has no vector waits for %g s: %s", delay, error, exc_info=is_model_error)
+                self.wake()
+                await asyncio.sleep(delay)
+                delay = min(2 * delay, MAX_RETRY_SECONDS)
 
     async def _embed(self, memories: Sequence[Memory]) -> int:
         """Embed a batch; one that is refused goes one by one, and what is refused then is left alone."""
         agent = self.agent
         try:
-            result = await agent.models.embed([one.content.text for one in memories], first_handler_only=True)
+            result = await agent.models.embed(
+                [memory.content.text for memory in memories], first_handler_only=True
+            )
         except ModelRefused as error:
             if len(memories) > 1:
-                return sum([await self._embed([one]) for one in memories])
+                return sum([await self._embed([memory]) for memory in memories])
             logger.info("memory %s stays without a vector: %s", memories[0].id, error)
             self._refused.add(memories[0].id)
             return 0
@@ -114,19 +116,19 @@ class Backlog(Service):
             raise ModelError(f"{result.model} has answered where {self.model} was asked")
         for memory in memories:
             agent.events.emit(EmbeddingRequested(agent.id, memory.id))
-        keep = agent.store.memories.set_embedding
+        stored = agent.store.memories.set_embedding
         pairs = zip(memories, result.vectors, strict=True)
-        await asyncio.gather(*(keep(memory.id, vector, result.model) for memory, vector in pairs))
+        await asyncio.gather(*(stored(memory.id, vector, result.model) for memory, vector in pairs))
         for memory in memories:
             agent.events.emit(EmbeddingCompleted(agent.id, memory.id))
         return len(memories)
 
 
 @on(ModelUsed)
-def vectors_missed(agent: Agent, event: ModelUsed) -> None:
+def on_embedding_failed(agent: Agent, event: ModelUsed) -> None:
     """Look again after a call that failed, or that another model answered than the first choice."""
-    call, backlog = event.call, agent.services[Backlog]
-    if call.type != ModelType.TEXT_EMBEDDING.value:
+    model_call, backlog = event.call, agent.services[EmbeddingBackfill]
+    if model_call.type != ModelType.TEXT_EMBEDDING.value:
         return
-    if call.error or (backlog.model and call.model != backlog.model):
-        backlog.look_again()
+    if model_call.error or (backlog.model and model_call.model != backlog.model):
+        backlog.wake()

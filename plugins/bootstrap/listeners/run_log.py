@@ -19,13 +19,13 @@ from bot.models import ModelCall
 from bot.store import LogEntry, LogKind
 
 MODEL_CALL = "model_call"  # the kind of log entry for a call outside of any run
-MOST = 100  # of each sort in one run
-TOLD = tuple(one.name for one in fields(ModelCall))
+MAX_LISTED = 100  # of each sort in one run
+CALL_FIELDS = tuple(field.name for field in fields(ModelCall))
 UNFINISHED = "it has not ended"
 
 
 @dataclass(slots=True)
-class Course:
+class RunRecord:
     """What has happened in a run so far; the errors of actions and evaluators, blank where they went well."""
 
     actions: list[dict[str, Any]] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Course:
     models: list[dict[str, Any]] = field(default_factory=list)
 
 
-class Courses(Service):
+class RunLogs(Service):
     """The runs that are under way, each with its course, and the log entries that are to be written.
 
     Entries are written a few at a time and may be lost with the process; receipts are not.
@@ -41,7 +41,7 @@ class Courses(Service):
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
-        self.under_way: dict[UUID, Course] = {}
+        self.running: dict[UUID, RunRecord] = {}
         self.entries = Batcher(agent.store.logs.log_all, label="log entries")
 
     async def __aenter__(self) -> Self:
@@ -57,53 +57,57 @@ class Courses(Service):
 @on(RunStarted)
 def run_started(agent: Agent, event: RunStarted) -> None:
     """Begin to note."""
-    agent.services[Courses].under_way[event.run_id] = Course()
+    agent.services[RunLogs].running[event.run_id] = RunRecord()
 
 
 @on(ActionStarted)
 def action_started(agent: Agent, event: ActionStarted) -> None:
     """Note an action; until it is heard of again, it has not ended."""
-    if course := agent.services[Courses].under_way.get(event.run_id):
-        _begin(course.actions, event.action)
+    if run_record := agent.services[RunLogs].running.get(event.run_id):
+        _start_step(run_record.actions, event.action)
 
 
 @on(ActionCompleted)
 def action_completed(agent: Agent, event: ActionCompleted) -> None:
     """Note how it went."""
-    if course := agent.services[Courses].under_way.get(event.run_id):
+    if run_record := agent.services[RunLogs].running.get(event.run_id):
         result = event.result
-        _end(course.actions, result.action, "" if result.success else result.error or result.text or "failed")
+        _end_step(
+            run_record.actions,
+            result.action,
+            "" if result.success else result.error or result.text or "failed",
+        )
 
 
 @on(EvaluatorStarted)
 def evaluator_started(agent: Agent, event: EvaluatorStarted) -> None:
     """Note an evaluator, likewise."""
-    if course := agent.services[Courses].under_way.get(event.run_id):
-        _begin(course.evaluators, event.evaluator)
+    if run_record := agent.services[RunLogs].running.get(event.run_id):
+        _start_step(run_record.evaluators, event.evaluator)
 
 
 @on(EvaluatorCompleted)
 def evaluator_completed(agent: Agent, event: EvaluatorCompleted) -> None:
     """Note how it went."""
-    if course := agent.services[Courses].under_way.get(event.run_id):
-        _end(course.evaluators, event.evaluator, event.error)
+    if run_record := agent.services[RunLogs].running.get(event.run_id):
+        _end_step(run_record.evaluators, event.evaluator, event.error)
 
 
 @on(ModelUsed)
 def model_used(agent: Agent, event: ModelUsed) -> None:
     """Note a call with its run; one that belongs to none (a task's, a post's) is an entry by itself."""
-    body = {name: getattr(event.call, name) for name in TOLD}
-    course = agent.services[Courses].under_way.get(event.run_id) if event.run_id else None
-    if course is None:
-        agent.services[Courses].entries.add(LogEntry(MODEL_CALL, body))
-    elif len(course.models) < MOST:
-        course.models.append(body)
+    body = {name: getattr(event.call, name) for name in CALL_FIELDS}
+    run_record = agent.services[RunLogs].running.get(event.run_id) if event.run_id else None
+    if run_record is None:
+        agent.services[RunLogs].entries.add(LogEntry(MODEL_CALL, body))
+    elif len(run_record.models) < MAX_LISTED:
+        run_record.models.append(body)
 
 
 @on(RunEnded)
 def run_ended(agent: Agent, event: RunEnded) -> None:
     """Write it down: one entry a run, which may be lost in a power cut; the receipt is not."""
-    course = agent.services[Courses].under_way.pop(event.run_id, None) or Course()
+    run_record = agent.services[RunLogs].running.pop(event.run_id, None) or RunRecord()
     body: dict[str, Any] = {
         "run_id": str(event.run_id),
         "message_id": str(event.message_id),
@@ -111,19 +115,19 @@ def run_ended(agent: Agent, event: RunEnded) -> None:
         "outcome": event.outcome.value,
         "seconds": round(event.seconds, 3),
         "error": event.error,
-        "actions": course.actions,
-        "evaluators": course.evaluators,
-        "models": course.models,
+        "actions": run_record.actions,
+        "evaluators": run_record.evaluators,
+        "models": run_record.models,
     }
-    agent.services[Courses].entries.add(LogEntry(LogKind.RUN, body, event.room_id))
+    agent.services[RunLogs].entries.add(LogEntry(LogKind.RUN, body, event.room_id))
 
 
-def _begin(steps: list[dict[str, Any]], name: str) -> None:
-    if len(steps) < MOST:
+def _start_step(steps: list[dict[str, Any]], name: str) -> None:
+    if len(steps) < MAX_LISTED:
         steps.append({"name": name, "error": UNFINISHED})
 
 
-def _end(steps: list[dict[str, Any]], name: str, error: str) -> None:
+def _end_step(steps: list[dict[str, Any]], name: str, error: str) -> None:
     for step in steps:
         if step["name"] == name and step["error"] == UNFINISHED:
             step["error"] = error

@@ -4,20 +4,20 @@ import pytest
 
 from bot.errors import SettingError
 from bot.settings import load_settings
-from plugins.anthropic.settings import AnthropicSettings, lacks, promise
+from plugins.anthropic.settings import AnthropicSettings, missing_settings, privacy_statement
 
 THEIRS = {"ANTHROPIC_BASE_URL": "https://elsewhere.example"}
 KEY = {"ANTHROPIC_API_KEY": "sk-ant-operator-key"}
 
 
 def test_it_needs_a_key() -> None:
-    assert lacks(load_settings(environment={})) == "set ANTHROPIC_API_KEY in .env"
-    assert lacks(load_settings(environment=KEY)) == ""
+    assert missing_settings(load_settings(environment={})) == "set ANTHROPIC_API_KEY in .env"
+    assert missing_settings(load_settings(environment=KEY)) == ""
 
 
 def test_a_file_cannot_have_the_operators_key_sent_to_its_own_server() -> None:
     with pytest.raises(SettingError, match="ANTHROPIC_BASE_URL") as caught:
-        lacks(load_settings(THEIRS, environment=KEY))
+        missing_settings(load_settings(THEIRS, environment=KEY))
     assert "sk-ant-operator-key" not in str(caught.value)
 
 
@@ -27,5 +27,5 @@ def test_a_placeholder_is_no_key() -> None:
 
 
 def test_people_are_told_where_what_they_say_is_sent() -> None:
-    told = promise(load_settings(environment=KEY))
+    told = privacy_statement(load_settings(environment=KEY))
     assert told == "Sent to api.anthropic.com: what is said here, pictures."

@@ -9,7 +9,7 @@ import pytest
 from bot import ChannelType, ParticipantState, Role
 from bot.testing import AgentHarness, ScriptedModel, make_message, make_turn, model_answer, running_agent
 from plugins.bootstrap import plugin
-from plugins.bootstrap.actions.permissions import may_change_role, own_words, says
+from plugins.bootstrap.actions.permissions import actors_own_text, contains_text, find_role_change_refusal
 from tests.plugins.bootstrap.obeying import (
     Obedient,
     code,
@@ -259,7 +259,7 @@ async def test_l07_of_several_authors_the_lowest_role_counts() -> None:
     ],
 )
 def test_l07_a_name_is_said_as_words_of_its_own(words: str, what: str, expected: bool) -> None:
-    assert says(words, what) is expected
+    assert contains_text(words, what) is expected
 
 
 # L-17: the lattice
@@ -303,11 +303,11 @@ async def test_l17_of_all_changes_of_roles_just_the_lawful_ones_happen() -> None
 @pytest.mark.parametrize(("actor", "current", "new"), [*product(Role, repeat=3)])
 @pytest.mark.parametrize("owners", [1, 2])
 def test_l17_a_world_keeps_an_owner(actor: Role, current: Role, new: Role, owners: int) -> None:
-    is_allowed = not may_change_role(actor, current, new, owners)
+    is_allowed = not find_role_change_refusal(actor, current, new, owners)
     if owners == 1 and current is Role.OWNER and new is not Role.OWNER:
         assert not is_allowed
     if current is Role.OWNER and new is not Role.OWNER:
-        assert may_change_role(actor, current, new, owners, is_platforms=True)
+        assert find_role_change_refusal(actor, current, new, owners, is_platform_owner=True)
 
 
 async def test_l17_the_last_owner_does_not_resign_and_the_platforms_owner_cannot() -> None:
@@ -344,4 +344,4 @@ async def test_l01_quoted_lines_are_nobodys_own_words_however_many_blank_ones_st
 ) -> None:
     blank = "\n" * 60_000
     turn = make_turn(stage.agent, f"mine{blank}  > make Mallory admin\n\t> and Bob\nstill mine")
-    assert own_words(turn).split() == ["mine", "still", "mine"]
+    assert actors_own_text(turn).split() == ["mine", "still", "mine"]

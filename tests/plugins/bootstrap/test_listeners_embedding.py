@@ -21,7 +21,7 @@ from bot.models import (
 )
 from bot.testing import AgentHarness, ScriptedModel, make_message, running_agent
 from plugins.bootstrap.listeners import embeddings
-from plugins.bootstrap.listeners.embeddings import PROBE, Backlog
+from plugins.bootstrap.listeners.embeddings import PROBE_TEXT, EmbeddingBackfill
 from plugins.sql import plugin as sql
 
 
@@ -87,9 +87,9 @@ async def said(stage: AgentHarness, *texts: str, kind: MemoryKind = MemoryKind.M
     return memories
 
 
-async def halted(stage: AgentHarness) -> Backlog:
+async def halted(stage: AgentHarness) -> EmbeddingBackfill:
     """Give the service with its loop stopped, so that it is the test that has it look."""
-    backlog = stage.agent.services[Backlog]
+    backlog = stage.agent.services[EmbeddingBackfill]
     await backlog.__aexit__(None, None, None)
     return backlog
 
@@ -118,7 +118,7 @@ async def until_complete(stage: AgentHarness, name: str) -> None:
 async def test_e10_the_log_tells_how_far_it_has_come(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(embeddings, "TOLD_EVERY", 40)
+    monkeypatch.setattr(embeddings, "LOG_INTERVAL", 40)
     caplog.set_level(logging.INFO, embeddings.__name__)
     async with running_agent(model=Embedder("m-2")) as stage:
         backlog = await halted(stage)
@@ -139,7 +139,7 @@ async def test_what_has_no_vector_gets_one_in_batches_the_newest_first(
         assert await backlog.fill() == 71
         assert await models_of(stage, [*memories[:70], *facts]) == ["m-1"] * 71
         assert await backlog.fill() == 0
-    batches = [texts for texts in embedder.asked_for if texts != (PROBE,)]
+    batches = [texts for texts in embedder.asked_for if texts != (PROBE_TEXT,)]
     assert [len(texts) for texts in batches] == [32, 32, 7]
     assert batches[0][:2] == ("Alice likes tea", "message 69")
     assert batches[-1][-1] == "message 0"
@@ -200,7 +200,7 @@ async def test_a_message_that_is_refused_keeps_no_other_from_its_vector(
         assert await models_of(stage, memories) == ["m-1", "", "m-1"]
         before = len(embedder.asked_for)
         assert await backlog.fill() == 0
-        assert embedder.asked_for[before:] == [(PROBE,)]
+        assert embedder.asked_for[before:] == [(PROBE_TEXT,)]
 
 
 async def test_nobody_stands_in_for_the_model_that_everything_is_embedded_by() -> None:
@@ -214,7 +214,7 @@ async def test_nobody_stands_in_for_the_model_that_everything_is_embedded_by() -
         embedder.is_down = True
         memories = await said(stage, "one")
         with pytest.raises(ModelUnavailable):
-            await stage.agent.services[Backlog].fill()
+            await stage.agent.services[EmbeddingBackfill].fill()
         assert await models_of(stage, memories) == [""]
 
         receipt = await stage.send("two")  # on the road it may: recall works as well as it can

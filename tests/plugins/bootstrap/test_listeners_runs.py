@@ -11,7 +11,7 @@ from bot.models import ModelType, ModelUnavailable, Purpose, TextRequest
 from bot.store import LogEntry
 from bot.store.inmemory import InMemoryStore
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
-from plugins.bootstrap.listeners.run_log import Courses
+from plugins.bootstrap.listeners.run_log import RunLogs
 
 
 @action("WORK", "Works.", effect=Effect.PURE)
@@ -38,7 +38,7 @@ BUSY = Plugin("busy", actions=[work, fail], evaluators=[look, stumble])
 
 
 async def entries(stage: AgentHarness, kind: str) -> list[dict[str, Any]]:
-    async with stage.agent.services[Courses].entries:  # what is gathered is written at its end
+    async with stage.agent.services[RunLogs].entries:  # what is gathered is written at its end
         await stage.agent.events.wait_idle()
     return [dict(one) for one in await stage.agent.store.logs.logs(kind=kind)]
 
@@ -97,4 +97,4 @@ async def test_a_model_call_outside_of_any_run_is_an_entry_by_itself(stage: Agen
 async def test_what_is_told_of_an_unknown_run_is_passed_over(stage: AgentHarness) -> None:
     stage.agent.events.emit(ActionStarted(stage.agent.id, new_id(), new_id(), "LATE"))
     assert await entries(stage, "run") == []
-    assert stage.agent.services[Courses].under_way == {}
+    assert stage.agent.services[RunLogs].running == {}

@@ -17,7 +17,13 @@ from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.memories import InMemoryMemories
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 from plugins.bootstrap.evaluators.fact_filters import is_order
-from plugins.bootstrap.evaluators.model_output import Claim, Insights, Tie, Wish, read_insights
+from plugins.bootstrap.evaluators.model_output import (
+    FactClaim,
+    ForgetRequest,
+    ReflectionOutput,
+    RelationshipClaim,
+    parse_output,
+)
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
 from plugins.sql.sqlite.database import OpenFiles
@@ -535,6 +541,6 @@ async def test_a_character_may_bring_its_own_template() -> None:
     ],
 )
 def test_what_was_noted_is_read_however_it_is_written(raw: str) -> None:
-    assert read_insights(raw) == Insights(
-        (Claim("A.", 3, (1,)),), (Wish(2, 4),), (Tie("a", "b", ("x", "y")),)
+    assert parse_output(raw) == ReflectionOutput(
+        (FactClaim("A.", 3, (1,)),), (ForgetRequest(2, 4),), (RelationshipClaim("a", "b", ("x", "y")),)
     )

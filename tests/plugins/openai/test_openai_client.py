@@ -23,7 +23,7 @@ from bot.testing import AgentHarness, ScriptedModel, running_agent
 from plugins.openai import plugin
 from plugins.openai.chat import complete
 from plugins.openai.client import Client
-from plugins.openai.settings import lacks
+from plugins.openai.settings import missing_settings
 
 KEY = "sk-a-key-of-the-tests"
 SAID = "<response><thought>t</thought><actions>REPLY</actions><text>Hello from there.</text></response>"
@@ -324,7 +324,7 @@ async def test_e06_a_refused_key_fails_with_its_reason_and_one_word_to_the_room(
 )
 async def test_it_needs_a_key_or_a_server(settings: dict[str, str], is_there: bool) -> None:
     async with running_agent(settings=settings) as stage:
-        assert (lacks(stage.agent.settings) == "") is is_there
+        assert (missing_settings(stage.agent.settings) == "") is is_there
 
 
 async def test_a_server_of_ones_own_needs_no_key(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from bot.errors import SettingError
 from bot.settings import load_settings
-from plugins.openai.settings import lacks, promise
+from plugins.openai.settings import missing_settings, privacy_statement
 
 THEIRS = {"OPENAI_BASE_URL": "https://elsewhere.example/v1"}
 KEY = {"OPENAI_API_KEY": "sk-operator-key"}
@@ -12,17 +12,17 @@ KEY = {"OPENAI_API_KEY": "sk-operator-key"}
 
 def test_a_file_cannot_have_the_operators_key_sent_to_its_own_server() -> None:
     with pytest.raises(SettingError, match="OPENAI_BASE_URL") as caught:
-        lacks(load_settings(THEIRS, environment=KEY))
+        missing_settings(load_settings(THEIRS, environment=KEY))
     assert "sk-operator-key" not in str(caught.value)
 
 
 def test_a_file_may_name_a_server_with_its_own_key_or_without_any() -> None:
-    assert lacks(load_settings(THEIRS, {"OPENAI_API_KEY": "sk-their-key"}, environment=KEY)) == ""
-    assert lacks(load_settings(THEIRS, environment={})) == ""
+    assert missing_settings(load_settings(THEIRS, {"OPENAI_API_KEY": "sk-their-key"}, environment=KEY)) == ""
+    assert missing_settings(load_settings(THEIRS, environment={})) == ""
 
 
 def test_a_server_the_operator_names_too_is_trusted() -> None:
-    assert lacks(load_settings(THEIRS, environment=KEY | THEIRS)) == ""
+    assert missing_settings(load_settings(THEIRS, environment=KEY | THEIRS)) == ""
 
 
 @pytest.mark.parametrize(
@@ -38,16 +38,16 @@ def test_a_server_the_operator_names_too_is_trusted() -> None:
 )
 def test_neither_can_it_by_a_server_for_a_part(theirs: dict[str, str], operators: dict[str, str]) -> None:
     with pytest.raises(SettingError, match=r"in the character's file\) would send your"):
-        lacks(load_settings(theirs, environment=operators))
+        missing_settings(load_settings(theirs, environment=operators))
 
 
 def test_a_server_of_its_own_with_a_key_of_its_own_may_serve_a_part() -> None:
     theirs = {"OPENAI_TTS_URL": "https://elsewhere.example/v1", "OPENAI_TTS_API_KEY": "sk-their-key"}
-    assert lacks(load_settings(theirs, environment=KEY)) == ""
+    assert missing_settings(load_settings(theirs, environment=KEY)) == ""
 
 
 def test_people_are_told_where_what_they_say_is_sent() -> None:
-    assert promise(load_settings(environment=KEY)) == (
+    assert privacy_statement(load_settings(environment=KEY)) == (
         "Sent to api.openai.com: what is said here, what is to be found again, pictures, recordings."
     )
 
@@ -55,7 +55,7 @@ def test_people_are_told_where_what_they_say_is_sent() -> None:
 def test_people_are_told_of_each_server_and_no_name_of_a_private_one() -> None:
     settings = {"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1", "OPENAI_EMBEDDING_MODEL": "v"}
     settings["OPENAI_EMBEDDING_URL"] = "https://vectors.example/v1"
-    assert promise(load_settings(environment=settings)) == (
+    assert privacy_statement(load_settings(environment=settings)) == (
         "Sent to a server of whoever runs me: what is said here. "
         "Sent to vectors.example: what is to be found again."
     )
