@@ -106,7 +106,7 @@ def parse_response(body_type: type[M], body: bytes | str, model: str, kind: str)
         [problem, *_] = error.errors(include_url=False, include_input=False, include_context=False)
         location = ".".join(map(str, problem["loc"])) or "the whole"
         raise ModelError(
-            f"openai: {model} returned an invalid {kind} ({location}: {problem['msg']}): check OPENAI_BASE_URL"
+            f"openai: {model} returned no valid {kind} ({location}: {problem['msg']}); check OPENAI_BASE_URL"
         ) from None
 
 

@@ -15,7 +15,8 @@ _OPENING = re.compile(r"^[^\w]+")
 _WORD = re.compile(r"\w+")
 _COMMAND_VERBS = re.compile(r"^\s*[,;:!?、，：；？！،؛—–…]")
 _REQUEST = re.compile(r"[?!？！؟;]\W*$")
-_SECOND_PERSON = re.compile(  # in the languages that have a word for it which means nothing else in another one
+# Only words that mean nothing else in any other language.
+_SECOND_PERSON = re.compile(
     r"\b(?:you|yours?|yourself|yourselves|dich|dir|dein(?:e[mnrs]?)?|euch|euer|eure|musst|sollst|darfst|tu|toi|"
     r"vous|votre|vos|tú|ti|usted(?:es)?|vosotros|contigo|voi|vocês?|teu|tua|jij|jouw?|jullie|dig|siz|sana|senin|"
     r"kamu|anda|ciebie|tobie|twój|ты|тебя|тебе|тобой|твой|вы|вас|вам|вами|ваш|ти|тобі|εσύ|εσένα|εσείς|אתה|أنت|"

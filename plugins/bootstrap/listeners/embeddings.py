@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 PROBE_TEXT = "Hello"
 BATCH_SIZE = 32
 LOG_INTERVAL = 1000
-POLL_SECONDS = 1.0  # after each batch, in seconds
-BATCH_DELAY_SECONDS = 0.05  # after a look at the store
+BATCH_DELAY_SECONDS = 1.0  # after each batch
+PAGE_DELAY_SECONDS = 0.05  # after each page of the store
 FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 5.0, 600.0  # for a provider that does not answer
 
 
@@ -77,11 +77,11 @@ class EmbeddingBackfill(Service):
                         "%d messages and facts have got vectors of %s so far", count + embedded, self.model
                     )
                 count += embedded
-                await asyncio.sleep(POLL_SECONDS)
+                await asyncio.sleep(BATCH_DELAY_SECONDS)
             cursor = page.before
             if cursor is None:
                 return count
-            await asyncio.sleep(BATCH_DELAY_SECONDS)
+            await asyncio.sleep(PAGE_DELAY_SECONDS)
 
     async def _run(self) -> None:
         delay = FIRST_RETRY_SECONDS
@@ -93,8 +93,8 @@ class EmbeddingBackfill(Service):
                     logger.info("%d messages and facts have got their vectors afterwards", count)
                 delay = FIRST_RETRY_SECONDS
             except Exception as error:  # the provider's fault, or the store's: it is tried again
-                is_model_error = not isinstance(error, ModelError | StoreUnavailable)
-                logger.info("what has no vector waits for %g s: %s", delay, error, exc_info=is_model_error)
+                is_unexpected = not isinstance(error, ModelError | StoreUnavailable)
+                logger.info("what has no vector waits for %g s: %s", delay, error, exc_info=is_unexpected)
                 self.wake()
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, MAX_RETRY_SECONDS)

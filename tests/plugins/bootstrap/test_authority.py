@@ -154,7 +154,7 @@ async def test_l04_no_other_name_of_an_action_goes_round_its_check(role: Role) -
 # L-05: one choke point
 
 EFFECTS = {
-    "set_attendance",
+    "set_participant_state",
     "set_role",
     "set_setting",
     "save_component",

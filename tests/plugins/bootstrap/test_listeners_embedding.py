@@ -47,7 +47,7 @@ class Embedder(ScriptedModel):
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nobody rest."""
-    for name in ("PAUSE", "SHORT_PAUSE", "FIRST_WAIT", "LONGEST_WAIT"):
+    for name in ("BATCH_DELAY_SECONDS", "PAGE_DELAY_SECONDS", "FIRST_RETRY_SECONDS", "MAX_RETRY_SECONDS"):
         monkeypatch.setattr(embeddings, name, 0.0)
 
 

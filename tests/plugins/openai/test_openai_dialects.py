@@ -228,7 +228,7 @@ async def test_e06_no_credit_is_no_rate_limit_and_not_tried_again(api: Loopback)
     error = {"message": "You exceeded your current quota", "code": "insufficient_quota"}
     api.answers = [Answer({"error": error}, 429)]
     async with open_stage(api.url) as stage:
-        receipt = await stage.say("hi")
+        receipt = await stage.send("hi")
 
     assert len(api.asked) == 1
     assert "no credit left for the key in OPENAI_API_KEY" in receipt.reason
@@ -242,7 +242,7 @@ async def test_e07_a_request_that_is_refused_for_its_content_is_answered_with_a_
 ) -> None:
     api.answers = [Answer({"error": {"message": "filtered", "code": code}}, 400)]
     async with open_stage(api.url) as stage:
-        await stage.say("hi")
+        await stage.send("hi")
 
     assert stage.texts == ["I would rather not answer that."]
     assert len(api.asked) == 1

@@ -98,9 +98,9 @@ async def test_a_vector_that_is_not_what_was_asked_for_is_an_error_and_never_mad
 async def test_another_server_serves_what_its_models_are_named_for(api: Loopback, kind: ModelType) -> None:
     part = APART[kind]
     async with open_stage(api.url) as stage:
-        assert not stage.agent.models.serves(kind)
+        assert not stage.agent.models.has_handler_for(kind)
     async with open_stage(api.url, **{f"OPENAI_{part}_MODEL": "named"}) as stage:
-        assert stage.agent.models.serves(kind)
+        assert stage.agent.models.has_handler_for(kind)
 
 
 @pytest.mark.parametrize("settings", [{}, {"OPENAI_BASE_URL": "https://api.openai.com/v1"}])

@@ -47,9 +47,9 @@ async def test_e05_where_the_prompt_is_too_long_the_model_is_asked_once_more_wit
     async with open_stage(api.url, character=ADA) as stage:
         api.answers = reading(100_000)
         for number in range(8):
-            await stage.say(f"message {number}: {LONG}")
+            await stage.send(f"message {number}: {LONG}")
         api.answers, api.asked = reading(9_000), []
-        receipt = await stage.say("and what do you think?")
+        receipt = await stage.send("and what do you think?")
 
     first, second = (shown(one) for one in api.asked)
     assert receipt.outcome is Outcome.ANSWERED
@@ -71,7 +71,7 @@ async def test_e05_open_messages_and_what_they_bring_are_kept(api: Loopback) -> 
         for day in range(8)
     )
     async with open_stage(api.url) as stage:
-        receipt = await stage.say(Content(text="what does the log say?", attachments=files))
+        receipt = await stage.send(Content(text="what does the log say?", attachments=files))
 
     assert receipt.outcome is Outcome.ANSWERED
     second = shown(api.asked[1])
@@ -83,8 +83,8 @@ async def test_e05_open_messages_and_what_they_bring_are_kept(api: Loopback) -> 
 async def test_e05_a_prompt_that_is_still_too_long_ends_in_one_neutral_line(api: Loopback) -> None:
     api.answers = [TOO_LONG]
     async with open_stage(api.url) as stage:
-        receipt = await stage.say("hi")
-        await stage.say("hi again")
+        receipt = await stage.send("hi")
+        await stage.send("hi again")
 
     assert (receipt.outcome, receipt.rule) == (Outcome.FAILED, "PromptTooLong")
     assert len(api.asked) == 4
@@ -96,7 +96,7 @@ async def test_e08_an_outage_costs_few_calls_and_every_message_has_its_end(api: 
     api.answers = [AWAY]
     rooms, each = 50, 20
     async with open_stage(api.url) as stage:
-        receipts = [await stage.put(f"{n}", room=f"room {n % rooms}") for n in range(rooms * each)]
+        receipts = [await stage.submit(f"{n}", room=f"room {n % rooms}") for n in range(rooms * each)]
         settled = await asyncio.gather(*(stage.resident.inbox.settled(one.id) for one in receipts))
         await stage.agent.outbox.drain(60.0)
 
@@ -114,9 +114,9 @@ async def test_e08_after_the_outage_the_first_message_is_answered(
     api.answers = [AWAY]
     async with open_stage(api.url) as stage:
         for number in range(retry.FAILURE_THRESHOLD + 1):
-            assert (await stage.say(f"are you there? {number}")).outcome is Outcome.FAILED
+            assert (await stage.send(f"are you there? {number}")).outcome is Outcome.FAILED
         api.answers = [Answer(completion())]
-        assert (await stage.say("and now?")).outcome is Outcome.ANSWERED
+        assert (await stage.send("and now?")).outcome is Outcome.ANSWERED
 
 
 def vectors_of(asked: Asked, dimension: int) -> Answer:
@@ -138,7 +138,7 @@ def serving(dimension: int, is_away: asyncio.Event | None = None) -> Callable[[A
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nobody rest."""
-    for name in ("PAUSE", "SHORT_PAUSE", "FIRST_WAIT", "LONGEST_WAIT"):
+    for name in ("BATCH_DELAY_SECONDS", "PAGE_DELAY_SECONDS", "FIRST_RETRY_SECONDS", "MAX_RETRY_SECONDS"):
         monkeypatch.setattr(embeddings, name, 0.01)
     monkeypatch.setattr(retry, "OPEN_SECONDS", 0.0)
 
@@ -165,7 +165,7 @@ async def test_e09_without_the_embedding_service_replies_come_and_vectors_follow
     api.answers = serving(4, is_away)
     character = Character(name="Ada", knowledge=("The lamp of Tern Rock burns whale oil.",))
     async with open_stage(api.url, knowledge, character=character, OPENAI_EMBEDDING_MODEL="v") as stage:
-        receipt = await stage.say("what burns in the lamp?")
+        receipt = await stage.send("what burns in the lamp?")
         assert receipt.outcome is Outcome.ANSWERED
         kept, _ = await stage.agent.store.memories.recent(receipt.room_id, 2)
         assert kept.embedding is None
@@ -178,7 +178,7 @@ async def test_e10_another_dimension_is_never_mixed_in_and_everything_gets_it(ap
     store = InMemoryStore()
     api.answers = serving(4)
     async with open_stage(api.url, store=store, OPENAI_EMBEDDING_MODEL="v") as stage:
-        receipt = await stage.say("the lamp burns whale oil")
+        receipt = await stage.send("the lamp burns whale oil")
         await until_all_have_vectors(stage, "v-4", {"the lamp burns whale oil", "Aye."})
         [said] = await stage.agent.store.memories.by_turn(receipt.turn_id)
     api.answers = serving(8)

@@ -258,7 +258,7 @@ async def test_a_text_without_an_end_is_not_read_for_ever(there: AgentHarness, a
 async def test_e03_a_server_that_says_nothing_is_given_up_after_the_operators_time(api: Loopback) -> None:
     api.answers = [Answer(events=(Hang(),))]
     async with open_stage(api.url, MODEL_TIMEOUT="0.05", MODEL_RETRIES="0") as stage:
-        receipt = await stage.say("hi")
+        receipt = await stage.send("hi")
 
     assert "openai: no answer within 0.05 s" in receipt.reason
     assert len(stage.texts) == 1
