@@ -97,7 +97,9 @@ async def test_e08_an_outage_costs_few_calls_and_every_message_has_its_end(api: 
     rooms, each = 50, 20
     async with open_stage(api.url) as stage:
         receipts = [await stage.submit(f"{n}", room=f"room {n % rooms}") for n in range(rooms * each)]
-        settled = await asyncio.gather(*(stage.resident.inbox.settled(one.id) for one in receipts))
+        settled = await asyncio.gather(
+            *(stage.agent_runtime.inbox.wait_outcome(receipt.id) for receipt in receipts)
+        )
         await stage.agent.outbox.drain(60.0)
 
     outcomes = Counter(one.outcome for one in settled)
