@@ -245,7 +245,7 @@ async def test_h03_code_that_swallows_its_cancellation_is_ended_by_force_and_nam
 ) -> None:
     await is_answered_beside(point(clinging), BRIEF)
 
-    [told] = {line for line in caplog.messages if "did not stop when it was told to" in line}
+    [told] = {line for line in caplog.messages if "did not stop when it was cancelled" in line}
     assert POINTS[point].removeprefix("stopping ") in told
 
 

@@ -57,7 +57,7 @@ class SupervisedContext(Generic[H]):
             await self._force_stop(grace)
             raise
         if pending:
-            logger.warning("%s did not stop within %g s", self._label, timeout)
+            logger.warning("stopping %s failed: it did not stop within %g s", self._label, timeout)
             await self._force_stop(grace)
 
     async def _force_stop(self, grace: float) -> None:
