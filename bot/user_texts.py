@@ -1,0 +1,34 @@
+"""Texts that people in rooms read, by key, from one catalogue per language: `bot/locales/<language>.toml`."""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+LANGUAGE = "en"
+
+
+def user_text(key: str, /, **values: object) -> str:
+    """Return the text of a key such as "commands.mute.done", with `{name}` filled in from `values`.
+
+    Raises KeyError for an unknown key or a missing value.
+    """
+    text = load_catalogue(LANGUAGE)[key]
+    return text.format_map(values) if values else text
+
+
+@cache
+def load_catalogue(language: str) -> Mapping[str, str]:
+    """Return all texts of a language by their dotted keys."""
+    source = files("bot").joinpath("locales", f"{language}.toml").read_text(encoding="utf-8")
+    return MappingProxyType(dict(_flatten(tomllib.loads(source))))
+
+
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", str(value)
