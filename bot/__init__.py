@@ -14,6 +14,7 @@ from bot.agent import Agent
 from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.crash_points import crash_point
 from bot.concurrency.tasks import Batcher
+from bot.deprecation import find_renamed
 from bot.domain.character import Character
 from bot.domain.choices import ChoiceRequest
 from bot.domain.component_specs import (
@@ -88,8 +89,13 @@ from bot.store.protocols import RecallScope
 from bot.turn import Turn
 
 if TYPE_CHECKING:
+    from bot.characters import load_character
+    from bot.logs import configure_logging
+    from bot.plugin_system.loading import find_adapter, load_plugins
     from bot.runtime.agent_config import AgentConfig
+    from bot.runtime.agent_runtime import AgentRuntime
     from bot.runtime.runtime import Runtime
+    from bot.settings import load_settings
 
 __all__ = [
     "Action",
@@ -99,6 +105,7 @@ __all__ = [
     "Adapter",
     "Agent",
     "AgentConfig",
+    "AgentRuntime",
     "Attachment",
     "BaseUrl",
     "Batcher",
@@ -169,11 +176,16 @@ __all__ = [
     "action",
     "ask_to_confirm",
     "command",
+    "configure_logging",
     "crash_point",
     "delivery_id",
     "derived_id",
     "evaluator",
+    "find_adapter",
     "fold_name",
+    "load_character",
+    "load_plugins",
+    "load_settings",
     "model",
     "new_id",
     "on",
@@ -185,10 +197,20 @@ __all__ = [
     "worker",
 ]
 
-LAZY = {"AgentConfig": "bot.runtime.agent_config", "Runtime": "bot.runtime.runtime"}
+LAZY = {
+    "AgentConfig": "bot.runtime.agent_config",
+    "AgentRuntime": "bot.runtime.agent_runtime",
+    "Runtime": "bot.runtime.runtime",
+    "configure_logging": "bot.logs",
+    "find_adapter": "bot.plugin_system.loading",
+    "load_character": "bot.characters",
+    "load_plugins": "bot.plugin_system.loading",
+    "load_settings": "bot.settings",
+}
 
+if not TYPE_CHECKING:  # a type checker shall still report an unknown name
 
-def __getattr__(name: str) -> Any:
-    if name in LAZY:
-        return getattr(import_module(LAZY[name]), name)
-    raise AttributeError(f"module 'bot' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in LAZY:
+            return getattr(import_module(LAZY[name]), name)
+        return find_renamed("bot", name, import_module("bot.renamed").BOT)

@@ -1,17 +1,16 @@
-"""Names of version 0.1.0: each still works in this release, with a DeprecationWarning that gives the new name."""
+"""Tools that keep renamed names working for one release, with a DeprecationWarning."""
 
 import functools
 import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def find_renamed(module: str, name: str, renamed: Mapping[str, str]) -> Any:
-    """Return what `module` offered as `name`: `renamed` gives the new place as "module:Name" or "module:Class.member".
+    """Return what `module` offered as `name` before; `renamed` maps it to "module:Name" or "module:Class.member".
 
     Raises AttributeError for a name that was never there.
     """
@@ -38,20 +37,27 @@ class RenamedMembers:
             return getattr(self, new_name)
 
 
-def renamed_parameters(**renamed: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator that accepts the old names of keyword parameters: `old="new"`."""
+def renamed_parameters(**renamed: str) -> Callable[[F], F]:
+    """Return a decorator for a function or class that accepts old names of keywords: `old="new"`."""
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            for old_name in renamed.keys() & kwargs.keys():
-                _warn(f"{function.__qualname__}({old_name}=…)", renamed[old_name])
-                kwargs[renamed[old_name]] = kwargs.pop(old_name)
-            return function(*args, **kwargs)
-
-        return call
+    def decorate(target: F) -> F:
+        if isinstance(target, type):
+            target.__init__ = _translating(target.__init__, renamed)  # type: ignore[misc]  # the same signature
+            return target
+        return cast(F, _translating(target, renamed))
 
     return decorate
+
+
+def _translating(function: Callable[..., Any], renamed: Mapping[str, str]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for old_name in renamed.keys() & kwargs.keys():
+            _warn(f"{function.__qualname__}({old_name}=…)", f"{renamed[old_name]}=…")
+            kwargs[renamed[old_name]] = kwargs.pop(old_name)
+        return function(*args, **kwargs)
+
+    return call
 
 
 def _warn(old_name: str, new_name: str) -> None:

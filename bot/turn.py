@@ -2,12 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import ClassVar, Self
 from uuid import UUID
 
 from bot.agent import Agent
+from bot.deprecation import RenamedMembers
 from bot.domain.component_specs import ActionSpec
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Entity, Role, Room, World
@@ -39,7 +40,7 @@ class TurnInput:
 
 
 @dataclass(slots=True, eq=False)
-class Turn:
+class Turn(RenamedMembers):
     """One message being answered, with the earlier ones it superseded; the only mutable object of a turn.
 
     `inputs` are in their room's order and never empty; `results` holds what actions returned, by name;
@@ -49,6 +50,16 @@ class Turn:
     messages were edited or deleted. The first reply of one that `replaces` something is sent as an edit of
     it.
     """
+
+    _renamed: ClassVar[Mapping[str, str]] = {
+        "outgoing": "build_reply",
+        "setting": "find_setting",
+        "listed": "recent_inputs",
+        "next_reply": "next_reply_index",
+        "upcoming": "peek_reply",
+        "successor": "superseded_by",
+        "is_called_off": "is_cancelled",
+    }
 
     agent: Agent
     id: UUID

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
+from bot.deprecation import RenamedMembers
 from bot.text import shorten
 
 MAX_LABEL_LENGTH = 80
@@ -99,8 +100,10 @@ class PostOperation:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class Content(RenamedMembers):
     """The content of a message on any platform; of its choices the first 25 are offered."""
+
+    _renamed: ClassVar[Mapping[str, str]] = {"is_spoken": "is_voice"}
 
     text: str = ""
     thought: str = ""

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from uuid import UUID
+
+from bot.deprecation import RenamedMembers
 
 
 class ChannelType(StrEnum):
@@ -61,12 +63,14 @@ _RANKS = {Role.OWNER: 3, Role.ADMIN: 2, Role.MEMBER: 1, Role.NONE: 0}
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class World(RenamedMembers):
     """A server, a group or a timeline: the container of rooms.
 
     `roles` holds the platform's roles of people; everyone else is a MEMBER. `grants` holds the roles that
     admins gave through the bot, and `settings` what they set: inbound messages do not change those.
     """
+
+    _renamed: ClassVar[Mapping[str, str]] = {"added_to": "merge"}
 
     id: UUID
     platform: str

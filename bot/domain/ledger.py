@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
+from bot.deprecation import RenamedMembers
 from bot.domain.content import Content
 
 CANCELLED_ERROR = "cancelled"  # the error of a cancelled model call
@@ -124,13 +125,15 @@ class ModelCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(RenamedMembers):
     """The outcome of one inbound event, and why.
 
     `reason` is a sentence for people; `rule` is a `Rule` or the setting that decided. `supersede_count`
     counts how often a newer turn took the message over. A closed receipt is not `is_evaluated` until the
     evaluators have run.
     """
+
+    _renamed: ClassVar[Mapping[str, str]] = {"carried": "supersede_count", "is_learnt": "is_evaluated"}
 
     id: UUID
     key: EventKey

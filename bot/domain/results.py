@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
+
+from bot.deprecation import RenamedMembers
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,10 @@ class PlanStep:
 
 
 @dataclass(slots=True)
-class ActionPlan:
+class ActionPlan(RenamedMembers):
     """The actions named by one model answer, in order; `current_step` counts from 0."""
+
+    _renamed: ClassVar[Mapping[str, str]] = {"begin": "start_step", "end": "finish_step"}
 
     thought: str
     steps: list[PlanStep]
@@ -79,7 +83,7 @@ class ProviderFailure:
 
 
 @dataclass(slots=True)
-class State:
+class State(RenamedMembers):
     """Everything composed for one turn.
 
     `results` holds each provider's result by name, so that none runs twice in a turn. `text` and `values`
@@ -87,6 +91,12 @@ class State:
     stages (`actionPlan`, `actionResults`, `actionParams`, `workingMemory`, as in elizaOS). `is_shortened`
     means that the prompt was too long for a model.
     """
+
+    _renamed: ClassVar[Mapping[str, str]] = {
+        "composed": "composed_providers",
+        "is_short": "is_shortened",
+        "forget": "invalidate",
+    }
 
     results: dict[str, ProviderResult] = field(default_factory=dict)
     failures: list[ProviderFailure] = field(default_factory=list)

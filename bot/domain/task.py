@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from bot.concurrency.clock import Backoff
+from bot.deprecation import RenamedMembers
 from bot.text import shorten
 
 MAX_BACKOFF = timedelta(hours=1)
@@ -123,7 +124,7 @@ class TaskSchedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class Task(RenamedMembers):
     """One piece of work for later, done by the worker of its name.
 
     Tags are those of `TaskTag`: QUEUE makes it eligible, REPEAT runs it again by its `TaskSchedule`, and
@@ -134,6 +135,14 @@ class Task:
     `fencing_token` may complete it. `attempts` counts the runs that failed, or ended with their process,
     since the last success.
     """
+
+    _renamed: ClassVar[Mapping[str, str]] = {
+        "fence": "fencing_token",
+        "repeats": "is_repeating",
+        "key": "run_key",
+        "back_off": "backoff",
+        "leased": "lease",
+    }
 
     id: UUID
     name: str

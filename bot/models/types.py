@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
+
+from bot.deprecation import RenamedMembers, renamed_parameters
 
 
 class ModelType(StrEnum):
@@ -113,12 +115,15 @@ class TextRequest:
     sink: TextSink | None = field(default=None, repr=False, compare=False)
 
 
+@renamed_parameters(is_cut="is_truncated", calls="tool_calls")
 @dataclass(frozen=True, slots=True)
-class TextResult:
+class TextResult(RenamedMembers):
     """A text, its model and usage; `is_truncated` if the length limit ended it.
 
     `tool_calls` are the tools that the model wants to call, in order; each of them is complete.
     """
+
+    _renamed: ClassVar[Mapping[str, str]] = {"is_cut": "is_truncated", "calls": "tool_calls"}
 
     text: str
     model: str = ""

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from bot.agent import Agent
+from bot.deprecation import renamed_parameters
 from bot.domain.component_specs import EvaluatorSpec, ProviderKind, ProviderSpec, Shortening
 from bot.domain.events import Event
 from bot.domain.results import ProviderResult
@@ -171,6 +172,7 @@ class Model:
         return await self.handler(agent, request)
 
 
+@renamed_parameters(calls="can_call_tools")
 def model(
     kind: ModelType,
     *,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bot.agent import Agent
+from bot.deprecation import renamed_parameters
 from bot.plugin_system.action import Action
 from bot.plugin_system.command import Command
 from bot.plugin_system.components import Evaluator, Listener, Model, Provider, Route, Service, Worker
@@ -17,6 +18,7 @@ def _nothing_missing(settings: Settings) -> str:
     return ""
 
 
+@renamed_parameters(lacks="missing_settings", privacy="privacy_statement")
 @dataclass(frozen=True, slots=True, eq=False)
 class Plugin:
     """A named set of components; built by its author, bound to an agent by the runtime.

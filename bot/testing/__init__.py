@@ -1,5 +1,9 @@
 """Test tools for plugins and adapters: a running agent, a scripted model, a recording adapter, emulators."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from bot.deprecation import find_renamed
 from bot.testing.emulator import (
     EmulatorMessage,
     EmulatorPage,
@@ -33,3 +37,8 @@ __all__ = [
     "model_answer",
     "running_agent",
 ]
+
+if not TYPE_CHECKING:  # a type checker shall still report an unknown name
+
+    def __getattr__(name: str) -> Any:
+        return find_renamed("bot.testing", name, import_module("bot.renamed").TESTING)
