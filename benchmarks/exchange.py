@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from bot import Content, Memory, MemoryKind, Outcome, Receipt, delivery_id, derived_id, new_id
+from bot import Content, Memory, MemoryKind, Outcome, Receipt, derived_id, new_id
+from bot.domain.ids import delivery_id
 from bot.models import ModelCall
 from bot.platform import Delivery, DeliveryState, InboundMessage
 from bot.store import Step, StepState, Store, TurnCommit

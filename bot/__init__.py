@@ -13,7 +13,6 @@ from bot.adapter.adapter import Adapter
 from bot.agent import Agent
 from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.crash_points import crash_point
-from bot.concurrency.tasks import Batcher
 from bot.deprecation import find_renamed
 from bot.domain.character import Character
 from bot.domain.choices import ChoiceRequest
@@ -21,10 +20,8 @@ from bot.domain.component_specs import (
     ActionSpec,
     Catalog,
     Effect,
-    EvaluatorSpec,
     ExampleLine,
     ProviderKind,
-    ProviderSpec,
     Shortening,
 )
 from bot.domain.content import Attachment, Choice, Content, MediaKind
@@ -38,11 +35,11 @@ from bot.domain.environment import (
     Room,
     World,
 )
-from bot.domain.ids import delivery_id, derived_id, new_id, short_id
+from bot.domain.ids import derived_id, new_id, short_id
 from bot.domain.inbound import CommandResponse
 from bot.domain.ledger import Outcome, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind, MemoryScope
-from bot.domain.results import ActionPlan, ActionResult, PlanStep, ProviderResult, State, StepStatus
+from bot.domain.results import ActionPlan, ActionResult, ProviderResult, State, StepStatus
 from bot.domain.task import Task, TaskSchedule, TaskTag
 from bot.errors import (
     BotError,
@@ -56,16 +53,10 @@ from bot.errors import (
 from bot.http import RouteRequest, RouteResponse
 from bot.models.types import ModelType
 from bot.outbound.message_parts import OutgoingReply
-from bot.plugin_system.action import Action, action
-from bot.plugin_system.command import Command, CommandContext, command
+from bot.plugin_system.action import action
+from bot.plugin_system.command import CommandContext, command
 from bot.plugin_system.components import (
-    Evaluator,
-    Listener,
-    Model,
-    Provider,
-    Route,
     Service,
-    Worker,
     evaluator,
     model,
     on,
@@ -98,7 +89,6 @@ if TYPE_CHECKING:
     from bot.settings import load_settings
 
 __all__ = [
-    "Action",
     "ActionPlan",
     "ActionResult",
     "ActionSpec",
@@ -108,7 +98,6 @@ __all__ = [
     "AgentRuntime",
     "Attachment",
     "BaseUrl",
-    "Batcher",
     "BotError",
     "Catalog",
     "ChannelType",
@@ -118,7 +107,6 @@ __all__ = [
     "ChoiceRequest",
     "Clock",
     "CommaList",
-    "Command",
     "CommandContext",
     "CommandResponse",
     "Component",
@@ -127,33 +115,25 @@ __all__ = [
     "CoreSettings",
     "Effect",
     "Entity",
-    "Evaluator",
-    "EvaluatorSpec",
     "ExampleLine",
     "FetchError",
-    "Listener",
     "MediaKind",
     "Memory",
     "MemoryKind",
     "MemoryScope",
-    "Model",
     "ModelType",
     "Outcome",
     "OutgoingReply",
     "ParticipantState",
-    "PlanStep",
     "Plugin",
     "PluginError",
-    "Provider",
     "ProviderKind",
     "ProviderResult",
-    "ProviderSpec",
     "RecallScope",
     "Receipt",
     "Relationship",
     "Role",
     "Room",
-    "Route",
     "RouteRequest",
     "RouteResponse",
     "Rule",
@@ -171,14 +151,12 @@ __all__ = [
     "TaskTag",
     "TemporaryError",
     "Turn",
-    "Worker",
     "World",
     "action",
     "ask_to_confirm",
     "command",
     "configure_logging",
     "crash_point",
-    "delivery_id",
     "derived_id",
     "evaluator",
     "find_adapter",

@@ -10,7 +10,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def find_renamed(module: str, name: str, renamed: Mapping[str, str]) -> Any:
-    """Return what `module` offered as `name` before; `renamed` maps it to "module:Name" or "module:Class.member".
+    """Return what `module` offered as `name`; `renamed` maps it to "module:Name" or a member.
 
     Raises AttributeError for a name that was never there.
     """

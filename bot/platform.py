@@ -16,7 +16,7 @@ from bot.adapter.room_rules import AnswerPolicy, RoomRule, RoomRules
 from bot.adapter.terminal import TerminalSession
 from bot.concurrency.bounded import BoundedDict, BoundedSet
 from bot.concurrency.clock import Backoff, TimeSource
-from bot.concurrency.tasks import TaskSet
+from bot.concurrency.tasks import Batcher, TaskSet
 from bot.domain.component_specs import CommandSpec
 from bot.domain.content import MentionContext, PostOperation, PostOperationKind
 from bot.domain.edits import Reaction
@@ -50,6 +50,7 @@ __all__ = [
     "AllowList",
     "AnswerPolicy",
     "Backoff",
+    "Batcher",
     "BoundRoute",
     "BoundedDict",
     "BoundedSet",

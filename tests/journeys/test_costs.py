@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from bot import Evaluator, Outcome, Plugin, ProviderResult, Turn, evaluator, provider
+from bot import Outcome, Plugin, ProviderResult, Turn, evaluator, provider
 from bot.domain.events import ModelUsed
 from bot.models import ModelUnavailable, Purpose, TextRequest
+from bot.plugin_system.components import Evaluator
 from bot.store.inmemory import InMemoryStore
 from bot.testing import ScriptedModel, model_answer, running_agent
 

@@ -11,11 +11,11 @@ from typing import Any
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from bot import Model
 from bot.concurrency.clock import TimeSource
 from bot.models.handler import ModelHandler
 from bot.models.retry import CallPolicy
 from bot.models.router import ModelRouter
+from bot.plugin_system.components import Model
 from bot.testing import AgentHarness
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from bot import Model, Outcome, Plugin
+from bot import Outcome, Plugin
 from bot.models import (
     ImageDescriptionRequest,
     ModelBusy,
@@ -24,6 +24,7 @@ from bot.models import (
     ToolCall,
     Usage,
 )
+from bot.plugin_system.components import Model
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 from plugins.anthropic import plugin as anthropic
 from plugins.anthropic.models import large as claude

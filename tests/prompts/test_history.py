@@ -94,7 +94,8 @@ def test_an_empty_history_is_an_empty_text() -> None:
 
 
 def test_lines_are_found_in_a_larger_prompt() -> None:
-    prompt = f"# Recent messages\n{render_history([HistoryLine(NOON, 'A', '1', 'x')])}\n# Task\nAnswer (id 1): now.\n"
+    history = render_history([HistoryLine(NOON, "A", "1", "x")])
+    prompt = f"# Recent messages\n{history}\n# Task\nAnswer (id 1): now.\n"
     assert parse_history(prompt) == [ParsedLine("12:03", "A", "1", "x")]
 
 

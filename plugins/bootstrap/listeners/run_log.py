@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
-from bot import Agent, Batcher, Service, on
+from bot import Agent, Service, on
 from bot.events import (
     ActionCompleted,
     ActionStarted,
@@ -16,6 +16,7 @@ from bot.events import (
     RunStarted,
 )
 from bot.models import ModelCall
+from bot.platform import Batcher
 from bot.store import LogEntry, LogKind
 
 MODEL_CALL = "model_call"  # the kind of log entry for a call outside of any run

@@ -12,13 +12,13 @@ from bot import (
     Character,
     Plugin,
     PluginError,
-    Route,
     RouteRequest,
     RouteResponse,
     Runtime,
     Settings,
     route,
 )
+from bot.plugin_system.components import Route
 
 
 @route("GET", "/name")

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from adapters.x.emulator import Emulator, Fault, FaultKind
-from bot import Attachment, Content, MediaKind, delivery_id, new_id
+from bot import Attachment, Content, MediaKind, new_id
+from bot.domain.ids import delivery_id
 from bot.platform import Delivery, DeliveryState, DeliveryUnknown, NotSent, Undeliverable
 from bot.store import InMemoryStore
 from bot.testing import ManualClock

@@ -11,7 +11,6 @@ from bot import (
     ActionPlan,
     ActionResult,
     ChannelType,
-    PlanStep,
     Plugin,
     Role,
     Service,
@@ -23,6 +22,7 @@ from bot import (
     derived_id,
     short_id,
 )
+from bot.domain.results import PlanStep
 from bot.platform import InboundMessage
 from bot.prompts import parse_history
 from bot.testing import AgentHarness, ScriptedModel, make_message, make_turn, model_answer, running_agent
