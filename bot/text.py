@@ -8,6 +8,8 @@ from functools import lru_cache
 from hashlib import sha256
 from types import MappingProxyType
 
+from bot.user_texts import user_text
+
 __all__ = [
     "ANSI_SEQUENCE",
     "escape_line",
@@ -18,6 +20,7 @@ __all__ = [
     "shorten",
     "strip_terminal_codes",
     "truncate_line",
+    "user_text",
 ]
 
 _CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Annotated, Any
 
 from bot.domain.component_specs import CommandSpec
@@ -18,6 +19,7 @@ from bot.models.types import ModelType
 from bot.plugin_system.command import Command, CommandContext, command
 from bot.plugin_system.plugin import Plugin
 from bot.settings import Settings
+from bot.user_texts import user_text
 
 CONFIRMATION_TTL = timedelta(minutes=10)
 MAX_SCANNED_RECEIPTS = 50
@@ -33,19 +35,16 @@ class BuiltinCommands:
 
     def commands(self) -> list[Command[Any]]:
         """Return the commands, in the order of /help."""
+        for_admins = partial(command, role=Role.ADMIN, open_in_direct=True)
         return [
-            command("ask", "Ask me something.")(self.ask),
-            command("why", "Why your last message was answered, or was not.")(self.why),
-            command("mute", "Have me be quiet here unless I am named.", role=Role.ADMIN, open_in_direct=True)(
-                self.mute
-            ),
-            command("unmute", "Have me answer here again.", role=Role.ADMIN, open_in_direct=True)(
-                self.unmute
-            ),
-            command("privacy", "What I keep of you, where it goes, how to delete it.")(self.privacy),
-            command(FORGET_COMMAND, "Delete what I keep of you.")(self.forget_me),
-            command("help", "What you can ask of me.")(self.help),
-            command("start", "How to begin.")(self.start),
+            command("ask", user_text("commands.ask.description"))(self.ask),
+            command("why", user_text("commands.why.description"))(self.why),
+            for_admins("mute", user_text("commands.mute.description"))(self.mute),
+            for_admins("unmute", user_text("commands.unmute.description"))(self.unmute),
+            command("privacy", user_text("commands.privacy.description"))(self.privacy),
+            command(FORGET_COMMAND, user_text("commands.forget_me.description"))(self.forget_me),
+            command("help", user_text("commands.help.description"))(self.help),
+            command("start", user_text("commands.start.description"))(self.start),
         ]
 
     async def ask(
@@ -64,25 +63,21 @@ class BuiltinCommands:
             if context.is_room_admin or receipt.author_id == invocation.author.id
         )
         last_receipt: Receipt | None = next(candidates, None)
-        return (
-            describe_outcome(last_receipt)
-            if last_receipt is not None
-            else "I know of no message of yours here."
-        )
+        return describe_outcome(last_receipt) if last_receipt else user_text("commands.why.no_message")
 
     async def mute(self, context: CommandContext) -> str:
         """Answer in the room only when named."""
         await context.agent.store.worlds.set_participant_state(
             context.invocation.room.id, ParticipantState.MUTED
         )
-        return "I am quiet here now, unless somebody names me. /unmute ends it."
+        return user_text("commands.mute.done")
 
     async def unmute(self, context: CommandContext) -> str:
         """Answer in the room as usual."""
         await context.agent.store.worlds.set_participant_state(
             context.invocation.room.id, ParticipantState.DEFAULT
         )
-        return "I answer here again."
+        return user_text("commands.unmute.done")
 
     async def privacy(self, context: CommandContext) -> str:
         """Describe the stored personal data."""
@@ -91,7 +86,8 @@ class BuiltinCommands:
         marks = await agent.store.entities.components(context.invocation.author.id, ERASURE_COMPONENT)
         if not marks:
             return text
-        return f"{text}\nYou had everything deleted on {str(marks[-1].data.get('at', ''))[:10]}."
+        date = str(marks[-1].data.get("at", ""))[:10]
+        return f"{text}\n{user_text('commands.privacy.erased_on', date=date)}"
 
     async def forget_me(self, context: CommandContext) -> CommandResponse:
         """Delete the person's data, once they have confirmed it."""
@@ -100,10 +96,8 @@ class BuiltinCommands:
         if await cache.get(key) is None:
             await cache.set(key, invocation.event_id, expires_at=agent.clock() + CONFIRMATION_TTL)
             return CommandResponse(
-                "This deletes what I keep of you: your messages here and in every room of this platform, my "
-                "answers to them, what I learnt from them, and what I know about you. It cannot be undone. "
-                f"To do it, give /{FORGET_COMMAND} once more within ten minutes.",
-                choices=(Choice("Delete it all", f"/{FORGET_COMMAND}"),),
+                user_text("commands.forget_me.confirm", command=FORGET_COMMAND),
+                choices=(Choice(user_text("commands.forget_me.button"), f"/{FORGET_COMMAND}"),),
             )
         erasure = await self._edits.erase_entity(invocation.author.id)
         await cache.delete(key)
@@ -118,7 +112,7 @@ class BuiltinCommands:
 
     async def start(self, context: CommandContext) -> str:
         """Greet a new user."""
-        return f"Hello, I am {context.agent.name}. Just write to me. /help tells what else there is."
+        return user_text("commands.start.greeting", name=context.agent.name)
 
 
 def build_question(invocation: CommandInvocation, question: str) -> InboundMessage:
@@ -143,60 +137,55 @@ TEXT_TYPES = (ModelType.TEXT_SMALL, ModelType.TEXT_MEDIUM, ModelType.TEXT_LARGE)
 # Under these rules the reason of a receipt was written by a model or a service and may repeat the words of
 # other people, so it is replaced by a fixed text.
 MODEL_DECISIONS = {
-    Rule.DECIDED_RESPOND: "the model found that it was meant for me",
-    Rule.DECIDED_IGNORE: "the model found that it was not meant for me",
-    Rule.DECIDED_STOP: "the model found that it asked me to be quiet",
-    Rule.CHOSE_SILENCE: "I chose to say nothing",
-}
-OPENINGS = {
-    Outcome.ANSWERED: "I answered it",
-    Outcome.IGNORED: "I did not answer it",
-    Outcome.SUPERSEDED: "It was answered together with a newer message, or edited",
-    Outcome.CANCELLED: "It was not answered",
-    Outcome.EXPIRED: "It was not answered",
-    Outcome.PARKED: "It was put aside",
-    Outcome.FAILED: "I tried and could not answer it",
+    Rule.DECIDED_RESPOND: "commands.why.decision.respond",
+    Rule.DECIDED_IGNORE: "commands.why.decision.ignore",
+    Rule.DECIDED_STOP: "commands.why.decision.stop",
+    Rule.CHOSE_SILENCE: "commands.why.decision.silence",
 }
 
 
 def describe_outcome(receipt: Receipt) -> str:
     """Describe the outcome of a message in plain words, without secrets or another person's words."""
     if not receipt.outcome.is_final:
-        return "I am still working on it."
-    opening, reason = OPENINGS[receipt.outcome], _describe_reason(receipt)
+        return user_text("commands.why.in_progress")
+    opening = user_text(f"commands.why.outcome.{receipt.outcome}")
+    reason = _describe_reason(receipt)
     models = sorted({call.model for call in receipt.model_calls if call.model})
-    models_text = f" Asked: {', '.join(models)}." if models else " No model was asked."
-    return f"{opening}{f': {reason}' if reason else ''}.{models_text}\n(Its receipt is {receipt.id}.)"
+    models_text = (
+        user_text("commands.why.models", models=", ".join(models))
+        if models
+        else user_text("commands.why.no_model")
+    )
+    receipt_text = user_text("commands.why.receipt", receipt=receipt.id)
+    return f"{opening}{f': {reason}' if reason else ''}.{models_text}\n{receipt_text}"
 
 
 def _describe_reason(receipt: Receipt) -> str:
     if receipt.outcome is Outcome.FAILED:
         if receipt.rule == Rule.RESPONSE_TIMEOUT:
-            return "it took too long"
-        return "the model, or something of mine, has failed; whoever runs me can look it up"
+            return user_text("commands.why.timeout")
+        return user_text("commands.why.failure")
     if receipt.is_reason_generated:
-        return MODEL_DECISIONS.get(Rule(receipt.rule), "the model decided so")
+        return user_text(MODEL_DECISIONS.get(Rule(receipt.rule), "commands.why.model_decision"))
     return receipt.reason.rstrip(".")
 
 
 def describe_privacy(plugins: Sequence[Plugin], settings: Settings) -> str:
     """Describe which personal data is stored, for how long, where it goes, and how to delete it."""
     lines = [
-        "What I keep: your name and your id here, the messages and reactions that I can see, my answers to "
-        "you, and what I have concluded from what you said (facts, and how people stand to one another).",
+        user_text("commands.privacy.stored"),
         *_build_retention_lines([plugin for plugin in plugins if not plugin.models], settings),
-        f"Where it goes: what is said here is shown to {_join_model_names(plugins)}, to find an answer.",
+        user_text("commands.privacy.destination", models=_join_model_names(plugins)),
         *_build_plugin_statements([plugin for plugin in plugins if plugin.models], settings),
-        "Deleting it: /forget-me deletes what I keep of you here. Taking a message back deletes that message "
-        "and what I have learnt from it alone.",
+        user_text("commands.privacy.deletion"),
     ]
     return "\n".join(lines)
 
 
 def _build_retention_lines(plugins: Iterable[Plugin], settings: Settings) -> Iterator[str]:
     has_store = any(plugin.store is not None for plugin in plugins)
-    until = "you have it deleted" if has_store else "I stop"
-    yield from _build_plugin_statements(plugins, settings) or [f"For how long: until {until}."]
+    default = user_text(f"commands.privacy.retention_{'store' if has_store else 'memory'}")
+    yield from _build_plugin_statements(plugins, settings) or [default]
 
 
 def _build_plugin_statements(plugins: Iterable[Plugin], settings: Settings) -> list[str]:
@@ -209,30 +198,32 @@ def _build_plugin_statements(plugins: Iterable[Plugin], settings: Settings) -> l
 
 def _join_model_names(plugins: Iterable[Plugin]) -> str:
     names = [plugin.name for plugin in plugins if any(model.type in TEXT_TYPES for model in plugin.models)]
-    return f"the model of {' or '.join(dict.fromkeys(names))}" if names else "no model"
+    if not names:
+        return user_text("commands.privacy.no_model")
+    joined = user_text("commands.privacy.models_or").join(dict.fromkeys(names))
+    return user_text("commands.privacy.models", names=joined)
 
 
 def describe_erasure(erasure: ErasureResult) -> str:
     """Describe what was deleted, and what is left."""
     counts = {
-        "messages of yours": erasure.messages,
-        "answers to you": erasure.replies,
-        "facts, reactions and notes": erasure.derived,
-        "details about you": erasure.components,
+        "messages": erasure.messages,
+        "replies": erasure.replies,
+        "derived": erasure.derived,
+        "components": erasure.components,
         "relationships": erasure.relationships,
-        "things to do for you": erasure.tasks,
+        "tasks": erasure.tasks,
     }
-    deleted = ", ".join(f"{label} ({count})" for label, count in counts.items() if count)
-    return (
-        f"Deleted: {deleted or 'there was nothing'}. Left are ids by which I recognise messages that reach "
-        "me twice, and a mark that you have asked for this. What you write from now on is kept again."
+    deleted = ", ".join(
+        f"{user_text(f'commands.forget_me.{name}')} ({count})" for name, count in counts.items() if count
     )
+    return user_text("commands.forget_me.done", deleted=deleted or user_text("commands.forget_me.nothing"))
 
 
 def describe_commands(name: str, commands: Iterable[CommandSpec]) -> str:
     """List the commands."""
     lines = [f"/{spec.name}{_format_parameters(spec)}  {spec.description}" for spec in commands]
-    return "\n".join([f"I am {name}. Write to me, or:", *lines])
+    return "\n".join([user_text("commands.help.heading", name=name), *lines])
 
 
 def _format_parameters(spec: CommandSpec) -> str:

@@ -15,8 +15,7 @@ from bot.inbound.inbox import Inbox
 from bot.inbound.sanitize import sanitize_entity, sanitize_room, sanitize_world
 from bot.store.protocols import LogKind
 from bot.text import sanitize_text
-
-UNAVAILABLE_TEXT = "This can no longer be chosen."
+from bot.user_texts import user_text
 
 
 class ChoiceHandler:
@@ -59,12 +58,12 @@ class ChoiceHandler:
         async with self._lock:
             task = await agent.store.tasks.task(task_id)
             if task is None or task.room_id != selection.room.id:
-                return CommandResponse(UNAVAILABLE_TEXT)
+                return CommandResponse(user_text("choices.unavailable"))
             request = ChoiceRequest.from_metadata(task.metadata)
             if number < len(request.options) and request.choice:
-                return CommandResponse(f"It has been chosen already: {request.choice}.")
+                return CommandResponse(user_text("choices.already", choice=request.choice))
             if number >= len(request.options) or not request.is_open(task, agent.clock()):
-                return CommandResponse(UNAVAILABLE_TEXT)
+                return CommandResponse(user_text("choices.unavailable"))
             choice = request.options[number]
             role = await current_role(agent, selection.world, selection.author.id)
             refusal = request.refusal_for([selection.author.id], role)
@@ -75,7 +74,7 @@ class ChoiceHandler:
                 request.choose(task, choice, selection.author.id, agent.clock())
             )
         agent.events.emit(InteractionReceived(agent.id, selection.room, selection.author, choice))
-        return CommandResponse(f"Chosen: {choice}.")
+        return CommandResponse(user_text("choices.done", choice=choice))
 
     async def _log(
         self, selection: ChoiceSelection, task: Task, choice: str, role: Role, refusal: str

@@ -22,13 +22,13 @@ from bot.inbound.sanitize import sanitize_entity, sanitize_room, sanitize_world
 from bot.outbound.content_filter import filter_outgoing
 from bot.plugin_system.command import Command, CommandContext
 from bot.text import find_closest, sanitize_text
+from bot.user_texts import user_text
 
 logger = logging.getLogger(__name__)
 
 COMMAND_TIMEOUT = 60.0
 RESPONSE_TTL = timedelta(days=1)
 MAX_ARGUMENT_LENGTH = 4000
-FAILURE_TEXT = "That did not work; whoever runs me can see why in the log."
 
 
 class CommandDispatcher:
@@ -74,14 +74,20 @@ class CommandDispatcher:
         command = self._commands.get(invocation.name)
         if command is None:
             suggestion = find_closest(invocation.name, self._commands)
-            hint = f"Did you mean /{suggestion}?" if suggestion else "/help lists what there is."
-            return CommandResponse(f"I do not know /{invocation.name}. {hint}")
+            hint = (
+                user_text("commands.unknown_suggestion", suggestion=suggestion)
+                if suggestion
+                else user_text("commands.unknown_list")
+            )
+            return CommandResponse(user_text("commands.unknown", name=invocation.name, hint=hint))
         context = CommandContext(
             self._agent, invocation, await current_role(self._agent, invocation.world, invocation.author.id)
         )
         if not command.is_allowed(context):
             await self._log(context, "its role does not reach that far")
-            return CommandResponse(f"/{invocation.name} needs the role {command.spec.role} here.")
+            return CommandResponse(
+                user_text("commands.needs_role", name=invocation.name, role=command.spec.role)
+            )
         try:
             arguments = command.parse_arguments(invocation)
         except ValidationError as error:
@@ -97,7 +103,7 @@ class CommandDispatcher:
         if not command.spec.plugin:
             return await running
         result = await run_isolated(running, label=f"command {command.spec.name}", timeout=COMMAND_TIMEOUT)
-        return CommandResponse(FAILURE_TEXT) if isinstance(result, Failure) else result
+        return CommandResponse(user_text("commands.failed")) if isinstance(result, Failure) else result
 
     async def _log(self, context: CommandContext, refusal: str = "") -> None:
         """Log who used which command; not with which words."""
@@ -168,7 +174,6 @@ def _from_cached(data: Mapping[str, Any]) -> CommandResponse:
 
 
 MAX_COMMANDS, RATE_WINDOW = 20, timedelta(minutes=1)
-RATE_LIMIT_TEXT = "That is a lot of commands: slow down, please. I take no more of you for a minute."
 
 
 class CommandRateLimit:
@@ -187,4 +192,5 @@ class CommandRateLimit:
         self._counts[entity_id] += 1
         if self._counts[entity_id] <= MAX_COMMANDS:
             return None
-        return CommandResponse(RATE_LIMIT_TEXT if self._counts[entity_id] == MAX_COMMANDS + 1 else "")
+        is_first = self._counts[entity_id] == MAX_COMMANDS + 1
+        return CommandResponse(user_text("commands.too_many") if is_first else "")

@@ -10,6 +10,7 @@ from bot.domain.results import ActionResult
 from bot.domain.task import Task, TaskTag
 from bot.text import sanitize_name
 from bot.turn import Turn
+from bot.user_texts import user_text
 
 CONFIRM = "confirm"
 CONFIRMATION_TTL = timedelta(minutes=10)
@@ -51,10 +52,13 @@ async def ask_to_confirm(turn: Turn, worker: str, operation: Mapping[str, str], 
         metadata=request.to_metadata(),
     )
     await tasks.save_task(task)
-    name = sanitize_name(agent.name)
-    question = (
-        f"{summary} Is that right, {sanitize_name(author.name)}? Then answer within ten minutes: "
-        f"{name}, {CONFIRM} {code}"
+    question = user_text(
+        "choices.confirm",
+        summary=summary,
+        author=sanitize_name(author.name),
+        agent=sanitize_name(agent.name),
+        word=CONFIRM,
+        code=code,
     )
     await turn.reply(Content(text=question, choices=request.choices(task_id)))
     return ActionResult(text="asked for confirmation; nothing has been changed yet")

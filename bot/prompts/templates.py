@@ -6,6 +6,8 @@ beginning.
 
 from collections.abc import Mapping
 
+from bot.user_texts import user_text
+
 SYSTEM = "systemTemplate"
 SHOULD_RESPOND = "shouldRespondTemplate"
 MESSAGE_HANDLER = "messageHandlerTemplate"
@@ -186,7 +188,7 @@ The message it is about: {{messageText}}
 
 Write only the corrected parameters, as one JSON object. If the message does not say what is needed, write {}.
 """,
-    APOLOGY: "Sorry, I can't answer just now. Please try again in a little while.",
-    SLOW_DOWN: "That is more than I can follow. Give me a minute, please.",
-    SPENT: "I have said all I can for today. Please come back tomorrow.",
+    APOLOGY: user_text("notices.apology"),
+    SLOW_DOWN: user_text("notices.slow_down"),
+    SPENT: user_text("notices.budget_spent"),
 }

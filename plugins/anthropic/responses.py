@@ -7,10 +7,10 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from bot.models import ModelError, TextResult, ToolCall, Usage
+from bot.text import user_text
 
 T = TypeVar("T")
 MAX_TOKENS_PER_CALL = 100_000_000  # more tokens than this in one call are a mistake
-REFUSAL_TEXT = "I would rather not answer that."
 TRUNCATION_REASONS = frozenset({"max_tokens", "model_context_window_exceeded"})
 
 
@@ -105,7 +105,7 @@ def build_result(
 ) -> TextResult:
     """Put an answer into our words; raises ModelError where a call in it is not whole."""
     if stop_reason == "refusal" and not text:
-        text = (stop_details.explanation if stop_details else None) or REFUSAL_TEXT
+        text = (stop_details.explanation if stop_details else None) or user_text("notices.no_answer")
     if stop_reason == "refusal":
         calls = ()
     return TextResult(

@@ -4,6 +4,7 @@ from pydantic import Field
 
 from bot import Secret, Settings, SettingsModel, reject_redirected_key
 from bot.models import host_label
+from bot.text import user_text
 
 KEY, SERVER = "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"
 
@@ -40,4 +41,5 @@ def missing_settings(settings: Settings) -> str:
 def privacy_statement(settings: Settings) -> str:
     """Tell people where what they say is sent."""
     host = host_label(settings.load(AnthropicSettings).anthropic_base_url)
-    return f"Sent to {host}: what is said here, pictures."
+    data = ", ".join(user_text(f"privacy.data.{name}") for name in ("text", "pictures"))
+    return user_text("privacy.sent", host=host, data=data)

@@ -8,8 +8,9 @@ from typing import Any
 import openai
 
 from bot.models import TextRequest, TextResult
+from bot.text import user_text
 from plugins.openai.client import PROMPT_TOO_LONG, Client, Connection, error_message, is_content_refusal
-from plugins.openai.responses import REFUSAL_TEXT, parse_completion
+from plugins.openai.responses import parse_completion
 from plugins.openai.streaming import CompletionStream
 
 logger = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ async def send(
                 return await _fetch(connection, body, request)
             except openai.APIStatusError as error:
                 if is_content_refusal(error):
-                    return TextResult(REFUSAL_TEXT, model)
+                    return TextResult(user_text("notices.no_answer"), model)
                 refused = _find_refused(error, body)
                 if not refused:
                     raise

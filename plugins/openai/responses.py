@@ -13,11 +13,11 @@ from pydantic import (
 )
 
 from bot.models import ModelError, TextResult, ToolCall, Usage
+from bot.text import user_text
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 MAX_TOKENS_PER_CALL = 100_000_000  # more tokens than this in one call are a mistake
-REFUSAL_TEXT = "I would rather not answer that."
 FILTERED = "content_filter"
 
 
@@ -130,7 +130,7 @@ def build_result(
 ) -> TextResult:
     """Put an answer into our words; raises ModelError where a call in it cannot be read whole."""
     if finish_reason == FILTERED and not text and not calls:
-        text = REFUSAL_TEXT
+        text = user_text("notices.no_answer")
     return TextResult(
         text=text,
         model=model,

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from bot import Secret, Settings, SettingsModel, reject_redirected_key
 from bot.models import host_label
+from bot.text import user_text
 
 URL_PATTERN = "^https?://"
 OPENAI_HOST = "api.openai.com"
@@ -23,8 +24,8 @@ CAPABILITIES = {
 
 # What is sent where a part is asked for; nothing of people's where a part is not listed.
 SENT_DATA = {
-    "": "what is said here",
-    "EMBEDDING": "what is to be found again",
+    "": "text",
+    "EMBEDDING": "searchable",
     "IMAGE_DESCRIPTION": "pictures",
     "TRANSCRIPTION": "recordings",
 }
@@ -194,5 +195,9 @@ def privacy_statement(settings: Settings) -> str:
     for capability, data in SENT_DATA.items():
         endpoint = endpoint_for(openai_settings, capability)
         if model_for(openai_settings, capability) if capability else endpoint.is_configured:
-            sent_by_host.setdefault(host_label(endpoint.url or f"https://{OPENAI_HOST}"), []).append(data)
-    return " ".join(f"Sent to {host}: {', '.join(data)}." for host, data in sent_by_host.items())
+            sent_by_host.setdefault(host_label(endpoint.url or f"https://{OPENAI_HOST}"), []).append(
+                user_text(f"privacy.data.{data}")
+            )
+    return " ".join(
+        user_text("privacy.sent", host=host, data=", ".join(data)) for host, data in sent_by_host.items()
+    )

@@ -23,7 +23,7 @@ from bot import (
     derived_id,
 )
 from bot.platform import Feed, FoundPost, PostOperation, PostOperationKind
-from bot.text import escape_line, sanitize_name, shorten
+from bot.text import escape_line, sanitize_name, shorten, user_text
 from plugins.x_actions.trust import Operators, untrusted_source
 
 PLATFORM = "x"
@@ -55,12 +55,11 @@ class XOperation:
     def confirmation_text(self) -> str:
         """The full text with which confirmation is requested."""
         if self.target is None:
-            return f"I would post on X: “{self.text}”"
+            return user_text("x.post", text=self.text)
         kind, url = self.target.kind, f"{POST_URL}{self.target.post_id}"
         if not self.target.creates_post:
-            return f"I would {kind} {url} on X."
-        verb = "reply to" if kind is PostOperationKind.REPLY else "quote"
-        return f"I would {verb} {url} on X: “{self.text}”"
+            return user_text(f"x.{kind}", url=url)
+        return user_text(f"x.{kind}", url=url, text=self.text)
 
     def to_metadata(self) -> dict[str, str]:
         """Return the metadata of the task that waits for confirmation."""

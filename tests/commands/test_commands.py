@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import pytest
 
 from bot.agent import Agent
-from bot.commands.dispatcher import MAX_COMMANDS, RATE_LIMIT_TEXT, RATE_WINDOW
+from bot.commands.dispatcher import MAX_COMMANDS, RATE_WINDOW
 from bot.domain.environment import ChannelType, ParticipantState, Role
 from bot.domain.inbound import CommandResponse
 from bot.domain.ledger import Outcome
@@ -17,6 +17,7 @@ from bot.plugin_system.command import CommandContext, command
 from bot.plugin_system.components import model
 from bot.plugin_system.plugin import Plugin
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
+from bot.user_texts import user_text
 from tests.commands.asking import give, press
 from tests.scheduling import START
 
@@ -261,7 +262,7 @@ async def test_one_who_gives_too_many_commands_is_told_once_and_passed_over_for_
     now = START
     async with running_agent(clock=lambda: now) as stage:
         assert all([(await give(stage, "help")).text for _ in range(MAX_COMMANDS)])
-        assert (await give(stage, "help")).text == RATE_LIMIT_TEXT
+        assert (await give(stage, "help")).text == user_text("commands.too_many")
         assert [(await give(stage, "help")).text for _ in range(3)] == ["", "", ""]
         assert (await give(stage, "help", author="Bob")).text.startswith("I am")
         now += RATE_WINDOW

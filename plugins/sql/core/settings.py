@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import Field, SecretStr, field_validator
 
 from bot import SettingError, Settings, SettingsModel
+from bot.text import user_text
 
 FILE_NAME = "greenroom.db"
 POSTGRES_SCHEMES = ("postgres", "postgresql")
@@ -106,8 +107,8 @@ def find_database_file(settings: Settings) -> Path:
 def privacy_statement(settings: Settings) -> str:
     """Return the text that tells users how long their data is stored."""
     sql_settings = settings.load(SqlSettings)
-    return (
-        "For how long: messages and what was learnt from them until you have them deleted; what became of "
-        f"each message {sql_settings.sql_receipt_days} days or longer; the log of my work "
-        f"{sql_settings.sql_log_days} days."
+    return user_text(
+        "privacy.retention",
+        receipt_days=sql_settings.sql_receipt_days,
+        log_days=sql_settings.sql_log_days,
     )
