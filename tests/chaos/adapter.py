@@ -163,7 +163,7 @@ class LoopbackAdapter(Adapter):
 
     async def _read(self) -> None:
         account = str(self._door.agent_id)
-        offset = int(await self._door.inbox.cursor(PLATFORM, account, "offset") or 1)
+        offset = int(await self._door.cursor(PLATFORM, account, "offset") or 1)
         with suppress(InboxClosed):  # stopping: what is not acknowledged comes again
             while True:
                 try:
@@ -176,7 +176,7 @@ class LoopbackAdapter(Adapter):
                     offset = updates[-1]["id"] + 1
                     arrivals = [message_received(one, agent_id=self._door.agent_id) for one in updates]
                     place = StreamCursor(PLATFORM, account, "offset", str(offset))
-                    await self._door.inbox.submit_all(arrivals, place)
+                    await self._door.submit_all(arrivals, place)
 
     async def _found(self, delivery: Delivery) -> str:
         """Look whether the room has it already."""
