@@ -1,4 +1,4 @@
-"""What a conversation needs: the basic actions and what the model is told of the room."""
+"""The bootstrap plugin: basic actions, providers, reflection, embeddings and the run log."""
 
 from bot import Plugin
 from plugins.bootstrap.actions.choices import choose_option

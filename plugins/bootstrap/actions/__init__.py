@@ -1,1 +1,1 @@
-"""What the character can do, one file a family; who may do what is decided in `authority`."""
+"""Actions, one file for each group; `permissions` decides who may run them."""

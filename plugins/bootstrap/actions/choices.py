@@ -1,4 +1,4 @@
-"""Choosing: a task that waits for somebody's choice goes on with it, or is dropped."""
+"""CHOOSE_OPTION: answer or abort a task that waits for a choice."""
 
 from typing import Annotated
 
@@ -21,14 +21,14 @@ CHOICES_SHOWN_KEY = "openChoices"
 
 
 async def find_open_choices(turn: Turn) -> list[Task]:
-    """List what waits for a choice in this room, and still may be chosen."""
+    """Return the tasks of this room that wait for a choice and are still open."""
     tasks = await turn.agent.store.tasks.tasks(room_id=turn.room.id, tags={TaskTag.AWAITING_CHOICE})
     now = turn.agent.clock()
     return [task for task in tasks if ChoiceRequest.from_metadata(task.metadata).is_open(task, now)]
 
 
 async def remember_shown_choices(turn: Turn) -> list[Task]:
-    """List them as this turn has seen them first: the prompt asks more than once."""
+    """Return the open choices; they are read from the store once per turn."""
     shown = shown_choices(turn)
     if shown is None:
         shown = turn.state.data[CHOICES_SHOWN_KEY] = await find_open_choices(turn)
@@ -36,13 +36,13 @@ async def remember_shown_choices(turn: Turn) -> list[Task]:
 
 
 def shown_choices(turn: Turn) -> list[Task] | None:
-    """Give what this turn has seen of them; None where it has not looked."""
+    """Return the open choices this turn has read; None if it has not read them."""
     shown: list[Task] | None = turn.state.data.get(CHOICES_SHOWN_KEY)
     return shown
 
 
 async def has_choices(turn: Turn) -> bool:
-    """Whether there is anything here that this turn's authors may choose."""
+    """Return whether this turn's authors may answer an open choice."""
     return any(_is_for(turn, task) for task in await remember_shown_choices(turn))
 
 
@@ -64,19 +64,19 @@ async def choose_option(
     option: Annotated[str, "The option, word for word, or its number; ABORT to drop it"],
     task: Annotated[str, "The task's id, where several wait"] = "",
 ) -> ActionResult:
-    """Queue the one task that is meant with the choice, or remove it."""
-    matching_task = [
+    """Queue the matching task with the choice, or delete it on ABORT."""
+    matching_tasks = [
         candidate
         for candidate in await find_open_choices(turn)
-        if _is_for(turn, candidate) and has_choice_name(candidate, task)
+        if _is_for(turn, candidate) and _has_name(candidate, task)
     ]
-    if len(matching_task) != 1:
-        names = ", ".join(f"{candidate.name} (task {short_id(candidate.id)})" for candidate in matching_task)
+    if len(matching_tasks) != 1:
+        names = ", ".join(f"{candidate.name} (task {short_id(candidate.id)})" for candidate in matching_tasks)
         return refusal_result(
-            f"several wait for a choice, ask which: {names}" if matching_task else "no such choice"
+            f"several wait for a choice, ask which: {names}" if matching_tasks else "no such choice"
         )
-    [open_tasks] = matching_task
-    request = ChoiceRequest.from_metadata(open_tasks.metadata)
+    [matching_task] = matching_tasks
+    request = ChoiceRequest.from_metadata(matching_task.metadata)
     choice = request.match(option)
     if not choice:
         return refusal_result(f"the options are: {', '.join(request.options)}, ABORT")
@@ -84,22 +84,23 @@ async def choose_option(
     authorization = build_request(
         turn,
         "CHOOSE_OPTION",
-        {"task": open_tasks.id, "name": open_tasks.name, "option": choice},
+        {"task": matching_task.id, "name": matching_task.name, "option": choice},
         spoken_text=((choice,), (code,)) if code and choice != ChoiceRequest.ABORT else (),
-        rule=choice_rule(turn, open_tasks),
+        rule=choice_rule(turn, matching_task),
     )
     if refusal := await authorize(turn.agent, authorization):
         return refusal_result(refusal)
     tasks = turn.agent.store.tasks
     if choice == ChoiceRequest.ABORT:
-        await tasks.delete_task(open_tasks.id)
+        await tasks.delete_task(matching_task.id)
         return ActionResult(text="it was dropped; nothing is done")
-    await tasks.save_task(request.choose(open_tasks, choice, turn.author.id, turn.agent.clock()))
+    await tasks.save_task(request.choose(matching_task, choice, turn.author.id, turn.agent.clock()))
     return ActionResult(text=f"chosen: {choice}; it is carried out now", values={"choice": choice})
 
 
 def choice_rule(turn: Turn, task: Task) -> AuthorizationRule:
-    authors = {author.author.id for author in turn.inputs}
+    """Return a rule that refuses a choice the turn's authors may not make."""
+    authors = {item.author.id for item in turn.inputs}
     request = ChoiceRequest.from_metadata(task.metadata)
 
     def find_refusal(world: World, role: Role) -> str:
@@ -112,5 +113,5 @@ def _is_for(turn: Turn, task: Task) -> bool:
     return not choice_rule(turn, task)(turn.world, turn.role)
 
 
-def has_choice_name(task: Task, name: str) -> bool:
+def _has_name(task: Task, name: str) -> bool:
     return not name or name.strip() in (short_id(task.id), str(task.id), task.name)

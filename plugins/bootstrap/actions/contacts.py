@@ -1,4 +1,4 @@
-"""UPDATE_CONTACT: how somebody can be reached, as they have said it themselves."""
+"""UPDATE_CONTACT: store how a user can be reached."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -57,7 +57,7 @@ async def update_contact(
     value: Annotated[str, "The address; a handle as platform:name; empty to forget it"],
     person: Annotated[str, "Whose, if not the speaker's"] = "",
 ) -> ActionResult:
-    """Keep one piece of how somebody can be reached: one's own, or for admins anybody's of their world."""
+    """Store one contact detail: the author's own, or as an admin that of a member of the world."""
     value = value.strip()
     if value and (len(value) > MAX_VALUE_LENGTH or not VALUE_PATTERNS[kind].fullmatch(value)):
         return refusal_result(f"that is no {kind}")
@@ -65,7 +65,7 @@ async def update_contact(
         target = await find_member(turn, person) if person.strip() else turn.author
     except NotFound as error:
         return refusal_result(str(error))
-    is_own_contact = all(component.author.id == target.id for component in turn.inputs)
+    is_own_contact = all(item.author.id == target.id for item in turn.inputs)
     request = build_request(
         turn,
         "UPDATE_CONTACT",
@@ -84,7 +84,7 @@ async def update_contact(
 
 
 async def accepts_messages(agent: Agent, person: Entity) -> bool:
-    """Tell whether somebody has said, in private, that others may have the character write to them."""
+    """Return whether the user agreed, in private, that others may have the character write to them."""
     components = await agent.store.entities.components(person.id, MESSAGES_FIELD)
     return any(
         component.source_entity_id == person.id and component.data.get("messages") == "yes"
@@ -93,7 +93,7 @@ async def accepts_messages(agent: Agent, person: Entity) -> bool:
 
 
 def consent_rule(turn: Turn, *, is_own_contact: bool) -> AuthorizationRule:
-    """Object to a consent that is not one's own, or not given in private."""
+    """Return a rule that refuses a consent that is not the author's own or not given in private."""
 
     def find_refusal(world: World, role: Role) -> str:
         if is_own_contact and turn.room.type is ChannelType.DM:
@@ -106,19 +106,19 @@ def consent_rule(turn: Turn, *, is_own_contact: bool) -> AuthorizationRule:
 async def _build_component(
     turn: Turn, target: Entity, name: ContactKind, value: str, world: World | None
 ) -> Component:
-    """Add to what the same person has said of them: one's own counts everywhere, an admin's in the world."""
+    """Return the contact component with the new value; an admin's entry is valid only in the world."""
     agent, source = turn.agent, turn.author
     kind = MESSAGES_FIELD if name == "messages" else CONTACT_COMPONENT
     world_id = world.id if world else None
-    components: dict[str, Any] = {}
+    data: dict[str, Any] = {}
     for component in await agent.store.entities.components(target.id, kind):
         if (component.world_id, component.source_entity_id) == (world_id, source.id):
-            components = dict(component.data)
+            data = dict(component.data)
     return Component(
         id=derived_id(target.id, kind, str(world_id), str(source.id)),
         entity_id=target.id,
         type=kind,
-        data={key: component for key, component in {**components, name: value}.items() if component},
+        data={key: item for key, item in {**data, name: value}.items() if item},
         room_id=turn.room.id,
         world_id=world_id,
         source_entity_id=source.id,

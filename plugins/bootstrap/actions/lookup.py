@@ -1,4 +1,4 @@
-"""Whom and what somebody means: by exact name or id, never by a guess."""
+"""Find users and rooms by exact name or id, never by a guess."""
 
 from collections.abc import Collection, Iterable, Sequence
 from uuid import UUID
@@ -12,33 +12,33 @@ MAX_NAMESAKES = 100
 
 
 class NotFound(Exception):
-    """Nobody and nothing, or more than one, goes by a name; the message is for the model."""
+    """No user or room, or several, match a name; the message is for the model."""
 
 
 def entity_titles(person: Entity) -> tuple[str, ...]:
-    """List by what somebody can be called."""
+    """Return the names and ids by which a user can be named."""
     return (*person.names, person.external_id, short_id(person.id), str(person.id))
 
 
 def describe_entity(person: Entity) -> str:
-    """Name somebody so that nobody else can be meant."""
+    """Return the name, short id and platform of a user."""
     return f"{sanitize_name(person.name)} (id {short_id(person.id)}, {person.platform})"
 
 
 async def find_people(turn: Turn, name: str, platform: str | None = None) -> list[Entity]:
-    """List everybody known by a name or an id; a short id, as prompts have it, is of somebody here.
+    """Return the users with a name or id; a short id, as prompts show it, matches only users of this room.
 
-    Raises NotFound where so many have the name that somebody may be missing from the list.
+    Raises NotFound if the name has so many matches that the list may be incomplete.
     """
     entities = turn.agent.store.entities
-    name_text = await entities.entities_by_name(name, platform=platform, limit=MAX_NAMESAKES)
-    if len(name_text) == MAX_NAMESAKES:
+    namesakes = await entities.entities_by_name(name, platform=platform, limit=MAX_NAMESAKES)
+    if len(namesakes) == MAX_NAMESAKES:
         raise NotFound(
             f"too many people are called {quote_name(name)}: ask for the id of the one who is meant"
         )
-    matches = {entity.id: entity for entity in name_text}
-    if (stored := parse_id(name)) is not None:
-        matches |= await entities.entities([stored])
+    matches = {entity.id: entity for entity in namesakes}
+    if (entity_id := _parse_id(name)) is not None:
+        matches |= await entities.entities([entity_id])
     members = await entities.participants(turn.room.id, limit=200)
     matches |= {entity.id: entity for entity in members if short_id(entity.id) == name.casefold()}
     matches.pop(turn.agent.id, None)
@@ -46,18 +46,17 @@ async def find_people(turn: Turn, name: str, platform: str | None = None) -> lis
 
 
 async def find_member(turn: Turn, name: str) -> Entity:
-    """Find the one person of this world whom the author means; raises NotFound.
+    """Return the one user of this world with a name or id. Raises NotFound.
 
-    Where the model gives an id, the author must mean the same person by the name they have written.
+    If the model passes an id that the author did not write, each name the author wrote must be unambiguous.
     """
     name = strip_prefix(name)
     person = only_match(name, await _find_members(turn, name))
-    name_text = actors_own_text(turn)
-    if not contains_text(name_text, name):
-        for name_text_quoted in (
-            entity for entity in entity_titles(person) if contains_text(name_text, entity)
-        ):
-            only_match(name_text_quoted, await _find_members(turn, name_text_quoted))
+    own_text = actors_own_text(turn)
+    if not contains_text(own_text, name):
+        for title in entity_titles(person):
+            if contains_text(own_text, title):
+                only_match(title, await _find_members(turn, title))
     return person
 
 
@@ -71,7 +70,7 @@ async def _find_members(turn: Turn, name: str) -> list[Entity]:
 
 
 def only_match(name: str, people: Sequence[Entity]) -> Entity:
-    """Give the one there is; raises NotFound where there is none, or a choice."""
+    """Return the only user of the list. Raises NotFound if there is none or more than one."""
     if not people:
         raise NotFound(f"nobody known goes by exactly {quote_name(name)}")
     if len(people) > 1:
@@ -81,10 +80,7 @@ def only_match(name: str, people: Sequence[Entity]) -> Entity:
 
 
 async def find_rooms(turn: Turn, name: str) -> list[Room]:
-    """List the rooms of a name or an id, in the worlds to which the author belongs.
-
-    Of private ones only the author's own.
-    """
+    """Return the rooms with a name or id in the author's worlds; of private rooms only the author's own."""
     worlds = turn.agent.store.worlds
     author_rooms = await worlds.rooms_of(turn.author.id)
     rooms: dict[UUID, Room] = {}
@@ -99,21 +95,21 @@ def _has_name(room: Room, name: str) -> bool:
 
 
 def strip_prefix(name: str) -> str:
-    """Take off what platforms write before names."""
+    """Return a name without the leading @ or # of platforms."""
     return name.strip().removeprefix("@").removeprefix("#").strip()
 
 
 def quote_name(name: str) -> str:
-    """Quote a name from a model."""
+    """Return a sanitized name in quotes."""
     return f"“{sanitize_name(name)}”"
 
 
-def direct_rooms(rooms: Iterable[Room], rooms_by_id: Collection[str]) -> list[Room]:
-    """List the rooms in which somebody can be written to alone, the most recently active first."""
-    return [room for room in rooms if room.type is ChannelType.DM and room.platform in rooms_by_id]
+def direct_rooms(rooms: Iterable[Room], platforms: Collection[str]) -> list[Room]:
+    """Return the direct-message rooms on these platforms, in the given order."""
+    return [room for room in rooms if room.type is ChannelType.DM and room.platform in platforms]
 
 
-def parse_id(name: str) -> UUID | None:
+def _parse_id(name: str) -> UUID | None:
     try:
         return UUID(name)
     except ValueError:

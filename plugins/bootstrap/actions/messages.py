@@ -1,4 +1,4 @@
-"""SEND_MESSAGE: say something here, in another room, or to somebody alone."""
+"""SEND_MESSAGE: write to this room, another room, or one user in private."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -25,9 +25,9 @@ CURRENT_ROOM_NAMES = frozenset({"", "here", "this room"})
 
 @dataclass(frozen=True, slots=True)
 class MessageTarget:
-    """Where a message goes, what to call that, and what somebody must be, and where, to send it there.
+    """The room of a message, its display name, and the role in `world` needed to write there.
 
-    Of its `titles` whoever asks must say one themselves: what a file or another person says sends nothing.
+    The requester's own text must contain one of `titles`, so that quoted text or a file sends nothing.
     """
 
     room: Room
@@ -55,7 +55,7 @@ async def send_message(
     to: Annotated[str, "The room's or the person's exact name or id; empty for this room"] = "",
     platform: Annotated[str, "Its platform, where the name is not enough"] = "",
 ) -> ActionResult:
-    """Say it where it is meant to go, if whoever asks for that may have it said there."""
+    """Send the text to the target room if the authors of the turn may write there."""
     text = text.strip()
     if not text or len(text) > MAX_TEXT_LENGTH:
         return refusal_result(f"a text of at most {MAX_TEXT_LENGTH} characters is needed")
@@ -85,7 +85,7 @@ async def send_message(
 
 
 async def _find_target(turn: Turn, name: str, platform: str) -> MessageTarget:
-    """Find the one room or person that is meant; raises NotFound."""
+    """Return the one room or user with this name or id. Raises NotFound."""
     current_room = turn.room
     if name.casefold() in CURRENT_ROOM_NAMES or name in (current_room.external_id, str(current_room.id)):
         return MessageTarget(current_room, "this room", turn.world, Role.NONE)
@@ -105,7 +105,7 @@ async def _room_target(turn: Turn, room: Room) -> MessageTarget:
         raise NotFound(f"{room.platform} is not connected just now")
     world = await turn.agent.store.worlds.world(room.world_id)
     if world is None:
-        raise NotFound("that room is gone")
+        raise NotFound("that room does not exist any more")
     if room.id == turn.room.id:
         return MessageTarget(room, "this room", world, Role.NONE)
     names = tuple(filter(None, (room.name, room.external_id, short_id(room.id), str(room.id))))
@@ -113,9 +113,9 @@ async def _room_target(turn: Turn, room: Room) -> MessageTarget:
 
 
 async def _direct_target(turn: Turn, person: Entity) -> MessageTarget:
-    """Take the room in which somebody was last met alone.
+    """Return the direct-message room of a user.
 
-    Whoever has agreed to it may be written to by anybody; else by the admins of a world they are in.
+    If the user agreed to it, everyone may write to them; otherwise only admins of a world they are in.
     """
     worlds, outbox = turn.agent.store.worlds, turn.agent.outbox
     rooms = await worlds.rooms_of(person.id)

@@ -1,4 +1,4 @@
-"""Authorisation, audit entry, confirmation."""
+"""Authorise actions, log each decision, and ask for confirmation."""
 
 import logging
 import re
@@ -31,17 +31,17 @@ AuthorizationRule = Callable[[World, Role], str]
 
 
 def no_additional_rule(world: World, role: Role) -> str:
-    """Object to nothing."""
+    """Refuse nothing."""
     return ""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRequest:
-    """What somebody wants done that not everybody may.
+    """An operation that needs permission.
 
-    `actors` are all whose message asks for it: the lowest of their roles in the world counts, as it is
-    kept just now. Of each group in `spoken` one must stand in `words`, their own. `rule` says, of the
-    world and that role, what else there is against it. `event` is the message or the task behind it.
+    `actors` are the authors of the messages that ask for it; the lowest of their stored roles counts.
+    `own_text` must contain one text of each group in `spoken_text`. `rule` returns another reason to refuse,
+    or nothing. `event` is the id of the message or task that caused the request.
     """
 
     action: str
@@ -59,19 +59,19 @@ class AuthorizationRequest:
 def build_request(
     turn: Turn, action: str, arguments: Mapping[str, Any], **details: Any
 ) -> AuthorizationRequest:
-    """Make a request of what a turn's authors ask for, in their room and world unless told otherwise."""
+    """Return a request of the turn's authors; `details` replace the room, world and other fields."""
     actors = tuple(dict.fromkeys(item.author.id for item in turn.inputs))
-    stored_arguments = {
+    fields = {
         "room": turn.room,
         "world": turn.world,
         "own_text": actors_own_text(turn),
         "event": turn.message.id,
     }
-    return AuthorizationRequest(action, actors, arguments=arguments, **{**stored_arguments, **details})
+    return AuthorizationRequest(action, actors, arguments=arguments, **{**fields, **details})
 
 
 async def authorize(agent: Agent, request: AuthorizationRequest) -> str:
-    """Decide, write the decision down, and give the reason for refusing; empty where it is allowed."""
+    """Log the decision about a request and return the reason to refuse it; empty if it is allowed."""
     world = await agent.store.worlds.world(request.world.id) or request.world
     role = min((world.role_of(actor) for actor in request.actors), key=lambda actor: actor.rank)
     refusal = _find_refusal(request, world, role)
@@ -96,32 +96,29 @@ async def authorize(agent: Agent, request: AuthorizationRequest) -> str:
 def _find_refusal(request: AuthorizationRequest, world: World, role: Role) -> str:
     if not role.is_at_least(request.required_role):
         return f"{request.action} needs the role {request.required_role} here, and this is a {role}"
-    for is_group in request.spoken_text:
-        if not any(contains_text(request.own_text, actor) for actor in is_group):
-            return f"whoever asks must say it themselves, in this message: {is_group[0]}"
+    for texts in request.spoken_text:
+        if not any(contains_text(request.own_text, text) for text in texts):
+            return f"the requester must name it in this message: {texts[0]}"
     return request.rule(world, role)
 
 
 def refusal_result(refusal: str) -> ActionResult:
-    """Give the result of what was not allowed or cannot be; the model and the receipt are told why."""
+    """Return a failed result whose reason the model and the receipt show."""
     return ActionResult(False, error=refusal)
 
 
 def required_role(room: Room) -> Role:
-    """Tell who decides about a room: its one person, or the admins of the world."""
+    """Return the role needed to change a room: none in a direct room, else ADMIN."""
     return Role.NONE if room.type.is_direct else Role.ADMIN
 
 
 def is_room_admin(turn: Turn) -> bool:
-    """Whether the author is one who decides about this room."""
+    """Return whether the author may change this room."""
     return turn.role.is_at_least(required_role(turn.room))
 
 
 def actors_own_text(turn: Turn) -> str:
-    """Give what the newest author has written of what this turn answers, without lines of others.
-
-    Those quote somebody, or tell what a sticker, a poll or the like is called.
-    """
+    """Return what the newest author wrote in this turn, without quotes and descriptions of media."""
     texts = (
         turn_input.message.content.text
         for turn_input in turn.inputs
@@ -131,7 +128,7 @@ def actors_own_text(turn: Turn) -> str:
 
 
 def contains_text(text: str, label: str) -> bool:
-    """Tell whether something stands in a text as words of its own, in either case."""
+    """Return whether a text contains the label as whole words, in any case."""
     expected = label.strip().casefold()
     return bool(expected) and bool(re.search(rf"(?<!\w){re.escape(expected)}(?!\w)", text.casefold()))
 
@@ -139,10 +136,10 @@ def contains_text(text: str, label: str) -> bool:
 def find_role_change_refusal(
     actor: Role, current: Role, new_role: Role, owners: int, *, is_platform_owner: bool = False
 ) -> str:
-    """Say why a role may not be changed so; empty where it may.
+    """Return why a role may not be changed this way; empty if it may.
 
-    Nobody gives or takes what is not below their own role; owners alone stand among equals. A world
-    keeps an owner, and whoever owns it on its platform stays one.
+    Only roles below the actor's own can be given or taken, except by owners. A world keeps at least one
+    owner, and the owner on the platform stays an owner.
     """
     if actor is not Role.OWNER and (current.rank >= actor.rank or new_role.rank >= actor.rank):
         return f"a role at or above their own ({actor}) can neither be given nor taken"
@@ -157,14 +154,14 @@ def find_role_change_refusal(
 async def request_confirmation(
     turn: Turn, request: AuthorizationRequest, worker: str, operation: Mapping[str, str], summary: str
 ) -> ActionResult:
-    """Ask for the code of a change that the author may have done, and refuse any other."""
+    """Authorise a change, then ask its author to confirm it by a code."""
     if refusal := await authorize(turn.agent, request):
         return refusal_result(refusal)
     return await ask_to_confirm(turn, worker, operation, summary)
 
 
 async def report_outcome(agent: Agent, task: Task, room: Room, text: str) -> None:
-    """Say what has become of a task, once, however often its worker runs."""
+    """Send the outcome of a task to its room, once even if its worker runs again."""
     memory = Memory(
         id=derived_id(task.id, "report"),
         kind=MemoryKind.MESSAGE,

@@ -1,4 +1,4 @@
-"""REPLY, IGNORE, NONE, GENERATE_IMAGE."""
+"""The actions REPLY, IGNORE, NONE and GENERATE_IMAGE."""
 
 from typing import Annotated
 
@@ -16,9 +16,9 @@ from plugins.bootstrap.actions.permissions import authorize, build_request, refu
     effect=Effect.KEYED,
 )
 async def reply(turn: Turn, text: str = "") -> ActionResult:
-    """Say something; within an answer the text is the answer's own and needs no second model call."""
-    existing = await turn.reply(text) if text else None
-    return ActionResult(success=existing is not None, text=existing.content.text if existing else "")
+    """Send the text of the model's answer; no second model call is needed."""
+    message = await turn.reply(text) if text else None
+    return ActionResult(success=message is not None, text=message.content.text if message else "")
 
 
 @action(
@@ -28,7 +28,7 @@ async def reply(turn: Turn, text: str = "") -> ActionResult:
     effect=Effect.PURE,
 )
 async def ignore(turn: Turn) -> ActionResult:
-    """Stay silent."""
+    """Send nothing."""
     return ActionResult()
 
 
@@ -59,7 +59,7 @@ Write only the description.
 
 
 def can_generate_image(turn: Turn) -> bool:
-    """Whether any model draws."""
+    """Return whether a model can generate images."""
     return turn.agent.models.has_handler_for(ModelType.IMAGE)
 
 
@@ -79,12 +79,12 @@ def can_generate_image(turn: Turn) -> bool:
 async def generate_image(
     turn: Turn, subject: Annotated[str, "What the picture shows, in a sentence"]
 ) -> ActionResult:
-    """Have the small model describe the picture, the image model draw it, and show it."""
+    """Describe the picture with the small model, draw it with the image model, and send it."""
     subject = shorten(subject.strip(), MAX_SUBJECT_LENGTH)
     if not subject:
         return refusal_result("what shall the picture show?")
-    if failure := await authorize(turn.agent, build_request(turn, "GENERATE_IMAGE", {"subject": subject})):
-        return refusal_result(failure)
+    if refusal := await authorize(turn.agent, build_request(turn, "GENERATE_IMAGE", {"subject": subject})):
+        return refusal_result(refusal)
     models = turn.agent.models
     values = {**turn.state.values, "subject": escape_line(subject)}
     prompt = render_template(turn.agent.templates[IMAGE], values)
@@ -104,5 +104,5 @@ async def generate_image(
         description=subject,
         data=result.data,
     )
-    text = await turn.reply(Content(attachments=(picture,)))
-    return ActionResult(text is not None, text=f"shown: a picture of {subject}")
+    message = await turn.reply(Content(attachments=(picture,)))
+    return ActionResult(message is not None, text=f"shown: a picture of {subject}")

@@ -1,4 +1,4 @@
-"""FOLLOW/MUTE…, UPDATE_ROLE."""
+"""Follow and mute rooms; change roles after confirmation."""
 
 from typing import Annotated
 from uuid import UUID
@@ -40,14 +40,14 @@ SPOKEN_STATES = {
 
 
 def can_follow(turn: Turn) -> bool:
-    """Whether there is somebody here who decides, and a choice: alone with somebody all is answered."""
+    """Return whether the author may follow this room; in a direct room every message is answered anyway."""
     return not turn.room.type.is_direct and is_room_admin(turn)
 
 
 async def _set_participant_state(
     turn: Turn, name: str, new_state: ParticipantState, *, required_states: frozenset[ParticipantState]
 ) -> ActionResult:
-    """Change what was decided about the room, where it is one of `over`; else it stays as it is."""
+    """Set the room's state if its present one is among `required_states`; return the resulting state."""
     request = build_request(turn, name, {"room": turn.room.id}, required_role=required_role(turn.room))
     if refusal := await authorize(turn.agent, request):
         return refusal_result(refusal)
@@ -87,7 +87,7 @@ async def follow_room(turn: Turn) -> ActionResult:
     effect=Effect.IDEMPOTENT,
 )
 async def unfollow_room(turn: Turn) -> ActionResult:
-    """Follow the room no more; a muted one stays muted."""
+    """Stop following the room; a muted room stays muted."""
     required_states = frozenset({ParticipantState.FOLLOWED})
     return await _set_participant_state(
         turn, "UNFOLLOW_ROOM", ParticipantState.DEFAULT, required_states=required_states
@@ -122,14 +122,14 @@ async def mute_room(turn: Turn) -> ActionResult:
     effect=Effect.IDEMPOTENT,
 )
 async def unmute_room(turn: Turn) -> ActionResult:
-    """Mute the room no more; a followed one stays followed."""
+    """Unmute the room; a followed room stays followed."""
     return await _set_participant_state(
         turn, "UNMUTE_ROOM", ParticipantState.DEFAULT, required_states=frozenset({ParticipantState.MUTED})
     )
 
 
 def has_other_members(turn: Turn) -> bool:
-    """Whether there is anybody here whose role could be changed."""
+    """Return whether the room has other members, whose roles could be changed."""
     return not turn.room.type.is_direct
 
 
@@ -152,7 +152,7 @@ async def update_role(
     person: Annotated[str, "Their exact name or id"],
     role: Annotated[Role, "The new role"],
 ) -> ActionResult:
-    """Ask for confirmation of a change that the lattice of roles allows."""
+    """Ask the author to confirm a change of role that the rules allow."""
     try:
         target = await find_member(turn, person)
     except NotFound as error:
@@ -172,7 +172,7 @@ async def update_role(
 
 
 def role_change_rule(target: Entity, new_role: Role) -> AuthorizationRule:
-    """Object to what the lattice of roles forbids, by the roles as they are then."""
+    """Return a rule that refuses a change of role, judged by the roles at the time of the check."""
 
     def find_refusal(world: World, role: Role) -> str:
         is_platform_owner = world.roles.get(target.id) is Role.OWNER
@@ -186,7 +186,7 @@ def role_change_rule(target: Entity, new_role: Role) -> AuthorizationRule:
 
 @worker("CHANGE_ROLE")
 async def change_role(agent: Agent, task: Task) -> None:
-    """Give the role that was confirmed, if whoever asked for it still may."""
+    """Set the confirmed role if its requester may still do so."""
     store, confirmation = agent.store, ChoiceRequest.from_metadata(task.metadata)
     change = confirmation.operation
     person_id, new_role = UUID(change["person"]), Role(change["role"])

@@ -1,4 +1,4 @@
-"""UPDATE_SETTINGS: the few settings that the people of a world may change for it."""
+"""UPDATE_SETTINGS: change a setting of a world after confirmation."""
 
 from typing import Annotated, Literal
 
@@ -31,7 +31,7 @@ ChangeableSetting = Literal[
     "CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "SHOULD_RESPOND_BYPASS_TYPES"
 ]
 MAX_VALUE_LENGTH = 100
-DEFAULT_VALUES = "default"
+DEFAULT_VALUE = "default"
 
 
 @action(
@@ -52,33 +52,33 @@ async def update_settings(
     name: Annotated[ChangeableSetting, "Which setting"],
     value: Annotated[str, "Its new value, as it was written; default to take it back"],
 ) -> ActionResult:
-    """Ask for confirmation of a setting that is fitting."""
+    """Ask the author to confirm a valid value of a setting."""
     value = value.strip()
     if problem := find_problem(name, value):
         return refusal_result(problem)
     request = build_request(
         turn,
         "UPDATE_SETTINGS",
-        {"name": name, "old": turn.find_setting(name) or DEFAULT_VALUES, "new": value},
+        {"name": name, "old": turn.find_setting(name) or DEFAULT_VALUE, "new": value},
         required_role=Role.ADMIN,
         spoken_text=((name, name.replace("_", " ")), (value,)),
     )
-    summary = f"{name} would be {value} here, instead of {turn.find_setting(name) or DEFAULT_VALUES}."
+    summary = f"{name} would be {value} here, instead of {turn.find_setting(name) or DEFAULT_VALUE}."
     return await request_confirmation(
         turn, request, "CHANGE_SETTING", {"name": name, "value": value}, summary
     )
 
 
 def find_problem(name: str, value: str) -> str:
-    """Say what is wrong with a value; empty where it fits."""
-    if value.casefold() == DEFAULT_VALUES:
+    """Return what is wrong with a value; empty if it is valid."""
+    if value.casefold() == DEFAULT_VALUE:
         return ""
     if not value or len(value) > MAX_VALUE_LENGTH:
-        return f"{name}: a value of at most {MAX_VALUE_LENGTH} characters, or {DEFAULT_VALUES}"
+        return f"{name}: a value of at most {MAX_VALUE_LENGTH} characters, or {DEFAULT_VALUE}"
     try:
         settings = CoreSettings().for_world({name: value})
-        for error_type in settings.should_respond_bypass_types:
-            ChannelType(error_type)
+        for channel_type in settings.should_respond_bypass_types:
+            ChannelType(channel_type)
     except ValidationError as error:
         return f"{name}: {error.errors(include_url=False, include_input=False)[0]['msg']}"
     except ValueError:
@@ -88,7 +88,7 @@ def find_problem(name: str, value: str) -> str:
 
 @worker("CHANGE_SETTING")
 async def change_setting(agent: Agent, task: Task) -> None:
-    """Set what was confirmed, if whoever asked for it still may."""
+    """Store the confirmed setting if its requester may still change it."""
     worlds, confirmation = agent.store.worlds, ChoiceRequest.from_metadata(task.metadata)
     change = confirmation.operation
     name, value = str(change["name"]), str(change["value"])
@@ -101,12 +101,12 @@ async def change_setting(agent: Agent, task: Task) -> None:
         (confirmation.chooser,),
         room,
         world,
-        {"name": name, "old": world.settings.get(name, DEFAULT_VALUES), "new": value, "step": "confirmed"},
+        {"name": name, "old": world.settings.get(name, DEFAULT_VALUE), "new": value, "step": "confirmed"},
         required_role=Role.ADMIN,
         event=task.id,
     )
     if refusal := await authorize(agent, request):
         await report_outcome(agent, task, room, f"Nothing was changed: {refusal}.")
         return
-    await worlds.set_setting(world.id, name, "" if value.casefold() == DEFAULT_VALUES else value)
+    await worlds.set_setting(world.id, name, "" if value.casefold() == DEFAULT_VALUE else value)
     await report_outcome(agent, task, room, f"{name} is {value} here now.")

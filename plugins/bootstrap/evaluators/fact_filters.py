@@ -1,8 +1,7 @@
-"""Statement or instruction? text similarity.
+"""Filter what a model noted as a fact: accept statements about users, reject instructions.
 
-A fact opens with the name of a person of the room, goes on without addressing anybody, and leaves the
-character out. What does not look like that is no fact, however a model came to note it: an order has no
-such subject, and where it has, it is addressed to somebody.
+A fact starts with the name of a user of the room, addresses no one, and does not mention the character.
+An instruction fails one of these checks.
 """
 
 import re
@@ -13,7 +12,7 @@ FACT_KINDS = frozenset({"trait", "belonging", "work", "place", "taste", "plan", 
 MIN_NAME_PART_LENGTH = 2
 _OPENING = re.compile(r"^[^\w]+")
 _WORD = re.compile(r"\w+")
-_COMMAND_VERBS = re.compile(r"^\s*[,;:!?、，：；？！،؛—–…]")
+_CALL_PUNCTUATION = re.compile(r"^\s*[,;:!?、，：；？！،؛—–…]")
 _REQUEST = re.compile(r"[?!？！؟;]\W*$")
 # Only words that mean nothing else in any other language.
 _SECOND_PERSON = re.compile(
@@ -25,42 +24,40 @@ _SECOND_PERSON = re.compile(
 
 
 def is_statement(text: str, about: Iterable[Collection[str]], character: Collection[str]) -> bool:
-    """Tell whether a sentence states something about one of these people, given by all their names.
+    """Return whether a sentence states something about one of these users.
 
-    `character` is what the character itself is called.
+    `about` has the names of each user, `character` the names of the character.
     """
-    other_names = _normalize(text)
+    sentence = _normalize(text)
     subject = next(
         (
             subject_end
             for names in about
             for name in names
-            if (subject_end := _starts_with_name(other_names, _normalize(name)))
+            if (subject_end := _leading_name_length(sentence, _normalize(name)))
         ),
         0,
     )
-    if not subject or _COMMAND_VERBS.match(other_names[subject:]) or addresses_character(text):
+    if not subject or _CALL_PUNCTUATION.match(sentence[subject:]) or addresses_character(text):
         return False
-    return not any(
-        _name_variants(other_names, _normalize(name)) or is_order(text, name) for name in character
-    )
+    return not any(_contains_name(sentence, _normalize(name)) or is_order(text, name) for name in character)
 
 
 def addresses_character(text: str) -> bool:
-    """Tell whether a text speaks to somebody: it says you, asks, or calls out."""
-    names = _normalize(text)
-    return bool(_SECOND_PERSON.search(names) or _REQUEST.search(names))
+    """Return whether a text addresses someone: by the second person, a question or an exclamation."""
+    sentence = _normalize(text)
+    return bool(_SECOND_PERSON.search(sentence) or _REQUEST.search(sentence))
 
 
 def _normalize(text: str) -> str:
     return _OPENING.sub("", unicodedata.normalize("NFKC", text).casefold()).strip()
 
 
-def _starts_with_name(name_text: str, name: str) -> int:
-    """Tell where the name ends with which a sentence opens, whole, in part or declined; 0 for none."""
-    if name and name_text.startswith(name):
+def _leading_name_length(sentence: str, name: str) -> int:
+    """Return the length of the name at the start of a sentence, whole, in part or declined; 0 if none."""
+    if name and sentence.startswith(name):
         return len(name)
-    first_word = _WORD.match(name_text)
+    first_word = _WORD.match(sentence)
     if first_word is None:
         return 0
     parts = [part for part in _WORD.findall(name) if len(part) >= MIN_NAME_PART_LENGTH]
@@ -68,18 +65,18 @@ def _starts_with_name(name_text: str, name: str) -> int:
     return first_word.end() if is_part or any(first_word[0].startswith(part) for part in parts) else 0
 
 
-def _name_variants(told: str, name: str) -> bool:
-    """Tell whether a name stands in a sentence: as a word, or inside where words are not written apart."""
+def _contains_name(sentence: str, name: str) -> bool:
+    """Return whether a sentence contains a name as a word, or anywhere in scripts without spaces."""
     if not name:
         return False
-    if not name.isascii() and not any(char.isspace() for char in told):
-        return name in told
-    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", told) is not None
+    if not name.isascii() and not any(char.isspace() for char in sentence):
+        return name in sentence
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sentence) is not None
 
 
 MAX_FACT_LENGTH = 300
 
-_MARK = re.compile(r"\d+|\b(?:no|not|never|none|without|longer|former|formerly)\b|n't\b")
+_DISTINGUISHING = re.compile(r"\d+|\b(?:no|not|never|none|without|longer|former|formerly)\b|n't\b")
 _COMMAND_OPENING = re.compile(
     r"\W*(?:please\W+)?(?:always|never|remember|forget|ignore|disregard|obey|pretend|answer|reply|respond|"
     r"say|tell|call|treat|act|let|make sure|do not|don't|from now on|whenever|"
@@ -94,23 +91,25 @@ _DUTY = r"\W+(?:must|should|shall|has to|needs to|is (?:to|now|allowed|supposed)
 
 
 def fold_text(text: str) -> str:
-    """Fold a sentence to its words, so that spelling and punctuation tell no two apart."""
+    """Return the words of a sentence in lower case, without punctuation."""
     return " ".join(_WORD.findall(text.casefold()))
 
 
-def punctuation_of(text: str) -> tuple[str, ...]:
-    """Find what turns one sentence into another though nearly all words are the same: numbers, negations."""
-    return tuple(sorted(_MARK.findall(text.casefold())))
+def distinguishing_words(text: str) -> tuple[str, ...]:
+    """Return the sorted numbers and negations of a sentence, which decide its meaning."""
+    return tuple(sorted(_DISTINGUISHING.findall(text.casefold())))
 
 
 def is_order(text: str, name: str) -> bool:
-    """Tell a wish about how the character of this name is to behave from a fact."""
-    names = text.casefold()
+    """Return whether a text instructs the character of this name how to behave."""
+    sentence = text.casefold()
     obligation = re.compile(rf"\b{re.escape(name.casefold())}{_DUTY}")
-    return bool(_COMMAND_OPENING.match(names) or _OBLIGATION.search(names) or obligation.search(names))
+    return bool(
+        _COMMAND_OPENING.match(sentence) or _OBLIGATION.search(sentence) or obligation.search(sentence)
+    )
 
 
 def shared_words(first: str, second: str) -> int:
-    """Count the words of some length that two sentences have in common."""
-    longer = ({word for word in fold_text(text).split() if len(word) > 3} for text in (first, second))
-    return len(next(longer) & next(longer))
+    """Return how many words of at least 4 letters two sentences share."""
+    long_words = ({word for word in fold_text(text).split() if len(word) > 3} for text in (first, second))
+    return len(next(long_words) & next(long_words))

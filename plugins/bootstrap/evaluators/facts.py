@@ -1,4 +1,4 @@
-"""Which facts are kept; how a fact is quoted."""
+"""Select which noted facts to store, and quote facts in prompts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,13 +10,13 @@ from bot.text import escape_line, sanitize_name, shorten
 from plugins.bootstrap.evaluators.fact_filters import (
     FACT_KINDS,
     MAX_FACT_LENGTH,
+    distinguishing_words,
     fold_text,
     is_statement,
-    punctuation_of,
     shared_words,
 )
 from plugins.bootstrap.evaluators.model_output import FactClaim, ReflectionOutput
-from plugins.bootstrap.evaluators.progress import ReflectionInput, count_facts, daily_fact_counts
+from plugins.bootstrap.evaluators.progress import ReflectionInput, build_daily_count, daily_fact_counts
 
 MAX_FACTS_PER_DAY = 20
 MAX_COMPARED_FACTS = 200
@@ -26,19 +26,19 @@ SAME_SIMILARITY = 0.97
 
 @dataclass(slots=True)
 class FactSelection:
-    """What one reflection changes about the facts: some are new, and some are to be forgotten."""
+    """The facts that one reflection adds and deletes."""
 
     new: list[Memory] = field(default_factory=list)
     forgotten: list[Memory] = field(default_factory=list)
 
 
 async def find_known_facts(turn: Turn) -> list[Memory]:
-    """List what was learnt in this room, the oldest first."""
+    """Return the facts of this room, oldest first."""
     return await turn.agent.store.memories.recent(turn.room.id, MAX_COMPARED_FACTS, kind=MemoryKind.FACT)
 
 
 def by_number(known: Sequence[Memory]) -> dict[int, Memory]:
-    """Number the facts that the prompt shows."""
+    """Return the facts that the prompt shows, by their numbers in it."""
     return dict(enumerate(known[-MAX_SHOWN_FACTS:], 1))
 
 
@@ -49,9 +49,9 @@ async def select_facts(
     known: Sequence[Memory],
     people: Mapping[UUID, Entity],
 ) -> FactSelection:
-    """Decide which noted facts are kept, and which known ones are forgotten.
+    """Return which noted facts to store and which known facts to delete.
 
-    Somebody's facts are corrected and withdrawn by that person alone.
+    Only the author of a fact can correct or delete it.
     """
     shown_facts, selection = by_number(known), FactSelection()
     for forget_request in output.forget_requests:
@@ -60,7 +60,7 @@ async def select_facts(
             shown_facts.get(forget_request.fact),
             reflection_input.by_number(forget_request.message),
         )
-    for claim, source in _find_source(turn, output, reflection_input, people):
+    for claim, source in _valid_claims(turn, output, reflection_input, people):
         for number in claim.replaced_fact:
             _apply_forget_request(selection, shown_facts.get(number), source)
         selection.new.append(_build_fact(turn, claim, source))
@@ -76,7 +76,7 @@ async def select_facts(
 async def within_daily_limit(
     turn: Turn, facts: Sequence[Memory], day: str
 ) -> tuple[list[Memory], list[Memory]]:
-    """Cut to twenty a day what is learnt from one person; gives it with the new tallies."""
+    """Return the facts within MAX_FACTS_PER_DAY per author, and the memories with the new counts."""
     counts = await daily_fact_counts(turn, {fact.entity_id for fact in facts}, day)
     accepted = []
     for fact in facts:
@@ -85,11 +85,11 @@ async def within_daily_limit(
             counts[fact.entity_id] = count + 1
             accepted.append(fact)
     authors = {fact.entity_id for fact in accepted}
-    return accepted, [count_facts(turn, author, day, counts[author]) for author in authors]
+    return accepted, [build_daily_count(turn, author, day, counts[author]) for author in authors]
 
 
 def build_tombstone(fact: Memory) -> Memory:
-    """Give what takes a fact's place in the moment in which others are kept: nothing of it is left."""
+    """Return an empty memory that replaces a fact until the fact is deleted."""
     return replace(
         fact, kind=MemoryKind.CUSTOM, content=Content(), metadata={}, embedding=None, embedding_model=""
     )
@@ -101,15 +101,16 @@ def _apply_forget_request(selection: FactSelection, fact: Memory | None, message
     selection.forgotten.append(fact)
 
 
-def _find_source(
+def _valid_claims(
     turn: Turn, output: ReflectionOutput, reflection_input: ReflectionInput, people: Mapping[UUID, Entity]
 ) -> Iterator[tuple[FactClaim, Memory]]:
-    """Pair the facts with the messages they come from; what nobody said, or states nothing, is left out."""
+    """Yield the valid claims, each with its source message; claims without a source are skipped."""
     for claim in output.claims:
         source = reflection_input.by_number(claim.message)
         if source is None and claim.message is None:
             source = max(
-                reflection_input.user_messages, key=lambda fact: shared_words(fact.content.text, claim.text)
+                reflection_input.user_messages,
+                key=lambda message: shared_words(message.content.text, claim.text),
             )
             source = source if shared_words(source.content.text, claim.text) else None
         if source is not None and fold_text(claim.text) and _is_valid_fact(turn, claim, people):
@@ -117,13 +118,13 @@ def _find_source(
 
 
 def _is_valid_fact(turn: Turn, claim: FactClaim, people: Mapping[UUID, Entity]) -> bool:
-    """Tell whether a claim is of a kind that is kept, and states something about somebody in the room."""
+    """Return whether a claim is of a known kind and states something about a user of the room."""
     if claim.kind and claim.kind not in FACT_KINDS:
         return False
-    about = [name for name in people.values() if not claim.about or _has_name(claim.about, name)]
+    about = [entity for entity in people.values() if not claim.about or _has_name(claim.about, entity)]
     character = turn.agent.character
     own_names = [name for name in (character.name, character.username) if name]
-    return is_statement(claim.text, [name.names for name in about], own_names)
+    return is_statement(claim.text, [entity.names for entity in about], own_names)
 
 
 def _has_name(name_text: str, person: Entity) -> bool:
@@ -132,7 +133,7 @@ def _has_name(name_text: str, person: Entity) -> bool:
 
 
 def _build_fact(turn: Turn, claim: FactClaim, source: Memory) -> Memory:
-    """Make the memory of a fact: it stays in the room in which it was said, whoever that room belongs to."""
+    """Return the memory of a fact, visible only in the room of its message."""
     text = shorten(claim.text, MAX_FACT_LENGTH)
     return Memory(
         id=derived_id("fact", source.id, fold_text(text)),
@@ -148,7 +149,7 @@ def _build_fact(turn: Turn, claim: FactClaim, source: Memory) -> Memory:
 
 
 def _without_same_words(facts: Sequence[Memory], known: Sequence[Memory]) -> list[Memory]:
-    """Leave out what the same person has said already, in these words."""
+    """Return the facts whose wording is new for their author."""
     wordings = {_fact_wording(fact) for fact in known}
     distinct = {_fact_wording(fact): fact for fact in reversed(facts) if _fact_wording(fact) not in wordings}
     return list(reversed(distinct.values()))
@@ -164,7 +165,7 @@ async def _with_embeddings(turn: Turn, facts: Sequence[Memory]) -> list[Memory]:
         return list(facts)
     try:
         result = await models.embed([fact.content.text for fact in facts])
-    except ModelError:  # a fact without a vector is better than none
+    except ModelError:  # the fact is stored without a vector
         return list(facts)
     return [
         replace(fact, embedding=vector, embedding_model=result.model)
@@ -175,7 +176,7 @@ async def _with_embeddings(turn: Turn, facts: Sequence[Memory]) -> list[Memory]:
 async def _without_same_meaning(
     turn: Turn, facts: Sequence[Memory], forgotten_ids: set[UUID]
 ) -> list[Memory]:
-    """Leave out what the same person has said here already in other words."""
+    """Return the facts that do not repeat a stored fact of their author in other words."""
     scope = RecallScope(turn.room.id, turn.world.id)
     distinct = []
     for fact in facts:
@@ -195,12 +196,12 @@ async def _without_same_meaning(
 
 
 def _is_same_fact(known: Memory, fact: Memory) -> bool:
-    known_words = (fact.entity_id, fact.room_id, punctuation_of(fact.content.text))
-    return (known.entity_id, known.room_id, punctuation_of(known.content.text)) == known_words
+    key = (fact.entity_id, fact.room_id, distinguishing_words(fact.content.text))
+    return (known.entity_id, known.room_id, distinguishing_words(known.content.text)) == key
 
 
 def quote_fact(fact: Memory, people: Mapping[UUID, Entity]) -> str:
-    """Write a fact as a quote, with who said it and on which day."""
+    """Return a fact as a quote with its author and day."""
     author = people.get(fact.entity_id)
     name = sanitize_name(author.name if author is not None else "")
     quote = escape_line(fact.content.text.replace('"', "'"))

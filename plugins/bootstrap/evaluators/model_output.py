@@ -1,4 +1,4 @@
-"""What a model has noted about a talk, read from however it wrote that down."""
+"""Parse what a model noted in a reflection, as tags or as JSON."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,9 +13,9 @@ _COMMA = re.compile(r"[,;\n]")
 
 @dataclass(frozen=True, slots=True)
 class FactClaim:
-    """A fact, the number of the message it comes from, and the numbers of the facts it corrects.
+    """A fact, the number of its source message, and the numbers of the facts it replaces.
 
-    `about` is whom it is about, and `kind` what it tells of them; blank where the model says nothing.
+    `about` names the user it is about, `kind` its category; blank if the model gave none.
     """
 
     text: str
@@ -27,7 +27,7 @@ class FactClaim:
 
 @dataclass(frozen=True, slots=True)
 class ForgetRequest:
-    """The number of a known fact that is to be forgotten, and that of the message asking for it."""
+    """The number of a fact to delete, and the number of the message that asks for it."""
 
     fact: int
     message: int | None = None
@@ -35,7 +35,7 @@ class ForgetRequest:
 
 @dataclass(frozen=True, slots=True)
 class RelationshipClaim:
-    """How one person stands to another, by whatever names them."""
+    """A relationship between two users, given by names or ids."""
 
     source: str
     target: str
@@ -44,7 +44,7 @@ class RelationshipClaim:
 
 @dataclass(frozen=True, slots=True)
 class ReflectionOutput:
-    """Everything noted in one reflection."""
+    """Everything a model noted in one reflection."""
 
     claims: tuple[FactClaim, ...] = ()
     forget_requests: tuple[ForgetRequest, ...] = ()
@@ -52,7 +52,7 @@ class ReflectionOutput:
 
 
 def parse_output(raw: str) -> ReflectionOutput:
-    """Read the tags that the template asks for, or JSON of that shape; what is neither notes nothing."""
+    """Parse tags of the template's form, or JSON of that form; other text gives an empty output."""
     tree = parse_tag_tree(raw)
     claims = [_parse_claim(item) for item in _items_of(tree, "facts", "fact")]
     forget_requests = [_parse_forget_request(item) for item in _items_of(tree, "forgotten", "fact")]
@@ -69,37 +69,30 @@ def _parse_claim(item: TagTree) -> FactClaim:
         return FactClaim(_to_text(item))
     text = _first_text(item, "text", "fact", "claim", "content")
     about, kind = _first_text(item, "about", "subject", "who"), _first_text(item, "kind", "type").casefold()
-    message, replaced_fact = (
-        _parse_number(_first_text(item, "message", "source")),
-        _parse_numbers(_first_text(item, "replaces")),
-    )
-    return FactClaim(text, message, replaced_fact, about, kind)
+    message = _parse_number(_first_text(item, "message", "source"))
+    return FactClaim(text, message, _parse_numbers(_first_text(item, "replaces")), about, kind)
 
 
 def _parse_forget_request(item: TagTree) -> ForgetRequest | None:
     if not isinstance(item, dict):
         return None
     fact = _parse_number(_first_text(item, "number", "fact", "id"))
-    return (
-        ForgetRequest(fact, _parse_number(_first_text(item, "message", "source")))
-        if fact is not None
-        else None
-    )
+    if fact is None:
+        return None
+    return ForgetRequest(fact, _parse_number(_first_text(item, "message", "source")))
 
 
 def _parse_relationship(item: TagTree) -> RelationshipClaim:
     if not isinstance(item, dict):
         return RelationshipClaim("", "")
-    source, target = (
-        _first_text(item, "source", "sourceEntityId"),
-        _first_text(item, "target", "targetEntityId"),
-    )
+    source = _first_text(item, "source", "sourceEntityId")
+    target = _first_text(item, "target", "targetEntityId")
     tags = (tag.strip() for tag in _COMMA.split(_first_text(item, "tags", "tag")))
     return RelationshipClaim(source, target, tuple(tag for tag in tags if tag))
 
 
 def _items_of(tree: TagTree, plural: str, singular: str) -> Iterator[TagTree]:
-    """List what stands under a name: `<facts><fact>…`, several of those, or a list in JSON."""
+    """Yield the items under a name: `<facts><fact>…`, several of those, or a list in JSON."""
     value = _fold_keys(tree).get(plural, "") if isinstance(tree, dict) else ""
     for group in value if isinstance(value, list) else [value]:
         inner = _fold_keys(group).get(singular) if isinstance(group, dict) else None
@@ -121,7 +114,7 @@ def _first_text(tree: Mapping[str, TagTree], *names: str) -> str:
 
 
 def _to_text(value: TagTree) -> str:
-    """Give a value as one text: a list by commas, also one of `<tag>a</tag><tag>b</tag>`."""
+    """Return a value as one text; items of a list or of `<tag>a</tag><tag>b</tag>` are joined by commas."""
     if isinstance(value, list):
         return ", ".join(filter(None, map(_to_text, value)))
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""REFLECTION evaluator, its template, clean-up after a cleared room."""
+"""The REFLECTION evaluator and its template; it stores facts and relationships from conversations."""
 
 import asyncio
 import logging
@@ -22,9 +22,9 @@ from plugins.bootstrap.evaluators.model_output import parse_output
 from plugins.bootstrap.evaluators.progress import (
     MessageCounter,
     ReflectionInput,
+    build_progress_marker,
     gather_input,
     get_conversation_length,
-    set_progress_marker,
 )
 from plugins.bootstrap.evaluators.relationships import save_relationships, without_room
 
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Reflections(Service):
-    """Sees to it that a room is reflected upon once at a time, and that what is counted is counted right."""
+    """Allows one reflection per room at a time, and counts new messages."""
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
@@ -41,12 +41,12 @@ class Reflections(Service):
         self._rooms: set[UUID] = set()
 
     def is_running(self, room_id: UUID) -> bool:
-        """Tell whether a room is being reflected upon just now."""
+        """Return whether a reflection of this room is running."""
         return room_id in self._rooms
 
     @contextmanager
     def running(self, room_id: UUID) -> Iterator[bool]:
-        """Reflect upon a room as long as the block lasts; False where that is under way already."""
+        """Mark the room as running inside the block; yield False if it already is."""
         if room_id in self._rooms:
             yield False
             return
@@ -58,17 +58,17 @@ class Reflections(Service):
 
 
 def is_due(turn: Turn) -> bool | Awaitable[bool]:
-    """Tell whether enough has been said since the last time, or a talk goes on after a long pause."""
+    """Return whether enough messages are new, or the conversation resumed after a long pause."""
     if not turn.agent.models.has_handler_for(ModelType.TEXT_SMALL):
         return False
     reflections = turn.agent.services[Reflections]
     if reflections.is_running(turn.room.id):
-        return False  # what has been said meanwhile is looked at after the next message
+        return False  # messages that arrive meanwhile are evaluated after the next one
     is_enough_new = reflections.message_counter.is_enough(turn.room.id, get_conversation_length(turn))
-    return _mark_evaluated(turn) if is_enough_new is None else is_enough_new
+    return _is_due_by_store(turn) if is_enough_new is None else is_enough_new
 
 
-async def _mark_evaluated(turn: Turn) -> bool:
+async def _is_due_by_store(turn: Turn) -> bool:
     reflection_input = await gather_input(turn)
     turn.agent.services[Reflections].message_counter.count(turn.room.id, reflection_input.user_messages)
     return reflection_input.is_due(get_conversation_length(turn))
@@ -76,7 +76,7 @@ async def _mark_evaluated(turn: Turn) -> bool:
 
 @on(MessageReceived)
 def on_message_received(agent: Agent, event: MessageReceived) -> None:
-    """Count what is said, so that the books need not be asked after every message."""
+    """Count user messages, so that the store is not read after every message."""
     if event.message.entity_id != agent.id:
         agent.services[Reflections].message_counter.add(event.message)
 
@@ -88,17 +88,17 @@ def on_message_received(agent: Agent, event: MessageReceived) -> None:
     when=is_due,
 )
 async def reflection(turn: Turn) -> None:
-    """Have the room's new messages read, and keep what they tell.
+    """Let the small model read the room's new messages; store the facts and relationships it notes.
 
-    The facts and the mark that these messages were looked at are kept together: whoever repeats this
-    after a crash finds all of it, or starts anew. Where no model answers, the next message tries again.
+    Facts and the progress marker are stored in one transaction, so a repetition after a crash finds both or
+    neither. If the model fails, the next message tries again.
     """
     reflections = turn.agent.services[Reflections]
     with reflections.running(turn.room.id) as is_first:
         reflection_input = await gather_input(turn)
         if not is_first:
             return
-        if not reflection_input.is_due(get_conversation_length(turn)):  # some of it has been removed since
+        if not reflection_input.is_due(get_conversation_length(turn)):  # messages were deleted meanwhile
             reflections.message_counter.count(turn.room.id, reflection_input.user_messages)
             return
         entities = await _find_entities(turn, reflection_input)
@@ -106,7 +106,7 @@ async def reflection(turn: Turn) -> None:
         try:
             answer, reflection_input = await _read_output(turn, reflection_input, entities, known_facts)
         except ModelError as error:
-            logger.info("room %s is not reflected upon: %s", turn.room.id, error)
+            logger.info("no reflection for room %s: %s", turn.room.id, error)
             return
         output = parse_output(answer)
         selection = await select_facts(turn, output, reflection_input, known_facts, entities)
@@ -118,16 +118,16 @@ async def reflection(turn: Turn) -> None:
 
 
 async def _is_still_stored(turn: Turn, reflection_input: ReflectionInput) -> bool:
-    """Tell whether what was looked at is still there: the room may have been cleared meanwhile."""
+    """Return whether the last message still exists: the room may have been cleared meanwhile."""
     last = reflection_input.messages[-1].id
     return last in await turn.agent.store.memories.memories([last])
 
 
 async def _find_entities(turn: Turn, reflection_input: ReflectionInput) -> dict[UUID, Entity]:
-    """Find everybody who has said something here, and who else takes part in the room."""
+    """Return the authors of the messages and the participants of the room, without the agent."""
     entities = turn.agent.store.entities
     members = {entity.id: entity for entity in await entities.participants(turn.room.id)}
-    authors = {entity.entity_id for entity in reflection_input.messages}
+    authors = {message.entity_id for message in reflection_input.messages}
     people = {**members, **await entities.entities(authors)}
     people.pop(turn.agent.id, None)
     return people
@@ -139,7 +139,7 @@ async def _read_output(
     entities: Mapping[UUID, Entity],
     known_facts: Sequence[Memory],
 ) -> tuple[str, ReflectionInput]:
-    """Have the material read, its newer half where all of it is too long for the model; tells which."""
+    """Return the model's answer and the input it read: the newer half if all of it was too long."""
     try:
         return await _ask_model(turn, reflection_input, entities, known_facts), reflection_input
     except PromptTooLong:
@@ -171,15 +171,15 @@ async def _ask_model(
 async def _store_selection(
     turn: Turn, facts: Sequence[Memory], forgotten: Sequence[Memory], reflection_input: ReflectionInput
 ) -> None:
-    """Keep all of it in one transaction, but nothing drawn from a message that has been taken back since."""
+    """Store the facts, counts and marker in one transaction; facts of deleted messages are dropped."""
     store = turn.agent.store
     sources = {fact.source_id for fact in facts if fact.source_id is not None}
     existing = await store.memories.memories(sources)
-    existing_ids = [fact for fact in facts if fact.source_id in existing]
-    accepted, daily_counts = await within_daily_limit(turn, existing_ids, f"{turn.agent.clock():%Y-%m-%d}")
+    sourced_facts = [fact for fact in facts if fact.source_id in existing]
+    accepted, daily_counts = await within_daily_limit(turn, sourced_facts, f"{turn.agent.clock():%Y-%m-%d}")
     erasures = [build_tombstone(fact) for fact in forgotten]
     await store.memories.add(
-        [*accepted, *erasures, *daily_counts, set_progress_marker(turn, reflection_input.last_position)]
+        [*accepted, *erasures, *daily_counts, build_progress_marker(turn, reflection_input.last_position)]
     )
     if not forgotten:
         return
@@ -189,6 +189,7 @@ async def _store_selection(
         await store.logs.log("fact_forgotten", body, room_id=turn.room.id, entity_id=fact.entity_id)
 
 
+MAX_ENTITIES = 1_000
 TEMPLATE = "reflectionTemplate"
 REFLECTION = """\
 Note what is worth remembering from this talk, for {{agentName}} to know next week.
@@ -233,17 +234,14 @@ The talk{{#if seen}}, of which messages 1 to {{seen}} were looked at before{{/if
 """
 
 
-MAX_ENTITIES = 1_000
-
-
 @on(ChannelCleared)
 async def on_channel_cleared(agent: Agent, event: ChannelCleared) -> None:
-    """Take the room out of what is known of whoever takes part in it."""
+    """Remove what a cleared room contributed to the relationships of its participants."""
     entities = agent.store.entities
-    entities_by_id = await entities.participants(event.room_id, MAX_ENTITIES)
+    participants = await entities.participants(event.room_id, MAX_ENTITIES)
     async with agent.services[Reflections].storing:
-        for entity_id in {agent.id, *(relationship.id for relationship in entities_by_id)}:
-            for relationships in await entities.relationships(entity_id):
-                remaining = without_room(relationships, event.room_id)
-                if remaining != relationships:
+        for entity_id in {agent.id, *(entity.id for entity in participants)}:
+            for relationship in await entities.relationships(entity_id):
+                remaining = without_room(relationship, event.room_id)
+                if remaining != relationship:
                     await entities.save_relationship(remaining)

@@ -1,4 +1,4 @@
-"""Relationships as they are kept: what was learnt of two people stays with the room that showed it."""
+"""Store relationships between users, with tags and counts per room."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,19 +24,19 @@ async def save_relationships(
     reflection_input: ReflectionInput,
     entities_by_id: Mapping[UUID, Entity],
 ) -> None:
-    """Keep how people stand to one another; no message that was counted before is counted again."""
+    """Store the claimed relationships; each message is counted once."""
     entities = turn.agent.store.entities
     for (source, target), tags in _entity_pairs(turn, claims, entities_by_id).items():
-        stored = {
+        by_target = {
             relationship.target_id: relationship for relationship in await entities.relationships(source)
         }
-        old_metadata = stored.get(target, Relationship(source, target))
-        if (new_metadata := _merge_metadata(turn, old_metadata, tags, reflection_input)) is not None:
-            await entities.save_relationship(new_metadata)
+        relationship = by_target.get(target, Relationship(source, target))
+        if (updated := _merge_metadata(turn, relationship, tags, reflection_input)) is not None:
+            await entities.save_relationship(updated)
 
 
 def without_room(relationship: Relationship, room_id: UUID) -> Relationship:
-    """Forget what a room has shown; tags that another room shows too stay."""
+    """Return the relationship without what one room contributed; tags that another room has too stay."""
     rooms: dict[str, Any] = dict(relationship.metadata.get(ROOMS_KEY, {}))
     room_metadata = rooms.pop(str(room_id), None)
     if room_metadata is None:
@@ -54,7 +54,7 @@ def without_room(relationship: Relationship, room_id: UUID) -> Relationship:
 def _entity_pairs(
     turn: Turn, claims: Sequence[RelationshipClaim], people: Mapping[UUID, Entity]
 ) -> dict[tuple[UUID, UUID], tuple[str, ...]]:
-    """Find who is meant; what cannot be told, and what somebody is to themselves, is left out."""
+    """Return the tags by source and target; unknown users and relationships to oneself are skipped."""
     by_name = _entities_by_name(turn, people)
     pairs: dict[tuple[UUID, UUID], tuple[str, ...]] = {}
     for claim in claims:
@@ -66,7 +66,7 @@ def _entity_pairs(
 
 
 def _entities_by_name(turn: Turn, people: Mapping[UUID, Entity]) -> dict[str, UUID]:
-    """Map what a model may call people to who they are: ids, and names that only one of them has."""
+    """Return the users' ids by short id and by unambiguous name; `you` is the agent."""
     names = Counter(entity.name.casefold() for entity in people.values())
     by_name = {
         entity.name.casefold(): entity.id for entity in people.values() if names[entity.name.casefold()] == 1
@@ -85,20 +85,24 @@ def _clean_tags(turn: Turn, tags: Sequence[str]) -> Iterator[str]:
 def _merge_metadata(
     turn: Turn, relationship: Relationship, tags: Sequence[str], reflection_input: ReflectionInput
 ) -> Relationship | None:
-    """Add what this room has shown; None where the source has said nothing that was not counted."""
+    """Return the relationship with this room's tags and count added; None if no message is new."""
     rooms: dict[str, Any] = dict(relationship.metadata.get(ROOMS_KEY, {}))
     room_data = rooms.pop(str(turn.room.id), {})
     position = MessagePosition.parse(room_data.get("until"))
-    stored_tags = (item for item in reflection_input.new_messages if item.entity_id == relationship.source_id)
-    count = sum(1 for item in stored_tags if position is None or MessagePosition.of_message(item) > position)
+    source_messages = (
+        item for item in reflection_input.new_messages if item.entity_id == relationship.source_id
+    )
+    count = sum(
+        1 for item in source_messages if position is None or MessagePosition.of_message(item) > position
+    )
     if not count:
         return None
-    counted_until = list(dict.fromkeys((*tags, *room_data.get("tags", ()))))[:MAX_TAGS]
+    room_tags = list(dict.fromkeys((*tags, *room_data.get("tags", ()))))[:MAX_TAGS]
     new_count = room_data.get("interactions", 0) + count
     rooms[str(turn.room.id)] = {
-        "tags": counted_until,
+        "tags": room_tags,
         "interactions": new_count,
-        "until": reflection_input.last_position.to_text,
+        "until": reflection_input.last_position.to_json,
     }
     rooms = dict(list(rooms.items())[-MAX_ROOMS:])
     all_tags = dict.fromkeys(

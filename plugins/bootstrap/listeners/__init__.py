@@ -1,5 +1,4 @@
-"""What is kept of the events that nothing else has kept yet, one file a family.
+"""Event listeners: embed memories later, and log runs.
 
-Deletions, reactions, moves, arrivals and departures are none of them: the books have those before anybody
-is told. Of a cleared room the books have what was said and what was drawn from it as a memory.
+The core stores messages, edits and membership before it emits events; listeners need not store them.
 """

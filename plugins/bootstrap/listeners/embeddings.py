@@ -1,7 +1,7 @@
-"""What has no vector of the present embedding model gets one, in the background, a few at a time.
+"""Embed memories without a vector of the present model, in the background.
 
-The queue is the store itself: whatever an outage, a crash or another model has left without a vector is
-found there. New messages get theirs on the road and never wait behind old ones.
+The store itself is the queue: it lists what an outage, a crash or a change of model left without a vector.
+New messages are embedded in the pipeline and do not wait for this.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from uuid import UUID
 from bot import Agent, Memory, Service, on
 from bot.events import EmbeddingCompleted, EmbeddingRequested, ModelUsed
 from bot.models import ModelError, ModelRefused, ModelType
+from bot.platform import Backoff
 from bot.store import StoreUnavailable
 from bot.text import is_blank
 
@@ -22,13 +23,13 @@ logger = logging.getLogger(__name__)
 PROBE_TEXT = "Hello"
 BATCH_SIZE = 32
 LOG_INTERVAL = 1000
-BATCH_DELAY_SECONDS = 1.0  # after each batch
-PAGE_DELAY_SECONDS = 0.05  # after each page of the store
-FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 5.0, 600.0  # for a provider that does not answer
+BATCH_DELAY_SECONDS = 1.0
+PAGE_DELAY_SECONDS = 0.05
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 5.0, 600.0  # while the provider fails
 
 
 class EmbeddingBackfill(Service):
-    """Fills in vectors at the start, and whenever a call for vectors has failed or another model answered."""
+    """Adds missing vectors at start, and after an embedding call failed or another model answered it."""
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
@@ -46,36 +47,37 @@ class EmbeddingBackfill(Service):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop; what is left is found at the next start."""
+        """Stop; the rest is found at the next start."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
     def wake(self) -> None:
-        """Have the store looked through once more."""
+        """Make the task scan the store again."""
         self._wake_event.set()
 
     async def fill(self) -> int:
-        """Look through the whole store, the newest first; gives how many vectors were missing and are there.
+        """Scan the whole store, newest first; return how many vectors were added.
 
-        Raises ModelError where the first choice of the handlers does not answer, or not as one model.
+        Raises ModelError if the first embedding handler fails or changes its model meanwhile.
         """
         embed, store = self.agent.models.embed, self.agent.store
         page = await store.memories.unembedded("")
         if not page.memories and page.before is None:
-            return 0  # nothing has been said yet: not even the name of the model is worth a call
+            return 0  # an empty store is not worth the call that finds the model's name
         self.model = (await embed([PROBE_TEXT], first_handler_only=True)).model
         count, cursor = 0, None
         while True:
             page = await store.memories.unembedded(self.model, cursor)
-            without_embedding = [memory for memory in page.memories if not is_blank(memory.content.text)]
-            without_embedding = [memory for memory in without_embedding if memory.id not in self._refused]
-            for start in range(0, len(without_embedding), BATCH_SIZE):
-                embedded = await self._embed(without_embedding[start : start + BATCH_SIZE])
+            pending = [
+                memory
+                for memory in page.memories
+                if memory.id not in self._refused and not is_blank(memory.content.text)
+            ]
+            for start in range(0, len(pending), BATCH_SIZE):
+                embedded = await self._embed(pending[start : start + BATCH_SIZE])
                 if (count + embedded) // LOG_INTERVAL > count // LOG_INTERVAL:
-                    logger.info(
-                        "%d messages and facts have got vectors of %s so far", count + embedded, self.model
-                    )
+                    logger.info("embedded %d messages and facts with %s so far", count + embedded, self.model)
                 count += embedded
                 await asyncio.sleep(BATCH_DELAY_SECONDS)
             cursor = page.before
@@ -84,23 +86,24 @@ class EmbeddingBackfill(Service):
             await asyncio.sleep(PAGE_DELAY_SECONDS)
 
     async def _run(self) -> None:
-        delay = FIRST_RETRY_SECONDS
+        backoff, failures = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS), 0
         while True:
             await self._wake_event.wait()
             self._wake_event.clear()
             try:
                 if count := await self.fill():
-                    logger.info("%d messages and facts have got their vectors afterwards", count)
-                delay = FIRST_RETRY_SECONDS
-            except Exception as error:  # the provider's fault, or the store's: it is tried again
+                    logger.info("added missing vectors to %d messages and facts", count)
+                failures = 0
+            except Exception as error:  # boundary: an unexpected error must not end the task either
+                failures += 1
+                delay = backoff.delay(failures)
                 is_unexpected = not isinstance(error, ModelError | StoreUnavailable)
-                logger.info("what has no vector waits for %g s: %s", delay, error, exc_info=is_unexpected)
+                logger.info("embedding failed, next try in %.1f s: %s", delay, error, exc_info=is_unexpected)
                 self.wake()
                 await asyncio.sleep(delay)
-                delay = min(2 * delay, MAX_RETRY_SECONDS)
 
     async def _embed(self, memories: Sequence[Memory]) -> int:
-        """Embed a batch; one that is refused goes one by one, and what is refused then is left alone."""
+        """Return how many of a batch were embedded; a refused batch is retried one by one."""
         agent = self.agent
         try:
             result = await agent.models.embed(
@@ -109,11 +112,11 @@ class EmbeddingBackfill(Service):
         except ModelRefused as error:
             if len(memories) > 1:
                 return sum([await self._embed([memory]) for memory in memories])
-            logger.info("memory %s stays without a vector: %s", memories[0].id, error)
+            logger.info("memory %s gets no vector: %s", memories[0].id, error)
             self._refused.add(memories[0].id)
             return 0
         if result.model != self.model:
-            raise ModelError(f"{result.model} has answered where {self.model} was asked")
+            raise ModelError(f"the embedding model changed from {self.model} to {result.model}")
         for memory in memories:
             agent.events.emit(EmbeddingRequested(agent.id, memory.id))
         stored = agent.store.memories.set_embedding
@@ -126,9 +129,9 @@ class EmbeddingBackfill(Service):
 
 @on(ModelUsed)
 def on_embedding_failed(agent: Agent, event: ModelUsed) -> None:
-    """Look again after a call that failed, or that another model answered than the first choice."""
-    model_call, backlog = event.call, agent.services[EmbeddingBackfill]
+    """Scan again after an embedding call failed or another model than the first choice answered it."""
+    model_call, backfill = event.call, agent.services[EmbeddingBackfill]
     if model_call.type != ModelType.TEXT_EMBEDDING.value:
         return
-    if model_call.error or (backlog.model and model_call.model != backlog.model):
-        backlog.wake()
+    if model_call.error or (backfill.model and model_call.model != backfill.model):
+        backfill.wake()

@@ -1,4 +1,4 @@
-"""What happened in each run, written into the log in one piece when the run is over."""
+"""Log each run as one entry when it ends."""
 
 from dataclasses import dataclass, field, fields
 from types import TracebackType
@@ -20,14 +20,14 @@ from bot.platform import Batcher
 from bot.store import LogEntry, LogKind
 
 MODEL_CALL = "model_call"  # the kind of log entry for a call outside of any run
-MAX_LISTED = 100  # of each sort in one run
+MAX_LISTED = 100  # of each kind in one run
 CALL_FIELDS = tuple(field.name for field in fields(ModelCall))
 UNFINISHED = "it has not ended"
 
 
 @dataclass(slots=True)
 class RunRecord:
-    """What has happened in a run so far; the errors of actions and evaluators, blank where they went well."""
+    """The actions, evaluators and model calls of a run so far; `error` is blank after success."""
 
     actions: list[dict[str, Any]] = field(default_factory=list)
     evaluators: list[dict[str, Any]] = field(default_factory=list)
@@ -35,9 +35,9 @@ class RunRecord:
 
 
 class RunLogs(Service):
-    """The runs that are under way, each with its course, and the log entries that are to be written.
+    """The records of unfinished runs, and the log entries to write.
 
-    Entries are written a few at a time and may be lost with the process; receipts are not.
+    Entries are written in batches and may be lost if the process dies; receipts are not.
     """
 
     def __init__(self, agent: Agent) -> None:
@@ -57,20 +57,20 @@ class RunLogs(Service):
 
 @on(RunStarted)
 def run_started(agent: Agent, event: RunStarted) -> None:
-    """Begin to note."""
+    """Start the record of a run."""
     agent.services[RunLogs].running[event.run_id] = RunRecord()
 
 
 @on(ActionStarted)
 def action_started(agent: Agent, event: ActionStarted) -> None:
-    """Note an action; until it is heard of again, it has not ended."""
+    """Record that an action started."""
     if run_record := agent.services[RunLogs].running.get(event.run_id):
         _start_step(run_record.actions, event.action)
 
 
 @on(ActionCompleted)
 def action_completed(agent: Agent, event: ActionCompleted) -> None:
-    """Note how it went."""
+    """Record the result of an action."""
     if run_record := agent.services[RunLogs].running.get(event.run_id):
         result = event.result
         _end_step(
@@ -82,21 +82,21 @@ def action_completed(agent: Agent, event: ActionCompleted) -> None:
 
 @on(EvaluatorStarted)
 def evaluator_started(agent: Agent, event: EvaluatorStarted) -> None:
-    """Note an evaluator, likewise."""
+    """Record that an evaluator started."""
     if run_record := agent.services[RunLogs].running.get(event.run_id):
         _start_step(run_record.evaluators, event.evaluator)
 
 
 @on(EvaluatorCompleted)
 def evaluator_completed(agent: Agent, event: EvaluatorCompleted) -> None:
-    """Note how it went."""
+    """Record the result of an evaluator."""
     if run_record := agent.services[RunLogs].running.get(event.run_id):
         _end_step(run_record.evaluators, event.evaluator, event.error)
 
 
 @on(ModelUsed)
 def model_used(agent: Agent, event: ModelUsed) -> None:
-    """Note a call with its run; one that belongs to none (a task's, a post's) is an entry by itself."""
+    """Record a model call in its run; a call outside of runs (of a task or a post) is logged by itself."""
     body = {name: getattr(event.call, name) for name in CALL_FIELDS}
     run_record = agent.services[RunLogs].running.get(event.run_id) if event.run_id else None
     if run_record is None:
@@ -107,7 +107,7 @@ def model_used(agent: Agent, event: ModelUsed) -> None:
 
 @on(RunEnded)
 def run_ended(agent: Agent, event: RunEnded) -> None:
-    """Write it down: one entry a run, which may be lost in a power cut; the receipt is not."""
+    """Log the run."""
     run_record = agent.services[RunLogs].running.pop(event.run_id, None) or RunRecord()
     body: dict[str, Any] = {
         "run_id": str(event.run_id),

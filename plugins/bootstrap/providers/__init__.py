@@ -1,1 +1,1 @@
-"""What the model is told, one file a provider; lower positions change less and come first."""
+"""Providers: parts of the prompt. Those with lower positions change less often and come first."""

@@ -1,4 +1,4 @@
-"""CHARACTER, FACTS."""
+"""The providers CHARACTER and FACTS."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,15 @@ from plugins.bootstrap.evaluators.facts import quote_fact
 
 NAME_PLACEHOLDERS = ("Robin", "Sam", "Alex", "Kim", "Jo", "Max", "Chris", "Toni", "Sasha", "Mika")
 PLACEHOLDERS = {
-    f"{kind}{number}": pick_one
-    for number, pick_one in enumerate(NAME_PLACEHOLDERS, 1)
-    for kind in ("user", "name")
+    f"{kind}{number}": name for number, name in enumerate(NAME_PLACEHOLDERS, 1) for kind in ("user", "name")
 }
 MAX_EXAMPLES = 5
 MAX_POST_EXAMPLES = 5
 MAX_SECTION_LENGTH = 6_000
+MAX_FACTS = 10
+MAX_OTHER_ROOMS = 20
+QUERY_MESSAGES = 5
+MAX_QUERY_LENGTH = 2_000
 
 
 @provider(
@@ -30,18 +32,19 @@ MAX_SECTION_LENGTH = 6_000
     trusted_content=True,
 )
 def character(turn: Turn) -> ProviderResult:
-    """Tell who the character is; the style is the room's: posts for a feed, chat elsewhere."""
+    """Describe the character, with the style for posts in a feed and the style for chat elsewhere."""
     description = turn.agent.character
     name = sanitize_name(description.name)
     is_feed = turn.room.type in ("FEED", "BROADCAST")
     values = {"agentName": name, "agent": name, "user": NAME_PLACEHOLDERS[0], **PLACEHOLDERS}
     sections = [
         _section(f"About {name}", description.background),
-        _example_line(f"{name} is", description.adjectives),
-        _example_line(
-            f"{name} knows about and likes to talk about", [key for key in description.topics if key.strip()]
+        _list_line(f"{name} is", description.adjectives),
+        _list_line(
+            f"{name} knows about and likes to talk about",
+            [topic for topic in description.topics if topic.strip()],
         ),
-        _section("Facts", _character_section_values(turn)),
+        _section("Facts", _inline_knowledge(turn)),
         _section(
             "How to write",
             (*description.style.all, *(description.style.post if is_feed else description.style.chat)),
@@ -50,7 +53,7 @@ def character(turn: Turn) -> ProviderResult:
         if is_feed
         else _examples(turn),
     ]
-    text = "\n\n".join(_render_sections(section, values) for section in sections if section)
+    text = "\n\n".join(_render_section(section, values) for section in sections if section)
     return ProviderResult(
         text=text[:MAX_SECTION_LENGTH],
         values={
@@ -62,15 +65,15 @@ def character(turn: Turn) -> ProviderResult:
     )
 
 
-def _character_section_values(turn: Turn) -> list[str]:
-    """List what the character knows by heart: nothing where a provider looks it up instead."""
+def _inline_knowledge(turn: Turn) -> list[str]:
+    """Return the knowledge texts of the character; nothing if the KNOWLEDGE provider searches them."""
     if any(spec.name == "KNOWLEDGE" for spec in turn.agent.catalog.providers):
         return []
     return [item.content for item in turn.agent.character.knowledge if item.content]
 
 
-def _render_sections(section: str, values: Mapping[str, str]) -> str:
-    """Fill in placeholders; a section with braces that are no placeholder stays as it was written."""
+def _render_section(section: str, values: Mapping[str, str]) -> str:
+    """Fill in placeholders; a section that is no valid template is returned unchanged."""
     try:
         return render_template(section, values)
     except TemplateError:
@@ -78,14 +81,12 @@ def _render_sections(section: str, values: Mapping[str, str]) -> str:
 
 
 def _section(title: str, lines: Sequence[str]) -> str:
-    lines_within_limit = [line.strip() for line in lines if line.strip()]
-    return (
-        "\n".join([f"# {title}", *(f"- {line}" for line in lines_within_limit)]) if lines_within_limit else ""
-    )
+    items = [f"- {line.strip()}" for line in lines if line.strip()]
+    return "\n".join([f"# {title}", *items]) if items else ""
 
 
-def _example_line(speaker: str, text: Sequence[str]) -> str:
-    return f"{speaker}: {', '.join(text)}." if text else ""
+def _list_line(label: str, items: Sequence[str]) -> str:
+    return f"{label}: {', '.join(items)}." if items else ""
 
 
 def _examples(turn: Turn) -> str:
@@ -97,18 +98,11 @@ def _examples(turn: Turn) -> str:
     return "\n\n".join(["# Talks that sound right", *rendered]) if rendered else ""
 
 
-MAX_FACTS = 10
-MAX_OTHER_ROOMS = 20
-QUERY_MESSAGES = 5
-MAX_QUERY_LENGTH = 2_000
-
-
 @provider("FACTS", "What people here have told of themselves in earlier talks.", position=105, dynamic=True)
 async def facts(turn: Turn) -> ProviderResult:
-    """Quote what bears on the newest messages, then the latest facts.
+    """Quote the facts most similar to the newest messages, then the latest ones.
 
-    Where no model compares meanings, their words are compared. What was said elsewhere is not known here
-    unless its scope says so.
+    Without an embedding model, words are compared. Only facts whose scope covers this room are used.
     """
     scope = RecallScope(turn.room.id, turn.world.id)
     matches = await _find_by_similarity(turn, scope)
@@ -124,7 +118,7 @@ async def facts(turn: Turn) -> ProviderResult:
 
 
 async def _find_by_similarity(turn: Turn, scope: RecallScope) -> list[Memory]:
-    """Find what is nearest in meaning to the newest messages, or shares the most words with them."""
+    """Return the facts most similar to the newest messages, by embedding or else by words."""
     agent = turn.agent
     newest_messages = await agent.store.memories.recent(turn.room.id, QUERY_MESSAGES)
     texts = [match.content.text for match in newest_messages if match.id != turn.message.id] + [
@@ -132,7 +126,7 @@ async def _find_by_similarity(turn: Turn, scope: RecallScope) -> list[Memory]:
     ]
     query = "\n".join(texts)[-MAX_QUERY_LENGTH:]
     if agent.models.has_handler_for(ModelType.TEXT_EMBEDDING):
-        with suppress(ModelError):  # words will do
+        with suppress(ModelError):  # search by words instead
             embedding_result = await agent.models.embed([query], is_urgent=True)
             vector, model = embedding_result.vectors[0], embedding_result.model
             matches = await agent.store.memories.recall(vector, model, scope, MemoryKind.FACT, MAX_FACTS)
@@ -141,14 +135,14 @@ async def _find_by_similarity(turn: Turn, scope: RecallScope) -> list[Memory]:
 
 
 async def _find_latest(turn: Turn, scope: RecallScope) -> list[Memory]:
-    """List the latest of this room, then those of its world that may be known here, newest first."""
+    """Return the latest facts of this room, then those of other rooms in scope, newest first."""
     memories = turn.agent.store.memories
     room_facts = await memories.recent(turn.room.id, MAX_FACTS, kind=MemoryKind.FACT)
     rooms = await turn.agent.store.worlds.rooms(turn.world.id)
     other_rooms = [room.id for room in rooms if room.id != turn.room.id][:MAX_OTHER_ROOMS]
     other_facts = await asyncio.gather(
-        *(memories.recent(fact, MAX_FACTS, kind=MemoryKind.FACT) for fact in other_rooms)
+        *(memories.recent(room_id, MAX_FACTS, kind=MemoryKind.FACT) for room_id in other_rooms)
     )
-    allowed_rooms = [fact for facts in other_facts for fact in facts if scope.covers(fact)]
-    allowed_rooms.sort(key=lambda fact: fact.created_at, reverse=True)
-    return [*reversed(room_facts), *allowed_rooms]
+    facts_in_scope = [fact for facts in other_facts for fact in facts if scope.covers(fact)]
+    facts_in_scope.sort(key=lambda fact: fact.created_at, reverse=True)
+    return [*reversed(room_facts), *facts_in_scope]

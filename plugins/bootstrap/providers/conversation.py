@@ -1,6 +1,5 @@
-"""RECENT_MESSAGES, ATTACHMENTS, TIME."""
+"""The providers RECENT_MESSAGES, ATTACHMENTS and TIME."""
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from uuid import UUID
@@ -17,26 +16,32 @@ from bot import (
     provider,
     short_id,
 )
+from bot.platform import BoundedDict
 from bot.prompts import HistoryLine, render_history, truncate_history
 from bot.text import escape_line, shorten, truncate_line
 
 MAX_TRACKED_ROOMS = 10_000
 MAX_HISTORY_BYTES = 65_536
 MAX_CACHED_LENGTH = 1_000
+MAX_ATTACHMENT_MESSAGES = 10
+MAX_ATTACHMENT_LENGTH, MAX_ATTACHMENTS_LENGTH = 4_000, 24_000
+
+# All messages but the newest were in the previous prompt too.
+_cached_line = lru_cache(maxsize=4096)(HistoryLine)
 
 
 class HistoryStarts(Service):
-    """Remembers with which message each room's conversation begins, so that prompt caches keep the beginning.
+    """Remembers the first message shown of each room, so that consecutive prompts begin alike and are cached.
 
-    It stays the same until that message is too old; then half of what may be shown is left out at once.
+    When that message becomes too old, the older half of the history is dropped at once.
     """
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
-        self._first_messages: OrderedDict[UUID, UUID] = OrderedDict()
+        self._first_messages: BoundedDict[UUID, UUID] = BoundedDict(MAX_TRACKED_ROOMS)
 
     def messages_since_start(self, room_id: UUID, messages: Sequence[Memory], limit: int) -> Sequence[Memory]:
-        """Give a room's last messages, at most `limit`, from where its conversation begins."""
+        """Return the room's last messages, at most `limit`, from its remembered first message on."""
         if not messages:
             return messages
         first_message = self._first_messages.get(room_id)
@@ -44,9 +49,6 @@ class HistoryStarts(Service):
         if start is None:
             start = limit // 2 if len(messages) == limit else 0
         self._first_messages[room_id] = messages[start].id
-        self._first_messages.move_to_end(room_id)
-        if len(self._first_messages) > MAX_TRACKED_ROOMS:
-            self._first_messages.popitem(last=False)
         return messages[start:]
 
 
@@ -59,18 +61,17 @@ class HistoryStarts(Service):
     trusted_content=True,
 )
 async def recent_messages(turn: Turn) -> ProviderResult:
-    """Give the last messages, oldest first: at most CONVERSATION_LENGTH, at least half as many.
+    """Return the last messages, oldest first: at most CONVERSATION_LENGTH, at least half as many.
 
-    However fast a room talks on, the message to be answered stands among them; however long others write,
-    no more than a prompt can bear is told.
+    The message to answer is always among them; the total length is limited.
     """
     limit = int(turn.find_setting("CONVERSATION_LENGTH") or 20)
-    last_message = await turn.agent.store.memories.recent(turn.room.id, limit)
-    messages = turn.agent.services[HistoryStarts].messages_since_start(turn.room.id, last_message, limit)
-    names = {turn.agent.id: turn.agent.name} | {line.author.id: line.author.name for line in turn.inputs}
+    latest = await turn.agent.store.memories.recent(turn.room.id, limit)
+    messages = turn.agent.services[HistoryStarts].messages_since_start(turn.room.id, latest, limit)
+    names = {turn.agent.id: turn.agent.name} | {item.author.id: item.author.name for item in turn.inputs}
     other_entities = {message.entity_id for message in messages} - names.keys()
     entities = await turn.agent.store.entities.entities(other_entities) if other_entities else {}
-    names |= {line.id: line.name for line in entities.values()}
+    names |= {entity.id: entity.name for entity in entities.values()}
     lines = [_message_line(turn, message, names.get(message.entity_id, "")) for message in messages]
     is_superseded = bool(messages) and turn.message.created_at < messages[-1].created_at
     answered_line = _message_line(turn, turn.message, turn.author.name) if is_superseded else None
@@ -83,7 +84,7 @@ async def recent_messages(turn: Turn) -> ProviderResult:
 
 
 def _truncate_history(lines: Sequence[HistoryLine], answered_line: HistoryLine | None) -> str:
-    """Write the last of these lines, as many as a prompt can bear, and the one that is to be answered."""
+    """Return the last lines within the length limit, preceded by the answered line if it was cut off."""
     history = truncate_history(render_history(lines), MAX_HISTORY_BYTES)
     if (
         answered_line is None
@@ -107,13 +108,6 @@ def _message_line(turn: Turn, message: Memory, name: str) -> HistoryLine:
     return render(message.created_at, name, short_id(message.entity_id), text, is_agent, is_open)
 
 
-_cached_line = lru_cache(maxsize=4096)(HistoryLine)  # all but the newest stood in the last prompt too
-
-
-MAX_ATTACHMENT_MESSAGES = 10
-MAX_ATTACHMENT_LENGTH, MAX_ATTACHMENTS_LENGTH = 4_000, 24_000
-
-
 @provider(
     "ATTACHMENTS",
     "What the files and pictures of the last messages hold.",
@@ -123,10 +117,7 @@ MAX_ATTACHMENT_LENGTH, MAX_ATTACHMENTS_LENGTH = 4_000, 24_000
     shorten=Shortening.HEAD,
 )
 async def attachments(turn: Turn) -> ProviderResult:
-    """Tell what each attachment shows or says; what a file says is data, never an instruction.
-
-    Of too many the newest are told.
-    """
+    """Return the content of recent attachments, the newest if there are too many; marked as data."""
     messages = await turn.agent.store.memories.recent(turn.room.id, MAX_ATTACHMENT_MESSAGES)
     attachments_by_message = {
         attachment.id: attachment for message in messages for attachment in message.content.attachments
@@ -144,7 +135,7 @@ async def attachments(turn: Turn) -> ProviderResult:
 
 
 def _last_attachments(attachments: Iterable[Attachment]) -> list[str]:
-    """Write a line for each of the last, as many as a prompt can bear."""
+    """Return a line for each of the newest attachments within the length limit."""
     lines: list[str] = []
     remaining = MAX_ATTACHMENTS_LENGTH
     for attachment in reversed(list(attachments)):
@@ -163,7 +154,7 @@ def _attachment_line(attachment: Attachment) -> str:
 
 @provider("TIME", "The present date and time.", position=110, kind=ProviderKind.TIME, trusted_content=True)
 def time(turn: Turn) -> ProviderResult:
-    """Tell the time in UTC, to the minute."""
+    """Return the time in UTC, to the minute."""
     now = turn.agent.clock()
     formatted = f"{now:%A, %Y-%m-%d %H:%M} UTC"
     return ProviderResult(text=f"It is {formatted}.", values={"time": formatted})

@@ -1,4 +1,4 @@
-"""ENTITIES, ROLES, RELATIONSHIPS, WORLD, SETTINGS, ANXIETY."""
+"""The providers ENTITIES, ROLES, RELATIONSHIPS, WORLD, SETTINGS and ANXIETY."""
 
 import asyncio
 from collections.abc import Mapping
@@ -19,6 +19,10 @@ from bot import (
 from bot.text import escape_line, sanitize_name, shorten
 
 MAX_ENTITIES_SHOWN = 20
+MAX_ROLES_SHOWN = 30
+MAX_RELATIONSHIP_ENTITIES = 20
+MAX_RELATIONSHIPS = 30
+MAX_VALUE_LENGTH = 100
 
 
 @provider(
@@ -30,7 +34,7 @@ MAX_ENTITIES_SHOWN = 20
     trusted_content=True,
 )
 async def entities(turn: Turn) -> ProviderResult:
-    """List who takes part, in an order that does not change with every message."""
+    """List the participants, sorted by id so that the order is stable."""
     members = await turn.agent.store.entities.participants(turn.room.id, MAX_ENTITIES_SHOWN)
     members = sorted(
         (entity for entity in members if entity.id != turn.agent.id), key=lambda entity: short_id(entity.id)
@@ -48,54 +52,48 @@ def _entity_line(turn: Turn, entity: Entity) -> str:
     return f"{sanitize_name(entity.name)} ({', '.join(marks)})"
 
 
-MAX_ROLES_SHOWN = 30
-
-
 @provider(
     "ROLES", "Who owns this place and who looks after it.", position=-30, dynamic=True, trusted_content=True
 )
 async def roles(turn: Turn) -> ProviderResult:
-    """List the owners and admins by the platform's word, whatever anybody says of themselves."""
+    """List the owners and admins by their stored roles, not by what users claim."""
     if turn.room.type.is_private_chat:
         return ProviderResult()
     role_members = turn.world.roles.keys() | turn.world.grants.keys()
-    roles_held = {
-        entity: role
-        for entity in role_members
-        if (role := turn.world.role_of(entity)).is_at_least(Role.ADMIN)
+    roles_by_id = {
+        entity_id: role
+        for entity_id in role_members
+        if (role := turn.world.role_of(entity_id)).is_at_least(Role.ADMIN)
     }
-    order = sorted(roles_held, key=lambda entity: (-roles_held[entity].rank, short_id(entity)))[
-        :MAX_ROLES_SHOWN
-    ]
-    members = await turn.agent.store.entities.entities(order)
+    ordered_ids = sorted(
+        roles_by_id, key=lambda entity_id: (-roles_by_id[entity_id].rank, short_id(entity_id))
+    )
+    listed_ids = ordered_ids[:MAX_ROLES_SHOWN]
+    members = await turn.agent.store.entities.entities(listed_ids)
     lines = [
-        f"- {sanitize_name(members[entity].name)} (id {short_id(entity)}): {roles_held[entity].lower()}"
-        for entity in order
-        if entity in members
+        f"- {sanitize_name(entity.name)} (id {short_id(entity_id)}): {roles_by_id[entity_id].lower()}"
+        for entity_id in listed_ids
+        if (entity := members.get(entity_id)) is not None
     ]
     text = "\n".join(["# Roles", *lines, "Everybody else is a member."]) if lines else ""
-    return ProviderResult(text=text, data={"roles": roles_held})
-
-
-MAX_RELATIONSHIP_ENTITIES = 20
-MAX_RELATIONSHIPS = 30
+    return ProviderResult(text=text, data={"roles": roles_by_id})
 
 
 @provider("RELATIONSHIPS", "How the people here stand to one another.", position=104, dynamic=True)
 async def relationships(turn: Turn) -> ProviderResult:
-    """List who has to do with whom, the most frequent contact first; what other rooms know stays there."""
+    """List the relationships seen in this room, the most frequent contacts first."""
     entities = turn.agent.store.entities
     present = await entities.participants(turn.room.id, MAX_RELATIONSHIP_ENTITIES)
     people = {
         turn.agent.id,
-        *(relationship.author.id for relationship in turn.inputs),
-        *(relationship.id for relationship in present),
+        *(item.author.id for item in turn.inputs),
+        *(entity.id for entity in present),
     }
-    stored = await asyncio.gather(*(entities.relationships(relationship) for relationship in people))
+    stored = await asyncio.gather(*(entities.relationships(entity_id) for entity_id in people))
     visible = [
         (metadata, relationship)
-        for entity in stored
-        for relationship in entity
+        for entity_relationships in stored
+        for relationship in entity_relationships
         if (metadata := _visible_metadata(turn, relationship))
     ]
     visible.sort(key=lambda entry: (-entry[0]["interactions"], short_id(entry[1].source_id)))
@@ -155,9 +153,6 @@ def world(turn: Turn) -> ProviderResult:
     )
 
 
-MAX_VALUE_LENGTH = 100
-
-
 @provider(
     "SETTINGS",
     "What is set for this place, for those who look after it.",
@@ -166,7 +161,7 @@ MAX_VALUE_LENGTH = 100
     trusted_content=True,
 )
 def settings(turn: Turn) -> ProviderResult:
-    """List what can be set here and how it is set now; everything else is the operator's and stays unsaid."""
+    """List the settings a world may change, with their values; for admins only."""
     if not turn.role.is_at_least(Role.ADMIN):
         return ProviderResult()
     values = {name: _setting_value(turn, name) for name in sorted(CoreSettings.WORLD_SETTINGS)}
@@ -217,6 +212,6 @@ ADVICE_BY_TYPE = {
     trusted_content=True,
 )
 def anxiety(turn: Turn) -> ProviderResult:
-    """Give the manners of this kind of room; the same every time."""
+    """Return advice on how much to write in this kind of room."""
     lines = ADVICE_BY_TYPE.get(turn.room.type, ONE_ON_ONE_ADVICE)
     return ProviderResult(text="\n".join(["# Manners", *(f"- {line}" for line in lines)]))

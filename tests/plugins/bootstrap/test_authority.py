@@ -232,7 +232,7 @@ async def test_l07_what_others_have_written_is_not_what_the_owner_asks_for(said:
         assert await waiting(stage) == []
         [(allowed, reason)] = await decisions(stage, "UPDATE_ROLE")
         assert not allowed
-        assert reason.startswith("whoever asks must say it themselves")
+        assert reason.startswith("the requester must name it")
 
 
 async def test_l07_of_several_authors_the_lowest_role_counts() -> None:

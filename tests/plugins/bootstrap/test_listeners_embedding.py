@@ -125,7 +125,7 @@ async def test_e10_the_log_tells_how_far_it_has_come(
         await said(stage, *(f"message {number}" for number in range(70)))
         await backlog.fill()
 
-    assert caplog.messages == ["64 messages and facts have got vectors of m-2 so far"]
+    assert caplog.messages == ["embedded 64 messages and facts with m-2 so far"]
 
 
 async def test_what_has_no_vector_gets_one_in_batches_the_newest_first(
@@ -233,7 +233,7 @@ async def test_a_model_that_changes_its_name_from_call_to_call_is_not_asked_for_
     async with staged(([], {}), Fickle()) as stage:
         backlog = await halted(stage)
         await said(stage, "one", "two")
-        with pytest.raises(ModelError, match="m-1 has answered where m-0 was asked"):
+        with pytest.raises(ModelError, match="the embedding model changed from m-0 to m-1"):
             await backlog.fill()
 
 
