@@ -1,4 +1,4 @@
-"""Text and the description of pictures from Anthropic; it makes no vectors."""
+"""Text and descriptions of pictures from Anthropic; it has no embedding model."""
 
 from bot import Plugin
 from plugins.anthropic.client import Client

@@ -1,4 +1,4 @@
-"""Requests, parameter fallbacks, error mapping."""
+"""Build and send requests, omit refused parameters, and map errors."""
 
 import logging
 import re
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT = 10.0  # seconds; for the rest the router has deadlines
 MAX_TEMPERATURE = 1.0
-# What the API takes and the SDK does not name any more, because newer models refuse it.
+# The API accepts these, but the SDK has no parameters for them any more: newer models refuse them.
 SAMPLING = ("temperature", "top_p", "top_k")
 OPTIONAL = (*SAMPLING, "stop_sequences", "output_config")
 
@@ -46,7 +46,7 @@ class Client(Service):
         self._sdk = anthropic.AsyncAnthropic(
             api_key=self._key,
             base_url=self.settings.anthropic_base_url,
-            max_retries=0,  # the router asks again, and books every try
+            max_retries=0,  # the router retries, and records each try
             timeout=anthropic.Timeout(None, connect=CONNECT_TIMEOUT),
         )
 
@@ -59,16 +59,16 @@ class Client(Service):
         await self._sdk.close()
 
     async def write(self, model: str, request: TextRequest) -> TextResult:
-        """Have a text written.
+        """Return the text that a model writes.
 
-        Raises ModelRefused for what no repetition mends, ModelBusy where the server is not there or
-        busy, ModelError for anything else.
+        Raises ModelRefused if a retry cannot help, ModelBusy if the server is unreachable or busy,
+        ModelError otherwise.
         """
         body = build_request(request, model, self.settings.anthropic_max_tokens)
         return await self.send(body, request.sink)
 
     async def send(self, body: dict[str, Any], sink: TextSink | None = None) -> TextResult:
-        """Send a request, without what its model has refused before; raises as `write` does."""
+        """Send a request without parameters that its model refused before. Raises as `write` does."""
         model = str(body["model"])
         for name in self._refused.get(model, ()):
             body.pop(name, None)
@@ -80,9 +80,9 @@ class Client(Service):
                     refused = find_refused_parameter(error, body)
                     if not refused:
                         raise
-            logger.warning("%s refuses %s: it is asked without", model, refused)
+            logger.warning("%s refuses the parameter %s; it is omitted", model, refused)
             del body[refused]
-            if refused in SAMPLING:  # of a schema, it is this one
+            if refused in SAMPLING:  # another schema may be accepted
                 self._refused.setdefault(model, set()).add(refused)
 
     async def _fetch(self, body: Mapping[str, Any], sink: TextSink | None) -> TextResult:
@@ -106,10 +106,9 @@ class Client(Service):
 
 
 def build_request(request: TextRequest, model: str, max_tokens: int) -> dict[str, Any]:
-    """Write down what is sent; what is not set is not sent.
+    """Return the body of a request, without parameters that are not set.
 
-    What comes before the conversation is the same in every request: the tools, then the system prompt. It
-    is marked as such, and costs a tenth the next time.
+    The tools and the system prompt are the same in each request; they are marked for the prompt cache.
     """
     body: dict[str, Any] = {
         "model": model,
@@ -136,7 +135,7 @@ def build_request(request: TextRequest, model: str, max_tokens: int) -> dict[str
 
 
 def find_refused_parameter(error: anthropic.APIStatusError, body: Mapping[str, Any]) -> str:
-    """Name what was sent and is refused; blank where the error is about anything else."""
+    """Return the sent parameter that the error refuses; blank for any other error."""
     if error.status_code != 400 or PROMPT_TOO_LONG.search(error.message):
         return ""
     words = set(re.findall(r"\w+", error.api_message or error.message))
@@ -151,7 +150,7 @@ PROMPT_TOO_LONG = re.compile(
 
 
 def to_model_error(error: anthropic.AnthropicError, host: str, key: str) -> ModelError:
-    """Make an error of ours that says what to do, and no secret."""
+    """Return the ModelError for an error of the SDK; its message does not contain the key."""
     if isinstance(error, anthropic.APITimeoutError):
         return ModelBusy(f"anthropic: no connection to {host} in time")
     if isinstance(error, anthropic.APIConnectionError):
@@ -160,9 +159,7 @@ def to_model_error(error: anthropic.AnthropicError, host: str, key: str) -> Mode
         return ModelError(f"anthropic: {_shorten_message(str(error), key)}")
     status, message = error.status_code, _shorten_message(error.api_message or error.message, key)
     if status == 401:
-        return ModelRefused(
-            f"anthropic: {host} refused the key in ANTHROPIC_API_KEY (401): put in a valid one"
-        )
+        return ModelRefused(f"anthropic: {host} refused the key in ANTHROPIC_API_KEY (401): set a valid key")
     if status == 404:
         return ModelRefused(
             f"anthropic: {host} does not know the model or path (404): check ANTHROPIC_LARGE_MODEL, "
@@ -175,9 +172,7 @@ def to_model_error(error: anthropic.AnthropicError, host: str, key: str) -> Mode
         error_type = PromptTooLong if is_too_long else ModelRefused
         return error_type(f"anthropic: {host} refused the request ({status}): {message}")
     retry_after = parse_retry_after(error.response.headers, datetime.now(UTC))
-    return ModelBusy(
-        f"anthropic: {host} is not able to answer now ({status}): {message}", retry_after=retry_after
-    )
+    return ModelBusy(f"anthropic: {host} cannot answer now ({status}): {message}", retry_after=retry_after)
 
 
 def _shorten_message(message: str, key: str) -> str:

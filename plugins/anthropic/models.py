@@ -1,4 +1,4 @@
-"""The sizes of text, and looking at pictures."""
+"""The handlers of text and of descriptions of pictures."""
 
 import base64
 
@@ -26,7 +26,7 @@ async def large(agent: Agent, request: TextRequest) -> TextResult:
 
 @model(ModelType.IMAGE_DESCRIPTION)
 async def describe_image(agent: Agent, request: ImageDescriptionRequest) -> TextResult:
-    """Have it said what a picture shows."""
+    """Return a description of a picture."""
     client = agent.services[Client]
     data = base64.b64encode(request.image).decode("ascii")
     source = {"type": "base64", "media_type": request.content_type, "data": data}

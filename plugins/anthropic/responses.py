@@ -1,4 +1,4 @@
-"""What the API gives back, as far as it is read."""
+"""Parse responses of the API into results."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from bot.models import ModelError, TextResult, ToolCall, Usage
 from bot.text import user_text
 
 T = TypeVar("T")
-MAX_TOKENS_PER_CALL = 100_000_000  # more tokens than this in one call are a mistake
+MAX_TOKENS_PER_CALL = 100_000_000  # larger counts are treated as invalid
 TRUNCATION_REASONS = frozenset({"max_tokens", "model_context_window_exceeded"})
 
 
@@ -26,7 +26,7 @@ TokenCount = Annotated[int, Field(strict=True, ge=0, lt=MAX_TOKENS_PER_CALL)]
 
 
 class UsageBody(BaseModel):
-    """What an answer took, or has taken so far: the three kinds of tokens in are counted apart."""
+    """The tokens of a response, or of its part so far; three kinds of input tokens are counted apart."""
 
     input_tokens: Lenient[TokenCount] = None
     output_tokens: Lenient[TokenCount] = None
@@ -34,11 +34,11 @@ class UsageBody(BaseModel):
     cache_read_input_tokens: Lenient[TokenCount] = None
 
     def updated(self, newer: "UsageBody") -> "UsageBody":
-        """Put newer numbers over these."""
+        """Return these numbers, replaced by the newer ones that are set."""
         return self.model_copy(update=newer.model_dump(exclude_none=True))
 
     def to_usage(self) -> Usage | None:
-        """Put it into our words; None where its numbers make no sense, or it says that it was nothing."""
+        """Return the usage; None if its numbers are missing, invalid or zero."""
         if self.input_tokens is None or self.output_tokens is None:
             return None
         cached = self.cache_read_input_tokens or 0
@@ -49,7 +49,7 @@ class UsageBody(BaseModel):
 
 
 class ContentBlock(BaseModel):
-    """A part of an answer: text, a call, or something that is not read, such as thoughts."""
+    """A part of a message: text, a tool call, or a type that is ignored, such as thinking."""
 
     type: str
     text: Lenient[str] = None
@@ -58,13 +58,13 @@ class ContentBlock(BaseModel):
 
 
 class StopDetails(BaseModel):
-    """Why the model would not go on."""
+    """Why the model refused to answer."""
 
     explanation: Lenient[str] = None
 
 
 class MessageBody(BaseModel):
-    """An answer."""
+    """A response message."""
 
     content: list[ContentBlock]
     model: Lenient[str] = None
@@ -74,15 +74,15 @@ class MessageBody(BaseModel):
 
 
 def parse_message(body: bytes, model: str) -> TextResult:
-    """Read an answer; raises ModelError for what is none."""
+    """Parse a response message. Raises ModelError if it is invalid."""
     try:
         message = MessageBody.model_validate_json(body)
     except ValidationError as error:
         [problem, *_] = error.errors(include_url=False, include_input=False, include_context=False)
-        location = ".".join(map(str, problem["loc"])) or "the whole"
+        location = ".".join(map(str, problem["loc"])) or "the whole response"
         raise ModelError(
-            f"anthropic: {model} gave what is no message ({location}: {problem['msg']}): "
-            "is ANTHROPIC_BASE_URL right?"
+            f"anthropic: {model} returned no valid message ({location}: {problem['msg']}); "
+            "check ANTHROPIC_BASE_URL"
         ) from None
     return build_result(
         model=message.model or model,
@@ -103,7 +103,7 @@ def build_result(
     stop_details: StopDetails | None,
     usage: UsageBody,
 ) -> TextResult:
-    """Put an answer into our words; raises ModelError where a call in it is not whole."""
+    """Return a TextResult. Raises ModelError if a tool call in it is invalid."""
     if stop_reason == "refusal" and not text:
         text = (stop_details.explanation if stop_details else None) or user_text("notices.no_answer")
     if stop_reason == "refusal":
@@ -124,5 +124,5 @@ def _build_tool_call(name: str, arguments: object, model: str) -> ToolCall:
         except (ValueError, RecursionError):
             arguments = None
     if not name or not isinstance(arguments, dict):
-        raise ModelError(f"anthropic: {model} called a function in a way that cannot be read")
+        raise ModelError(f"anthropic: {model} returned a tool call that cannot be read")
     return ToolCall(name, arguments)

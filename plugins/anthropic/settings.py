@@ -1,4 +1,4 @@
-"""The variables of the anthropic plugin."""
+"""The settings of the anthropic plugin."""
 
 from pydantic import Field
 
@@ -10,7 +10,7 @@ KEY, SERVER = "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"
 
 
 class AnthropicSettings(SettingsModel):
-    """With which key, and which models. Anthropic makes no vectors: openai or another plugin does."""
+    """Key, server and models. Anthropic has no embedding model: another plugin must provide one."""
 
     anthropic_api_key: Secret | None = Field(None, description="The key.")
     anthropic_base_url: str = Field(
@@ -30,16 +30,16 @@ class AnthropicSettings(SettingsModel):
 
 
 def missing_settings(settings: Settings) -> str:
-    """Say what is missing; empty where the key is set.
+    """Return what is missing; empty if the key is set.
 
-    Raises SettingError where a character's file would have the operator's key sent to its own server.
+    Raises SettingError if a character file would send the operator's key to a server of its own.
     """
     reject_redirected_key(settings, server=SERVER, key=KEY)
     return "" if KEY in settings else f"set {KEY} in .env"
 
 
 def privacy_statement(settings: Settings) -> str:
-    """Tell people where what they say is sent."""
+    """Return the statement to which server user data is sent."""
     host = host_label(settings.load(AnthropicSettings).anthropic_base_url)
     data = ", ".join(user_text(f"privacy.data.{name}") for name in ("text", "pictures"))
     return user_text("privacy.sent", host=host, data=data)

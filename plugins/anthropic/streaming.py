@@ -1,4 +1,4 @@
-"""An answer that comes piece by piece, and what it is when it is whole."""
+"""Read a streamed message."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,19 +9,19 @@ from pydantic import BaseModel, ValidationError
 from bot.models import ModelBusy, ModelError, TextResult, TextSink
 from plugins.anthropic.responses import ContentBlock, Lenient, StopDetails, UsageBody, build_result
 
-MAX_ANSWER_LENGTH = 1_000_000  # characters of one answer
+MAX_ANSWER_LENGTH = 1_000_000  # characters
 TRANSIENT_ERRORS = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
 
 
 class MessageStart(BaseModel):
-    """What is known of an answer when it begins."""
+    """Model and usage at the start of a message."""
 
     model: Lenient[str] = None
     usage: Lenient[UsageBody] = None
 
 
 class Delta(BaseModel):
-    """What comes to a block, or to the answer."""
+    """The next part of a block or of the message."""
 
     text: Lenient[str] = None
     partial_json: Lenient[str] = None
@@ -30,7 +30,7 @@ class Delta(BaseModel):
 
 
 class StreamError(BaseModel):
-    """Why an answer breaks off."""
+    """An error reported in a stream."""
 
     type: Lenient[str] = None
     message: Lenient[str] = None
@@ -49,7 +49,7 @@ class StreamEvent(BaseModel):
 
 
 class MessageStream:
-    """Reads the events of one answer, shows its text as it comes, and has the whole at the end."""
+    """Reads the events of one message, passes its text to a sink, and returns the result at the end."""
 
     def __init__(self, model: str, sink: TextSink) -> None:
         self._model = model
@@ -62,13 +62,12 @@ class MessageStream:
         self._is_done = False
 
     async def read(self, response: Any) -> TextResult:
-        """Read it all.
+        """Read the stream to its end and return the result.
 
-        Raises ModelBusy where it ends before its end or the server breaks it off for a passing reason,
-        ModelError for any other.
+        Raises ModelBusy if the stream breaks off or reports a transient error, ModelError otherwise.
         """
         async for data in _read_events(response):
-            await self._sink.write("")  # whatever comes, the server is alive
+            await self._sink.write("")  # reports progress: any event shows that the server is alive
             if data:
                 await self._handle_event(data)
         if not self._is_done:
@@ -125,16 +124,16 @@ class MessageStream:
             raise ModelError(f"anthropic: {self._model} wrote without an end")
         await self._sink.write(text)
 
-    def _to_model_error(self, fault: StreamError) -> ModelError:
-        message = " ".join((fault.message or fault.type or "no reason given").split())[:200]
-        kind = ModelBusy if fault.type in TRANSIENT_ERRORS else ModelError
+    def _to_model_error(self, error: StreamError) -> ModelError:
+        message = " ".join((error.message or error.type or "no reason given").split())[:200]
+        kind = ModelBusy if error.type in TRANSIENT_ERRORS else ModelError
         return kind(f"anthropic: {self._model} broke its answer off: {message}")
 
 
 async def _read_events(response: Any) -> AsyncIterator[str]:
-    """Give the data of every event, signs of life included."""
+    """Yield the data of each event, including pings."""
     try:
         async for event in AsyncStream.raw_events(response):
             yield event.data
-    except Exception as error:  # of the HTTP library, which is another in every version of the SDK
+    except Exception as error:  # the SDK's versions use different HTTP libraries
         raise ModelBusy(f"anthropic: an answer broke off: {type(error).__name__}") from error

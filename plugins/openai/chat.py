@@ -1,4 +1,4 @@
-"""Chat completions: what is sent, how the answer is fetched, what is left out where it is refused."""
+"""Chat completions: build and send requests, omitting parameters that a model refuses."""
 
 import logging
 import re
@@ -16,9 +16,9 @@ from plugins.openai.streaming import CompletionStream
 logger = logging.getLogger(__name__)
 
 SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
-# The API does not know these; servers of one's own do.
+# OpenAI does not know these; other servers of this API do.
 NON_OPENAI_PARAMETERS = ("top_k", "min_p", "repetition_penalty")
-# What can be done without, and whether its name in an error's text is enough to know that it is meant.
+# Parameters that can be omitted, and whether their name in an error's text proves that they are refused.
 OPTIONAL = {
     "max_tokens": True,
     "max_completion_tokens": True,
@@ -37,7 +37,7 @@ PARAMETER_ERROR_STATUSES = (400, 422, 500, 501)
 
 
 async def complete(client: Client, model: str, request: TextRequest) -> TextResult:
-    """Have a text written; raises as `Connection.explaining` tells."""
+    """Return the text that a model writes. Raises as `Connection.mapped_errors` does."""
     connection = client.connection()
     messages = _messages(request.system, request.prompt)
     body = _build_body(request, model, messages, is_openai=connection.endpoint.is_openai)
@@ -47,9 +47,9 @@ async def complete(client: Client, model: str, request: TextRequest) -> TextResu
 async def send(
     client: Client, connection: Connection, body: dict[str, Any], request: TextRequest | None
 ) -> TextResult:
-    """Have a chat completion written, piece by piece where the request has a sink.
+    """Return a chat completion, streamed if the request has a sink.
 
-    What the server refuses to be asked with is left out, from then on.
+    Parameters that the server refuses for this model are omitted from then on.
     """
     model = str(body["model"])
     key = (connection.host, model)
@@ -66,7 +66,12 @@ async def send(
                 if not refused:
                     raise
         client.refused_parameters.setdefault(key, set()).update(refused)
-        logger.warning("%s at %s refuses %s: it is asked without", model, connection.host, ", ".join(refused))
+        logger.warning(
+            "%s at %s refuses the parameters %s; they are omitted from now on",
+            model,
+            connection.host,
+            ", ".join(refused),
+        )
 
 
 async def _fetch(connection: Connection, body: Mapping[str, Any], request: TextRequest | None) -> TextResult:
@@ -85,7 +90,7 @@ async def _fetch(connection: Connection, body: Mapping[str, Any], request: TextR
 def _build_body(
     request: TextRequest, model: str, messages: Sequence[Mapping[str, Any]], *, is_openai: bool
 ) -> dict[str, Any]:
-    """Write down what is sent; what is not set is not sent."""
+    """Return the body of a request, without parameters that are not set."""
     length_parameter = "max_completion_tokens" if is_openai else "max_tokens"
     body: dict[str, Any] = {"model": model, "messages": messages, length_parameter: request.max_tokens}
     body |= {name: getattr(request, name) for name in (*SAMPLING, *NON_OPENAI_PARAMETERS)}
@@ -115,7 +120,7 @@ def _messages(system: str, prompt: str) -> list[dict[str, Any]]:
 
 
 def _find_refused(error: openai.APIStatusError, body: Mapping[str, Any]) -> list[str]:
-    """List what was sent and is refused; nothing where the error is about anything else."""
+    """Return the sent parameters that the error refuses; empty for any other error."""
     message = error_message(error)
     if error.status_code not in PARAMETER_ERROR_STATUSES or PROMPT_TOO_LONG.search(
         f"{error.code} {error.type} {message}"
@@ -125,4 +130,6 @@ def _find_refused(error: openai.APIStatusError, body: Mapping[str, Any]) -> list
     if parameter in OPTIONAL and parameter in body:
         return [parameter]
     words = set(re.findall(r"\w+", message))
-    return [name for name, is_telling in OPTIONAL.items() if is_telling and name in body and name in words]
+    return [
+        name for name, is_unambiguous in OPTIONAL.items() if is_unambiguous and name in body and name in words
+    ]

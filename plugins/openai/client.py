@@ -1,4 +1,4 @@
-"""Connections per endpoint, error mapping."""
+"""Connections to the API, one for each server, and the mapping of its errors."""
 
 import json
 import re
@@ -21,7 +21,7 @@ CONNECT_TIMEOUT = 10.0  # seconds; for the rest the router has deadlines
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A connection to one server: errors that come over it are put into our words."""
+    """A connection to one server. `Client` opens and closes it."""
 
     sdk: openai.AsyncOpenAI
     endpoint: Endpoint
@@ -29,15 +29,15 @@ class Connection:
 
     @property
     def host(self) -> str:
-        """The server's name."""
+        """The host name of the server."""
         return self.sdk.base_url.host
 
     @contextmanager
     def mapped_errors(self) -> Iterator[None]:
-        """Ask the server within this.
+        """Map errors of the SDK inside the block.
 
-        Raises ModelRefused for what no repetition mends, ModelBusy where the server is not there or
-        busy, ModelError for anything else.
+        Raises ModelRefused if a retry cannot help, ModelBusy if the server is unreachable or busy,
+        ModelError otherwise.
         """
         try:
             yield
@@ -55,7 +55,7 @@ class Client(Service):
             capability: endpoint_for(self.settings, capability) for capability in ("", *CAPABILITIES)
         }
         secrets = frozenset(
-            connection.key.get_secret_value() for connection in endpoints.values() if connection.key
+            endpoint.key.get_secret_value() for endpoint in endpoints.values() if endpoint.key
         )
         self._connections: dict[str, Connection] = {}
         for capability, endpoint in endpoints.items():
@@ -66,7 +66,7 @@ class Client(Service):
             )
             sdk = next((connection.sdk for connection in same_server), None) or _open_sdk(endpoint)
             self._connections[capability] = Connection(sdk, endpoint, secrets)
-        # What a model, by host and name, has refused to be asked with: it is not asked with that again.
+        # Parameters that a model, by host and name, has refused.
         self.refused_parameters: dict[tuple[str, str], set[str]] = {}
 
     async def __aenter__(self) -> Self:
@@ -79,7 +79,7 @@ class Client(Service):
             await connection.sdk.close()
 
     def connection(self, capability: str = "") -> Connection:
-        """Give the connection for a part of `APART`; the one for texts where none is named."""
+        """Return the connection of a capability; blank for text."""
         return self._connections[capability]
 
 
@@ -91,7 +91,7 @@ def _open_sdk(endpoint: Endpoint) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(
         api_key=endpoint.key.get_secret_value() if endpoint.key else DUMMY_KEY,
         base_url=endpoint.url,
-        max_retries=0,  # the router asks again, and books every try
+        max_retries=0,  # the router retries, and records each try
         timeout=openai.Timeout(None, connect=CONNECT_TIMEOUT),
     )
 
@@ -107,12 +107,12 @@ PROMPT_TOO_LONG = re.compile(
 
 
 def is_content_refusal(error: Exception) -> bool:
-    """Tell whether a request was refused for what is said in it."""
+    """Return whether a request was refused because of its content."""
     return isinstance(error, openai.APIStatusError) and error.code in CONTENT_REFUSAL_CODES
 
 
 def error_message(error: openai.APIStatusError) -> str:
-    """Give what a server says of its error: in the API's form, in another, or in none."""
+    """Return the message of an error response, whether or not its body has the API's form."""
     body = error.body
     if isinstance(body, dict):
         body = next((body[name] for name in ("message", "error", "detail") if body.get(name)), body)
@@ -124,7 +124,7 @@ def error_message(error: openai.APIStatusError) -> str:
 def to_model_error(
     error: openai.OpenAIError, endpoint: Endpoint, host: str, secrets: Iterable[str]
 ) -> ModelError:
-    """Make an error of ours that says what to do, and no secret."""
+    """Return the ModelError for an error of the SDK; its message contains no secret."""
     if isinstance(error, openai.APITimeoutError):
         return ModelBusy(f"openai: no connection to {host} in time")
     if isinstance(error, openai.APIConnectionError):
@@ -133,9 +133,7 @@ def to_model_error(
         return ModelError(f"openai: {_shorten_message(str(error), secrets)}")
     status, message = error.status_code, _shorten_message(error_message(error), secrets)
     if status == 401:
-        return ModelRefused(
-            f"openai: {host} refused the key in {endpoint.key_name} (401): put in a valid one"
-        )
+        return ModelRefused(f"openai: {host} refused the key in {endpoint.key_name} (401): set a valid key")
     if status == 404:
         return ModelRefused(
             f"openai: {host} does not know the model or path (404): check the model's name in "
@@ -150,9 +148,7 @@ def to_model_error(
         error_type = PromptTooLong if is_too_long else ModelRefused
         return error_type(f"openai: {host} refused the request ({status}): {message}")
     retry_after = parse_retry_after(error.response.headers, datetime.now(UTC))
-    return ModelBusy(
-        f"openai: {host} is not able to answer now ({status}): {message}", retry_after=retry_after
-    )
+    return ModelBusy(f"openai: {host} cannot answer now ({status}): {message}", retry_after=retry_after)
 
 
 def _shorten_message(message: str, secrets: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Image, transcription and speech handlers."""
+"""The handlers of images, transcription and speech."""
 
 import base64
 import binascii
@@ -37,21 +37,21 @@ SIGNATURES = {
 
 
 class ImageBody(BaseModel):
-    """A picture, in one of two ways."""
+    """A generated picture, as a URL or as data."""
 
     url: Lenient[str] = None
     b64_json: Lenient[str] = None
 
 
 class ImagesBody(BaseModel):
-    """An answer to a request for a picture; only one is asked for."""
+    """A response with pictures; one is requested."""
 
     data: Annotated[list[ImageBody], Field(min_length=1)]
 
 
 @model(ModelType.IMAGE, when=serves_capability(DRAWING))
 async def generate_image(agent: Agent, request: ImageRequest) -> ImageResult:
-    """Have a picture drawn."""
+    """Return a generated picture."""
     client = agent.services[Client]
     name, connection = model_for(client.settings, DRAWING), client.connection(DRAWING)
     size = "x".join(map(str, request.size)) if request.size else openai.omit
@@ -65,7 +65,7 @@ async def generate_image(agent: Agent, request: ImageRequest) -> ImageResult:
     try:
         data = base64.b64decode(picture.b64_json, validate=True)
     except binascii.Error:
-        raise ModelError(f"openai: {name} gave a picture that cannot be decoded") from None
+        raise ModelError(f"openai: {name} returned a picture that cannot be decoded") from None
     content_types = (
         content_type for signature, content_type in SIGNATURES.items() if data.startswith(signature)
     )
@@ -74,7 +74,7 @@ async def generate_image(agent: Agent, request: ImageRequest) -> ImageResult:
 
 @model(ModelType.IMAGE_DESCRIPTION, when=serves_capability(DESCRIPTION))
 async def describe_image(agent: Agent, request: ImageDescriptionRequest) -> TextResult:
-    """Have it said what a picture shows."""
+    """Return a description of a picture."""
     client = agent.services[Client]
     openai_settings = client.settings
     data = base64.b64encode(request.image).decode("ascii")
@@ -95,19 +95,19 @@ async def describe_image(agent: Agent, request: ImageDescriptionRequest) -> Text
 
 
 TRANSCRIPTION, SPEECH = "TRANSCRIPTION", "TTS"
-# What the system may not know, or calls by a name that the API does not take.
+# Types that `mimetypes` does not know, or for which it names a suffix that the API does not accept.
 SUFFIXES = {"audio/ogg": ".ogg", "audio/mp4": ".m4a", "audio/x-m4a": ".m4a", "audio/mpeg": ".mp3"}
 
 
 class TranscriptionUsage(BaseModel):
-    """What writing down took, where it is counted in tokens."""
+    """The tokens of a transcription, if the server counts them."""
 
     input_tokens: TokenCount
     output_tokens: TokenCount
 
 
 class TranscriptBody(BaseModel):
-    """What a recording says."""
+    """A transcript of a recording."""
 
     text: str
     usage: Lenient[TranscriptionUsage] = None
@@ -115,7 +115,7 @@ class TranscriptBody(BaseModel):
 
 @model(ModelType.TRANSCRIPTION, when=serves_capability(TRANSCRIPTION))
 async def transcribe(agent: Agent, request: TranscriptionRequest) -> TextResult:
-    """Have a recording written down."""
+    """Return the transcript of a recording."""
     client = agent.services[Client]
     name, connection = model_for(client.settings, TRANSCRIPTION), client.connection(TRANSCRIPTION)
     content_type = request.content_type.partition(";")[0].strip().lower()
@@ -133,7 +133,7 @@ async def transcribe(agent: Agent, request: TranscriptionRequest) -> TextResult:
 
 @model(ModelType.TEXT_TO_SPEECH, when=serves_capability(SPEECH))
 async def synthesize_speech(agent: Agent, request: SpeechRequest) -> SpeechResult:
-    """Have a text spoken."""
+    """Return a text as speech."""
     client = agent.services[Client]
     openai_settings, connection = client.settings, client.connection(SPEECH)
     name = model_for(openai_settings, SPEECH)
@@ -147,7 +147,7 @@ async def synthesize_speech(agent: Agent, request: SpeechRequest) -> SpeechResul
         )
     content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type.startswith(("text/", "application/json")):
-        raise ModelError(f"openai: {name} gave {content_type} where speech was asked for")
+        raise ModelError(f"openai: {name} returned {content_type} instead of speech")
     return SpeechResult(
         response.content, content_type if content_type.startswith("audio/") else "audio/mpeg", name
     )

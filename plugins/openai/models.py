@@ -1,4 +1,4 @@
-"""Text and embedding handlers."""
+"""The handlers of text and embeddings."""
 
 from typing import Annotated
 
@@ -36,7 +36,7 @@ async def small(agent: Agent, request: TextRequest) -> TextResult:
 
 @model(ModelType.TEXT_MEDIUM, can_call_tools=can_call_tools, when=has_medium_model)
 async def medium(agent: Agent, request: TextRequest) -> TextResult:
-    """Write with the model between the two."""
+    """Write with the medium model."""
     client = agent.services[Client]
     return await complete(client, client.settings.openai_medium_model or "", request)
 
@@ -52,20 +52,20 @@ EMBEDDING = "EMBEDDING"
 
 
 class EmbeddingBody(BaseModel):
-    """The vector of the text at `index`."""
+    """The embedding of the text at `index`."""
 
     index: Annotated[int, Field(ge=0)]
     embedding: list[float]
 
 
 class EmbeddingUsage(BaseModel):
-    """What the vectors took: there is nothing but tokens in."""
+    """The tokens of an embedding request."""
 
     prompt_tokens: TokenCount
 
 
 class EmbeddingsBody(BaseModel):
-    """An answer to a request for vectors."""
+    """A response with embeddings."""
 
     data: list[EmbeddingBody]
     usage: Lenient[EmbeddingUsage] = None
@@ -73,7 +73,7 @@ class EmbeddingsBody(BaseModel):
 
 @model(ModelType.TEXT_EMBEDDING, when=serves_capability(EMBEDDING))
 async def embed(agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
-    """Have vectors made, of the dimension that is set, if one is; never one of another."""
+    """Return the embeddings of texts. Raises ModelError if one is missing or has a wrong dimension."""
     client = agent.services[Client]
     name, dimensions = model_for(client.settings, EMBEDDING), client.settings.openai_embedding_dimensions
     connection = client.connection(EMBEDDING)
@@ -87,12 +87,12 @@ async def embed(agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
     body = parse_response(EmbeddingsBody, response.content, name, "list of vectors")
     ordered = sorted(body.data, key=lambda item: item.index)
     if [item.index for item in ordered] != list(range(len(request.texts))):
-        raise ModelError(f"openai: {name} gave other vectors than one for each of {len(request.texts)} texts")
+        raise ModelError(f"openai: {name} did not return one vector for each of {len(request.texts)} texts")
     lengths = {len(item.embedding) for item in ordered}
     if dimensions is not None and lengths - {dimensions}:
         raise ModelError(
-            f"openai: {name} gave vectors of {max(lengths)} numbers where OPENAI_EMBEDDING_DIMENSIONS asks "
-            f"for {dimensions}: take that out, or name a model that can make them"
+            f"openai: {name} returned vectors of {max(lengths)} numbers, but OPENAI_EMBEDDING_DIMENSIONS is "
+            f"{dimensions}: remove that setting, or choose a model that supports it"
         )
     return EmbeddingResult(
         vectors=tuple(tuple(item.embedding) for item in ordered),
@@ -104,9 +104,9 @@ async def embed(agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
 
 
 def _embedding_space(name: str, dimension: int, *, is_plain: bool) -> str:
-    """Name what the vectors can be compared with: those of the same model and dimension.
+    """Return the name of the space in which vectors are comparable.
 
-    Without its dimension only a name of OpenAI says that: a server of one's own may serve another model
-    under it tomorrow.
+    The dimension is part of it unless the model is OpenAI's own: another server may change the model behind
+    a name.
     """
     return name if is_plain else f"{name}-{dimension}"

@@ -1,4 +1,4 @@
-"""Response models → results; strips `<think>`."""
+"""Parse responses of the API into results, and remove `<think>` blocks from texts."""
 
 import json
 from typing import Annotated, Any, TypeVar
@@ -17,7 +17,7 @@ from bot.text import user_text
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
-MAX_TOKENS_PER_CALL = 100_000_000  # more tokens than this in one call are a mistake
+MAX_TOKENS_PER_CALL = 100_000_000  # larger counts are treated as invalid
 FILTERED = "content_filter"
 
 
@@ -29,7 +29,7 @@ def _none_if_invalid(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
 
 
 def _object_to_text(value: object) -> object:
-    """Take arguments that are an object already, as some servers send them, for the text they should be."""
+    """Return arguments as JSON text; some servers send an object instead."""
     return json.dumps(value) if isinstance(value, dict) else value
 
 
@@ -39,20 +39,20 @@ JsonText = Annotated[str | None, BeforeValidator(_object_to_text)]
 
 
 class PromptTokensDetails(BaseModel):
-    """Which of the prompt's tokens cost less."""
+    """The cached tokens of a prompt."""
 
     cached_tokens: Lenient[TokenCount] = None
 
 
 class UsageBody(BaseModel):
-    """What an answer took; where its numbers make no sense there are none, and they are estimated."""
+    """The tokens of a response; invalid numbers are dropped and estimated later."""
 
     prompt_tokens: TokenCount
     completion_tokens: TokenCount
     prompt_tokens_details: Lenient[PromptTokensDetails] = None
 
     def to_usage(self) -> Usage | None:
-        """Put it into our words; None where a server counts nothing, and says that it was nothing."""
+        """Return the usage; None if the server does not count tokens and reports zero."""
         if not self.prompt_tokens:
             return None
         details = self.prompt_tokens_details
@@ -61,14 +61,14 @@ class UsageBody(BaseModel):
 
 
 class FunctionBody(BaseModel):
-    """A function that is called, or a piece of such a call."""
+    """A called function, or a part of one in a stream."""
 
     name: Lenient[str] = None
     arguments: JsonText = None
 
 
 class ToolCallBody(BaseModel):
-    """A call, or a piece of the one that `index` or `id` names."""
+    """A tool call, or a part of the call that `index` or `id` names."""
 
     index: Lenient[int] = None
     id: Lenient[str] = None
@@ -76,7 +76,7 @@ class ToolCallBody(BaseModel):
 
 
 class MessageBody(BaseModel):
-    """What was written, or why nothing was."""
+    """The message of a response, or its refusal."""
 
     content: str | None = None
     refusal: Lenient[str] = None
@@ -84,14 +84,14 @@ class MessageBody(BaseModel):
 
 
 class ChoiceBody(BaseModel):
-    """One of the answers; only one is asked for."""
+    """A choice of a response; one is requested."""
 
     message: MessageBody
     finish_reason: Lenient[str] = None
 
 
 class CompletionBody(BaseModel):
-    """An answer to a chat completion."""
+    """The response to a chat completion."""
 
     choices: Annotated[list[ChoiceBody], Field(min_length=1)]
     model: Lenient[str] = None
@@ -99,19 +99,19 @@ class CompletionBody(BaseModel):
 
 
 def parse_response(body_type: type[M], body: bytes | str, model: str, kind: str) -> M:
-    """Read an answer of a given shape; raises ModelError for what is none."""
+    """Parse a response body. Raises ModelError if it is invalid."""
     try:
         return body_type.model_validate_json(body)
     except ValidationError as error:
         [problem, *_] = error.errors(include_url=False, include_input=False, include_context=False)
-        location = ".".join(map(str, problem["loc"])) or "the whole"
+        location = ".".join(map(str, problem["loc"])) or "the whole response"
         raise ModelError(
             f"openai: {model} returned no valid {kind} ({location}: {problem['msg']}); check OPENAI_BASE_URL"
         ) from None
 
 
 def parse_completion(body: bytes | str, model: str) -> TextResult:
-    """Read an answer to a chat completion; raises ModelError for what is none."""
+    """Parse the response to a chat completion. Raises ModelError if it is invalid."""
     completion = parse_response(CompletionBody, body, model, "chat completion")
     [choice, *_] = completion.choices
     message = choice.message
@@ -128,7 +128,7 @@ def parse_completion(body: bytes | str, model: str) -> TextResult:
 def build_result(
     *, model: str, text: str, calls: list[tuple[str, str]], finish_reason: str, usage: UsageBody | None
 ) -> TextResult:
-    """Put an answer into our words; raises ModelError where a call in it cannot be read whole."""
+    """Return a TextResult. Raises ModelError if a tool call in it is invalid."""
     if finish_reason == FILTERED and not text and not calls:
         text = user_text("notices.no_answer")
     return TextResult(
@@ -146,7 +146,7 @@ def _build_tool_call(name: str, arguments: str, model: str) -> ToolCall:
     except (ValueError, RecursionError):
         parsed = None
     if not name or not isinstance(parsed, dict):
-        raise ModelError(f"openai: {model} called a function in a way that cannot be read")
+        raise ModelError(f"openai: {model} returned a tool call that cannot be read")
     return ToolCall(name, parsed)
 
 
@@ -154,7 +154,7 @@ THINK_START, THINK_END = "<think>", "</think>"
 
 
 class ThinkingFilter:
-    """Takes a text piece by piece and gives what of it is for others."""
+    """Removes a leading `<think>` block from a streamed text."""
 
     def __init__(self) -> None:
         self._pending = ""
@@ -162,7 +162,7 @@ class ThinkingFilter:
         self._is_settled = False
 
     def feed(self, piece: str) -> str:
-        """Take a piece; gives what may be shown of it and of what was held back."""
+        """Add a piece; return the text that can be shown now."""
         if self._is_settled:
             return piece
         self._pending += piece
@@ -181,7 +181,7 @@ class ThinkingFilter:
         return ""
 
     def finish(self) -> str:
-        """Give what is left when no more comes: all that was held, unless it is thought alone."""
+        """Return the pending text at the end of the stream; empty inside a `<think>` block."""
         return "" if self._is_thinking else self._release(self._pending)
 
     def _release(self, text: str) -> str:
@@ -190,6 +190,6 @@ class ThinkingFilter:
 
 
 def strip_thinking(text: str) -> str:
-    """Leave out what a whole text begins with in thoughts."""
+    """Return a text without a leading `<think>` block."""
     thinking = ThinkingFilter()
     return thinking.feed(text) + thinking.finish()

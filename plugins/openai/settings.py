@@ -1,4 +1,4 @@
-"""The variables of the openai plugin."""
+"""The settings of the openai plugin."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from bot.text import user_text
 URL_PATTERN = "^https?://"
 OPENAI_HOST = "api.openai.com"
 KEY, SERVER = "OPENAI_API_KEY", "OPENAI_BASE_URL"
-# What may stand on a server of its own, as it is called in the variables, and its model at OpenAI.
+# Capabilities that may have their own server, as named in the variables, and their models at OpenAI.
 CAPABILITIES = {
     "EMBEDDING": "text-embedding-3-small",
     "IMAGE": "gpt-image-1",
@@ -22,7 +22,7 @@ CAPABILITIES = {
     "TTS": "gpt-4o-mini-tts",
 }
 
-# What is sent where a part is asked for; nothing of people's where a part is not listed.
+# What each capability sends; those not listed send no user data.
 SENT_DATA = {
     "": "text",
     "EMBEDDING": "searchable",
@@ -32,10 +32,7 @@ SENT_DATA = {
 
 
 class OpenAISettings(SettingsModel):
-    """Which server, with which key, and which models.
-
-    What is not text is served by OpenAI itself, and by another server where its model is named.
-    """
+    """Server, key and models. Another server than OpenAI serves a capability only if its model is set."""
 
     openai_api_key: Secret | None = Field(None, description="The key. Not needed for most local servers.")
     openai_base_url: str | None = Field(
@@ -99,7 +96,7 @@ class OpenAISettings(SettingsModel):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a type of model is asked for: server and key, and which variables name them."""
+    """Server and key of a capability, and the variables that set them."""
 
     url: str | None
     key: Secret | None
@@ -108,17 +105,17 @@ class Endpoint:
 
     @property
     def is_configured(self) -> bool:
-        """Whether anything can be asked there."""
+        """Whether a server or a key is set."""
         return self.url is not None or self.key is not None
 
     @property
     def is_openai(self) -> bool:
-        """Whether it is OpenAI itself."""
+        """Whether the server is OpenAI itself."""
         return self.url is None or urlsplit(self.url).hostname == OPENAI_HOST
 
 
 def endpoint_for(settings: OpenAISettings, capability: str = "") -> Endpoint:
-    """Tell where a part of `APART` is asked for; the text where none is named."""
+    """Return the endpoint of a capability; blank for text."""
     capability_url = getattr(settings, f"openai_{capability.lower()}_url", None)
     capability_key = getattr(settings, f"openai_{capability.lower()}_api_key", None)
     return Endpoint(
@@ -130,7 +127,7 @@ def endpoint_for(settings: OpenAISettings, capability: str = "") -> Endpoint:
 
 
 def model_for(settings: OpenAISettings, capability: str) -> str:
-    """Name the model for a part of `APART`; blank where nobody is known to serve it."""
+    """Return the model of a capability; blank if no server is known to provide it."""
     endpoint = endpoint_for(settings, capability)
     configured_model: str | None = getattr(settings, f"openai_{capability.lower()}_model")
     return (
@@ -141,7 +138,7 @@ def model_for(settings: OpenAISettings, capability: str) -> str:
 
 
 def serves_capability(capability: str) -> Callable[[Settings], bool]:
-    """Make what tells whether a part of `APART` is served with an agent's settings."""
+    """Return a predicate: whether an agent's settings provide the capability."""
 
     def is_served(settings: Settings) -> bool:
         return bool(model_for(settings.load(OpenAISettings), capability))
@@ -150,17 +147,17 @@ def serves_capability(capability: str) -> Callable[[Settings], bool]:
 
 
 def writes_text(settings: Settings) -> bool:
-    """Tell whether texts are written: a server for something else may be all there is."""
+    """Return whether a server for text is set; there may be one for another capability only."""
     return endpoint_for(settings.load(OpenAISettings)).is_configured
 
 
 def has_medium_model(settings: Settings) -> bool:
-    """Tell whether there is a model between the small and the large one."""
+    """Return whether a medium model is set."""
     return writes_text(settings) and settings.load(OpenAISettings).openai_medium_model is not None
 
 
 def can_call_tools(settings: Settings) -> bool:
-    """Tell whether functions are offered to the models that write."""
+    """Return whether actions are offered to text models as tools."""
     openai_settings = settings.load(OpenAISettings)
     return (
         endpoint_for(openai_settings).is_openai
@@ -170,9 +167,9 @@ def can_call_tools(settings: Settings) -> bool:
 
 
 def missing_settings(settings: Settings) -> str:
-    """Say what is missing; empty where a key or a server is set, if only for a part.
+    """Return what is missing; empty if a key or a server is set for any capability.
 
-    Raises SettingError where a character's file would have the operator's key sent to its own server.
+    Raises SettingError if a character file would send the operator's key to a server of its own.
     """
     reject_redirected_key(settings, server=SERVER, key=KEY)
     for capability in CAPABILITIES:
@@ -189,7 +186,7 @@ def missing_settings(settings: Settings) -> str:
 
 
 def privacy_statement(settings: Settings) -> str:
-    """Tell people where what they say is sent."""
+    """Return the statement to which servers user data is sent."""
     openai_settings = settings.load(OpenAISettings)
     sent_by_host: dict[str, list[str]] = {}
     for capability, data in SENT_DATA.items():

@@ -1,4 +1,4 @@
-"""An answer that comes piece by piece, and what it is when it is whole."""
+"""Read a streamed chat completion."""
 
 import json
 from collections.abc import AsyncIterator
@@ -16,8 +16,8 @@ from plugins.openai.responses import (
     parse_completion,
 )
 
-MAX_LINE_BYTES = 4_000_000  # bytes; a server that sends more without an end is broken
-MAX_ANSWER_LENGTH = 1_000_000  # characters of one answer
+MAX_LINE_BYTES = 4_000_000  # a longer line is treated as an error
+MAX_ANSWER_LENGTH = 1_000_000  # characters
 END_MARK = "[DONE]"
 
 
@@ -26,7 +26,7 @@ def _none_is_empty(value: object) -> object:
 
 
 class Delta(BaseModel):
-    """What comes to an answer."""
+    """The next part of a message."""
 
     content: Lenient[str] = None
     refusal: Lenient[str] = None
@@ -34,7 +34,7 @@ class Delta(BaseModel):
 
 
 class ChunkChoice(BaseModel):
-    """A step of one of the answers; only one is asked for."""
+    """A part of a choice; one is requested."""
 
     delta: Lenient[Delta] = None
     finish_reason: Lenient[str] = None
@@ -50,7 +50,7 @@ class Chunk(BaseModel):
 
 
 class CompletionStream:
-    """Reads the events of one answer, shows its text as it comes, and has the whole at the end."""
+    """Reads the stream of one response, passes its text to a sink, and returns the result at the end."""
 
     def __init__(self, model: str, sink: TextSink) -> None:
         self._model = model
@@ -64,14 +64,13 @@ class CompletionStream:
         self._is_done = False
 
     async def read(self, body: AsyncIterator[bytes]) -> TextResult:
-        """Read it all.
+        """Read the stream to its end and return the result.
 
-        Raises ModelBusy where it ends before its end or says that the server failed, ModelError for what
-        is no stream of an answer.
+        Raises ModelBusy if the stream breaks off or reports a server error, ModelError if it is invalid.
         """
         unrecognized = ""
         async for line in _split_lines(_read_chunks(body)):
-            await self._sink.write("")  # whatever comes, the server is alive
+            await self._sink.write("")  # reports progress: any event shows that the server is alive
             field, colon, data = line.partition(":")
             if line.strip() == END_MARK:
                 self._is_done = True
@@ -140,7 +139,7 @@ class CompletionStream:
         self._calls[index] = (name or call.function.name or "", arguments + new_arguments)
 
     async def _handle_unstreamed(self, body: str) -> TextResult:
-        """Take what was sent in one piece, by a server that does not stream."""
+        """Return the result of a server that sent a whole response instead of a stream."""
         result = parse_completion(body, self._model)
         await self._sink.write(result.text)
         return result
@@ -150,12 +149,12 @@ async def _read_chunks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     try:
         async for data in body:
             yield data
-    except Exception as error:  # of the HTTP library, which is another in every version of the SDK
+    except Exception as error:  # the SDK's versions use different HTTP libraries
         raise ModelBusy(f"openai: an answer broke off: {type(error).__name__}") from error
 
 
 async def _split_lines(body: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    """Split a body at its line ends, and only there: a text may hold any other separator."""
+    """Yield the lines of a body, split only at line feeds: a text may contain other separators."""
     rest = b""
     async for data in body:
         *lines, rest = (rest + data).replace(b"\r\n", b"\n").split(b"\n")

@@ -267,7 +267,7 @@ async def test_an_answer_of_another_shape_is_an_error_of_the_model(
     there: AgentHarness, api: Loopback, answer: Answer
 ) -> None:
     api.answers = [answer]
-    with pytest.raises(ModelError, match=r"^anthropic: large gave what is no message"):
+    with pytest.raises(ModelError, match=r"^anthropic: large returned no valid message"):
         await ask(there)
 
 

@@ -158,15 +158,15 @@ async def test_e07_a_refusal_of_the_model_is_its_text(there: AgentHarness, api: 
 @pytest.mark.parametrize(
     ("status", "kind", "words"),
     [
-        (401, ModelRefused, "refused the key in OPENAI_API_KEY (401): put in a valid one"),
+        (401, ModelRefused, "refused the key in OPENAI_API_KEY (401): set a valid key"),
         (404, ModelRefused, "does not know the model or path (404): check the model's name"),
         (400, ModelRefused, "refused the request (400): "),
         (402, ModelRefused, "refused the request (402): "),
         (403, ModelRefused, "refused the request (403): "),
         (422, ModelRefused, "refused the request (422): "),
-        (429, ModelBusy, "is not able to answer now (429): "),
-        (500, ModelBusy, "is not able to answer now (500): "),
-        (529, ModelBusy, "is not able to answer now (529): "),
+        (429, ModelBusy, "cannot answer now (429): "),
+        (500, ModelBusy, "cannot answer now (500): "),
+        (529, ModelBusy, "cannot answer now (529): "),
     ],
 )
 async def test_an_error_says_what_it_means_and_what_to_do(
