@@ -1,0 +1,463 @@
+"""The structure of the code: who may import whom, how large anything may grow, which words are not used.
+
+Each test prints every place that breaks its rule. The limits are those of docs/architecture.md.
+"""
+
+import ast
+import importlib
+import re
+import statistics
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("bot", "adapters", "plugins")
+PUBLIC = (
+    "bot",
+    "bot.events",
+    "bot.models",
+    "bot.platform",
+    "bot.prompts",
+    "bot.store",
+    "bot.testing",
+    "bot.text",
+)
+MAX_PUBLIC_NAMES = 100
+MAX_FUNCTION_LINES = 60
+MAX_FILE_LINES = 400
+SMALL_FILE_LINES = 80
+MAX_SMALL_SHARE = 0.20
+MIN_MEDIAN_LINES = 120
+MAX_MODULES = 16
+MAX_ADAPTER_MODULES = 22
+MAX_PUBLIC_METHODS = 20
+MAX_BROAD_EXCEPTS_PER_1000_LINES = 1.0
+DATA_FILES = ("plugins/offline/script.py", "bot/prompts/templates.py", "bot/__init__.py")
+ADAPTER_FILES = frozenset({"adapter", "config", "incoming", "outgoing"})
+MUTATORS = frozenset({"append", "extend", "add", "update", "insert", "remove", "pop", "clear", "setdefault"})
+# Spelled in two parts, so that this file does not contain what it forbids.
+REGISTRY_HOST = re.compile(
+    r"\b(?:[\w-]+\.)*(?:py" r"pi|python" r"hosted|npm" r"js|yarn" r"pkg)\.(?:org|com)\b"
+)
+MOCK = re.compile(r"\b(?:unittest\.mo" r"ck|MagicMo" r"ck|AsyncMo" r"ck)\b")
+
+# Words that name nothing a reader of this field knows; docs/glossary.md has the term for each.
+BANNED_IN_NAMES = frozenset(
+    [
+        "one",
+        "nobody",
+        "somebody",
+        "whoever",
+        "errand",
+        "errands",
+        "desk",
+        "mouth",
+        "company",
+        "town",
+        "beside",
+        "neighbour",
+        "leftovers",
+        "patience",
+        "stay",
+        "upkeep",
+        "moments",
+        "nesting",
+        "deed",
+        "deeds",
+        "tie",
+        "ties",
+        "wish",
+        "wishes",
+        "mend",
+        "mends",
+        "weighed",
+        "blotted",
+        "withheld",
+        "unasked",
+        "told",
+        "anew",
+        "surely",
+        "underway",
+        "house",
+        "road",
+        "door",
+        "doors",
+        "books",
+        "lessen",
+        "unbroken",
+        "salvage",
+        "gathering",
+    ]
+)
+BANNED_IN_PROSE = re.compile(
+    r"\b(?:nobody|somebody|whoever|the books|the house|the road|the door|leave of|in so many words"
+    r"|as it likes|of its own accord|comes along)\b",
+    re.IGNORECASE,
+)
+BANNED_DOCSTRING_VERBS = re.compile(r"(?:Give|Tell|Say|Have|Let|Put|Keeps|Knows|Sees)s?\b")
+
+MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(_text(path))
+
+
+@cache
+def _nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(_tree(path)))
+
+
+@cache
+def _id(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+KNOWN = frozenset(map(_name, MODULES))
+
+
+@cache
+def _imports(path: Path) -> tuple[tuple[str, int], ...]:
+    """Return the modules of this project that a file imports, each with its line."""
+    imports = []
+    for node in _nodes(path):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"line {node.lineno}: a relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            while name and name not in KNOWN:
+                name = name.rpartition(".")[0]
+            if name.split(".")[0] in PACKAGES:
+                imports.append((name, node.lineno))
+    return tuple(imports)
+
+
+def each_module(rule: Callable[[Path], Iterator[str]]) -> Callable[[], None]:
+    """Turn a function that yields what a module breaks into a test of all modules."""
+
+    def test() -> None:
+        broken = [f"{_id(path)}{place}" for path in MODULES for place in rule(path)]
+        assert not broken, "\n".join(["", *broken])
+
+    test.__doc__ = rule.__doc__
+    return test
+
+
+def _functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in _nodes(path):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+@each_module
+def test_a_module_imports_only_what_its_package_may(path: Path) -> Iterator[str]:
+    package = _name(path).split(".")
+    for target, line in _imports(path):
+        parts = target.split(".")
+        if package[0] == "bot":
+            if parts[0] != "bot":
+                yield f":{line} imports {target}: bot knows no adapter and no plugin"
+        elif parts[0] == "bot":
+            if target not in PUBLIC and not target.startswith("bot.testing."):
+                yield f":{line} imports {target}: only the public modules {', '.join(PUBLIC)}"
+        elif parts[:2] != package[:2] and len(parts) > 1:
+            yield f":{line} imports {target}: adapters and plugins do not import each other"
+
+
+@each_module
+def test_inside_bot_nobody_imports_the_public_modules_that_collect_names(path: Path) -> Iterator[str]:
+    allowed = ("bot", "bot.events", "bot.platform", "bot.cli.commands.plugin", "bot.testing")
+    if _name(path).split(".")[0] != "bot" or _name(path).startswith(allowed[3:]):
+        return
+    for target, line in _imports(path):
+        if target in allowed[:3] and not (target == "bot" and _imports_module_itself(path, line)):
+            yield f":{line} imports {target}"
+
+
+def _imports_module_itself(path: Path, line: int) -> bool:
+    return any(isinstance(node, ast.Import) and node.lineno == line for node in _nodes(path))
+
+
+@each_module
+def test_imports_stand_at_the_top_of_a_module(path: Path) -> Iterator[str]:
+    if _name(path).startswith("bot.cli"):
+        return  # commands are loaded when they are asked for
+    for node in _functions(path):
+        for child in ast.walk(node):
+            if isinstance(child, ast.Import | ast.ImportFrom):
+                yield f":{child.lineno} imports inside {node.name}"
+
+
+def _check_no_cycle(graph: dict[str, set[str]]) -> None:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" → ".join(error.args[1]))
+
+
+def test_no_modules_import_each_other_in_a_cycle() -> None:
+    graph = {
+        _name(path): {target for target, _ in _imports(path)} - {_name(path)}
+        for path in MODULES
+        if path.name != "__init__.py"
+    }
+    _check_no_cycle(graph)
+
+
+def test_no_folders_import_each_other_in_a_cycle() -> None:
+    graph: dict[str, set[str]] = defaultdict(set)
+    for path in MODULES:
+        folder = _name(path).rpartition(".")[0]
+        if path.name == "__init__.py" or folder in PACKAGES:
+            continue  # public modules and the two context objects import from every folder
+        for target, _ in _imports(path):
+            of_target = target.rpartition(".")[0]
+            if of_target not in PACKAGES and target != of_target:
+                graph[folder].add(of_target)
+        graph[folder].discard(folder)
+    _check_no_cycle(graph)
+
+
+@each_module
+def test_only_the_command_line_and_the_test_kit_start_a_runtime(path: Path) -> Iterator[str]:
+    if _name(path) == "bot" or _name(path).startswith(("bot.cli", "bot.testing", "bot.runtime")):
+        return
+    for target, line in _imports(path):
+        if target.startswith("bot.runtime.runtime"):
+            yield f":{line} imports {target}"
+
+
+@each_module
+def test_production_code_does_not_import_the_test_kit(path: Path) -> Iterator[str]:
+    name = _name(path)
+    if name.startswith("bot.testing") or ".emulator" in name or name.startswith("bot.cli.commands.plugin"):
+        return
+    for target, line in _imports(path):
+        if target.startswith("bot.testing"):
+            yield f":{line} imports {target}"
+
+
+@each_module
+def test_no_module_changes_a_value_of_its_own_at_run_time(path: Path) -> Iterator[str]:
+    values = {
+        target.id
+        for node in _tree(path).body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name)
+    }
+    for node in _nodes(path):
+        line = getattr(node, "lineno", 0)
+        if isinstance(node, ast.Global):
+            yield f":{line} has a global statement"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = node.func.value
+            if isinstance(owner, ast.Name) and owner.id in values and node.func.attr in MUTATORS:
+                yield f":{line} changes the module's value {owner.id}"
+        if (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.ctx, ast.Store | ast.Del)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in values
+        ):
+            yield f":{node.lineno} changes the module's value {node.value.id}"
+
+
+@each_module
+def test_functions_classes_and_files_stay_small(path: Path) -> Iterator[str]:
+    lines = _text(path).count("\n")
+    if lines > MAX_FILE_LINES and _id(path) not in DATA_FILES:
+        yield f" has {lines} lines, limit {MAX_FILE_LINES}"
+    for function in _functions(path):
+        length = (function.end_lineno or function.lineno) - function.lineno
+        if length > MAX_FUNCTION_LINES:
+            yield f":{function.lineno} {function.name} has {length} lines, limit {MAX_FUNCTION_LINES}"
+    for node in _nodes(path):
+        if isinstance(node, ast.ClassDef):
+            methods = [item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)]
+            public = [method for method in methods if not method.name.startswith("_")]
+            if len(public) > MAX_PUBLIC_METHODS:
+                yield f":{node.lineno} {node.name} has {len(public)} public methods"
+
+
+def test_no_folder_has_too_many_modules() -> None:
+    counts = Counter(path.parent for path in MODULES if path.name != "__init__.py")
+    broken = [
+        f"{_id(folder)} has {count} modules"
+        for folder, count in counts.items()
+        if count > (MAX_ADAPTER_MODULES if folder.parent == ROOT / "adapters" else MAX_MODULES)
+    ]
+    assert not broken, "\n".join(broken)
+
+
+def test_modules_are_not_cut_too_fine() -> None:
+    sizes = [_text(path).count("\n") for path in MODULES if path.name != "__init__.py"]
+    assert statistics.median(sizes) >= MIN_MEDIAN_LINES
+    assert sum(size < SMALL_FILE_LINES for size in sizes) <= MAX_SMALL_SHARE * len(sizes)
+
+
+def test_every_adapter_has_the_same_main_files() -> None:
+    for folder in sorted((ROOT / "adapters").iterdir()):
+        if (folder / "__init__.py").exists():
+            missing = ADAPTER_FILES - {path.stem for path in folder.glob("*.py")}
+            assert not missing, f"{_id(folder)} has no {', '.join(sorted(missing))}"
+
+
+def test_broad_excepts_are_rare() -> None:
+    broad = [
+        f"{_id(path)}:{node.lineno}"
+        for path in MODULES
+        for node in _nodes(path)
+        if isinstance(node, ast.ExceptHandler)
+        and (node.type is None or (isinstance(node.type, ast.Name) and node.type.id in BROAD))
+    ]
+    lines = sum(_text(path).count("\n") for path in MODULES)
+    assert 1000 * len(broad) / lines <= MAX_BROAD_EXCEPTS_PER_1000_LINES, "\n".join(["", *broad])
+
+
+BROAD = frozenset({"Exception", "BaseException"})
+
+
+@each_module
+def test_no_decision_hangs_on_the_beginning_of_a_name(path: Path) -> Iterator[str]:
+    for node in _nodes(path):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "startswith"
+        ):
+            owner = ast.unparse(node.func.value)
+            if owner.split(".")[-1] in {"__name__", "__module__", "rule"} or owner.endswith("layer.name"):
+                yield f":{node.lineno} {ast.unparse(node)}"
+
+
+@each_module
+def test_tasks_and_bounded_dictionaries_come_from_bot_concurrency(path: Path) -> Iterator[str]:
+    if _name(path).startswith("bot.concurrency"):
+        return
+    for node in _nodes(path):
+        if isinstance(node, ast.Name) and node.id == "OrderedDict" and ".emulator" not in _name(path):
+            yield f":{node.lineno} OrderedDict: use BoundedDict"
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and ast.unparse(node.left) == "2.0":
+            yield f":{node.lineno} an exponential delay: use Backoff"
+
+
+@each_module
+def test_a_module_says_in_its_first_line_what_it_is_for(path: Path) -> Iterator[str]:
+    doc = ast.get_docstring(_tree(path))
+    if not doc:
+        yield " has no docstring"
+    elif not doc.splitlines()[0].endswith((".", "!", "?", ":")):
+        yield f": {doc.splitlines()[0]}"
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_a_public_module_lists_its_names_in_order(module: str) -> None:
+    public = importlib.import_module(module)
+    assert list(public.__all__) == sorted(public.__all__, key=lambda name: (not name.isupper(), name))
+    assert all(getattr(public, name) is not None for name in public.__all__)
+
+
+def test_bot_offers_no_more_names_than_an_author_can_survey() -> None:
+    assert len(importlib.import_module("bot").__all__) <= MAX_PUBLIC_NAMES
+
+
+def test_a_public_name_stands_in_one_module() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for module in PUBLIC:
+        for name in importlib.import_module(module).__all__:
+            places[name].append(module)
+    twice = {name: modules for name, modules in places.items() if len(modules) > 1}
+    assert set(twice) <= {"Adapter", "ModelType"}, twice
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_a_public_module_can_be_imported_alone(module: str) -> None:
+    command = [sys.executable, "-W", "error", "-c", f"import {module}"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+@each_module
+def test_names_use_the_words_of_the_glossary(path: Path) -> Iterator[str]:
+    for node in _nodes(path):
+        name = ""
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            name = node.name
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name = node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            name = node.attr
+        words = {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
+        if BANNED_IN_NAMES & words:
+            yield f":{getattr(node, 'lineno', 0)} {name}"
+
+
+def _docstrings(path: Path) -> Iterator[tuple[int, str]]:
+    for node in _nodes(path):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield getattr(node, "lineno", 1), ast.get_docstring(node) or ""
+
+
+@each_module
+def test_docstrings_and_comments_use_plain_words(path: Path) -> Iterator[str]:
+    comments = [
+        (number, comment.group())
+        for number, line in enumerate(_text(path).splitlines(), 1)
+        if (comment := re.search(r"(?:^|\s)#\s.*", line))
+    ]
+    for number, prose in [*comments, *_docstrings(path)]:
+        if phrase := BANNED_IN_PROSE.search(prose):
+            yield f":{number} {phrase.group()}"
+
+
+@each_module
+def test_a_docstring_begins_with_what_is_done_or_returned(path: Path) -> Iterator[str]:
+    for node in _functions(path):
+        if (doc := ast.get_docstring(node)) and BANNED_DOCSTRING_VERBS.match(doc):
+            yield f":{node.lineno} begins with {doc.split()[0]!r}"
+
+
+def test_the_documentation_uses_plain_words() -> None:
+    broken = [
+        f"{_id(path)}:{number} {phrase.group()}"
+        for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if (phrase := BANNED_IN_PROSE.search(line))
+    ]
+    assert not broken, "\n".join(["", *broken])
+
+
+def test_no_file_names_a_package_registry_or_a_mock() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    for name in filter(None, listed.splitlines()):
+        path = ROOT / name
+        if not path.is_file() or path == Path(__file__):
+            continue
+        text = path.read_text(encoding="utf-8", errors="ignore")
+        assert not REGISTRY_HOST.search(text), f"{name} names a package registry"
+        if path.suffix == ".py":
+            assert not MOCK.search(text), f"{name} uses a mock"
