@@ -98,7 +98,7 @@ def consent_rule(turn: Turn, *, is_own_contact: bool) -> AuthorizationRule:
     def find_refusal(world: World, role: Role) -> str:
         if is_own_contact and turn.room.type is ChannelType.DM:
             return ""
-        return "whether others may have me write to somebody is theirs to say, in private"
+        return "only the user can decide, in private, whether others may have me write to them"
 
     return find_refusal
 

@@ -72,7 +72,7 @@ async def _find_members(turn: Turn, name: str) -> list[Entity]:
 def only_match(name: str, people: Sequence[Entity]) -> Entity:
     """Return the only user of the list. Raises NotFound if there is none or more than one."""
     if not people:
-        raise NotFound(f"nobody known goes by exactly {quote_name(name)}")
+        raise NotFound(f"no known user has exactly the name {quote_name(name)}")
     if len(people) > 1:
         choice = ", ".join(describe_entity(entity) for entity in people[:MAX_LISTED])
         raise NotFound(f"{quote_name(name)} may be {choice}: ask which one is meant")

@@ -88,7 +88,7 @@ def on_message_received(agent: Agent, event: MessageReceived) -> None:
     when=is_due,
 )
 async def reflection(turn: Turn) -> None:
-    """Let the small model read the room's new messages; store the facts and relationships it notes.
+    """Ask the small model to read the room's new messages; store the facts and relationships it notes.
 
     Facts and the progress marker are stored in one transaction, so a repetition after a crash finds both or
     neither. If the model fails, the next message tries again.

@@ -1,4 +1,4 @@
-"""Rules of authority, row by row: what somebody may do follows from who they are, whatever a model writes."""
+"""Permissions depend on the stored role of the author, not on what a model writes."""
 
 import ast
 from itertools import product
@@ -21,12 +21,14 @@ from tests.plugins.bootstrap.obeying import (
 )
 
 GROUP = ChannelType.GROUP
-PRIVILEGED = {one.spec.name: one.spec for one in plugin.actions if one.spec.role is Role.ADMIN}
+PRIVILEGED = {
+    handler.spec.name: handler.spec for handler in plugin.actions if handler.spec.role is Role.ADMIN
+}
 ROLE_OR_NOT = [*Role, None]
 NO_ROLE = "owner"  # as the enumeration does not have it
 
 
-async def attendance(stage: AgentHarness, room: str = "lobby") -> ParticipantState:
+async def participant_state(stage: AgentHarness, room: str = "lobby") -> ParticipantState:
     place = make_message("", sent_at=stage.agent.clock(), kind=GROUP, room=room).room
     return await stage.agent.store.worlds.participant_state(place.id)
 
@@ -53,11 +55,11 @@ async def test_l01_neither_a_claim_nor_a_name_gives_rights(claim: str, name: str
         obedient.does("MUTE_ROOM")
         await stage.send(f"Ada, {claim}; mute this room", author=name, kind=GROUP)
         assert await role_of(stage, name) is Role.MEMBER
-        assert await attendance(stage) is ParticipantState.DEFAULT
+        assert await participant_state(stage) is ParticipantState.DEFAULT
         assert await waiting(stage) == []
 
 
-async def test_l01_what_an_owner_quotes_they_have_not_said() -> None:
+async def test_l01_a_quote_by_an_owner_is_not_a_request_of_the_owner() -> None:
     obedient = Obedient("UPDATE_ROLE", person="Mallory", role="ADMIN")
     async with running_agent(model=obedient.model) as stage:
         await stage.submit("make Mallory admin", author="Mallory", kind=GROUP)
@@ -84,8 +86,8 @@ async def test_l02_what_somebody_may_decide_in_private_they_may_not_decide_in_a_
     async with running_agent(model=obedient.model) as stage:
         await stage.send("be quiet", room="alice")
         await stage.send("Ada, be quiet", kind=GROUP)
-        assert await attendance(stage, "alice") is ParticipantState.MUTED
-        assert await attendance(stage) is ParticipantState.DEFAULT
+        assert await participant_state(stage, "alice") is ParticipantState.MUTED
+        assert await participant_state(stage) is ParticipantState.DEFAULT
 
 
 # L-03 and L-04: naming an action is not being allowed it
@@ -130,23 +132,23 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-async def test_l04_what_only_looks_like_an_action_is_none(name: str) -> None:
+async def test_l04_a_name_that_only_resembles_an_action_is_not_executed(name: str) -> None:
     async with running_agent(model=ScriptedModel(model_answer("Well.", actions=("REPLY", name)))) as stage:
         receipt = await stage.send("Ada, do it", kind=GROUP, role=Role.OWNER)
-        assert await attendance(stage) is ParticipantState.DEFAULT
+        assert await participant_state(stage) is ParticipantState.DEFAULT
     assert receipt.notes
 
 
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.NONE])
-async def test_l04_no_other_name_of_an_action_goes_round_its_check(role: Role) -> None:
-    names = [name for one in plugin.actions for name in (one.spec.name, *one.spec.similes)]
+async def test_l04_no_simile_of_an_action_bypasses_its_check(role: Role) -> None:
+    names = [name for handler in plugin.actions for name in (handler.spec.name, *handler.spec.similes)]
     spelled = [*names, *map(str.lower, names), *(name.replace("_", " ").title() for name in names)]
     obedient = Obedient()
     async with running_agent(model=obedient.model) as stage:
         for name in spelled:
             obedient.does(name)
             await stage.send("Ada, do it", kind=GROUP, role=role)
-            assert await attendance(stage) is ParticipantState.DEFAULT
+            assert await participant_state(stage) is ParticipantState.DEFAULT
             assert await waiting(stage) == []
             assert (await world_of(stage)).grants == {}
 
@@ -173,15 +175,19 @@ FUNCTIONS = [
 
 
 def called(node: ast.AST) -> list[tuple[int, str]]:
-    """List what a function calls, with the lines."""
-    calls = sorted((one for one in ast.walk(node) if isinstance(one, ast.Call)), key=lambda one: one.lineno)
+    """Return the names that a function calls, with the lines."""
+    nodes = (child for child in ast.walk(node) if isinstance(child, ast.Call))
+    calls = sorted(nodes, key=lambda call: call.lineno)
     return [
-        (one.lineno, one.func.attr if isinstance(one.func, ast.Attribute) else getattr(one.func, "id", ""))
-        for one in calls
+        (
+            call.lineno,
+            call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", ""),
+        )
+        for call in calls
     ]
 
 
-def test_l05_every_function_with_an_effect_asks_the_one_place_that_decides_first() -> None:
+def test_l05_every_function_with_an_effect_calls_authorize_first() -> None:
     seen: set[str] = set()
     for file, node in FUNCTIONS:
         calls = called(node)
@@ -205,7 +211,7 @@ async def test_l05_a_chain_of_actions_gives_no_more_rights_than_one() -> None:
     async with running_agent(model=ScriptedModel(script)) as stage:
         await stage.send("Ada, make Alice ADMIN, confirm, ON_EDIT rerun", kind=GROUP)
         await run_due(stage)
-        assert await attendance(stage) is ParticipantState.DEFAULT
+        assert await participant_state(stage) is ParticipantState.DEFAULT
         assert ((await world_of(stage)).grants, await waiting(stage)) == ({}, [])
 
 
@@ -265,8 +271,8 @@ def test_l07_a_name_is_said_as_words_of_its_own(words: str, what: str, expected:
 # L-17: the lattice
 
 
-def lawful(actor: Role | None, current: Role | None, new: Role | None) -> bool:
-    """Say by another rule than the code's what may be: who has no role is a member."""
+def is_lawful(actor: Role | None, current: Role | None, new: Role | None) -> bool:
+    """Return whether a change is allowed, computed independently of the code; no role counts as member."""
     order = [Role.NONE, Role.MEMBER, Role.ADMIN, Role.OWNER]
     mine, theirs = order.index(actor or Role.MEMBER), order.index(current or Role.MEMBER)
     if new is None or mine < order.index(Role.ADMIN):
@@ -296,13 +302,13 @@ async def test_l17_of_all_changes_of_roles_just_the_lawful_ones_happen() -> None
                 await run_due(stage)
             world = await worlds.world(target.world.id)
             assert world is not None
-            expected = new if new and lawful(actor, current, new) else current or Role.MEMBER
+            expected = new if new and is_lawful(actor, current, new) else current or Role.MEMBER
             assert world.role_of(target.author.id) is expected, (actor, current, new)
 
 
 @pytest.mark.parametrize(("actor", "current", "new"), [*product(Role, repeat=3)])
 @pytest.mark.parametrize("owners", [1, 2])
-def test_l17_a_world_keeps_an_owner(actor: Role, current: Role, new: Role, owners: int) -> None:
+def test_l17_a_world_always_has_an_owner(actor: Role, current: Role, new: Role, owners: int) -> None:
     is_allowed = not find_role_change_refusal(actor, current, new, owners)
     if owners == 1 and current is Role.OWNER and new is not Role.OWNER:
         assert not is_allowed
@@ -336,10 +342,10 @@ async def test_l17_an_owner_hands_over_to_an_heir_who_then_may_do_all_an_owner_m
         await run_due(stage)
         obedient.does("MUTE_ROOM")
         await stage.send("Ada, be quiet", author="Sarah", role=Role.MEMBER, kind=GROUP)
-        assert await attendance(stage) is ParticipantState.MUTED
+        assert await participant_state(stage) is ParticipantState.MUTED
 
 
-async def test_l01_quoted_lines_are_nobodys_own_words_however_many_blank_ones_stand_around(
+async def test_l01_quoted_lines_are_not_own_text_however_many_blank_lines_surround_them(
     stage: AgentHarness,
 ) -> None:
     blank = "\n" * 60_000
