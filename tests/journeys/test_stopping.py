@@ -442,7 +442,7 @@ async def test_k10_a_loop_that_is_blocked_while_it_stops_is_shown_and_ended_with
     process = await program.start(script=HASTY)
     code, err = await process.stop(within=30)
     assert code == 75
-    assert "bot: something blocks the stop; these are the stacks of all threads" in err
+    assert "bot: the event loop is blocked during the stop; these are the stacks of all threads" in err
     assert 'stubborn.py", line 7 in __aexit__' in err
 
 

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import ClientSession
 
-from adapters.discord.emulator.server import emulated as discord
-from adapters.telegram.emulator.server import emulated as telegram
-from adapters.x.emulator.server import emulated as x
+from adapters.discord.emulator.server import start_emulator as discord
+from adapters.telegram.emulator.server import start_emulator as telegram
+from adapters.x.emulator.server import start_emulator as x
 from bot.platform import EmulatedPlatform
 
 Emulated = Callable[[Sequence[str]], AbstractAsyncContextManager[EmulatedPlatform]]
