@@ -1,1 +1,1 @@
-"""The road of one message, a stage a file; `process_message` is the road itself: read it first."""
+"""The stages from a stored message to its outcome, one per file; read `process_message` first."""

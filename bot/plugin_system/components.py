@@ -279,8 +279,8 @@ def worker(
 ) -> Callable[[WorkerHandler], Worker]:
     """Return a decorator that makes a worker of an async function that takes the agent and the task.
 
-    A task may run again after a crash: `task.attempts` counts, and `task.key` is the same for all attempts of
-    one run. `deadline` is in seconds. If `validate` returns false, a repeating task waits for its next time,
+    A task may run again after a crash: `task.attempts` counts, and `task.run_key` is the same in all attempts
+    of a run. `deadline` is in seconds. If `validate` returns false, a repeating task waits for its next time,
     and another is checked again after a minute. Raises PluginError for a name that is not UPPER_SNAKE.
     """
 
