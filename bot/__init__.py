@@ -39,20 +39,18 @@ from bot.domain.ids import derived_id, new_id, short_id
 from bot.domain.inbound import CommandResponse
 from bot.domain.ledger import Outcome, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind, MemoryScope
-from bot.domain.results import ActionPlan, ActionResult, ProviderResult, State, StepStatus
+from bot.domain.results import ActionPlan, ActionResult, ProviderResult, State
 from bot.domain.task import Task, TaskSchedule, TaskTag
 from bot.errors import (
     BotError,
     CharacterError,
     ConfigError,
-    FetchError,
     PluginError,
     SettingError,
     TemporaryError,
 )
 from bot.http import RouteRequest, RouteResponse
 from bot.models.types import ModelType
-from bot.outbound.message_parts import OutgoingReply
 from bot.plugin_system.action import action
 from bot.plugin_system.command import CommandContext, command
 from bot.plugin_system.components import (
@@ -68,7 +66,6 @@ from bot.plugin_system.confirmation import ask_to_confirm
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import fold_name
 from bot.settings import (
-    BaseUrl,
     CommaList,
     CoreSettings,
     Secret,
@@ -97,7 +94,6 @@ __all__ = [
     "AgentConfig",
     "AgentRuntime",
     "Attachment",
-    "BaseUrl",
     "BotError",
     "Catalog",
     "ChannelType",
@@ -116,14 +112,12 @@ __all__ = [
     "Effect",
     "Entity",
     "ExampleLine",
-    "FetchError",
     "MediaKind",
     "Memory",
     "MemoryKind",
     "MemoryScope",
     "ModelType",
     "Outcome",
-    "OutgoingReply",
     "ParticipantState",
     "Plugin",
     "PluginError",
@@ -145,7 +139,6 @@ __all__ = [
     "SettingsModel",
     "Shortening",
     "State",
-    "StepStatus",
     "Task",
     "TaskSchedule",
     "TaskTag",

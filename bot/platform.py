@@ -41,6 +41,10 @@ from bot.settings import AllowList
 if TYPE_CHECKING:
     from bot.adapter.network_causes import disconnect_cause
 
+from bot.errors import FetchError
+from bot.outbound.message_parts import OutgoingReply
+from bot.settings import BaseUrl
+
 __all__ = [
     "WILDCARD_HOSTS",
     "AccountCheck",
@@ -50,6 +54,7 @@ __all__ = [
     "AllowList",
     "AnswerPolicy",
     "Backoff",
+    "BaseUrl",
     "Batcher",
     "BoundRoute",
     "BoundedDict",
@@ -70,6 +75,7 @@ __all__ = [
     "EmulatedPlatform",
     "EventKey",
     "Feed",
+    "FetchError",
     "FoundPost",
     "InboundMessage",
     "InboxClosed",
@@ -79,6 +85,7 @@ __all__ = [
     "MentionContext",
     "MessageGone",
     "NotSent",
+    "OutgoingReply",
     "PostOperation",
     "PostOperationKind",
     "Reaction",

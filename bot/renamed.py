@@ -12,6 +12,9 @@ from bot.domain.task import Task
 
 BOT = MappingProxyType(
     {
+        "BaseUrl": "bot.platform:BaseUrl",
+        "FetchError": "bot.platform:FetchError",
+        "StepStatus": "bot.domain.results:StepStatus",
         "ABORT": "bot:ChoiceRequest.ABORT",
         "ANY_ADDRESS": "bot.platform:WILDCARD_HOSTS",
         "AUDIT": "bot.store:LogKind.AUTHORIZATION",
@@ -98,7 +101,7 @@ BOT = MappingProxyType(
         "Notice": "bot.store:MembershipUpdate",
         "Noticed": "bot.store:MembershipChange",
         "OpenWork": "bot.store:OpenWork",
-        "Outgoing": "bot:OutgoingReply",
+        "Outgoing": "bot.platform:OutgoingReply",
         "PlanStep": "bot.domain.results:PlanStep",
         "PostGenerated": "bot.events:PostGenerated",
         "Pressed": "bot.platform:ChoiceSelection",

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from bot import BaseUrl, CommaList, Secret, Settings, SettingsModel, reject_redirected_key
-from bot.platform import AllowList
+from bot import CommaList, Secret, Settings, SettingsModel, reject_redirected_key
+from bot.platform import AllowList, BaseUrl
 
 DEVELOPER_PORTAL_URL = "https://discord.com/developers/applications"
 

@@ -15,12 +15,13 @@ from adapters.telegram.entities import PLATFORM, ChatTarget
 from adapters.telegram.errors import error_text
 from adapters.telegram.outgoing import split_reply
 from adapters.telegram.webhook import Webhook, WebhookServer
-from bot import ConfigError, Content, FetchError, Room
+from bot import ConfigError, Content, Room
 from bot.platform import (
     Adapter,
     AgentHandle,
     ConnectionStatus,
     Delivery,
+    FetchError,
     TimeSource,
     Undeliverable,
     select_accounts,

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from bot import BaseUrl, Secret, Settings, SettingsModel, reject_redirected_key
-from bot.platform import AllowList
+from bot import Secret, Settings, SettingsModel, reject_redirected_key
+from bot.platform import AllowList, BaseUrl
 
 TOKEN_PATTERN = re.compile(r"(\d{1,20}):[A-Za-z0-9_-]{1,128}")
 WEBHOOK_SECRET_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,256}")

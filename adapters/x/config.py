@@ -8,7 +8,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from bot import BaseUrl, CommaList, Secret, Settings, SettingsModel, reject_redirected_key
+from bot import CommaList, Secret, Settings, SettingsModel, reject_redirected_key
+from bot.platform import BaseUrl
 
 USERNAME_PATTERN = re.compile(r"@?\w{1,15}", re.ASCII)
 REQUIRED_VARIABLES = ("X_API_KEY", "X_API_SECRET", "X_ACCESS_TOKEN", "X_ACCESS_TOKEN_SECRET")

@@ -46,6 +46,11 @@ class PlanStep:
     error: str = ""
     result: ActionResult | None = None
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether the step has not run yet."""
+        return self.status is StepStatus.PENDING
+
 
 @dataclass(slots=True)
 class ActionPlan(RenamedMembers):

@@ -13,7 +13,6 @@ from bot import (
     Content,
     Memory,
     MemoryKind,
-    OutgoingReply,
     Role,
     Room,
     Task,
@@ -22,6 +21,7 @@ from bot import (
     ask_to_confirm,
     derived_id,
 )
+from bot.platform import OutgoingReply
 from bot.store import LogKind
 
 logger = logging.getLogger(__name__)

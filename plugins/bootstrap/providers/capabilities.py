@@ -12,7 +12,6 @@ from bot import (
     ProviderResult,
     Service,
     Shortening,
-    StepStatus,
     Task,
     Turn,
     provider,
@@ -105,7 +104,7 @@ def _plan_lines(plan: ActionPlan | None) -> Iterator[str]:
     if plan.thought:
         yield f"Plan: {escape_line(shorten(plan.thought, MAX_RESULT_LENGTH))}"
     for number, step in enumerate(plan.steps, 1):
-        is_next = number == plan.current_step + 1 and step.status is StepStatus.PENDING
+        is_next = number == plan.current_step + 1 and step.is_pending
         yield f"{number}. {step.action}: {'under way' if is_next else step.status}"
 
 
