@@ -6,10 +6,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from bot.agent import Agent
 from bot.concurrency.clock import Clock, system_clock
+from bot.deprecation import RenamedMembers
 from bot.domain.character import Character
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Entity, Role, Room, World
@@ -31,8 +32,10 @@ from bot.turn import Turn, TurnInput
 
 
 @dataclass(frozen=True, slots=True)
-class AgentHarness:
+class AgentHarness(RenamedMembers):
     """A running agent with its model and its adapter; valid inside `running_agent`."""
+
+    _renamed: ClassVar[Mapping[str, str]] = {"resident": "agent_runtime", "put": "submit", "say": "send"}
 
     agent_runtime: AgentRuntime
     model: ScriptedModel

@@ -1,21 +1,31 @@
 """An adapter that records deliveries instead of sending them."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 from bot.adapter.adapter import Adapter
+from bot.deprecation import RenamedMembers
 from bot.domain.content import Content
 from bot.domain.environment import Room
 from bot.domain.ledger import Delivery
 
 
-class RecordingAdapter(Adapter):
+class RecordingAdapter(Adapter, RenamedMembers):
     """Records deliveries in `sent`, edits in `edited` and typing indicators in `typing_calls`.
 
     `faults` are raised one after another before anything is sent. Texts are split into parts of `max_length`
     characters. Sent messages can be edited only with `can_edit`. Replies are streamed every `stream_interval`
     seconds, if set. Without `is_trusted_audience` the public message limits apply.
     """
+
+    _renamed: ClassVar[Mapping[str, str]] = {
+        "until_tried": "wait_until_attempted",
+        "refuse": "fail_with",
+        "until_sent": "wait_until_sent",
+        "until_edited": "wait_until_edited",
+        "typings": "typing_calls",
+    }
 
     platform = "test"
 

@@ -4,10 +4,11 @@ import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 from xml.sax.saxutils import escape
 
 from bot.agent import Agent
+from bot.deprecation import RenamedMembers
 from bot.models.types import (
     EmbeddingRequest,
     EmbeddingResult,
@@ -25,8 +26,10 @@ class Restart:
     """Marker between two pieces: discards the pieces before it, as a retried model call does."""
 
 
-class StreamedText:
+class StreamedText(RenamedMembers):
     """A text that is streamed in pieces; an event between two pieces is awaited."""
+
+    _renamed: ClassVar[Mapping[str, str]] = {"show": "stream"}
 
     def __init__(self, *pieces: str | type[Restart] | asyncio.Event) -> None:
         self._pieces = pieces
@@ -75,13 +78,15 @@ def model_answer(
 GREETING = model_answer("Hello.")
 
 
-class ScriptedModel:
+class ScriptedModel(RenamedMembers):
     """Serves both sizes of text from a script: texts one after another, or a function of the request.
 
     The last text repeats; a reflection gets an empty text instead. A text may be a `StreamedText` or a
     `TextResult`, for example with calls. A function may be a coroutine function, and may raise. `requests`
     has all requests in order.
     """
+
+    _renamed: ClassVar[Mapping[str, str]] = {"asked": "requests_for"}
 
     def __init__(
         self,
