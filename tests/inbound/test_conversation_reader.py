@@ -10,7 +10,7 @@ from bot.testing import make_message, running_agent
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
-async def test_what_is_not_there_is_none_or_empty() -> None:
+async def test_unknown_ids_give_none_or_an_empty_result() -> None:
     records = ConversationReader(InMemoryStore())
 
     assert await records.rooms() == []
@@ -24,7 +24,7 @@ async def test_what_is_not_there_is_none_or_empty() -> None:
     assert await records.deliveries(new_id()) == []
 
 
-async def test_a_message_is_shown_with_its_author_and_its_receipt() -> None:
+async def test_a_message_is_returned_with_its_author_and_receipt() -> None:
     store = InMemoryStore()
     arrival = make_message("Hello", sent_at=NOW)
     receipt = (await store.ledger.receive([arrival], NOW))[0].receipt
@@ -39,7 +39,7 @@ async def test_a_message_is_shown_with_its_author_and_its_receipt() -> None:
     assert [room.id for room in await records.rooms()] == [arrival.room.id]
 
 
-async def test_a_turns_replies_and_parts_are_found_by_its_receipt() -> None:
+async def test_the_replies_and_parts_of_a_turn_are_found_by_its_receipt() -> None:
     async with running_agent() as stage:
         receipt = await stage.send("Hello")
         records = stage.agent_runtime.handle.conversations

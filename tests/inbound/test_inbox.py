@@ -92,7 +92,7 @@ def waiting(inbox: Inbox) -> int:
     return len(inbox._waiting)
 
 
-async def test_a_message_is_kept_before_the_platform_is_told_and_then_processed(
+async def test_a_message_is_stored_before_it_is_acknowledged_and_then_processed(
     inbox: Inbox, store: InMemoryStore, processing: Processing, clock: Any
 ) -> None:
     receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
@@ -122,7 +122,7 @@ async def test_a_message_delivered_twice_is_processed_once(
     assert len(processing.started) == 1
 
 
-async def test_what_comes_in_is_made_storable(inbox: Inbox, store: InMemoryStore, clock: Any) -> None:
+async def test_an_inbound_message_is_sanitized(inbox: Inbox, store: InMemoryStore, clock: Any) -> None:
     arrival = make_message("a\0b", sent_at=clock().replace(year=2099))
     receipt = await inbox.submit(arrival)
     kept = await store.ledger.inbound_message(receipt)
@@ -132,7 +132,7 @@ async def test_what_comes_in_is_made_storable(inbox: Inbox, store: InMemoryStore
     assert kept.message.created_at.year == clock().year
 
 
-async def test_everybody_who_waits_is_told(inbox: Inbox, processing: Processing, clock: Any) -> None:
+async def test_all_waiters_receive_the_outcome(inbox: Inbox, processing: Processing, clock: Any) -> None:
     receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
     waiters = [asyncio.ensure_future(inbox.wait_outcome(receipt.id)) for _ in range(3)]
     given_up = asyncio.ensure_future(inbox.wait_outcome(receipt.id))
@@ -146,7 +146,7 @@ async def test_everybody_who_waits_is_told(inbox: Inbox, processing: Processing,
     assert waiting(inbox) == 0
 
 
-async def test_an_outcome_can_be_waited_for_by_the_messages_id(
+async def test_an_outcome_can_be_awaited_by_message_id(
     inbox: Inbox, processing: Processing, clock: Any
 ) -> None:
     receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
@@ -157,13 +157,13 @@ async def test_an_outcome_can_be_waited_for_by_the_messages_id(
     assert (await waiter).id == receipt.id
 
 
-async def test_an_unknown_receipt_is_no_wait_without_end(inbox: Inbox) -> None:
+async def test_waiting_for_an_unknown_receipt_does_not_block(inbox: Inbox) -> None:
     with pytest.raises(LookupError):
         await inbox.wait_outcome(new_id())
     assert waiting(inbox) == 0
 
 
-async def test_an_outcome_that_comes_while_it_is_asked_for_is_not_missed(
+async def test_an_outcome_stored_while_it_is_requested_is_not_missed(
     store: InMemoryStore, clock: Any
 ) -> None:
     ledger = HeldLedger(store)
@@ -187,7 +187,7 @@ async def test_an_outcome_that_comes_while_it_is_asked_for_is_not_missed(
     assert waiting(inbox) == 0
 
 
-async def test_processing_that_fails_leaves_the_message_open_and_tells_who_waits(
+async def test_failed_processing_leaves_the_message_open_and_notifies_waiters(
     inbox: Inbox, store: InMemoryStore, processing: Processing, clock: Any
 ) -> None:
     processing.error = RuntimeError("the disk is full")
@@ -205,7 +205,7 @@ async def test_processing_that_fails_leaves_the_message_open_and_tells_who_waits
 
 
 @pytest.mark.parametrize("how", ["delivered again", "asked for"])
-async def test_a_message_whose_processing_failed_is_taken_up_when_anybody_comes_back_to_it(
+async def test_a_message_whose_processing_failed_is_processed_when_it_is_delivered_again(
     inbox: Inbox, processing: Processing, clock: Any, how: str
 ) -> None:
     processing.error = OSError("locked")
@@ -221,7 +221,7 @@ async def test_a_message_whose_processing_failed_is_taken_up_when_anybody_comes_
     assert processing.ids == [receipt.id] * 2
 
 
-async def test_a_message_that_ends_while_it_is_delivered_again_is_not_processed_twice(
+async def test_a_message_closed_during_its_redelivery_is_not_processed_twice(
     store: InMemoryStore, processing: Processing, clock: Any
 ) -> None:
     ledger = HeldLedger(store)
@@ -242,7 +242,7 @@ async def test_a_message_that_ends_while_it_is_delivered_again_is_not_processed_
     assert processing.ids == [receipt.id]
 
 
-async def test_processing_that_cancels_itself_tells_who_waits(
+async def test_processing_that_cancels_itself_notifies_waiters(
     inbox: Inbox, processing: Processing, clock: Any
 ) -> None:
     processing.error = asyncio.CancelledError()
@@ -255,7 +255,7 @@ async def test_processing_that_cancels_itself_tells_who_waits(
         await waiter
 
 
-async def test_a_newer_message_may_settle_an_older_one(store: InMemoryStore, clock: Any) -> None:
+async def test_a_newer_message_may_close_an_older_one(store: InMemoryStore, clock: Any) -> None:
     older: list[tuple[Receipt, OnOutcome]] = []
 
     async def process(received: StoredEvent, settle: OnOutcome) -> None:
@@ -282,7 +282,7 @@ async def test_a_newer_message_may_settle_an_older_one(store: InMemoryStore, clo
     assert await inbox.processor.resume_all() == 0
 
 
-async def test_what_an_earlier_process_left_open_is_taken_up_in_order(
+async def test_messages_left_open_by_an_earlier_process_are_resumed_in_order(
     inbox: Inbox, store: InMemoryStore, processing: Processing, clock: Any
 ) -> None:
     arrivals = [make_message(str(number), sent_at=clock()) for number in range(4)]
@@ -296,7 +296,7 @@ async def test_what_an_earlier_process_left_open_is_taken_up_in_order(
     assert processing.started[2].attempts == 2
 
 
-async def test_what_waited_too_long_is_closed(
+async def test_an_expired_message_is_closed(
     inbox: Inbox, store: InMemoryStore, processing: Processing, clock: Any
 ) -> None:
     arrivals = [make_message(str(number), sent_at=clock()) for number in range(2)]
@@ -313,7 +313,7 @@ async def test_what_waited_too_long_is_closed(
     assert (await expired).outcome is Outcome.EXPIRED
 
 
-async def test_what_came_in_before_the_resumption_is_not_processed_twice(
+async def test_a_message_received_before_resuming_is_not_processed_twice(
     inbox: Inbox, processing: Processing, clock: Any
 ) -> None:
     receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
@@ -323,7 +323,7 @@ async def test_what_came_in_before_the_resumption_is_not_processed_twice(
     assert processing.ids == [receipt.id]
 
 
-async def test_what_comes_in_during_the_resumption_is_not_processed_twice(
+async def test_a_message_received_while_resuming_is_not_processed_twice(
     store: InMemoryStore, processing: Processing, clock: Any
 ) -> None:
     ledger = HeldLedger(store)
@@ -339,7 +339,7 @@ async def test_what_comes_in_during_the_resumption_is_not_processed_twice(
     assert processing.ids == [receipt.id]
 
 
-async def test_a_closed_inbox_takes_nothing_in(inbox: Inbox, store: InMemoryStore, clock: Any) -> None:
+async def test_a_closed_inbox_accepts_nothing(inbox: Inbox, store: InMemoryStore, clock: Any) -> None:
     inbox.close()
     with pytest.raises(InboxClosed):
         await inbox.submit(make_message("Hello", sent_at=clock()))
@@ -347,7 +347,7 @@ async def test_a_closed_inbox_takes_nothing_in(inbox: Inbox, store: InMemoryStor
     assert await store.ledger.receipts() == []
 
 
-async def test_what_is_kept_while_the_inbox_closes_waits_for_the_next_start(
+async def test_a_message_stored_while_the_inbox_closes_waits_for_the_next_start(
     store: InMemoryStore, processing: Processing, clock: Any
 ) -> None:
     ledger = HeldLedger(store)
@@ -366,7 +366,7 @@ async def test_what_is_kept_while_the_inbox_closes_waits_for_the_next_start(
         await inbox.wait_outcome(receipt.id)
 
 
-async def test_a_message_that_is_kept_is_processed_also_where_the_platform_has_hung_up(
+async def test_a_stored_message_is_processed_even_if_its_submitter_was_cancelled(
     store: InMemoryStore, processing: Processing, clock: Any
 ) -> None:
     ledger = HeldLedger(store)
@@ -383,7 +383,9 @@ async def test_a_message_that_is_kept_is_processed_also_where_the_platform_has_h
     assert len(processing.started) == 1
 
 
-async def test_draining_waits_for_what_is_under_way(inbox: Inbox, processing: Processing, clock: Any) -> None:
+async def test_draining_waits_for_running_processing(
+    inbox: Inbox, processing: Processing, clock: Any
+) -> None:
     receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
     drain = asyncio.ensure_future(inbox.drain(60))
     await turns()
@@ -394,7 +396,7 @@ async def test_draining_waits_for_what_is_under_way(inbox: Inbox, processing: Pr
     assert (await inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
 
 
-async def test_draining_stops_what_is_late_and_leaves_it_for_the_next_start(
+async def test_draining_cancels_late_processing_and_leaves_it_for_the_next_start(
     inbox: Inbox, store: InMemoryStore, processing: Processing, clock: Any
 ) -> None:
     receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
@@ -415,7 +417,7 @@ async def test_draining_stops_what_is_late_and_leaves_it_for_the_next_start(
     assert (await again.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
 
 
-async def test_draining_does_not_wait_for_ever_for_what_does_not_stop(
+async def test_draining_does_not_wait_forever_for_processing_that_does_not_stop(
     store: InMemoryStore, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inbox_module, "CANCEL_GRACE_SECONDS", 0)
@@ -439,7 +441,7 @@ async def test_draining_does_not_wait_for_ever_for_what_does_not_stop(
     await ended.wait()
 
 
-async def test_nobody_waiting_at_the_end_is_no_error(
+async def test_an_outcome_without_waiters_is_no_error(
     store: InMemoryStore, clock: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def process(received: StoredEvent, settle: OnOutcome) -> None:

@@ -10,7 +10,7 @@ from tests.fussy import REFUSED, fussy_store
 CURSOR = StreamCursor("there", "account", "offset", "7")
 
 
-async def test_a_message_that_the_store_refuses_costs_no_other_and_the_stream_goes_on(
+async def test_a_message_rejected_by_the_store_does_not_stop_the_stream(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with running_agent(store=fussy_store()) as stage:
@@ -23,7 +23,7 @@ async def test_a_message_that_the_store_refuses_costs_no_other_and_the_stream_go
     assert f"message {batch[1].key.message_id} of" in caplog.text
 
 
-async def test_what_comes_while_the_bot_stops_is_not_lost_but_comes_again() -> None:
+async def test_a_message_that_arrives_during_shutdown_is_redelivered() -> None:
     async with running_agent() as stage:
         arrival = make_message("One.", sent_at=stage.agent.clock())
     with pytest.raises(InboxClosed):

@@ -55,7 +55,7 @@ def news(stage: AgentHarness) -> MembershipReporter:
     return stage.agent_runtime.handle.membership
 
 
-async def test_a_world_is_joined_once_and_connected_from_then_on(
+async def test_a_world_is_joined_once_and_then_only_connected(
     news: MembershipReporter, heard: list[Event]
 ) -> None:
     await news.join_world(WORLD, [LOBBY], [ALICE])
@@ -66,7 +66,7 @@ async def test_a_world_is_joined_once_and_connected_from_then_on(
     assert (joined.rooms, joined.entities) == ((LOBBY,), (ALICE,))
 
 
-async def test_who_is_invited_again_has_joined_again_and_a_repeat_says_nothing(
+async def test_a_new_invitation_is_a_new_join_and_a_repeated_report_is_ignored(
     news: MembershipReporter, heard: list[Event]
 ) -> None:
     await news.join_world(WORLD, event_id="1")
@@ -75,7 +75,7 @@ async def test_who_is_invited_again_has_joined_again_and_a_repeat_says_nothing(
     assert kinds(heard) == ["WorldJoined", "WorldJoined"]
 
 
-async def test_what_is_told_is_kept_when_the_call_returns(
+async def test_a_membership_report_is_stored_when_the_call_returns(
     stage: AgentHarness, news: MembershipReporter
 ) -> None:
     await news.join_world(WORLD, [LOBBY], [ALICE])
@@ -88,7 +88,7 @@ async def test_what_is_told_is_kept_when_the_call_returns(
     assert kept.name == "New Guild"
 
 
-async def test_a_room_is_joined_once_and_renamed_silently(
+async def test_a_room_is_joined_once_and_renamed_without_an_event(
     stage: AgentHarness, news: MembershipReporter, heard: list[Event]
 ) -> None:
     await news.join_room(WORLD, LOBBY)
@@ -100,7 +100,7 @@ async def test_a_room_is_joined_once_and_renamed_silently(
     assert kept.name == "Hall"
 
 
-async def test_somebody_joins_leaves_and_joins_again_each_heard_once(
+async def test_each_join_and_leave_of_a_person_is_reported_once(
     news: MembershipReporter, heard: list[Event]
 ) -> None:
     for event_id in ("1", "1"):
@@ -111,7 +111,7 @@ async def test_somebody_joins_leaves_and_joins_again_each_heard_once(
     assert kinds(heard) == ["EntityJoined", "EntityLeft", "EntityJoined"]
 
 
-async def test_who_joins_a_world_of_one_room_takes_part_in_it_until_they_leave(
+async def test_a_member_of_a_world_with_one_room_participates_in_it_until_leaving(
     stage: AgentHarness, news: MembershipReporter
 ) -> None:
     entities = stage.agent.store.entities
@@ -125,9 +125,7 @@ async def test_who_joins_a_world_of_one_room_takes_part_in_it_until_they_leave(
     assert await entities.participants(LOBBY.id) == []
 
 
-async def test_who_left_has_no_role_by_the_platform_any_more(
-    stage: AgentHarness, news: MembershipReporter
-) -> None:
+async def test_a_person_who_left_has_no_platform_role(stage: AgentHarness, news: MembershipReporter) -> None:
     await news.add_member(WORLD, ALICE)
     await news.remove_member(WORLD, ALICE)
     kept = await stage.agent.store.worlds.world(WORLD.id)
@@ -135,7 +133,7 @@ async def test_who_left_has_no_role_by_the_platform_any_more(
     assert kept.role_of(ALICE.id) is Role.MEMBER
 
 
-async def test_b14_a_new_name_or_role_is_told_and_the_same_again_is_not(
+async def test_b14_a_changed_name_or_role_is_reported_and_an_unchanged_one_is_not(
     news: MembershipReporter, heard: list[Event]
 ) -> None:
     await news.join_world(WORLD, members=[ALICE])
@@ -147,7 +145,7 @@ async def test_b14_a_new_name_or_role_is_told_and_the_same_again_is_not(
     assert kinds(heard) == ["EntityUpdated", "EntityUpdated"]
 
 
-async def test_of_a_world_without_end_only_so_many_are_kept(
+async def test_the_number_of_stored_members_of_a_world_is_limited(
     stage: AgentHarness, news: MembershipReporter
 ) -> None:
     people = [replace(ALICE, id=derived_id(str(number))) for number in range(MAX_ENTITIES + 5)]
@@ -156,13 +154,13 @@ async def test_of_a_world_without_end_only_so_many_are_kept(
     assert len(kept) == MAX_ENTITIES
 
 
-async def test_nothing_is_taken_in_while_the_bot_stops(stage: AgentHarness, news: MembershipReporter) -> None:
+async def test_nothing_is_accepted_during_shutdown(stage: AgentHarness, news: MembershipReporter) -> None:
     stage.agent_runtime.inbox.close()
     with pytest.raises(InboxClosed):
         await news.join_world(WORLD)
 
 
-async def test_in_a_world_that_was_left_the_answer_under_way_is_dropped() -> None:
+async def test_leaving_a_world_drops_the_answer_in_progress() -> None:
     begun, gate = asyncio.Event(), asyncio.Event()
 
     async def slow(request: TextRequest) -> str:
@@ -182,7 +180,7 @@ async def test_in_a_world_that_was_left_the_answer_under_way_is_dropped() -> Non
     assert stage.texts == []
 
 
-async def test_b10_what_was_said_long_ago_is_kept_and_not_answered_and_what_is_fresh_is() -> None:
+async def test_b10_an_old_message_is_stored_but_not_answered_and_a_recent_one_is_answered() -> None:
     async with running_agent() as stage:
         inbox, now = stage.agent_runtime.inbox, stage.agent.clock()
         old = replace(make_message("Are you there?", sent_at=now - timedelta(hours=1)), is_backfill=True)

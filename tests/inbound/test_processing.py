@@ -25,7 +25,7 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processing, "POLL_SECONDS", 0.001)
 
 
-async def test_while_nothing_can_be_kept_nothing_is_taken_in(store: InMemoryStore, clock: Any) -> None:
+async def test_while_the_store_is_unavailable_nothing_is_accepted(store: InMemoryStore, clock: Any) -> None:
     async def process(received: StoredEvent, settle: OnOutcome) -> None:
         raise AssertionError("nothing came in")
 
@@ -40,7 +40,7 @@ async def test_while_nothing_can_be_kept_nothing_is_taken_in(store: InMemoryStor
 
 
 @pytest.mark.parametrize("way", ["it raises", "it hands everything back"])
-async def test_what_an_outage_cut_short_is_taken_up_again_and_costs_no_attempt(
+async def test_processing_interrupted_by_an_outage_is_retried_and_not_counted_as_an_attempt(
     store: InMemoryStore, clock: Any, way: str
 ) -> None:
     tries: list[Receipt] = []
@@ -79,9 +79,7 @@ async def test_what_an_outage_cut_short_is_taken_up_again_and_costs_no_attempt(
     assert all(one.attempts == first.attempts - 1 for one, first in zip(tries[2:], tries, strict=False))
 
 
-async def test_what_is_still_cut_short_at_the_end_is_left_to_the_next_start(
-    store: InMemoryStore, clock: Any
-) -> None:
+async def test_deferred_events_remain_for_the_next_start(store: InMemoryStore, clock: Any) -> None:
     async def process(received: StoredEvent, settle: OnOutcome) -> None:
         store.ledger.health.fail(GONE)
         raise GONE
@@ -122,9 +120,7 @@ async def test_an_event_is_queued_running_deferred_and_closed_in_turn(
     assert states == [EventState.RUNNING, EventState.DEFERRED, EventState.RUNNING, EventState.CLOSED]
 
 
-async def test_a_retry_that_meets_the_next_outage_starts_nothing_twice(
-    store: InMemoryStore, clock: Any
-) -> None:
+async def test_a_retry_during_another_outage_starts_nothing_twice(store: InMemoryStore, clock: Any) -> None:
     started: list[UUID] = []
 
     async def process(event: StoredEvent, on_outcome: OnOutcome) -> None:

@@ -26,7 +26,7 @@ def test_an_ordinary_event_passes_unchanged() -> None:
     assert sanitize_message(arrival, NOW) == arrival
 
 
-def test_g01_a_long_text_is_cut_and_says_so() -> None:
+def test_g01_a_long_text_is_cut_and_marked() -> None:
     found = sanitize_message(make_message("x" * 10_000_000, sent_at=NOW), NOW)
     text = found.message.content.text
 
@@ -35,7 +35,7 @@ def test_g01_a_long_text_is_cut_and_says_so() -> None:
     assert "cut: 10000000 characters, sha256" in text
 
 
-def test_g02_g03_what_no_database_takes_is_taken_out_everywhere() -> None:
+def test_g02_g03_characters_that_cannot_be_stored_are_removed_everywhere() -> None:
     attachment = Attachment(UGLY, MediaKind.LINK, UGLY, UGLY, UGLY, UGLY, UGLY, UGLY)
     metadata: dict[str, Any] = {UGLY: [UGLY, {UGLY: (UGLY, 1)}]}
     content = Content(text=UGLY, attachments=(attachment,), source=UGLY, url=UGLY, metadata=metadata)
@@ -66,7 +66,7 @@ def test_g02_g03_what_no_database_takes_is_taken_out_everywhere() -> None:
     repr(found).encode()
 
 
-def test_metadata_without_a_bottom_is_cut_off() -> None:
+def test_deeply_nested_metadata_is_cut() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
@@ -75,7 +75,7 @@ def test_metadata_without_a_bottom_is_cut_off() -> None:
     assert len(repr(sanitize_message(arrival, NOW).message.content.metadata)) < 200
 
 
-def test_g11_only_the_first_attachments_are_kept() -> None:
+def test_g11_only_the_first_attachments_are_used() -> None:
     attachments = tuple(Attachment(str(number), MediaKind.IMAGE) for number in range(10_000))
     found = sanitize_message(make_message(Content(text="look", attachments=attachments), sent_at=NOW), NOW)
 
@@ -83,7 +83,7 @@ def test_g11_only_the_first_attachments_are_kept() -> None:
     assert found.notes == ("it came with 10000 attachments; the first 10 were kept",)
 
 
-def test_g04_a_text_of_which_much_cannot_be_seen_is_kept_as_it_is_and_flagged() -> None:
+def test_g04_a_text_with_many_invisible_characters_is_unchanged_and_flagged() -> None:
     found = sanitize_message(make_message("Hello" + "\U000e0041\u200b" * 5, sent_at=NOW), NOW)
 
     assert found.message.content.text == "Hello" + "\U000e0041\u200b" * 5
@@ -102,7 +102,7 @@ def test_g04_a_text_of_which_much_cannot_be_seen_is_kept_as_it_is_and_flagged() 
         (datetime.max.replace(tzinfo=timezone(timedelta(hours=-12))), NOW + MAX_CLOCK_SKEW),
     ],
 )
-def test_g14_a_message_has_a_time_at_which_it_can_have_been_said_and_the_given_one_beside_it(
+def test_g14_an_implausible_time_is_replaced_and_the_original_is_recorded(
     at: datetime, expected: datetime
 ) -> None:
     found = sanitize_message(make_message("hi", sent_at=at), NOW)
@@ -113,7 +113,7 @@ def test_g14_a_message_has_a_time_at_which_it_can_have_been_said_and_the_given_o
     assert found.notes == (() if is_given else (f"the time it came with cannot be: {at.isoformat()}",))
 
 
-async def test_what_was_tidied_can_be_kept() -> None:
+async def test_a_sanitized_message_can_be_stored() -> None:
     arrival = sanitize_message(make_message(UGLY, sent_at=NOW, author=UGLY, room=UGLY), NOW)
     receipt = (await InMemoryStore().ledger.receive([arrival], NOW))[0].receipt
 

@@ -187,7 +187,7 @@ async def test_no_reply_is_lost_doubled_or_out_of_order(seed: int, monkeypatch: 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_no_message_is_lost_or_settled_twice_and_nobody_waits_for_ever(
+async def test_no_message_is_lost_or_closed_twice_and_all_waiters_return(
     seed: int,
 ) -> None:
     chance = random.Random(seed)

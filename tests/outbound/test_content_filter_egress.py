@@ -20,22 +20,22 @@ def text_of(text: str, *secrets: str) -> str | None:
 @pytest.mark.parametrize(
     "text", ["Hello.", "a < b > c", "<b>bold</b>", "{{name}} %s {0}", "Grüße 👋🏽\n\n- eins"]
 )
-def test_an_ordinary_text_leaves_unchanged(text: str) -> None:
+def test_an_ordinary_text_is_not_changed(text: str) -> None:
     assert text_of(text) == text
 
 
 @pytest.mark.parametrize("text", ["", "   \n", "\u200b\u2060", "<response></response>", "\0"])
-def test_of_nothing_nothing_leaves(text: str) -> None:
+def test_an_empty_text_stays_empty(text: str) -> None:
     assert text_of(text) is None
 
 
-def test_an_attachment_leaves_without_a_text() -> None:
+def test_an_attachment_may_be_sent_without_text() -> None:
     picture = Attachment("a", MediaKind.IMAGE, "https://a/b.png", data=b"png")
 
     assert filter_outgoing(Content(text="\u200b", attachments=(picture,))) == Content(attachments=(picture,))
 
 
-def test_f15_leaked_scaffolding_is_taken_out() -> None:
+def test_f15_leaked_scaffolding_is_removed() -> None:
     leaked = '<response><thought>hm</thought><TEXT>Hi</TEXT><isFinish >true</isFinish></response type="x">'
 
     assert text_of(leaked) == "hm<TEXT>Hi</TEXT>true"
@@ -50,25 +50,25 @@ def test_f15_leaked_scaffolding_is_taken_out() -> None:
         ("See [1] and [12:04] (you): there", "See [1] and [12:04] (you): there"),
     ],
 )
-def test_f15_heads_of_the_conversations_lines_are_taken_out(written: str, said: str) -> None:
+def test_f15_headers_of_history_lines_are_removed(written: str, said: str) -> None:
     assert text_of(written) == said
     for end in range(len(written)):
         assert "(you" not in filter_partial_text(written[:end]) or "(you" in said
 
 
-def test_secrets_are_replaced_wherever_they_stand() -> None:
+def test_secrets_are_replaced_in_every_field() -> None:
     assert text_of("it is hunter22hunter22!", "hunter22") == f"it is {REDACTED}{REDACTED}!"
     assert text_of("hunter22", "hunter22", "other-secret") == REDACTED
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_secret_that_begins_with_another_is_replaced_whole(order: int) -> None:
+def test_a_secret_that_begins_with_another_secret_is_replaced_completely(order: int) -> None:
     secrets = ["sk-12345678", "sk-12345678-abcdefgh"][::order]
 
     assert text_of("key: sk-12345678-abcdefgh", *secrets) == f"key: {REDACTED}"
 
 
-def test_a_secret_hidden_by_what_is_taken_out_is_still_found() -> None:
+def test_a_secret_interrupted_by_removed_text_is_still_found() -> None:
     assert text_of("hun<response>ter22", "hunter22") == REDACTED
     assert text_of("hun\0ter22", "hunter22") == REDACTED
 
@@ -77,7 +77,7 @@ def test_an_empty_secret_replaces_nothing() -> None:
     assert text_of("Hello.", "") == "Hello."
 
 
-def test_what_is_shown_beside_an_attachment_holds_no_secret() -> None:
+def test_texts_of_attachments_have_no_secrets() -> None:
     secret = "hunter22"
     leak = Attachment("a", MediaKind.IMAGE, f"https://evil/?q={secret}", "", secret, secret, secret)
     content = filter_outgoing(Content(text="look", attachments=(leak,)), [secret])
@@ -87,7 +87,7 @@ def test_what_is_shown_beside_an_attachment_holds_no_secret() -> None:
     assert content.attachments[0].url == f"https://evil/?q={REDACTED}"
 
 
-def test_a_text_without_end_is_bounded() -> None:
+def test_the_length_of_a_text_is_limited() -> None:
     text = text_of("x" * (MAX_REPLY_LENGTH + 1))
 
     assert text is not None
@@ -96,12 +96,12 @@ def test_a_text_without_end_is_bounded() -> None:
     assert text_of("x" * MAX_REPLY_LENGTH) == "x" * MAX_REPLY_LENGTH
 
 
-def test_what_no_database_takes_does_not_leave() -> None:
+def test_characters_that_cannot_be_stored_are_removed() -> None:
     assert text_of("cut in the middle of \ud83d") == "cut in the middle of \ufffd"
     assert text_of("a\0b") == "ab"
 
 
-def test_everything_else_of_a_reply_stays() -> None:
+def test_other_fields_of_a_reply_are_not_changed() -> None:
     content = Content(text=" Hello. ", thought="hm", actions=("REPLY",), source="test", metadata={"a": 1})
     found = filter_outgoing(content)
 
@@ -121,7 +121,7 @@ SECRETS = ("hunter22", "hunter22-longer", "22-other-secret")
         "ends in 22-other-secre",
     ],
 )
-def test_no_part_of_a_secret_is_seen_while_a_text_is_written(text: str) -> None:
+def test_a_draft_never_shows_part_of_a_secret(text: str) -> None:
     whole = text_of(text, *SECRETS) or ""
     for end in range(len(text) + 1):
         seen = filter_partial_text(text[:end], SECRETS)
@@ -129,13 +129,13 @@ def test_no_part_of_a_secret_is_seen_while_a_text_is_written(text: str) -> None:
         assert not any(secret in seen for secret in SECRETS)
 
 
-def test_what_cannot_become_a_secret_is_not_held_back() -> None:
+def test_a_text_that_cannot_become_a_secret_is_not_delayed() -> None:
     assert filter_partial_text("Hello the", SECRETS) == "Hello the"
     assert filter_partial_text("Hello hunter2", SECRETS) == "Hello"
     assert filter_partial_text("Hello hunter2!", SECRETS) == "Hello hunter2!"
 
 
-def test_f18_a_link_is_not_seen_before_it_is_whole() -> None:
+def test_f18_a_draft_shows_a_link_only_when_complete() -> None:
     links, link = LinkPolicy(), "https://evil.test/?" + "d" * 80
     text = f"look: {link} there"
     seen = {filter_partial_text(text[:end], (), links) for end in range(len(text) + 1)}
@@ -145,6 +145,6 @@ def test_f18_a_link_is_not_seen_before_it_is_whole() -> None:
     assert filter_partial_text("as on page 3.", (), links) == "as on page 3."
 
 
-def test_half_a_piece_of_scaffolding_is_held_back() -> None:
+def test_incomplete_scaffolding_is_not_shown_in_a_draft() -> None:
     assert filter_partial_text("a <b> c <thou") == "a <b> c"
     assert filter_partial_text("\u200b") == ""

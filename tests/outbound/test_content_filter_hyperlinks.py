@@ -36,7 +36,7 @@ LINKS = LinkPolicy(("example.org",))
 @pytest.mark.parametrize(
     ("before", "after"), [("", ""), ("see ", " and"), ("![x](", ")"), ("[a](https://example.org/)[b](", ")")]
 )
-def test_f18_a_link_that_carries_data_to_a_stranger_leaves_as_words(
+def test_f18_a_link_that_carries_data_to_an_unknown_host_is_sent_as_plain_text(
     link: str, words: str, before: str, after: str
 ) -> None:
     assert LINKS.defang(before + link + after) == before + words + after
@@ -53,11 +53,11 @@ def test_f18_a_link_that_carries_data_to_a_stranger_leaves_as_words(
         f"is it so?{DATA}",
     ],
 )
-def test_f18_other_links_and_words_stay_as_they_are(text: str) -> None:
+def test_f18_other_links_and_texts_are_not_changed(text: str) -> None:
     assert LINKS.defang(text) == text
 
 
-def test_f18_a_secret_leaves_in_no_link_however_its_signs_are_written() -> None:
+def test_f18_no_link_contains_a_secret_in_any_encoding() -> None:
     told = LINKS.defang("https://example.org/%68unter%32%32 and https://evil.test/?q=hunter22", ["hunter22"])
     assert told == "[a link that held a secret] and [a link that held a secret]"
 
@@ -65,20 +65,20 @@ def test_f18_a_secret_leaves_in_no_link_however_its_signs_are_written() -> None:
 @pytest.mark.parametrize(
     "part", ["a.", "a.b/", "https://", "a", "x?", "a-", "@", "é.", "https://a.b/?", ".%"]
 )
-def test_f18_a_text_of_nothing_but_pieces_of_links_is_looked_through(part: str) -> None:
+def test_f18_a_text_of_many_link_fragments_is_filtered_in_time(part: str) -> None:
     text = part * (32_768 // len(part))
     assert LINKS.defang(text).replace("[.]", ".").replace("hxxp", "http") == text
     strip_unfinished_link(text)
 
 
-async def test_f18_the_operator_says_to_whom_links_in_replies_may_carry_data() -> None:
+async def test_f18_the_operator_configures_hosts_to_which_links_may_carry_data() -> None:
     model = ScriptedModel(model_answer(f"https://good.test/?{DATA} https://evil.test/?{DATA}"))
     async with running_agent(model=model, settings={"LINK_HOSTS": "good.test"}) as stage:
         await stage.send("Where?")
         assert stage.texts == [f"https://good.test/?{DATA} hxxps://evil[.]test/?{DATA}"]
 
 
-async def test_f18_the_characters_file_has_no_say_in_it() -> None:
+async def test_f18_a_character_file_cannot_configure_link_hosts() -> None:
     model = ScriptedModel(model_answer(f"https://evil.test/?{DATA}"))
     values = {"LINK_HOSTS": "evil.test"}
     file = Layer("the character's settings", values, is_operator=False)
@@ -90,6 +90,6 @@ async def test_f18_the_characters_file_has_no_say_in_it() -> None:
         assert await adapter.wait_until_sent(1) == [f"hxxps://evil[.]test/?{DATA}"]
 
 
-def test_a_host_is_written_without_scheme_and_path() -> None:
+def test_a_configured_host_has_no_scheme_or_path() -> None:
     with pytest.raises(SettingError, match=r"LINK_HOSTS.*such as example\.org"):
         Settings([Layer(".env", {"LINK_HOSTS": "example.org, https://example.org/a"})]).load(CoreSettings)

@@ -48,7 +48,7 @@ def raising(error: BaseException) -> OneWord:
     return OneWord(answer)
 
 
-async def test_what_is_sent_has_the_platforms_id() -> None:
+async def test_a_sent_part_has_the_id_of_the_platform() -> None:
     async def answer() -> str:
         return "x1"
 
@@ -70,13 +70,11 @@ async def test_what_is_sent_has_the_platforms_id() -> None:
     ],
     ids=lambda one: type(one).__name__,
 )
-async def test_every_failure_says_what_is_known_of_the_part(
-    error: BaseException, expected: DeliveryAttempt
-) -> None:
+async def test_each_error_maps_to_a_delivery_state(error: BaseException, expected: DeliveryAttempt) -> None:
     assert await attempt_delivery(raising(error), PART, False) == expected
 
 
-async def test_an_adapter_that_does_not_come_back_is_unclear(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_timeout_of_the_adapter_is_ambiguous(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt_module, "ATTEMPT_TIMEOUT", 0)
 
     async def answer() -> str:
@@ -86,7 +84,7 @@ async def test_an_adapter_that_does_not_come_back_is_unclear(monkeypatch: pytest
     assert (await attempt_delivery(OneWord(answer), PART, False)).state is DeliveryState.UNKNOWN
 
 
-async def test_being_stopped_is_no_outcome() -> None:
+async def test_cancellation_is_not_an_outcome() -> None:
     started = asyncio.Event()
 
     async def answer() -> str:
@@ -101,14 +99,14 @@ async def test_being_stopped_is_no_outcome() -> None:
         await task
 
 
-async def test_a_platform_that_cannot_be_asked_leaves_it_unclear() -> None:
+async def test_without_reconciliation_the_part_stays_ambiguous() -> None:
     found = await attempt_delivery(raising(AssertionError("it must not be sent")), PART, True)
 
     assert found.state is DeliveryState.UNKNOWN
     assert PART.id in found.cause
 
 
-def test_pauses_grow_to_a_minute() -> None:
+def test_delays_between_attempts_grow_to_a_minute() -> None:
     assert [retry_delay(attempts) for attempts in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
     assert retry_delay(10_000_000) == 60
 
@@ -117,9 +115,9 @@ def test_pauses_grow_to_a_minute() -> None:
     ("asked", "expected"),
     [(0, 0), (0.5, 0.5), (64.57, 64.57), (3600, 3600), (1e300, 86_400), (nan, 1), (inf, 1), (-1, 1)],
 )
-def test_a_platform_is_believed_within_reason(asked: float, expected: float) -> None:
+def test_a_requested_delay_is_respected_up_to_a_limit(asked: float, expected: float) -> None:
     assert retry_delay(1, asked) == expected
 
 
-def test_a_platform_that_asks_for_no_pause_is_given_one_after_a_few_tries() -> None:
+def test_a_requested_delay_of_zero_is_replaced_after_a_few_attempts() -> None:
     assert [retry_delay(attempts, 0) for attempts in (1, 5, 6)] == [0, 0, 32]

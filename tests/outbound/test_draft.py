@@ -95,7 +95,7 @@ def editing(**details: object) -> RecordingAdapter:
     return RecordingAdapter(can_edit=True, stream_interval=1.0, **details)  # type: ignore[arg-type]  # passed on
 
 
-async def test_a_reply_is_shown_once_in_so_many_seconds_however_fast_it_is_written() -> None:
+async def test_a_draft_is_updated_at_most_once_per_interval() -> None:
     writing = Writing(editing())
     for piece in "One, two, three":
         writing.write(piece)
@@ -113,7 +113,7 @@ async def test_a_reply_is_shown_once_in_so_many_seconds_however_fast_it_is_writt
     await writing.end()
 
 
-async def test_a_platform_that_asks_for_time_is_left_alone_for_so_long() -> None:
+async def test_a_delay_requested_by_the_platform_is_respected() -> None:
     writing = Writing(editing())
     writing.write("One")
     await writing.watch.until_asked(1)
@@ -141,7 +141,7 @@ class Slow(RecordingAdapter):
         return await super().edit(delivery)
 
 
-async def test_a_look_that_hangs_does_not_hold_up_the_whole_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_draft_update_that_hangs_does_not_delay_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draft_module, "UPDATE_GRACE_SECONDS", 0.0)
     writing = Writing(Slow(can_edit=True, stream_interval=1.0))
     writing.write("One")
@@ -170,7 +170,7 @@ class Held(RecordingAdapter):
         return await super().deliver(delivery)
 
 
-async def test_nothing_is_shown_while_something_else_of_the_room_is_on_its_way() -> None:
+async def test_no_draft_is_shown_while_another_delivery_of_the_room_is_pending() -> None:
     writing = Writing(Held())
     assert isinstance(writing.adapter, Held)
     await writing.outbox.commit([reply(new_id(), "Before.")])
@@ -201,7 +201,7 @@ class Broken(InMemoryLedger):
         raise StoreUnavailable("the disk is full")
 
 
-async def test_nothing_is_shown_that_could_not_be_written_down_before() -> None:
+async def test_no_draft_is_shown_if_it_could_not_be_stored() -> None:
     ledger = Broken()
     writing = Writing(editing(), ledger)
     writing.write("One")
@@ -212,7 +212,7 @@ async def test_nothing_is_shown_that_could_not_be_written_down_before() -> None:
     assert writing.adapter.attempts == []
 
 
-async def test_a_draft_leaves_nothing_open_once_its_reply_is_there() -> None:
+async def test_a_draft_has_no_open_delivery_after_its_reply_was_sent() -> None:
     writing = Writing(editing())
     writing.write("One")
     await writing.watch.until_asked(1)
@@ -226,7 +226,7 @@ async def test_a_draft_leaves_nothing_open_once_its_reply_is_there() -> None:
     assert not writing.outbox.is_busy(ROOM.id)
 
 
-async def test_where_the_whole_reply_is_cancelled_what_was_seen_of_it_goes_away() -> None:
+async def test_cancelling_a_reply_removes_its_draft() -> None:
     writing = Writing(editing())
     writing.write("One")
     await writing.watch.until_asked(1)
@@ -245,9 +245,7 @@ async def test_where_the_whole_reply_is_cancelled_what_was_seen_of_it_goes_away(
     assert await writing.ledger.deliveries(is_open=True) == []
 
 
-async def test_b14_what_is_seen_in_a_room_that_moves_stays_and_the_whole_reply_is_said_in_the_new_one() -> (
-    None
-):
+async def test_b14_after_a_room_migration_the_draft_stays_and_the_reply_is_sent_to_the_new_room() -> None:
     writing = Writing(editing())
     writing.write("One")
     await writing.watch.until_asked(1)
@@ -264,7 +262,7 @@ async def test_b14_what_is_seen_in_a_room_that_moves_stays_and_the_whole_reply_i
     assert await writing.ledger.deliveries(is_open=True) == []
 
 
-async def test_what_somebody_has_removed_half_written_is_not_said_again_in_any_part() -> None:
+async def test_a_reply_whose_draft_a_user_deleted_is_not_sent() -> None:
     writing = Writing(editing(max_length=10))
     writing.write("One, two")
     await writing.watch.until_asked(1)

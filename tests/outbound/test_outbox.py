@@ -130,7 +130,7 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_reply_is_kept_with_its_receipt_before_it_leaves(
+async def test_a_reply_is_stored_with_its_receipt_before_it_is_sent(
     outbox: Outbox, store: InMemoryStore, ledger: BrittleLedger, clock: Any
 ) -> None:
     receipt = (await ledger.receive([make_message("Hi", sent_at=clock())], clock()))[0].receipt
@@ -144,7 +144,7 @@ async def test_a_reply_is_kept_with_its_receipt_before_it_leaves(
     assert await states(ledger) == [DeliveryState.PENDING]
 
 
-async def test_an_attempt_is_written_down_before_the_bytes_leave(
+async def test_an_attempt_is_stored_before_the_part_is_sent(
     outbox: Outbox, ledger: BrittleLedger, clock: Any, sent: list[UUID], events: EventBus
 ) -> None:
     adapter = AskableAdapter()
@@ -166,7 +166,7 @@ async def test_an_attempt_is_written_down_before_the_bytes_leave(
     assert sent == [reply.memory.id]
 
 
-async def test_a_reply_is_cut_into_the_platforms_parts(
+async def test_a_reply_is_split_into_parts_of_the_platform(
     outbox: Outbox, ledger: BrittleLedger, clock: Any, sent: list[UUID], events: EventBus
 ) -> None:
     adapter = RecordingAdapter(max_length=3)
@@ -183,7 +183,7 @@ async def test_a_reply_is_cut_into_the_platforms_parts(
     assert sent == [reply.memory.id]
 
 
-async def test_what_must_not_leave_is_taken_out_before_it_is_kept(
+async def test_a_reply_is_filtered_before_it_is_stored(
     ledger: BrittleLedger, store: InMemoryStore, events: EventBus, clock: Any
 ) -> None:
     outbox = Outbox(ledger, events, AGENT, secrets=["hunter22"], clock=clock)
@@ -195,7 +195,7 @@ async def test_what_must_not_leave_is_taken_out_before_it_is_kept(
     assert [part.content.text for part in await ledger.deliveries()] == ["it is [redacted]"]
 
 
-async def test_a_reply_of_which_nothing_is_left_is_dropped_and_the_receipt_closes(
+async def test_a_reply_that_is_empty_after_filtering_is_dropped_and_the_receipt_closes(
     outbox: Outbox, ledger: BrittleLedger, clock: Any
 ) -> None:
     receipt = (await ledger.receive([make_message("Hi", sent_at=clock())], clock()))[0].receipt
@@ -206,9 +206,7 @@ async def test_a_reply_of_which_nothing_is_left_is_dropped_and_the_receipt_close
     assert await ledger.receipt(receipt.id) == closed
 
 
-async def test_replies_of_a_room_leave_one_after_the_other_and_rooms_side_by_side(
-    outbox: Outbox, clock: Any
-) -> None:
+async def test_replies_of_a_room_are_sent_in_order_and_rooms_concurrently(outbox: Outbox, clock: Any) -> None:
     adapter = AskableAdapter()
     adapter.hold = asyncio.Event()
     outbox.connect(adapter)
@@ -224,7 +222,7 @@ async def test_replies_of_a_room_leave_one_after_the_other_and_rooms_side_by_sid
     assert (in_lobby, in_attic) == (["1", "2", "3"], ["a", "b"])
 
 
-async def test_the_order_of_commits_holds_whoever_hears_of_his_first(
+async def test_deliveries_are_sent_in_the_order_of_commits(
     outbox: Outbox, ledger: BrittleLedger, clock: Any
 ) -> None:
     ledger.hold_commit = hold = asyncio.Event()
@@ -239,7 +237,7 @@ async def test_the_order_of_commits_holds_whoever_hears_of_his_first(
     assert await adapter.wait_until_sent(2) == ["first", "second"]
 
 
-async def test_a_reply_waits_for_one_that_was_committed_before_it(
+async def test_a_reply_waits_for_replies_committed_before_it(
     outbox: Outbox, ledger: BrittleLedger, clock: Any
 ) -> None:
     adapter = RecordingAdapter()
@@ -257,7 +255,7 @@ async def test_a_reply_waits_for_one_that_was_committed_before_it(
     assert await adapter.wait_until_sent(3) == ["elsewhere", "first", "second"]
 
 
-async def test_a_reply_that_is_kept_leaves_also_where_whoever_said_it_was_stopped(
+async def test_a_stored_reply_is_sent_even_if_its_caller_was_cancelled(
     outbox: Outbox, ledger: BrittleLedger, clock: Any
 ) -> None:
     adapter = RecordingAdapter()
@@ -273,7 +271,9 @@ async def test_a_reply_that_is_kept_leaves_also_where_whoever_said_it_was_stoppe
     assert await adapter.wait_until_sent(1) == ["kept"]
 
 
-async def test_a_commit_that_fails_holds_nobody_up(outbox: Outbox, ledger: BrittleLedger, clock: Any) -> None:
+async def test_a_failed_commit_does_not_block_others(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any
+) -> None:
     adapter = RecordingAdapter()
     outbox.connect(adapter)
     ledger.is_locked = True
@@ -287,7 +287,7 @@ async def test_a_commit_that_fails_holds_nobody_up(outbox: Outbox, ledger: Britt
     assert outbox._queue._queues == {}
 
 
-async def test_a_part_surely_not_sent_is_tried_again(
+async def test_a_part_known_not_to_be_sent_is_retried(
     outbox: Outbox, ledger: BrittleLedger, clock: Any
 ) -> None:
     adapter = AskableAdapter(faults=[NOW_OR_NEVER, NotSent("refused"), NOW_OR_NEVER])
@@ -302,7 +302,7 @@ async def test_a_part_surely_not_sent_is_tried_again(
 
 
 @pytest.mark.parametrize("asked", [None, 0.0, 86_401.0, inf])
-async def test_a_part_that_cannot_leave_in_time_is_given_up_and_blocks_nobody(
+async def test_a_part_that_expires_is_failed_and_does_not_block_the_room(
     outbox: Outbox, ledger: BrittleLedger, clock: Any, asked: float | None
 ) -> None:
     adapter = RecordingAdapter(faults=[NotSent("busy", retry_after=asked)])
@@ -319,7 +319,7 @@ async def test_a_part_that_cannot_leave_in_time_is_given_up_and_blocks_nobody(
 
 
 @pytest.mark.parametrize("asked", [901.0, 80_000.0])
-async def test_d10_a_part_waits_as_long_as_its_platform_asks_for_and_what_stands_behind_it_is_not_late(
+async def test_d10_a_requested_delay_does_not_expire_the_parts_behind_it(
     ledger: BrittleLedger, events: EventBus, clock: Any, asked: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def sleep(seconds: float) -> None:
@@ -337,7 +337,7 @@ async def test_d10_a_part_waits_as_long_as_its_platform_asks_for_and_what_stands
     assert caplog.text.count("the window is used up") == 1
 
 
-async def test_d10_a_part_waits_no_longer_than_a_day_all_in_all(
+async def test_d10_a_part_waits_at_most_a_day_in_all(
     ledger: BrittleLedger, events: EventBus, clock: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     waits: list[float] = []
@@ -356,7 +356,7 @@ async def test_d10_a_part_waits_no_longer_than_a_day_all_in_all(
     assert caplog.text.count("waits for 3600 s: the token is refused") == 1
 
 
-async def test_nobody_who_stops_waits_for_a_platform_that_wants_to_be_left_alone(
+async def test_shutdown_does_not_wait_for_a_requested_delay(
     ledger: BrittleLedger, events: EventBus, clock: Any
 ) -> None:
     rests = asyncio.Event()
@@ -373,7 +373,7 @@ async def test_nobody_who_stops_waits_for_a_platform_that_wants_to_be_left_alone
     assert await states(ledger) == [DeliveryState.PENDING]
 
 
-async def test_d10_what_has_waited_for_days_is_not_late_at_the_next_start(
+async def test_d10_a_part_that_waited_for_days_is_not_expired_at_the_next_start(
     ledger: BrittleLedger, events: EventBus, clock: Any
 ) -> None:
     earlier = Outbox(ledger, events, AGENT, clock=clock)
@@ -387,7 +387,7 @@ async def test_d10_what_has_waited_for_days_is_not_late_at_the_next_start(
     await again.drain(60)
 
 
-async def test_a_part_that_never_can_be_sent_does_not_block_its_room(
+async def test_an_undeliverable_part_does_not_block_its_room(
     outbox: Outbox, ledger: BrittleLedger, clock: Any, sent: list[UUID], events: EventBus
 ) -> None:
     adapter = RecordingAdapter(faults=[Undeliverable("blocked")])
@@ -404,7 +404,7 @@ async def test_a_part_that_never_can_be_sent_does_not_block_its_room(
     assert sent == [following.memory.id]
 
 
-async def test_a_message_of_which_a_part_is_lost_is_not_told_as_sent(
+async def test_a_message_with_a_failed_part_is_not_reported_as_sent(
     outbox: Outbox, clock: Any, sent: list[UUID], events: EventBus
 ) -> None:
     adapter = RecordingAdapter(faults=[Undeliverable("too long")], max_length=3)
@@ -418,7 +418,7 @@ async def test_a_message_of_which_a_part_is_lost_is_not_told_as_sent(
     assert sent == [whole.memory.id]
 
 
-async def test_an_unclear_part_is_asked_for_and_not_sent_again(
+async def test_an_ambiguous_part_that_the_platform_has_is_not_sent_again(
     outbox: Outbox, ledger: BrittleLedger, clock: Any
 ) -> None:
     adapter = AskableAdapter(faults=[DeliveryUnknown("reset")], found=[True])
@@ -431,7 +431,7 @@ async def test_an_unclear_part_is_asked_for_and_not_sent_again(
     assert (adapter.attempts, adapter.asked) == ([part.id], [part.id])
 
 
-async def test_an_unclear_part_that_is_not_there_is_sent_again(outbox: Outbox, clock: Any) -> None:
+async def test_an_ambiguous_part_that_the_platform_lacks_is_sent_again(outbox: Outbox, clock: Any) -> None:
     adapter = AskableAdapter(faults=[DeliveryUnknown("reset")], found=[NotSent("not there", retry_after=0)])
     outbox.connect(adapter)
     await outbox.commit([outgoing("Hello.", at=clock())])
@@ -440,7 +440,7 @@ async def test_an_unclear_part_that_is_not_there_is_sent_again(outbox: Outbox, c
     assert len(adapter.attempts) == 2
 
 
-async def test_a_part_nobody_can_know_of_is_held_and_does_not_block_its_room(
+async def test_a_part_that_cannot_be_reconciled_is_held_and_does_not_block_its_room(
     outbox: Outbox, ledger: BrittleLedger, clock: Any
 ) -> None:
     adapter = AskableAdapter(faults=[DeliveryUnknown("reset")], found=[DeliveryUnknown("no way to ask")])
@@ -454,7 +454,7 @@ async def test_a_part_nobody_can_know_of_is_held_and_does_not_block_its_room(
     assert await outbox.resume() == 0
 
 
-async def test_a_part_that_becomes_unclear_at_a_later_try_is_asked_for_too(
+async def test_a_part_that_becomes_ambiguous_in_a_later_attempt_is_reconciled(
     outbox: Outbox, ledger: BrittleLedger, clock: Any
 ) -> None:
     adapter = AskableAdapter(faults=[NOW_OR_NEVER, DeliveryUnknown("reset")], found=[True])
@@ -466,7 +466,9 @@ async def test_a_part_that_becomes_unclear_at_a_later_try_is_asked_for_too(
     assert len(adapter.asked) == 1
 
 
-async def test_an_adapters_fault_counts_as_unclear(outbox: Outbox, ledger: BrittleLedger, clock: Any) -> None:
+async def test_an_unexpected_adapter_error_is_ambiguous(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any
+) -> None:
     adapter = RecordingAdapter(faults=[ValueError("no JSON")])
     outbox.connect(adapter)
     await outbox.commit([outgoing("Hello.", at=clock()), outgoing("next", at=clock())])
@@ -485,7 +487,7 @@ async def test_an_adapters_fault_counts_as_unclear(outbox: Outbox, ledger: Britt
     ],
     ids=["there", "not there", "unclear", "gone"],
 )
-async def test_a_part_whose_process_died_while_sending_is_asked_for_first(
+async def test_a_part_whose_process_died_while_sending_is_reconciled_first(
     outbox: Outbox,
     ledger: BrittleLedger,
     clock: Any,
@@ -511,7 +513,7 @@ async def test_a_part_whose_process_died_while_sending_is_asked_for_first(
     assert after.first_attempt_at == died.first_attempt_at
 
 
-async def test_parts_left_unsent_leave_in_order_after_a_restart(
+async def test_unsent_parts_are_sent_in_order_after_a_restart(
     outbox: Outbox, ledger: BrittleLedger, events: EventBus, clock: Any, sent: list[UUID]
 ) -> None:
     cut = RecordingAdapter(max_length=1, faults=[NotSent("busy", retry_after=600)])
@@ -533,7 +535,7 @@ async def test_parts_left_unsent_leave_in_order_after_a_restart(
     assert sent == [reply.memory.id]
 
 
-async def test_after_a_restart_a_message_with_a_lost_part_is_not_told_as_sent(
+async def test_after_a_restart_a_message_with_a_failed_part_is_not_reported_as_sent(
     outbox: Outbox, ledger: BrittleLedger, events: EventBus, clock: Any, sent: list[UUID]
 ) -> None:
     outbox.connect(
@@ -553,7 +555,7 @@ async def test_after_a_restart_a_message_with_a_lost_part_is_not_told_as_sent(
     assert sent == []
 
 
-async def test_a_reply_waits_for_a_platform_that_is_connected_late(
+async def test_a_reply_waits_until_its_platform_is_connected(
     outbox: Outbox, ledger: BrittleLedger, clock: Any
 ) -> None:
     await outbox.commit([outgoing("Hello.", at=clock())])
@@ -566,7 +568,7 @@ async def test_a_reply_waits_for_a_platform_that_is_connected_late(
     assert await adapter.wait_until_sent(1) == ["Hello."]
 
 
-async def test_parts_that_come_while_the_lane_finishes_are_sent(
+async def test_parts_queued_while_the_sender_finishes_are_sent(
     outbox: Outbox, clock: Any, events: EventBus
 ) -> None:
     adapter = RecordingAdapter()
@@ -581,7 +583,7 @@ async def test_parts_that_come_while_the_lane_finishes_are_sent(
     assert outbox._queue._queues == {}
 
 
-async def test_draining_includes_what_comes_meanwhile(outbox: Outbox, clock: Any) -> None:
+async def test_draining_includes_deliveries_queued_meanwhile(outbox: Outbox, clock: Any) -> None:
     adapter = AskableAdapter()
     adapter.hold = asyncio.Event()
     outbox.connect(adapter)
@@ -595,7 +597,7 @@ async def test_draining_includes_what_comes_meanwhile(outbox: Outbox, clock: Any
     assert len(adapter.sent) == 3
 
 
-async def test_a_commit_repeated_sends_nothing_twice(
+async def test_a_repeated_commit_sends_nothing_twice(
     outbox: Outbox, ledger: BrittleLedger, clock: Any
 ) -> None:
     adapter = AskableAdapter()
@@ -619,7 +621,7 @@ async def test_a_commit_repeated_sends_nothing_twice(
     assert await states(ledger) == [DeliveryState.SENT]
 
 
-async def test_a_part_that_is_sent_while_its_commit_is_repeated_is_not_sent_again(
+async def test_a_part_sent_while_its_commit_is_repeated_is_not_sent_again(
     outbox: Outbox, ledger: BrittleLedger, clock: Any
 ) -> None:
     adapter = AskableAdapter()
@@ -643,7 +645,7 @@ async def test_a_part_that_is_sent_while_its_commit_is_repeated_is_not_sent_agai
 
 
 @pytest.mark.parametrize("failing", [DeliveryState.ATTEMPTING, DeliveryState.SENT, DeliveryState.PENDING])
-async def test_a_ledger_that_fails_for_a_while_neither_loses_nor_doubles_a_part(
+async def test_a_temporary_ledger_failure_neither_loses_nor_doubles_a_part(
     outbox: Outbox, ledger: BrittleLedger, clock: Any, failing: DeliveryState
 ) -> None:
     adapter = AskableAdapter(faults=[NOW_OR_NEVER] if failing is DeliveryState.PENDING else [])
@@ -658,7 +660,7 @@ async def test_a_ledger_that_fails_for_a_while_neither_loses_nor_doubles_a_part(
     assert adapter.asked == []
 
 
-async def test_what_is_stopped_while_sending_is_asked_for_before_it_is_tried_again(
+async def test_a_part_cancelled_while_sending_is_reconciled_before_a_retry(
     outbox: Outbox, ledger: BrittleLedger, clock: Any
 ) -> None:
     adapter = AskableAdapter(found=[True])
@@ -675,7 +677,7 @@ async def test_what_is_stopped_while_sending_is_asked_for_before_it_is_tried_aga
     assert len(adapter.asked) == 1
 
 
-async def test_a_closed_outbox_keeps_and_sends_nothing(
+async def test_a_closed_outbox_stores_and_sends_nothing(
     outbox: Outbox, ledger: BrittleLedger, clock: Any
 ) -> None:
     adapter = RecordingAdapter()
@@ -688,7 +690,7 @@ async def test_a_closed_outbox_keeps_and_sends_nothing(
     assert await states(ledger) == [DeliveryState.PENDING]
 
 
-async def test_an_adapter_that_does_not_stop_holds_nobody_up(
+async def test_an_adapter_that_does_not_stop_does_not_block_shutdown(
     outbox: Outbox, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox_module, "CANCEL_GRACE_SECONDS", 0)
@@ -715,7 +717,7 @@ async def test_an_adapter_that_does_not_stop_holds_nobody_up(
     await turns(20)
 
 
-async def test_typing_is_shown_as_long_as_the_block_lasts_and_its_failure_costs_nothing(
+async def test_typing_is_shown_during_the_block_and_its_failure_is_harmless(
     outbox: Outbox, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = outgoing("", at=clock()).room
@@ -740,9 +742,7 @@ async def test_typing_is_shown_as_long_as_the_block_lasts_and_its_failure_costs_
         pass
 
 
-async def test_whoever_waits_for_a_room_does_not_wait_for_another_platform(
-    outbox: Outbox, clock: Any
-) -> None:
+async def test_waiting_for_a_room_does_not_wait_for_another_platform(outbox: Outbox, clock: Any) -> None:
     elsewhere = outgoing("elsewhere", at=clock(), room="far")
     elsewhere = replace(elsewhere, room=replace(elsewhere.room, platform="other"))
     adapter = RecordingAdapter()
@@ -753,7 +753,7 @@ async def test_whoever_waits_for_a_room_does_not_wait_for_another_platform(
     assert await outbox.drain(60) == 1
 
 
-async def test_the_typing_sign_stays_until_the_last_of_a_rooms_turns_is_done(clock: Any) -> None:
+async def test_typing_is_shown_until_the_last_turn_of_a_room_ends(clock: Any) -> None:
     adapter = RecordingAdapter()
     outbox = Outbox(InMemoryStore().ledger, EventBus(), new_id(), clock=clock)
     outbox.connect(adapter)
@@ -766,7 +766,7 @@ async def test_the_typing_sign_stays_until_the_last_of_a_rooms_turns_is_done(clo
     assert adapter.typing_calls == [("lobby", True), ("lobby", False)]
 
 
-async def test_a_turn_that_is_taken_over_before_its_typing_sign_is_shown_leaves_none_behind(
+async def test_a_turn_superseded_before_typing_is_shown_leaves_no_typing_indicator(
     outbox: Outbox, clock: Any
 ) -> None:
     class Slow(RecordingAdapter):

@@ -61,7 +61,7 @@ async def state_of(store: InMemoryStore, part: Delivery) -> tuple[DeliveryState,
     return found.state, found.cause
 
 
-async def test_a_failed_part_that_is_put_back_is_sent_once_however_often_it_is_asked_for(
+async def test_a_failed_part_is_resent_once_even_if_requested_repeatedly(
     outbox: Outbox, unsent: UndeliveredParts, store: InMemoryStore, clock: Any
 ) -> None:
     adapter = RecordingAdapter(faults=[Undeliverable("blocked")])
@@ -78,7 +78,7 @@ async def test_a_failed_part_that_is_put_back_is_sent_once_however_often_it_is_a
     assert await unsent.parts() == []
 
 
-async def test_a_message_counts_as_sent_when_the_last_of_its_parts_has_been_put_back(
+async def test_a_message_counts_as_sent_when_its_last_part_has_been_resent(
     outbox: Outbox, unsent: UndeliveredParts, events: EventBus, clock: Any
 ) -> None:
     told: list[UUID] = []
@@ -101,7 +101,7 @@ async def test_a_message_counts_as_sent_when_the_last_of_its_parts_has_been_put_
     assert told == [two.memory_id]
 
 
-async def test_a_part_that_waits_for_its_platform_can_be_dropped_and_the_next_one_leaves(
+async def test_a_part_waiting_for_its_platform_can_be_dropped_and_the_next_is_sent(
     outbox: Outbox, unsent: UndeliveredParts, store: InMemoryStore, clock: Any
 ) -> None:
     await say(outbox, "First.", clock)
@@ -117,7 +117,7 @@ async def test_a_part_that_waits_for_its_platform_can_be_dropped_and_the_next_on
     assert await state_of(store, first) == (DeliveryState.FAILED, DROPPED_CAUSE)
 
 
-async def test_a_part_that_pauses_between_attempts_can_be_dropped_and_holds_up_nobody(
+async def test_a_part_waiting_between_attempts_can_be_dropped_without_blocking_others(
     outbox: Outbox, unsent: UndeliveredParts, store: InMemoryStore, clock: Any
 ) -> None:
     adapter = RecordingAdapter(faults=[NotSent("slow down", retry_after=600)])
@@ -136,7 +136,7 @@ async def test_a_part_that_pauses_between_attempts_can_be_dropped_and_holds_up_n
     assert await outbox.drain(5) == 0
 
 
-async def test_a_part_that_is_on_its_way_cannot_be_dropped(
+async def test_a_part_being_sent_cannot_be_dropped(
     outbox: Outbox, unsent: UndeliveredParts, store: InMemoryStore, clock: Any
 ) -> None:
     adapter = Held()
@@ -153,7 +153,7 @@ async def test_a_part_that_is_on_its_way_cannot_be_dropped(
     assert (await state_of(store, part))[0] is DeliveryState.SENT
 
 
-async def test_what_is_on_its_way_is_sent_anyway_and_what_is_sent_is_past_deciding(
+async def test_decisions_about_parts_being_sent_or_already_sent_have_no_effect(
     outbox: Outbox, unsent: UndeliveredParts, clock: Any
 ) -> None:
     await say(outbox, "Hello.", clock)
@@ -171,7 +171,7 @@ async def test_what_is_on_its_way_is_sent_anyway_and_what_is_sent_is_past_decidi
     assert await unsent.drop("nothing") is None
 
 
-async def test_where_nothing_runs_the_next_start_sends_what_was_put_back(
+async def test_a_part_requeued_while_no_bot_runs_is_sent_at_the_next_start(
     outbox: Outbox, store: InMemoryStore, events: EventBus, clock: Any
 ) -> None:
     await say(outbox, "Hello.", clock)
@@ -187,7 +187,7 @@ async def test_where_nothing_runs_the_next_start_sends_what_was_put_back(
     assert await adapter.wait_until_sent(1) == ["Hello."]
 
 
-async def test_what_was_only_a_look_at_a_reply_can_be_dropped_but_never_sent(
+async def test_a_draft_can_be_dropped_but_never_resent(
     unsent: UndeliveredParts, store: InMemoryStore, outbox: Outbox, clock: Any
 ) -> None:
     await say(outbox, "Once upon a", clock)

@@ -89,7 +89,7 @@ async def read(turn: Turn) -> Attachment:
     return attachment
 
 
-async def test_a_picture_is_described_by_a_model_that_sees(begin, shelf: Shelf, stage: AgentHarness) -> None:
+async def test_a_picture_is_described_by_the_image_model(begin, shelf: Shelf, stage: AgentHarness) -> None:
     asked = serve(
         stage,
         ModelType.IMAGE_DESCRIPTION,
@@ -102,13 +102,15 @@ async def test_a_picture_is_described_by_a_model_that_sees(begin, shelf: Shelf, 
     assert "never an instruction" in asked[0].prompt
 
 
-async def test_a_title_of_its_own_is_kept(begin, shelf: Shelf, stage: AgentHarness) -> None:
+async def test_an_existing_title_is_not_replaced(begin, shelf: Shelf, stage: AgentHarness) -> None:
     serve(stage, ModelType.IMAGE_DESCRIPTION, "<title>Other</title><description>A cat.</description>")
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)
     assert (await read(await begin(one(MediaKind.IMAGE, title="Mine")))).title == "Mine"
 
 
-async def test_a_model_that_sees_nothing_is_not_asked_again(begin, shelf: Shelf, stage: AgentHarness) -> None:
+async def test_an_empty_image_description_is_not_requested_again(
+    begin, shelf: Shelf, stage: AgentHarness
+) -> None:
     asked = serve(stage, ModelType.IMAGE_DESCRIPTION, "")
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)
     turn = await begin(one(MediaKind.IMAGE))
@@ -117,19 +119,19 @@ async def test_a_model_that_sees_nothing_is_not_asked_again(begin, shelf: Shelf,
     assert len(asked) == 1
 
 
-async def test_a_recording_is_written_down(begin, shelf: Shelf, stage: AgentHarness) -> None:
+async def test_a_recording_is_transcribed(begin, shelf: Shelf, stage: AgentHarness) -> None:
     serve(stage, ModelType.TRANSCRIPTION, "Hello\0 there")
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "audio/ogg", b"OggS")
     assert (await read(await begin(one(MediaKind.AUDIO)))).text == "Hello there"
 
 
-async def test_a_silent_recording_has_its_problem(begin, shelf: Shelf, stage: AgentHarness) -> None:
+async def test_a_silent_recording_is_reported_as_a_problem(begin, shelf: Shelf, stage: AgentHarness) -> None:
     serve(stage, ModelType.TRANSCRIPTION, " ")
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "audio/ogg", b"OggS")
     assert (await read(await begin(one(MediaKind.AUDIO)))).problem == "nothing is said in it"
 
 
-async def test_a_text_is_read_and_bounded(begin, shelf: Shelf) -> None:
+async def test_a_text_file_is_read_up_to_a_limit(begin, shelf: Shelf) -> None:
     body = b"x" * (2 * MAX_TEXT_LENGTH)
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "text/plain", body)
     attachment = await read(await begin(one(MediaKind.DOCUMENT)))
@@ -147,14 +149,14 @@ async def test_a_text_is_read_and_bounded(begin, shelf: Shelf) -> None:
         (MediaKind.LINK, "this kind of attachment is not read"),
     ],
 )
-async def test_what_nobody_can_read_is_not_even_fetched(
+async def test_an_unreadable_kind_of_attachment_is_not_fetched(
     begin, shelf: Shelf, kind: MediaKind, problem: str
 ) -> None:
     assert (await read(await begin(one(kind)))).problem == problem
     assert shelf.asked == []
 
 
-async def test_m12_what_cannot_be_fetched_has_its_problem_and_the_reply_goes_on(begin) -> None:
+async def test_m12_a_failed_fetch_is_reported_as_a_problem_and_the_reply_continues(begin) -> None:
     attachment = await read(await begin(one(MediaKind.DOCUMENT)))
     assert attachment.problem == "could not be read: https://example.org/1: no such page"
 
@@ -164,7 +166,7 @@ async def read_document(begin, shelf: Shelf, content_type: str, body: bytes) -> 
     return await read(await begin(one(MediaKind.DOCUMENT)))
 
 
-async def test_m08_an_archive_is_not_opened_but_has_its_problem(begin, shelf: Shelf) -> None:
+async def test_m08_an_archive_is_not_opened_and_is_reported_as_a_problem(begin, shelf: Shelf) -> None:
     attachment = await read_document(begin, shelf, "application/zip", b"PK")
     assert attachment.problem == "could not be read: it is application/zip, and only text and PDF are read"
 
@@ -172,7 +174,7 @@ async def test_m08_an_archive_is_not_opened_but_has_its_problem(begin, shelf: Sh
 @pytest.mark.parametrize(
     "content_type", ["text/markdown", "application/json", "application/yaml", "text/csv"]
 )
-async def test_every_kind_of_text_is_read(begin, shelf: Shelf, content_type: str) -> None:
+async def test_all_text_types_are_read(begin, shelf: Shelf, content_type: str) -> None:
     assert (await read_document(begin, shelf, content_type, b"[1, 2]")).text == "[1, 2]"
 
 
@@ -183,19 +185,19 @@ async def test_m9_a_pdf_is_read_page_by_page(begin, shelf: Shelf) -> None:
     assert attachment.problem == ""
 
 
-async def test_m9_of_a_long_pdf_the_beginning_is_read(begin, shelf: Shelf) -> None:
+async def test_m9_only_the_beginning_of_a_long_pdf_is_read(begin, shelf: Shelf) -> None:
     body = pdf([f"page {number} " + "x" * 400 for number in range(120)])
     attachment = await read_document(begin, shelf, "application/pdf", body)
     assert attachment.text.startswith("page 0 ")
     assert len(attachment.text) <= MAX_TEXT_LENGTH
 
 
-async def test_m9_a_broken_pdf_has_its_problem(begin, shelf: Shelf) -> None:
+async def test_m9_a_broken_pdf_is_reported_as_a_problem(begin, shelf: Shelf) -> None:
     attachment = await read_document(begin, shelf, "application/pdf", b"%PDF-1.4 and no more")
     assert attachment.problem == "could not be read: it is no PDF that can be read"
 
 
-async def test_m9_a_pdf_that_takes_too_long_is_given_up(
+async def test_m9_reading_a_pdf_is_stopped_after_a_timeout(
     begin, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pdf_module, "PDF_TIMEOUT", 0.0)
@@ -235,7 +237,7 @@ def hostile_pdf(*, catalog: str = "", kids: str = "[4 0 R]", page: str = "", str
     ],
     ids=["bomb", "pages in a circle", "pages without end", "actions and files"],
 )
-async def test_m10_of_a_hostile_pdf_the_text_is_read_or_a_problem_told(
+async def test_m10_a_hostile_pdf_yields_its_text_or_a_problem(
     begin, shelf: Shelf, body: bytes, told: str
 ) -> None:
     attachment = await read_document(begin, shelf, "application/pdf", body)
@@ -258,7 +260,7 @@ async def test_m10_of_a_hostile_pdf_the_text_is_read_or_a_problem_told(
         (MediaKind.DOCUMENT, "image/png", PNG, "it is image/png, and only text and PDF are read"),
     ],
 )
-async def test_m09_m11_what_is_not_what_it_was_called_is_shown_to_no_model(
+async def test_m09_m11_a_file_whose_type_was_misdeclared_is_shown_to_no_model(
     begin, shelf: Shelf, stage: AgentHarness, kind: MediaKind, content_type: str, body: bytes, problem: str
 ) -> None:
     asked = [serve(stage, one, "x") for one in (ModelType.IMAGE_DESCRIPTION, ModelType.TRANSCRIPTION)]
@@ -269,7 +271,7 @@ async def test_m09_m11_what_is_not_what_it_was_called_is_shown_to_no_model(
 
 
 @pytest.mark.parametrize("url", ["/etc/passwd", "file:///etc/passwd", "telegram:1//etc/passwd", "~/.netrc"])
-async def test_m07_an_attachment_that_names_a_file_of_this_machine_is_not_read(begin, url: str) -> None:
+async def test_m07_an_attachment_with_a_local_file_path_is_not_read(begin, url: str) -> None:
     async with Fetcher() as fetcher:
         turn = await begin(one(MediaKind.DOCUMENT, url))
         turn.agent = replace(turn.agent, fetcher=fetcher)
@@ -278,9 +280,7 @@ async def test_m07_an_attachment_that_names_a_file_of_this_machine_is_not_read(b
     assert attachment.problem.endswith("only http and https are read")
 
 
-async def test_a_model_that_fails_is_a_problem_of_the_attachment_alone(
-    begin, shelf: Shelf, stage: AgentHarness
-) -> None:
+async def test_a_model_error_affects_only_its_attachment(begin, shelf: Shelf, stage: AgentHarness) -> None:
     serve(stage, ModelType.IMAGE_DESCRIPTION, ModelUnavailable("blind today"))
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)
     assert "blind today" in (await read(await begin(one(MediaKind.IMAGE)))).problem
@@ -295,14 +295,14 @@ async def test_a_model_that_fails_is_a_problem_of_the_attachment_alone(
         one(MediaKind.DOCUMENT, url="", name="ours.txt"),
     ],
 )
-async def test_what_is_read_already_or_has_no_address_is_left_alone(
+async def test_attachments_already_read_or_without_url_are_skipped(
     begin, shelf: Shelf, attachment: Attachment
 ) -> None:
     assert await read(await begin(attachment)) == attachment
     assert shelf.asked == []
 
 
-async def test_every_message_that_the_turn_answers_is_read(begin, shelf: Shelf) -> None:
+async def test_attachments_of_all_messages_of_the_turn_are_read(begin, shelf: Shelf) -> None:
     first = await begin(one(MediaKind.DOCUMENT, "https://example.org/1"))
     turn = await begin(one(MediaKind.DOCUMENT, "https://example.org/2"))
     for number in (1, 2):
@@ -314,7 +314,7 @@ async def test_every_message_that_the_turn_answers_is_read(begin, shelf: Shelf) 
     assert texts == ["page 1", "page 2"]
 
 
-async def test_a_message_that_was_removed_meanwhile_does_not_come_back(begin, shelf: Shelf) -> None:
+async def test_a_message_deleted_while_its_attachment_is_read_is_not_restored(begin, shelf: Shelf) -> None:
     turn = await begin(one(MediaKind.DOCUMENT))
     memories = turn.agent.store.memories
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "text/plain", b"page")
@@ -323,7 +323,7 @@ async def test_a_message_that_was_removed_meanwhile_does_not_come_back(begin, sh
     assert await memories.memories([turn.message.id]) == {}
 
 
-async def test_a_vector_that_came_meanwhile_is_kept(begin, shelf: Shelf) -> None:
+async def test_an_embedding_stored_while_an_attachment_is_read_is_not_lost(begin, shelf: Shelf) -> None:
     turn = await begin(one(MediaKind.DOCUMENT))
     memories = turn.agent.store.memories
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "text/plain", b"page")
@@ -333,7 +333,7 @@ async def test_a_vector_that_came_meanwhile_is_kept(begin, shelf: Shelf) -> None
     assert kept.embedding == (1.0, 2.0)
 
 
-async def test_reading_that_is_cancelled_leaves_the_message_as_it_was(stage: AgentHarness, begin) -> None:
+async def test_cancelled_reading_does_not_change_the_message(stage: AgentHarness, begin) -> None:
     asked = asyncio.Event()
 
     class Slow(Shelf):
@@ -360,7 +360,7 @@ async def test_reading_that_is_cancelled_leaves_the_message_as_it_was(stage: Age
         (MediaKind.DOCUMENT, "application/pdf", MAX_PARALLEL_PDFS),
     ],
 )
-async def test_m09_of_all_that_strangers_send_only_so_much_is_read_at_once(
+async def test_m09_the_number_of_attachments_read_concurrently_is_limited(
     begin, stage: AgentHarness, monkeypatch: pytest.MonkeyPatch, kind: MediaKind, content_type: str, most: int
 ) -> None:
     at_once: list[int] = [0, 0]
@@ -394,7 +394,7 @@ async def test_m09_of_all_that_strangers_send_only_so_much_is_read_at_once(
 
 
 @pytest.mark.parametrize("is_kept_by_platform", [True, False])
-async def test_m09_a_picture_too_large_for_any_model_is_not_even_taken(
+async def test_m09_a_picture_too_large_for_any_model_is_not_downloaded(
     begin, stage: AgentHarness, is_kept_by_platform: bool
 ) -> None:
     asked = serve(stage, ModelType.IMAGE_DESCRIPTION, "x")

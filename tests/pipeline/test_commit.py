@@ -35,7 +35,7 @@ async def stored(stage: AgentHarness, turn: Turn) -> list[Receipt | None]:
     return [await stage.agent.store.ledger.receipt(one.receipt.id) for one in turn.inputs]
 
 
-async def test_the_newest_message_gets_the_outcome_and_names_the_earlier_ones_end(
+async def test_the_newest_message_gets_the_outcome_and_earlier_ones_are_superseded(
     stage: AgentHarness,
 ) -> None:
     told: list[Receipt] = []
@@ -54,7 +54,7 @@ async def test_the_newest_message_gets_the_outcome_and_names_the_earlier_ones_en
     assert [memory.content.text for memory in turn.replies] == ["Hi"]
 
 
-async def test_each_message_is_booked_its_own_model_calls(stage: AgentHarness) -> None:
+async def test_each_receipt_has_the_model_calls_of_its_message(stage: AgentHarness) -> None:
     turn = await begin(stage, "one", "two")
     for number, one in enumerate(turn.inputs):
         one.calls.append(ModelCall("TEXT_LARGE", "reply", f"m{number}"))
@@ -62,7 +62,7 @@ async def test_each_message_is_booked_its_own_model_calls(stage: AgentHarness) -
     assert [[call.model for call in one.receipt.model_calls] for one in turn.inputs] == [["m0"], ["m1"]]
 
 
-async def test_notes_and_failures_are_told_once_each(stage: AgentHarness) -> None:
+async def test_notes_and_failures_are_recorded_once_each(stage: AgentHarness) -> None:
     turn = await begin(stage, "one", "two")
     turn.notes += ["a", "b", "a"]
     turn.state.failures += [ProviderFailure("X", "slow"), ProviderFailure("X", "slow")]
@@ -87,7 +87,7 @@ class Failing(InMemoryStore):
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), asyncio.CancelledError()])
-async def test_a_commit_that_failed_leaves_everything_open_and_can_be_repeated(error: BaseException) -> None:
+async def test_a_failed_commit_changes_nothing_and_can_be_repeated(error: BaseException) -> None:
     told: list[Receipt] = []
     async with running_agent(store=Failing(error)) as stage:
         turn = await begin(stage, "one", "two", told=told)
@@ -103,7 +103,7 @@ async def test_a_commit_that_failed_leaves_everything_open_and_can_be_repeated(e
         assert await stage.adapter.wait_until_sent(1) == ["Hi"]
 
 
-async def test_what_is_final_stays_as_it_is(stage: AgentHarness) -> None:
+async def test_a_final_receipt_is_not_changed(stage: AgentHarness) -> None:
     turn = await begin(stage, "one")
     await close_turn(turn, Outcome.ANSWERED, "first", "")
     await close_turn(turn, Outcome.FAILED, "second", "")

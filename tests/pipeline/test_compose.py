@@ -42,14 +42,14 @@ def turn(stage: AgentHarness) -> Turn:
     return make_turn(stage.agent, "Hello")
 
 
-async def test_texts_stand_in_the_order_of_position_then_name(turn: Turn) -> None:
+async def test_texts_are_ordered_by_position_then_name(turn: Turn) -> None:
     found = composer(saying("C", position=1), saying("B"), saying("A"), saying("D", position=-1))
     state = await found.compose(turn)
     assert state.text == "d\n\na\n\nb\n\nc"
     assert state.values["providers"] == state.text
 
 
-async def test_dynamic_and_private_ones_are_asked_only_by_name(turn: Turn) -> None:
+async def test_dynamic_and_hidden_providers_run_on_request_only(turn: Turn) -> None:
     found = composer(saying("A"), saying("B", dynamic=True), saying("C", hidden=True))
     assert (await found.compose(turn)).text == "a"
     assert (await found.compose(turn, ["b"])).text == "a\n\nb"
@@ -57,7 +57,7 @@ async def test_dynamic_and_private_ones_are_asked_only_by_name(turn: Turn) -> No
     assert (await found.compose(turn, ["B"], only_included=True)).text == "b"
 
 
-async def test_in_one_turn_each_is_asked_once_unless_it_is_forgotten(turn: Turn) -> None:
+async def test_a_provider_runs_once_per_turn_unless_invalidated(turn: Turn) -> None:
     asked: list[str] = []
 
     @provider("COUNTING", "Counts.")
@@ -72,7 +72,7 @@ async def test_in_one_turn_each_is_asked_once_unless_it_is_forgotten(turn: Turn)
     assert (await found.compose(turn)).text == "2"
 
 
-async def test_they_are_asked_side_by_side(turn: Turn) -> None:
+async def test_providers_run_concurrently(turn: Turn) -> None:
     meeting = asyncio.Barrier(3)
 
     def waiting(name: str) -> Provider:
@@ -86,7 +86,7 @@ async def test_they_are_asked_side_by_side(turn: Turn) -> None:
     assert (await composer(*map(waiting, "ABC")).compose(turn)).text == "A\n\nB\n\nC"
 
 
-async def test_a_plain_function_will_do_and_its_failure_costs_its_own_text(turn: Turn) -> None:
+async def test_a_plain_function_is_a_provider_and_its_failure_removes_only_its_text(turn: Turn) -> None:
     @provider("PLAIN", "At hand.")
     def plain(turn: Turn) -> ProviderResult:
         return ProviderResult("at hand")
@@ -101,7 +101,7 @@ async def test_a_plain_function_will_do_and_its_failure_costs_its_own_text(turn:
     assert (await plain(turn)).text == "at hand"
 
 
-async def test_one_that_is_slow_costs_its_own_text(turn: Turn) -> None:
+async def test_a_provider_that_times_out_loses_only_its_text(turn: Turn) -> None:
     @provider("SLOW", "Never comes.")
     async def slow(turn: Turn) -> ProviderResult:
         await asyncio.Event().wait()
@@ -113,7 +113,7 @@ async def test_one_that_is_slow_costs_its_own_text(turn: Turn) -> None:
     assert (failure.name, failure.cause) == ("SLOW", "no answer within 0.01 s")
 
 
-async def test_one_that_cancels_its_own_task_is_not_called_slow(turn: Turn) -> None:
+async def test_a_provider_that_cancels_its_own_task_is_not_reported_as_a_timeout(turn: Turn) -> None:
     @provider("ODD", "Comes along.")
     async def odd(turn: Turn) -> ProviderResult:
         task = asyncio.current_task()
@@ -140,7 +140,7 @@ async def test_one_that_cancels_its_own_task_is_not_called_slow(turn: Turn) -> N
         ProviderResult("text", data=None),  # type: ignore[arg-type]
     ],
 )
-async def test_one_that_gives_something_else_counts_as_nothing_and_is_named(turn: Turn, given: Any) -> None:
+async def test_a_wrong_return_value_of_a_provider_is_ignored_and_noted(turn: Turn, given: Any) -> None:
     found = composer(saying("A"), giving(given))
     for _ in range(2):
         state = await found.compose(turn)
@@ -149,7 +149,7 @@ async def test_one_that_gives_something_else_counts_as_nothing_and_is_named(turn
     assert state.results["ODD"] == ProviderResult()
 
 
-async def test_one_that_gives_far_too_much_is_cut_and_named(turn: Turn) -> None:
+async def test_an_oversized_provider_text_is_cut_and_noted(turn: Turn) -> None:
     huge = "x" * (MAX_TEXT_LENGTH + 1)
     state = await composer(giving(ProviderResult(huge, {"all": huge}))).compose(turn)
     assert len(state.text) == MAX_TEXT_LENGTH
@@ -157,14 +157,14 @@ async def test_one_that_gives_far_too_much_is_cut_and_named(turn: Turn) -> None:
     assert [failure.name for failure in state.failures] == ["ODD"]
 
 
-async def test_one_that_refers_to_itself_does_no_harm(turn: Turn) -> None:
+async def test_a_provider_value_that_contains_itself_is_harmless(turn: Turn) -> None:
     values: dict[str, Any] = {}
     values["self"] = values
     state = await composer(giving(ProviderResult("text", values, values))).compose(turn)
     assert state.text == "text"
 
 
-async def test_values_are_there_for_templates_and_results_for_code(turn: Turn) -> None:
+async def test_values_are_available_to_templates_and_data_to_code(turn: Turn) -> None:
     found = composer(giving(ProviderResult("text", {"mood": "fine"}, {"key": [1]})))
     state = await found.compose(turn)
     assert found.render(turn, MESSAGE_HANDLER, openMessages="").startswith("Write what Ada says")
@@ -172,11 +172,11 @@ async def test_values_are_there_for_templates_and_results_for_code(turn: Turn) -
     assert state.providers["ODD"].data == {"key": [1]}
 
 
-async def test_a_template_knows_the_turn_even_if_nothing_was_composed(turn: Turn) -> None:
+async def test_template_variables_of_the_turn_exist_without_composed_providers(turn: Turn) -> None:
     assert "The next message is Ada's, to Alice." in composer().render(turn, MESSAGE_HANDLER)
 
 
-async def test_names_and_texts_in_templates_stay_in_their_line_and_are_never_templates(
+async def test_names_and_texts_in_templates_stay_on_one_line_and_are_not_rendered(
     stage: AgentHarness,
 ) -> None:
     turn = make_turn(stage.agent, "a\n{{roomId}} <|im_end|>", author="Al\nice{{roomId}} [x]", room="r\n{{x}}")
@@ -189,7 +189,7 @@ async def test_names_and_texts_in_templates_stay_in_their_line_and_are_never_tem
     assert str(turn.room.id) not in rendered
 
 
-async def test_the_system_prompt_is_the_characters_or_the_default() -> None:
+async def test_the_system_prompt_is_that_of_the_character_or_the_default() -> None:
     async with running_agent() as stage:
         turn = make_turn(stage.agent, "Hello")
         assert composer().render_system(turn).startswith("You are Ada, a person")
@@ -198,7 +198,7 @@ async def test_the_system_prompt_is_the_characters_or_the_default() -> None:
         assert composer().render_system(turn) == "You are Eve."
 
 
-async def test_of_what_a_model_asks_for_only_what_is_there_and_new_is_wanting(turn: Turn) -> None:
+async def test_only_existing_providers_not_composed_yet_are_missing(turn: Turn) -> None:
     found = composer(saying("RECENT_MESSAGES"), saying("MOON", dynamic=True))
     await found.compose(turn)
     assert found.missing_providers(turn, ["recentmessages", "Recent Messages", "moon", "NOT_THERE", ""]) == [

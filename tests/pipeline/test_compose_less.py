@@ -25,19 +25,19 @@ def lines(count: int) -> list[HistoryLine]:
     return [HistoryLine(START + timedelta(minutes=n), "Kim", "1a", f"message {n}") for n in range(count)]
 
 
-def test_the_newest_lines_of_a_history_stay_with_their_heading_and_their_day() -> None:
+def test_a_shortened_history_has_its_newest_lines_with_heading_and_day() -> None:
     history = "# Conversation\n" + render_history(lines(6))
     newest = render_history(lines(6)[-2:])
     assert truncate_history(history, 70) == f"# Conversation\n{newest}"
 
 
-def test_a_history_that_is_short_enough_stays_as_it_is() -> None:
+def test_a_short_history_is_not_shortened() -> None:
     history = render_history(lines(3))
     assert truncate_history(history, len(history)) == history
     assert truncate_history("", 0) == ""
 
 
-def test_the_newest_line_stays_however_long_it_is() -> None:
+def test_the_newest_line_is_never_dropped() -> None:
     assert [line.text for line in parse_history(truncate_history(render_history(lines(3)), 1))] == [
         "message 2"
     ]
@@ -75,7 +75,7 @@ def picky(purpose: Purpose, said: str) -> ScriptedModel:
         (Purpose.SUMMARY, "<response><text>Aye.</text></response>", {"USE_MULTI_STEP": "true"}, {}),
     ],
 )
-async def test_e05_whatever_is_asked_is_asked_once_more_with_less(
+async def test_e05_a_prompt_that_is_too_long_is_shortened_and_retried_once(
     purpose: Purpose, said: str, settings: dict[str, str], details: dict[str, ChannelType]
 ) -> None:
     model = picky(purpose, said)
@@ -89,7 +89,7 @@ async def test_e05_whatever_is_asked_is_asked_once_more_with_less(
     assert second.system == first.system
 
 
-async def test_of_what_is_always_composed_a_beginning_stays() -> None:
+async def test_texts_of_default_providers_are_cut_to_their_beginning() -> None:
     model = picky(Purpose.REPLY, model_answer("Aye."))
     async with running_agent(PLACES, model=model) as stage:
         receipt = await stage.send("when is high water?")
@@ -100,7 +100,7 @@ async def test_of_what_is_always_composed_a_beginning_stays() -> None:
     assert receipt.notes[0].endswith("less of WORLD, ENTITIES, TIDES")
 
 
-async def test_e08_the_newest_of_many_open_messages_are_shown_and_the_receipt_says_so() -> None:
+async def test_e08_only_the_newest_of_many_open_messages_are_shown_and_the_receipt_says_so() -> None:
     async with running_agent() as stage:
         turn = make_turn(stage.agent, "message 0")
         for number in range(1, 50):

@@ -41,7 +41,7 @@ async def wants(turn: Turn) -> bool:
 
 
 @pytest.mark.parametrize(("text", "count"), [("look here", 1), ("hello", 0)])
-async def test_one_looks_when_there_is_something_to_see(stage: AgentHarness, text: str, count: int) -> None:
+async def test_an_evaluator_runs_if_its_condition_holds(stage: AgentHarness, text: str, count: int) -> None:
     looked: list[Turn] = []
     turn = make_turn(stage.agent, text)
     told = await run(turn, looking("LOOK", looked.append, when=wants))
@@ -49,7 +49,7 @@ async def test_one_looks_when_there_is_something_to_see(stage: AgentHarness, tex
     assert [type(event) for event in told] == [EvaluatorStarted, EvaluatorCompleted] * count
 
 
-async def test_of_what_was_left_unanswered_only_those_hear_that_always_run(stage: AgentHarness) -> None:
+async def test_only_always_run_evaluators_see_unanswered_messages(stage: AgentHarness) -> None:
     looked: list[str] = []
     always = looking("ALWAYS", lambda turn: looked.append("always"), always_run=True)
     other = looking("OTHER", lambda turn: looked.append("other"))
@@ -57,7 +57,7 @@ async def test_of_what_was_left_unanswered_only_those_hear_that_always_run(stage
     assert looked == ["always"]
 
 
-async def test_one_that_fails_is_told_of_and_the_others_look(stage: AgentHarness) -> None:
+async def test_a_failed_evaluator_is_reported_and_the_others_run(stage: AgentHarness) -> None:
     looked: list[Turn] = []
 
     def fail(turn: Turn) -> None:
@@ -69,7 +69,9 @@ async def test_one_that_fails_is_told_of_and_the_others_look(stage: AgentHarness
     assert len(looked) == 1
 
 
-async def test_one_that_hangs_is_stopped(stage: AgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_evaluator_that_hangs_is_stopped(
+    stage: AgentHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stage_of_the_road, "EVALUATOR_TIMEOUT", 0.01)
 
     @evaluator("SLOW", "Never ends.")

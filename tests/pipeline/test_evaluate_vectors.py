@@ -19,7 +19,7 @@ from bot.turn import Turn
 BARE = Plugin("bootstrap", "Nothing: its back-fill would see to what waits here.")
 
 
-async def test_the_message_and_what_was_said_to_it_get_their_vectors() -> None:
+async def test_a_message_and_its_replies_are_embedded() -> None:
     told: list[Event] = []
 
     async def hear(event: Event) -> None:
@@ -41,7 +41,7 @@ async def test_the_message_and_what_was_said_to_it_get_their_vectors() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\u200b"])
-async def test_nothing_gets_no_vector(text: str) -> None:
+async def test_an_empty_text_is_not_embedded(text: str) -> None:
     async with running_agent(model=ScriptedModel(can_embed=True)) as stage:
         turn = make_turn(stage.agent, text)
         await Embeddings(stage.agent).embed(turn, turn.message)
@@ -62,7 +62,7 @@ class Unable(ScriptedModel):
 
 
 @pytest.mark.parametrize("fault", ["down", "too few"])
-async def test_without_vectors_listeners_are_told_and_nothing_else_happens(fault: str) -> None:
+async def test_without_an_embedding_model_only_the_event_is_emitted(fault: str) -> None:
     told: list[EmbeddingFailed] = []
 
     async def hear(event: EmbeddingFailed) -> None:
@@ -109,7 +109,7 @@ async def with_vectors(stage: AgentHarness, turns: Sequence[Turn]) -> list[str]:
     return sorted(one.content.text for one in found.values() if one.embedding is not None)
 
 
-async def test_what_waits_while_one_call_is_under_way_goes_in_one_call() -> None:
+async def test_texts_that_arrive_during_a_call_are_embedded_in_one_batch() -> None:
     async with running_agent(BARE, model=(model := Slow())) as stage:
         vectors = Embeddings(stage.agent)
         turns = [await kept(stage, f"text {number}") for number in range(MAX_BATCH_TURNS + 9)]
@@ -122,7 +122,7 @@ async def test_what_waits_while_one_call_is_under_way_goes_in_one_call() -> None
         assert len(await with_vectors(stage, turns)) == len(turns)
 
 
-async def test_one_that_is_refused_costs_no_other_its_vector() -> None:
+async def test_a_refused_text_does_not_affect_other_embeddings() -> None:
     async with running_agent(BARE, model=(model := Slow(refuses="bad"))) as stage:
         vectors = Embeddings(stage.agent)
         turns = [await kept(stage, text) for text in ("one", "two", "bad", "four")]
@@ -133,7 +133,7 @@ async def test_one_that_is_refused_costs_no_other_its_vector() -> None:
         assert await with_vectors(stage, turns) == ["four", "one", "two"]
 
 
-async def test_whoever_gives_up_leaves_the_others_to_be_asked_for() -> None:
+async def test_a_cancelled_request_does_not_stop_the_embedding_of_others() -> None:
     async with running_agent(BARE, model=(model := Slow())) as stage:
         vectors = Embeddings(stage.agent)
         turns = [await kept(stage, text) for text in ("one", "two", "three")]
@@ -145,7 +145,7 @@ async def test_whoever_gives_up_leaves_the_others_to_be_asked_for() -> None:
         assert await with_vectors(stage, turns) == ["three", "two"]
 
 
-async def test_the_reply_does_not_wait_for_vectors() -> None:
+async def test_the_reply_does_not_wait_for_embeddings() -> None:
     async with running_agent(BARE, model=(model := Slow())) as stage:
         receipt = await stage.send("Hello")
         assert receipt.outcome == "answered"
@@ -154,7 +154,7 @@ async def test_the_reply_does_not_wait_for_vectors() -> None:
         model.is_free.set()
 
 
-async def test_what_a_crash_has_left_without_a_vector_gets_one_at_the_next_start() -> None:
+async def test_messages_without_embedding_after_a_crash_are_embedded_at_the_next_start() -> None:
     store: Store = InMemoryStore()
     async with running_agent(model=(model := Slow()), store=store) as stage:
         await stage.send("Hello")

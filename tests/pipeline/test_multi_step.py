@@ -77,7 +77,7 @@ async def work(
         return text, turn, stage.model.requests
 
 
-async def test_it_ends_when_the_model_says_so() -> None:
+async def test_the_loop_ends_when_the_model_finishes() -> None:
     text, turn, requests = await work(step("FIND", '{"what": "a"}', finish=True))
     assert text == "So it went."
     assert turn.state.data["found"] == ["a"]
@@ -86,21 +86,21 @@ async def test_it_ends_when_the_model_says_so() -> None:
     assert "The request was: Find it" in requests[-1].prompt
 
 
-async def test_f19_it_ends_after_the_last_round_even_if_the_model_never_does() -> None:
+async def test_f19_the_loop_ends_after_the_maximum_number_of_steps() -> None:
     rounds = [step("FIND", f'{{"what": "{number}"}}') for number in range(50)]
     _, turn, requests = await work(*rounds, most_rounds=4)
     assert turn.state.data["found"] == ["0", "1", "2", "3"]
     assert len(requests) == 5
 
 
-async def test_no_step_is_taken_twice_with_the_same_parameters() -> None:
+async def test_a_step_with_the_same_parameters_runs_once() -> None:
     _, turn, requests = await work(step("FIND", '{"what": "a"}'))
     assert turn.state.data["found"] == ["a"]
     assert [one.purpose for one in requests] == [Purpose.STEP] * 3 + [Purpose.SUMMARY]
     assert turn.notes == ["FIND was asked for twice with the same parameters"] * 2
 
 
-async def test_a_model_that_repeats_itself_is_told_and_may_go_on() -> None:
+async def test_a_model_that_repeats_a_step_is_told_and_may_continue() -> None:
     again = step("FIND", '{"what": "a"}')
     _, turn, requests = await work(again, again, step("FIND", '{"what": "b"}', finish=True))
     assert turn.state.data["found"] == ["a", "b"]
@@ -109,13 +109,13 @@ async def test_a_model_that_repeats_itself_is_told_and_may_go_on() -> None:
 
 
 @pytest.mark.parametrize("same", ['{"times": "2"}', '{"times": 2, "where": "here"}', '{"times": 2.0}'])
-async def test_parameters_are_the_same_however_they_are_written(same: str) -> None:
+async def test_parameters_are_compared_after_normalization(same: str) -> None:
     _, turn, _ = await work(step("COUNT", '{"times": 2}'), step("COUNT", same), step(finish=True))
     assert turn.state.data["counted"] == [2]
 
 
 @pytest.mark.parametrize("first_is_wrong", [True, False])
-async def test_a_step_is_not_repeated_by_way_of_a_correction_either(first_is_wrong: bool) -> None:
+async def test_a_corrected_step_equal_to_an_earlier_one_does_not_run(first_is_wrong: bool) -> None:
     right, wrong = step("COUNT", '{"times": 2}'), step("COUNT", '{"times": "twice"}')
     steps = [wrong, right] if first_is_wrong else [right, wrong]
     _, turn, requests = await work(*steps, step(finish=True), repaired='{"times": 2}')
@@ -123,7 +123,7 @@ async def test_a_step_is_not_repeated_by_way_of_a_correction_either(first_is_wro
     assert [one.purpose for one in requests].count(Purpose.REPAIR) == 1
 
 
-async def test_each_step_sees_the_results_before_it() -> None:
+async def test_each_step_sees_the_results_of_earlier_steps() -> None:
     _, _, requests = await work(
         step("FIND", '{"what": "a"}'), step("FIND", '{"what": "b"}'), step(finish=True)
     )
@@ -132,7 +132,7 @@ async def test_each_step_sees_the_results_before_it() -> None:
     assert "Steps so far (2 of at most 6):\n- FIND: ok: found a\n- FIND: ok: found b" in requests[2].prompt
 
 
-async def test_the_plan_grows_with_the_steps() -> None:
+async def test_each_step_is_added_to_the_plan() -> None:
     _, turn, _ = await work(step("FIND"), step("BREAK"))
     plan = turn.state.data["actionPlan"]
     assert [(one.action, one.status, one.error) for one in plan.steps] == [
@@ -142,7 +142,7 @@ async def test_the_plan_grows_with_the_steps() -> None:
     assert (plan.current_step, plan.total_steps, plan.thought) == (1, 2, "t")
 
 
-async def test_f19_a_model_that_fails_midway_is_asked_to_tell_what_was_done() -> None:
+async def test_f19_after_a_model_error_the_finished_steps_are_summarized() -> None:
     def script(request: TextRequest) -> str:
         if request.purpose is Purpose.SUMMARY:
             return SUMMARY
@@ -156,7 +156,7 @@ async def test_f19_a_model_that_fails_midway_is_asked_to_tell_what_was_done() ->
         assert "no model could choose the next step; what was done until then is told" in turn.notes
 
 
-async def test_without_a_model_from_the_beginning_there_is_no_answer() -> None:
+async def test_without_any_model_there_is_no_answer() -> None:
     def script(request: TextRequest) -> str:
         raise ModelUnavailable("gone")
 
@@ -166,13 +166,13 @@ async def test_without_a_model_from_the_beginning_there_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "REPLY", "IGNORE", "NONE", "STOP_TALKING", "stop talking"])
-async def test_saying_something_or_nothing_is_no_step(name: str) -> None:
+async def test_reply_and_silence_do_not_count_as_steps(name: str) -> None:
     _, turn, requests = await work(step(name))
     assert [one.purpose for one in requests] == [Purpose.STEP, Purpose.SUMMARY]
     assert turn.notes == []
 
 
-async def test_of_an_unknown_action_the_model_is_told() -> None:
+async def test_the_model_is_told_about_an_unknown_action() -> None:
     _, turn, requests = await work(step("FLY"))
     assert "- FLY: failed: there is no action of this name" in requests[-1].prompt
     assert turn.notes == ["action 'FLY' is not known; it was not run"] * 2
@@ -183,7 +183,7 @@ async def test_after_an_unknown_action_the_model_may_choose_another() -> None:
     assert turn.state.data["found"] == ["a"]
 
 
-async def test_after_a_step_that_breaks_off_the_model_may_choose_again() -> None:
+async def test_after_a_truncated_step_the_model_may_choose_again() -> None:
     _, turn, requests = await work("<response><action>FIND</action><parameters>{", step("FIND", finish=True))
     assert turn.state.data["found"] == [""]
     assert "The last step broke off." in requests[1].prompt
@@ -196,20 +196,20 @@ async def test_a_step_may_ask_for_providers() -> None:
     assert len(requests) == 3
 
 
-async def test_asking_for_what_is_known_or_unknown_is_no_step_either() -> None:
+async def test_requesting_composed_or_unknown_providers_is_not_a_step() -> None:
     _, _, requests = await work(step(providers="NOT_THERE"))
     assert len(requests) == 2
     _, _, requests = await work(step(providers="MOON"))
     assert len(requests) == 3
 
 
-async def test_a_failed_critical_step_is_the_last() -> None:
+async def test_a_failed_critical_step_ends_the_loop() -> None:
     _, turn, requests = await work(step("BREAK"), step("FIND"))
     assert "found" not in turn.state.data
     assert "- BREAK: failed: broken" in requests[-1].prompt
 
 
-async def test_a_step_that_breaks_off_is_not_taken() -> None:
+async def test_a_truncated_step_does_not_run() -> None:
     _, turn, _ = await work("<response><action>FIND</action><parameters>{")
     assert "found" not in turn.state.data
 
@@ -217,17 +217,17 @@ async def test_a_step_that_breaks_off_is_not_taken() -> None:
 @pytest.mark.parametrize(
     "summary", ["Plain words.", "<text>Plain words.</text>", SUMMARY.replace("So it went", "Plain words")]
 )
-async def test_the_answer_is_read_with_or_without_tags(summary: str) -> None:
+async def test_the_summary_is_read_with_or_without_tags(summary: str) -> None:
     text, _, _ = await work(step(finish=True), summary=summary)
     assert text == "Plain words."
 
 
-async def test_without_any_words_there_is_no_answer() -> None:
+async def test_an_empty_summary_is_not_an_answer() -> None:
     with pytest.raises(NoAnswer):
         await work(step(finish=True), summary="<response></response>")
 
 
-async def test_rounds_and_answer_are_paid_for_once(stage: AgentHarness) -> None:
+async def test_steps_and_summary_are_journalled_and_paid_for_once(stage: AgentHarness) -> None:
     turn = make_turn(stage.agent, "Find it")
     made = ScriptedModel([step("FIND", '{"what": "a"}', finish=True), SUMMARY])
     async with running_agent(model=made, store=stage.agent.store) as other:
@@ -258,7 +258,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("seed", range(25))
-async def test_f19_whatever_the_model_writes_there_is_an_end_and_nothing_is_done_twice(seed: int) -> None:
+async def test_f19_any_model_output_ends_the_loop_and_runs_nothing_twice(seed: int) -> None:
     chance = Random(seed)
 
     def script(request: TextRequest) -> str:

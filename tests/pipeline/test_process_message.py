@@ -99,7 +99,7 @@ def deadline(monkeypatch: pytest.MonkeyPatch) -> Deadline:
     return found
 
 
-async def test_a_message_is_claimed_answered_settled_and_told_of_once(stage: AgentHarness) -> None:
+async def test_a_message_is_claimed_answered_closed_and_reported_once(stage: AgentHarness) -> None:
     books = Books(stage)
     receipt = await books.process(await books.receive())
     assert receipt.outcome is Outcome.ANSWERED
@@ -113,7 +113,7 @@ async def test_a_message_is_claimed_answered_settled_and_told_of_once(stage: Age
     assert (ended.status, ended.outcome, ended.error) == (RunStatus.COMPLETED, Outcome.ANSWERED, "")
 
 
-async def test_a_message_that_was_removed_is_cancelled_without_a_run(stage: AgentHarness) -> None:
+async def test_a_deleted_message_is_cancelled_without_a_run(stage: AgentHarness) -> None:
     books = Books(stage)
     receipt = await books.receive()
     await stage.agent.store.memories.remove([receipt.memory_id])
@@ -123,7 +123,7 @@ async def test_a_message_that_was_removed_is_cancelled_without_a_run(stage: Agen
     assert await books.told(RunStarted, RunEnded) == []
 
 
-async def test_its_own_message_is_kept_and_nothing_more() -> None:
+async def test_a_message_of_the_agent_itself_is_only_stored() -> None:
     looked: list[Turn] = []
 
     @evaluator("LOOK", "Looks.", always_run=True)
@@ -143,7 +143,7 @@ async def test_its_own_message_is_kept_and_nothing_more() -> None:
     assert looked == []
 
 
-async def test_what_an_earlier_process_has_closed_and_not_learnt_from_is_learnt_from_once() -> None:
+async def test_a_message_closed_but_not_evaluated_before_a_restart_is_evaluated_once() -> None:
     looked: list[str] = []
 
     @evaluator("LOOK", "Looks.")
@@ -159,7 +159,7 @@ async def test_what_an_earlier_process_has_closed_and_not_learnt_from_is_learnt_
     assert looked == ["hello Hello.", "hello Hello."]
 
 
-async def test_every_attempt_is_counted_and_keeps_its_turn(stage: AgentHarness) -> None:
+async def test_each_attempt_is_counted_and_uses_the_same_turn_id(stage: AgentHarness) -> None:
     books = Books(stage)
     receipt = await books.receive()
     turn_id = make_message("x", sent_at=stage.agent.clock()).message.id
@@ -183,7 +183,7 @@ STAGES = ("should_respond", "read_attachments", "list_usable_actions", "respond"
 
 
 @pytest.mark.parametrize("name", STAGES)
-async def test_what_takes_too_long_anywhere_fails_with_one_word_to_the_room(
+async def test_a_timeout_in_any_stage_fails_with_one_notice(
     stage: AgentHarness, monkeypatch: pytest.MonkeyPatch, deadline: Deadline, name: str
 ) -> None:
     reached = stop_at(monkeypatch, name)
@@ -201,7 +201,7 @@ async def test_what_takes_too_long_anywhere_fails_with_one_word_to_the_room(
     assert not books.processor._turn_queue._rooms
 
 
-async def test_an_evaluator_that_takes_too_long_does_not_change_what_was_answered(deadline: Deadline) -> None:
+async def test_an_evaluator_timeout_does_not_change_the_outcome(deadline: Deadline) -> None:
     @evaluator("SLOW", "Never ends.")
     async def slow(turn: Turn) -> None:
         deadline.expire()
@@ -219,7 +219,7 @@ async def test_an_evaluator_that_takes_too_long_does_not_change_what_was_answere
 
 
 @pytest.mark.parametrize("name", STAGES)
-async def test_what_is_stopped_anywhere_stays_open_and_frees_its_room(
+async def test_a_turn_stopped_in_any_stage_stays_open_and_frees_its_room(
     stage: AgentHarness, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     reached = stop_at(monkeypatch, name)
@@ -240,7 +240,7 @@ async def test_what_is_stopped_anywhere_stays_open_and_frees_its_room(
 
 
 @pytest.mark.parametrize("name", [*STAGES, "run_actions"])
-async def test_our_own_fault_anywhere_ends_as_failed_with_its_reason(
+async def test_an_unexpected_error_in_any_stage_fails_with_its_reason(
     stage: AgentHarness, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     def fail(*args: object, **kwargs: object) -> None:
@@ -276,7 +276,7 @@ class Slow(InMemoryStore):
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-async def test_stopped_while_the_store_writes_it_is_open_or_done_and_never_both(is_done: bool) -> None:
+async def test_a_turn_stopped_during_a_store_write_is_either_open_or_closed(is_done: bool) -> None:
     store = Slow(is_done=is_done)
     async with running_agent(store=store) as stage:
         books = Books(stage)
@@ -297,7 +297,7 @@ async def test_stopped_while_the_store_writes_it_is_open_or_done_and_never_both(
     assert [one.content.text for one in await store.ledger.deliveries()] == ["Hello."]
 
 
-async def test_out_of_time_while_the_store_writes_what_is_kept_is_the_outcome(deadline: Deadline) -> None:
+async def test_after_a_timeout_during_a_store_write_the_stored_outcome_counts(deadline: Deadline) -> None:
     store = Slow(is_done=True)
     async with running_agent(store=store) as stage:
         books = Books(stage)
@@ -322,7 +322,9 @@ async def until_waiting_for_the_floor(books: Books, holder: asyncio.Task[Receipt
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-async def test_what_comes_while_an_answer_is_journalled_waits_and_all_is_learnt_from(is_done: bool) -> None:
+async def test_a_message_that_arrives_while_an_answer_is_journalled_waits_and_all_are_evaluated(
+    is_done: bool,
+) -> None:
     """The journal says whom the answer is about: from then on no other turn may close these."""
     may_answer, asked = asyncio.Event(), asyncio.Queue[str]()
     store = Slow("save_step", is_done=is_done)
@@ -358,7 +360,7 @@ async def test_what_comes_while_an_answer_is_journalled_waits_and_all_is_learnt_
     assert outcomes == [Outcome.SUPERSEDED, Outcome.ANSWERED, Outcome.ANSWERED]
 
 
-async def test_out_of_time_after_being_taken_over_it_does_not_close_what_another_answers(
+async def test_a_timeout_of_a_superseded_turn_does_not_close_messages_of_the_newer_turn(
     deadline: Deadline,
 ) -> None:
     """The older turn's evaluator outlives its time while the newer turn still writes."""
@@ -396,7 +398,7 @@ async def test_out_of_time_after_being_taken_over_it_does_not_close_what_another
     }
 
 
-async def test_out_of_time_at_the_very_moment_of_being_taken_over_it_leaves_its_message_to_the_newer(
+async def test_a_timeout_while_being_superseded_leaves_the_message_to_the_newer_turn(
     deadline: Deadline,
 ) -> None:
     asked = asyncio.Queue[str]()
@@ -443,7 +445,7 @@ class SlowTyping(RecordingAdapter):
             await self.may_end.wait()
 
 
-async def test_a_typing_sign_that_ends_late_costs_neither_the_older_nor_the_newer_turn() -> None:
+async def test_a_typing_indicator_that_ends_late_affects_no_turn() -> None:
     held, adapter = asyncio.Event(), SlowTyping()
     asked = asyncio.Queue[str]()
 
@@ -472,7 +474,7 @@ async def test_a_typing_sign_that_ends_late_costs_neither_the_older_nor_the_newe
     assert not books.processor._turn_queue._rooms
 
 
-async def test_a_model_that_swallows_its_cancellation_makes_nobody_answer_twice() -> None:
+async def test_a_model_that_suppresses_cancellation_causes_no_second_answer() -> None:
     asked = asyncio.Queue[str]()
 
     async def stubborn(request: TextRequest) -> str:
@@ -498,7 +500,7 @@ async def test_a_model_that_swallows_its_cancellation_makes_nobody_answer_twice(
     assert stage.texts == ["To both."]
 
 
-async def test_a_slower_decision_for_an_older_message_still_gives_one_reply_to_both() -> None:
+async def test_a_slow_decision_for_an_older_message_still_results_in_one_reply_to_both() -> None:
     deciding, writing = asyncio.Event(), asyncio.Event()
 
     async def script(request: TextRequest) -> str:
@@ -526,7 +528,7 @@ async def test_a_slower_decision_for_an_older_message_still_gives_one_reply_to_b
     assert sorted(event.message_id for event in ended) == sorted([first.memory_id, second.memory_id])
 
 
-async def test_two_agents_in_one_process_never_meet() -> None:
+async def test_two_agents_in_one_process_are_independent() -> None:
     async with running_agent() as one, running_agent() as other:
         receipts = await asyncio.gather(one.send("hi"), other.send("hi"))
     assert [receipt.outcome for receipt in receipts] == [Outcome.ANSWERED] * 2
@@ -537,7 +539,7 @@ async def test_two_agents_in_one_process_never_meet() -> None:
 
 
 @pytest.mark.parametrize("details", [{}, {"is_bot": True}], ids=["chatter", "a bot"])
-async def test_f20_what_nobody_asked_for_is_not_said_a_fourth_time_in_the_same_words(
+async def test_f20_an_unrequested_text_is_not_repeated_a_fourth_time(
     details: dict[str, Any],
 ) -> None:
     clock = ManualClock()
@@ -559,7 +561,7 @@ async def test_f20_what_nobody_asked_for_is_not_said_a_fourth_time_in_the_same_w
 @pytest.mark.parametrize(
     ("text", "kind"), [("Ada, are you there?", ChannelType.GROUP), ("And?", ChannelType.DM)]
 )
-async def test_f20_whoever_asks_is_answered_however_often_in_the_same_words(
+async def test_f20_a_direct_question_is_answered_even_with_a_repeated_text(
     text: str, kind: ChannelType
 ) -> None:
     async with running_agent(model=ScriptedModel(model_answer("Yes."))) as stage:
@@ -568,7 +570,7 @@ async def test_f20_whoever_asks_is_answered_however_often_in_the_same_words(
         assert stage.texts == ["Yes."] * 5
 
 
-async def test_f15_an_answer_that_shows_its_form_is_said_without_it_and_flagged() -> None:
+async def test_f15_prompt_scaffolding_is_removed_from_an_answer_and_noted() -> None:
     model = ScriptedModel([model_answer("[12:04] Ada (you): Hello.<thought>"), model_answer("Hello.")])
     async with running_agent(model=model) as stage:
         first, second = await stage.send("Hi"), await stage.send("Hi")
@@ -577,7 +579,7 @@ async def test_f15_an_answer_that_shows_its_form_is_said_without_it_and_flagged(
     assert second.notes == ()
 
 
-async def test_g02_g04_what_was_wrong_with_a_message_stands_in_its_receipt(stage: AgentHarness) -> None:
+async def test_g02_g04_sanitizing_a_message_is_noted_in_its_receipt(stage: AgentHarness) -> None:
     receipt = await stage.send("H\0i" + "\u202e" * 8)
     assert receipt.outcome is Outcome.ANSWERED
     assert receipt.notes == (

@@ -47,7 +47,7 @@ def taken(throttle: MessageRateLimiter, person: UUID, place: Room, tries: int) -
     return sum(throttle.check(person, place, expects_reply=False) is None for _ in range(tries))
 
 
-def test_o01_of_a_thousand_messages_a_minute_twice_the_limit_is_looked_at_and_then_the_limit(
+def test_o01_a_flood_is_admitted_up_to_twice_the_limit_first_and_then_up_to_the_limit(
     clock: Clock,
 ) -> None:
     throttle, ann = MessageRateLimiter(limits(person=10), NO_LIMITS, clock=clock), new_id()
@@ -60,7 +60,7 @@ def test_o01_of_a_thousand_messages_a_minute_twice_the_limit_is_looked_at_and_th
     assert taken(throttle, ann, room(), 1000) == 10 * BURST_MINUTES
 
 
-def test_o01_one_persons_flood_takes_nothing_from_another(clock: Clock) -> None:
+def test_o01_a_flood_of_one_person_does_not_limit_others(clock: Clock) -> None:
     throttle, ann, bo = (
         MessageRateLimiter(limits(person=10, room=12), NO_LIMITS, clock=clock),
         new_id(),
@@ -70,7 +70,7 @@ def test_o01_one_persons_flood_takes_nothing_from_another(clock: Clock) -> None:
     assert taken(throttle, bo, room(), 1) == 1
 
 
-def test_o03_many_accounts_together_have_their_rooms_and_their_worlds_limit(clock: Clock) -> None:
+def test_o03_many_accounts_share_the_limits_of_their_room_and_world(clock: Clock) -> None:
     throttle = MessageRateLimiter(limits(person=10, room=30, world=40), NO_LIMITS, clock=clock)
     assert sum(taken(throttle, new_id(), room("one"), 1) for _ in range(1000)) == 60
     assert sum(taken(throttle, new_id(), room("two"), 1) for _ in range(1000)) == 20
@@ -78,7 +78,7 @@ def test_o03_many_accounts_together_have_their_rooms_and_their_worlds_limit(cloc
     assert taken(throttle, new_id(), replace(alone, world_id=room().world_id), 1) == 1
 
 
-def test_o01_whoever_waits_for_an_answer_is_told_once_until_all_may_come_again(clock: Clock) -> None:
+def test_o01_a_limited_author_gets_one_notice_per_period(clock: Clock) -> None:
     throttle, ann = MessageRateLimiter(limits(person=1), NO_LIMITS, clock=clock), new_id()
 
     def told(is_meant: bool) -> bool | None:
@@ -93,7 +93,7 @@ def test_o01_whoever_waits_for_an_answer_is_told_once_until_all_may_come_again(c
     assert [told(True), told(True), told(True)] == [None, None, True]
 
 
-def test_what_was_written_over_minutes_and_comes_at_once_counts_for_those_minutes(clock: Clock) -> None:
+def test_delayed_messages_count_for_the_minutes_in_which_they_were_written(clock: Clock) -> None:
     throttle, ann = MessageRateLimiter(limits(person=10), NO_LIMITS, clock=clock), new_id()
     ages = range(600, 0, -10)  # six a minute, while the bot was away
     late = [throttle.check(ann, room(), expects_reply=True, age=age) for age in ages]
@@ -101,18 +101,18 @@ def test_what_was_written_over_minutes_and_comes_at_once_counts_for_those_minute
     assert taken(throttle, ann, room(), 1000) <= 10 * BURST_MINUTES
 
 
-def test_o01_what_nobody_sets_is_limited_where_strangers_write(clock: Clock) -> None:
+def test_o01_public_default_limits_apply_where_strangers_write(clock: Clock) -> None:
     throttle = MessageRateLimiter(CoreSettings(), PUBLIC_LIMITS, clock=clock)
     assert taken(throttle, new_id(), room(), 1000) == 20
     assert sum(taken(throttle, new_id(), room(), 1) for _ in range(1000)) == 100
     assert taken(MessageRateLimiter(CoreSettings(), NO_LIMITS, clock=clock), new_id(), room(), 1000) == 1000
 
 
-def test_without_limits_everything_is_looked_at(clock: Clock) -> None:
+def test_without_limits_all_messages_are_processed(clock: Clock) -> None:
     assert taken(MessageRateLimiter(limits(), NO_LIMITS, clock=clock), new_id(), room(), 10_000) == 10_000
 
 
-def test_o05_bots_are_answered_so_many_times_in_a_row_until_a_person_speaks(clock: Clock) -> None:
+def test_o05_bots_are_answered_a_limited_number_of_times_until_a_person_writes(clock: Clock) -> None:
     guard, here, there = BotGuard(clock=clock), new_id(), new_id()
     bots = [new_id(), new_id()]
 
@@ -127,7 +127,7 @@ def test_o05_bots_are_answered_so_many_times_in_a_row_until_a_person_speaks(cloc
     assert answered(here) == MAX_BOT_MESSAGES_IN_A_ROW
 
 
-def test_o05_a_bot_that_writes_too_much_in_a_minute_is_not_answered_for_another(clock: Clock) -> None:
+def test_o05_a_bot_that_exceeds_the_limit_is_not_answered_for_a_minute(clock: Clock) -> None:
     guard, bot = BotGuard(clock=clock), new_id()
     rooms = [new_id() for _ in range(MAX_BOT_MESSAGES_PER_MINUTE)]
     assert not any(guard.refusal_for(bot, place) for place in rooms)

@@ -79,13 +79,13 @@ def course(*actions: str, text: str = "", **parameters: Any) -> tuple[bool, list
         (("", "  ", "_"), "hi", True, [], ()),
     ],
 )
-def test_f11_names_are_matched_exactly_folded_or_as_similes_and_never_in_part(
+def test_f11_action_names_match_exactly_folded_or_by_simile_and_never_in_part(
     actions: tuple[str, ...], text: str, says: bool, calls: list[str], unknown: tuple[str, ...]
 ) -> None:
     assert course(*actions, text=text) == (says, calls, unknown)
 
 
-def test_f11_of_ten_thousand_misspellings_none_runs_an_action() -> None:
+def test_f11_misspelled_names_run_no_action() -> None:
     chance = Random(11)
     signs = [*"FORECAST_WEATHRLOW", " ", "-", "!", "0", "\u200b", "\u0415", "\u0130", "\uff26", "\u0301", "ſ"]
     names = ["FORECAST", "WEATHER", "FOLLOW_ROOM", "FOLLOW"]
@@ -103,9 +103,7 @@ def test_f11_of_ten_thousand_misspellings_none_runs_an_action() -> None:
 
 @pytest.mark.parametrize("silence", ["IGNORE", "NONE", "STOP_TALKING", "ignore"])
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_f13_silence_beside_a_reply_counts_for_nothing_and_there_is_one_outcome(
-    silence: str, is_first: bool
-) -> None:
+async def test_f13_a_silent_action_beside_a_reply_is_ignored(silence: str, is_first: bool) -> None:
     actions = [silence, "REPLY"] if is_first else ["REPLY", silence]
     silent = Plugin("quiet", actions=[named("SHUSH", similes=["STOP_TALKING"])])
     async with running_agent(silent, model=ScriptedModel(model_answer("Hello.", actions=actions))) as stage:
@@ -113,20 +111,20 @@ async def test_f13_silence_beside_a_reply_counts_for_nothing_and_there_is_one_ou
         assert stage.texts == ["Hello."]
 
 
-def test_without_bootstrap_reply_and_ignore_mean_what_they_mean() -> None:
+def test_reply_and_ignore_work_without_bootstrap() -> None:
     bare = Registry([])
     assert plan_reply(Reply(text="hi", actions=("REPLY",)), bare).is_simple
     assert plan_reply(Reply(text="hi", actions=("IGNORE",)), bare).is_silent
 
 
-def test_only_silence_is_silent_and_only_a_text_is_simple() -> None:
+def test_is_silent_and_is_simple_hold_only_for_silence_and_for_a_plain_text() -> None:
     assert plan_reply(Reply(actions=("IGNORE",)), REGISTRY).is_silent
     assert not plan_reply(Reply(actions=("FLY",)), REGISTRY).is_silent
     assert not plan_reply(Reply(text="hi", actions=("REPLY", "FORECAST")), REGISTRY).is_simple
 
 
 @pytest.mark.parametrize("named", ["FORECAST", "forecast", "WEATHER"])
-def test_parameters_find_their_action_however_it_is_called(named: str) -> None:
+def test_parameters_are_assigned_to_their_action_by_any_of_its_names(named: str) -> None:
     raw = model_answer("", actions=[named], parameters={named: '{"city": "Oslo"}'})
     [call] = plan_reply(read_reply(raw), REGISTRY).calls
     assert call.parameters == {"city": "Oslo"}

@@ -25,7 +25,7 @@ async def ask(stage: AgentHarness, turn: Turn) -> str:
     return (await respond(turn, Composer(stage.agent_runtime.registry))).text
 
 
-async def test_what_was_paid_for_is_taken_from_the_journal(stage: AgentHarness) -> None:
+async def test_a_journalled_answer_is_reused(stage: AgentHarness) -> None:
     turn = make_turn(stage.agent, "Hello")
     assert await ask(stage, turn) == "Hello."
     again = replace(make_turn(stage.agent, "Hello"), id=turn.id)
@@ -33,7 +33,7 @@ async def test_what_was_paid_for_is_taken_from_the_journal(stage: AgentHarness) 
     assert len(stage.model.requests) == 1
 
 
-async def test_it_is_journalled_with_the_messages_it_is_about(stage: AgentHarness) -> None:
+async def test_an_answer_is_journalled_with_its_messages(stage: AgentHarness) -> None:
     turn = joined(make_turn(stage.agent, "two"), make_turn(stage.agent, "one"))
     await ask(stage, turn)
     step = (await stage.agent.store.ledger.steps(turn.id))["answer"]
@@ -42,7 +42,7 @@ async def test_it_is_journalled_with_the_messages_it_is_about(stage: AgentHarnes
     assert await cached_response(turn, "summary") is None
 
 
-async def test_an_empty_answer_is_not_kept() -> None:
+async def test_an_empty_answer_is_not_journalled() -> None:
     async with running_agent(model=ScriptedModel("")) as stage:
         turn = make_turn(stage.agent, "Hello")
         with pytest.raises(NoAnswer):
@@ -65,7 +65,7 @@ async def test_open_messages_cannot_be_forged(stage: AgentHarness) -> None:
     assert [first.id, second.id] == [short_id(one.author.id) for one in turn.inputs]
 
 
-async def test_people_place_and_the_message_are_always_shown(stage: AgentHarness) -> None:
+async def test_the_prompt_always_has_people_place_and_message(stage: AgentHarness) -> None:
     await stage.send("Hello", room="the den")
     [request] = stage.model.requests_for(Purpose.REPLY)
     for part in ("# People here\n- Alice (id ", "Room: the den (DM)", "World: The World"):
@@ -75,7 +75,7 @@ async def test_people_place_and_the_message_are_always_shown(stage: AgentHarness
 
 
 @pytest.mark.parametrize(("kind", "shown"), [(MediaKind.DOCUMENT, True), (MediaKind.LINK, False)])
-async def test_what_files_hold_is_shown_where_there_are_files(
+async def test_the_prompt_has_attachments_if_there_are_any(
     stage: AgentHarness, kind: MediaKind, shown: bool
 ) -> None:
     attachment = Attachment("1", kind, name="notes.txt", text="Buy milk")

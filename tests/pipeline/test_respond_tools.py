@@ -86,7 +86,7 @@ async def play(
         ("Noted.", (("NOTE", {"txt": "milk"}),), ["Noted."], ["note bread: 1"]),
     ],
 )
-async def test_the_same_answer_has_the_same_effects_by_tags_and_by_functions(
+async def test_an_answer_has_the_same_effects_by_tags_and_by_tool_calls(
     way: Way, text: str, calls: Calls, said: list[str], done: list[str]
 ) -> None:
     found, happened, _ = await play(way, text, calls, repaired='{"text": "bread"}')
@@ -94,7 +94,7 @@ async def test_the_same_answer_has_the_same_effects_by_tags_and_by_functions(
 
 
 @pytest.mark.parametrize("way", STEP_BY_STEP, ids=["tags", "functions"])
-async def test_the_same_steps_have_the_same_effects_by_tags_and_by_functions(way: Way) -> None:
+async def test_steps_have_the_same_effects_by_tags_and_by_tool_calls(way: Way) -> None:
     write, can_call = way
     steps: list[Calls] = [(("NOTE", {"text": "milk"}),), (("NOTE", {"text": "bread"}),), ()]
 
@@ -112,7 +112,7 @@ async def test_the_same_steps_have_the_same_effects_by_tags_and_by_functions(way
         assert steps == []
 
 
-async def test_functions_are_offered_where_the_handler_can_call_them_and_only_what_the_author_may() -> None:
+async def test_permitted_actions_are_offered_as_tools_if_the_handler_supports_them() -> None:
     _, _, [asked] = await play(ONE_ANSWER[1], "Hello.", ())
     offered = {tool.name: tool.parameters for tool in asked.tools}
     assert {"NOTE", "SEND_MESSAGE", "IGNORE"} < offered.keys()
@@ -126,7 +126,7 @@ async def test_functions_are_offered_where_the_handler_can_call_them_and_only_wh
     assert "The actions are functions" not in asked.prompt
 
 
-async def test_a_handler_that_cannot_call_them_after_all_is_read_by_its_tags() -> None:
+async def test_an_answer_without_tool_calls_is_read_by_its_tags() -> None:
     said, done, _ = await play((by_tags, True), "Noted.", (("NOTE", {"text": "milk"}),))
     assert (said, done) == (["Noted."], ["note milk: 1"])
 
@@ -151,12 +151,12 @@ async def test_one_action_may_be_called_several_times_but_not_twice_with_the_sam
         assert ran == ["milk", "bread"]
 
 
-async def test_silence_by_a_function_stays_silent_whatever_is_written_beside_it() -> None:
+async def test_a_silent_tool_call_sends_no_text() -> None:
     said, _, _ = await play(ONE_ANSWER[1], "I will stay silent.", (("IGNORE", {}),))
     assert said == []
 
 
-async def test_tags_beside_a_function_count_for_nothing_but_the_text() -> None:
+async def test_beside_tool_calls_only_the_text_tag_is_used() -> None:
     given = TextResult(
         model_answer("Noted.", actions=["REPLY", "NOTE"], parameters={"NOTE": {"text": "bread"}}),
         tool_calls=(ToolCall("NOTE", {"text": "milk"}),),
@@ -165,7 +165,7 @@ async def test_tags_beside_a_function_count_for_nothing_but_the_text() -> None:
     assert (said, done) == (["Noted."], ["note milk: 1"])
 
 
-async def test_what_was_called_is_journalled_and_not_paid_for_again() -> None:
+async def test_tool_calls_are_journalled_and_not_paid_for_again() -> None:
     def script(request: TextRequest) -> TextResult:
         return TextResult("Muted.", tool_calls=(ToolCall("MUTE_ROOM", {}),))
 
@@ -183,7 +183,7 @@ async def test_what_was_called_is_journalled_and_not_paid_for_again() -> None:
         assert len(running.model.requests) == 1
 
 
-async def test_where_the_first_of_two_calls_of_one_action_was_cut_short_by_a_crash_the_room_is_told() -> None:
+async def test_a_crash_in_the_first_of_two_calls_of_an_action_is_reported_to_the_room() -> None:
     store, begun, ran = InMemoryStore(), asyncio.Event(), list[str]()
 
     @action("COUNT", "Count.")

@@ -94,13 +94,13 @@ async def superseded(walk: Walk) -> Turn:
     return raised.value.newer_turn
 
 
-async def test_a_room_without_anybody_is_free_at_once(floors: TurnQueue, begin) -> None:
+async def test_an_idle_room_is_acquired_immediately(floors: TurnQueue, begin) -> None:
     walk = await begin(floors, "one")
     assert walk.held.is_set()
     await walk.end()
 
 
-async def test_a_newer_turn_takes_over_with_all_messages_in_their_order(
+async def test_a_newer_turn_supersedes_and_takes_all_messages_in_order(
     floors: TurnQueue, begin, clock
 ) -> None:
     first = await begin(floors, "one")
@@ -115,7 +115,7 @@ async def test_a_newer_turn_takes_over_with_all_messages_in_their_order(
     await third.end()
 
 
-async def test_a_turn_that_was_slow_to_come_leaves_the_newest_message_the_newest(
+async def test_a_late_turn_with_older_messages_keeps_the_newest_message_last(
     floors: TurnQueue, begin, clock
 ) -> None:
     newer = await begin(floors, "came second")
@@ -127,7 +127,7 @@ async def test_a_turn_that_was_slow_to_come_leaves_the_newest_message_the_newest
     await older.end()
 
 
-async def test_past_its_point_of_no_return_a_turn_runs_to_its_end(floors: TurnQueue, begin) -> None:
+async def test_a_committed_turn_is_not_superseded(floors: TurnQueue, begin) -> None:
     first = await begin(floors, "one")
     await first.commit()
     second = await begin(floors, "two")
@@ -139,7 +139,7 @@ async def test_past_its_point_of_no_return_a_turn_runs_to_its_end(floors: TurnQu
     await second.end()
 
 
-async def test_a_turn_that_waits_is_taken_over_too(floors: TurnQueue, begin) -> None:
+async def test_a_waiting_turn_can_be_superseded(floors: TurnQueue, begin) -> None:
     first = await begin(floors, "one")
     await first.commit()
     second = await begin(floors, "two")
@@ -152,7 +152,7 @@ async def test_a_turn_that_waits_is_taken_over_too(floors: TurnQueue, begin) -> 
     await third.end()
 
 
-async def test_what_was_granted_but_has_not_begun_is_taken_over(
+async def test_a_turn_that_acquired_the_room_but_has_not_started_can_be_superseded(
     floors: TurnQueue, begin, stage: AgentHarness
 ) -> None:
     first = await begin(floors, "one")
@@ -166,7 +166,7 @@ async def test_what_was_granted_but_has_not_begun_is_taken_over(
     await third.end()
 
 
-async def test_in_a_burst_any_number_is_taken_over(floors: TurnQueue, begin, clock: Clock) -> None:
+async def test_in_a_burst_any_number_of_turns_is_superseded(floors: TurnQueue, begin, clock: Clock) -> None:
     walks = []
     for number in range(20):
         walks.append(await begin(floors, str(number)))
@@ -177,7 +177,7 @@ async def test_in_a_burst_any_number_is_taken_over(floors: TurnQueue, begin, clo
         await superseded(walk)
 
 
-async def test_beyond_the_burst_a_message_is_taken_over_only_so_often(
+async def test_after_the_burst_a_message_is_superseded_a_limited_number_of_times(
     floors: TurnQueue, begin, clock: Clock
 ) -> None:
     walks = []
@@ -200,7 +200,9 @@ async def test_beyond_the_burst_a_message_is_taken_over_only_so_often(
         await superseded(walk)
 
 
-async def test_a_room_that_never_pauses_starves_nobody(floors: TurnQueue, begin, clock: Clock) -> None:
+async def test_every_message_is_answered_in_a_room_that_never_pauses(
+    floors: TurnQueue, begin, clock: Clock
+) -> None:
     """O-04: a message every 0.9 s, and each answer would take 5 s."""
     walks = [await begin(floors, "0")]
     for number in range(1, 10):
@@ -215,7 +217,7 @@ async def test_a_room_that_never_pauses_starves_nobody(floors: TurnQueue, begin,
             await superseded(walk)
 
 
-async def test_by_author_only_the_same_person_takes_over(begin, clock: Clock) -> None:
+async def test_by_author_only_messages_of_the_same_author_supersede(begin, clock: Clock) -> None:
     floors = TurnQueue(LatestResponse.AUTHOR, clock=clock)
     alice = await begin(floors, "one", author="Alice")
     bob = await begin(floors, "two", author="Bob")
@@ -229,7 +231,7 @@ async def test_by_author_only_the_same_person_takes_over(begin, clock: Clock) ->
     await again.end()
 
 
-async def test_in_a_queue_nobody_takes_over_and_all_go_in_order(begin, clock: Clock) -> None:
+async def test_in_a_queue_no_turn_is_superseded_and_all_run_in_order(begin, clock: Clock) -> None:
     floors = TurnQueue(LatestResponse.QUEUE, clock=clock)
     walks = [await begin(floors, str(number)) for number in range(4)]
     for number, walk in enumerate(walks):
@@ -238,7 +240,7 @@ async def test_in_a_queue_nobody_takes_over_and_all_go_in_order(begin, clock: Cl
         await idle()
 
 
-async def test_rooms_do_not_meet(floors: TurnQueue, begin) -> None:
+async def test_rooms_are_independent(floors: TurnQueue, begin) -> None:
     here = await begin(floors, "one", room="here")
     there = await begin(floors, "two", room="there")
     assert here.held.is_set()
@@ -248,7 +250,7 @@ async def test_rooms_do_not_meet(floors: TurnQueue, begin) -> None:
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
-async def test_a_turn_that_fails_gives_the_floor_back(floors: TurnQueue, begin, is_committed: bool) -> None:
+async def test_a_failed_turn_frees_the_room(floors: TurnQueue, begin, is_committed: bool) -> None:
     turn = replace_turn((await begin(floors, "first")).turn)
 
     async def fail() -> None:
@@ -268,7 +270,7 @@ def replace_turn(turn: Turn) -> Turn:
     return replace(turn, inputs=list(turn.inputs))
 
 
-async def test_a_cancellation_from_outside_passes_through_while_waiting(floors: TurnQueue, begin) -> None:
+async def test_outer_cancellation_propagates_while_waiting(floors: TurnQueue, begin) -> None:
     first = await begin(floors, "one")
     await first.commit()
     second = await begin(floors, "two")
@@ -282,9 +284,7 @@ async def test_a_cancellation_from_outside_passes_through_while_waiting(floors: 
     await third.end()
 
 
-async def test_a_cancellation_from_outside_passes_through_and_frees_the_room(
-    floors: TurnQueue, begin
-) -> None:
+async def test_outer_cancellation_propagates_and_frees_the_room(floors: TurnQueue, begin) -> None:
     first = await begin(floors, "one")
     first.task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -295,7 +295,9 @@ async def test_a_cancellation_from_outside_passes_through_and_frees_the_room(
     await second.end()
 
 
-async def test_the_process_stops_even_a_turn_that_was_just_taken_over(floors: TurnQueue, begin) -> None:
+async def test_a_turn_that_was_just_superseded_can_still_be_cancelled_from_outside(
+    floors: TurnQueue, begin
+) -> None:
     first = await begin(floors, "one")
     second = Walk(replace_turn(first.turn))
     second.task = asyncio.ensure_future(second.over(floors))
@@ -305,7 +307,7 @@ async def test_the_process_stops_even_a_turn_that_was_just_taken_over(floors: Tu
     await second.end()
 
 
-async def test_after_being_taken_over_the_task_is_free_to_go_on(
+async def test_after_being_superseded_the_task_can_continue(
     floors: TurnQueue, begin, stage: AgentHarness
 ) -> None:
     reached = asyncio.Event()
@@ -329,7 +331,7 @@ async def test_after_being_taken_over_the_task_is_free_to_go_on(
     await second.end()
 
 
-async def test_the_newer_turn_may_be_done_before_the_older_has_let_go(
+async def test_the_newer_turn_may_finish_before_the_older_has_released_the_room(
     floors: TurnQueue, begin, stage: AgentHarness
 ) -> None:
     has_let_go = asyncio.Event()
@@ -353,7 +355,7 @@ async def test_the_newer_turn_may_be_done_before_the_older_has_let_go(
     await third.end()
 
 
-async def test_letting_go_late_does_not_take_the_floor_from_a_third(
+async def test_a_late_release_does_not_affect_a_third_turn(
     floors: TurnQueue, begin, stage: AgentHarness
 ) -> None:
     has_let_go = asyncio.Event()
@@ -380,7 +382,7 @@ async def test_letting_go_late_does_not_take_the_floor_from_a_third(
     await fourth.end()
 
 
-async def test_who_swallows_the_cancellation_does_not_pass_the_point_of_no_return(
+async def test_a_superseded_turn_that_suppresses_cancellation_cannot_commit(
     floors: TurnQueue, begin, stage: AgentHarness
 ) -> None:
     passed = asyncio.Event()
@@ -403,7 +405,7 @@ async def test_who_swallows_the_cancellation_does_not_pass_the_point_of_no_retur
     await newer.end()
 
 
-async def test_who_swallows_the_cancellation_and_ends_is_superseded_all_the_same(
+async def test_a_turn_that_suppresses_cancellation_and_returns_is_still_superseded(
     floors: TurnQueue, begin, stage: AgentHarness
 ) -> None:
     async def swallow() -> None:
@@ -419,7 +421,7 @@ async def test_who_swallows_the_cancellation_and_ends_is_superseded_all_the_same
     await newer.end()
 
 
-async def test_a_resumed_answer_is_not_taken_over(floors: TurnQueue, begin) -> None:
+async def test_a_resumed_answer_is_not_superseded(floors: TurnQueue, begin) -> None:
     first = await begin(floors, "one", covers=frozenset())
     second = await begin(floors, "two")
     assert not first.task.done()
@@ -430,9 +432,7 @@ async def test_a_resumed_answer_is_not_taken_over(floors: TurnQueue, begin) -> N
     await second.end()
 
 
-async def test_a_resumed_answer_takes_over_what_it_is_about_and_nothing_else(
-    floors: TurnQueue, begin
-) -> None:
+async def test_a_resumed_answer_supersedes_only_turns_of_its_own_messages(floors: TurnQueue, begin) -> None:
     about = await begin(floors, "one", room="a")
     other = await begin(floors, "one", room="b")
     resumed = await begin(floors, "two", room="a", covers=frozenset({about.turn.message.id}))
@@ -449,7 +449,7 @@ async def test_a_resumed_answer_takes_over_what_it_is_about_and_nothing_else(
 
 @pytest.mark.parametrize("mode", list(LatestResponse))
 @pytest.mark.parametrize("seed", range(8))
-async def test_whatever_happens_every_message_ends_with_exactly_one_turn(
+async def test_every_message_belongs_to_exactly_one_finished_turn(
     stage: AgentHarness, mode: LatestResponse, seed: int
 ) -> None:
     """Turns that come, commit, swallow, fail, are stopped, and are slow to let go, in any order."""
