@@ -31,7 +31,14 @@ from bot.http import (
     is_same_origin,
     parse_host_header,
 )
-from bot.inbound.agent_handle import AccountCheck, AdapterSpec, AgentHandle, CursorReader, EmulatedPlatform
+from bot.inbound.agent_handle import (
+    AccountCheck,
+    AdapterSpec,
+    AgentHandle,
+    CursorReader,
+    EmulatedPlatform,
+    Publishing,
+)
 from bot.inbound.membership import MembershipReporter
 from bot.outbound.content_filter import filter_partial_text
 from bot.outbound.undelivered import DeliveryDecision, UndeliveredParts
@@ -88,6 +95,7 @@ __all__ = [
     "OutgoingReply",
     "PostOperation",
     "PostOperationKind",
+    "Publishing",
     "Reaction",
     "RoomRule",
     "RoomRules",

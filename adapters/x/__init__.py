@@ -1,7 +1,7 @@
 """X adapter: mentions in; posts, threads and replies out, within the limits of a plan."""
 
-from adapters.x.config import REQUIRED_VARIABLES, XSettings
-from bot.platform import AdapterSpec, LazyImport
+from adapters.x.config import REQUIRED_VARIABLES, XSettings, is_dry_run, post_url
+from bot.platform import AdapterSpec, LazyImport, Publishing
 
 spec = AdapterSpec(
     "x",
@@ -12,4 +12,7 @@ spec = AdapterSpec(
     libraries=("tweepy", "async_lru"),
     check=LazyImport("adapters.x.checks:check_account"),
     emulator=LazyImport("adapters.x.emulator:start_emulator"),
+    publishing=Publishing(
+        post_url, {"X_REPLY_ENABLE": "false"}, is_dry_run, route="/plugins/x_actions/posts"
+    ),
 )

@@ -4,6 +4,7 @@ import base64
 from datetime import datetime
 from typing import Any
 
+from adapters.x.config import post_url
 from adapters.x.connection import RequestRefused, XConnection
 from adapters.x.incoming import text_of
 from adapters.x.payloads import Page, Post, parse_id
@@ -170,4 +171,4 @@ class PostSearch:
 def _to_found_post(post: Post, page: Page) -> FoundPost:
     user = page.users.get(post.author_id)
     author = user.username if user is not None and user.username else post.author_id
-    return FoundPost(author, text_of(post), f"https://x.com/i/status/{post.id}", post.created_at)
+    return FoundPost(author, text_of(post), post_url(str(post.id)), post.created_at)

@@ -173,3 +173,13 @@ def read_settings(settings: Settings) -> XSettings:
     for key in ("X_API_KEY", "X_ACCESS_TOKEN"):
         reject_redirected_key(settings, server="X_API_BASE_URL", key=key)
     return settings.load(XSettings)
+
+
+def is_dry_run(settings: Settings) -> bool:
+    """Return whether posts are only logged."""
+    return settings.load(XSettings).x_dry_run
+
+
+def post_url(post_id: str) -> str:
+    """Return the URL of a post."""
+    return f"https://x.com/i/status/{post_id}"

@@ -51,7 +51,7 @@ PLATFORM_SETTINGS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
     }
 )
 
-_ADAPTERS: Final[Mapping[str, str]] = MappingProxyType({"twitter": "x", "direct": "web", "rest": "web"})
+ADAPTER_ALIASES: Final[Mapping[str, str]] = MappingProxyType({"twitter": "x", "direct": "web", "rest": "web"})
 _PACKAGE: Final = re.compile(r"(?:@[\w-]+/)?(?:client-|plugin-|adapter-)?", re.ASCII)
 _ALIASES: Final = {field.alias or name: name for name, field in Character.model_fields.items()}
 KEYS: Final = tuple(_ALIASES)
@@ -67,4 +67,4 @@ def to_adapter_name(client: str) -> str:
     """Return the adapter name of a v0 client: `twitter`, `@elizaos/client-twitter` -> `x`."""
     name = client.strip().lower()
     name = name[match.end() :] if (match := _PACKAGE.match(name)) else name
-    return _ADAPTERS.get(name, name)
+    return ADAPTER_ALIASES.get(name, name)

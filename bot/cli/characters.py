@@ -9,10 +9,11 @@ from pathlib import Path
 
 import bot
 from bot.characters import Format, LoadedCharacter, load_character
+from bot.characters.elizaos_names import ADAPTER_ALIASES
 from bot.cli.process.shutdown import print_notice
 from bot.errors import CharacterError
 from bot.models.types import ModelType
-from bot.plugin_system.loading import ELIZAOS_PACKAGE, PLATFORMS, adapter_names, load_plugins
+from bot.plugin_system.loading import ELIZAOS_PACKAGE, adapter_names, load_plugins
 from bot.plugin_system.plugin import Plugin
 from bot.runtime.agent_config import AgentConfig
 from bot.settings import (
@@ -185,7 +186,7 @@ def _notes(config: CharacterConfig) -> Iterator[str]:
     for note in config.loaded.report.warnings:
         yield str(note)
     yield from config.notes
-    available = {*adapter_names(), *PLATFORMS}
+    available = {*adapter_names(), *ADAPTER_ALIASES}
     for name in config.loaded.character.adapters:
         if name not in available:
             yield f"{name}: no adapter is installed for this platform"

@@ -1,10 +1,11 @@
 """Which platforms are on, and why the others are off."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from bot.adapter.accounts import lists_platform
+from bot.characters.elizaos_names import ADAPTER_ALIASES
 from bot.cli.characters import CharacterConfig
 from bot.cli.process.exit_codes import UsageError
 from bot.errors import PluginError
@@ -12,7 +13,6 @@ from bot.inbound.agent_handle import AdapterSpec
 from bot.plugin_system.loading import adapter_names, find_adapter, find_adapters
 from bot.text import find_closest
 
-KNOWN_PLATFORMS = ("web", "discord", "telegram", "x")
 WEB = "web"
 CONSOLE = "console"
 
@@ -37,21 +37,19 @@ def list_platforms(
     only: Collection[str] = (),
     emulator_urls: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Platform]:
-    """Return the state of every known or installed platform, and load the adapters of those that are on.
+    """Return the state of every installed platform, and load the adapters of those that are on.
 
     With `only`, just those are on. With `emulator_urls`, just the emulated platforms and the web page are.
     """
     adapters = find_adapters()
-    names = [*KNOWN_PLATFORMS, *(name for name in adapters if name not in (*KNOWN_PLATFORMS, CONSOLE))]
-    return [_platform(name, adapters.get(name), configs, only, emulator_urls) for name in names]
+    return [
+        _platform(name, adapters[name], configs, only, emulator_urls) for name in _sort_platforms(adapters)
+    ]
 
 
 def parse_platforms(text: str) -> list[str]:
     """Parse the value of `--only`. Raises UsageError for an unknown platform."""
-    available = [
-        *KNOWN_PLATFORMS,
-        *(name for name in adapter_names() if name not in (*KNOWN_PLATFORMS, CONSOLE)),
-    ]
+    available = _sort_platforms(adapter_names())
     if CONSOLE in _split_names(text):
         raise UsageError("--only: use `bot chat` for the console")
     return _check_names(text, available, "--only", "a platform")
@@ -72,9 +70,14 @@ def parse_emulators(text: str) -> list[AdapterSpec]:
     ]
 
 
+def _sort_platforms(names: Iterable[str]) -> list[str]:
+    """Return the platforms that `bot run` connects, the page first."""
+    return sorted((name for name in names if name != CONSOLE), key=lambda name: name != WEB)
+
+
 def _split_names(text: str) -> list[str]:
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
-    return list(dict.fromkeys("x" if name == "twitter" else name for name in names))
+    return list(dict.fromkeys(ADAPTER_ALIASES.get(name, name) for name in names))
 
 
 def _check_names(text: str, available: Sequence[str], option: str, kind: str) -> list[str]:
@@ -91,7 +94,7 @@ def _check_names(text: str, available: Sequence[str], option: str, kind: str) ->
 
 def _platform(
     name: str,
-    adapter: AdapterSpec | str | None,
+    adapter: AdapterSpec | str,
     configs: Sequence[CharacterConfig],
     only: Collection[str],
     emulator_urls: Mapping[str, str],
@@ -102,7 +105,7 @@ def _platform(
     if emulator_urls and name not in (WEB, *emulator_urls):
         return Platform(name, spec, "not emulated: an emulated run connects to no real platform")
     if spec is None:
-        return Platform(name, None, str(adapter or "this version has no adapter for it yet"))
+        return Platform(name, None, str(adapter))
     if missing := _missing_settings(spec, configs):
         return Platform(name, spec, f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set")
     if not only and name != WEB and not _is_listed(name, configs):

@@ -1,4 +1,4 @@
-"""Publish one post on X, with the character's own store or through the running bot."""
+"""Publish one post on a platform, with the character's own store or through the running bot."""
 
 import asyncio
 import base64
@@ -14,16 +14,13 @@ from bot.cli.running_bot import find_running_bot
 from bot.domain.content import Attachment, Content
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.errors import ConfigError, StoreInaccessible, TemporaryError
-from bot.inbound.agent_handle import AdapterSpec
+from bot.inbound.agent_handle import AdapterSpec, Publishing
 from bot.outbound.delivery_attempt import OPEN_STATES
 from bot.outbound.undelivered import HELD_STATES, UndeliveredParts
-from bot.plugin_system.loading import find_adapter
+from bot.plugin_system.loading import find_adapter, find_adapters
 from bot.runtime.agent_runtime import AgentRuntime, run_agent
 from bot.settings import Layer
 
-PLATFORM = "x"
-POST_URL = "https://x.com/i/status/"
-NO_REPLIES_LAYER = Layer("bot post", {"X_REPLY_ENABLE": "false"})  # `bot run` reads and answers
 PUBLISH_TIMEOUT, POLL_SECONDS = 60.0, 0.05
 MAX_FAILED_ATTEMPTS = 3  # failed attempts of a part before waiting ends; the next start continues
 MAX_PENDING_PARTS = 100
@@ -70,7 +67,7 @@ class PublishingSession:
         return await self._wait_for_parts(pending_parts)
 
     async def _wait_for_parts(self, parts: Sequence[Delivery]) -> list[PublishedPart]:
-        """Wait until each part is final, X is unreachable or PUBLISH_TIMEOUT is over; return the parts."""
+        """Wait until each part is final, sending is stalled or PUBLISH_TIMEOUT is over; return the parts."""
         ledger = self.agent_runtime.agent.store.ledger
         clock = asyncio.get_running_loop().time
         deadline = clock() + PUBLISH_TIMEOUT
@@ -87,8 +84,8 @@ class PublishingSession:
             await asyncio.sleep(POLL_SECONDS)
 
     def _is_stalled(self, deliveries: Sequence[Delivery]) -> bool:
-        """Return whether sending is unlikely to succeed soon: X is stopped, or a part failed often."""
-        feed = _find_feed(self.agent_runtime)
+        """Return whether sending is unlikely to succeed soon: sending is stopped, or a part failed often."""
+        feed = _find_feed(self.agent_runtime, self.feed.room.platform)
         is_stopped = feed is None or bool(feed.pause_reason)
         return any(
             delivery.attempts >= MAX_FAILED_ATTEMPTS or (delivery.attempts and is_stopped)
@@ -96,24 +93,67 @@ class PublishingSession:
         )
 
 
-def _find_feed(agent_runtime: AgentRuntime) -> Feed | None:
-    return next((feed for feed in agent_runtime.agent.outbox.feeds() if feed.room.platform == PLATFORM), None)
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """An adapter that publishes, and how it does so."""
+
+    spec: AdapterSpec
+    publishing: Publishing
+
+    @property
+    def platform(self) -> str:
+        """The platform's name for people."""
+        return self.spec.name.capitalize()
+
+    def is_dry_run(self, config: CharacterConfig) -> bool:
+        """Return whether the character's settings say that nothing is sent."""
+        return self.publishing.is_dry_run is not None and self.publishing.is_dry_run(config.settings)
+
+    def split(self, content: Content) -> list[Content]:
+        """Return the parts into which a post is split for sending."""
+        return self.spec.open([]).split_content(content)
+
+    def post_url(self, parts: Sequence[PublishedPart]) -> str:
+        """Return the URL of a post's first part; empty if that part has not been sent."""
+        first_id = next((part.post_id for part in parts if part.part == 0), "")
+        return first_id and self.publishing.post_url(first_id)
 
 
-def find_x_adapter(config: CharacterConfig) -> AdapterSpec:
-    """Return X's adapter. Raises ConfigError if it is not installed or the character has no account."""
-    spec = find_adapter(PLATFORM)
-    if not isinstance(spec, AdapterSpec):
-        raise ConfigError(f"the adapter of X is not available: {spec}")
-    config.settings.load(spec.settings)
-    if missing := [name for name in spec.needs if name not in config.settings]:
+def find_publisher(config: CharacterConfig) -> Publisher | str:
+    """Return the publishing adapter that lacks the fewest variables, or why there is none."""
+    adapters = find_adapters().values()
+    specs = [spec for spec in adapters if isinstance(spec, AdapterSpec) and spec.publishing]
+    if not specs:
+        problems = [adapter for adapter in adapters if isinstance(adapter, str)]
+        return "\n".join(["no installed adapter can publish a post", *problems])
+    spec = find_adapter(min(specs, key=lambda spec: len(_missing_variables(spec, config))).name)
+    return (
+        Publisher(spec, spec.publishing) if isinstance(spec, AdapterSpec) and spec.publishing else str(spec)
+    )
+
+
+def require_publisher(config: CharacterConfig) -> Publisher:
+    """Return the publishing adapter. Raises ConfigError if there is none or the character has no account."""
+    publisher = find_publisher(config)
+    if isinstance(publisher, str):
+        raise ConfigError(publisher)
+    config.settings.load(publisher.spec.settings)
+    if missing := _missing_variables(publisher.spec, config):
         names, verb = ", ".join(missing), "is" if len(missing) == 1 else "are"
-        raise ConfigError(f"{names} {verb} not set: docs/x.md says where to get them")
-    return spec
+        raise ConfigError(f"{names} {verb} not set: docs/{publisher.spec.name}.md says where to get them")
+    return publisher
+
+
+def _missing_variables(spec: AdapterSpec, config: CharacterConfig) -> list[str]:
+    return [name for name in spec.needs if name not in config.settings]
+
+
+def _find_feed(agent_runtime: AgentRuntime, platform: str) -> Feed | None:
+    return next((feed for feed in agent_runtime.agent.outbox.feeds() if feed.room.platform == platform), None)
 
 
 @asynccontextmanager
-async def open_publishing(config: CharacterConfig, spec: AdapterSpec) -> AsyncIterator[PublishingSession]:
+async def open_publishing(config: CharacterConfig, publisher: Publisher) -> AsyncIterator[PublishingSession]:
     """Open the store and connect, without tasks, plugins' background work and reading.
 
     Raises StoreInaccessible if another process uses the store.
@@ -124,26 +164,32 @@ async def open_publishing(config: CharacterConfig, spec: AdapterSpec) -> AsyncIt
     agent_config = replace(
         config.agent_config,
         plugins=plugins,
-        settings=config.settings.with_layer(NO_REPLIES_LAYER),
+        settings=config.settings.with_layer(Layer("bot post", publisher.publishing.settings)),
         is_idle=True,
     )
-    async with run_agent(agent_config) as agent_runtime, spec.open([agent_runtime.handle]) as adapter:
+    async with (
+        run_agent(agent_config) as agent_runtime,
+        publisher.spec.open([agent_runtime.handle]) as adapter,
+    ):
         outbox = agent_runtime.agent.outbox
         await outbox.resume()
         outbox.connect(adapter)
-        feed = _find_feed(agent_runtime)
+        feed = _find_feed(agent_runtime, publisher.spec.name)
         if feed is None:
-            raise ConfigError(f"{config.name} does not use X: its file names other platforms (`adapters`)")
+            problem = f"{config.name} does not use {publisher.platform}"
+            raise ConfigError(f"{problem}: its file names other platforms (`adapters`)")
         yield PublishingSession(agent_runtime, feed)
         await outbox.close(0.0)
 
 
 def publish_via_running_bot(
-    config: CharacterConfig, content: Content, refusal: StoreInaccessible
+    config: CharacterConfig, publisher: Publisher, content: Content, refusal: StoreInaccessible
 ) -> list[PublishedPart]:
     """Publish through the running bot that uses the store. Raises ConfigError or TemporaryError."""
+    if not publisher.publishing.route:
+        raise refusal
     body = {"text": content.text, "pictures": [_picture_json(item) for item in content.attachments]}
-    path = f"/plugins/x_actions/posts?agent={config.agent_config.agent_id}"
+    path = f"{publisher.publishing.route}?agent={config.agent_config.agent_id}"
     try:
         reply = find_running_bot(config).post(path, body, timeout=PUBLISH_TIMEOUT)
     except (ConfigError, TemporaryError) as error:
@@ -157,18 +203,6 @@ def publish_via_running_bot(
         )
         for item in parts or ()
     ]
-
-
-def split_post(content: Content) -> list[Content]:
-    """Return the parts into which a post is split for sending; one part if X is not installed."""
-    spec = find_adapter(PLATFORM)
-    return spec.open([]).split_content(content) if isinstance(spec, AdapterSpec) else [content]
-
-
-def post_url(parts: Sequence[PublishedPart]) -> str:
-    """Return the URL of a post's first part; empty if that part has not been sent."""
-    first_part = next((part for part in parts if part.part == 0), None)
-    return f"{POST_URL}{first_part.post_id}" if first_part is not None and first_part.post_id else ""
 
 
 def check_all_sent(parts: Sequence[PublishedPart]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 from uuid import UUID
@@ -201,6 +201,21 @@ StartEmulator = Callable[[Sequence[str]], AbstractAsyncContextManager[EmulatedPl
 
 
 @dataclass(frozen=True, slots=True)
+class Publishing:
+    """How `bot post` publishes with an adapter.
+
+    `post_url` returns the URL of a post by its id. `settings` are set while the command is connected, so that
+    nothing is read or answered; with `is_dry_run` it shows the post only. `route` is the path at which a
+    running bot publishes; without one, `bot post` cannot publish while the bot runs.
+    """
+
+    post_url: Callable[[str], str]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    is_dry_run: Callable[[Settings], bool] | None = None
+    route: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class AdapterSpec:
     """An adapter that can be connected.
 
@@ -208,7 +223,8 @@ class AdapterSpec:
     modules `libraries`. `check` reads the state of the account behind an agent's settings without sending
     anything; it receives a function that reads cursors. Both it and `open` may be a `LazyImport`, so that the
     libraries are loaded only where the platform is on. `emulator` starts the platform on this machine for the
-    named characters; it is imported for `bot run --emulate` only.
+    named characters; it is imported for `bot run --emulate` only. `publishing` is set where `bot post` can
+    publish with it.
     """
 
     name: str
@@ -219,3 +235,4 @@ class AdapterSpec:
     libraries: tuple[str, ...] = ()
     check: AccountCheck | None = None
     emulator: StartEmulator | None = None
+    publishing: Publishing | None = None

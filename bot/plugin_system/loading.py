@@ -12,6 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import ModuleType
 
+from bot.characters.elizaos_names import ADAPTER_ALIASES
 from bot.domain.character import Character
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec, StartEmulator
@@ -35,7 +36,6 @@ NO_EMBEDDINGS_NOTE = (
     "no plugin here makes vectors, so what was said is found by its words alone: set OPENAI_API_KEY, or "
     "OPENAI_EMBEDDING_MODEL and OPENAI_EMBEDDING_URL for a server of your own"
 )
-PLATFORMS = frozenset({"discord", "telegram", "twitter", "x", "web", "console"})
 SCRIPT_SUFFIXES = frozenset({".cjs", ".js", ".mjs", ".ts", ".tsx"})
 ELIZAOS_PACKAGE = re.compile(r"@[\w.-]+/(?:plugin-|adapter-|client-)?([\w.-]+)")
 
@@ -252,7 +252,7 @@ def _resolve(name: str, folder: Path, *, is_foreign_format: bool) -> tuple[Plugi
     short_name = match[1] if match else name
     if (plugin := find_plugin(short_name, folder)) is not None:
         return plugin, ""
-    if short_name in PLATFORMS:
+    if ADAPTER_ALIASES.get(short_name, short_name) in _adapter_modules():
         return None, f"{name}: {short_name} is an adapter here; it runs where its token is set"
     if match or is_foreign_format:
         return None, f"{name}: there is no counterpart here; the character works without it"

@@ -6,17 +6,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from adapters.web.adapter import WebAdapter
 from adapters.x.emulator import Emulator, Fault, FaultKind
+from bot.cli import publishing
 from bot.cli.characters import load_character_config
 from bot.cli.main import entry
 from bot.cli.process.exit_codes import Exit
 from bot.domain.environment import ChannelType
-from bot.inbound.agent_handle import AdapterSpec
+from bot.domain.ledger import DeliveryState
+from bot.inbound.agent_handle import AdapterSpec, Publishing
 from bot.plugin_system.loading import find_adapter
 from bot.runtime.runtime import Runtime
 from bot.testing import RecordingAdapter, make_message
@@ -47,6 +50,28 @@ def test_missing_keys_are_named(file: Path, capsys: pytest.CaptureFixture[str]) 
     assert said.err.startswith(
         "bot: X_API_KEY, X_API_SECRET, X_ACCESS_TOKEN, X_ACCESS_TOKEN_SECRET are not set"
     )
+
+
+def test_the_adapter_with_publishing_publishes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = find_adapter("x")
+    assert isinstance(x, AdapterSpec)
+    quill = replace(x, name="quill", needs=(), publishing=Publishing("https://quill.example/{}".format))
+    adapters = {"x": x, "silent": replace(x, name="silent", needs=(), publishing=None), "quill": quill}
+    monkeypatch.setattr(publishing, "find_adapters", lambda: adapters)
+    monkeypatch.setattr(publishing, "find_adapter", adapters.get)
+    publisher = publishing.require_publisher(load_character_config(file))
+    assert publisher.spec is quill
+    parts = [publishing.PublishedPart("part", 0, DeliveryState.SENT, "7")]
+    assert publisher.post_url(parts) == "https://quill.example/7"
+
+
+def test_without_a_publishing_adapter_the_reasons_are_named(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(publishing, "find_adapters", lambda: {"x": "'x' needs tweepy"})
+    assert post("-c", str(file), "--text", FOG) == Exit.CONFIG
+    assert "no installed adapter can publish a post" in (err := capsys.readouterr().err)
+    assert "'x' needs tweepy" in err
 
 
 def test_a_dry_run_prints_a_post_and_stores_nothing(

@@ -1,4 +1,4 @@
-"""Write one post in the character's voice, and publish it on X."""
+"""Write one post in the character's voice, and publish it."""
 
 import argparse
 import asyncio
@@ -15,12 +15,12 @@ from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.process.shutdown import print_notice
 from bot.cli.publishing import (
     PublishedPart,
+    Publisher,
     check_all_sent,
-    find_x_adapter,
+    find_publisher,
     open_publishing,
-    post_url,
     publish_via_running_bot,
-    split_post,
+    require_publisher,
 )
 from bot.cli.running_bot import open_store_for_reading
 from bot.domain.content import Attachment, Content, MediaKind
@@ -28,7 +28,6 @@ from bot.domain.environment import ChannelType
 from bot.domain.ids import new_id
 from bot.domain.memory import Memory
 from bot.errors import ConfigError, StoreInaccessible
-from bot.inbound.agent_handle import AdapterSpec
 from bot.logs import configure_logging
 from bot.outbound.content_filter import filter_outgoing
 from bot.plugin_system.plugin import find_storage
@@ -66,21 +65,23 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--text is empty")
     pictures = _read_pictures(args.media, args.alt)
     config = load_character_config(args.character)
-    spec = None if args.dry_run else find_x_adapter(config)
-    secrets = config.secrets | (config.settings.secrets(spec.settings) if spec else frozenset())
+    publisher = None if args.dry_run else require_publisher(config)
+    secrets = config.secrets | (
+        config.settings.secrets(publisher.spec.settings) if publisher else frozenset()
+    )
     core = config.settings.load(CoreSettings)
     level = config.settings.get("LOG_LEVEL") or "WARNING"
     with configure_logging(level=level, format=core.log_format, secrets=secrets):
         if args.resume:
-            return _print_result(asyncio.run(_resume(config, find_x_adapter(config))))
+            return _resume(config, publisher or require_publisher(config))
         post = _build_post(config, args.text)
         content = filter_outgoing(Content(text=post.text, attachments=pictures), config.secrets) or Content()
-        if spec is None or config.settings.load(spec.settings).model_dump().get("x_dry_run"):
-            _show(content, sys.stdout)
+        if publisher is None or publisher.is_dry_run(config):
+            _show(config, content, sys.stdout)
             return Exit.OK
-        _show(content, sys.stderr)
-        if args.yes or _is_confirmed():
-            return _print_result(asyncio.run(_publish(config, spec, content)))
+        _show(config, content, sys.stderr)
+        if args.yes or _is_confirmed(publisher.platform):
+            return _print_result(publisher, asyncio.run(_publish(config, publisher, content)))
     print_notice("not published")
     return Exit.OK
 
@@ -95,39 +96,43 @@ def _build_post(config: CharacterConfig, text: str | None) -> Post:
     return post
 
 
-def _show(content: Content, file: TextIO) -> None:
+def _show(config: CharacterConfig, content: Content, file: TextIO) -> None:
     """Print a post as it will be published: a long one as a thread."""
-    parts = split_post(content)
+    publisher = find_publisher(config)
+    parts = [content] if isinstance(publisher, str) else publisher.split(content)
     text = "\n\n".join(part.text for part in parts)
     print(strip_terminal_codes(text, allowed="\n"), file=file, flush=True)
     if len(parts) > 1:
         print_notice(f"a thread of {len(parts)} posts")
 
 
-def _is_confirmed() -> bool:
+def _is_confirmed(platform: str) -> bool:
     if not sys.stdin.isatty():
         raise UsageError(CONFIRMATION_NEEDED)
-    print_notice("Publish it on X? [y/N] ")
+    print_notice(f"Publish it on {platform}? [y/N] ")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-async def _publish(config: CharacterConfig, spec: AdapterSpec, content: Content) -> list[PublishedPart]:
+async def _publish(config: CharacterConfig, publisher: Publisher, content: Content) -> list[PublishedPart]:
     try:
-        async with open_publishing(config, spec) as session:
+        async with open_publishing(config, publisher) as session:
             return await session.publish(content)
     except StoreInaccessible as error:
         refusal = error
-    return await asyncio.to_thread(publish_via_running_bot, config, content, refusal)
+    return await asyncio.to_thread(publish_via_running_bot, config, publisher, content, refusal)
 
 
-async def _resume(config: CharacterConfig, spec: AdapterSpec) -> list[PublishedPart]:
-    async with open_publishing(config, spec) as session:
-        return await session.resume()
+def _resume(config: CharacterConfig, publisher: Publisher) -> int:
+    async def resume() -> list[PublishedPart]:
+        async with open_publishing(config, publisher) as session:
+            return await session.resume()
+
+    return _print_result(publisher, asyncio.run(resume()))
 
 
-def _print_result(parts: Sequence[PublishedPart]) -> int:
+def _print_result(publisher: Publisher, parts: Sequence[PublishedPart]) -> int:
     """Print the post's URL. Raises TemporaryError if a part was not sent."""
-    if url := post_url(parts):
+    if url := publisher.post_url(parts):
         print(url, flush=True)
     check_all_sent(parts)
     return Exit.OK
@@ -146,7 +151,7 @@ def _read_pictures(files: Sequence[Path], alts: Sequence[str]) -> tuple[Attachme
 def _read_picture(file: Path, alt: str) -> Attachment:
     kind = mimetypes.guess_type(file.name)[0] or ""
     if kind not in PICTURE_TYPES:
-        raise UsageError(f"--media {file}: X accepts JPEG, PNG and WebP")
+        raise UsageError(f"--media {file}: a picture must be JPEG, PNG or WebP")
     try:
         data = file.read_bytes()
     except OSError as error:
