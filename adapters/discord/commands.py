@@ -153,7 +153,7 @@ class CommandHandler:
     async def _run_safely(self, awaitable: Awaitable[CommandResponse]) -> CommandResponse:
         try:
             return await awaitable
-        except Exception:
+        except Exception:  # the user gets an answer whatever fails
             logger.warning("a Discord command or button failed", exc_info=True)
             return CommandResponse(FAILURE_TEXT)
 

@@ -102,7 +102,7 @@ class EventReceiver:
                 continue
             except InboxClosed:
                 raise
-            except Exception:
+            except Exception:  # an event may be invalid in any way: later events must not wait
                 if isinstance(item, list) and len(item) > 1:  # only the event that fails is lost
                     for event in item:
                         await self._process_reliably(process, [event])
@@ -173,7 +173,7 @@ class EventReceiver:
                 return None
             self._on_author(str(message.channel.id), str(message.author.id))
             return incoming.to_inbound_message(message, self._mapper, mention, is_backfill=is_backfill)
-        except Exception:
+        except Exception:  # the library does not check types: one invalid message costs no other
             logger.warning("message %s could not be read", message.id, exc_info=True)
             return None
 

@@ -345,7 +345,7 @@ def _skip_invalid(raw: RawUpdate) -> Iterator[None]:
     """Log an update that fails in the block; the library does not check types, so it may raise anything."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # one invalid update costs no other
         update_id = update_id_of(raw)
         label = "an update" if update_id is None else f"update {update_id}"
         cause = shorten(f"{type(error).__name__}: {error}", 80)  # it may contain a user's text

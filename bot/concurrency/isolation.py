@@ -79,7 +79,7 @@ async def run_isolated(
         is_timeout = timeout is not None and limit.expired()
         timeout_error = TimeoutError(f"no answer within {timeout:g} s") if is_timeout else None
         result = log_failure(timeout_error or error, label=label, cause=str(timeout_error or ""))
-    except BaseException as error:  # as above
+    except BaseException as error:  # as in `call_plugin`
         result = log_failure(error, label=label)
     if cancellation.requested:
         raise asyncio.CancelledError
@@ -161,5 +161,5 @@ async def _capture_result(awaitable: Awaitable[T]) -> _TaskResult[T]:
     """Return the result or the exception: a task that raised SystemExit would end the process."""
     try:
         return _TaskResult(await awaitable)
-    except BaseException as error:
+    except BaseException as error:  # passed to the task's owner
         return _TaskResult(error=error)

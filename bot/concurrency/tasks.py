@@ -50,7 +50,7 @@ class Batcher(Generic[T]):
             items, self._items = self._items, []
             try:
                 await self._handle(items)
-            except Exception as error:
+            except Exception as error:  # items are lost rather than retried; later batches still run
                 logger.info("%d %s are lost: %s", len(items), self._label, error)
         self._task = None
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import date
@@ -84,11 +84,10 @@ class CostMeter:
         entries, self._unwritten = list(self._unwritten.values()), {}
         if not entries:
             return
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(self._add_unwritten, entries)
             await self._store.add(entries)
-        except BaseException:
-            self._add_unwritten(entries)
-            raise
+            on_failure.pop_all()
 
     def _add_unwritten(self, entries: Iterable[CostEntry]) -> None:
         for entry in entries:

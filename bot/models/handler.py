@@ -4,6 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -37,24 +38,21 @@ class StreamOutput:
         if self._sink is None or not text or self._shown_length >= MAX_STREAMED_LENGTH:
             return
         self._shown_length += len(text)
-        try:
-            await self._sink.write(text)
-        except Exception:  # a faulty sink must not end the generation
-            self._disable()
+        await self._call_sink(partial(self._sink.write, text))
 
     async def restart(self) -> None:
         """Discard the text passed on so far."""
         if self._sink is None or not self._shown_length:
             return
         self._shown_length = 0
-        try:
-            await self._sink.restart()
-        except Exception:  # as above
-            self._disable()
+        await self._call_sink(self._sink.restart)
 
-    def _disable(self) -> None:
-        self._sink = None
-        logger.warning("the rest of a text is not streamed: its sink failed", exc_info=True)
+    async def _call_sink(self, call: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await call()
+        except Exception:  # a sink is code of an adapter or plugin: its failure must not end the generation
+            self._sink = None
+            logger.warning("the rest of a text is not streamed: its sink failed", exc_info=True)
 
 
 class StreamRelay(AbstractAsyncContextManager["StreamRelay"], RenamedMembers):

@@ -155,10 +155,8 @@ def _exclusive_transaction(connection: Connection) -> Iterator[None]:
         if is_sqlite and (orphans := connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()):
             raise ConfigError(f"{len(orphans)} rows would refer to rows that no longer exist")
         connection.commit()
-    except BaseException:
-        connection.rollback()
-        raise
     finally:
+        connection.rollback()  # without effect after a commit
         if is_sqlite:
             connection.exec_driver_sql("PRAGMA foreign_keys = ON")
             connection.rollback()

@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -79,11 +80,10 @@ async def connect(address: Address, *, is_bounded: bool = True) -> Any:
             max_cacheable_statement_size=0,
             server_settings=settings,
         )
-        try:
+        with ExitStack() as on_failure:  # also if cancelled: only this function knows the connection
+            on_failure.callback(connection.terminate)
             await _register_vector_codec(connection)
-        except BaseException:  # cancelled or too slow: only this function knows the connection
-            connection.terminate()
-            raise
+            on_failure.pop_all()
     return connection
 
 

@@ -17,7 +17,14 @@ from bot.store import NO_SCHEMAS, Schemas, StoreHealth, StoreUnavailable
 from plugins.sql.core.base import Work
 from plugins.sql.core.upgrade import upgrade_schemas
 from plugins.sql.postgres.connection import Address, connect
-from plugins.sql.postgres.errors import SLOW, ErrorAction, action_for, explain_error, opening_error
+from plugins.sql.postgres.errors import (
+    DRIVER_ERRORS,
+    SLOW,
+    ErrorAction,
+    action_for,
+    explain_error,
+    opening_error,
+)
 
 T = TypeVar("T")
 MAX_WAIT_SECONDS = 10.0
@@ -42,12 +49,12 @@ class PooledConnection:
     async def run_in_transaction(self, work: Work[T]) -> T:
         """Run work in a transaction."""
         await self.driver.execute("BEGIN")
+        end_statement = "ROLLBACK"
         try:
             result = await self.connection.run_sync(work)
-        except BaseException:
-            await self.driver.execute("ROLLBACK")
-            raise
-        await self.driver.execute("COMMIT")
+            end_statement = "COMMIT"
+        finally:
+            await self.driver.execute(end_statement)
         return result
 
     async def close(self) -> None:
@@ -119,7 +126,7 @@ class QueryRunner:
             try:
                 async with self._pool.acquire() as connection:
                     return await run_on(connection)
-            except Exception as error:
+            except DRIVER_ERRORS as error:
                 action = action_for(error)
                 collisions += action is ErrorAction.RETRY
                 may_wait = (
@@ -165,7 +172,7 @@ class PostgresDatabase:
         try:
             async with engine.connect() as connection:
                 await connection.run_sync(upgrade_schemas, self.address.label, schemas)
-        except Exception as error:
+        except Exception as error:  # the driver raises more types than it documents
             raise opening_error(error, self.address.label) from error
         finally:
             await engine.dispose()
@@ -228,7 +235,7 @@ class PostgresDatabase:
                 await connection.driver.execute("CREATE TEMPORARY TABLE greenroom_trial ()")
             finally:
                 await connection.close()
-        except Exception:  # the problem remains: the next check may succeed
+        except Exception:  # whatever it is, the problem remains; the checks must not end
             return
         self.health.recover()
 

@@ -3,11 +3,19 @@
 from enum import Enum
 
 import asyncpg  # type: ignore[import-untyped]  # it brings no types
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from bot import BotError, ConfigError
 from bot.store import StoreUnavailable
 
+# What a query may raise: SQLAlchemy's errors, the driver's own, and those of the connection.
+DRIVER_ERRORS = (
+    SQLAlchemyError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+)
 FULL, READ_ONLY, SLOW, UNREACHABLE = "db_full", "db_read_only", "db_slow", "db_unreachable"
 
 

@@ -126,7 +126,7 @@ async def _run_once(address: Address, work: Work[T]) -> T:
             return await connection.run_sync(work)
     except BotError:
         raise
-    except Exception as error:
+    except Exception as error:  # the driver raises more types than it documents
         raise opening_error(error, address.label) from error
     finally:
         await engine.dispose()

@@ -195,7 +195,7 @@ class _HeartbeatConnection:
                 self._connection = await connect(self._address)
                 await self._connection.add_listener(CHANNEL, self._on_notify)
             yield self._connection
-        except Exception as error:
+        except Exception as error:  # after any error the state of the connection is unknown
             self._recovering_until = time.monotonic() + RECONNECT_GRACE_SECONDS
             self.disconnect()
             raise explain_error(error, self._address.label) from error

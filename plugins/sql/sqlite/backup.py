@@ -7,7 +7,7 @@ has none.
 import logging
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -57,16 +57,14 @@ def copy_database(path: Path, target: Path | None = None) -> Path:
     """
     now = f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
     target = target or path.with_name(f"{path.stem}-{now}{path.suffix}")
-    with open_for_reading(path) as connection:
+    with open_for_reading(path) as connection, ExitStack() as on_failure:
         _create_target(target)
-        try:
-            connection.exec_driver_sql("PRAGMA query_only = OFF")  # it would prevent writing the copy
-            connection.exec_driver_sql("VACUUM INTO ?", (str(target),))
-            stamp_copy(target)
-            _sync_to_disk(target)
-        except BaseException:
-            target.unlink()
-            raise
+        on_failure.callback(target.unlink)
+        connection.exec_driver_sql("PRAGMA query_only = OFF")  # it would prevent writing the copy
+        connection.exec_driver_sql("VACUUM INTO ?", (str(target),))
+        stamp_copy(target)
+        _sync_to_disk(target)
+        on_failure.pop_all()
     return target
 
 

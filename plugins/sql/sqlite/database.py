@@ -5,14 +5,13 @@ import logging
 import os
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DatabaseError
 
 from bot import Clock, PluginError, system_clock
 from bot.store import NO_SCHEMAS, Schemas, StoreHealth
@@ -26,7 +25,7 @@ from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite.backup import back_up, hold_open_work
 from plugins.sql.sqlite.check import find_location_problems
 from plugins.sql.sqlite.file_lock import FileLock
-from plugins.sql.sqlite.health import FileMonitor, opening_error
+from plugins.sql.sqlite.health import DATABASE_ERRORS, FileMonitor, opening_error
 from plugins.sql.sqlite.threads import Reader
 from plugins.sql.sqlite.writer import Writer
 from plugins.sql.stores.memories import as_stored
@@ -35,7 +34,6 @@ from plugins.sql.stores.store import SqlStore
 
 logger = logging.getLogger(__name__)
 
-DATABASE_ERRORS = (DatabaseError, sqlite3.Error)  # of Core, and of the driver
 T = TypeVar("T")
 
 
@@ -112,16 +110,16 @@ class SqliteDatabase:
     def _open(self) -> Connection:
         sqlite.create_file(self.path)
         self._lock.acquire()
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(self._lock.release)
             for problem in find_location_problems(self.path):
                 logger.warning("%s", problem)
-            return self._open_checked()
-        except DATABASE_ERRORS as error:
-            self._lock.release()
-            raise opening_error(error, self.path) from error
-        except BaseException:
-            self._lock.release()
-            raise
+            try:
+                connection = self._open_checked()
+            except DATABASE_ERRORS as error:
+                raise opening_error(error, self.path) from error
+            on_failure.pop_all()
+        return connection
 
     def _open_checked(self) -> Connection:
         if hold_open_work(self._engine, self.path):
@@ -129,7 +127,8 @@ class SqliteDatabase:
         else:
             sqlite.check_log(self.path, self._lock.log_needed_since)
         connection = sqlite.open_writer(self._engine, self._synchronous)
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(connection.close)
             sqlite.check_integrity(connection, self.path)
             sqlite.check_writable(connection)
             backup = partial(back_up, connection, self.path)
@@ -137,9 +136,7 @@ class SqliteDatabase:
             self._vector_cache.attach(connection)
             self.recent_cache.attach(connection)
             self._monitor.start(connection)
-        except BaseException:
-            connection.close()
-            raise
+            on_failure.pop_all()
         return connection
 
     def _open_searcher(self) -> Connection:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sqlite3
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from plugins.sql.sqlite import connection as sqlite
 
 logger = logging.getLogger(__name__)
 
+DATABASE_ERRORS = (DBAPIError, sqlite3.Error)  # of SQLAlchemy, and of the driver
 RECHECK_SECONDS = 1.0
 
 LOCKED, FULL, READ_ONLY, DAMAGED, UNREACHABLE = (
@@ -110,7 +112,7 @@ class FileMonitor:
             try:
                 self.check()
                 sqlite.probe_writes(connection)
-            except Exception as error:  # the problem remains: the next check may succeed
+            except (StoreUnavailable, *DATABASE_ERRORS) as error:  # the next check may succeed
                 self.explain(error)
             else:
                 sqlite.set_busy_timeout(connection, sqlite.BUSY_TIMEOUT_SECONDS)

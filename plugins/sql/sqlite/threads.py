@@ -13,8 +13,10 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
+from bot import BotError
 from plugins.sql.core.base import Work
 from plugins.sql.sqlite.connection import begin, roll_back
+from plugins.sql.sqlite.health import DATABASE_ERRORS
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +111,7 @@ class Worker(ABC):
     def _end(self, connection: Connection) -> None:
         try:
             self._close(connection)
-        except Exception as error:  # such as a full disk: commits are not affected
+        except (BotError, OSError, *DATABASE_ERRORS) as error:  # commits are not affected
             logger.warning("the database was not closed properly: %s", error)
         finally:
             self._stopped.set_result(None)

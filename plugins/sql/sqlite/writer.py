@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection
 
+from bot.store import StoreUnavailable
 from plugins.sql.core.recent_cache import recent_cache_of
 from plugins.sql.core.row_cache import invalidate
 from plugins.sql.core.settings import Synchronous
@@ -16,7 +17,7 @@ from plugins.sql.sqlite.connection import (
     roll_back,
     set_synchronous,
 )
-from plugins.sql.sqlite.health import FileMonitor, is_full
+from plugins.sql.sqlite.health import DATABASE_ERRORS, FileMonitor, is_full
 from plugins.sql.sqlite.threads import Job, Worker
 
 logger = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class Writer(Worker):
             self._monitor.check()
             self._set_synchronous(connection, batch)
             begin(connection, to_write=True)
-        except Exception as error:  # the file is locked or missing: retrying now is useless
+        except (StoreUnavailable, *DATABASE_ERRORS) as error:  # locked or missing: retrying now is useless
             self._fail(batch, error)
             return
         try:
@@ -142,7 +143,7 @@ class Writer(Worker):
             if checkpoint(connection):
                 self._is_log_needed = False
                 self._record_log(is_needed=False)
-        except Exception as error:
+        except DATABASE_ERRORS as error:
             if not is_full(error):
                 self._monitor.explain(error)
             elif not self._is_log_stuck:

@@ -110,9 +110,9 @@ async def test_i01_a_locked_file_is_waited_for_once_then_writes_are_refused_at_o
 
     assert await database.write(write("b")) == "b"
     assert await keys(database) == ["b"]
-    assert [line.split(":")[0].split(",")[0] for line in told(caplog)] == [
+    assert [line.split(":")[0].split(" after ")[0] for line in told(caplog)] == [
         "messages are not accepted, because the store is unavailable (db_locked)",
-        "messages are taken in again",
+        "messages are accepted again",
     ]
     assert await database.write(pragma("busy_timeout")) == sqlite.BUSY_TIMEOUT_SECONDS * 1000
 
