@@ -63,7 +63,7 @@ async def track_run(run: Run, events: EventBus, agent_id: UUID, *, timeout: floa
     except asyncio.CancelledError:
         status = RunStatus.CANCELLED
         raise
-    except BaseException as error:
+    except BaseException as error:  # recorded in the run's report, and raised again
         status, run.error = RunStatus.ERROR, f"{type(error).__name__}: {error}"
         raise
     finally:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Collection, Coroutine, Sequence
+from contextlib import ExitStack
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -111,12 +112,11 @@ class Inbox:
 
     async def run_shielded(self, operation: Coroutine[Any, Any, T]) -> T:
         """Await a change to its end, also where the caller is cancelled; raises as `submit` does."""
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(operation.close)
             self._check_open()
             task = self._shielded.start(operation)
-        except BaseException:
-            operation.close()
-            raise
+            on_failure.pop_all()
         return await asyncio.shield(task)
 
     async def cursor(self, platform: str, account: str, name: str) -> str | None:
@@ -186,7 +186,7 @@ class Inbox:
             await self.submit(message)
         except RETRYABLE_ERRORS:
             raise
-        except Exception as error:  # as above
+        except Exception as error:  # as in `submit_tolerant`
             key, room = message.key, message.room.external_id
             logger.error("message %s of %s is lost: %s", key.message_id, room, error)
 

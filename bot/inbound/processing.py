@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -112,13 +113,12 @@ class MessageProcessor:
         if self.is_processing(receipt.id) or receipt.outcome.is_final or not is_owned:
             return False
         self._transition(receipt.id, EventState.QUEUED)
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(self._transition, receipt.id, None)
             receipt = await self._ledger.receipt(receipt.id) or receipt
             if not receipt.outcome.is_final and self._is_open:
                 receipt = await self._close_expired(receipt)
-        except BaseException:
-            self._transition(receipt.id, None)
-            raise
+            on_failure.pop_all()
         if receipt.outcome.is_final:
             self.resolve(receipt)
             return False

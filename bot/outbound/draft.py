@@ -130,7 +130,7 @@ class PreviewDraft(Draft):
         await self.wait_stopped()
         try:
             await self._update(Content())
-        except Exception:
+        except Exception:  # of the platform: the reply has been sent, and previews expire
             logger.debug("a preview could not be cleared", exc_info=True)
 
 

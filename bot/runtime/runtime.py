@@ -51,11 +51,10 @@ class Runtime:
         self.inactive: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:
-        try:
+        async with AsyncExitStack() as on_failure:
+            on_failure.push_async_callback(self._stop, 0.0, 0.0)
             await self._start()
-        except BaseException:
-            await self._stop(0.0, 0.0)
-            raise
+            on_failure.pop_all()
         return self
 
     async def __aexit__(
