@@ -30,7 +30,7 @@ def _split_commas(value: object) -> object:
 
 def _reject_empty(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
-        raise ValueError("it names nobody and nothing; leave it out to allow all, or say whom")
+        raise ValueError("it is empty; leave it out to allow all, or list names")
     return value
 
 
@@ -161,8 +161,9 @@ class CoreSettings(SettingsModel):
         False, description="Whether an answer may take several rounds, each seeing the last one's results."
     )
     max_multistep_iterations: int = Field(6, ge=1, le=6, description="How many such rounds at most.")
-    crash_loop_boots: int = Field(
+    max_crashed_starts: int = Field(
         3,
+        alias="CRASH_LOOP_BOOTS",
         ge=0,
         description="After how many crashed starts within five minutes `bot run` leaves every platform but "
         "the web page off, until those minutes are over; 0 for never.",

@@ -11,7 +11,7 @@ from bot.errors import TemplateError
 from bot.prompts.template_nodes import Each, If, Node, Nodes, Page, Path, Scope, Section, Variable
 
 MAX_SOURCE_LENGTH = 256 * 1024
-MAX_NESTING = 32
+MAX_DEPTH = 32
 
 _OPENER = re.compile(r"\{\{(~?)(?:(\{)|\s*(!--|[#^/!>&=])?)")
 _CLOSERS = MappingProxyType({"{": re.compile(r"\}(~?)\}\}"), "!--": re.compile(r"--(~?)\}\}")})
@@ -158,8 +158,8 @@ class _Compiler:
             self._report_unknown(tag)
 
     def _open_block(self, tag: _Tag, body: str, *, end: str = "", is_chained: bool = False) -> None:
-        if len(self._blocks) > MAX_NESTING:
-            raise self._build_error(tag, f"is nested deeper than {MAX_NESTING} blocks")
+        if len(self._blocks) > MAX_DEPTH:
+            raise self._build_error(tag, f"is nested deeper than {MAX_DEPTH} blocks")
         word, _, argument = body.partition(" ")
         block = _Block(tag, end or word, is_chained=is_chained, is_negated=word == "unless")
         if argument and word in ("if", "unless", "each"):

@@ -119,7 +119,7 @@ def _track_start(configs: Sequence[CharacterConfig], platforms: Sequence[Platfor
         for secret in config.secrets | config.settings.secrets(*(spec.settings for spec in specs))
     }
     core = configs[0].settings.load(CoreSettings)
-    start_history = StartHistory(core.bot_data_dir, limit=core.crash_loop_boots)
+    start_history = StartHistory(core.bot_data_dir, limit=core.max_crashed_starts)
     with (
         configure_logging(level=core.log_level, format=core.log_format, secrets=secrets),
         start_history.track_outcome(),

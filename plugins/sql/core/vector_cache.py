@@ -119,7 +119,7 @@ class VectorCache:
         self._pending.clear()
 
     def clear(self) -> None:
-        """Nobody knows what has changed."""
+        """Drop all matrices: what changed is unknown."""
         with self._lock:
             self.version += 1
             self._matrices.clear()
