@@ -178,7 +178,7 @@ def _setting_value(turn: Turn, name: str) -> str:
     return turn.find_setting(name) or configured
 
 
-ONE_ON_ONE_ADVICE = (
+DIRECT_CHAT_ADVICE = (
     "You are talking with one person.",
     "Answer what was asked; one message, not several.",
     "Do not end every message with a question or an offer of help.",
@@ -213,5 +213,5 @@ ADVICE_BY_TYPE = {
 )
 def anxiety(turn: Turn) -> ProviderResult:
     """Return advice on how much to write in this kind of room."""
-    lines = ADVICE_BY_TYPE.get(turn.room.type, ONE_ON_ONE_ADVICE)
+    lines = ADVICE_BY_TYPE.get(turn.room.type, DIRECT_CHAT_ADVICE)
     return ProviderResult(text="\n".join(["# Manners", *(f"- {line}" for line in lines)]))
