@@ -219,7 +219,7 @@ class GatewaySocket(DiscordWebSocket):
     """The library's gateway socket, with time limits, and tolerant of events that cannot be read."""
 
     async def received_message(self, msg: Any, /) -> None:
-        """Let the library read a frame; an event that it cannot read is logged and skipped."""
+        """Pass a frame to the library; an event that it cannot read is logged and skipped."""
         if isinstance(msg, bytes):
             msg = self._decompressor.decompress(msg)
             if msg is None:

@@ -59,7 +59,7 @@ class UndeliveredParts:
             return DeliveryDecision(part, True, "it leaves as soon as its platform takes it")
 
     async def drop(self, delivery_id: str) -> DeliveryDecision | None:
-        """Give a part up; return None where there is no such part."""
+        """Cancel the delivery of a part; return None if there is no such part."""
         async with self._lock:
             part = await self._ledger.delivery(delivery_id)
             if part is not None and part.state in OPEN_STATES and self._outbox is not None:

@@ -72,7 +72,7 @@ class MultiStep:
         return await write_summary(turn, self._composer)
 
     async def _run_step(self, turn: Turn, loop: StepLoop, number: int) -> None:
-        """Let the model choose one step, and run it."""
+        """Run one step that the model chooses."""
         await self._composer.compose(turn, loop.include)
         step = await self._choose_step(turn, loop, number)
         loop.plan.thought = step.thought

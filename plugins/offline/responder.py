@@ -228,7 +228,7 @@ def _list_candidates(context: _ReplyContext, persona: Persona) -> Iterator[tuple
 
 
 def _prepend_greeting(greeting: str, answer: str) -> str:
-    """Put the greeting before an answer that does not contain the name."""
+    """Return the answer, after the greeting if it does not contain the name."""
     return f"{greeting} {answer}" if greeting and answer and greeting[7:-1] not in answer else answer
 
 

@@ -159,7 +159,7 @@ class VectorCacheView:
 
 
 def enable_vector_search(connection: Connection, cache: VectorCache) -> None:
-    """Let a connection search in a cache."""
+    """Register a cache in which a connection searches."""
     connection.info[SEARCHER_KEY] = VectorCacheView(cache)
 
 
