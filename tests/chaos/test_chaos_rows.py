@@ -25,7 +25,7 @@ def deeds(scene: Scene, kind: str) -> int:
     return sum(done == kind for done, _, _ in scene.platform.truth.deeds)
 
 
-async def test_a01_what_was_not_committed_is_delivered_again(play: Play) -> None:
+async def test_a01_an_uncommitted_message_is_redelivered(play: Play) -> None:
     async with play() as scene:
         for room in ("one", "two", "three"):
             scene.platform.feed(room, "hello")
@@ -37,7 +37,7 @@ async def test_a01_what_was_not_committed_is_delivered_again(play: Play) -> None
         assert sorted(scene.said) == ["re m1", "re m2", "re m3"]
 
 
-async def test_a02_what_is_delivered_again_after_its_commit_is_answered_once(play: Play) -> None:
+async def test_a02_a_message_redelivered_after_its_commit_is_answered_once(play: Play) -> None:
     async with play() as scene:
         scene.platform.feed("room", "hello")
         await scene.killed_at("ingress.post_commit")
@@ -49,7 +49,7 @@ async def test_a02_what_is_delivered_again_after_its_commit_is_answered_once(pla
         assert scene.said == ["re m1"]
 
 
-async def test_a03_a_batch_is_kept_whole_or_not_at_all(play: Play) -> None:
+async def test_a03_a_batch_is_stored_completely_or_not_at_all(play: Play) -> None:
     async with play() as scene:
         for number in range(BATCH):
             scene.platform.feed(f"room {number}", "hello")
@@ -59,7 +59,7 @@ async def test_a03_a_batch_is_kept_whole_or_not_at_all(play: Play) -> None:
         assert len(scene.said) == BATCH
 
 
-async def test_a04_what_was_claimed_and_not_begun_is_begun_again(play: Play) -> None:
+async def test_a04_a_claimed_message_that_was_not_started_is_started_again(play: Play) -> None:
     async with play() as scene:
         scene.platform.feed("room", "hello")
         await scene.killed_at("turn.claimed")
@@ -68,7 +68,7 @@ async def test_a04_what_was_claimed_and_not_begun_is_begun_again(play: Play) -> 
         assert [receipt.attempts for receipt in scene.books.receipts()] == [2]
 
 
-async def test_a05_an_attachment_is_fetched_again_and_leaves_no_file_behind(play: Play) -> None:
+async def test_a05_an_attachment_is_fetched_again_and_leaves_no_file(play: Play) -> None:
     async with play() as scene:
         scene.platform.feed("room", "hello", file="http://files.example.com/file")
         await scene.killed_at("attach.mid")
@@ -81,7 +81,7 @@ async def test_a05_an_attachment_is_fetched_again_and_leaves_no_file_behind(play
         assert left == {"ada.json", "log.txt"}
 
 
-async def test_a06_the_decision_whether_to_answer_is_asked_for_again_and_both_calls_show(play: Play) -> None:
+async def test_a06_the_response_decision_is_requested_again_and_both_calls_are_recorded(play: Play) -> None:
     async with play() as scene:
         scene.platform.feed("group", "hello", is_private=False)
         await scene.killed_at("model.decide")
@@ -91,7 +91,9 @@ async def test_a06_the_decision_whether_to_answer_is_asked_for_again_and_both_ca
         assert [receipt.attempts for receipt in scene.books.receipts()] == [2]
 
 
-async def test_a07_g13_h07_a_message_that_kills_three_times_fails_and_the_room_is_told(play: Play) -> None:
+async def test_a07_g13_h07_a_message_that_kills_the_process_three_times_fails_and_the_room_is_told(
+    play: Play,
+) -> None:
     async with play() as scene:
         scene.platform.feed("room", "hello")
         await scene.killed_at("model.reply")
@@ -106,7 +108,7 @@ async def test_a07_g13_h07_a_message_that_kills_three_times_fails_and_the_room_i
 
 
 @pytest.mark.parametrize("point", ["send.pre_write", "send.post_write"])
-async def test_a07_an_apology_that_was_under_way_is_not_lost(play: Play, point: str) -> None:
+async def test_a07_an_apology_in_progress_is_not_lost(play: Play, point: str) -> None:
     async with play() as scene:
         scene.platform.feed("room", "hello")
         for _ in range(3):
@@ -123,9 +125,7 @@ STREAMING = {"LOOPBACK_EDITS": "0.02"}
 
 
 @pytest.mark.parametrize("point", ["stream.mid:1", "stream.mid:2", "edit.pre_write:1", "edit.post_write:1"])
-async def test_a08_what_was_seen_in_part_is_edited_to_its_end_after_the_restart(
-    play: Play, point: str
-) -> None:
+async def test_a08_a_draft_is_edited_into_the_reply_after_the_restart(play: Play, point: str) -> None:
     name, _, times = point.partition(":")
     async with play(ability=Ability.NEITHER, **STREAMING) as scene:
         scene.platform.feed("room", "a story")
@@ -140,9 +140,7 @@ async def test_a08_what_was_seen_in_part_is_edited_to_its_end_after_the_restart(
 
 
 @pytest.mark.parametrize("point", ["turn.pre_commit", "outbox.committed", "send.pre_record"])
-async def test_a08_what_was_committed_takes_the_place_of_what_was_seen_after_the_restart(
-    play: Play, point: str
-) -> None:
+async def test_a08_a_committed_reply_replaces_its_draft_after_the_restart(play: Play, point: str) -> None:
     async with play(**STREAMING) as scene:
         scene.platform.feed("room", "a story")
         await scene.killed_at(point)
@@ -155,7 +153,7 @@ async def test_a08_what_was_committed_takes_the_place_of_what_was_seen_after_the
 
 @pytest.mark.parametrize("point", ["send.pre_write", "send.post_write"])
 @pytest.mark.parametrize("ability", [Ability.NONCE, Ability.REFUSING])
-async def test_a08_where_it_is_unclear_whether_anything_was_seen_there_is_one_message_in_the_end(
+async def test_a08_an_ambiguous_draft_results_in_one_message(
     play: Play, ability: Ability, point: str
 ) -> None:
     async with play(ability=ability, **STREAMING) as scene:
@@ -166,7 +164,7 @@ async def test_a08_where_it_is_unclear_whether_anything_was_seen_there_is_one_me
 
 
 @pytest.mark.parametrize("unclear", Unsure)
-async def test_a08_where_nobody_can_ask_whether_anything_was_seen_the_whole_reply_is_there_in_the_end(
+async def test_a08_an_ambiguous_draft_without_reconciliation_still_results_in_the_complete_reply(
     play: Play, unclear: Unsure
 ) -> None:
     async with play(ability=Ability.NEITHER, unclear=unclear, **STREAMING) as scene:
@@ -176,7 +174,7 @@ async def test_a08_where_nobody_can_ask_whether_anything_was_seen_the_whole_repl
         assert scene.readable[1:] == [STORY]
 
 
-async def test_a09_an_answer_that_was_not_journalled_is_asked_for_again(play: Play) -> None:
+async def test_a09_an_answer_that_was_not_journalled_is_requested_again(play: Play) -> None:
     async with play() as scene:
         scene.platform.feed("room", "hello")
         await scene.killed_at("model.post")
@@ -207,7 +205,7 @@ async def test_a10_messages_that_were_answered_together_are_not_answered_again_o
 
 
 @pytest.mark.parametrize("effect", [Effect.PURE, Effect.IDEMPOTENT, Effect.KEYED])
-async def test_a11_an_action_that_was_intended_and_not_begun_is_run(play: Play, effect: Effect) -> None:
+async def test_a11_a_planned_action_that_was_not_started_runs(play: Play, effect: Effect) -> None:
     async with play() as scene:
         scene.platform.feed("room", f"do {effect}")
         await scene.killed_at("action.pre")
@@ -231,9 +229,7 @@ async def test_a12_a13_an_action_that_may_be_repeated_is_repeated_under_the_same
 
 
 @pytest.mark.parametrize("point", ["action.pre", "action.mid", "action.post"])
-async def test_a12_a13_an_unsafe_action_is_not_repeated_and_the_person_is_told(
-    play: Play, point: str
-) -> None:
+async def test_a12_a13_an_unsafe_action_is_not_repeated_and_the_user_is_told(play: Play, point: str) -> None:
     async with play() as scene:
         scene.platform.feed("room", "do unsafe")
         await scene.killed_at(point)
@@ -242,7 +238,7 @@ async def test_a12_a13_an_unsafe_action_is_not_repeated_and_the_person_is_told(
         assert scene.said == ["sum of m1"]
 
 
-async def test_a14_a_chain_goes_on_where_it_was_broken_off(play: Play) -> None:
+async def test_a14_an_interrupted_chain_continues(play: Play) -> None:
     async with play() as scene:
         scene.platform.feed("room", "do pure unsafe keyed")
         await scene.killed_at("chain.2")
@@ -266,9 +262,7 @@ UNCLEAR = pytest.mark.parametrize("point", ["send.pre_write", "send.post_write",
 
 
 @UNCLEAR
-async def test_a16_a17_a18_where_there_is_a_nonce_an_unclear_send_is_repeated_with_it(
-    play: Play, point: str
-) -> None:
+async def test_a16_a17_a18_with_a_nonce_an_ambiguous_send_is_repeated_with_it(play: Play, point: str) -> None:
     async with play() as scene:
         scene.platform.feed("room", "hello")
         await scene.killed_at(point)
@@ -280,7 +274,7 @@ async def test_a16_a17_a18_where_there_is_a_nonce_an_unclear_send_is_repeated_wi
 
 
 @UNCLEAR
-async def test_a16_a17_a18_where_doubles_are_refused_the_platform_is_asked_first(
+async def test_a16_a17_a18_if_the_platform_rejects_duplicates_it_is_asked_first(
     play: Play, point: str
 ) -> None:
     async with play(ability=Ability.REFUSING) as scene:
@@ -292,7 +286,9 @@ async def test_a16_a17_a18_where_doubles_are_refused_the_platform_is_asked_first
 
 
 @UNCLEAR
-async def test_a16_a17_a18_where_nobody_can_ask_it_is_sent_again_with_a_mark(play: Play, point: str) -> None:
+async def test_a16_a17_a18_without_reconciliation_the_part_is_sent_again_with_a_mark(
+    play: Play, point: str
+) -> None:
     async with play(ability=Ability.NEITHER) as scene:
         scene.platform.feed("room", "hello")
         await scene.killed_at(point)
@@ -302,7 +298,9 @@ async def test_a16_a17_a18_where_nobody_can_ask_it_is_sent_again_with_a_mark(pla
 
 
 @UNCLEAR
-async def test_a16_a17_a18_where_nobody_can_ask_it_is_held_if_that_is_wanted(play: Play, point: str) -> None:
+async def test_a16_a17_a18_without_reconciliation_the_part_is_held_if_configured(
+    play: Play, point: str
+) -> None:
     async with play(ability=Ability.NEITHER, unclear=Unsure.HOLD) as scene:
         scene.platform.feed("room", "hello")
         await scene.killed_at(point)
@@ -312,7 +310,7 @@ async def test_a16_a17_a18_where_nobody_can_ask_it_is_held_if_that_is_wanted(pla
 
 
 @pytest.mark.parametrize("ability", Ability)
-async def test_a19_the_parts_that_were_sent_are_not_repeated_and_the_others_follow_in_order(
+async def test_a19_sent_parts_are_not_repeated_and_the_others_follow_in_order(
     play: Play, ability: Ability
 ) -> None:
     async with play(ability=ability) as scene:
@@ -323,7 +321,7 @@ async def test_a19_the_parts_that_were_sent_are_not_repeated_and_the_others_foll
         assert [text.rstrip(".") for text in scene.said] == [f"part {number} of m1" for number in range(1, 6)]
 
 
-async def test_a20_what_is_learnt_from_a_turn_is_learnt_after_the_restart(play: Play) -> None:
+async def test_a20_a_turn_is_evaluated_after_the_restart(play: Play) -> None:
     async with play() as scene:
         scene.platform.feed("room", "hello")
         await scene.killed_at("eval.pre")
@@ -332,7 +330,7 @@ async def test_a20_what_is_learnt_from_a_turn_is_learnt_after_the_restart(play: 
         assert scene.books.counted(FACTS) == 3
 
 
-async def test_a21_the_facts_of_a_turn_are_learnt_all_together_and_once(play: Play) -> None:
+async def test_a21_the_facts_of_a_turn_are_stored_together_and_once(play: Play) -> None:
     async with play() as scene:
         scene.platform.feed("room", "hello")
         await scene.killed_at("eval.mid")
@@ -341,7 +339,7 @@ async def test_a21_the_facts_of_a_turn_are_learnt_all_together_and_once(play: Pl
         assert scene.books.counted(FACTS) == 3
 
 
-async def test_what_several_people_wrote_at_once_is_answered_once_each_after_a_kill_at_any_stage(
+async def test_simultaneous_messages_are_each_answered_once_after_a_kill_at_any_stage(
     play: Play,
 ) -> None:
     points = ("turn.claimed:2", "model.reply:2", "model.post:2", "turn.pre_commit:2", "outbox.committed:1")

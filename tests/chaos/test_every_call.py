@@ -105,7 +105,7 @@ async def empty(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["before", "after the commit"])
-async def test_nothing_is_lost_or_doubled_whichever_call_to_the_database_fails(
+async def test_nothing_is_lost_or_doubled_if_any_database_call_fails(
     tmp_path: Path, empty: Path, is_late: bool
 ) -> None:
     for first in range(1, MOST_CALLS, SIDE_BY_SIDE):

@@ -59,7 +59,7 @@ def shuffled(tail: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("is_shuffled", [False, True], ids=["cut off", "in another order"])
-async def test_a23_what_was_acknowledged_before_a_power_cut_is_there_wherever_the_log_breaks(
+async def test_a23_acknowledged_messages_survive_a_power_cut_at_any_position_of_the_log(
     tmp_path: Path, is_shuffled: bool
 ) -> None:
     file, log, acknowledged = await written(tmp_path / "greenroom.db")

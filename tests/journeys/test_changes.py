@@ -209,7 +209,7 @@ def open_messages(request: TextRequest) -> list[str]:
 # Said twice
 
 
-async def test_b01_the_same_event_twice_at_once_is_one_turn(staged: OnStage) -> None:
+async def test_b01_two_simultaneous_deliveries_of_an_event_are_one_turn(staged: OnStage) -> None:
     async with staged(model=ScriptedModel()) as stage:
         arrival = said(stage, "Hello")
         again = replace(arrival, message=replace(arrival.message, id=new_id()))
@@ -219,7 +219,7 @@ async def test_b01_the_same_event_twice_at_once_is_one_turn(staged: OnStage) -> 
         assert (stage.texts, len(stage.model.requests)) == (["Hello."], 1)
 
 
-async def test_b02_the_same_event_again_after_29_days_is_still_known(staged: OnStage, clock: Clock) -> None:
+async def test_b02_an_event_redelivered_after_29_days_is_recognized(staged: OnStage, clock: Clock) -> None:
     async with staged(model=ScriptedModel()) as stage:
         arrival = said(stage, "Hello")
         first = await told(stage, arrival)
@@ -230,7 +230,7 @@ async def test_b02_the_same_event_again_after_29_days_is_still_known(staged: OnS
         assert stage.texts == ["Hello."]
 
 
-async def test_b03_the_same_message_under_a_new_transport_id_is_known(staged: OnStage) -> None:
+async def test_b03_a_message_with_a_new_transport_id_is_recognized(staged: OnStage) -> None:
     async with staged(model=ScriptedModel()) as stage:
         arrival = said(stage, "Hello")
         first = await told(stage, arrival)
@@ -243,7 +243,7 @@ async def test_b03_the_same_message_under_a_new_transport_id_is_known(staged: On
 # In another order
 
 
-async def test_b04_two_messages_that_come_in_reverse_are_answered_in_their_platforms_order(
+async def test_b04_messages_received_in_reverse_are_answered_in_platform_order(
     staged: OnStage,
 ) -> None:
     held = Held()
@@ -260,7 +260,7 @@ async def test_b04_two_messages_that_come_in_reverse_are_answered_in_their_platf
         assert stage.texts == ["Hello."]
 
 
-async def test_b04_ten_shuffled_messages_of_a_queue_are_answered_one_by_one_in_order(
+async def test_b04_shuffled_messages_of_a_queue_are_answered_one_by_one_in_order(
     staged: OnStage,
 ) -> None:
     held = Held()
@@ -277,7 +277,7 @@ async def test_b04_ten_shuffled_messages_of_a_queue_are_answered_one_by_one_in_o
         assert sent == [str(number) for number in range(100, 110)]
 
 
-async def test_b04_a_straggler_that_comes_after_the_answer_is_answered_too(staged: OnStage) -> None:
+async def test_b04_an_older_message_that_arrives_after_the_answer_is_answered_too(staged: OnStage) -> None:
     async with staged(model=ScriptedModel()) as stage:
         await told(stage, said(stage, "second", "102"))
         late = await told(stage, said(stage, "first", "101"))
@@ -288,7 +288,7 @@ async def test_b04_a_straggler_that_comes_after_the_answer_is_answered_too(stage
 # Edited
 
 
-async def test_b05_of_a_message_edited_before_its_answer_the_edited_text_is_answered(staged: OnStage) -> None:
+async def test_b05_a_message_edited_before_its_answer_is_answered_by_its_new_text(staged: OnStage) -> None:
     held = Held()
     async with staged(model=held.model) as stage:
         heard = Heard(stage)
@@ -313,7 +313,7 @@ async def test_b05_of_a_message_edited_before_its_answer_the_edited_text_is_answ
         assert len(await heard.of(MessageReceived)) == 1
 
 
-async def test_b05_messages_that_were_to_be_answered_with_the_edited_one_are_still_answered(
+async def test_b05_other_messages_of_the_turn_of_an_edited_message_are_still_answered(
     staged: OnStage,
 ) -> None:
     held = Held()
@@ -331,7 +331,7 @@ async def test_b05_messages_that_were_to_be_answered_with_the_edited_one_are_sti
         assert stage.texts == ["Hello."]
 
 
-async def test_b05_an_edit_that_overtakes_the_work_on_its_message_silences_that(staged: OnStage) -> None:
+async def test_b05_an_edit_that_overtakes_its_message_cancels_the_older_turn(staged: OnStage) -> None:
     async with staged(model=ScriptedModel()) as stage:
         arrival = said(stage, "Helo")
         first, edit = await asyncio.gather(
@@ -343,7 +343,7 @@ async def test_b05_an_edit_that_overtakes_the_work_on_its_message_silences_that(
         assert stage.texts == ["Hello."]
 
 
-async def test_b06_after_the_answer_an_edit_is_remembered_and_answered_no_more(staged: OnStage) -> None:
+async def test_b06_an_edit_after_the_answer_is_stored_and_not_answered(staged: OnStage) -> None:
     async with staged(model=ScriptedModel(can_embed=True)) as stage:
         arrival = said(stage, "Helo")
         await told(stage, arrival)
@@ -357,7 +357,7 @@ async def test_b06_after_the_answer_an_edit_is_remembered_and_answered_no_more(s
         assert message.embedding[0] == len("Hello, all of you")
 
 
-async def test_b06_with_rerun_the_old_reply_reads_as_the_new_one(staged: OnStage) -> None:
+async def test_b06_with_rerun_the_old_reply_is_edited_into_the_new_one(staged: OnStage) -> None:
     model, adapter = (
         ScriptedModel([model_answer("Of Frence."), model_answer("Paris.")]),
         RecordingAdapter(can_edit=True),
@@ -378,7 +378,7 @@ async def test_b06_with_rerun_the_old_reply_reads_as_the_new_one(staged: OnStage
         assert sorted(await texts_in(stage, arrival.room.id)) == ["Paris.", "and of France?"]
 
 
-async def test_b06_with_rerun_a_shorter_reply_takes_the_rest_of_the_old_one_away(staged: OnStage) -> None:
+async def test_b06_with_rerun_a_shorter_reply_deletes_remaining_parts_of_the_old_one(staged: OnStage) -> None:
     model = ScriptedModel([model_answer("one two"), model_answer("3")])
     adapter = RecordingAdapter(can_edit=True, max_length=4)
     async with staged(model=model, adapter=adapter, settings={"ON_EDIT": "rerun"}) as stage:
@@ -392,7 +392,7 @@ async def test_b06_with_rerun_a_shorter_reply_takes_the_rest_of_the_old_one_away
         assert adapter.texts == ["one ", "two"]
 
 
-async def test_b06_with_rerun_nothing_is_said_where_the_platform_cannot_edit(staged: OnStage) -> None:
+async def test_b06_with_rerun_nothing_is_sent_if_the_platform_cannot_edit(staged: OnStage) -> None:
     async with staged(model=ScriptedModel(), settings={"ON_EDIT": "rerun"}) as stage:
         arrival = said(stage, "Hi")
         await told(stage, arrival)
@@ -401,9 +401,7 @@ async def test_b06_with_rerun_nothing_is_said_where_the_platform_cannot_edit(sta
         assert (len(stage.model.requests), stage.texts) == (1, ["Hello."])
 
 
-async def test_b06_an_edit_of_what_was_said_long_ago_and_never_seen_is_not_answered(
-    staged: OnStage, clock: Clock
-) -> None:
+async def test_b06_an_edit_of_an_old_unknown_message_is_not_answered(staged: OnStage, clock: Clock) -> None:
     async with staged(model=ScriptedModel()) as stage:
         arrival = said(stage, "Hi")
         clock.now += timedelta(hours=1)
@@ -437,7 +435,7 @@ async def test_b07_o06_200_edits_a_minute_are_one_turn_every_five_seconds(
 # Taken back
 
 
-async def test_b08_a_message_removed_before_its_answer_is_not_answered(staged: OnStage) -> None:
+async def test_b08_a_message_deleted_before_its_answer_is_not_answered(staged: OnStage) -> None:
     held = Held()
     async with staged(model=held.model) as stage:
         heard = Heard(stage)
@@ -457,7 +455,7 @@ async def test_b08_a_message_removed_before_its_answer_is_not_answered(staged: O
 
 
 @pytest.mark.parametrize("removed", ["1", "2"])
-async def test_b08_what_was_asked_together_with_a_removed_message_is_answered(
+async def test_b08_other_messages_of_the_turn_of_a_deleted_message_are_answered(
     staged: OnStage, removed: str
 ) -> None:
     held = Held()
@@ -473,7 +471,7 @@ async def test_b08_what_was_asked_together_with_a_removed_message_is_answered(
         assert stage.texts == ["Hello."]
 
 
-async def test_b08_a_part_on_its_way_arrives_and_one_that_waits_is_held_back(staged: OnStage) -> None:
+async def test_b08_a_part_being_sent_arrives_and_a_waiting_part_is_cancelled(staged: OnStage) -> None:
     adapter = Slow()
     async with staged(model=ScriptedModel(), adapter=adapter) as stage:
         first = await put(stage, said(stage, "one", "1"))
@@ -489,7 +487,9 @@ async def test_b08_a_part_on_its_way_arrives_and_one_that_waits_is_held_back(sta
         assert len(adapter.sent) == 1
 
 
-async def test_b09_with_a_message_go_its_vector_and_the_facts_that_it_alone_supports(staged: OnStage) -> None:
+async def test_b09_deleting_a_message_deletes_its_embedding_and_facts_that_only_it_supports(
+    staged: OnStage,
+) -> None:
     async with staged(model=ScriptedModel(can_embed=True)) as stage:
         memories = stage.agent.store.memories
         mine, other = said(stage, "I live in Graz", "1"), said(stage, "I like tea", "2")
@@ -506,7 +506,7 @@ async def test_b09_with_a_message_go_its_vector_and_the_facts_that_it_alone_supp
         assert "I live in Graz" not in await texts_in(stage, mine.room.id)
 
 
-async def test_b11_a_bulk_of_messages_is_removed_in_one_go(staged: OnStage) -> None:
+async def test_b11_many_messages_are_deleted_together(staged: OnStage) -> None:
     held = Held()
     async with staged(model=held.model) as stage:
         receipts = [await put(stage, said(stage, f"spam {one}", str(one))) for one in range(5)]
@@ -518,7 +518,7 @@ async def test_b11_a_bulk_of_messages_is_removed_in_one_go(staged: OnStage) -> N
         assert stage.texts == await texts_in(stage, receipts[0].room_id) == []
 
 
-async def test_b11_a_cleared_room_is_empty_and_what_waited_there_does_not_leave(staged: OnStage) -> None:
+async def test_b11_a_cleared_room_is_empty_and_its_waiting_deliveries_are_cancelled(staged: OnStage) -> None:
     adapter = Slow()
     async with staged(model=ScriptedModel(), adapter=adapter) as stage:
         heard = Heard(stage)
@@ -536,7 +536,7 @@ async def test_b11_a_cleared_room_is_empty_and_what_waited_there_does_not_leave(
         assert await heard.of(ChannelCleared) == [ChannelCleared(stage.agent.id, first.room_id, "lobby", 4)]
 
 
-async def test_b11_in_a_world_that_is_left_nothing_is_answered_any_more(staged: OnStage) -> None:
+async def test_b11_nothing_is_answered_in_a_world_the_agent_left(staged: OnStage) -> None:
     held = Held()
     async with staged(model=held.model) as stage:
         heard = Heard(stage)
@@ -558,7 +558,7 @@ async def test_b11_in_a_world_that_is_left_nothing_is_answered_any_more(staged: 
 # Our own words, signs, names and places
 
 
-async def test_b12_our_own_message_is_known_by_its_author_and_not_by_a_name(staged: OnStage) -> None:
+async def test_b12_a_message_of_the_agent_is_recognized_by_author_id_and_not_by_name(staged: OnStage) -> None:
     async with staged(model=ScriptedModel()) as stage:
         await told(stage, said(stage, "Hello?", "1"))
         webhook = Entity(stage.agent.id, "test", "hook-7", ("Front desk",), is_bot=True)
@@ -573,7 +573,9 @@ async def test_b12_our_own_message_is_known_by_its_author_and_not_by_a_name(stag
         assert said_there == ["Hello.", "Hello.", "Hello?", "I am Ada too"]
 
 
-async def test_b12_what_our_account_said_by_other_means_is_remembered(staged: OnStage) -> None:
+async def test_b12_a_message_sent_by_other_means_from_the_account_of_the_bot_is_stored(
+    staged: OnStage,
+) -> None:
     async with staged(model=ScriptedModel()) as stage:
         own = said(stage, "Written by hand")
         author = replace(own.author, id=stage.agent.id)
@@ -589,7 +591,7 @@ def sign(arrival: InboundMessage, message_id: str) -> Reaction:
     return Reaction(arrival.world, arrival.room, arrival.author, message_id, "👍", arrival.message.created_at)
 
 
-async def test_b13_a_reaction_is_kept_once_also_to_a_message_that_nobody_knows(staged: OnStage) -> None:
+async def test_b13_a_reaction_is_stored_once_even_for_an_unknown_message(staged: OnStage) -> None:
     async with staged(model=ScriptedModel()) as stage:
         heard = Heard(stage)
         arrival = said(stage, "Hello")
@@ -608,7 +610,7 @@ async def recent(stage: AgentHarness, arrival: InboundMessage) -> list[Memory]:
     return await stage.agent.store.memories.recent(arrival.room.id)
 
 
-async def test_b14_whoever_is_renamed_stays_the_same_person(staged: OnStage) -> None:
+async def test_b14_a_renamed_user_stays_the_same_person(staged: OnStage) -> None:
     async with staged(model=ScriptedModel()) as stage:
         arrival = said(stage, "I am Alice", "1")
         await told(stage, arrival)
@@ -623,7 +625,7 @@ async def test_b14_whoever_is_renamed_stays_the_same_person(staged: OnStage) -> 
         assert [one.name for one in said_before] == ["Alice Liddell"]
 
 
-async def test_b14_a_room_that_moves_takes_its_history_and_its_open_questions_along(staged: OnStage) -> None:
+async def test_b14_a_migrated_room_has_its_history_and_open_questions(staged: OnStage) -> None:
     held = Held()
     async with staged(model=held.model) as stage:
         heard = Heard(stage)
@@ -643,7 +645,7 @@ async def test_b14_a_room_that_moves_takes_its_history_and_its_open_questions_al
         assert await heard.of(RoomMigrated) == [RoomMigrated(stage.agent.id, old.room.id, new.room)]
 
 
-async def test_b14_what_waits_for_its_platform_leaves_to_where_the_room_has_gone(staged: OnStage) -> None:
+async def test_b14_waiting_deliveries_are_sent_to_the_migrated_room(staged: OnStage) -> None:
     adapter = Slow()
     async with staged(model=ScriptedModel(), adapter=adapter) as stage:
         old, new = said(stage, "one", "1"), said(stage, "", "9", room="supergroup")
@@ -659,14 +661,14 @@ async def test_b14_what_waits_for_its_platform_leaves_to_where_the_room_has_gone
 # The door
 
 
-async def test_a_change_that_comes_while_the_bot_stops_is_not_acknowledged(staged: OnStage) -> None:
+async def test_a_change_received_during_shutdown_is_not_acknowledged(staged: OnStage) -> None:
     async with staged(model=ScriptedModel()) as stage:
         stage.agent_runtime.inbox.close()
         with pytest.raises(InboxClosed):
             await changes(stage).delete_messages(new_id(), ["1"])
 
 
-async def test_a_change_is_carried_to_its_end_where_whoever_brought_it_hangs_up(staged: OnStage) -> None:
+async def test_a_change_is_completed_even_if_its_submitter_is_cancelled(staged: OnStage) -> None:
     async with staged(model=ScriptedModel()) as stage:
         receipt = await told(stage, said(stage, "Hello"))
         task = asyncio.create_task(changes(stage).delete_messages(receipt.room_id, ["1"]))

@@ -126,7 +126,7 @@ class serving:
         await self._runner.cleanup()
 
 
-async def test_a_piped_talk_is_answered_line_by_line_and_nothing_else_is_on_stdout(place: Place) -> None:
+async def test_piped_input_is_answered_line_by_line_and_stdout_has_nothing_else(place: Place) -> None:
     told = await place.run("chat", said="hello\n\nmy sister sings in a choir\n")
     assert told.code == 0
     first, second = told.out.splitlines()
@@ -136,7 +136,7 @@ async def test_a_piped_talk_is_answered_line_by_line_and_nothing_else_is_on_stdo
     assert len(told.err.splitlines()) == 1
 
 
-async def test_what_a_plugin_prints_does_not_get_between_the_replies(place: Place) -> None:
+async def test_output_printed_by_a_plugin_does_not_mix_with_replies(place: Place) -> None:
     body = """\
 from bot import Plugin, Turn, ProviderResult, provider
 
@@ -155,18 +155,18 @@ plugin = Plugin("loud", providers=[loud])
     assert "a plugin's own noise" in told.err
 
 
-async def test_bytes_that_are_no_text_and_a_line_without_end_are_survived(place: Place) -> None:
+async def test_invalid_bytes_and_an_endless_line_are_handled(place: Place) -> None:
     told = await place.run("chat", said=b"\xff\xfe\x00\x9b31m\n" + b"word " * 2_000_000 + b"\nhello\n")
     assert told.code == 0
     assert len(told.out.splitlines()) == 3
 
 
-async def test_no_input_is_no_talk(place: Place) -> None:
+async def test_empty_input_ends_the_chat(place: Place) -> None:
     told = await place.run("chat")
     assert (told.code, told.out) == (0, "")
 
 
-async def test_without_stdin_and_stdout_it_just_ends(place: Place) -> None:
+async def test_without_stdin_and_stdout_the_chat_ends(place: Place) -> None:
     process = await asyncio.create_subprocess_exec(
         "/bin/sh",
         "-c",
@@ -181,7 +181,7 @@ async def test_without_stdin_and_stdout_it_just_ends(place: Place) -> None:
     assert b"Traceback" not in told[1]
 
 
-async def test_whoever_stops_reading_ends_the_talk_quietly(place: Place) -> None:
+async def test_a_closed_output_pipe_ends_the_chat_quietly(place: Place) -> None:
     process = await place.start("chat")
     assert process.stdin is not None
     process.stdin.write(b"hello\n")
@@ -204,7 +204,7 @@ BROKEN: Mapping[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-async def test_a_character_that_cannot_be_used_is_one_message_and_78(place: Place, case: str) -> None:
+async def test_an_unusable_character_is_one_message_and_exit_code_78(place: Place, case: str) -> None:
     content, said = BROKEN[case]
     for own, other in (("hen", "egg"), ("egg", "hen")):
         body = f"from bot import Plugin\nplugin = Plugin({own!r}, requires=[{other!r}])\n"
@@ -216,7 +216,7 @@ async def test_a_character_that_cannot_be_used_is_one_message_and_78(place: Plac
     assert told.err.startswith(f"bot: {said}")
 
 
-async def test_a_refused_key_is_told_on_stderr_and_the_room_gets_one_apology(
+async def test_a_refused_key_is_reported_on_stderr_and_the_room_gets_one_apology(
     place: Place, refusing: str
 ) -> None:
     told = await place.run(
@@ -228,7 +228,7 @@ async def test_a_refused_key_is_told_on_stderr_and_the_room_gets_one_apology(
     assert "wrongwrong" not in told.err
 
 
-async def test_a_model_server_that_is_down_is_75(place: Place) -> None:
+async def test_an_unreachable_model_server_is_exit_code_75(place: Place) -> None:
     nobody = f"http://127.0.0.1:{free_port()}/v1"
     told = await place.run("chat", said="a\n", OPENAI_BASE_URL=nobody, MODEL_RETRIES="0")
     assert told.code == 75
@@ -238,7 +238,7 @@ async def test_a_model_server_that_is_down_is_75(place: Place) -> None:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)], ids=["SIGINT", "SIGTERM"]
 )
-async def test_a_signal_while_waiting_for_input_ends_the_talk(place: Place, number: int, code: int) -> None:
+async def test_a_signal_while_waiting_for_input_ends_the_chat(place: Place, number: int, code: int) -> None:
     process = await place.start("chat")
     assert process.stdin is not None
     process.stdin.write(b"hello\n")
@@ -250,7 +250,7 @@ async def test_a_signal_while_waiting_for_input_ends_the_talk(place: Place, numb
     assert b"Traceback" not in await process.stderr.read()
 
 
-async def test_a_second_signal_ends_at_once_what_the_first_would_finish(place: Place) -> None:
+async def test_a_second_signal_ends_the_process_immediately(place: Place) -> None:
     asked = asyncio.Event()
 
     async def think(request: web.Request) -> web.Response:
@@ -273,7 +273,9 @@ async def test_a_second_signal_ends_at_once_what_the_first_would_finish(place: P
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)], ids=["SIGINT", "SIGTERM"]
 )
-async def test_run_says_what_is_on_and_stops_at_a_signal(place: Place, number: int, code: int) -> None:
+async def test_run_reports_active_platforms_and_stops_at_a_signal(
+    place: Place, number: int, code: int
+) -> None:
     place.write("bob.json", {"name": "Bob"})
     place.write("ada.json", {"name": "Ada"})
     process = await place.start("run", "-c", "ada.json", "-c", "bob.json")
@@ -292,7 +294,7 @@ async def test_run_says_what_is_on_and_stops_at_a_signal(place: Place, number: i
     assert "stopping: " in told.err
 
 
-async def test_run_says_of_a_platform_that_is_not_to_be_had_that_it_is_not(place: Place) -> None:
+async def test_run_reports_an_unavailable_platform(place: Place) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         address = f"http://127.0.0.1:{gone.getsockname()[1]}"
     process = await place.start(
@@ -312,14 +314,14 @@ async def test_run_on_a_port_in_use_names_the_setting(place: Place) -> None:
     assert "SERVER_PORT" in told.err
 
 
-async def test_run_where_nothing_can_be_on_says_why(place: Place) -> None:
+async def test_run_without_any_usable_platform_reports_why(place: Place) -> None:
     told = await place.run("run", "--only", "telegram")
     assert (told.code, told.out) == (78, "")
     assert "bot: no platform is on:" in told.err
     assert "telegram  off  " in told.err
 
 
-async def test_a_wrong_option_is_a_matter_of_usage(place: Place) -> None:
+async def test_a_wrong_option_is_a_usage_error(place: Place) -> None:
     told = await place.run("run", "--only", "telegran")
     assert (told.code, told.err) == (
         2,

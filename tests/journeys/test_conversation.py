@@ -114,7 +114,7 @@ def open_messages(request: TextRequest) -> list[str]:
 # One room, several messages
 
 
-async def test_five_messages_at_once_get_one_reply_that_answers_all() -> None:
+async def test_five_simultaneous_messages_get_one_reply_to_all() -> None:
     held = Held()
     async with running_agent(model=held.model) as stage:
         told = Told(stage)
@@ -140,7 +140,7 @@ async def test_five_messages_at_once_get_one_reply_that_answers_all() -> None:
     }
 
 
-async def test_each_model_call_that_was_under_way_is_cancelled_and_booked() -> None:
+async def test_model_calls_of_superseded_turns_are_cancelled_and_recorded() -> None:
     held = Held()
     async with running_agent(model=held.model) as stage:
         receipts = []
@@ -166,7 +166,7 @@ async def test_the_reply_answers_the_newest_message() -> None:
     assert stage.adapter.sent[0].reply_to == "m2"
 
 
-async def test_an_ignored_newer_message_never_costs_an_older_answer() -> None:
+async def test_an_ignored_newer_message_does_not_prevent_an_older_answer() -> None:
     held = Held(
         lambda request: IGNORE if request.purpose is Purpose.SHOULD_RESPOND else model_answer("Hello.")
     )
@@ -190,7 +190,7 @@ async def test_an_ignored_newer_message_never_costs_an_older_answer() -> None:
     assert stage.texts == ["Hello."]
 
 
-async def test_by_author_each_person_gets_an_answer_of_their_own() -> None:
+async def test_by_author_each_person_gets_a_separate_answer() -> None:
     held = Held(lambda request: model_answer(f"To {'Bob' if 'to Bob.' in request.prompt else 'Alice'}."))
     async with running_agent(model=held.model, settings={"LATEST_RESPONSE": "author"}) as stage:
         alice = await stage.submit("one", author="Alice")
@@ -215,7 +215,7 @@ async def test_in_a_queue_every_message_is_answered_in_order() -> None:
     assert [delivery.seq for delivery in stage.adapter.sent] == [1, 2, 3, 4]
 
 
-async def test_a_message_is_carried_only_so_often_then_newer_ones_wait(
+async def test_after_several_supersessions_newer_messages_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(turn_order, "BURST_SECONDS", -1.0)  # no two messages are one burst
@@ -282,7 +282,7 @@ async def test_the_same_event_twice_gets_one_reply() -> None:
 
 
 @pytest.mark.parametrize("name", ["IGNORE", "NONE", "ignore", "STOP", "STOP_TALKING", "NO_RESPONSE"])
-async def test_silence_is_silence_whatever_it_is_called(name: str) -> None:
+async def test_all_names_of_silence_send_nothing(name: str) -> None:
     async with running_agent(model=ScriptedModel(model_answer("Not to be said.", actions=[name]))) as stage:
         receipt = await stage.send("hi")
     assert receipt.outcome is Outcome.IGNORED
@@ -291,7 +291,7 @@ async def test_silence_is_silence_whatever_it_is_called(name: str) -> None:
     assert len(stage.model.requests) == 1
 
 
-async def test_prose_without_tags_is_the_reply_and_costs_no_second_call() -> None:
+async def test_an_answer_without_tags_is_the_reply_without_a_second_call() -> None:
     async with running_agent(model=ScriptedModel("Just so.")) as stage:
         receipt = await stage.send("hi")
     assert receipt.outcome is Outcome.ANSWERED
@@ -299,13 +299,13 @@ async def test_prose_without_tags_is_the_reply_and_costs_no_second_call() -> Non
     assert len(stage.model.requests) == 1
 
 
-async def test_a_directly_answered_message_costs_one_large_call() -> None:
+async def test_a_direct_answer_needs_one_call_of_the_large_model() -> None:
     async with running_agent() as stage:
         receipt = await stage.send("hi")
     assert [(call.type, call.purpose) for call in receipt.model_calls] == [("TEXT_LARGE", "reply")]
 
 
-async def test_an_unknown_action_beside_a_text_is_noted_and_the_text_is_said() -> None:
+async def test_an_unknown_action_is_noted_and_the_text_is_sent() -> None:
     async with running_agent(
         model=ScriptedModel(model_answer("Up we go.", actions=["FLY_TO_MOON"]))
     ) as stage:
@@ -315,7 +315,7 @@ async def test_an_unknown_action_beside_a_text_is_noted_and_the_text_is_said() -
     assert receipt.notes == ("action 'FLY_TO_MOON' is not known; it was not run",)
 
 
-async def test_of_an_unknown_action_without_a_text_the_model_is_told() -> None:
+async def test_the_model_is_told_about_an_unknown_action_without_text() -> None:
     def script(request: TextRequest) -> str:
         if request.purpose is Purpose.SUMMARY:
             return model_answer("I cannot fly.")
@@ -329,7 +329,7 @@ async def test_of_an_unknown_action_without_a_text_the_model_is_told() -> None:
     assert receipt.outcome is Outcome.ANSWERED
 
 
-async def test_a_part_of_an_actions_name_is_not_its_name(forecasts: Plugin) -> None:
+async def test_part_of_an_action_name_does_not_match(forecasts: Plugin) -> None:
     async with running_agent(
         forecasts, model=ScriptedModel(model_answer("x", actions=["FORE", "FORECASTS"]))
     ) as stage:
@@ -338,7 +338,7 @@ async def test_a_part_of_an_actions_name_is_not_its_name(forecasts: Plugin) -> N
     assert len(receipt.notes) == 2
 
 
-async def test_an_answer_that_breaks_off_in_its_actions_runs_none(forecasts: Plugin) -> None:
+async def test_an_answer_truncated_in_its_actions_runs_none(forecasts: Plugin) -> None:
     raw = "<response><text>Wait a moment.</text><actions>FORECAST</actions><parameters>{"
     async with running_agent(forecasts, model=ScriptedModel(raw)) as stage:
         receipt = await stage.send("hi")
@@ -366,14 +366,14 @@ async def test_after_three_empty_answers_there_is_one_apology(empty: str) -> Non
     assert stage.texts == ["Sorry, I can't answer just now. Please try again in a little while."]
 
 
-async def test_one_empty_answer_is_asked_for_again() -> None:
+async def test_an_empty_answer_is_requested_again() -> None:
     async with running_agent(model=ScriptedModel(["", model_answer("Now.")])) as stage:
         receipt = await stage.send("hi")
     assert receipt.outcome is Outcome.ANSWERED
     assert stage.texts == ["Now."]
 
 
-async def test_a_provider_on_demand_is_fetched_before_anything_is_said() -> None:
+async def test_a_requested_provider_is_composed_before_a_reply_is_sent() -> None:
     @provider("MOON", "The phase of the moon.", dynamic=True)
     async def moon(turn: Turn) -> ProviderResult:
         return ProviderResult(text="The moon is full.")
@@ -390,14 +390,14 @@ async def test_a_provider_on_demand_is_fetched_before_anything_is_said() -> None
 
 
 @pytest.mark.parametrize("name", ["NOT_THERE", "RECENT_MESSAGES", "recent messages", "RECENTMESSAGES"])
-async def test_a_provider_that_is_unknown_or_was_asked_already_costs_no_second_call(name: str) -> None:
+async def test_requesting_unknown_or_composed_providers_causes_no_second_call(name: str) -> None:
     async with running_agent(model=ScriptedModel(model_answer("Hello.", providers=[name]))) as stage:
         await stage.send("hi")
     assert len(stage.model.requests) == 1
     assert stage.texts == ["Hello."]
 
 
-async def test_what_leaves_holds_no_secret_no_scaffolding_and_mentions_are_text() -> None:
+async def test_sent_texts_have_no_secrets_no_scaffolding_and_no_active_mentions() -> None:
     said = "My key is sk-very-secret-1. <thought>hm</thought></response> @everyone <@&12> <!channel>"
     settings = {"WEATHER_API_KEY": "sk-very-secret-1"}
     async with running_agent(model=ScriptedModel(model_answer(said)), settings=settings) as stage:
@@ -410,7 +410,7 @@ async def test_what_leaves_holds_no_secret_no_scaffolding_and_mentions_are_text(
 # When something fails
 
 
-async def test_while_the_model_is_down_the_room_gets_one_apology_in_five_minutes() -> None:
+async def test_while_the_model_is_unavailable_a_room_gets_one_apology_per_five_minutes() -> None:
     def down(request: TextRequest) -> str:
         raise ModelUnavailable("the provider is not there")
 
@@ -427,7 +427,7 @@ async def test_while_the_model_is_down_the_room_gets_one_apology_in_five_minutes
     assert [delivery.target for delivery in stage.adapter.sent] == ["lobby", "another", "lobby"]
 
 
-async def test_where_no_model_can_decide_the_message_fails_without_a_word() -> None:
+async def test_if_no_model_can_decide_the_message_fails_without_a_reply() -> None:
     def down(request: TextRequest) -> str:
         raise ModelUnavailable("the provider is not there")
 
@@ -454,7 +454,7 @@ async def test_a_template_that_does_not_compile_leaves_no_receipt_open(name: str
     assert run.status is RunStatus.ERROR
 
 
-async def test_a_whole_turn_that_takes_too_long_fails_with_one_word_to_the_room() -> None:
+async def test_a_turn_that_times_out_fails_with_one_notice() -> None:
     held = Held()
     async with running_agent(model=held.model, settings={"RESPONSE_TIMEOUT": "1000"}) as stage:
         told = Told(stage)
@@ -514,7 +514,7 @@ RUBBISH = [name for name in vars(Rubbish) if not name.startswith("_")]
 
 @pytest.mark.parametrize("kind", [ChannelType.DM, GROUP])
 @pytest.mark.parametrize("fault", [one for one in RUBBISH if one != "is_not_async"])
-async def test_a_broken_provider_costs_only_itself_and_is_named(
+async def test_a_broken_provider_affects_only_itself_and_is_noted(
     fault: str, kind: ChannelType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_message, "Composer", partial(Composer, timeout=0.2))
@@ -536,7 +536,9 @@ async def test_a_broken_provider_costs_only_itself_and_is_named(
     assert len(receipt.notes) == 1
 
 
-async def test_a_provider_of_the_gate_that_fails_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_provider_of_the_response_decision_is_noted_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     store = InMemoryStore()
     recent = store.memories.recent
 
@@ -553,7 +555,7 @@ async def test_a_provider_of_the_gate_that_fails_is_named_once(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("fault", [one for one in RUBBISH if one not in ("hangs", "cancels_its_task")])
-async def test_a_broken_action_costs_only_itself(fault: str) -> None:
+async def test_a_broken_action_affects_only_itself(fault: str) -> None:
     broken = action("BROKEN", "Does not work.")(getattr(Rubbish(), fault))
     asked = [model_answer("One moment.", actions=["REPLY", "BROKEN", "FINE"])]
 
@@ -571,7 +573,7 @@ async def test_a_broken_action_costs_only_itself(fault: str) -> None:
 
 
 @pytest.mark.parametrize("fault", [one for one in RUBBISH if one != "hangs"])
-async def test_a_broken_evaluator_costs_only_itself(fault: str) -> None:
+async def test_a_broken_evaluator_affects_only_itself(fault: str) -> None:
     looked: list[str] = []
 
     @evaluator("FINE", "Works.")
@@ -590,7 +592,7 @@ async def test_a_broken_evaluator_costs_only_itself(fault: str) -> None:
 
 
 @pytest.mark.parametrize("fault", [one for one in RUBBISH if one != "hangs"])
-async def test_a_broken_listener_reaches_nobody(fault: str) -> None:
+async def test_a_broken_listener_affects_only_itself(fault: str) -> None:
     handler = getattr(Rubbish(), fault)
 
     @on(MessageReceived)
@@ -624,7 +626,7 @@ async def test_a_broken_check_makes_its_action_unavailable_and_no_other(fault: s
     assert "PICKY" in receipt.notes[0]
 
 
-async def test_a_check_that_is_not_even_callable_this_way_costs_only_its_action() -> None:
+async def test_a_condition_with_a_wrong_signature_disables_only_its_action() -> None:
     async def takes_nothing() -> bool:
         return True
 
@@ -683,7 +685,7 @@ def forecasts() -> Plugin:
 KEY = {"WEATHER_API_KEY": "a-weather-key"}
 
 
-async def test_an_action_with_parameters_end_to_end(forecasts: Plugin) -> None:
+async def test_an_action_with_parameters_runs_end_to_end(forecasts: Plugin) -> None:
     asked = model_answer("", actions=["weather"], parameters={"weather": '{"city": "Oslo", "days": 3}'})
     async with running_agent(forecasts, model=ScriptedModel(asked), settings=KEY) as stage:
         told = Told(stage)
@@ -713,7 +715,7 @@ async def test_an_action_that_is_not_available_is_neither_shown_nor_run(forecast
     assert receipt.notes == ("FORECAST is not available here",)
 
 
-async def test_an_action_is_refused_to_who_may_not_use_it() -> None:
+async def test_an_action_is_refused_without_the_required_role() -> None:
     @action("BAN", "Ban somebody.", role=Role.ADMIN)
     async def ban(turn: Turn) -> None:
         await turn.reply("Banned.")
@@ -728,7 +730,7 @@ async def test_an_action_is_refused_to_who_may_not_use_it() -> None:
     assert ["- BAN: " in request.prompt for request in model.requests] == [False, True]
 
 
-async def test_what_a_stranger_asked_for_is_not_done_with_an_admins_role() -> None:
+async def test_a_request_of_a_stranger_does_not_run_with_the_role_of_an_admin() -> None:
     @action("BAN", "Ban somebody.", role=Role.ADMIN)
     async def ban(turn: Turn) -> None:
         await turn.reply("Banned.")
@@ -745,7 +747,7 @@ async def test_what_a_stranger_asked_for_is_not_done_with_an_admins_role() -> No
     assert receipt.notes == ("BAN needs the role ADMIN",)
 
 
-async def test_wrong_parameters_are_mended_once(forecasts: Plugin) -> None:
+async def test_wrong_parameters_are_corrected_once(forecasts: Plugin) -> None:
     def script(request: TextRequest) -> str:
         if request.purpose is Purpose.REPAIR:
             return 'Sure: {"city": "Oslo"}'
@@ -762,7 +764,9 @@ async def test_wrong_parameters_are_mended_once(forecasts: Plugin) -> None:
     assert receipt.outcome is Outcome.ANSWERED
 
 
-async def test_with_parameters_that_stay_wrong_it_is_not_run_and_the_model_is_told(forecasts: Plugin) -> None:
+async def test_an_action_whose_parameters_stay_wrong_does_not_run_and_the_model_is_told(
+    forecasts: Plugin,
+) -> None:
     def script(request: TextRequest) -> str:
         if request.purpose is Purpose.REPAIR:
             return "{}"
@@ -816,7 +820,7 @@ def chain(critical: bool) -> tuple[Plugin, list[dict[str, Any]]]:
 ALL = model_answer("", actions=["FIRST", "SECOND", "THIRD"])
 
 
-async def test_a_failed_action_does_not_end_the_chain_and_each_sees_what_was_before() -> None:
+async def test_a_failed_action_does_not_end_the_chain_and_later_actions_see_its_result() -> None:
     plugin, seen = chain(critical=False)
     async with running_agent(plugin, model=ScriptedModel(ALL)) as stage:
         receipt = await stage.send("hi")
@@ -835,7 +839,7 @@ async def test_a_failed_action_does_not_end_the_chain_and_each_sees_what_was_bef
     ]
 
 
-async def test_a_failed_critical_action_ends_the_chain_and_the_character_says_so() -> None:
+async def test_a_failed_critical_action_ends_the_chain_and_is_reported() -> None:
     plugin, seen = chain(critical=True)
 
     def script(request: TextRequest) -> str:
@@ -848,7 +852,7 @@ async def test_a_failed_critical_action_ends_the_chain_and_the_character_says_so
     assert "SECOND failed and is critical; what came after it was not run" in receipt.notes
 
 
-async def test_a_turn_past_its_point_of_no_return_finishes_whatever_comes() -> None:
+async def test_a_committed_turn_finishes_despite_newer_messages() -> None:
     started, may_end = asyncio.Event(), asyncio.Event()
 
     @action("WORK", "Takes its time.")
@@ -871,7 +875,7 @@ async def test_a_turn_past_its_point_of_no_return_finishes_whatever_comes() -> N
     assert texts == ["Worked.", "Hello."]
 
 
-async def test_several_replies_at_once_are_all_said() -> None:
+async def test_several_replies_of_a_turn_are_all_sent() -> None:
     @action("SHOUT", "Says three things.")
     async def shout(turn: Turn) -> None:
         await asyncio.gather(*(turn.reply(text) for text in ("a", "b", "c")))
@@ -899,7 +903,7 @@ def slow(store: InMemoryStore) -> InMemoryStore:
 # Several rounds
 
 
-async def test_several_rounds_each_see_the_results_before_them(forecasts: Plugin) -> None:
+async def test_each_step_sees_the_results_of_earlier_steps(forecasts: Plugin) -> None:
     def step(city: str, *, finish: bool = False) -> str:
         return (
             f"<response><thought>t</thought><action>FORECAST</action>"
@@ -979,7 +983,7 @@ async def stopped_while_paying(payments: Payments, store: InMemoryStore, actions
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_after_a_restart_the_paid_answer_is_used_and_an_unsafe_action_is_not_repeated() -> None:
+async def test_after_a_restart_the_journalled_answer_is_used_and_an_unsafe_action_is_not_repeated() -> None:
     store, payments = InMemoryStore(), Payments(Effect.UNSAFE)
     receipt = await stopped_while_paying(payments, store, ["PAY"])
     model = ScriptedModel(model_answer("I do not know whether it went through."))
@@ -997,7 +1001,7 @@ async def test_after_a_restart_the_paid_answer_is_used_and_an_unsafe_action_is_n
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_of_an_unknown_outcome_the_user_is_told_also_where_something_was_said() -> None:
+async def test_the_user_is_told_about_an_unknown_outcome_even_after_a_reply() -> None:
     store, payments = InMemoryStore(), Payments(Effect.UNSAFE)
     receipt = await stopped_while_paying(payments, store, ["REPLY", "PAY"])
     model = ScriptedModel(model_answer("I do not know whether it went through."))
@@ -1012,7 +1016,7 @@ async def test_of_an_unknown_outcome_the_user_is_told_also_where_something_was_s
 
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("effect", [Effect.PURE, Effect.IDEMPOTENT, Effect.KEYED])
-async def test_after_a_restart_a_harmless_action_runs_again(effect: Effect) -> None:
+async def test_after_a_restart_an_idempotent_action_runs_again(effect: Effect) -> None:
     store, payments = InMemoryStore(), Payments(effect)
     receipt = await stopped_while_paying(payments, store, ["REPLY", "PAY"])
     async with running_agent(payments.plugin, model=ScriptedModel(""), store=store) as stage:
@@ -1026,7 +1030,7 @@ async def test_after_a_restart_a_harmless_action_runs_again(effect: Effect) -> N
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_what_a_repeated_action_has_said_is_not_said_twice() -> None:
+async def test_replies_of_a_repeated_action_are_not_sent_twice() -> None:
     store, payments = InMemoryStore(), Payments(Effect.PURE, says="Paying now.")
     receipt = await stopped_while_paying(payments, store, ["PAY"])
     async with running_agent(payments.plugin, model=ScriptedModel(""), store=store) as stage:
@@ -1036,7 +1040,7 @@ async def test_what_a_repeated_action_has_said_is_not_said_twice() -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_after_a_restart_a_chain_goes_on_where_it_was_and_says_the_rest() -> None:
+async def test_after_a_restart_a_chain_continues_and_sends_the_remaining_replies() -> None:
     store, payments = InMemoryStore(), Payments(Effect.PURE)
     receipt = await stopped_while_paying(payments, store, ["LOOK_UP", "PAY", "TELL"])
     async with running_agent(payments.plugin, model=ScriptedModel(""), store=store) as stage:
@@ -1048,7 +1052,7 @@ async def test_after_a_restart_a_chain_goes_on_where_it_was_and_says_the_rest() 
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_a_message_that_waited_does_not_take_over_what_was_half_done() -> None:
+async def test_a_waiting_message_does_not_supersede_a_resumed_turn() -> None:
     store, payments = InMemoryStore(), Payments(Effect.UNSAFE)
     model = ScriptedModel(model_answer("", actions=["PAY"]))
     async with running_agent(payments.plugin, model=model, store=store) as stage:
@@ -1099,7 +1103,7 @@ async def test_a_resumed_answer_is_not_taken_for_an_answer_to_another_message() 
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_what_was_being_answered_is_not_judged_again() -> None:
+async def test_a_resumed_message_is_not_decided_again() -> None:
     store, payments = InMemoryStore(), Payments(Effect.PURE)
 
     def script(request: TextRequest) -> str:
@@ -1117,7 +1121,7 @@ async def test_what_was_being_answered_is_not_judged_again() -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_several_rounds_resume_without_choosing_or_acting_again() -> None:
+async def test_resumed_steps_are_not_chosen_or_run_again() -> None:
     store, payments = InMemoryStore(), Payments(Effect.UNSAFE)
     step = "<response><action>{}</action><parameters>{{}}</parameters><isFinish>false</isFinish></response>"
 
@@ -1149,7 +1153,7 @@ async def test_several_rounds_resume_without_choosing_or_acting_again() -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_what_was_not_answered_yet_is_answered_after_the_restart_all_at_once() -> None:
+async def test_unanswered_messages_are_answered_together_after_a_restart() -> None:
     store, held = InMemoryStore(), Held()
     async with running_agent(model=held.model, store=store) as stage:
         receipts = [await stage.submit(f"message {number}") for number in range(3)]
@@ -1162,7 +1166,7 @@ async def test_what_was_not_answered_yet_is_answered_after_the_restart_all_at_on
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_what_was_kept_and_not_sent_is_sent_once_after_the_restart() -> None:
+async def test_a_stored_unsent_reply_is_sent_once_after_a_restart() -> None:
     class Stuck(RecordingAdapter):
         async def deliver(self, delivery: Any) -> str:
             await asyncio.Event().wait()
@@ -1208,7 +1212,7 @@ async def test_evaluators_run_for_every_message_superseded_ones_included() -> No
     assert sorted(looked) == [("one", True), ("two", False)]
 
 
-async def test_an_evaluator_does_not_keep_the_next_message_waiting() -> None:
+async def test_an_evaluator_does_not_delay_the_next_message() -> None:
     may_end = asyncio.Event()
 
     @evaluator("SLOW", "Slow.")
@@ -1223,7 +1227,7 @@ async def test_an_evaluator_does_not_keep_the_next_message_waiting() -> None:
     assert len(stage.texts) == 2
 
 
-async def test_messages_left_unanswered_are_seen_by_evaluators_that_always_run() -> None:
+async def test_unanswered_messages_are_evaluated_by_evaluators_that_always_run() -> None:
     looked: list[str] = []
 
     @evaluator("ALWAYS", "Always.", always_run=True)
@@ -1243,7 +1247,7 @@ async def test_messages_left_unanswered_are_seen_by_evaluators_that_always_run()
     assert run.status is RunStatus.IGNORED
 
 
-async def test_an_embedding_model_that_gives_rubbish_costs_only_the_vectors() -> None:
+async def test_invalid_embeddings_affect_only_the_embeddings() -> None:
     looked: list[str] = []
 
     @evaluator("LOOK", "Looks.")
@@ -1263,7 +1267,7 @@ async def test_an_embedding_model_that_gives_rubbish_costs_only_the_vectors() ->
     assert looked == ["looked"]
 
 
-async def test_no_floor_and_no_task_is_left_over() -> None:
+async def test_no_room_lock_and_no_task_remains() -> None:
     before = asyncio.all_tasks()
     held = Held()
     async with running_agent(model=held.model) as stage:
@@ -1280,7 +1284,7 @@ async def test_a_message_of_another_bot_is_not_answered() -> None:
     assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "RESPOND_TO_BOTS")
 
 
-async def test_a_message_the_process_died_on_three_times_gets_one_apology() -> None:
+async def test_a_message_that_ended_the_process_three_times_gets_one_apology() -> None:
     store, model = InMemoryStore(), ScriptedModel()
     now = datetime.now(UTC)
     receipt = (await store.ledger.receive([make_message("Hello", sent_at=now)], now))[0].receipt

@@ -20,7 +20,7 @@ def dear(**more: str) -> Mapping[str, str]:
     return {"MODEL_PRICES": PRICES, **{name.upper(): value for name, value in more.items()}}
 
 
-async def test_the_receipt_and_the_event_carry_what_a_call_has_cost() -> None:
+async def test_the_receipt_and_the_event_have_the_cost_of_a_call() -> None:
     heard = []
 
     async def listen(event: ModelUsed) -> None:
@@ -35,13 +35,13 @@ async def test_the_receipt_and_the_event_carry_what_a_call_has_cost() -> None:
     assert call in heard
 
 
-async def test_a_model_without_a_price_is_booked_without_a_cost() -> None:
+async def test_a_call_of_a_model_without_price_is_recorded_without_cost() -> None:
     async with running_agent() as stage:
         [call] = (await stage.send("Hello")).model_calls
     assert (call.cost, call.tokens_in > 0) == (None, True)
 
 
-async def test_what_rooms_and_people_cost_can_be_summed() -> None:
+async def test_costs_can_be_summed_by_room_and_person() -> None:
     store = InMemoryStore()
     async with running_agent(settings=dear(), store=store) as stage:
         receipts = [await stage.send("Hello", room=room, author="Ann") for room in ("one", "two", "two")]
@@ -54,7 +54,7 @@ async def test_what_rooms_and_people_cost_can_be_summed() -> None:
     assert sum(line.cost for line in lines) >= booked > 0
 
 
-async def test_o02_over_the_limit_nothing_is_asked_and_the_receipt_says_which(
+async def test_o02_over_the_budget_no_model_is_called_and_the_receipt_names_the_limit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with running_agent(
@@ -73,7 +73,7 @@ async def test_o02_over_the_limit_nothing_is_asked_and_the_receipt_says_which(
     ]
 
 
-async def test_o02_over_the_limit_what_answers_nobody_waits_until_the_next_day() -> None:
+async def test_o02_over_the_budget_background_work_waits_until_the_next_day() -> None:
     async with running_agent(settings=dear(budget_usd="0.000001")) as stage:
         assert (await stage.send("Hello")).outcome is Outcome.ANSWERED
         asked = len(stage.model.requests)
@@ -93,14 +93,14 @@ def learning() -> Plugin:
     return Plugin("learning", "Learns.", evaluators=[ponder])
 
 
-async def test_o02_one_persons_limit_leaves_the_others_theirs() -> None:
+async def test_o02_the_budget_of_one_person_does_not_affect_others() -> None:
     async with running_agent(settings=dear(budget_tokens_per_person="10")) as stage:
         assert (await stage.send("Hello", author="Ann")).outcome is Outcome.ANSWERED
         assert (await stage.send("Again", author="Ann")).rule == "BUDGET_TOKENS_PER_PERSON"
         assert (await stage.send("Hello", author="Bo")).outcome is Outcome.ANSWERED
 
 
-async def test_gs10_a_flood_spends_at_most_the_limit_and_what_was_under_way() -> None:
+async def test_gs10_a_flood_spends_at_most_the_budget_and_the_calls_in_progress() -> None:
     asked, gate = asyncio.Event(), asyncio.Event()
 
     async def slow(request: TextRequest) -> str:
@@ -119,7 +119,7 @@ async def test_gs10_a_flood_spends_at_most_the_limit_and_what_was_under_way() ->
     assert {one.rule for one in flood} == {"BUDGET_TOKENS"}
 
 
-async def test_o02_messages_that_come_all_at_once_spend_no_more_than_one_after_another() -> None:
+async def test_o02_simultaneous_messages_spend_no_more_than_sequential_ones() -> None:
     asked, gate = asyncio.Semaphore(0), asyncio.Event()
 
     async def slow(request: TextRequest) -> str:
@@ -143,7 +143,7 @@ async def test_o02_messages_that_come_all_at_once_spend_no_more_than_one_after_a
     assert most / 2 < spent < most + call.tokens_in + call.tokens_out + 20
 
 
-async def test_o02_whoever_waits_while_the_last_is_spent_is_told_so_too() -> None:
+async def test_o02_a_message_waiting_while_the_budget_is_spent_gets_the_notice_too() -> None:
     asked, judged, gate = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @provider("WATCH", "Sees that a message is past the gate.")

@@ -40,7 +40,7 @@ async def look(turn: Turn) -> None:
     await turn.agent.store.cache.set(f"seen:{turn.message.content.text}", True)
 
 
-async def test_o01_a_flood_is_answered_once_told_to_slow_down_once_and_then_met_with_silence() -> None:
+async def test_o01_a_flood_gets_one_answer_and_one_slow_down_notice() -> None:
     scripted = ScriptedModel(can_embed=True)
     adapter = RecordingAdapter(is_trusted_audience=False)
     async with running_agent(
@@ -68,7 +68,7 @@ async def test_o01_a_flood_is_answered_once_told_to_slow_down_once_and_then_met_
     assert asked == 2
 
 
-async def test_o01_chatter_that_is_not_meant_for_it_is_let_pass_without_a_word() -> None:
+async def test_o01_messages_not_addressed_to_the_bot_get_no_slow_down_notice() -> None:
     async with running_agent(
         adapter=RecordingAdapter(is_trusted_audience=False), settings={"MESSAGES_PER_PERSON": "1"}
     ) as stage:
@@ -80,7 +80,7 @@ async def test_o01_chatter_that_is_not_meant_for_it_is_let_pass_without_a_word()
     assert len(stage.texts) == 3
 
 
-async def test_o13_of_what_is_too_much_no_picture_is_fetched_or_looked_at_and_no_vector_made() -> None:
+async def test_o13_rate_limited_messages_have_no_pictures_fetched_or_described_and_no_embedding() -> None:
     gallery, paid = Gallery(is_private=False), Counter[ModelType]()
 
     @model(ModelType.IMAGE_DESCRIPTION)
@@ -104,22 +104,20 @@ async def test_o13_of_what_is_too_much_no_picture_is_fetched_or_looked_at_and_no
 
 
 @pytest.mark.parametrize(("is_private", "answered"), [(True, 40), (False, 20)])
-async def test_o01_where_the_operator_lets_people_in_there_is_no_limit_that_nobody_has_set(
-    is_private: bool, answered: int
-) -> None:
+async def test_o01_no_default_limit_applies_to_a_trusted_audience(is_private: bool, answered: int) -> None:
     async with running_agent(adapter=RecordingAdapter(is_trusted_audience=is_private)) as stage:
         receipts = [await stage.send("hi", kind=ChannelType.DM) for _ in range(40)]
     found = sum(one.outcome is Outcome.ANSWERED for one in receipts)
     assert answered <= found <= answered + 10  # a slow minute lets ten more in
 
 
-async def test_o01_a_limit_that_is_set_holds_everywhere() -> None:
+async def test_o01_a_configured_limit_applies_everywhere() -> None:
     async with running_agent(settings={"MESSAGES_PER_PERSON": "1"}) as stage:
         receipts = [await stage.send("hi", kind=ChannelType.DM) for _ in range(5)]
     assert [one.outcome for one in receipts] == [Outcome.ANSWERED] * 2 + [Outcome.IGNORED] * 3
 
 
-async def test_o05_two_bots_that_answer_one_another_fall_silent_until_a_person_speaks() -> None:
+async def test_o05_two_bots_stop_answering_each_other_until_a_person_writes() -> None:
     """Whatever it says, another bot answers it at once."""
     words = count()
     scripted = ScriptedModel(lambda request: model_answer(f"Hello, for time {next(words)}."))

@@ -93,7 +93,7 @@ async def listened(ears: Ears) -> AsyncIterator[AgentHarness]:
         yield stage
 
 
-async def test_b4_every_event_of_the_documents_is_told() -> None:
+async def test_b4_every_documented_event_is_emitted() -> None:
     ears = Ears()
     async with listened(ears) as stage:
         door = stage.agent_runtime.handle
@@ -132,7 +132,7 @@ async def changed(stage: AgentHarness) -> None:
     await door.edits.leave_world(WORLD.id)
 
 
-async def test_m12_a_voice_message_goes_the_same_road_and_is_answered_by_its_words() -> None:
+async def test_m12_a_voice_message_is_processed_by_its_transcript() -> None:
     ears = Ears()
     spoken = Attachment("1", MediaKind.AUDIO, "https://example.org/voice", "audio/ogg")
     async with listened(ears) as stage:
@@ -145,7 +145,7 @@ async def test_m12_a_voice_message_goes_the_same_road_and_is_answered_by_its_wor
         assert kept[voice.message.id].content.attachments[0].text == "hello from far away"
 
 
-async def test_c13_words_of_ones_own_accord_reach_a_room_and_a_person_once() -> None:
+async def test_c13_unprompted_messages_reach_a_room_and_a_person_once() -> None:
     async with running_agent() as stage:
         for room, kind in (("lobby", ChannelType.GROUP), ("alice", ChannelType.DM)):
             await stage.send("Ada, hello", room=room, kind=kind)

@@ -64,7 +64,7 @@ async def close_harbour(stage: AgentHarness) -> None:
 # Action planning: results along a chain
 
 
-async def test_fetched_data_is_tidied_and_stored_along_a_chain() -> None:
+async def test_a_chain_fetches_cleans_and_stores_data() -> None:
     script = [chain("FETCH_DATA", "TRANSFORM_DATA", "STORE_DATA"), model_answer("Stored.")]
     async with records(*script) as stage:
         receipt = await stage.send("Fetch the arrivals and store them")
@@ -76,7 +76,7 @@ async def test_fetched_data_is_tidied_and_stored_along_a_chain() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-async def test_what_was_stored_and_promised_outlives_the_process(
+async def test_stored_data_and_scheduled_follow_ups_survive_a_restart(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     is_file = kind == "sqlite"
@@ -96,7 +96,7 @@ async def test_what_was_stored_and_promised_outlives_the_process(
     assert stage.texts == ["How did it go: the cargo?"]
 
 
-async def test_an_action_whose_prerequisite_is_missing_fails_and_the_person_is_told() -> None:
+async def test_an_action_without_its_prerequisite_fails_and_the_user_is_told() -> None:
     async with records(chain("TRANSFORM_DATA", "STORE_DATA"), model_answer("There was nothing.")) as stage:
         await stage.send("Store the arrivals")
         [summary] = stage.model.requests_for(Purpose.SUMMARY)
@@ -106,7 +106,7 @@ async def test_an_action_whose_prerequisite_is_missing_fails_and_the_person_is_t
     assert stage.texts == ["There was nothing."]
 
 
-async def test_a_later_action_falls_back_where_an_earlier_one_has_failed() -> None:
+async def test_a_later_action_falls_back_if_an_earlier_one_failed() -> None:
     store = InMemoryStore()
     await store.cache.set(STORED, SHIPS)
     async with records(chain("FETCH_DATA", "PROCESS_DATA"), store=store) as stage:
@@ -116,7 +116,7 @@ async def test_a_later_action_falls_back_where_an_earlier_one_has_failed() -> No
     assert any("the harbour does not answer" in note for note in receipt.notes)
 
 
-async def test_without_a_failure_nothing_falls_back() -> None:
+async def test_without_a_failure_no_fallback_runs() -> None:
     async with records(chain("FETCH_DATA", "PROCESS_DATA")) as stage:
         await stage.send("Which ships are in?")
     assert stage.texts[-1].startswith("Ships: ")
@@ -137,7 +137,7 @@ async def test_a_failed_critical_action_stops_the_chain() -> None:
     assert "CHECK_ACCESS failed and is critical; what came after it was not run" in receipt.notes
 
 
-async def test_a_passed_critical_action_lets_the_chain_go_on() -> None:
+async def test_a_successful_critical_action_continues_the_chain() -> None:
     calls = chain(
         "CHECK_ACCESS", "FETCH_DATA", "TRANSFORM_DATA", "STORE_DATA", CHECK_ACCESS={"harbour": "Lisbon"}
     )
@@ -154,7 +154,7 @@ async def test_an_action_sees_the_plan_and_the_working_memory() -> None:
     )
 
 
-async def test_what_an_action_says_meanwhile_arrives_before_it_is_done() -> None:
+async def test_a_reply_of_an_action_is_sent_before_the_action_ends() -> None:
     async with records(chain("FETCH_DATA")) as stage:
         harbour = next(one for one in stage.agent.services if type(one).__name__ == "Harbour")
 
@@ -180,7 +180,7 @@ def step(action: str, parameters: str = "{}", *, is_last: bool = False) -> str:
     )
 
 
-async def test_several_steps_end_in_one_answer_about_all_of_them() -> None:
+async def test_several_steps_end_with_one_summary() -> None:
     script = [
         step("CHECK_ACCESS", '{"harbour": "Lisbon"}'),
         step("FETCH_DATA"),
@@ -198,7 +198,7 @@ async def test_several_steps_end_in_one_answer_about_all_of_them() -> None:
     assert "TRANSFORM_DATA was asked for twice with the same parameters" in receipt.notes
 
 
-async def test_a_model_that_never_finishes_is_asked_for_the_answer_after_six_steps() -> None:
+async def test_after_six_steps_the_model_is_asked_for_the_summary() -> None:
     number = iter(range(100))
 
     def script(request: TextRequest) -> str:
@@ -214,7 +214,7 @@ async def test_a_model_that_never_finishes_is_asked_for_the_answer_after_six_ste
 
 
 @pytest.mark.parametrize(("wants_steps", "first"), [(True, Purpose.STEP), (False, Purpose.REPLY)])
-async def test_each_character_chooses_for_itself_whether_it_works_in_steps(
+async def test_multi_step_mode_is_set_per_character(
     wants_steps: bool, first: Purpose, tmp_path: Path
 ) -> None:
     file = tmp_path / "character.json"
@@ -232,7 +232,7 @@ async def test_each_character_chooses_for_itself_whether_it_works_in_steps(
 # Background tasks
 
 
-async def test_a_follow_up_is_said_later_in_the_room_of_its_promise() -> None:
+async def test_a_follow_up_is_sent_later_to_the_room_in_which_it_was_scheduled() -> None:
     clock = ManualClock()
     script = [
         chain("FOLLOW_UP", "REPLY", FOLLOW_UP={"about": "the exam", "minutes": 30}).replace(
@@ -256,7 +256,7 @@ async def test_a_follow_up_is_said_later_in_the_room_of_its_promise() -> None:
     assert said[0].content.text == stage.texts[1]
 
 
-async def test_a_follow_up_whose_work_runs_again_is_said_once() -> None:
+async def test_a_follow_up_whose_task_runs_again_is_sent_once() -> None:
     clock = ManualClock()
     script = [chain("FOLLOW_UP", FOLLOW_UP={"about": "the exam"}), model_answer("I will ask.")]
     async with running_agent(example("follow_up"), model=ScriptedModel(script), clock=clock) as stage:
@@ -269,7 +269,7 @@ async def test_a_follow_up_whose_work_runs_again_is_said_once() -> None:
     assert stage.texts == ["I will ask.", "How did it go: the exam?"]
 
 
-async def test_a_follow_up_outlives_the_process_that_promised_it() -> None:
+async def test_a_follow_up_survives_a_restart() -> None:
     clock, store = ManualClock(), InMemoryStore()
     script = [chain("FOLLOW_UP", FOLLOW_UP={"about": "the exam"}), model_answer("I will ask.")]
     async with running_agent(
@@ -312,7 +312,7 @@ async def test_the_support_bot_creates_a_ticket() -> None:
 
 
 @pytest.mark.parametrize(("text", "is_noted"), [("I am close to CANCELLING", True), ("Thank you!", False)])
-async def test_the_support_bot_notes_who_should_talk_to_a_human(text: str, is_noted: bool) -> None:
+async def test_the_support_bot_records_who_needs_a_human(text: str, is_noted: bool) -> None:
     async with bot("support", [model_answer("I am sorry.")]) as stage:
         receipt = await stage.send(text, author="Alice")
         store = stage.agent.store
@@ -330,7 +330,7 @@ async def test_the_support_bot_welcomes_newcomers_in_the_group() -> None:
     assert stage.adapter.sent[1].room_id == stage.adapter.sent[0].room_id
 
 
-async def test_the_gaming_bot_advises_for_the_room_s_game_and_the_player_s_skill() -> None:
+async def test_the_gaming_bot_uses_the_game_of_the_room_and_the_skill_of_the_player() -> None:
     script = [
         chain("SET_GAME", "SET_SKILL", SET_GAME={"game": "chess"}, SET_SKILL={"level": "beginner"}),
         model_answer("Noted."),
@@ -347,7 +347,7 @@ async def test_the_gaming_bot_advises_for_the_room_s_game_and_the_player_s_skill
     assert "The player is" not in of_bob
 
 
-async def test_the_gaming_bot_refuses_a_skill_there_is_not_and_asks_the_model_once_more() -> None:
+async def test_the_gaming_bot_rejects_an_unknown_skill_and_asks_the_model_again() -> None:
     script = [
         chain("SET_SKILL", SET_SKILL={"level": "godlike"}),
         '{"level": "advanced"}',
@@ -364,7 +364,7 @@ async def test_the_gaming_bot_refuses_a_skill_there_is_not_and_asks_the_model_on
     ]
 
 
-async def test_the_educational_bot_grows_with_its_learner() -> None:
+async def test_the_educational_bot_adapts_to_the_level_of_the_learner() -> None:
     script = [chain("CHECK_ANSWER", CHECK_ANSWER={"number": number}) for number in (7, 36, 0)]
     async with bot("teaching", script) as stage:
         for text in ("7", "36", "0"):

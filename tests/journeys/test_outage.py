@@ -110,7 +110,7 @@ def held(folder: Path) -> sqlite3.Connection:
     return other
 
 
-async def test_i01_a_locked_database_stops_the_intake_and_it_goes_on_by_itself(
+async def test_i01_a_locked_database_stops_the_inbox_until_it_is_available(
     house: House, brain: Brain, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     brain.go.set()
@@ -135,7 +135,7 @@ async def test_i01_a_locked_database_stops_the_intake_and_it_goes_on_by_itself(
     assert f"{tmp_path / 'greenroom.db'} is locked by another program: close it" in lines[0]
 
 
-async def test_i01_what_is_being_answered_when_the_database_goes_is_answered_once_when_it_is_back(
+async def test_i01_a_message_interrupted_by_a_database_outage_is_answered_once_afterwards(
     house: House, brain: Brain, tmp_path: Path
 ) -> None:
     async with asyncio.TaskGroup() as group:
@@ -162,7 +162,7 @@ async def test_i01_what_is_being_answered_when_the_database_goes_is_answered_onc
     assert len(receipt["deliveries"]) == 1
 
 
-def test_i12_a_second_process_on_the_same_file_ends_with_78_and_names_the_first(tmp_path: Path) -> None:
+def test_i12_a_second_process_on_the_same_file_exits_with_78_and_names_the_first(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bot", "run", "--only", "web"]
     values = {"BOT_DATA_DIR": str(tmp_path), "SERVER_PORT": "0", "DATABASE_URL": f"sqlite:///{tmp_path}/a.db"}
     first = subprocess.Popen(command, env=values, cwd=Path.cwd(), stdout=subprocess.PIPE, text=True)

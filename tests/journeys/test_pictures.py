@@ -27,7 +27,7 @@ TAGS = (
 
 
 @pytest.mark.parametrize("by_function", [True, False], ids=["function", "tags"])
-async def test_a_picture_is_asked_for_drawn_kept_and_shown(by_function: bool, tmp_path: Path) -> None:
+async def test_a_requested_picture_is_generated_stored_and_sent(by_function: bool, tmp_path: Path) -> None:
     def answering(asked: Asked) -> Answer:
         if asked.path == "/v1/images/generations":
             return Answer({"created": 1, "data": [{"b64_json": base64.b64encode(PNG).decode()}]})

@@ -4,7 +4,7 @@ from benchmarks.conversation import RecordedCall, load_recording, measure_conver
 from bot.models import Purpose
 
 
-async def test_a_group_is_answered_with_few_calls_and_prompts_that_begin_alike() -> None:
+async def test_a_group_conversation_needs_few_calls_and_prompts_share_a_prefix() -> None:
     lines = load_recording()
     calls = await run_conversation(lines)
     assert len(lines) == 40
@@ -18,7 +18,7 @@ def counted(calls: list[RecordedCall], purpose: Purpose) -> int:
     return sum(call.purpose is purpose for call in calls)
 
 
-def test_the_bench_tells_calls_bytes_and_what_is_shared() -> None:
+def test_the_benchmark_reports_calls_bytes_and_the_shared_prefix() -> None:
     told = dict(measure_conversation())
     assert "model calls a message" in told["a group's 40 messages"]
     assert "a message" in told["prompt bytes"]

@@ -102,7 +102,7 @@ def desk(tmp_path: Path, nursery: Nursery) -> Desk:
     return Desk(tmp_path, kept | own, nursery)
 
 
-async def test_a_talk_outlives_its_process_and_can_be_explained(desk: Desk) -> None:
+async def test_a_chat_is_stored_and_can_be_explained_after_its_process_ended(desk: Desk) -> None:
     assert (await desk.run("chat", said="Hello\n")).out == "Hello, I'm Marlo. What brings you here?\n"
     assert desk.database.stat().st_mode & 0o777 == 0o600
     assert (await desk.run("chat", said="2+2?\n")).code == 0
@@ -111,7 +111,7 @@ async def test_a_talk_outlives_its_process_and_can_be_explained(desk: Desk) -> N
     assert {one["outcome"] for one in told} == {"answered"}
 
 
-async def test_beside_a_running_bot_a_message_is_explained_and_the_books_are_checked_and_copied(
+async def test_while_a_bot_runs_messages_can_be_explained_and_the_database_checked_and_copied(
     desk: Desk,
 ) -> None:
     async with desk.running():
@@ -128,7 +128,7 @@ async def test_beside_a_running_bot_a_message_is_explained_and_the_books_are_che
     copy.close()
 
 
-async def test_a_talk_beside_a_running_bot_is_kept_in_memory_and_says_so_once(desk: Desk) -> None:
+async def test_a_chat_while_a_bot_runs_is_kept_in_memory_and_says_so_once(desk: Desk) -> None:
     async with desk.running():
         told = await desk.run("chat", said="Hello\n")
         assert (told.code, told.out) == (0, "Hello, I'm Marlo. What brings you here?\n")
@@ -139,7 +139,7 @@ async def test_a_talk_beside_a_running_bot_is_kept_in_memory_and_says_so_once(de
         assert "stop that one, or give this one its own BOT_DATA_DIR" in second.err
 
 
-async def test_where_nothing_can_be_written_a_talk_goes_on_and_a_bot_does_not_start(desk: Desk) -> None:
+async def test_without_write_access_a_chat_works_and_a_bot_does_not_start(desk: Desk) -> None:
     (desk.folder / "data").write_text("a file where the folder should be", encoding="utf-8")
     told = await desk.run("chat", said="Hello\n")
     assert (told.code, told.out) == (0, "Hello, I'm Marlo. What brings you here?\n")
@@ -149,7 +149,7 @@ async def test_where_nothing_can_be_written_a_talk_goes_on_and_a_bot_does_not_st
     assert "BOT_DATA_DIR" in refused.err
 
 
-async def test_a_held_part_is_sent_or_dropped_through_the_bot_that_has_the_books(desk: Desk) -> None:
+async def test_a_held_part_is_sent_or_dropped_by_the_bot_that_owns_the_database(desk: Desk) -> None:
     async with desk.running():
         await desk.ask("one")
         await desk.ask("two")
@@ -163,7 +163,7 @@ async def test_a_held_part_is_sent_or_dropped_through_the_bot_that_has_the_books
     ]
 
 
-async def test_a_held_part_put_back_while_nothing_runs_leaves_at_the_next_start(desk: Desk) -> None:
+async def test_a_held_part_requeued_while_no_bot_runs_is_sent_at_the_next_start(desk: Desk) -> None:
     async with desk.running():
         await desk.ask("one")
     await desk.hold_all()
@@ -174,7 +174,7 @@ async def test_a_held_part_put_back_while_nothing_runs_leaves_at_the_next_start(
     assert await desk.listed() == []
 
 
-async def test_a_bot_that_cannot_be_asked_is_told_with_both_reasons(desk: Desk) -> None:
+async def test_if_the_running_bot_cannot_be_reached_both_causes_are_reported(desk: Desk) -> None:
     async with desk.running():
         await desk.ask("one")
         await desk.hold_all()

@@ -316,7 +316,7 @@ async def quietly(asking: Any) -> tuple[int, dict[str, Any]] | None:
     return told
 
 
-async def test_k08_told_to_stop_with_fifty_turns_in_flight_nothing_is_lost_and_nothing_doubled(
+async def test_k08_stopping_with_fifty_turns_in_progress_neither_loses_nor_doubles_messages(
     program: Program, model: ModelServer
 ) -> None:
     process = await program.start(script=BRISK)
@@ -353,12 +353,12 @@ async def _at_once(request: web.Request) -> web.Response:
     return web.json_response({"choices": [{"message": {"content": model_answer("Here I am.")}}]})
 
 
-def test_k08_a_stop_takes_less_than_ten_seconds() -> None:
+def test_k08_shutdown_takes_less_than_ten_seconds() -> None:
     assert TURNS_TIMEOUT < STOP_TIMEOUT
     assert STOP_TIMEOUT + FLUSH_TIMEOUT < 10
 
 
-async def test_k09_an_idle_program_ends_where_its_terminal_is_closed_and_says_so_in_one_line(
+async def test_k09_an_idle_process_ends_when_its_terminal_closes_and_logs_one_line(
     program: Program,
 ) -> None:
     process = await program.start()
@@ -367,7 +367,7 @@ async def test_k09_an_idle_program_ends_where_its_terminal_is_closed_and_says_so
     assert [line for line in err.splitlines() if line.startswith("stopping: ")]
 
 
-async def test_k08_a_second_signal_ends_at_once_and_the_next_start_answers(
+async def test_k08_a_second_signal_ends_the_process_immediately_and_the_next_start_answers(
     program: Program, model: ModelServer
 ) -> None:
     process = await program.start()
@@ -389,9 +389,7 @@ async def test_k08_a_second_signal_ends_at_once_and_the_next_start_answers(
 
 
 @pytest.mark.parametrize(("plugin", "reached"), [(IMPORT, "import"), (INIT, "init")], ids=["import", "init"])
-async def test_k08_told_to_stop_during_the_start_it_ends_with_0(
-    program: Program, plugin: str, reached: str
-) -> None:
+async def test_k08_a_stop_during_startup_exits_with_0(program: Program, plugin: str, reached: str) -> None:
     program.write("slow.py", plugin)
     program.write("ada.json", {"name": "Ada", "plugins": ["./slow", "sql", "openai"]})
     process = await program.start(wait_for="")
@@ -399,7 +397,7 @@ async def test_k08_told_to_stop_during_the_start_it_ends_with_0(
     assert (await process.stop())[0] == 0
 
 
-async def test_k08_told_to_stop_while_a_thread_is_busy_with_the_database_it_ends_with_0(
+async def test_k08_a_stop_while_a_database_thread_is_busy_exits_with_0(
     program: Program,
 ) -> None:
     async with OpenFiles().use(program.folder / "bot.db"):
@@ -424,9 +422,7 @@ CLINGS = """
 
 
 @pytest.mark.parametrize("deed", ["pass", CLINGS], ids=["lets itself be cancelled", "does not"])
-async def test_k08_whatever_services_do_at_the_end_the_program_ends_in_time_with_0(
-    program: Program, deed: str
-) -> None:
+async def test_k08_misbehaving_services_do_not_delay_the_exit_with_0(program: Program, deed: str) -> None:
     program.write("stubborn.py", STUBBORN.format(deed=deed))
     program.write("ada.json", {"name": "Ada", "plugins": ["./stubborn", "sql", "openai"]})
     process = await program.start(script=HASTY)
@@ -434,7 +430,7 @@ async def test_k08_whatever_services_do_at_the_end_the_program_ends_in_time_with
 
 
 @pytest.mark.parametrize("deed", ["time.sleep(3600)", "all(True for _ in iter(int, 1))"])
-async def test_k10_a_loop_that_is_blocked_while_it_stops_is_shown_and_ended_with_75(
+async def test_k10_an_event_loop_blocked_during_shutdown_is_reported_and_ended_with_75(
     program: Program, deed: str
 ) -> None:
     program.write("stubborn.py", STUBBORN.format(deed=deed))
@@ -446,7 +442,7 @@ async def test_k10_a_loop_that_is_blocked_while_it_stops_is_shown_and_ended_with
     assert 'stubborn.py", line 7 in __aexit__' in err
 
 
-async def test_h06_a_loop_that_never_turns_again_is_shown_and_the_program_starts_again_and_loses_nothing(
+async def test_h06_a_blocked_event_loop_is_reported_and_the_restarted_process_loses_nothing(
     program: Program,
 ) -> None:
     program.write("spinning.py", SPINNING)
@@ -463,12 +459,14 @@ async def test_h06_a_loop_that_never_turns_again_is_shown_and_the_program_starts
     assert 'spinning.py", line 11 in spin' in err
 
 
-async def test_k18_it_needs_no_home_and_no_time_zones(program: Program) -> None:
+async def test_k18_no_home_folder_and_no_time_zone_data_are_needed(program: Program) -> None:
     await program.start(HOME="/nowhere", TZ="Nowhere/Land", PYTHONTZPATH="")
     assert [one["outcome"] for one in await answered(program, ["quick"])] == ["answered"]
 
 
-async def test_k16_where_files_run_out_it_goes_on_as_soon_as_there_are_some(program: Program) -> None:
+async def test_k16_after_file_descriptors_run_out_the_bot_continues_once_some_are_free(
+    program: Program,
+) -> None:
     process = await program.start(script=FEW_FILES, LOG_LEVEL="WARNING")
     opened = [await asyncio.open_connection("127.0.0.1", program.port) for _ in range(100)]
     for _, writer in opened:
@@ -481,7 +479,7 @@ async def test_k16_where_files_run_out_it_goes_on_as_soon_as_there_are_some(prog
     assert err.count(b"\n") < 5_000  # however often it is told that there are none
 
 
-async def test_k09_nobody_reads_its_output_and_it_serves_all_the_same(program: Program) -> None:
+async def test_k09_the_bot_works_if_its_output_is_not_read(program: Program) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     process = Process(
@@ -514,7 +512,7 @@ async def listens(port: int) -> bool:
     return True
 
 
-async def test_k09_it_outlives_the_shell_that_started_it(program: Program) -> None:
+async def test_k09_the_process_survives_the_shell_that_started_it(program: Program) -> None:
     shell = Process(
         await asyncio.create_subprocess_exec(
             *("/bin/sh", "-c", f"{sys.executable} -m bot run -c ada.json & echo process $!"),
@@ -536,7 +534,7 @@ async def test_k09_it_outlives_the_shell_that_started_it(program: Program) -> No
     await shell.ended(WHOLE_STOP)  # both streams come to their end with it
 
 
-async def test_k11_after_three_crashes_the_page_comes_up_alone_and_the_rest_is_tried_again(
+async def test_k11_after_three_crashes_only_the_web_page_starts_and_the_rest_is_retried(
     program: Program,
 ) -> None:
     installed = program.folder / "pager-1.0.dist-info"

@@ -101,7 +101,7 @@ async def states(stage: AgentHarness, receipt: Receipt) -> list[str]:
     return [str(one.state) for one in await stage.agent.store.ledger.deliveries(turn_id=receipt.turn_id)]
 
 
-async def test_a_reply_is_seen_while_it_is_written_and_edited_into_the_whole(staged: OnStage) -> None:
+async def test_a_draft_is_shown_and_edited_into_the_complete_reply(staged: OnStage) -> None:
     gate = asyncio.Event()
     async with staged(adapter=editing(), model=story(gate)) as stage:
         receipt = await stage.submit("Tell me a story")
@@ -116,7 +116,7 @@ async def test_a_reply_is_seen_while_it_is_written_and_edited_into_the_whole(sta
         assert memory.content.text == WHOLE
 
 
-async def test_what_is_seen_first_has_a_row_with_the_platforms_id_before_anything_follows(
+async def test_the_first_draft_is_stored_with_its_platform_id_before_the_next_update(
     staged: OnStage,
 ) -> None:
     gate, more = asyncio.Event(), asyncio.Event()
@@ -132,7 +132,7 @@ async def test_what_is_seen_first_has_a_row_with_the_platforms_id_before_anythin
         await settled(stage, receipt)
 
 
-async def test_a_reply_that_is_whole_before_the_first_look_is_due_leaves_as_any_other(
+async def test_a_reply_complete_before_the_first_draft_is_due_is_sent_normally(
     staged: OnStage,
 ) -> None:
     adapter = RecordingAdapter(can_edit=True, stream_interval=3600.0)
@@ -143,7 +143,7 @@ async def test_a_reply_that_is_whole_before_the_first_look_is_due_leaves_as_any_
 
 
 @pytest.mark.parametrize("settings", [{"STREAMING": "false"}, {}])
-async def test_nothing_is_seen_in_part_where_that_is_switched_off_or_the_platform_cannot(
+async def test_no_draft_is_shown_if_disabled_or_not_supported_by_the_platform(
     staged: OnStage, settings: dict[str, str]
 ) -> None:
     adapter = editing() if settings else RecordingAdapter(can_edit=True)
@@ -154,7 +154,7 @@ async def test_nothing_is_seen_in_part_where_that_is_switched_off_or_the_platfor
         assert [request.sink for request in model.requests_for(Purpose.REPLY)] == [None]
 
 
-async def test_a_newer_message_does_not_take_over_what_the_room_has_seen(staged: OnStage) -> None:
+async def test_a_newer_message_does_not_supersede_a_turn_with_a_visible_draft(staged: OnStage) -> None:
     gate = asyncio.Event()
     async with staged(adapter=editing(), model=story(gate)) as stage:
         first = await stage.submit("Tell me a story")
@@ -166,7 +166,7 @@ async def test_a_newer_message_does_not_take_over_what_the_room_has_seen(staged:
         assert visible(stage.adapter) == [WHOLE, "And another."]
 
 
-async def test_what_is_written_anew_takes_the_place_of_what_was_seen(staged: OnStage) -> None:
+async def test_a_restarted_text_replaces_the_draft(staged: OnStage) -> None:
     gate, last = asyncio.Event(), asyncio.Event()
     model = ScriptedModel([StreamedText(HEAD, FIRST, gate, Restart, HEAD, "Well", last, TAIL)])
     async with staged(adapter=editing(), model=model) as stage:
@@ -179,7 +179,7 @@ async def test_what_is_written_anew_takes_the_place_of_what_was_seen(staged: OnS
         assert visible(stage.adapter) == ["Well"]
 
 
-async def test_where_the_model_fails_in_the_middle_the_same_message_says_so(staged: OnStage) -> None:
+async def test_a_model_failure_during_a_draft_is_reported_in_the_same_message(staged: OnStage) -> None:
     gate = asyncio.Event()
 
     async def breaks_off(request: TextRequest) -> str:
@@ -198,7 +198,7 @@ async def test_where_the_model_fails_in_the_middle_the_same_message_says_so(stag
         assert said.startswith("Sorry")
 
 
-async def test_an_answer_that_turns_out_to_be_silence_is_taken_away(staged: OnStage) -> None:
+async def test_the_draft_of_an_answer_that_becomes_silence_is_deleted(staged: OnStage) -> None:
     gate = asyncio.Event()
     rest = f"{TAIL}"
     first = StreamedText(HEAD, FIRST, gate, Restart, model_answer("", actions=["IGNORE"]) + rest)
@@ -212,7 +212,7 @@ async def test_an_answer_that_turns_out_to_be_silence_is_taken_away(staged: OnSt
         assert await stage.agent.store.ledger.deliveries(is_open=True) == []
 
 
-async def test_an_answer_that_turns_out_to_come_with_actions_goes_on_from_what_was_seen(
+async def test_an_answer_with_actions_continues_from_its_draft(
     staged: OnStage,
 ) -> None:
     @action("WAVE", "Wave.")
@@ -230,7 +230,7 @@ async def test_an_answer_that_turns_out_to_come_with_actions_goes_on_from_what_w
         assert visible(stage.adapter) == ["I wave.", "waves"]
 
 
-async def test_a_reply_longer_than_one_message_is_seen_as_its_first_part_and_ends_in_parts(
+async def test_the_draft_of_a_long_reply_is_its_first_part_and_the_rest_follows_in_parts(
     staged: OnStage,
 ) -> None:
     gate = asyncio.Event()
@@ -243,7 +243,7 @@ async def test_a_reply_longer_than_one_message_is_seen_as_its_first_part_and_end
         assert stage.texts[1:] == [WHOLE[10:20], WHOLE[20:30], WHOLE[30:]]
 
 
-async def test_a_question_that_is_taken_back_takes_what_was_seen_of_its_answer_along(staged: OnStage) -> None:
+async def test_deleting_a_question_deletes_the_draft_of_its_answer(staged: OnStage) -> None:
     gate = asyncio.Event()
     async with staged(adapter=editing(), model=story(gate)) as stage:
         receipt = await stage.submit("Tell me a story", message_id="m1")
@@ -256,7 +256,9 @@ async def test_a_question_that_is_taken_back_takes_what_was_seen_of_its_answer_a
 
 
 @pytest.mark.parametrize("fault", [NotSent("busy", retry_after=0), Undeliverable("no"), OSError("reset")])
-async def test_the_whole_reply_lands_where_the_first_look_does_not(staged: OnStage, fault: Exception) -> None:
+async def test_the_complete_reply_is_sent_if_the_draft_could_not_be_sent(
+    staged: OnStage, fault: Exception
+) -> None:
     gate = asyncio.Event()
     adapter = editing(faults=[fault])
     async with staged(adapter=adapter, model=story(gate)) as stage:
@@ -268,7 +270,7 @@ async def test_the_whole_reply_lands_where_the_first_look_does_not(staged: OnSta
         assert end.outcome is Outcome.ANSWERED
 
 
-async def test_a_platform_that_wants_to_be_left_alone_gets_the_whole_reply_and_no_look_more(
+async def test_a_rate_limited_platform_gets_the_complete_reply_and_no_more_drafts(
     staged: OnStage,
 ) -> None:
     gate, last = asyncio.Event(), asyncio.Event()
@@ -285,7 +287,7 @@ async def test_a_platform_that_wants_to_be_left_alone_gets_the_whole_reply_and_n
         assert [one.content.text for one in adapter.edited] == [WHOLE]
 
 
-async def test_no_secret_is_seen_in_two_halves(staged: OnStage) -> None:
+async def test_no_secret_is_shown_in_two_draft_updates(staged: OnStage) -> None:
     gates = [asyncio.Event(), asyncio.Event()]
     pieces = StreamedText(HEAD, "The key is fake-", gates[0], "key-123456", gates[1], ".", TAIL)
     settings = {"OTHER_API_KEY": "fake-key-123456"}
@@ -300,7 +302,7 @@ async def test_no_secret_is_seen_in_two_halves(staged: OnStage) -> None:
         assert not any("fake" in one.content.text for one in (*adapter.sent, *adapter.edited))
 
 
-async def test_another_handler_begins_anew_where_the_first_breaks_off(staged: OnStage) -> None:
+async def test_a_fallback_handler_starts_the_draft_again(staged: OnStage) -> None:
     gate = asyncio.Event()
 
     @model(ModelType.TEXT_LARGE, priority=10)
@@ -329,7 +331,7 @@ class Answering(RecordingAdapter):
 
 
 @pytest.mark.parametrize("was_unclear", [False, True])
-async def test_a08_what_was_seen_when_the_process_stopped_is_edited_to_its_end_after_the_restart(
+async def test_a08_a_draft_left_by_a_stopped_process_is_completed_after_the_restart(
     staged: OnStage, was_unclear: bool
 ) -> None:
     adapter = Answering(can_edit=True, stream_interval=0)
@@ -348,7 +350,7 @@ async def test_a08_what_was_seen_when_the_process_stopped_is_edited_to_its_end_a
         assert await stage.agent.store.ledger.deliveries(is_open=True) == []
 
 
-async def test_a08_where_nobody_finishes_what_was_seen_it_is_taken_away_after_the_restart(
+async def test_a08_a_draft_without_a_reply_is_deleted_after_the_restart(
     staged: OnStage,
 ) -> None:
     adapter = Answering(can_edit=True, stream_interval=0)
@@ -388,7 +390,7 @@ async def taken_away(stage: AgentHarness, seen: int) -> bool:
     return visible(adapter) == [] and await stage.agent.store.ledger.deliveries(is_open=True) == []
 
 
-async def test_a08_what_was_seen_of_an_answer_that_comes_too_late_after_the_restart_is_taken_away(
+async def test_a08_the_draft_of_an_expired_answer_is_deleted_after_the_restart(
     staged: OnStage,
 ) -> None:
     adapter, passed = Answering(can_edit=True, stream_interval=0), [timedelta()]
@@ -409,7 +411,7 @@ async def test_a08_what_was_seen_of_an_answer_that_comes_too_late_after_the_rest
         assert await taken_away(stage, seen)
 
 
-async def test_a08_what_was_seen_of_an_answer_to_a_message_that_is_gone_after_the_restart_is_taken_away(
+async def test_a08_the_draft_of_an_answer_to_a_deleted_message_is_deleted_after_the_restart(
     staged: OnStage,
 ) -> None:
     adapter = Answering(can_edit=True, stream_interval=0)
@@ -421,7 +423,7 @@ async def test_a08_what_was_seen_of_an_answer_to_a_message_that_is_gone_after_th
         assert await taken_away(stage, seen)
 
 
-async def test_b08_what_is_seen_of_an_answer_goes_as_soon_as_its_question_is_taken_back(
+async def test_b08_a_draft_is_deleted_as_soon_as_its_question_is_deleted(
     staged: OnStage,
 ) -> None:
     adapter = editing()

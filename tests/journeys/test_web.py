@@ -35,7 +35,7 @@ def browser() -> ClientSession:
     return ClientSession(cookie_jar=CookieJar(unsafe=True))  # it keeps cookies of 127.0.0.1, as browsers do
 
 
-async def test_somebody_opens_the_link_talks_and_comes_back_after_a_restart(tmp_path: Path) -> None:
+async def test_a_visitor_opens_the_link_chats_and_returns_after_a_restart(tmp_path: Path) -> None:
     store = InMemoryStore()
     async with browser() as person:
         async with running(tmp_path, Marlo=store) as adapter:
@@ -62,7 +62,7 @@ async def test_somebody_opens_the_link_talks_and_comes_back_after_a_restart(tmp_
                 assert [one["text"] for one in history] == ["2+2?", reply]
 
 
-async def test_a_program_asks_and_can_say_why_it_was_answered(tmp_path: Path) -> None:
+async def test_an_api_client_asks_and_can_explain_the_answer(tmp_path: Path) -> None:
     async with (
         running(tmp_path, Marlo=InMemoryStore(), Vesper=InMemoryStore()) as adapter,
         browser() as program,
@@ -84,7 +84,7 @@ async def test_a_program_asks_and_can_say_why_it_was_answered(tmp_path: Path) ->
         assert why["deliveries"][0]["state"] == "sent"
 
 
-async def test_somebody_else_on_the_machine_gets_nothing(tmp_path: Path) -> None:
+async def test_another_user_of_the_machine_has_no_access(tmp_path: Path) -> None:
     async with running(tmp_path, Marlo=InMemoryStore()) as adapter, browser() as stranger:
         home = adapter.url.partition("?")[0]
         for address in ("", "api/agents", "api/rooms", "api/receipts", "pages/chat.js"):
