@@ -76,7 +76,7 @@ def test_any_text_is_a_character_or_a_character_error(text: str) -> None:
 
 @settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=8), SCALARS, max_size=6))
-def test_json_is_read_as_json_reads_it(value: dict[str, object]) -> None:
+def test_valid_json_is_parsed_like_the_json_module_does(value: dict[str, object]) -> None:
     text = json.dumps(
         {"name": "Ada", "settings": {"nested": {f"{key} x": item for key, item in value.items()}}}
     )
@@ -88,7 +88,7 @@ def test_json_is_read_as_json_reads_it(value: dict[str, object]) -> None:
 
 @settings(deadline=None)
 @given(st.text(min_size=1, max_size=60))
-def test_a_secret_never_shows_wherever_the_file_is_cut(value: str) -> None:
+def test_an_error_in_a_truncated_file_never_shows_a_secret(value: str) -> None:
     secret = "CANARY" + value
     text = json.dumps({"name": "Ada", "secrets": {"A": secret}, "settings": {"B_KEY": secret}, "bio": []})
 
@@ -121,7 +121,7 @@ BOMBS: dict[str, Callable[[], str]] = {
 
 
 @pytest.mark.parametrize("make", BOMBS.values(), ids=BOMBS.keys())
-def test_a_file_made_to_be_slow_is_read_in_seconds(make: Callable[[], str]) -> None:
+def test_a_file_designed_to_be_slow_is_read_in_seconds(make: Callable[[], str]) -> None:
     text = make()
     start = time.process_time()
 

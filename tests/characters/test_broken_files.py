@@ -162,9 +162,7 @@ MEANING = {
 
 
 @pytest.mark.parametrize(("text", "place", "words"), SYNTAX.values(), ids=SYNTAX.keys())
-def test_k02_a_fault_of_syntax_names_its_place_and_what_is_wrong(
-    text: str, place: str, words: list[str]
-) -> None:
+def test_k02_a_syntax_error_names_its_position_and_cause(text: str, place: str, words: list[str]) -> None:
     with pytest.raises(CharacterError) as caught:
         parse_character(text, source="ada.json")
 
@@ -174,9 +172,7 @@ def test_k02_a_fault_of_syntax_names_its_place_and_what_is_wrong(
 
 
 @pytest.mark.parametrize(("text", "place", "words"), MEANING.values(), ids=MEANING.keys())
-def test_k02_a_fault_of_meaning_names_its_place_and_its_field(
-    text: str, place: str, words: list[str]
-) -> None:
+def test_k02_an_invalid_value_names_its_position_and_field(text: str, place: str, words: list[str]) -> None:
     with pytest.raises(CharacterError) as caught:
         parse_character(text, source="ada.json")
 
@@ -186,14 +182,14 @@ def test_k02_a_fault_of_meaning_names_its_place_and_its_field(
     assert "\n" not in message
 
 
-def test_k02_the_faulty_line_is_shown_with_a_caret_below() -> None:
+def test_k02_the_invalid_line_is_shown_with_a_caret_below() -> None:
     with pytest.raises(CharacterError) as caught:
         parse_character('{\n\t"name": Ada\n}', source="ada.json")
 
     assert str(caught.value).splitlines()[1:] == ['     "name": Ada', "             ^"]
 
 
-def test_a_long_line_is_shown_around_its_fault_alone() -> None:
+def test_of_a_long_line_only_the_part_around_the_error_is_shown() -> None:
     with pytest.raises(CharacterError) as caught:
         parse_character('{"bio": "' + "word " * 5000 + '" x, ' + '"more": 1,' * 500 + "}")
 
@@ -202,14 +198,14 @@ def test_a_long_line_is_shown_around_its_fault_alone() -> None:
     assert line[caret.index("^")] == "x"
 
 
-def test_what_would_move_a_terminal_s_cursor_is_not_shown() -> None:
+def test_terminal_control_characters_are_not_shown() -> None:
     with pytest.raises(CharacterError) as caught:
         parse_character('{"a": "\u202e\x7f\x9b" x}')
 
     assert re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", str(caught.value)) is None
 
 
-def test_all_faults_of_a_file_are_told_at_once_in_their_order() -> None:
+def test_all_errors_of_a_file_are_reported_together_in_order() -> None:
     text = '{\n"topics": {},\n"bio": [[]],\n"style": true}'
 
     with pytest.raises(CharacterError) as caught:
@@ -224,7 +220,7 @@ def test_all_faults_of_a_file_are_told_at_once_in_their_order() -> None:
     ]
 
 
-def test_no_more_than_twenty_faults_are_told_by_name() -> None:
+def test_at_most_twenty_errors_are_listed() -> None:
     with pytest.raises(CharacterError) as caught:
         parse_character('{"name": "Ada", "bio": [' + "[]," * 49 + "[]]}", source="a.json")
 
@@ -244,7 +240,7 @@ def test_no_more_than_twenty_faults_are_told_by_name() -> None:
         ('{"name": "Ada"}'.encode("utf-16"), ["1:1", "UTF-16", "save it as UTF-8"]),
     ],
 )
-def test_a_file_that_is_not_utf8_text_is_named_with_its_mend(
+def test_a_file_that_is_not_utf8_is_reported_with_a_remedy(
     tmp_path: Path, data: bytes, words: list[str]
 ) -> None:
     path = tmp_path / "ada.json"
@@ -256,7 +252,7 @@ def test_a_file_that_is_not_utf8_text_is_named_with_its_mend(
     assert all(word in str(caught.value) for word in [str(path), *words]), str(caught.value)
 
 
-def test_k02_a_file_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
+def test_k02_a_file_that_is_too_large_is_rejected_without_reading(tmp_path: Path) -> None:
     path = tmp_path / "huge.json"
     with path.open("wb") as file:
         file.truncate(50 * 1024 * 1024)
@@ -265,12 +261,12 @@ def test_k02_a_file_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
         load_character(path)
 
 
-def test_a_text_that_is_too_large_is_refused() -> None:
+def test_a_text_that_is_too_large_is_rejected() -> None:
     with pytest.raises(CharacterError, match="at most 4 MiB"):
         parse_character(" " * (4 * 1024 * 1024 + 1))
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_file_names_it(tmp_path: Path) -> None:
     with pytest.raises(CharacterError, match=r"nobody\.json: no such file"):
         load_character(tmp_path / "nobody.json")
 
@@ -280,7 +276,7 @@ def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
         load_character(tmp_path)
 
 
-def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+def test_the_error_for_an_unreadable_file_names_it(tmp_path: Path) -> None:
     path = tmp_path / "a.json" / "b.json"
     path.parent.write_text("{}", encoding="utf-8")
 
@@ -288,12 +284,12 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
         load_character(path)
 
 
-def test_a_name_that_no_file_can_have_is_named() -> None:
+def test_the_error_for_an_impossible_file_name_shows_it() -> None:
     with pytest.raises(CharacterError, match="cannot be read"):
         load_character(Path("a\x00.json"))
 
 
-def test_a_fault_next_to_a_secret_does_not_show_it() -> None:
+def test_an_error_next_to_a_secret_does_not_show_it() -> None:
     broken = [
         '{"secrets": {"FOO": "CANARY" "x"}}',
         '{"secrets": {"FOO": "CANARY\n}}',

@@ -69,7 +69,7 @@ V1 = """{
 }"""
 
 
-def test_a_file_of_the_first_generation_becomes_a_character() -> None:
+def test_a_v0_file_is_loaded() -> None:
     loaded = parse_character(V0)
     character = loaded.character
 
@@ -99,7 +99,7 @@ def test_a_file_of_the_first_generation_becomes_a_character() -> None:
     assert dict(loaded.secrets) == {"OPENAI_API_KEY": "sk-test-not-a-real-one"}
 
 
-def test_a_file_of_the_first_generation_is_reported_by_line() -> None:
+def test_a_v0_file_is_reported_by_line() -> None:
     report = parse_character(V0).report
 
     assert report.format is Format.V0
@@ -130,7 +130,7 @@ def test_a_file_of_the_first_generation_is_reported_by_line() -> None:
     assert report.warnings == ()
 
 
-def test_a_file_of_the_second_generation_is_taken_as_it_stands() -> None:
+def test_a_v1_file_is_loaded_unchanged() -> None:
     loaded = parse_character(V1)
 
     expected = json.loads(V1)
@@ -142,7 +142,7 @@ def test_a_file_of_the_second_generation_is_taken_as_it_stands() -> None:
 
 
 @pytest.mark.parametrize("text", [V0, V1])
-def test_a_character_once_read_is_written_and_read_again_unchanged(text: str) -> None:
+def test_a_character_survives_writing_and_reading(text: str) -> None:
     once = parse_character(text).character
 
     again = parse_character(once.model_dump_json(by_alias=True, exclude_defaults=True))
@@ -164,7 +164,7 @@ def test_a_character_once_read_is_written_and_read_again_unchanged(text: str) ->
         ({"messageExamples": [[{"name": "a", "content": {"action": "X"}}]]}, Format.V0),
     ],
 )
-def test_the_generation_is_told_by_its_words(parts: dict[str, Any], format: Format) -> None:
+def test_the_generation_is_detected_by_its_keys(parts: dict[str, Any], format: Format) -> None:
     assert parse_character(json.dumps({"name": "Ada", **parts})).report.format is format
 
 
@@ -181,24 +181,24 @@ def test_the_generation_is_told_by_its_words(parts: dict[str, Any], format: Form
         ("slack", "slack"),
     ],
 )
-def test_clients_are_adapters_under_our_names(client: str, adapter: str) -> None:
+def test_clients_are_mapped_to_adapters(client: str, adapter: str) -> None:
     assert parse_character(json.dumps({"name": "Ada", "clients": [client]})).character.adapters == (adapter,)
 
 
-def test_no_clients_means_wherever_a_token_is_set() -> None:
+def test_an_empty_clients_list_enables_every_platform_with_a_token() -> None:
     loaded = parse_character('{"name": "Ada", "clients": []}')
 
     assert loaded.character.adapters == ()
     assert "wherever a token is set" in loaded.report.mapped[0].message
 
 
-def test_plugin_names_are_left_as_written() -> None:
+def test_plugin_names_are_not_changed() -> None:
     names = ["@elizaos/plugin-discord", "./mine", "knowledge"]
 
     assert parse_character(json.dumps({"name": "Ada", "plugins": names})).character.plugins == tuple(names)
 
 
-def test_placeholders_for_names_are_left_in_the_examples() -> None:
+def test_name_placeholders_in_examples_are_not_changed() -> None:
     line = {"user": "{{user2}}", "content": {"text": "Ask {{name1}} or {{user1}}."}}
 
     (conversation,) = parse_character(
@@ -211,7 +211,7 @@ def test_placeholders_for_names_are_left_in_the_examples() -> None:
     )
 
 
-def test_a_new_name_of_a_speaker_counts_before_the_old_one() -> None:
+def test_name_takes_precedence_over_user_in_an_example() -> None:
     line = {"user": "old", "name": "new", "content": {"action": "A", "actions": ["B", "A"]}}
 
     loaded = parse_character(json.dumps({"name": "Ada", "messageExamples": [[line]]}))
@@ -220,7 +220,7 @@ def test_a_new_name_of_a_speaker_counts_before_the_old_one() -> None:
     assert loaded.character.message_examples[0][0].content.actions == ("B", "A")
 
 
-def test_unknown_keys_of_an_example_are_kept() -> None:
+def test_unknown_keys_of_an_example_are_preserved() -> None:
     line = {"name": "a", "mood": {"x": 1}, "content": {"text": "Hi", "attachments": [{"url": "u"}]}}
 
     (example,) = parse_character(
@@ -231,7 +231,7 @@ def test_unknown_keys_of_an_example_are_kept() -> None:
     assert example.content.model_extra == {"attachments": [{"url": "u"}]}
 
 
-def test_examples_may_stand_in_an_object_of_their_own() -> None:
+def test_examples_may_be_wrapped_in_an_object() -> None:
     line = {"name": "a", "content": {"text": "Hi"}}
 
     loaded = parse_character(json.dumps({"name": "Ada", "messageExamples": [{"examples": [line]}]}))
@@ -239,7 +239,7 @@ def test_examples_may_stand_in_an_object_of_their_own() -> None:
     assert loaded.character.message_examples[0][0].content.text == "Hi"
 
 
-def test_what_settings_say_counts_before_what_a_client_said() -> None:
+def test_settings_take_precedence_over_client_config() -> None:
     parts = {"settings": {"CHANNEL_IDS": "9"}, "clientConfig": {"discord": {"allowedChannelIds": ["1"]}}}
 
     loaded = parse_character(json.dumps({"name": "Ada", **parts}))
@@ -248,7 +248,7 @@ def test_what_settings_say_counts_before_what_a_client_said() -> None:
     assert [note.path for note in loaded.report.ignored] == ["clientConfig.discord.allowedChannelIds"]
 
 
-def test_an_allow_list_among_the_settings_of_a_platform_is_obeyed() -> None:
+def test_an_allow_list_in_platform_settings_becomes_a_setting() -> None:
     loaded = parse_character('{"name": "Ada", "settings": {"discord": {"allowedChannelIds": ["1"]}}}')
 
     assert loaded.character.settings["CHANNEL_IDS"] == "1"

@@ -188,14 +188,16 @@ def _value(character: Character, path: str) -> object:
 
 
 @pytest.mark.parametrize(("text", "note", "path", "value"), ODD.values(), ids=ODD.keys())
-def test_what_has_one_clear_meaning_is_taken_and_told(text: str, note: str, path: str, value: object) -> None:
+def test_unambiguous_deviations_are_accepted_and_reported(
+    text: str, note: str, path: str, value: object
+) -> None:
     loaded = parse_character(text)
 
     assert _value(loaded.character, path) == value
     assert any(line.startswith(note) for line in _notes(loaded.report)), _notes(loaded.report)
 
 
-def test_null_is_an_empty_list_and_an_empty_object_and_needs_no_note() -> None:
+def test_null_is_read_as_an_empty_list_or_object_without_a_note() -> None:
     fields = ["bio", "topics", "messageExamples", "postExamples", "knowledge", "plugins", "adapters"]
     fields += ["style", "settings", "secrets", "templates", "system", "username", "id"]
 
@@ -205,7 +207,7 @@ def test_null_is_an_empty_list_and_an_empty_object_and_needs_no_note() -> None:
     assert _notes(loaded.report) == []
 
 
-def test_an_empty_system_prompt_is_fine() -> None:
+def test_an_empty_system_prompt_is_accepted() -> None:
     loaded = parse_character("{" + NAME + ', "system": ""}')
 
     assert loaded.character.system == ""
@@ -215,14 +217,14 @@ def test_an_empty_system_prompt_is_fine() -> None:
 @pytest.mark.parametrize(
     "key", ["model_config", "model_fields", "copy", "__class__", "__dict__", "self", "__init__"]
 )
-def test_a_key_that_python_knows_is_a_key_like_any_other(key: str) -> None:
+def test_a_key_with_a_python_attribute_name_is_an_ordinary_key(key: str) -> None:
     loaded = parse_character(json.dumps({"name": "Ada", key: 1}))
 
     assert (loaded.character.model_extra or {})[key] == 1
     assert loaded.character.model_dump()["name"] == "Ada"
 
 
-def test_suggestions_end_before_they_cost_time() -> None:
+def test_the_number_of_suggestions_is_limited() -> None:
     keys = {f"names{number}": number for number in range(2000)}
 
     loaded = parse_character(json.dumps({"name": "Ada", **keys}))
@@ -231,7 +233,7 @@ def test_suggestions_end_before_they_cost_time() -> None:
     assert len(loaded.report.warnings) <= 40
 
 
-def test_notes_stand_in_the_order_of_their_lines() -> None:
+def test_notes_are_ordered_by_line() -> None:
     text = '{\n"zodiac": 1, // c\n"clients": [],\n"apples": 2,\n"modelProvider": "openai",\n"name": "Ada",\n}'
 
     report = parse_character(text).report
@@ -242,7 +244,7 @@ def test_notes_stand_in_the_order_of_their_lines() -> None:
     assert [note.line for note in report.warnings] == [2, 6]
 
 
-def test_the_report_is_told_a_line_a_note_with_what_matters_first() -> None:
+def test_the_report_has_one_line_per_note_with_the_most_important_first() -> None:
     report = parse_character('{\n"clients": ["twitter"],\n"name": "Ada",\n}').report
 
     assert report.format_lines() == [
@@ -251,7 +253,7 @@ def test_the_report_is_told_a_line_a_note_with_what_matters_first() -> None:
     ]
 
 
-def test_the_report_is_json_with_all_its_sections() -> None:
+def test_the_json_report_has_all_sections() -> None:
     report = parse_character('{"clients": ["twitter"], "name": "Ada"}').report
 
     assert json.loads(json.dumps(report.to_json())) == {
@@ -265,7 +267,7 @@ def test_the_report_is_json_with_all_its_sections() -> None:
     assert report.mapped == (Note("clients", 1, "read as adapters: x"),)
 
 
-def test_a_file_is_read_as_its_text_is(tmp_path: Path) -> None:
+def test_a_file_and_its_text_are_read_alike(tmp_path: Path) -> None:
     path = tmp_path / "ada.json"
     path.write_text('{"name": "Åda", "zodiac": 1}', encoding="utf-8")
 
@@ -277,7 +279,7 @@ def test_a_file_is_read_as_its_text_is(tmp_path: Path) -> None:
     assert loaded.to_json()["path"] == str(path)
 
 
-def test_a_note_holds_nothing_that_would_move_a_terminal_s_cursor() -> None:
+def test_a_note_has_no_terminal_control_characters() -> None:
     parts = {"clients": ["\x1b[2J\n" + "x" * 5000], "templates": {"\x1b": "{{\x1b[2J x}}"}, "\x1b[2J": 1}
 
     report = parse_character(json.dumps({"name": "Ada", **parts})).report

@@ -23,17 +23,17 @@ def loaded(request: pytest.FixtureRequest) -> LoadedCharacter:
     return load_character(FOLDER / f"{request.param}.json")
 
 
-def test_every_character_in_the_folder_is_looked_at() -> None:
+def test_every_character_in_the_folder_is_tested() -> None:
     assert sorted(path.stem for path in FOLDER.glob("*.json")) == sorted(NAMES)
 
 
-def test_our_characters_load_without_a_note(loaded: LoadedCharacter) -> None:
+def test_bundled_characters_load_without_a_note(loaded: LoadedCharacter) -> None:
     assert loaded.report.format_lines() == []
     assert loaded.report.format is Format.V1
     assert dict(loaded.secrets) == {}
 
 
-def test_our_characters_have_something_to_say(loaded: LoadedCharacter) -> None:
+def test_bundled_characters_have_bio_and_examples(loaded: LoadedCharacter) -> None:
     character = loaded.character
 
     assert character.system
@@ -48,11 +48,11 @@ def test_our_characters_have_something_to_say(loaded: LoadedCharacter) -> None:
     assert character.style.post
 
 
-def test_our_example_posts_fit_on_x(loaded: LoadedCharacter) -> None:
+def test_bundled_example_posts_fit_on_x(loaded: LoadedCharacter) -> None:
     assert all(len(post) <= 280 for post in loaded.character.post_examples)
 
 
-def test_our_templates_put_what_stays_before_what_changes(loaded: LoadedCharacter) -> None:
+def test_bundled_templates_have_constant_text_before_variable_text(loaded: LoadedCharacter) -> None:
     for source in loaded.character.templates.values():
         prompt = compile_template(source).render(CONTEXT)
         volatile = min(place for word in ("PROVIDERS", "RECENT") if (place := prompt.find(word)) >= 0)
@@ -60,7 +60,7 @@ def test_our_templates_put_what_stays_before_what_changes(loaded: LoadedCharacte
         assert volatile > prompt.rindex("</response>") > prompt.index("AGENT")
 
 
-def test_support_asks_for_the_answer_that_is_read() -> None:
+def test_the_support_template_asks_for_the_parsed_answer_format() -> None:
     templates = load_character(FOLDER / "support.json").character.templates
 
     handler = templates["messageHandlerTemplate"]
@@ -71,7 +71,7 @@ def test_support_asks_for_the_answer_that_is_read() -> None:
         assert word in templates["shouldRespondTemplate"]
 
 
-def test_the_poster_does_not_post_unasked() -> None:
+def test_the_poster_does_not_post_unless_enabled() -> None:
     poster = load_character(FOLDER / "poster.json").character
 
     assert poster.settings["X_POST_ENABLE"] is False

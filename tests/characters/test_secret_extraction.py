@@ -95,7 +95,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize(("parts", "name"), PLACES.values(), ids=PLACES.keys())
-def test_a_secret_is_found_by_settings_and_shown_by_nothing(parts: dict[str, object], name: str) -> None:
+def test_a_secret_is_available_to_settings_and_never_shown(parts: dict[str, object], name: str) -> None:
     text = json.dumps({"name": "Ada", **parts}, indent=1)
 
     loaded = parse_character(text)
@@ -115,13 +115,13 @@ def test_the_report_names_field_and_line_of_a_secret() -> None:
     assert (note.path, note.line) == ("settings.OPENAI_API_KEY", 4)
 
 
-def test_the_text_around_a_secret_stays() -> None:
+def test_the_text_around_a_secret_is_not_changed() -> None:
     loaded = parse_character(json.dumps({"name": "Ada", "bio": [f"My key is {OPENAI}, hush."]}))
 
     assert loaded.character.bio == ("My key is ••••, hush.",)
 
 
-def test_two_secrets_in_one_text_are_two() -> None:
+def test_two_secrets_in_one_text_are_both_extracted() -> None:
     loaded = parse_character(json.dumps({"name": "Ada", "system": f"{OPENAI} and {TELEGRAM}"}))
 
     assert list(loaded.secrets.values()) == [OPENAI, TELEGRAM]
@@ -129,7 +129,7 @@ def test_two_secrets_in_one_text_are_two() -> None:
 
 
 @pytest.mark.parametrize("blank", ["", "  ", None, [], {}])
-def test_a_blank_secret_is_no_secret_and_hides_no_real_one(blank: object) -> None:
+def test_a_blank_secret_is_ignored_and_does_not_override_another(blank: object) -> None:
     parts = {"secrets": {"A_KEY": blank}, "settings": {"B_KEY": blank, "secrets": {"C": blank}}}
 
     loaded = parse_character(json.dumps({"name": "Ada", **parts}))
@@ -150,7 +150,7 @@ def test_a_blank_secret_is_no_secret_and_hides_no_real_one(blank: object) -> Non
         "placeholder", "put-it-here", "my-api-key", "yourpassword", "password",
     ],
 )  # fmt: skip
-def test_a_placeholder_is_told_and_hides_no_real_secret(placeholder: str) -> None:
+def test_a_placeholder_is_reported_and_does_not_override_a_secret(placeholder: str) -> None:
     text = json.dumps(
         {"name": "Ada", "secrets": {"OPENAI_API_KEY": placeholder}, "settings": {"X_API_KEY": placeholder}}
     )
@@ -180,7 +180,7 @@ def test_a_real_secret_is_no_placeholder(value: str) -> None:
     assert not is_placeholder(value)
 
 
-def test_secrets_count_before_settings_and_those_before_settings_secrets() -> None:
+def test_secrets_take_precedence_over_settings_and_those_over_settings_secrets() -> None:
     parts = {"settings": {"secrets": {"A_KEY": "third"}, "A_KEY": "second"}, "secrets": {"A_KEY": "first"}}
 
     loaded = parse_character(json.dumps({"name": "Ada", **parts}))
@@ -190,13 +190,13 @@ def test_secrets_count_before_settings_and_those_before_settings_secrets() -> No
     assert all("has two values" in note.message for note in loaded.report.warnings)
 
 
-def test_the_same_secret_twice_is_no_contradiction() -> None:
+def test_a_repeated_secret_is_no_conflict() -> None:
     loaded = parse_character('{"name": "Ada", "secrets": {"A": "x1"}, "settings": {"secrets": {"A": "x1"}}}')
 
     assert loaded.report.warnings == ()
 
 
-def test_settings_that_only_sound_like_secrets_stay() -> None:
+def test_settings_with_names_similar_to_secrets_are_not_extracted() -> None:
     settings = {
         "MODEL_MAX_TOKEN": 4096,
         "MAX_TOKENS": 100,
@@ -216,7 +216,7 @@ def test_settings_that_only_sound_like_secrets_stay() -> None:
     assert dict(loaded.secrets) == {}
 
 
-def test_prose_that_speaks_of_keys_stays() -> None:
+def test_prose_about_keys_is_not_changed() -> None:
     content = {"text": "swap", "token": "ETH-ETH-ETH", "key": "C sharp minor"}
     parts = {
         "messageExamples": [[{"name": "a", "content": content}]],
@@ -240,14 +240,14 @@ def test_prose_that_speaks_of_keys_stays() -> None:
         "privateKey", "accessTokens", "api_keys", "TWITTER_COOKIES",
     ],
 )  # fmt: skip
-def test_these_names_tell_of_a_secret(name: str) -> None:
+def test_these_names_indicate_a_secret(name: str) -> None:
     assert is_secret_name(name)
 
 
 @pytest.mark.parametrize(
     "name", ["", "42", "tokens", "maxTokens", "MAX_TOKEN", "publicKey", "keyword", "monkey", "secretary"]
 )
-def test_these_names_do_not(name: str) -> None:
+def test_these_names_do_not_indicate_a_secret(name: str) -> None:
     assert not is_secret_name(name)
 
 
@@ -270,7 +270,7 @@ def test_these_names_do_not(name: str) -> None:
         ("https://discord.com/api/webhooks/123/abc-DEF", "a webhook address"),
     ],
 )
-def test_secrets_are_known_by_their_looks(text: str, kind: str) -> None:
+def test_secrets_are_recognized_by_their_format(text: str, kind: str) -> None:
     assert secret_kind(f"see {text} there") == kind
     assert text not in mask_secrets(f"see {text} there")[0]
 
@@ -283,7 +283,7 @@ def test_secrets_are_known_by_their_looks(text: str, kind: str) -> None:
         "-----BEGIN CERTIFICATE-----", "0x" + "ab" * 20,
     ],
 )  # fmt: skip
-def test_ordinary_text_does_not_look_secret(text: str) -> None:
+def test_ordinary_text_is_not_recognized_as_a_secret(text: str) -> None:
     assert secret_kind(text) == ""
 
 
@@ -295,5 +295,5 @@ def test_secrets_stay_hidden_through_copies() -> None:
         assert "CANARY" not in _shown(other)
 
 
-def test_a_mapping_of_secrets_tells_names_alone() -> None:
+def test_the_representation_of_secrets_shows_only_names() -> None:
     assert repr(Secrets({"A": "CANARY"})) == "Secrets(A=••••)"

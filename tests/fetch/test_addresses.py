@@ -28,17 +28,17 @@ PUBLIC = """
 
 
 @pytest.mark.parametrize("address", CLOSED.split())
-def test_a_closed_range_is_not_public(address: str) -> None:
+def test_a_reserved_range_is_not_public(address: str) -> None:
     assert closed_range_of(ip_address(address))
 
 
 @pytest.mark.parametrize("address", PUBLIC.split())
-def test_the_neighbours_of_closed_ranges_are_public(address: str) -> None:
+def test_addresses_next_to_reserved_ranges_are_public(address: str) -> None:
     assert closed_range_of(ip_address(address)) is None
 
 
 @given(st.ip_addresses(v=4))
-def test_m03_an_ipv4_address_in_a_coat_is_judged_as_itself(address: IPv4Address) -> None:
+def test_m03_an_ipv4_address_embedded_in_ipv6_is_checked_as_ipv4(address: IPv4Address) -> None:
     for coat in ("::ffff:0:0", "64:ff9b::"):
         coated = IPv6Address(int(IPv6Address(coat)) | int(address))
         assert closed_range_of(coated) == closed_range_of(address)
@@ -51,7 +51,7 @@ def test_m03_no_other_ipv6_form_of_an_ipv4_address_is_public(address: IPv4Addres
 
 
 @given(st.ip_addresses())
-def test_whatever_python_calls_private_is_not_public(address: IPv4Address | IPv6Address) -> None:
+def test_addresses_that_python_calls_private_are_not_public(address: IPv4Address | IPv6Address) -> None:
     if address.is_private or address.is_multicast or address.is_reserved or address.is_link_local:
         coat = ip_network("64:ff9b::/96"), ip_network("::ffff:0:0/96")
         assert closed_range_of(address) or any(address in network for network in coat)
@@ -71,7 +71,7 @@ def spelled(number: int, base: int) -> str:
 @given(
     st.ip_addresses(v=4), st.integers(1, 4), st.lists(st.sampled_from([8, 10, 16]), min_size=4, max_size=4)
 )
-def test_m02_a_literal_is_read_as_the_c_library_reads_it(
+def test_m02_a_literal_address_is_parsed_like_inet_aton(
     address: IPv4Address, parts: int, bases: list[int]
 ) -> None:
     octets = address.packed
@@ -81,7 +81,7 @@ def test_m02_a_literal_is_read_as_the_c_library_reads_it(
     assert parse_ip_literal(host) == address == IPv4Address(answer[0])
 
 
-def test_a_name_is_no_literal() -> None:
+def test_a_host_name_is_not_a_literal_address() -> None:
     for host in (
         "example.com",
         "localhost",
@@ -100,12 +100,12 @@ def test_a_name_is_no_literal() -> None:
         *("127%2e0.0.1", "fe80::1%25eth0", "2606:4700::1%25eth0", "1::2::3", "a" * 300),
     ],
 )
-def test_what_is_neither_name_nor_address_is_an_error(host: str) -> None:
+def test_a_host_that_is_neither_name_nor_address_is_an_error(host: str) -> None:
     with pytest.raises(ValueError, match=r"neither a name|network interface|one '::'"):
         parse_ip_literal(host)
 
 
-def test_an_odd_spelling_of_a_public_address_becomes_the_plain_one() -> None:
+def test_an_unusual_spelling_of_a_public_address_is_normalized() -> None:
     assert str(check_url("http://0x08.010.2056/a?b=c")) == "http://8.8.8.8/a?b=c"
 
 
@@ -138,7 +138,7 @@ def test_an_odd_spelling_of_a_public_address_becomes_the_plain_one() -> None:
         ("http://[fe80::1%25eth0]/", "network interface"),
     ],
 )
-def test_m05_a_url_that_may_not_be_read_is_refused(url: str, cause: str) -> None:
+def test_m05_a_forbidden_url_is_rejected(url: str, cause: str) -> None:
     with pytest.raises(FetchError, match=cause):
         check_url(url)
 
@@ -146,7 +146,7 @@ def test_m05_a_url_that_may_not_be_read_is_refused(url: str, cause: str) -> None
 @pytest.mark.parametrize(
     "url", ["https://example.com/a b", " http://example.com:8080 ", "HTTPS://BÜCHER.example/"]
 )
-def test_a_plain_web_url_is_admitted(url: str) -> None:
+def test_a_plain_web_url_is_accepted(url: str) -> None:
     assert check_url(url).scheme in ("http", "https")
 
 
@@ -163,7 +163,7 @@ def test_a_plain_web_url_is_admitted(url: str) -> None:
         ("secret", "a URL"),
     ],
 )
-def test_a_message_shows_a_url_without_its_secrets(url: str, name: str) -> None:
+def test_error_messages_show_urls_without_secrets(url: str, name: str) -> None:
     assert redact_url(url) == name
 
 
@@ -189,7 +189,7 @@ def test_proxies_are_chosen_by_scheme_and_exception() -> None:
     assert proxies.proxy_for(URL("http://notintern.example/")) is not None
 
 
-def test_a_star_excepts_everything_from_the_proxy() -> None:
+def test_a_star_in_no_proxy_disables_the_proxy() -> None:
     proxies = Proxies.from_environment({"HTTPS_PROXY": "http://proxy.example:3128", "NO_PROXY": "*"})
     assert proxies.proxy_for(URL("https://example.com/")) is None
 

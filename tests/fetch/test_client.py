@@ -224,7 +224,7 @@ HOSTS = (
 )
 
 
-async def test_m01_m02_m03_no_spelling_of_a_closed_address_is_connected_to(sinkhole: Sinkhole) -> None:
+async def test_m01_m02_m03_no_spelling_of_a_reserved_address_is_connected_to(sinkhole: Sinkhole) -> None:
     assert len(set(HOSTS)) >= 300
     async with Fetcher() as fetcher:
         for host in HOSTS:
@@ -233,7 +233,7 @@ async def test_m01_m02_m03_no_spelling_of_a_closed_address_is_connected_to(sinkh
     assert sinkhole.connections == 0
 
 
-async def test_m01_m02_m03_no_spelling_of_a_closed_address_is_handed_to_a_proxy(sinkhole: Sinkhole) -> None:
+async def test_m01_m02_m03_no_spelling_of_a_reserved_address_is_passed_to_a_proxy(sinkhole: Sinkhole) -> None:
     proxy = f"http://{HERE}:{sinkhole.port}"
     async with Fetcher(environment={"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}) as fetcher:
         for host in HOSTS:
@@ -242,13 +242,13 @@ async def test_m01_m02_m03_no_spelling_of_a_closed_address_is_handed_to_a_proxy(
     assert sinkhole.connections == 0
 
 
-async def test_the_sinkhole_counts_what_does_arrive(sinkhole: Sinkhole) -> None:
+async def test_the_sinkhole_counts_connections(sinkhole: Sinkhole) -> None:
     async with Fetcher(allow_networks=["127.0.0.0/8"]) as fetcher:
         assert "breaks off" in await refusal(fetcher, f"http://127.1:{sinkhole.port}/")
     assert sinkhole.connections > 0
 
 
-async def test_m04_the_address_that_was_checked_is_the_one_connected_to() -> None:
+async def test_m04_the_connection_uses_the_checked_address() -> None:
     names = Names(rebinding_example=[[HERE], [NOT_HERE]])
     async with site(hello) as here, Fetcher(allow_networks=[HERE], resolver=names) as fetcher:
         url = here.url(host="rebinding.example")
@@ -259,13 +259,13 @@ async def test_m04_the_address_that_was_checked_is_the_one_connected_to() -> Non
         assert len(here.requests) == 1
 
 
-def test_a_socket_is_made_for_no_address_that_escaped_the_other_checks() -> None:
+def test_no_socket_is_created_for_a_forbidden_address() -> None:
     with pytest.raises(PermissionError, match="private"):
         _AddressGuard(Names(), ()).make_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("10.0.0.1", 80)))
 
 
 @pytest.mark.parametrize("second", [NOT_HERE, "10.0.0.1", "::1", "fe80::1%lo", "::ffff:169.254.169.254"])
-async def test_m04_one_closed_address_among_the_answers_is_enough(sinkhole: Sinkhole, second: str) -> None:
+async def test_m04_a_name_with_any_reserved_address_is_rejected(sinkhole: Sinkhole, second: str) -> None:
     for answers in ([HERE, second], [second, HERE]):
         names = Names(mixed_example=[answers])
         async with Fetcher(allow_networks=[HERE], resolver=names) as fetcher:
@@ -273,7 +273,7 @@ async def test_m04_one_closed_address_among_the_answers_is_enough(sinkhole: Sink
     assert sinkhole.connections == 0
 
 
-async def test_of_several_good_addresses_one_that_listens_is_used() -> None:
+async def test_of_several_addresses_one_that_accepts_connections_is_used() -> None:
     names = Names(two_example=[[NOT_HERE, HERE]])
     async with site(hello) as here, Fetcher(allow_networks=["127.0.0.0/8"], resolver=names) as fetcher:
         assert (await fetcher.get(here.url(host="two.example"))).text() == "Hello, wörld"
@@ -327,7 +327,7 @@ async def test_m05_a_redirect_loop_ends(fetcher: Fetcher) -> None:
 
 
 @pytest.mark.parametrize("host", [NOT_HERE, "[::1]", "0", "2130706434", "[::ffff:127.0.0.2]", "localhost"])
-async def test_m05_a_redirect_to_a_closed_address_is_refused(sinkhole: Sinkhole, host: str) -> None:
+async def test_m05_a_redirect_to_a_reserved_address_is_rejected(sinkhole: Sinkhole, host: str) -> None:
     names = Names(localhost=[[NOT_HERE]])
     async with site(redirect) as here, Fetcher(allow_networks=[HERE], resolver=names) as fetcher:
         for hops in (1, 3):
@@ -347,7 +347,7 @@ async def test_m05_a_redirect_to_a_closed_address_is_refused(sinkhole: Sinkhole,
         ("http://example.com:25/", "port 25"),
     ],
 )
-async def test_m05_a_redirect_is_held_to_the_same_rules(fetcher: Fetcher, target: str, cause: str) -> None:
+async def test_m05_redirects_are_checked_by_the_same_rules(fetcher: Fetcher, target: str, cause: str) -> None:
     async with site(redirect) as here:
         message = await refusal(fetcher, here.url(f"/1?to={target}"))
     assert cause in message
@@ -370,14 +370,14 @@ def answering(body: bytes, **headers: str) -> Handler:
     return answer
 
 
-async def test_a_packed_body_is_unpacked(fetcher: Fetcher) -> None:
+async def test_a_compressed_body_is_decompressed(fetcher: Fetcher) -> None:
     text = "".join(f"line {number}\n" for number in range(9000))
     handler = answering(gzip.compress(text.encode()), Content_Encoding="gzip", Content_Type="text/plain")
     async with site(handler) as here:
         assert (await fetcher.get(here.url())).text() == text
 
 
-async def test_m08_a_bomb_is_left_at_a_hundred_times_its_size() -> None:
+async def test_m08_decompression_stops_at_a_hundred_times_the_compressed_size() -> None:
     async with (
         site(answering(bomb(50_000_000), Content_Encoding="gzip")) as here,
         Fetcher(allow_networks=[HERE]) as fetcher,
@@ -385,7 +385,7 @@ async def test_m08_a_bomb_is_left_at_a_hundred_times_its_size() -> None:
         assert "more than 100 times" in await refusal(fetcher, here.url())
 
 
-async def test_m08_the_limit_counts_what_is_unpacked(fetcher: Fetcher) -> None:
+async def test_m08_the_size_limit_applies_to_the_decompressed_body(fetcher: Fetcher) -> None:
     body = gzip.compress(b"".join(number.to_bytes(4) for number in range(60_000)))
     assert len(body) < 200_000
     async with site(answering(body, Content_Encoding="gzip")) as here:
@@ -403,14 +403,14 @@ async def test_m08_the_limit_counts_what_is_unpacked(fetcher: Fetcher) -> None:
         (b"x", "br", "not requested"),
     ],
 )
-async def test_m08_a_badly_packed_body_is_a_fetch_error(
+async def test_m08_an_invalid_compressed_body_is_a_fetch_error(
     fetcher: Fetcher, body: bytes, encoding: str, cause: str
 ) -> None:
     async with site(answering(body, Content_Encoding=encoding)) as here:
         assert cause in await refusal(fetcher, here.url())
 
 
-async def test_an_endless_body_is_left_at_the_limit(fetcher: Fetcher) -> None:
+async def test_reading_an_endless_body_stops_at_the_limit(fetcher: Fetcher) -> None:
     async def endless(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -421,19 +421,19 @@ async def test_an_endless_body_is_left_at_the_limit(fetcher: Fetcher) -> None:
         assert "larger than 200000 bytes" in await refusal(fetcher, here.url())
 
 
-async def test_m08_a_packed_body_that_unpacks_to_nothing_for_ever_is_left_too(fetcher: Fetcher) -> None:
+async def test_m08_an_endless_compressed_body_without_output_is_stopped(fetcher: Fetcher) -> None:
     empty_block = b"\x00\x00\x00\xff\xff"
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(b"")[:10]
     async with raw_site(head + empty_block * 50_000) as (origin, _):
         assert "larger than 200000 bytes" in await refusal(fetcher, origin)
 
 
-async def test_a_declared_length_above_the_limit_is_refused_before_the_body(fetcher: Fetcher) -> None:
+async def test_a_declared_length_above_the_limit_is_rejected_before_reading(fetcher: Fetcher) -> None:
     async with raw_site(b"HTTP/1.1 200 OK\r\nContent-Length: 200001\r\n\r\n") as (origin, _):
         assert "larger than 200000 bytes" in await refusal(fetcher, origin)
 
 
-async def test_a_caller_may_set_another_limit(fetcher: Fetcher) -> None:
+async def test_a_caller_can_set_another_size_limit(fetcher: Fetcher) -> None:
     async with site(answering(b"x" * 100)) as here:
         assert len((await fetcher.get(here.url(), max_bytes=100)).body) == 100
         with pytest.raises(FetchError, match="larger than 99 bytes"):
@@ -441,7 +441,7 @@ async def test_a_caller_may_set_another_limit(fetcher: Fetcher) -> None:
 
 
 @pytest.mark.parametrize("path", ["/headers", "/body"])
-async def test_m12_a_slow_host_is_bounded_by_the_deadline(path: str) -> None:
+async def test_m12_a_slow_host_causes_a_timeout(path: str) -> None:
     async def slow(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         if path == "/body":
@@ -454,7 +454,7 @@ async def test_m12_a_slow_host_is_bounded_by_the_deadline(path: str) -> None:
         assert "longer than 0.2 s" in await refusal(fetcher, here.url(path))
 
 
-async def test_m12_the_deadline_spans_all_redirects() -> None:
+async def test_m12_the_timeout_includes_all_redirects() -> None:
     async def slow(request: web.Request) -> web.Response:
         await asyncio.sleep(0.08)
         return web.Response(status=302, headers={"Location": "/"})
@@ -463,7 +463,7 @@ async def test_m12_the_deadline_spans_all_redirects() -> None:
         assert "longer than 0.2 s" in await refusal(fetcher, here.url())
 
 
-async def test_cancellation_passes_through(fetcher: Fetcher) -> None:
+async def test_cancellation_propagates(fetcher: Fetcher) -> None:
     asked = asyncio.Event()
 
     async def slow(_: web.Request) -> web.Response:
@@ -498,13 +498,13 @@ async def test_cancellation_passes_through(fetcher: Fetcher) -> None:
         b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
     ],
 )
-async def test_an_answer_that_is_not_http_is_a_fetch_error(fetcher: Fetcher, answer: bytes) -> None:
+async def test_a_response_that_is_not_http_is_a_fetch_error(fetcher: Fetcher, answer: bytes) -> None:
     async with raw_site(answer) as (origin, _):
         assert await refusal(fetcher, origin)
 
 
 @pytest.mark.parametrize("status", [204, 206, 300, 304, 401, 404, 500])
-async def test_only_a_good_status_is_read(fetcher: Fetcher, status: int) -> None:
+async def test_only_the_body_of_a_successful_response_is_read(fetcher: Fetcher, status: int) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(status=status)
 
@@ -523,7 +523,7 @@ async def test_a_closed_port_is_a_fetch_error_that_names_the_url(fetcher: Fetche
     assert "secret" not in message
 
 
-async def test_credentials_are_refused_and_not_shown(fetcher: Fetcher) -> None:
+async def test_credentials_in_a_url_are_rejected_and_not_shown(fetcher: Fetcher) -> None:
     async with site(hello) as here:
         message = await refusal(fetcher, f"http://alice:sesame@{HERE}:{here.port}/x?key=sesame")
         assert here.requests == []
@@ -532,7 +532,7 @@ async def test_credentials_are_refused_and_not_shown(fetcher: Fetcher) -> None:
     assert "sesame" not in message
 
 
-async def test_m13_a_request_says_nothing_of_us_and_no_cookie_is_kept(
+async def test_m13_requests_do_not_identify_the_bot_and_cookies_are_not_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "netrc").write_text("machine site.example login alice password sesame\n")
@@ -549,7 +549,7 @@ async def test_m13_a_request_says_nothing_of_us_and_no_cookie_is_kept(
 # TLS.
 
 
-async def test_m04_tls_is_spoken_to_the_name_with_the_given_ca_file(certificate: Path) -> None:
+async def test_m04_tls_verifies_the_host_name_with_the_configured_ca_file(certificate: Path) -> None:
     asked_for: list[str | None] = []
     tls = server_tls(certificate)
     tls.sni_callback = lambda _, name, __: asked_for.append(name)
@@ -606,7 +606,7 @@ async def test_m05_a_redirect_never_leads_from_https_to_http(certificate: Path) 
         assert plain.requests == []
 
 
-async def test_a_server_that_speaks_no_tls_is_a_fetch_error(fetcher: Fetcher) -> None:
+async def test_a_server_without_tls_is_a_fetch_error(fetcher: Fetcher) -> None:
     async with site(hello) as here:
         assert "TLS" in await refusal(fetcher, here.url(scheme="https"))
 
@@ -621,7 +621,7 @@ async def test_a_ca_file_that_cannot_be_read_is_a_setting_error(tmp_path: Path) 
 # Proxies.
 
 
-async def test_the_proxy_is_asked_for_names_and_given_its_credentials() -> None:
+async def test_the_proxy_receives_host_names_and_its_credentials() -> None:
     async with raw_site(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi") as (proxy, heads):
         names = Names(public_example=[["8.8.8.8"]])
         environment = {"HTTP_PROXY": proxy.replace("//", "//alice:sesame@")}
@@ -633,7 +633,7 @@ async def test_the_proxy_is_asked_for_names_and_given_its_credentials() -> None:
     assert b"Proxy-Authorization: Basic YWxpY2U6c2VzYW1l\r\n" in heads[0]
 
 
-async def test_a_proxy_tunnels_https_and_its_refusal_is_told() -> None:
+async def test_https_is_tunnelled_through_the_proxy_and_its_refusal_is_reported() -> None:
     async with (
         raw_site(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n") as (proxy, heads),
         Fetcher(environment={"https_proxy": proxy}, resolver=Names()) as fetcher,
@@ -642,7 +642,7 @@ async def test_a_proxy_tunnels_https_and_its_refusal_is_told() -> None:
     assert heads[0].startswith(b"CONNECT public.example:443 HTTP/1.1\r\n")
 
 
-async def test_a_name_that_resolves_to_a_closed_address_is_not_handed_to_the_proxy() -> None:
+async def test_a_name_that_resolves_to_a_reserved_address_is_not_passed_to_the_proxy() -> None:
     async with raw_site(b"HTTP/1.1 200 OK\r\n\r\n") as (proxy, heads):
         names = Names(inner_example=[["10.0.0.1"]])
         async with Fetcher(environment={"HTTP_PROXY": proxy}, resolver=names) as fetcher:
@@ -651,7 +651,7 @@ async def test_a_name_that_resolves_to_a_closed_address_is_not_handed_to_the_pro
     assert heads == []
 
 
-async def test_m05_a_redirect_by_proxy_is_checked_again() -> None:
+async def test_m05_a_redirect_through_the_proxy_is_checked_again() -> None:
     async with (
         raw_site(b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\n\r\n") as (proxy, heads),
         Fetcher(environment={"HTTP_PROXY": proxy}, resolver=Names()) as fetcher,
@@ -662,7 +662,7 @@ async def test_m05_a_redirect_by_proxy_is_checked_again() -> None:
     assert len(heads) == 1
 
 
-async def test_an_exception_from_the_proxy_is_guarded_like_any_direct_target(sinkhole: Sinkhole) -> None:
+async def test_hosts_excepted_from_the_proxy_are_checked_like_direct_targets(sinkhole: Sinkhole) -> None:
     environment = {"HTTP_PROXY": f"http://{HERE}:{sinkhole.port}", "NO_PROXY": "inner.example,127.0.0.0/8"}
     async with Fetcher(environment=environment, resolver=Names(inner_example=[[HERE]])) as fetcher:
         for host in (HERE, "inner.example"):
@@ -670,7 +670,7 @@ async def test_an_exception_from_the_proxy_is_guarded_like_any_direct_target(sin
     assert sinkhole.connections == 0
 
 
-async def test_a_proxy_out_of_reach_is_a_fetch_error() -> None:
+async def test_an_unreachable_proxy_is_a_fetch_error() -> None:
     async with raw_site(b"") as (proxy, _):
         pass
     async with Fetcher(environment={"HTTP_PROXY": proxy}, resolver=Names()) as fetcher:
@@ -727,13 +727,13 @@ OFFICE = "application/vnd.openxmlformats-officedocument.wordprocessingml.documen
         (b"", "", "application/octet-stream"),
     ],
 )
-def test_m11_the_bytes_tell_the_type_and_the_header_only_what_they_leave_open(
+def test_m11_the_type_is_detected_from_the_bytes_and_only_then_from_the_header(
     body: bytes, declared: str, kind: str
 ) -> None:
     assert sniff_media_type(body, declared) == kind
 
 
-async def test_m11_a_wrong_content_type_is_seen_through(fetcher: Fetcher) -> None:
+async def test_m11_a_wrong_content_type_is_detected(fetcher: Fetcher) -> None:
     async with site(answering(PNG, Content_Type="Text/HTML; charset=utf-8")) as here:
         fetched = await fetcher.get(here.url())
     assert (fetched.content_type, fetched.body) == ("image/png", PNG)
@@ -757,11 +757,11 @@ async def test_m11_a_wrong_content_type_is_seen_through(fetcher: Fetcher) -> Non
         (b"world", "a\0b", "world"),
     ],
 )
-def test_a_body_is_read_as_text_whatever_it_is(body: bytes, charset: str | None, text: str) -> None:
+def test_any_body_can_be_decoded_as_text(body: bytes, charset: str | None, text: str) -> None:
     assert FetchedBody("http://example.com/", "text/plain", body, charset).text() == text
 
 
-async def test_a_fetched_text_knows_its_charset(fetcher: Fetcher) -> None:
+async def test_a_fetched_text_is_decoded_with_its_charset(fetcher: Fetcher) -> None:
     handler = answering("wörld".encode("latin-1"), Content_Type="text/plain; charset=latin-1")
     async with site(handler) as here:
         fetched = await fetcher.get(here.url())

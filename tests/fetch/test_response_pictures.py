@@ -61,7 +61,7 @@ def fetched(body: bytes, declared: str = "image/png") -> FetchedBody:
         (b"RIFF....WEBP", (0, 0)),
     ],
 )
-def test_m09_a_picture_tells_its_size_without_being_unpacked(body: bytes, size: tuple[int, int]) -> None:
+def test_m09_the_size_of_a_picture_is_read_without_decoding_it(body: bytes, size: tuple[int, int]) -> None:
     assert read_image_size(body) == size
     check_image(fetched(body))
 
@@ -79,20 +79,20 @@ def test_m09_a_picture_tells_its_size_without_being_unpacked(body: bytes, size: 
     ],
     ids=["png", "largest png", "gif", "jpeg", "jpeg with noise", "webp", "lossless webp"],
 )
-def test_m09_a_pixel_bomb_is_refused_by_what_it_claims(body: bytes) -> None:
+def test_m09_a_pixel_bomb_is_rejected_by_its_declared_size(body: bytes) -> None:
     assert len(body) < 2000
     with pytest.raises(FetchError, match=f"pixels large, and at most {MAX_PIXELS:,} are looked at"):
         check_image(fetched(body))
 
 
 @pytest.mark.parametrize("filling", [b"\xff", b"\xff\xe0\x00\x02", b"\xff\xe0\x00\x00"])
-def test_m09_a_picture_that_hides_its_size_is_refused_after_a_bounded_search(filling: bytes) -> None:
+def test_m09_a_picture_without_a_findable_size_is_rejected_after_a_bounded_search(filling: bytes) -> None:
     body = b"\xff\xd8" + filling * 100_000 + jpeg(65_535, 65_535)[2:]
     with pytest.raises(FetchError, match="its size is not found in its first segments"):
         check_image(fetched(body))
 
 
-def test_m09_ten_thousand_frames_are_one_picture_of_its_size() -> None:
+def test_m09_the_number_of_frames_does_not_change_the_size() -> None:
     assert read_image_size(gif(320, 200, frames=10_000)) == (320, 200)
 
 
@@ -115,14 +115,14 @@ TIFF = b"II*\x00\xff\xff\xff\xff" + bytes(20)
         (b"", "image/png", "application/octet-stream"),
     ],
 )
-def test_m09_m11_what_is_no_picture_is_not_shown_to_a_model_as_one(
+def test_m09_m11_a_file_that_is_no_picture_is_not_passed_to_a_model(
     body: bytes, declared: str, kind: str
 ) -> None:
     with pytest.raises(FetchError, match=f"it is {kind}, and only PNG, JPEG, GIF and WebP"):
         check_image(fetched(body, declared))
 
 
-def test_m11_a_picture_that_is_also_a_page_is_a_picture_and_nothing_else() -> None:
+def test_m11_a_picture_that_is_also_valid_html_is_only_a_picture() -> None:
     polyglot = gif(9, 9) + b"<html><script>alert(1)</script></html>"
     assert fetched(polyglot, "text/html").content_type == "image/gif"
     assert not fetched(polyglot, "text/html").is_text

@@ -56,7 +56,7 @@ def test_the_signature_is_the_schema() -> None:
     assert properties["size"]["default"] is None
 
 
-def test_a_bare_action_takes_nothing() -> None:
+def test_an_action_without_parameters_accepts_no_arguments() -> None:
     @action("WAIT", "Wait.")
     async def wait(turn: Turn) -> None: ...
 
@@ -92,7 +92,7 @@ async def test_arguments_are_converted_and_defaults_filled_in(stage: AgentHarnes
         ({"text": None, "number": 1, "places": []}, "text"),
     ],
 )
-async def test_what_does_not_fit_is_refused_before_the_call(
+async def test_invalid_arguments_are_rejected_before_the_call(
     stage: AgentHarness, given: dict[str, Any], where: str
 ) -> None:
     with pytest.raises(ValidationError) as raised:
@@ -100,7 +100,7 @@ async def test_what_does_not_fit_is_refused_before_the_call(
     assert raised.value.errors()[0]["loc"][0] == where
 
 
-async def test_a_parameter_may_be_called_like_anything(stage: AgentHarness) -> None:
+async def test_a_parameter_may_have_any_name(stage: AgentHarness) -> None:
     @action("ODD", "Odd names.")
     async def odd(
         turn: Turn,
@@ -142,7 +142,7 @@ async def test_a_mutable_default_is_not_shared(stage: AgentHarness) -> None:
 @pytest.mark.parametrize(
     "name", ["", "follow", "Follow", "FOLLOW-ROOM", "1FOLLOW", "FOLLOW ROOM", "_F", "FOLLOW\n"]
 )
-def test_a_name_is_upper_snake(name: str) -> None:
+def test_an_action_name_must_be_upper_snake(name: str) -> None:
     with pytest.raises(PluginError, match="UPPER_SNAKE"):
         action(name, "x")(nothing)
 
@@ -172,19 +172,19 @@ async def no_turn() -> None: ...
 
 
 @pytest.mark.parametrize("handler", [untyped, many, named, by_place, unknown_type, no_json, no_turn])
-def test_a_parameter_that_no_model_can_give_is_refused_at_once(handler: Any) -> None:
+def test_a_parameter_type_unknown_to_json_is_rejected_at_definition(handler: Any) -> None:
     with pytest.raises(PluginError, match="action ACT"):
         action("ACT", "x")(handler)
 
 
-async def test_the_function_can_still_be_called_by_hand(stage: AgentHarness) -> None:
+async def test_the_decorated_function_can_be_called_directly(stage: AgentHarness) -> None:
     turn = make_turn(stage.agent)
     result = await everything(turn, "hi", 3, places=[])
     assert result is not None
     assert result.data["text"] == "hi"
 
 
-def test_everything_else_is_told_to_whoever_looks() -> None:
+def test_the_spec_has_all_other_options() -> None:
     lines = [[ExampleLine("Alice", "bye"), ExampleLine("Ada", "bye", ("LEAVE",))]]
     made: Action[Any] = action(
         "LEAVE", "Leave.", similes=["GO"], role=Role.ADMIN, effect=Effect.PURE, critical=True, examples=lines

@@ -47,7 +47,7 @@ async def answering(agent: Agent, request: RouteRequest) -> RouteResponse:
     ],
 )
 @pytest.mark.parametrize("name", ["lower", "", "A-B", "A B", "9A"])
-def test_a_components_name_is_upper_snake(make: Any, name: str) -> None:
+def test_a_component_name_must_be_upper_snake(make: Any, name: str) -> None:
     with pytest.raises(PluginError, match="UPPER_SNAKE, as in FOLLOW_ROOM"):
         make(name)
 
@@ -60,7 +60,7 @@ async def test_a_provider_is_a_description_and_a_function_of_the_turn(stage: Age
     assert (await made(make_turn(stage.agent, "it"))).text == "about it"
 
 
-async def test_an_evaluator_says_when_it_looks(stage: AgentHarness) -> None:
+async def test_an_evaluator_has_a_condition(stage: AgentHarness) -> None:
     async def never(turn: Turn) -> bool:
         return False
 
@@ -71,12 +71,12 @@ async def test_an_evaluator_says_when_it_looks(stage: AgentHarness) -> None:
     await made(turn)
 
 
-def test_a_worker_has_a_name_and_a_deadline() -> None:
+def test_a_worker_has_a_name_and_a_timeout() -> None:
     made = worker("REMIND", deadline=5.0)(working)
     assert (made.name, made.deadline, worker("REMIND")(working).deadline) == ("REMIND", 5.0, 300.0)
 
 
-def test_a_listener_hears_one_class_of_events() -> None:
+def test_a_listener_receives_one_class_of_events() -> None:
     assert on(MessageDeleted)(hearing).kind is MessageDeleted
     assert on(MessageReceived)(hearing).handler is hearing
 
@@ -89,7 +89,7 @@ async def test_a_model_handler_serves_a_type(stage: AgentHarness) -> None:
     assert result.text == "HI"
 
 
-async def test_a_route_answers_a_request(stage: AgentHarness) -> None:
+async def test_a_route_responds_to_a_request(stage: AgentHarness) -> None:
     made = route("get", "/status", public=True)(answering)
     assert (made.method, made.path, made.is_public) == ("GET", "/status", True)
     assert (await made(stage.agent, RouteRequest("GET", "/status"))).json == {"path": "/status"}
@@ -99,7 +99,7 @@ async def test_a_route_answers_a_request(stage: AgentHarness) -> None:
 @pytest.mark.parametrize(
     ("method", "path"), [("FETCH", "/a"), ("GET", "a"), ("GET", ""), ("GET", "/../a"), ("", "/a")]
 )
-def test_a_route_that_leads_nowhere_is_refused(method: str, path: str) -> None:
+def test_an_invalid_route_is_rejected(method: str, path: str) -> None:
     with pytest.raises(PluginError, match="use one of"):
         route(method, path)(answering)
 

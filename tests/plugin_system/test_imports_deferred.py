@@ -10,7 +10,7 @@ from bot.platform import LazyImport
 SOURCE = "def shout(text, *, times=1):\n    return text.upper() * times\n"
 
 
-def test_to_name_a_function_imports_nothing_and_to_call_it_does(
+def test_a_lazy_import_loads_its_module_at_the_first_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "deferred_shouting.py").write_text(SOURCE)

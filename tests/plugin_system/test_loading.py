@@ -75,7 +75,7 @@ def names(loaded: LoadedPlugins) -> list[str]:
     return [plugin.name for plugin in loaded.plugins]
 
 
-def test_a_character_that_names_nothing_gets_bootstrap_a_store_and_a_model(tmp_path: Path) -> None:
+def test_a_character_without_plugins_gets_bootstrap_a_store_and_a_model(tmp_path: Path) -> None:
     assert load(tmp_path) == LoadedPlugins(load(tmp_path).plugins)
     assert names(load(tmp_path)) == ["bootstrap", "sql", "offline"]
 
@@ -91,20 +91,20 @@ def test_a_character_that_names_nothing_gets_bootstrap_a_store_and_a_model(tmp_p
         ({}, "offline"),
     ],
 )
-def test_the_model_is_the_one_whose_variables_are_set(
+def test_the_model_plugin_with_configured_variables_is_selected(
     tmp_path: Path, settings: dict[str, str], model: str
 ) -> None:
     assert names(load(tmp_path, **settings)) == ["bootstrap", "sql", model]
 
 
-def test_where_two_keys_are_set_the_second_stands_in_and_makes_the_vectors(tmp_path: Path) -> None:
+def test_with_two_keys_the_second_plugin_is_the_fallback_and_embeds(tmp_path: Path) -> None:
     loaded = load(tmp_path, ANTHROPIC_API_KEY="sk-ant-12345678", OPENAI_API_KEY="sk-12345678")
 
     assert names(loaded) == ["bootstrap", "sql", "anthropic", "openai"]
     assert loaded.notes == ()
 
 
-def test_a_server_for_vectors_alone_writes_nothing(tmp_path: Path) -> None:
+def test_an_embedding_server_is_not_used_for_text(tmp_path: Path) -> None:
     vectors = {"OPENAI_EMBEDDING_URL": "http://127.0.0.1:11434/v1", "OPENAI_EMBEDDING_MODEL": "v"}
 
     assert names(load(tmp_path, **vectors)) == ["bootstrap", "sql", "openai", "offline"]
@@ -123,15 +123,13 @@ def test_a_server_for_vectors_alone_writes_nothing(tmp_path: Path) -> None:
         ({}, False),
     ],
 )
-def test_where_nobody_makes_vectors_it_is_said(
-    tmp_path: Path, settings: dict[str, str], has_note: bool
-) -> None:
+def test_a_missing_embedding_model_is_noted(tmp_path: Path, settings: dict[str, str], has_note: bool) -> None:
     notes = [note for note in load(tmp_path, **settings).notes if "no plugin here makes vectors" in note]
 
     assert bool(notes) is has_note
 
 
-def test_the_operators_key_does_not_go_to_a_server_that_a_file_names(tmp_path: Path) -> None:
+def test_the_key_of_the_operator_is_not_sent_to_a_server_from_a_character_file(tmp_path: Path) -> None:
     settings = Settings(
         [
             Layer(
@@ -144,13 +142,13 @@ def test_the_operators_key_does_not_go_to_a_server_that_a_file_names(tmp_path: P
         load_plugins(Character(name="Ada"), settings, folder=tmp_path)
 
 
-def test_a_model_plugin_that_is_named_is_the_only_one(tmp_path: Path) -> None:
+def test_a_model_plugin_named_by_the_character_is_the_only_one(tmp_path: Path) -> None:
     write(tmp_path, "speaking.py", SPEAKING, name="speaking")
 
     assert names(load(tmp_path, "./speaking", OPENAI_API_KEY="sk-12345678")) == ["bootstrap", "speaking"]
 
 
-def test_a_model_plugin_without_its_variables_is_off_and_noted(tmp_path: Path) -> None:
+def test_a_model_plugin_without_its_variables_is_disabled_and_noted(tmp_path: Path) -> None:
     loaded = load(tmp_path, "openai")
 
     assert names(loaded) == ["bootstrap", "offline"]
@@ -163,13 +161,13 @@ def test_bootstrap_can_be_left_out(tmp_path: Path, value: str) -> None:
     assert names(load(tmp_path, IGNORE_BASIC_CAPABILITIES="false")) == ["bootstrap", "sql", "offline"]
 
 
-def test_a_character_that_names_its_plugins_is_kept_by_those_alone(tmp_path: Path) -> None:
+def test_a_character_that_names_a_store_plugin_gets_no_other_store(tmp_path: Path) -> None:
     assert names(load(tmp_path, "bootstrap")) == ["bootstrap", "offline"]
     named = load(tmp_path, "bootstrap", DATABASE_URL="sqlite:///a.db")
     assert names(named) == ["bootstrap", "sql", "offline"]
 
 
-def test_k17_without_the_libraries_of_the_store_memory_is_noted_unless_a_database_is_named(
+def test_k17_without_store_libraries_the_in_memory_store_is_noted_unless_a_database_is_set(
     tmp_path: Path,
 ) -> None:
     source = """
@@ -203,7 +201,7 @@ def test_a_plugin_that_is_named_twice_is_loaded_once(tmp_path: Path) -> None:
     ]
 
 
-def test_h14_two_plugins_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_h14_two_plugins_with_one_name_are_rejected(tmp_path: Path) -> None:
     write(tmp_path, "mine.py")
     write(tmp_path, "other.py")
     with pytest.raises(PluginError, match="two plugins are called 'mine'"):
@@ -211,7 +209,7 @@ def test_h14_two_plugins_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("taken", ["bootstrap", "offline"])
-def test_h13_a_plugin_may_not_take_the_name_of_one_of_ours(tmp_path: Path, taken: str) -> None:
+def test_h13_a_plugin_must_not_have_the_name_of_a_bundled_plugin(tmp_path: Path, taken: str) -> None:
     write(tmp_path, "mine.py", name=taken)
     with pytest.raises(PluginError, match=f"two plugins are called {taken!r}"):
         load(tmp_path, "./mine")
@@ -232,7 +230,9 @@ def test_a_path_is_relative_to_the_folder_of_the_character(
         load(elsewhere, "./mine")
 
 
-def test_a_path_may_be_absolute_or_begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_may_be_absolute_or_begin_with_a_tilde(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path, "mine.py")
     monkeypatch.setenv("HOME", str(tmp_path))
 
@@ -252,7 +252,7 @@ def test_a_package_may_import_its_own_modules(tmp_path: Path) -> None:
     assert "worded" in names(load(tmp_path, "./mine"))
 
 
-def test_files_whose_names_look_alike_are_not_confused(tmp_path: Path) -> None:
+def test_files_with_similar_names_are_not_confused(tmp_path: Path) -> None:
     for file, name in (
         ("a-b.py", "first"),
         ("a_b.py", "second"),
@@ -280,7 +280,7 @@ def test_the_one_plugin_of_a_module_is_found_under_any_name(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "source", ["x = 1\n", "from bot import Plugin\na = Plugin('a')\nb = Plugin('b')\n"], ids=["none", "two"]
 )
-def test_a_module_must_hold_one_plugin(tmp_path: Path, source: str) -> None:
+def test_a_module_must_contain_one_plugin(tmp_path: Path, source: str) -> None:
     write(tmp_path, "mine.py", source)
     with pytest.raises(PluginError, match=r"'\./mine': .* must hold one Plugin"):
         load(tmp_path, "./mine")
@@ -296,9 +296,7 @@ def test_a_module_must_hold_one_plugin(tmp_path: Path, source: str) -> None:
         ("from bot import action\n@action('not upper', '')\nasync def act(turn): ...", "'not upper'"),
     ],
 )
-def test_a_plugin_that_cannot_be_imported_is_named_with_the_cause(
-    tmp_path: Path, source: str, cause: str
-) -> None:
+def test_an_import_error_names_the_plugin_and_the_cause(tmp_path: Path, source: str, cause: str) -> None:
     write(tmp_path, "mine.py", source)
     for _ in range(2):  # nothing half imported is left
         with pytest.raises(PluginError, match=r"'\./mine' (cannot be loaded|needs)") as caught:
@@ -306,7 +304,7 @@ def test_a_plugin_that_cannot_be_imported_is_named_with_the_cause(
         assert cause in str(caught.value)
 
 
-def test_a_file_that_is_no_python_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_python_is_rejected(tmp_path: Path) -> None:
     write(tmp_path, "mine.txt", "hello")
     with pytest.raises(PluginError, match="is not Python"):
         load(tmp_path, "./mine.txt")
@@ -338,7 +336,9 @@ def test_an_installed_plugin_is_found_by_its_entry_point(
     monkeypatch.delitem(sys.modules, "weather_pkg")
 
 
-def test_an_installed_plugin_that_is_broken_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_broken_installed_plugin_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(tmp_path, monkeypatch, "weather_pkg:plugin", "raise RuntimeError('no radar')\n")
     with pytest.raises(PluginError, match="'weather-report' cannot be loaded: RuntimeError: no radar"):
         load(tmp_path, "weather-report")
@@ -347,12 +347,14 @@ def test_an_installed_plugin_that_is_broken_is_named(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("name", "suggestion"), [("bootstrp", "bootstrap"), ("Bootstrap", "bootstrap"), ("of-line", "offline")]
 )
-def test_k04_an_unknown_name_is_refused_with_the_nearest(tmp_path: Path, name: str, suggestion: str) -> None:
+def test_k04_an_unknown_name_is_rejected_with_a_suggestion(
+    tmp_path: Path, name: str, suggestion: str
+) -> None:
     with pytest.raises(PluginError, match=f"plugin {name!r} is not known: did you mean {suggestion!r}"):
         load(tmp_path, name)
 
 
-def test_k04_an_unknown_name_that_is_like_none_is_told_what_there_is(tmp_path: Path) -> None:
+def test_k04_an_unknown_name_without_a_similar_one_lists_the_available_plugins(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match=r"'qqqq' is not known: there are: .*bootstrap"):
         load(tmp_path, "qqqq")
 
@@ -368,7 +370,7 @@ def test_k04_an_unknown_name_that_is_like_none_is_told_what_there_is(tmp_path: P
         ("./plugins/mine.ts", "JavaScript"),
     ],
 )
-def test_a_name_of_theirs_without_a_plugin_here_is_noted(tmp_path: Path, name: str, note: str) -> None:
+def test_an_elizaos_plugin_without_a_counterpart_is_noted(tmp_path: Path, name: str, note: str) -> None:
     loaded = load(tmp_path, name)
 
     assert names(loaded) == ["bootstrap", "offline"]
@@ -378,25 +380,25 @@ def test_a_name_of_theirs_without_a_plugin_here_is_noted(tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize("name", ["@elizaos/plugin-bootstrap", "@elizaos-plugins/bootstrap", "bootstrap"])
-def test_a_name_of_theirs_maps_to_ours(tmp_path: Path, name: str) -> None:
+def test_an_elizaos_plugin_name_maps_to_a_bundled_plugin(tmp_path: Path, name: str) -> None:
     assert load(tmp_path, name, IGNORE_BASIC_CAPABILITIES="true").plugins[0].name == "bootstrap"
     assert load(tmp_path, name).notes == ()
 
 
-def test_the_name_of_their_anthropic_plugin_maps_to_ours(tmp_path: Path) -> None:
+def test_the_elizaos_anthropic_plugin_name_maps_to_the_bundled_plugin(tmp_path: Path) -> None:
     loaded = load(tmp_path, "@elizaos/plugin-anthropic", ANTHROPIC_API_KEY="sk-ant-12345678")
 
     assert names(loaded) == ["bootstrap", "anthropic"]
 
 
-def test_in_a_file_of_another_program_any_unknown_name_is_only_noted(tmp_path: Path) -> None:
+def test_in_an_elizaos_file_any_unknown_name_is_only_noted(tmp_path: Path) -> None:
     loaded = load(tmp_path, "qqqq", is_foreign=True)
 
     assert names(loaded) == ["bootstrap", "offline"]
     assert loaded.notes == ("qqqq: there is no counterpart here; the character works without it",)
 
 
-def test_plugins_come_after_those_they_require_and_otherwise_as_given() -> None:
+def test_plugins_are_ordered_after_their_requirements_and_otherwise_as_given() -> None:
     given = [
         Plugin("last", requires=["late"]),
         Plugin("first"),
@@ -418,14 +420,14 @@ def test_plugins_come_after_those_they_require_and_otherwise_as_given() -> None:
     assert sort_plugins([]) == ()
 
 
-def test_a_plugin_that_requires_another_stays_where_it_was_if_it_can() -> None:
+def test_a_plugin_with_satisfied_requirements_stays_in_place() -> None:
     given = [Plugin("bootstrap"), Plugin("mine", requires=["bootstrap"]), Plugin("openai"), Plugin("x")]
 
     assert sort_plugins(given) == tuple(given)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_h15_a_circle_is_named_in_the_order_of_requirement(size: int) -> None:
+def test_h15_a_requirement_cycle_is_reported_in_order(size: int) -> None:
     circle = [Plugin(f"p{number}", requires=[f"p{(number + 1) % size}"]) for number in range(size)]
     with pytest.raises(PluginError, match="in a circle: ") as caught:
         sort_plugins([Plugin("outside", requires=["p0"]), *circle])
@@ -437,19 +439,19 @@ def test_h15_a_circle_is_named_in_the_order_of_requirement(size: int) -> None:
     assert all(walked[place + 1] in requires[walked[place]] for place in range(size))
 
 
-def test_h15_a_missing_requirement_is_named() -> None:
+def test_h15_a_missing_requirement_is_reported() -> None:
     with pytest.raises(
         PluginError, match="plugin 'mine' requires 'weather', which is not loaded: add 'weather'"
     ):
         sort_plugins([Plugin("mine", requires=["weather"])])
 
 
-def test_h14_two_of_a_name_are_refused_when_sorting() -> None:
+def test_h14_duplicate_names_are_rejected_when_sorting() -> None:
     with pytest.raises(PluginError, match="two plugins are called 'a'"):
         sort_plugins([Plugin("a"), Plugin("b"), Plugin("a", requires=["b"])])
 
 
-def test_h15_any_graph_is_sorted_or_its_circle_named() -> None:
+def test_h15_any_graph_is_sorted_or_its_cycle_reported() -> None:
     for seed in range(300):
         chance = random.Random(seed)
         size = chance.randint(1, 30)
@@ -470,20 +472,20 @@ def test_h15_any_graph_is_sorted_or_its_circle_named() -> None:
             assert all(ordered.index(name) < ordered.index(plugin.name) for name in plugin.requires)
 
 
-def test_a_long_chain_is_no_depth() -> None:
+def test_a_long_requirement_chain_does_not_overflow_the_stack() -> None:
     chain = [Plugin(str(one), requires=[str(one + 1)] if one < 4999 else ()) for one in range(5000)]
 
     assert [plugin.name for plugin in sort_plugins(chain)] == [str(one) for one in reversed(range(5000))]
 
 
-def test_our_plugins_and_adapters_are_listed() -> None:
+def test_bundled_plugins_and_adapters_are_listed() -> None:
     assert {"bootstrap", "offline", "openai"} <= set(plugin_names())
     adapters = find_adapters()
     assert isinstance(adapters["console"], AdapterSpec)
     assert all(isinstance(found, AdapterSpec) or found for found in adapters.values())
 
 
-def test_a_stand_in_for_a_model_counts_only_if_it_writes_at_length(tmp_path: Path) -> None:
+def test_a_plugin_counts_as_a_model_only_if_it_serves_large_texts(tmp_path: Path) -> None:
     write(tmp_path, "small.py", SPEAKING.replace("TEXT_LARGE", "TEXT_SMALL"), name="small")
 
     loaded = load(tmp_path, "./small")

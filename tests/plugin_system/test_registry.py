@@ -48,7 +48,7 @@ class Quiet(Service):
     ("written", "folded"),
     [("FOLLOW_ROOM", "FOLLOWROOM"), (" follow room ", "FOLLOWROOM"), ("", ""), ("_ ", "")],
 )
-def test_a_name_is_folded_as_models_write_it(written: str, folded: str) -> None:
+def test_names_are_folded_for_spelling_variants_of_models(written: str, folded: str) -> None:
     assert fold_name(written) == folded
 
 
@@ -68,13 +68,15 @@ def test_a_name_is_folded_as_models_write_it(written: str, folded: str) -> None:
         ("_", None),
     ],
 )
-def test_an_action_is_found_by_name_or_simile_and_never_by_a_part(written: str, found: str | None) -> None:
+def test_an_action_is_found_by_name_or_simile_but_not_by_part_of_a_name(
+    written: str, found: str | None
+) -> None:
     registry = Registry([Plugin("a", actions=[an_action("FOLLOW_ROOM", "JOIN_IN", "LISTEN")])])
     action = registry.find_action(written)
     assert (action.spec.name if action else None) == found
 
 
-def test_a_name_goes_before_a_simile_and_the_first_simile_before_the_second() -> None:
+def test_a_name_takes_precedence_over_similes_and_earlier_similes_over_later() -> None:
     registry = Registry(
         [
             Plugin("a", actions=[an_action("A", "B", "C")]),
@@ -87,7 +89,7 @@ def test_a_name_goes_before_a_simile_and_the_first_simile_before_the_second() ->
         assert action.spec.name == found
 
 
-def test_a_provider_is_found_folded() -> None:
+def test_a_provider_is_found_by_its_folded_name() -> None:
     registry = Registry([Plugin("a", providers=[provider("RECENT_MESSAGES", "x")(knowing)])])
     assert registry.find_provider("recent messages") is registry.providers["RECENT_MESSAGES"]
     assert registry.find_provider("RECENT") is None
@@ -111,7 +113,7 @@ def test_a_provider_is_found_folded() -> None:
         ("worker", {"workers": [worker("SAME_ONE")(working)]}, {"workers": [worker("SAME_ONE")(working)]}),
     ],
 )
-def test_h14_two_of_one_name_are_refused_and_both_plugins_named(
+def test_h14_duplicate_component_names_are_rejected_naming_both_plugins(
     kind: str, first: dict[str, Any], second: dict[str, Any]
 ) -> None:
     with pytest.raises(PluginError) as raised:
@@ -120,7 +122,7 @@ def test_h14_two_of_one_name_are_refused_and_both_plugins_named(
         assert part in str(raised.value)
 
 
-def test_h14_two_routes_of_a_plugin_at_one_address_are_refused() -> None:
+def test_h14_two_routes_of_a_plugin_with_one_path_are_rejected() -> None:
     routes = [route(method, "/status")(answering) for method in ("GET", "POST", "get")]
     with pytest.raises(
         PluginError, match="plugin 'weather' brings 2 routes at GET /status: keep one of them"
@@ -129,7 +131,7 @@ def test_h14_two_routes_of_a_plugin_at_one_address_are_refused() -> None:
     Registry([Plugin("weather", routes=routes[:2]), Plugin("climate", routes=routes[:2])])
 
 
-def test_kinds_do_not_meet() -> None:
+def test_components_of_different_kinds_may_share_a_name() -> None:
     registry = Registry(
         [
             Plugin(
@@ -144,7 +146,7 @@ def test_kinds_do_not_meet() -> None:
     assert len({id(registry.actions["SAME"]), id(registry.providers["SAME"])}) == 2
 
 
-def test_the_catalog_describes_everything_in_its_order_and_says_whose_it_is() -> None:
+def test_the_catalog_lists_all_components_in_order_with_their_plugins() -> None:
     catalog = Registry(
         [
             Plugin("a", actions=[an_action("ONE")], services=[Forecasts, Quiet]),

@@ -52,14 +52,14 @@ def bytes_of(request: TextRequest) -> int:
 
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.OWNER])
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_first_hello_to_the_default_character_is_at_most_8_kb(role: Role, form: str) -> None:
+async def test_the_first_prompt_of_the_default_character_has_at_most_8_kb(role: Role, form: str) -> None:
     async with running_agent(character=marlo(), model=a_model(form)) as stage:
         await stage.send("Hello!", role=role)
         [request] = stage.model.requests
     assert bytes_of(request) <= MOST_IN_ALL
 
 
-async def test_the_first_hello_in_a_group_is_at_most_8_kb_with_what_decides_about_it() -> None:
+async def test_the_first_prompts_in_a_group_have_at_most_8_kb_with_the_decision() -> None:
     async with running_agent(character=marlo()) as stage:
         await stage.send("Hello!", kind=ChannelType.GROUP)
         sizes = [bytes_of(request) for request in stage.model.requests]
@@ -67,7 +67,7 @@ async def test_the_first_hello_in_a_group_is_at_most_8_kb_with_what_decides_abou
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_the_measure_is_what_the_model_is_handed(form: str) -> None:
+async def test_the_measured_size_is_that_of_the_request(form: str) -> None:
     size = await measured(form=form)
     async with running_agent(character=marlo(), model=a_model(form)) as stage:
         await stage.send("Hello!", role=Role.OWNER)
@@ -84,14 +84,14 @@ async def test_the_measure_is_what_the_model_is_handed(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_the_rules_keep_to_their_allowance(form: str) -> None:
+async def test_the_rules_stay_within_their_size_limit(form: str) -> None:
     size = await measured(form=form)
     assert sum(part.size for part in size.parts if part.kind is PromptPartKind.RULES) <= RULES
 
 
 @pytest.mark.parametrize("name", sorted(plugin_names()))
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_plugin_of_ours_adds_no_more_to_the_prompt_than_its_allowance(name: str, form: str) -> None:
+async def test_a_bundled_plugin_adds_at_most_its_limit_to_the_prompt(name: str, form: str) -> None:
     plugin = find_plugin(name)
     assert plugin is not None
     if not (plugin.actions or plugin.providers):
@@ -107,7 +107,7 @@ async def test_a_plugin_of_ours_adds_no_more_to_the_prompt_than_its_allowance(na
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_every_plugin_of_ours_at_once_keeps_to_8_kb(form: str) -> None:
+async def test_all_bundled_plugins_together_stay_within_8_kb(form: str) -> None:
     plugins = [
         one for name in plugin_names() if (one := find_plugin(name)) and (one.actions or one.providers)
     ]
@@ -115,7 +115,7 @@ async def test_every_plugin_of_ours_at_once_keeps_to_8_kb(form: str) -> None:
     assert (await measured(*others, form=form)).total <= MOST_IN_ALL
 
 
-async def test_an_action_is_measured_with_its_parameters_and_as_a_function_where_it_is_one() -> None:
+async def test_the_size_of_an_action_includes_its_parameters_or_its_tool_schema() -> None:
     tags, functions = [await sizes_of_actions(form) for form in FORMS]
     assert tags["SEND_MESSAGE"] > 2 * tags["IGNORE"]
     assert functions["SEND_MESSAGE"] > tags["SEND_MESSAGE"]
@@ -127,7 +127,7 @@ async def sizes_of_actions(form: str) -> dict[str, int]:
     return {part.name: part.size for part in size.parts if part.kind is PromptPartKind.ACTION}
 
 
-async def test_a_silent_model_is_not_asked_to_measure() -> None:
+async def test_measuring_calls_no_model() -> None:
     model = ScriptedModel()
     async with running_agent(model=model, character=marlo()) as stage:
         await measure_prompt(stage.agent_runtime)

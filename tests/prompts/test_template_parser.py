@@ -73,18 +73,16 @@ GOLDENS: list[tuple[str, Mapping[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("source", "context", "text"), GOLDENS)
-def test_a_template_renders_as_handlebars_would(
-    source: str, context: Mapping[str, object], text: str
-) -> None:
+def test_a_template_renders_like_handlebars(source: str, context: Mapping[str, object], text: str) -> None:
     assert render_template(source, context) == text
 
 
-def test_g07_a_value_is_never_read_as_a_template() -> None:
+def test_g07_a_value_is_never_parsed_as_a_template() -> None:
     context = {"x": "{{y}} {{#if y}}{{/y}}", "y": "secret", "l": ["{{y}}"]}
     assert render_template("{{x}}{{#each l}}{{this}}{{/each}}", context) == "{{y}} {{#if y}}{{/y}}{{y}}"
 
 
-def test_attributes_are_not_read_and_nothing_is_called() -> None:
+def test_attributes_are_not_read_and_values_are_not_called() -> None:
     class Trap:
         secret = "secret"
 
@@ -112,11 +110,11 @@ def test_unknown_helpers_and_partials_render_nothing_and_are_reported() -> None:
     )  # fmt: skip
 
 
-def test_a_good_template_reports_nothing_unknown() -> None:
+def test_a_valid_template_reports_nothing_unknown() -> None:
     assert compile_template("{{#if x}}{{y}}{{else if z}}{{/if}}{{! {{upper x}}").unknown == ()
 
 
-def test_a_template_knows_the_names_it_may_ask_the_context_for() -> None:
+def test_a_template_lists_the_variables_it_uses() -> None:
     source = (
         "{{a.b}}{{#if c}}{{this.d}}{{/if}}{{.}}"
         "{{#each e}}{{f}}{{this.no}}{{../g}}{{@index}}{{@root.h}}{{/each}}"
@@ -145,7 +143,7 @@ def test_a_template_knows_the_names_it_may_ask_the_context_for() -> None:
         ("x" * (256 * 1024 + 1), r"262145 characters; at most 262144"),
     ],
 )
-def test_a_broken_template_says_where_and_why(source: str, complaint: str) -> None:
+def test_the_error_of_a_broken_template_names_position_and_cause(source: str, complaint: str) -> None:
     with pytest.raises(TemplateError, match=complaint):
         compile_template(source)
 
@@ -154,23 +152,23 @@ def test_thirty_two_nested_blocks_render() -> None:
     assert render_template("{{#a}}" * 32 + "x" + "{{/a}}" * 32, {"a": {"a": 1}}) == "x"
 
 
-def test_a_result_that_grows_too_large_is_refused() -> None:
+def test_a_result_that_is_too_large_is_rejected() -> None:
     assert len(render_template("{{x}}", {"x": "y" * 2_097_152})) == 2_097_152
     with pytest.raises(TemplateError, match="exceeds 2097152 characters"):
         render_template("{{#each l}}{{../x}}{{/each}}", {"l": [0] * 3, "x": "y" * 1_000_000})
 
 
-def test_loops_in_loops_that_print_nothing_end_too() -> None:
+def test_nested_loops_without_output_are_limited() -> None:
     with pytest.raises(TemplateError, match="nest fewer loops"):
         render_template("{{#each @root.l}}" * 9 + "{{/each}}" * 9, {"l": list(range(100))})
 
 
-def test_a_number_beyond_printing_is_refused() -> None:
+def test_a_number_too_large_to_print_is_rejected() -> None:
     with pytest.raises(TemplateError, match="cannot be shown"):
         render_template("{{x}}", {"x": 10**5000})
 
 
-def test_a_list_that_holds_itself_is_shown_once() -> None:
+def test_a_list_that_contains_itself_is_rendered_once() -> None:
     loop: list[object] = ["a"]
     loop.append(loop)
     assert render_template("{{l}}", {"l": loop}) == "a"
@@ -238,10 +236,10 @@ def test_any_template_renders_or_raises_a_template_error(source: str, context: d
 
 
 @given(st.text().filter(lambda text: "{{" not in text))
-def test_a_text_without_tags_is_its_own_rendering(source: str) -> None:
+def test_a_text_without_tags_renders_unchanged(source: str) -> None:
     assert render_template(source, {}) == source
 
 
 @given(st.text())
-def test_g07_a_value_is_rendered_exactly_as_it_is(value: str) -> None:
+def test_g07_a_value_is_rendered_unchanged(value: str) -> None:
     assert render_template("<{{x}}>", {"x": value}) == f"<{value}>"

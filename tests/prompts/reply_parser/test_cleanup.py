@@ -36,11 +36,11 @@ TAG = re.compile(r"<(?:(/?)(a|b)(/?)>|!\[CDATA\[)", re.IGNORECASE)
         ("x" * MAX_CHARS + "y", "x" * MAX_CHARS, True),
     ],
 )
-def test_wrapping_comes_off(raw: str, text: str, is_cut: bool) -> None:
+def test_wrapping_is_removed(raw: str, text: str, is_cut: bool) -> None:
     assert strip_wrapping(raw) == (text, is_cut)
 
 
-def test_what_cannot_be_seen_is_not_said() -> None:
+def test_invisible_characters_are_removed() -> None:
     assert visible_text(" \u200b\ufe0f\u3164\n") == ""
     assert visible_text(" ❤️ ") == "❤️"
 
@@ -49,19 +49,19 @@ def test_surrogates_are_paired_or_replaced() -> None:
     assert fix_surrogates("a\ud83c\udf88b\udf88") == "a🎈b\ufffd"
 
 
-def test_unescaping_for_json_keeps_strings_strings() -> None:
+def test_unescaping_does_not_break_json_strings() -> None:
     assert unescape_field('"&quot;&#10;&lt;"', for_json=True) == '"\\"\\n<"'
 
 
 @pytest.mark.parametrize(
     "end", ["<", "</", "</tex", "</text ", "</respons", "&", "&am", "&#6", "&#x3c", "<![CDA"]
 )
-def test_half_an_ending_is_taken_off(end: str) -> None:
+def test_an_incomplete_closing_sequence_is_removed(end: str) -> None:
     assert strip_partial_markup("a < b" + end, "text") == "a < b"
     assert strip_partial_markup("<![CDATA[a]]", "text") == "<![CDATA[a"
 
 
-def test_tags_in_cdata_are_no_tags_unless_it_never_ends() -> None:
+def test_tags_in_cdata_are_text_unless_it_is_unclosed() -> None:
     assert [tag.name for tag in find_tags("<a><![CDATA[<b>]]></A>", TAG)] == ["a", "a"]
     assert [tag.name for tag in find_tags("<a><![CDATA[<b>", TAG)] == ["a", "b"]
 

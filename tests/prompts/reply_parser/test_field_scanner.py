@@ -41,7 +41,7 @@ SHAPE = build_shape(
         ("<text><![CDATA[</text><actions>]]></text>", [Field("text", "<![CDATA[</text><actions>]]>")]),
     ],
 )
-def test_each_field_ends_where_its_kind_ends(raw: str, fields: list[Field]) -> None:
+def test_each_field_ends_by_the_rule_of_its_kind(raw: str, fields: list[Field]) -> None:
     found = scan_fields(raw, SHAPE)
     assert found is not None
     assert found.fields == fields
@@ -54,7 +54,7 @@ def test_prose_has_no_structure(raw: str) -> None:
     assert scan_fields(raw, SHAPE) is None
 
 
-def test_what_stands_outside_the_fields_is_kept_apart() -> None:
+def test_text_outside_the_fields_is_returned_separately() -> None:
     found = scan_fields("before <response>a <thought>t</thought> b</response> c", SHAPE)
     assert found is not None
     assert (found.before, found.prose, found.is_ended) == ("before", "a  b c", True)
@@ -70,7 +70,7 @@ def test_what_stands_outside_the_fields_is_kept_apart() -> None:
         ("<response><actions>C</actions><text>a</text> b", False),
     ],
 )
-def test_actions_behind_a_text_of_uncertain_end_may_be_quoted(raw: str, is_quoted: bool) -> None:
+def test_actions_after_an_unclosed_text_may_be_quoted(raw: str, is_quoted: bool) -> None:
     found = scan_fields(raw, SHAPE)
     assert found is not None
     assert found.may_quote is is_quoted
@@ -87,11 +87,11 @@ def test_actions_behind_a_text_of_uncertain_end_may_be_quoted(raw: str, is_quote
         ("a <b", "a <b"),
     ],
 )
-def test_half_a_tag_is_taken_off(raw: str, kept: str) -> None:
+def test_an_incomplete_tag_is_removed(raw: str, kept: str) -> None:
     assert strip_partial_tag(raw, SHAPE) == kept
 
 
-def test_closing_tags_are_taken_off_the_end_only() -> None:
+def test_closing_tags_are_removed_only_at_the_end() -> None:
     assert strip_last_tags("a </text> b</text>\n</response>\n```", SHAPE) == "a </text> b"
 
 
@@ -102,7 +102,7 @@ BODIES = st.sampled_from(
 
 
 @given(st.lists(st.tuples(NAMES, BODIES)), st.sampled_from(["", "\n", " so ", "```"]), st.booleans())
-def test_a_regular_answer_is_read_as_it_is_tag_by_tag(
+def test_a_regular_answer_is_read_tag_by_tag(
     written: list[tuple[str, str]], between: str, is_ended: bool
 ) -> None:
     inside = "".join(f"<{name}>{body}</{name}>{between}" for name, body in written)

@@ -11,12 +11,12 @@ from bot.prompts.reply_parser.json_objects import (
 )
 
 
-def test_objects_follow_each_other_and_none_is_inside_another() -> None:
+def test_consecutive_objects_are_found_but_not_nested_ones() -> None:
     text = 'a {b} {"c": {"d": 1}} {} {"e": 2,} {"f'
     assert [found.members for found in find_objects(text)] == [{"c": {"d": 1}}, {"e": 2}]
 
 
-def test_what_stands_in_an_object_cut_off_is_no_object() -> None:
+def test_an_object_inside_a_truncated_object_is_not_found() -> None:
     text = '{"a": 1, "b": {"c": {"d": 2}'
     assert [(found.members, found.cut_key, found.is_complete) for found in find_objects(text)] == [
         ({"a": 1}, "b", False)
@@ -25,7 +25,7 @@ def test_what_stands_in_an_object_cut_off_is_no_object() -> None:
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 10_000, '{"a":' * 100_000, "", "nul", '"'])
-def test_what_the_decoder_refuses_is_nothing(text: str) -> None:
+def test_objects_that_the_decoder_rejects_are_not_found(text: str) -> None:
     assert decode_value(text) is None
 
 
@@ -39,12 +39,12 @@ def test_what_the_decoder_refuses_is_nothing(text: str) -> None:
         ("{}", {}),
     ],
 )
-def test_an_object_may_be_slightly_wrong(text: str, members: dict[str, object]) -> None:
+def test_slightly_invalid_objects_are_accepted(text: str, members: dict[str, object]) -> None:
     assert parse_object(text) == members
 
 
 @pytest.mark.parametrize("text", ["", "prose", '["a"]', '{"a": 1', "{a}"])
-def test_anything_else_is_no_object(text: str) -> None:
+def test_other_text_is_not_an_object(text: str) -> None:
     assert parse_object(text) is None
 
 
@@ -61,11 +61,11 @@ def test_anything_else_is_no_object(text: str) -> None:
         ("{x}", False),
     ],
 )
-def test_an_answer_is_told_from_an_example(text: str, is_answer: bool) -> None:
+def test_an_answer_is_distinguished_from_an_example(text: str, is_answer: bool) -> None:
     assert (find_answer(text, ("text", "thought")) is not None) is is_answer
 
 
-def test_what_there_is_of_a_string_cut_off_is_kept() -> None:
+def test_the_beginning_of_a_truncated_string_is_used() -> None:
     found = find_answer('{"thought": "a", "text": "b \\"c\\" \\ud83c', ("text",))
     assert found is not None
     assert (found.members, found.cut_key, found.partial_text) == ({"thought": "a"}, "text", 'b "c" ')

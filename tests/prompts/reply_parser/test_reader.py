@@ -54,7 +54,7 @@ READERS: tuple[Callable[[str], object], ...] = (
 )
 
 
-def test_a_good_answer_is_read_whole() -> None:
+def test_a_valid_answer_is_read_completely() -> None:
     assert read_reply(GOOD) == Reply(
         text="Tom & I go <out> – ja, <b>now</b>! 🎈",
         thought="He wants the weather",
@@ -65,14 +65,14 @@ def test_a_good_answer_is_read_whole() -> None:
 
 
 @pytest.mark.parametrize("raw", ["", " \n\t", "\u200b", "\ufeff \u200d\u2060\u00ad", "\u3164", "```\n```"])
-def test_f01_nothing_visible_is_an_empty_reply(raw: str) -> None:
+def test_f01_an_answer_without_visible_text_is_an_empty_reply(raw: str) -> None:
     assert read_reply(raw) == Reply()
 
 
 @pytest.mark.parametrize(
     "raw", ["<response></response>", "<response>", "<response><text>\u200b</text></response>"]
 )
-def test_f01_tags_around_nothing_say_nothing(raw: str) -> None:
+def test_f01_empty_tags_are_an_empty_reply(raw: str) -> None:
     reply = read_reply(raw)
     assert (reply.text, reply.actions) == ("", ())
 
@@ -108,22 +108,22 @@ def test_f02_prose_is_the_text(prose: str) -> None:
         ("Hello there</text></response>", "Hello there"),
     ],
 )
-def test_f02_prose_beside_the_tags_is_the_text_if_there_is_no_other(raw: str, text: str) -> None:
+def test_f02_prose_outside_the_tags_is_the_text_if_there_is_no_text_tag(raw: str, text: str) -> None:
     reply = read_reply(raw)
     assert (reply.text, reply.actions, reply.is_tagged) == (text, ("REPLY",), False)
 
 
-def test_f02_prose_before_an_answer_that_was_cut_off_is_not_sent() -> None:
+def test_f02_prose_before_a_truncated_answer_is_not_sent() -> None:
     assert read_reply("Sure, here is my reply: <response><thought>I th").text == ""
 
 
 @pytest.mark.parametrize("tail", ["", "<", "</", "</te", "</text", "</respon", "&am", "&#x3"])
-def test_f03_a_text_cut_off_is_kept_without_what_is_half_written(tail: str) -> None:
+def test_f03_a_truncated_text_is_used_without_its_incomplete_end(tail: str) -> None:
     reply = read_reply("<response><actions>MUTE</actions><text>Hel" + tail)
     assert reply == Reply(text="Hel", actions=("MUTE",), is_complete=False)
 
 
-def test_f03_a_forgotten_closing_tag_is_no_cut() -> None:
+def test_f03_a_missing_closing_tag_is_not_a_truncation() -> None:
     raw = "<response><text>Hi {}</response>\n```"
     assert read_reply(raw.format("you")) == Reply(text="Hi you", actions=("REPLY",))
     assert read_reply(raw.format("</response> you")).text == "Hi </response> you"
@@ -143,11 +143,11 @@ def test_f03_a_forgotten_closing_tag_is_no_cut() -> None:
         '{"text": "Hi", "actions": ["MUTE"], "parameters": {"MUTE": {"text": "secr',
     ],
 )
-def test_f04_a_cut_within_actions_or_parameters_runs_nothing(raw: str) -> None:
+def test_f04_a_truncation_within_actions_or_parameters_runs_nothing(raw: str) -> None:
     assert read_reply(raw) == Reply(text="Hi", is_complete=False)
 
 
-def test_f04_arguments_cut_off_are_not_taken_for_the_text() -> None:
+def test_f04_truncated_arguments_are_not_used_as_the_text() -> None:
     raw = "<response><actions>SEND</actions><parameters><SEND><text>secret"
     assert read_reply(raw) == Reply(is_complete=False)
     assert read_reply('{"actions": ["SEND"], "parameters": {"text": "secret').text == ""
@@ -159,7 +159,7 @@ def test_f04_actions_and_parameters_without_closing_tag_end_at_the_next_field() 
 
 
 @pytest.mark.parametrize("golden", GOLDENS)
-def test_f03_f04_no_cut_anywhere_adds_an_action_or_changes_the_text(golden: str) -> None:
+def test_f03_f04_no_truncation_adds_an_action_or_changes_the_text(golden: str) -> None:
     whole, data = read_reply(golden), golden.encode()
     for length in range(len(data)):
         cut = data[:length].decode(errors="ignore")
@@ -206,7 +206,7 @@ def test_f05_tags_within_the_thought_are_thought() -> None:
         "<response><thought>He typed </thought> and <actions>BAN</actions></response> so I",
     ],
 )
-def test_f05_what_a_thought_cut_off_quotes_is_not_run(raw: str) -> None:
+def test_f05_actions_quoted_in_a_truncated_thought_do_not_run(raw: str) -> None:
     reply = read_reply(raw)
     assert (reply.actions, reply.is_complete) == ((), False)
 
@@ -226,14 +226,14 @@ def test_f06_the_first_block_and_the_first_field_win() -> None:
     assert read_reply('{"text": "one", "TEXT": "two"}').text == "one"
 
 
-def test_f06_a_second_block_is_no_prose_behind_the_first() -> None:
+def test_f06_a_second_block_is_not_prose_after_the_first() -> None:
     raw = "<response><thought>a</thought>{}<response><text>b</text></response>"
     assert read_reply(raw.format("")) == Reply(thought="a", is_complete=False)
     assert read_reply(raw.format("</response>")) == Reply(thought="a")
     assert read_reply(raw.format("</response> Hello ")).text == "Hello"
 
 
-def test_f06_an_empty_first_block_does_not_count() -> None:
+def test_f06_an_empty_first_block_is_ignored() -> None:
     assert read_reply("<response></response>\n<response><text>Hi</text></response>").text == "Hi"
 
 
@@ -258,7 +258,7 @@ def test_f07_cdata_is_unwrapped_and_the_rest_unescaped_once(written: str, text: 
     assert read_reply(f"<response><text>{written}</text></response>").text == text
 
 
-def test_f07_escapes_in_arguments_are_read_once_too() -> None:
+def test_f07_escapes_in_arguments_are_unescaped_once() -> None:
     raw = "<response><actions>MUTE</actions><parameters>{}</parameters></response>"
     for written in (
         '{"why": "&quot;a&quot; &amp;lt;"}',
@@ -315,7 +315,7 @@ def steps_counted() -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE.keys())
-def test_f09_twice_the_input_takes_twice_the_steps(piece: str) -> None:
+def test_f09_the_parsing_time_grows_linearly(piece: str) -> None:
     for read in READERS:
         taken = []
         for length in (3_000, 6_000):
@@ -332,7 +332,7 @@ def test_f09_a_hostile_answer_is_read_to_the_end(piece: str) -> None:
         read(raw)
 
 
-def test_f09_no_more_than_the_first_256_ki_are_read() -> None:
+def test_f09_only_the_first_256_ki_are_read() -> None:
     assert read_reply("x" * 10_000_000) == Reply(
         "x" * MAX_CHARS, actions=("REPLY",), is_complete=False, is_tagged=False
     )
@@ -350,7 +350,7 @@ def test_f09_no_more_than_the_first_256_ki_are_read() -> None:
         "<think>hm</think>{}",
     ],
 )
-def test_f10_json_is_as_good_as_tags(raw: str) -> None:
+def test_f10_json_is_read_like_tags(raw: str) -> None:
     answer = {
         "thought": "a <text>t</text>",
         "actions": ["REPLY", "MUTE"],
@@ -368,7 +368,7 @@ def test_f10_json_is_as_good_as_tags(raw: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["text", "message", "reply", "response", "Text"])
-def test_f10_the_text_goes_by_several_keys(key: str) -> None:
+def test_f10_the_text_may_have_several_keys(key: str) -> None:
     assert read_reply(json.dumps({key: "Hi", "action": "MUTE"})) == Reply(text="Hi", actions=("MUTE",))
     assert read_reply(json.dumps({"response": {key: "Hi"}})).text == "Hi"
 
@@ -381,17 +381,17 @@ def test_f10_the_text_goes_by_several_keys(key: str) -> None:
         '{"text": "Hi", "n": -Infinity}',
     ],
 )
-def test_f10_json_that_is_slightly_wrong_is_read(raw: str) -> None:
+def test_f10_slightly_invalid_json_is_read(raw: str) -> None:
     assert read_reply(raw) == Reply(text="Hi", actions=("REPLY",))
 
 
-def test_f10_bare_quotes_and_line_breaks_in_a_json_string_do_no_harm() -> None:
+def test_f10_unescaped_quotes_and_line_breaks_in_a_json_string_are_accepted() -> None:
     raw = '{"text": "He said "hi"\nto me", "actions": "REPLY, MUTE"}'
     assert read_reply(raw) == Reply(text='He said "hi"\nto me', actions=("REPLY", "MUTE"))
 
 
 @pytest.mark.parametrize("value", ["[" * 100_000, "9" * 10_000, '{"a":' * 100_000, "nonsense"])
-def test_f10_what_the_decoder_refuses_is_no_json_and_reaches_no_room(value: str) -> None:
+def test_f10_text_that_the_decoder_rejects_is_not_json_and_is_not_sent(value: str) -> None:
     reply = read_reply('{"text": "Hi", "n": ' + value + "}")
     assert (reply.text, reply.is_complete) == ("Hi", False)
     assert read_reply('{"n": ' + value).text == ""
@@ -410,7 +410,7 @@ def test_f10_what_the_decoder_refuses_is_no_json_and_reaches_no_room(value: str)
         ('{"parameters": {"text": "secret', ""),
     ],
 )
-def test_f10_json_cut_off_yields_what_there_is_of_the_text(raw: str, text: str) -> None:
+def test_f10_truncated_json_yields_the_beginning_of_the_text(raw: str, text: str) -> None:
     reply = read_reply(raw)
     assert (reply.text, reply.is_complete) == (text, False)
 
@@ -429,11 +429,11 @@ def test_f10_json_cut_off_yields_what_there_is_of_the_text(raw: str, text: str) 
         "<actions><![CDATA[REPLY,MUTE]]></actions>",
     ],
 )
-def test_f12_actions_are_read_however_they_are_listed(written: str) -> None:
+def test_f12_actions_are_read_in_any_list_format(written: str) -> None:
     assert read_reply(f"<response>{written}<text>Hi</text></response>").actions == ("REPLY", "MUTE")
 
 
-def test_f12_a_thousand_actions_are_ten() -> None:
+def test_f12_at_most_ten_actions_are_read() -> None:
     names = [f"a{number}" for number in range(1000)]
     for raw in (f"<actions>{','.join(names)}</actions>", json.dumps({"actions": names})):
         assert read_reply(raw).actions == tuple(names[:MAX_ACTIONS])
@@ -451,12 +451,12 @@ def test_f12_a_thousand_actions_are_ten() -> None:
         '<parameters><MUTE>{"days": 3}</MUTE><MUTE>{"days": 4}</MUTE></parameters>',
     ],
 )
-def test_f14_arguments_find_their_action(written: str) -> None:
+def test_f14_arguments_are_assigned_to_their_action(written: str) -> None:
     raw = f"<response><actions>REPLY,MUTE</actions>{written}<text>Hi</text></response>"
     assert read_reply(raw) == Reply(text="Hi", actions=("REPLY", "MUTE"), parameters={"MUTE": {"days": 3}})
 
 
-def test_f14_nested_arguments_may_bear_the_names_of_fields() -> None:
+def test_f14_nested_arguments_may_have_the_names_of_fields() -> None:
     raw = (
         "<response><actions>SEND</actions>"
         "<parameters><SEND><text>for him</text><to>Bob</to></SEND></parameters>"
@@ -468,7 +468,7 @@ def test_f14_nested_arguments_may_bear_the_names_of_fields() -> None:
 
 
 @pytest.mark.parametrize("actions", ["REPLY", "A,B", ""])
-def test_f14_flat_arguments_of_no_single_action_are_dropped(actions: str) -> None:
+def test_f14_flat_arguments_are_dropped_unless_there_is_one_action(actions: str) -> None:
     raw = f'<actions>{actions}</actions><parameters>{{"days": 3}}</parameters><text>x</text>'
     assert read_reply(raw).parameters == {}
 
@@ -480,7 +480,7 @@ def test_the_reasoning_block_before_the_answer_is_dropped(block: str) -> None:
     assert read_reply(block.format("I could say hello") + GOOD) == read_reply(GOOD)
 
 
-def test_reasoning_without_an_answer_is_none() -> None:
+def test_reasoning_without_an_answer_is_no_answer() -> None:
     assert read_reply("<think>I could say hello. So") == Reply(is_complete=False)
     assert read_reply("<think>a</think>Hello") == Reply("Hello", actions=("REPLY",), is_tagged=False)
     assert read_reply("<response><text>a </think> tag</text></response>").text == "a </think> tag"
@@ -505,7 +505,7 @@ def test_wrapping_case_and_missing_roots_do_not_matter(raw: str) -> None:
     assert read_reply(raw) == Reply(text="Hi", actions=("REPLY",))
 
 
-def test_lone_surrogates_never_come_out() -> None:
+def test_lone_surrogates_are_never_returned() -> None:
     assert read_reply("\ud83c\udf88 \ud83c").text == "🎈 \ufffd"
     assert read_object(r'{"a": ["\ud83c\udf88 \ud83c"]}') == {"a": ["🎈 \ufffd"]}
 
@@ -537,7 +537,7 @@ def test_a_decision_is_one_word(raw: str, action: str) -> None:
     assert read_decision(raw).action == action
 
 
-def test_a_decision_keeps_its_reasons() -> None:
+def test_a_decision_has_its_reasons() -> None:
     raw = "<response><reasoning>a &amp; b</reasoning><action>STOP</action></response>"
     assert read_decision(raw) == Decision("STOP", "a & b")
 
@@ -563,7 +563,7 @@ def test_a_step_has_one_action_and_its_arguments(written: str) -> None:
     )
 
 
-def test_a_last_step_says_so() -> None:
+def test_the_last_step_is_marked() -> None:
     assert read_step("<response><isFinish> TRUE </isFinish><text>Done</text></response>") == NextStep(
         is_finish=True, text="Done"
     )
@@ -573,7 +573,7 @@ def test_a_last_step_says_so() -> None:
     assert not read_step("").is_finish
 
 
-def test_f04_a_step_cut_off_in_its_arguments_does_nothing() -> None:
+def test_f04_a_step_truncated_in_its_arguments_does_nothing() -> None:
     for raw in ('<response><action>A</action><parameters>{"ci', "<response><action>A"):
         assert read_step(raw) == NextStep(is_complete=False)
 
@@ -589,7 +589,7 @@ def test_fields_are_found_by_the_names_as_given() -> None:
     assert read_fields(raw, ()) == {}
 
 
-def test_a_field_cut_off_is_left_out() -> None:
+def test_a_truncated_field_is_omitted() -> None:
     assert read_fields("<response><title>a</title><post>half a po", ("title", "post")) == {"title": "a"}
     assert read_fields('{"title": "a", "post": "half a po', ("title", "post")) == {"title": "a"}
     assert read_fields("<response><title>a<post>b</response>", ("title", "post")) == {
@@ -607,12 +607,12 @@ def test_a_field_cut_off_is_left_out() -> None:
         '{} {"a": {"b": 1}} {"c": 2}',
     ],
 )
-def test_an_object_is_found_wherever_it_stands(raw: str) -> None:
+def test_an_object_is_found_at_any_position(raw: str) -> None:
     assert read_object(raw) == {"a": {"b": 1}}
 
 
 @pytest.mark.parametrize("raw", ["", "prose {here}", "[1, 2]", '{"a": 1', "{" * 100_000])
-def test_without_an_object_there_is_an_empty_one(raw: str) -> None:
+def test_without_an_object_an_empty_one_is_returned(raw: str) -> None:
     assert read_object(raw) == {}
 
 
@@ -634,7 +634,7 @@ ANSWERS = st.text() | st.lists(FRAGMENTS | st.text(max_size=3), max_size=30).map
 
 @settings(max_examples=300, deadline=None)
 @given(ANSWERS)
-def test_whatever_is_written_can_be_read(raw: str) -> None:
+def test_any_text_can_be_read_without_an_error(raw: str) -> None:
     for read in READERS:
         read(raw)
     reply = read_reply(raw)
@@ -647,7 +647,7 @@ def test_whatever_is_written_can_be_read(raw: str) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(FRAGMENTS.filter(lambda part: part != "</response>"), max_size=20), st.data())
-def test_f05_no_cut_runs_what_a_thought_quotes(quoted: list[str], data: st.DataObject) -> None:
+def test_f05_no_truncation_runs_actions_quoted_in_a_thought(quoted: list[str], data: st.DataObject) -> None:
     thought = " . ".join(["</thought>", *quoted, ""])
     raw = f"<response><thought>{thought}</thought><actions>REPLY</actions><text>Hi</text></response>"
     cut = raw[: data.draw(st.integers(0, len(raw)))]
@@ -656,14 +656,14 @@ def test_f05_no_cut_runs_what_a_thought_quotes(quoted: list[str], data: st.DataO
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(alphabet=st.characters()))
-def test_surrogates_anywhere_do_not_matter(raw: str) -> None:
+def test_surrogates_are_handled_at_any_position(raw: str) -> None:
     read_reply(raw).text.encode()
     read_reply(json.dumps({"text": raw})).text.encode()
 
 
 @settings(max_examples=200, deadline=None)
 @given(ANSWERS, ANSWERS)
-def test_an_escaped_text_comes_out_as_it_went_in(thought: str, text: str) -> None:
+def test_an_escaped_text_is_read_unchanged(thought: str, text: str) -> None:
     assume(visible_text(text))
     inside = [
         part.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for part in (thought, text)
@@ -674,7 +674,7 @@ def test_an_escaped_text_comes_out_as_it_went_in(thought: str, text: str) -> Non
 
 @settings(max_examples=200, deadline=None)
 @given(ANSWERS)
-def test_a_text_in_cdata_or_json_comes_out_as_it_went_in(text: str) -> None:
+def test_a_text_in_cdata_or_json_is_read_unchanged(text: str) -> None:
     assume(visible_text(text))
     assert read_reply(json.dumps({"text": text, "actions": ["REPLY"]})).text == text.strip()
     cdata = text.replace("]]>", "]]]]><![CDATA[>")

@@ -40,7 +40,7 @@ SILENT = [
 
 
 @pytest.mark.parametrize("raw", REPLIES)
-def test_what_is_seen_only_grows_and_ends_in_the_text_of_the_reply(raw: str) -> None:
+def test_the_partial_text_only_grows_and_ends_as_the_text_of_the_reply(raw: str) -> None:
     reply = read_reply(raw)
     seen = [partial_reply_text(raw[:end]) for end in range(len(raw) + 1)]
     for before, after in pairwise(seen):
@@ -50,12 +50,12 @@ def test_what_is_seen_only_grows_and_ends_in_the_text_of_the_reply(raw: str) -> 
 
 
 @pytest.mark.parametrize("raw", REPLIES[:6])
-def test_all_of_a_text_is_seen_that_quotes_no_tag_of_the_answer(raw: str) -> None:
+def test_a_text_without_quoted_tags_is_shown_completely(raw: str) -> None:
     assert partial_reply_text(raw) == read_reply(raw).text
 
 
 @pytest.mark.parametrize("raw", [*REPLIES, *SILENT])
-def test_neither_thoughts_nor_half_a_tag_is_ever_seen(raw: str) -> None:
+def test_thoughts_and_incomplete_tags_are_never_shown(raw: str) -> None:
     for end in range(len(raw) + 1):
         text = partial_reply_text(raw[:end])
         assert "I see" not in text
@@ -63,17 +63,17 @@ def test_neither_thoughts_nor_half_a_tag_is_ever_seen(raw: str) -> None:
 
 
 @pytest.mark.parametrize("raw", SILENT)
-def test_nothing_is_seen_of_what_is_no_plain_reply(raw: str) -> None:
+def test_only_plain_replies_have_a_partial_text(raw: str) -> None:
     assert {partial_reply_text(raw[:end]) for end in range(len(raw) + 1)} == {""}
 
 
-def test_a_model_that_has_functions_need_name_no_actions() -> None:
+def test_a_model_with_tools_need_not_name_actions() -> None:
     raw = "<response><thought>so</thought><text>Hello</text></response>"
     assert partial_reply_text(raw) == ""
     assert partial_reply_text(raw, has_functions=True) == "Hello"
     assert partial_reply_text(model_answer("Hello", actions=["MUTE_ROOM"]), has_functions=True) == ""
 
 
-def test_f09_an_enormous_answer_is_looked_at_in_time() -> None:
+def test_f09_an_enormous_answer_is_parsed_in_time() -> None:
     assert partial_reply_text(HEAD + "<" * 10_000_000).strip("<") == ""
     assert partial_reply_text("<thought></thought>" * 500_000) == ""

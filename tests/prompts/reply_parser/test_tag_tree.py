@@ -28,17 +28,17 @@ from bot.prompts.reply_parser.tag_tree import MAX_DEPTH, TagTree, parse_tag_tree
         ('{"a": {"b": "1"', '{"a": {"b": "1"'),
     ],
 )
-def test_tags_and_json_become_a_tree(raw: str, tree: TagTree) -> None:
+def test_tags_and_json_are_parsed_to_a_tree(raw: str, tree: TagTree) -> None:
     assert parse_tag_tree(raw) == tree
 
 
-def test_a_value_cut_off_is_left_out() -> None:
+def test_a_truncated_value_is_omitted() -> None:
     fact = "<response><facts><fact><claim>a</claim><type>fact</type></fact><fact><claim>does n"
     assert parse_tag_tree(fact) == {"facts": {"fact": {"claim": "a", "type": "fact"}}}
     assert parse_tag_tree("<response><facts><fact>does n") == {}
 
 
-def test_deeper_than_the_limit_is_text() -> None:
+def test_tags_nested_too_deeply_are_text() -> None:
     raw = "<a>" * 100 + "x" + "</a>" * 100
     tree, depth = parse_tag_tree(raw), 0
     while isinstance(tree, dict):
@@ -47,7 +47,7 @@ def test_deeper_than_the_limit_is_text() -> None:
     assert tree == "<a>" * (100 - MAX_DEPTH) + "x" + "</a>" * (100 - MAX_DEPTH)
 
 
-def test_json_deeper_than_the_limit_is_left_out() -> None:
+def test_json_nested_too_deeply_is_omitted() -> None:
     tree, depth = parse_tag_tree('{"a":' * 100 + '"x"' + "}" * 100), 0
     while isinstance(tree, dict):
         tree, depth = tree["a"], depth + 1
