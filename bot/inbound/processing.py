@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import ExitStack
 from dataclasses import replace
 from enum import StrEnum
@@ -142,13 +142,19 @@ class MessageProcessor:
         ]
         return sum([await self.resume(receipt) for receipt in resumable])
 
-    async def reevaluate(self) -> int:
-        """Evaluate the closed events that an earlier process did not, and return how many there are."""
+    async def find_unevaluated(self) -> list[Receipt]:
+        """Return the closed events that an earlier process did not evaluate.
+
+        Call it before `resume_all`: a resumed turn closes the events that it had superseded once more, and
+        then they look like events that this process evaluates itself.
+        """
         unevaluated = await self._ledger.unevaluated_receipts()
-        pending = [receipt for receipt in unevaluated if self._needs_evaluation(receipt)]
-        for receipt in pending:
+        return [receipt for receipt in unevaluated if self._needs_evaluation(receipt)]
+
+    def reevaluate(self, unevaluated: Collection[Receipt]) -> None:
+        """Evaluate closed events, which `find_unevaluated` has returned."""
+        for receipt in unevaluated:
             self._start(StoredEvent(receipt))
-        return len(pending)
 
     async def restart(self, receipt_id: UUID) -> None:
         """Process an event whose turn was cancelled from the beginning; this counts as no further attempt."""
@@ -198,7 +204,7 @@ class MessageProcessor:
 
     def _needs_evaluation(self, receipt: Receipt) -> bool:
         is_known = self.state_of(receipt.id) is not None  # it may be evaluated just now
-        is_owned = self._ownership.owns_room(receipt.room_id)
+        is_owned = self._ownership.owns_room(receipt.room_id) and receipt.outcome.is_final
         return not is_known and is_owned and self._ownership.is_connected(receipt.key.platform)
 
     async def _close_expired(self, receipt: Receipt) -> Receipt:

@@ -151,8 +151,10 @@ class Runtime:
 
     async def _resume_work(self) -> None:
         for agent_runtime in self.agents:
-            resumed = await agent_runtime.inbox.processor.resume_all()
-            await agent_runtime.inbox.processor.reevaluate()
+            processor = agent_runtime.inbox.processor
+            unevaluated = await processor.find_unevaluated()
+            resumed = await processor.resume_all()
+            processor.reevaluate(unevaluated)
             if resumed:
                 logger.info("%s takes up %d messages", agent_runtime.agent.name, resumed)
 

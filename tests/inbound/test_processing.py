@@ -170,3 +170,30 @@ class FailingLedger:
             raise GONE
         self._is_second = not self._is_second
         return await self._ledger.receipt(receipt_id)
+
+
+async def test_an_event_that_a_resumed_turn_closes_again_is_still_evaluated(
+    store: InMemoryStore, clock: Any
+) -> None:
+    """A turn that superseded it closes it once more; only its own evaluation marks it."""
+    older, newer = [make_message(text, sent_at=clock()) for text in ("Hello", "Still there?")]
+    [first, second] = [event.receipt for event in await store.ledger.receive([older, newer], clock())]
+    superseded = replace(first, outcome=Outcome.SUPERSEDED, closed_at=clock(), is_evaluated=False)
+    await store.ledger.save_receipts([superseded])
+    evaluated: list[UUID] = []
+
+    async def process(event: StoredEvent, on_outcome: OnOutcome) -> None:
+        on_outcome(superseded)
+        if event.receipt.outcome.is_final:
+            evaluated.append(event.receipt.id)
+
+    processor = Inbox(store.ledger, process, clock=clock).processor
+    unevaluated = await processor.find_unevaluated()
+    assert unevaluated == [superseded]
+    assert await processor.resume_all() == 1
+    await until(lambda: processor.state_of(first.id) is EventState.CLOSED)
+    processor.reevaluate(unevaluated)
+    await until(lambda: bool(evaluated))
+
+    assert evaluated == [first.id]
+    assert second.id != first.id
