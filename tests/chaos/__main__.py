@@ -1,4 +1,4 @@
-"""Kill the bot at random, hundreds of times, and print what came of it: `make chaos`."""
+"""Kill the bot at random times and print the result: `make chaos`."""
 
 import argparse
 import asyncio

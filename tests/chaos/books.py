@@ -1,4 +1,4 @@
-"""What the bot's database says, read from outside and while it runs."""
+"""Queries of the database of a running bot, from outside."""
 
 import sqlite3
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Many messages and many kills, drawn from a seed; then everything is held against the truth."""
+"""Many messages and kills from a random seed, then a comparison with the platform's record."""
 
 import asyncio
 import random

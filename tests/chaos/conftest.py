@@ -1,4 +1,4 @@
-"""What the tests of chaos share: scenes."""
+"""Shared fixtures of the chaos tests."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager

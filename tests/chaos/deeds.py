@@ -1,4 +1,4 @@
-"""Deeds: an action of each effect class, each changing the world outside, and facts that are learnt."""
+"""A plugin with an action of each effect, each with an external side effect, and facts."""
 
 from types import TracebackType
 from typing import Self

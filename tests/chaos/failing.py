@@ -1,4 +1,4 @@
-"""Connections whose n-th call fails, as on a disk that goes bad, from the moment they are told to count."""
+"""Database connections whose n-th call fails."""
 
 import sqlite3
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The program under test: `bot run` as a child process, started and killed as often as wanted."""
+"""The program under test: `bot run` as a child process that is started and killed."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""One scene: a platform, a model and a bot, to be killed where a test wants it."""
+"""A platform, a model and a bot that a test can kill."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Killed at random: the short version of `make chaos`, one platform of each ability (A-22)."""
+"""Random kills: the short version of `make chaos`, one platform of each kind (A-22)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Killed at each stage: what must then happen, row by row of group A."""
+"""A kill at each stage and the required result: failures of group A."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every call to the database fails once: nothing is lost, nothing is doubled (I1, I2, I5, I8)."""
+"""Each database call fails once: nothing is lost or doubled (I1, I2, I5, I8)."""
 
 import asyncio
 from collections.abc import AsyncIterator

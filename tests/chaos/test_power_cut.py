@@ -1,4 +1,4 @@
-"""Power is cut: what was acknowledged is in the file, wherever its log breaks off (A-23)."""
+"""Power cut: acknowledged messages are in the file, wherever its log ends (A-23)."""
 
 import random
 import sqlite3

@@ -1,4 +1,4 @@
-"""Whether all went well: the platform's truth held against the bot's books (I1, I2, I4, I5, I8)."""
+"""Comparison of the platform's record with the database of the bot (I1, I2, I4, I5, I8)."""
 
 import re
 from collections import Counter, defaultdict

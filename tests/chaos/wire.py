@@ -1,4 +1,4 @@
-"""What happens on the wire, counted, so that others can wait for it or strike at it."""
+"""Counters of network traffic that tests can wait for."""
 
 import asyncio
 from collections import Counter

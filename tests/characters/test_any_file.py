@@ -1,4 +1,4 @@
-"""Whatever stands in a file, reading it ends in a character or in one CharacterError, and soon."""
+"""Any file results in a character or one CharacterError, in bounded time."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Files that cannot be used: each is one CharacterError that names place, field and mend."""
+"""Unusable files: one CharacterError with position, field and remedy."""
 
 import re
 from pathlib import Path

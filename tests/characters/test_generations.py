@@ -1,4 +1,4 @@
-"""Files of both elizaOS generations: what each field becomes, and what the report says of it."""
+"""Files of both elizaOS generations: the value of each field, and the report."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Files that are not quite right: each loads, and the report says what was made of it."""
+"""Files with deviations: each loads, and the report lists what was changed."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The characters that come with Greenroom: clean, complete, and without secrets."""
+"""The bundled characters are complete, valid and without secrets."""
 
 from pathlib import Path
 

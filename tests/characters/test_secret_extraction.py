@@ -1,4 +1,4 @@
-"""Secrets in a file: settings find them, and nothing else ever shows them."""
+"""Secrets in a file are available to settings and never shown."""
 
 import copy
 import json

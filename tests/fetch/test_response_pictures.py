@@ -1,4 +1,4 @@
-"""Pictures as their heads tell them: what is none, or one that no machine should unpack, is not shown."""
+"""Detection of pictures by their headers; invalid or oversized ones are rejected."""
 
 import struct
 import zlib

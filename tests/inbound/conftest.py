@@ -1,4 +1,4 @@
-"""Fixtures of these tests: a store, a clock that stands still, an event bus."""
+"""Fixtures of these tests: a store, a manual clock, an event bus."""
 
 from datetime import UTC, datetime, timedelta
 

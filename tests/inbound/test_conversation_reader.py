@@ -1,4 +1,4 @@
-"""What a front end may read."""
+"""Queries that a front end may make."""
 
 from datetime import UTC, datetime
 

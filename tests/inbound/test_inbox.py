@@ -1,4 +1,4 @@
-"""The one door in."""
+"""The inbox stores messages before it acknowledges them and processes each once."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence

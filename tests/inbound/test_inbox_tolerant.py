@@ -1,4 +1,4 @@
-"""Keeping a batch of which the store refuses one message."""
+"""Storing a batch of which the store rejects one message."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What platforms tell of places and people is kept once, and listeners hear of it once."""
+"""Membership reports are stored once, and each change is emitted once."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""While nothing can be kept nothing comes in, and what was cut short is gone back to by itself."""
+"""Processing during store outages: nothing new is accepted, and interrupted events are retried."""
 
 import asyncio
 from collections.abc import Callable

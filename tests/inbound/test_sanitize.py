@@ -1,4 +1,4 @@
-"""What is done to an event before it is kept."""
+"""Sanitizing events before they are stored."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone

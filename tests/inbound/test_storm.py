@@ -1,4 +1,4 @@
-"""Both doors in bad weather: a slow ledger that fails, a platform that breaks off, restarts at any moment."""
+"""Inbox and outbox under faults: a slow failing ledger, disconnects and restarts."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""M14: a burst is answered together and paid for once, and the room sees at once that work has begun."""
+"""M14: a burst is answered together with one model call, and typing is shown immediately."""
 
 from bot import Outcome
 from bot.models import Purpose, TextRequest

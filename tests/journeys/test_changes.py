@@ -1,4 +1,4 @@
-"""What platforms say twice, late, or otherwise than before: FAILURES group B, in memory and on SQLite."""
+"""Repeated, late and changed platform events: FAILURES group B, in memory and on SQLite."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

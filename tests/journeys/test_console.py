@@ -1,4 +1,4 @@
-"""The program as whoever starts it meets it: real processes, their output, their exit codes."""
+"""The program in real processes: output and exit codes."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A conversation from event to reply: everything real but the model and the platform."""
+"""Conversations from event to reply; only the model and the platform are replaced."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a message costs, and what happens when what may be spent is spent."""
+"""The cost of a message, and what happens when a budget is spent."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Journeys in rooms full of strangers: what is too much stays unanswered, free of charge, and says why."""
+"""Rate limits in public rooms: excess messages cost nothing, and the receipt says why."""
 
 from collections import Counter
 from itertools import count

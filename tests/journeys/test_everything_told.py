@@ -1,4 +1,4 @@
-"""Every event of the documents is told when it has happened; words of ones own accord find their room."""
+"""Every documented event is emitted; unprompted messages reach their room."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The examples of the documents, in our form: each is seen in the store or on the platform."""
+"""The documented examples, checked in the store and on the platform."""
 
 import json
 from collections.abc import Callable

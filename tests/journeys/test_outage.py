@@ -1,4 +1,4 @@
-"""Done-when 5: while nothing can be kept nothing is taken in, and nothing that was is lost or said twice."""
+"""Store outages: nothing is accepted meanwhile, and nothing is lost or sent twice."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""GENERATE_IMAGE from the request to the picture on the platform, through the real client of the provider."""
+"""GENERATE_IMAGE from the request to the picture on the platform, with the real provider client."""
 
 import base64
 import json

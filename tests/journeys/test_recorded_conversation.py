@@ -1,4 +1,4 @@
-"""The recorded conversation that `make bench` counts: what it asks of the models stays within bounds."""
+"""The recorded conversation of `make bench`: model calls and prompt sizes stay within limits."""
 
 from benchmarks.conversation import RecordedCall, load_recording, measure_conversation, run_conversation
 from bot.models import Purpose

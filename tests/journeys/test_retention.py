@@ -1,4 +1,4 @@
-"""What is kept by default, and the operator's commands over it, as whoever runs the bot meets them."""
+"""What is stored by default, and the operator's commands for it, in real processes."""
 
 import asyncio
 import json

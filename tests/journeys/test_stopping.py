@@ -1,4 +1,4 @@
-"""How the program ends, and what the next start finds: real processes, told to stop at bad moments."""
+"""Shutdown at any time, and the next start, in real processes."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A reply that is seen while it is written, from the message to the platform; in memory and on SQLite."""
+"""Streamed replies from the message to the platform, in memory and on SQLite."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""What a person with a browser, and a program with a token, live through; all of it real but the browser."""
+"""The web page and the HTTP API from a user's view; only the browser is replaced."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What may leave."""
+"""The content filter: what is removed from outgoing texts."""
 
 import pytest
 

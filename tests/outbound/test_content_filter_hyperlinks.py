@@ -1,4 +1,4 @@
-"""What links of a reply may carry, and to whom."""
+"""The content filter: which data links may carry, and to which hosts."""
 
 from datetime import UTC, datetime
 

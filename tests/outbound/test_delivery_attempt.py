@@ -1,4 +1,4 @@
-"""One try at sending a part."""
+"""One attempt to send a part."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What is seen of a reply before it is whole: how often, and never in the way of anything else."""
+"""Drafts: how often they are updated, and that they never block other deliveries."""
 
 import asyncio
 from dataclasses import replace

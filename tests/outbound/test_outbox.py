@@ -1,4 +1,4 @@
-"""The one door out."""
+"""The outbox stores replies before it sends them and sends each part once, in order."""
 
 import asyncio
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What has not arrived, and what a person decides about it while the bot runs, and while it does not."""
+"""Undelivered parts and the decisions of an operator, with and without a running bot."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Rules of attachments: what is read, by whom, and that what cannot be read never costs the reply."""
+"""Attachments: which are read, by which model, and that a failure never prevents the reply."""
 
 import asyncio
 import zlib

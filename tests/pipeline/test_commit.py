@@ -1,4 +1,4 @@
-"""Rules of the commit: reply, parts and receipts move together, each message ends once, nothing is lost."""
+"""Commit of a turn: replies, deliveries and receipts are stored in one transaction."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rules of composing: which providers are asked, how often, in which order, and what one of them may cost."""
+"""Composing the state: which providers run, how often, in which order, and their limits."""
 
 import asyncio
 from typing import Any

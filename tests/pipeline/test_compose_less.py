@@ -1,4 +1,4 @@
-"""Rules of a prompt that is too long: what goes, what stays, how often the model is asked."""
+"""Prompts that are too long for the model: what is shortened, and how often the model is asked."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Rules of what comes after: evaluators, whose failures reach nobody."""
+"""Evaluators: when they run, and that their failures affect nothing else."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Rules of vectors: together where several wait, never on the reply's path, and none is missing for ever."""
+"""Embeddings: batched, never delaying a reply, and completed after a crash."""
 
 import asyncio
 from collections.abc import Sequence

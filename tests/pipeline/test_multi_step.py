@@ -1,4 +1,4 @@
-"""Rules of several rounds: one step a round, none twice, an end, and one answer about all of it."""
+"""Multi-step mode: one action per step, none twice, a limit, and one summary."""
 
 from contextlib import suppress
 from random import Random

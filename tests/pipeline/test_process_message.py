@@ -1,4 +1,4 @@
-"""Rules of the road itself: one outcome, one run, one apology at most, whatever happens on the way."""
+"""The main flow: one outcome, one run and at most one apology per message, whatever fails."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Rules of how much is looked at: of one person, in one room, in one world, and of other bots."""
+"""Rate limits per person, room and world, and for other bots."""
 
 from dataclasses import replace
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Rules of what an answer comes to: names find their actions, and silence counts for nothing beside words."""
+"""Reply plans: action names are resolved, and silence beside a text is ignored."""
 
 from random import Random
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rules of the answer: what the model is shown, how often it is asked, what is kept of it."""
+"""The respond stage: the prompt, the number of model calls, and the journal."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Native function calls come to the same as tags: the same actions, checked alike, with the same effects."""
+"""Native tool calls have the same effects and checks as tags."""
 
 import asyncio
 from collections.abc import Callable, Mapping

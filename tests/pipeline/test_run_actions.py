@@ -1,4 +1,4 @@
-"""Rules of acting: who may do it, with which parameters, and what is kept of it."""
+"""Running actions: permissions, parameters, journal and results."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Rules of the gate: which messages are answered, and which rule says so."""
+"""The should_respond stage: which messages are answered, and by which rule."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Rules of the floor: who holds a room, who takes over from whom, and that nobody is lost on the way."""
+"""Turn order: which turn owns a room, which supersedes which, and that no message is lost."""
 
 import asyncio
 import random

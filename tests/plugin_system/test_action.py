@@ -1,4 +1,4 @@
-"""Rules of actions: the signature is the schema, and nothing runs with arguments that do not fit it."""
+"""Actions: the signature is the schema, and invalid arguments are rejected before the call."""
 
 from collections.abc import Callable
 from enum import StrEnum

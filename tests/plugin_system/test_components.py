@@ -1,4 +1,4 @@
-"""Rules of the other components: a description joined to a function, refused early where it is wrong."""
+"""The other components: definitions, and errors for invalid ones."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is imported when it is first used."""
+"""Lazy imports."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Finding plugins and putting them into order."""
+"""Finding, loading and ordering plugins."""
 
 import importlib
 import random
@@ -161,7 +161,7 @@ def test_bootstrap_can_be_left_out(tmp_path: Path, value: str) -> None:
     assert names(load(tmp_path, IGNORE_BASIC_CAPABILITIES="false")) == ["bootstrap", "sql", "offline"]
 
 
-def test_a_character_that_names_a_store_plugin_gets_no_other_store(tmp_path: Path) -> None:
+def test_a_character_that_names_plugins_gets_a_store_only_if_a_database_is_set(tmp_path: Path) -> None:
     assert names(load(tmp_path, "bootstrap")) == ["bootstrap", "offline"]
     named = load(tmp_path, "bootstrap", DATABASE_URL="sqlite:///a.db")
     assert names(named) == ["bootstrap", "sql", "offline"]

@@ -1,4 +1,4 @@
-"""Rules of the registry: every component by its name, and no two that a model could confuse."""
+"""The registry: components by name, and rejection of ambiguous names."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Rules of the history lines: nobody can forge one."""
+"""History lines, which users cannot forge."""
 
 from datetime import UTC, datetime, timedelta, timezone
 

@@ -1,4 +1,4 @@
-"""Rules of the template language, and goldens of what elizaOS characters write."""
+"""The template language, with examples from elizaOS characters."""
 
 from collections.abc import Mapping
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Wrapping, escapes and what cannot be seen."""
+"""Wrapping, escapes and invisible characters."""
 
 import re
 

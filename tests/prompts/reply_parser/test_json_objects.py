@@ -1,4 +1,4 @@
-"""JSON objects wherever a model put them."""
+"""JSON objects at any position of an answer."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a model wrote, and what it is taken to mean; F-.. names the way of failing that a test guards."""
+"""Parsing of model answers; f01 and so on are the failures that a test covers."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What is seen of a reply while it is written."""
+"""The partial text of a reply while it is streamed."""
 
 from itertools import pairwise
 

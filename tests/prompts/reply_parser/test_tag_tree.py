@@ -1,4 +1,4 @@
-"""Nested answers, as reflection and settings ask for them."""
+"""Nested answers, as used by reflection and settings."""
 
 import pytest
 
