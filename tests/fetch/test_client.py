@@ -65,7 +65,7 @@ class Sinkhole:
 
 
 class Names(AbstractResolver):
-    """Answers from a script: each question takes the next answer, the last one for good."""
+    """Returns scripted answers in order and repeats the last one."""
 
     def __init__(self, **answers: list[list[str]]) -> None:
         self._answers = {name.replace("_", "."): list(script) for name, script in answers.items()}

@@ -22,7 +22,7 @@ from bot.testing import make_message
 
 
 class Processing:
-    """Processes messages when the test says so, and remembers whom it was given."""
+    """Processes messages when the test says so, and records their ids."""
 
     def __init__(self, store: InMemoryStore) -> None:
         self.started: list[Receipt] = []
@@ -83,7 +83,7 @@ def inbox(store: InMemoryStore, processing: Processing, clock: Any) -> Inbox:
 
 
 async def turns(count: int = 5) -> None:
-    """Let everything that can run do so."""
+    """Run all tasks that are ready."""
     for _ in range(count):
         await asyncio.sleep(0)
 

@@ -154,7 +154,7 @@ async def until(is_reached: Callable[[], bool]) -> None:
 
 
 class FailingLedger:
-    """A ledger whose every second read of a receipt fails, as often as `failures` says."""
+    """A ledger whose every second read of a receipt fails, `failures` times."""
 
     def __init__(self, ledger: Any) -> None:
         self._ledger = ledger

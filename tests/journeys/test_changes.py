@@ -64,7 +64,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) ->
 
 
 class Watch:
-    """Monotonic seconds that pass when somebody sleeps or, where they are held, when the test says so."""
+    """A monotonic clock that advances when a task sleeps or, if held, when the test says so."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -90,7 +90,7 @@ class Watch:
 
 @pytest.fixture(autouse=True)
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
-    """Let no test wait for the pace of edits."""
+    """Disable the delay between edits."""
     watch = Watch()
     monkeypatch.setattr(process_message, "EditPacer", partial(EditPacer, clock=watch, sleep=watch.sleep))
     return watch
@@ -105,7 +105,7 @@ def staged(store: Store, clock: Clock) -> OnStage:
 
 
 class Held:
-    """A model that answers when it is let go; `asked` gives its requests one after another."""
+    """A model that answers when released; `asked` has its requests in order."""
 
     def __init__(self, text: str = "Hello.") -> None:
         self.asked: asyncio.Queue[TextRequest] = asyncio.Queue()

@@ -69,7 +69,7 @@ async def ended(process: asyncio.subprocess.Process, said: bytes = b"") -> Ended
 
 
 async def until(stream: asyncio.StreamReader | None, wanted: str) -> str:
-    """Read lines until one holds these words; give that line."""
+    """Read lines until one contains these words; return it."""
     assert stream is not None
     async with asyncio.timeout(DEADLINE):
         while line := (await stream.readline()).decode():
@@ -80,7 +80,7 @@ async def until(stream: asyncio.StreamReader | None, wanted: str) -> str:
 
 @pytest.fixture
 async def place(tmp_path: Path, nursery: Nursery) -> AsyncIterator[Place]:
-    """Give an empty folder and a clean environment."""
+    """Return an empty folder and a clean environment."""
     kept = inherited("PATH", "HOME", "LANG", "SSL_CERT_FILE")
     data = {"BOT_DATA_DIR": str(tmp_path / "data"), "SERVER_PORT": str(free_port()), "PYTHONPATH": str(ROOT)}
     made = Place(tmp_path, kept | data, nursery)
@@ -99,7 +99,7 @@ def free_port() -> int:
 
 @pytest.fixture
 async def refusing() -> AsyncIterator[str]:
-    """Give the address of a model server that accepts no key."""
+    """Return the address of a model server that accepts no key."""
 
     async def refuse(request: web.Request) -> web.Response:
         return web.json_response({"error": {"message": "Incorrect API key provided"}}, status=401)
@@ -109,7 +109,7 @@ async def refusing() -> AsyncIterator[str]:
 
 
 class serving:
-    """A model server on the loopback that answers everything by one function."""
+    """A local model server that answers all requests with one function."""
 
     def __init__(self, handle: object) -> None:
         app = web.Application()

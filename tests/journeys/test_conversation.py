@@ -73,7 +73,7 @@ class Told:
 
 
 class Held:
-    """A model that answers when it is let go; `asked` gives its requests one after another."""
+    """A model that answers when released; `asked` has its requests in order."""
 
     def __init__(self, write: Callable[[TextRequest], str] = lambda request: model_answer("Hello.")) -> None:
         self.asked: asyncio.Queue[TextRequest] = asyncio.Queue()
@@ -889,7 +889,7 @@ async def test_several_replies_of_a_turn_are_all_sent() -> None:
 
 
 def slow(store: InMemoryStore) -> InMemoryStore:
-    """Have every commit wait a moment, as one to a database does."""
+    """Delay every commit briefly, as a database does."""
     commit = store.ledger.commit
 
     async def later(commitment: Any) -> Any:

@@ -118,7 +118,7 @@ async def test_o01_a_configured_limit_applies_everywhere() -> None:
 
 
 async def test_o05_two_bots_stop_answering_each_other_until_a_person_writes() -> None:
-    """Whatever it says, another bot answers it at once."""
+    """A platform on which another bot answers every message immediately."""
     words = count()
     scripted = ScriptedModel(lambda request: model_answer(f"Hello, for time {next(words)}."))
     async with running_agent(settings={"RESPOND_TO_BOTS": "true"}, model=scripted) as stage:

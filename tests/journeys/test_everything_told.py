@@ -62,14 +62,14 @@ GESTURES = Plugin("gestures", "Waves.", actions=[wave], evaluators=[look], model
 
 
 class Files(RecordingAdapter):
-    """A platform that keeps what was sent to it itself."""
+    """A platform that records what is sent to it."""
 
     async def download(self, url: str) -> bytes | None:
         return b"OggS\x00 a voice"
 
 
 class Ears:
-    """Hears everything, and tells when it has heard a kind of event so often."""
+    """Records all events; can wait for a number of events of a class."""
 
     def __init__(self) -> None:
         self.heard: list[Event] = []
@@ -117,7 +117,7 @@ async def test_b4_every_documented_event_is_emitted() -> None:
 
 
 async def changed(stage: AgentHarness) -> None:
-    """Have a message edited, reacted to and removed, a button pressed, and rooms moved, cleared and left."""
+    """Edit, react to and delete a message, press a button, and migrate, clear and leave rooms."""
     door, at = stage.agent_runtime.handle, stage.agent.clock()
     arrival = make_message("Hello again", sent_at=at, message_id="m1")
     await door.edits.submit_edit(replace(arrival, key=replace(arrival.key, event_id="edit", revision=1)))

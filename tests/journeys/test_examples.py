@@ -56,7 +56,7 @@ class ManualClock:
 
 
 async def close_harbour(stage: AgentHarness) -> None:
-    """Let the harbour not answer from now on."""
+    """Make the harbour service fail from now on."""
     harbour = next(one for one in stage.agent.services if type(one).__name__ == "Harbour")
     harbour.is_open = False  # type: ignore[attr-defined]  # of a module that was loaded by its path
 
@@ -287,7 +287,7 @@ async def test_a_follow_up_survives_a_restart() -> None:
 
 
 def bot(name: str, script: Callable[..., str] | list[str]) -> AbstractAsyncContextManager[AgentHarness]:
-    """Put the example character of that name on stage, with the plugins that its file names."""
+    """Run the example character of that name with the plugins of its file."""
     character = load_character(EXAMPLES / f"{name}.json").character
     model = ScriptedModel(script)
     found = load_plugins(character, Settings([]), folder=EXAMPLES).plugins

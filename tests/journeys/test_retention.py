@@ -94,7 +94,7 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path, nursery: Nursery) -> Desk:
-    """Give an empty folder and a clean environment, with nothing said about where things are kept."""
+    """Return an empty folder and a clean environment without storage settings."""
     kept = inherited("PATH", "HOME", "LANG", "SSL_CERT_FILE")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -144,7 +144,7 @@ plugin = Plugin("aging")
 
 @dataclass
 class ModelServer:
-    """Answers at once what is quick, and what is slow when it is let go, if ever."""
+    """Answers quick requests immediately and slow ones when released."""
 
     url: str = ""
     asked: int = 0
@@ -182,7 +182,7 @@ async def serving(model: ModelServer) -> AsyncIterator[None]:
 
 @pytest.fixture
 async def model() -> AsyncIterator[ModelServer]:
-    """Give a model server on the loopback."""
+    """Return a local model server."""
     server = ModelServer()
     async with serving(server):
         yield server
@@ -190,7 +190,7 @@ async def model() -> AsyncIterator[ModelServer]:
 
 @dataclass
 class Program:
-    """A folder in which `bot run` is started again and again, with one database."""
+    """A folder in which `bot run` is started repeatedly with one database."""
 
     folder: Path
     environment: Mapping[str, str]
@@ -243,7 +243,7 @@ class Program:
 
 @dataclass
 class Process:
-    """One run of it."""
+    """One run of the process."""
 
     process: asyncio.subprocess.Process
 
@@ -273,7 +273,7 @@ class Process:
 
 @pytest.fixture
 async def program(tmp_path: Path, model: ModelServer) -> AsyncIterator[Program]:
-    """Give an empty folder, a clean environment and the character Ada."""
+    """Return an empty folder, a clean environment and the character Ada."""
     kept = inherited("PATH", "HOME", "LANG", "SSL_CERT_FILE")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

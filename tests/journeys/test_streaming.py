@@ -90,7 +90,7 @@ async def settled(stage: AgentHarness, receipt: Receipt) -> Receipt:
 
 
 def visible(adapter: RecordingAdapter) -> list[str]:
-    """Tell what can be read on the platform: every message as it was edited last."""
+    """Return the visible messages of the platform, after their last edits."""
     messages = {f"sent-{number}": one.content.text for number, one in enumerate(adapter.sent, start=1)}
     messages |= {one.replaces_external_id: one.content.text for one in adapter.edited}
     return [text for text in messages.values() if text]
@@ -322,7 +322,7 @@ async def test_a_fallback_handler_starts_the_draft_again(staged: OnStage) -> Non
 
 
 class Answering(RecordingAdapter):
-    """A platform that knows what it has."""
+    """A platform that can reconcile."""
 
     async def reconcile(self, delivery: object) -> str:
         if not self.sent:
@@ -372,7 +372,7 @@ async def test_a08_a_draft_without_a_reply_is_deleted_after_the_restart(
 async def left_half_written(
     staged: OnStage, *plugins: Plugin, adapter: RecordingAdapter, clock: Clock = system_clock
 ) -> tuple[Store, Receipt]:
-    """Have a process end in the middle of a reply; gives what it has kept."""
+    """End a process in the middle of a reply; return its store."""
     async with staged(*plugins, adapter=adapter, model=unending(adapter), clock=clock) as stage:
         receipt = await stage.submit("Tell me a story")
         await adapter.wait_until_edited(1)
@@ -383,7 +383,7 @@ async def left_half_written(
 
 
 async def taken_away(stage: AgentHarness, seen: int) -> bool:
-    """Wait until what was seen has been edited again, and tell whether nothing is left of it."""
+    """Wait until the draft was edited again; return whether it was deleted."""
     adapter = stage.adapter
     await adapter.wait_until_edited(seen + 1)
     await stage.agent.outbox.drain(5.0)

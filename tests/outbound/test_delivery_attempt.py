@@ -30,7 +30,7 @@ PART = Delivery(
 
 
 class OneWord(Adapter):
-    """Delivers by one function, and reconciles by the other."""
+    """Delivers with one function and reconciles with the other."""
 
     platform = "test"
 

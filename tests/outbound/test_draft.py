@@ -27,7 +27,7 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
 class Watch:
-    """Seconds that pass when the test says so; `asked` are the sleeps, in order."""
+    """A clock controlled by the test; `asked` has the requested sleeps in order."""
 
     def __init__(self) -> None:
         self.asked: list[float] = []
@@ -158,7 +158,7 @@ async def test_a_draft_update_that_hangs_does_not_delay_the_reply(monkeypatch: p
 
 
 class Held(RecordingAdapter):
-    """A platform on which nothing arrives before the test says so."""
+    """A platform that sends nothing before the test says so."""
 
     def __init__(self) -> None:
         super().__init__(can_edit=True, stream_interval=1.0)
@@ -189,7 +189,7 @@ async def test_no_draft_is_shown_while_another_delivery_of_the_room_is_pending()
 
 
 class Broken(InMemoryLedger):
-    """A ledger that keeps no state of a part."""
+    """A ledger that cannot store the state of a part."""
 
     def __init__(self) -> None:
         store = InMemoryStore()

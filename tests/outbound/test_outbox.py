@@ -60,7 +60,7 @@ class AskableAdapter(RecordingAdapter):
 
 
 class BrittleLedger(InMemoryLedger):
-    """A ledger that fails where the test says so, and answers a commit when the test lets it."""
+    """A ledger that fails, and completes a commit, when the test says so."""
 
     def __init__(self, store: InMemoryStore) -> None:
         super().__init__(store.worlds, store.entities, store.memories)
@@ -100,7 +100,7 @@ def outbox(ledger: BrittleLedger, events: EventBus, clock: Any, monkeypatch: pyt
 
 @pytest.fixture
 def sent(events: EventBus) -> list[UUID]:
-    """Give the messages of which it was told that they were sent."""
+    """Return the messages that were reported as sent."""
     found: list[UUID] = []
 
     async def listen(event: MessageSent) -> None:
@@ -125,7 +125,7 @@ async def states(ledger: InMemoryLedger) -> list[DeliveryState]:
 
 
 async def turns(count: int = 5) -> None:
-    """Let everything that can run do so."""
+    """Run all tasks that are ready."""
     for _ in range(count):
         await asyncio.sleep(0)
 

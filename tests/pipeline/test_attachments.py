@@ -33,7 +33,7 @@ PNG = b"\x89PNG\r\n\x1a\n...."
 
 @dataclass
 class Shelf:
-    """A fetcher that has what the test put there."""
+    """A fetcher with pages set by the test."""
 
     pages: dict[str, FetchedBody | Exception] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)

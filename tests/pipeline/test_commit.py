@@ -16,7 +16,7 @@ from bot.turn import Turn
 
 
 async def begin(stage: AgentHarness, *texts: str, told: list[Receipt] | None = None) -> Turn:
-    """Make a turn about messages that are in the books."""
+    """Return a turn about stored messages."""
     turns = []
     for text in texts:
         turn = make_turn(stage.agent, text)

@@ -80,7 +80,7 @@ async def test_without_an_embedding_model_only_the_event_is_emitted(fault: str) 
 
 
 class Slow(ScriptedModel):
-    """A model whose vectors come when the test lets them; `asked` are the texts of each call."""
+    """An embedding model that responds when released; `asked` has the texts of each call."""
 
     def __init__(self, refuses: str = "") -> None:
         super().__init__(can_embed=True)

@@ -78,7 +78,7 @@ class Books:
 
 
 class Deadline:
-    """RESPONSE_TIMEOUT, run by the test: the work on a message is out of time when `expire` says so."""
+    """RESPONSE_TIMEOUT under control of the test: processing times out when `expire` is called."""
 
     def __init__(self) -> None:
         self._limits: list[asyncio.Timeout] = []
@@ -168,7 +168,7 @@ async def test_each_attempt_is_counted_and_uses_the_same_turn_id(stage: AgentHar
 
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, name: str) -> asyncio.Event:
-    """Have one stage of the road hang; the event is set when it is reached."""
+    """Make one stage hang; the event is set when it is reached."""
     reached = asyncio.Event()
 
     async def hang(*args: object, **kwargs: object) -> None:
@@ -257,7 +257,7 @@ async def test_an_unexpected_error_in_any_stage_fails_with_its_reason(
 
 
 class Slow(InMemoryStore):
-    """A store whose first write of a kind hangs, before or after it is done, until it is let go."""
+    """A store whose first write of a kind hangs, before or after its effect, until released."""
 
     def __init__(self, kind: str = "commit", *, is_done: bool) -> None:
         super().__init__()
@@ -313,7 +313,7 @@ async def test_after_a_timeout_during_a_store_write_the_stored_outcome_counts(de
 
 
 async def until_waiting_for_the_floor(books: Books, holder: asyncio.Task[Receipt]) -> None:
-    """Let all go on until something waits behind the holder, or that has lost the floor."""
+    """Run until a turn waits for the holder, or the holder was superseded."""
     [lane] = books.processor._turn_queue._rooms.values()
     for _ in range(1000):
         if lane.waiting or holder.done():
@@ -325,7 +325,7 @@ async def until_waiting_for_the_floor(books: Books, holder: asyncio.Task[Receipt
 async def test_a_message_that_arrives_while_an_answer_is_journalled_waits_and_all_are_evaluated(
     is_done: bool,
 ) -> None:
-    """The journal says whom the answer is about: from then on no other turn may close these."""
+    """Once an answer is journalled, no other turn may close its messages."""
     may_answer, asked = asyncio.Event(), asyncio.Queue[str]()
     store = Slow("save_step", is_done=is_done)
 
@@ -431,7 +431,7 @@ async def test_a_timeout_while_being_superseded_leaves_the_message_to_the_newer_
 
 
 class SlowTyping(RecordingAdapter):
-    """A platform whose typing sign takes until the test lets it."""
+    """A platform whose typing indicator ends when the test says so."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -56,7 +56,7 @@ STEP_BY_STEP: list[Way] = [(step_by_tags, False), (step_by_functions, True)]
 async def play(
     way: Way, text: str, calls: Calls, *, repaired: str = "{}", role: Role = Role.MEMBER
 ) -> tuple[list[str], list[str], list[TextRequest]]:
-    """Have one message answered; gives what was said, what was done, and what the model was asked."""
+    """Answer one message; return the texts, the actions and the requests."""
     write, can_call = way
 
     def script(request: TextRequest) -> TextResult | str:

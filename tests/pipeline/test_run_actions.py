@@ -34,7 +34,7 @@ from bot.turn import Turn
 
 
 def doing(name: str, *, given: Any = None, **details: Any) -> Action[Any]:
-    """Make an action that gives this, and counts how often it is run in `turn.state.data`."""
+    """Return an action with this result that counts its runs in `turn.state.data`."""
 
     @action(name, f"Does {name}.", **details)
     async def handler(turn: Turn) -> ActionResult:

@@ -23,7 +23,7 @@ class Clock:
 
 @dataclass(eq=False)
 class Walk:
-    """A turn on its way over the floor, a step whenever the test says so."""
+    """A turn that advances one step at a time, controlled by the test."""
 
     turn: Turn
     held: asyncio.Event = field(default_factory=asyncio.Event)
@@ -66,7 +66,7 @@ def floors(clock: Clock) -> TurnQueue:
 
 @pytest.fixture
 def begin(stage: AgentHarness, clock: Clock):
-    """Send a message's turn to the floor and let it come as far as it comes."""
+    """Start the turn of a message and run it until it waits."""
     walks: list[Walk] = []
 
     async def begin(
@@ -452,7 +452,7 @@ async def test_a_resumed_answer_supersedes_only_turns_of_its_own_messages(floors
 async def test_every_message_belongs_to_exactly_one_finished_turn(
     stage: AgentHarness, mode: LatestResponse, seed: int
 ) -> None:
-    """Turns that come, commit, swallow, fail, are stopped, and are slow to let go, in any order."""
+    """Turns that arrive, commit, suppress cancellation, fail, stop and release late, in any order."""
     chance = random.Random(seed)
     clock = Clock()
     floors = TurnQueue(mode, clock=clock)

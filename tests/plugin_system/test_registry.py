@@ -41,7 +41,7 @@ class Forecasts(Service):
 
 
 class Quiet(Service):
-    """A service that says nothing of itself."""
+    """A service without a capability."""
 
 
 @pytest.mark.parametrize(
