@@ -34,13 +34,9 @@ def main() -> int:
     """Run measurements, and print each figure when it is ready."""
     names = sys.argv[1:] or list(MEASUREMENTS)
     if unknown := [name for name in names if name not in MEASUREMENTS]:
-        print(
-            f"there is no measurement {unknown[0]!r}; choose from: {', '.join(MEASUREMENTS)}", file=sys.stderr
-        )
+        print(f"there is no measurement {unknown[0]!r}; choose from: {', '.join(MEASUREMENTS)}", file=sys.stderr)
         return USAGE
-    _show(
-        "machine", f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {_machine_load()}"
-    )
+    _show("machine", f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {_machine_load()}")
     for name in names:
         for row in MEASUREMENTS[name]():
             _show(*row)

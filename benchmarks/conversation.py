@@ -115,10 +115,7 @@ def _rows(messages: int, calls: Sequence[RecordedCall]) -> Iterator[Row]:
     replies = [call for call in calls if call.purpose is Purpose.REPLY]
     first, last = replies[0].size, replies[-1].size
     yield f"a group's {messages} messages", f"{len(calls) / messages:.2f} model calls a message ({purposes})"
-    yield (
-        "prompt bytes",
-        f"{total / messages:,.0f} a message; an answer's: {first:,} at first, {last:,} at last",
-    )
+    yield ("prompt bytes", f"{total / messages:,.0f} a message; an answer's: {first:,} at first, {last:,} at last")
     total_percent, reply_percent = 100 * shared / total, 100 * _shared_fraction(replies)
     yield (
         "the same beginning as the prompt before",

@@ -38,12 +38,8 @@ def make_exchange(room: str) -> Exchange:
     room_row = inbound.room
     result = {"raw": RAW_RESPONSE, "inputs": [str(inbound.message.id)]}
     step = Step(turn_id, "answer:1", "model", StepState.DONE, result=result, recorded_at=at)
-    content = Content(
-        text=REPLY_TEXT, thought="a thought", actions=("REPLY",), in_reply_to=inbound.message.id
-    )
-    reply = Memory(
-        new_id(), MemoryKind.MESSAGE, AGENT, room_row.id, room_row.world_id, content, at, turn_id=turn_id
-    )
+    content = Content(text=REPLY_TEXT, thought="a thought", actions=("REPLY",), in_reply_to=inbound.message.id)
+    reply = Memory(new_id(), MemoryKind.MESSAGE, AGENT, room_row.id, room_row.world_id, content, at, turn_id=turn_id)
     delivery = Delivery(
         delivery_id(turn_id, 0, 0),
         turn_id,
@@ -104,9 +100,7 @@ async def store_exchange(store: Store, exchange: Exchange) -> None:
 
 async def store_exchanges(store: Store, exchanges: Sequence[Exchange], concurrency: int = 1) -> None:
     """Store exchanges, `concurrency` of them at once."""
-    await asyncio.gather(
-        *(_store_each(store, exchanges[offset::concurrency]) for offset in range(concurrency))
-    )
+    await asyncio.gather(*(_store_each(store, exchanges[offset::concurrency]) for offset in range(concurrency)))
 
 
 async def _store_each(store: Store, exchanges: Iterable[Exchange]) -> None:

@@ -102,6 +102,4 @@ def _id(number: int, part: int) -> bytes:
 
 def _at(samples: Sequence[Exchange], number: int) -> int:
     """Return the time of an exchange in µs: the first six days ago, all before now."""
-    return microseconds_of(samples[0].at - timedelta(days=6)) + number * (
-        INTERVAL // timedelta(microseconds=1)
-    )
+    return microseconds_of(samples[0].at - timedelta(days=6)) + number * (INTERVAL // timedelta(microseconds=1))

@@ -68,10 +68,7 @@ def _rows(stores: Sequence[SizedStore]) -> list[Row]:
     reads = ", ".join(f"{1e6 * statistics.median(sized.reads):.0f}" for sized in stores)
     worst = max(sized.cost for sized in stores) / stores[0].cost
     return [
-        (
-            f"store with {sizes} messages",
-            f"{costs} µs CPU a message: {worst:.2f} × the first at most (goal ≤ 1.3)",
-        ),
+        (f"store with {sizes} messages", f"{costs} µs CPU a message: {worst:.2f} × the first at most (goal ≤ 1.3)"),
         (f"the last {RECENT_LIMIT} of a room, likewise", f"{reads} µs (median; goal ≤ 100)"),
     ]
 
@@ -81,9 +78,7 @@ async def _open_sized(stack: AsyncExitStack, path: Path, size: int) -> SizedStor
     report_progress(f"filling a file with {size:,} messages")
     rooms = NAMES[: min(ROOMS, size // RECENT_LIMIT)]
     async with OpenFiles().open_store(path, AGENT) as store:
-        await store.entities.save_entities(
-            [exchange.inbound.author for exchange in make_exchanges(rooms, len(rooms))]
-        )
+        await store.entities.save_entities([exchange.inbound.author for exchange in make_exchanges(rooms, len(rooms))])
         for exchange in make_exchanges(rooms, len(rooms)):
             await store.worlds.save_world(exchange.inbound.world, [exchange.inbound.room])
     await asyncio.to_thread(fill, path, FIRST_AGENT, rooms, range(size // 2))

@@ -22,9 +22,7 @@ ROOMS, PEOPLE = 100, 1_000
 def measure_memory() -> list[Row]:
     """Answer 20,000 messages in a new process; report its size after 5,000 messages and at the end."""
     report_progress(f"{MARKS[-1]:,} messages through one process")
-    process = subprocess.run(
-        [sys.executable, "-m", "benchmarks.memory"], capture_output=True, text=True, check=True
-    )
+    process = subprocess.run([sys.executable, "-m", "benchmarks.memory"], capture_output=True, text=True, check=True)
     sizes = [int(line.split()[1]) for line in process.stdout.splitlines()]
     first, last = sizes[0], sizes[-1]
     figures = " → ".join(f"{size / 1024:.0f} MB" for size in sizes)
@@ -40,9 +38,7 @@ async def main() -> None:
         raise SystemExit("the sql plugin is not installed")
     with tempfile.TemporaryDirectory() as folder:
         settings = {"DATABASE_URL": f"sqlite:///{Path(folder, 'bench.db')}"}
-        async with running_agent(
-            sql, model=StatelessModel(), adapter=DiscardingAdapter(), settings=settings
-        ) as stage:
+        async with running_agent(sql, model=StatelessModel(), adapter=DiscardingAdapter(), settings=settings) as stage:
             done = 0
             for mark in MARKS:
                 await _exchange_messages(stage, range(done, mark))

@@ -59,14 +59,10 @@ def _copy(base: Path) -> Path:
     return Path(shutil.copy(base, base.with_name("copy.db")))
 
 
-async def _record(
-    base: Path, level: Synchronous, exchanges: Sequence[Exchange]
-) -> tuple[list[SqlCall], list[SqlCall]]:
+async def _record(base: Path, level: Synchronous, exchanges: Sequence[Exchange]) -> tuple[list[SqlCall], list[SqlCall]]:
     """Return the recorded calls for the first message of each room, and for the others."""
     script: list[SqlCall] = []
-    async with OpenFiles(recording_connection(script)).open_store(
-        _copy(base), AGENT, synchronous=level
-    ) as store:
+    async with OpenFiles(recording_connection(script)).open_store(_copy(base), AGENT, synchronous=level) as store:
         script.clear()
         await store_exchanges(store, exchanges[:ROOMS])
         first = script.copy()
@@ -75,9 +71,7 @@ async def _record(
         return first, script.copy()
 
 
-def _measure_replay(
-    path: Path, level: Synchronous, first: Sequence[SqlCall], script: Sequence[SqlCall]
-) -> float:
+def _measure_replay(path: Path, level: Synchronous, first: Sequence[SqlCall], script: Sequence[SqlCall]) -> float:
     connection = open_plain_connection(path, level)
     try:
         replay(connection, first)

@@ -74,18 +74,14 @@ def _fill_sqlite(path: Path) -> None:
     for batch in _batches():
         for table, names in TABLES.items():
             places = ", ".join("?" * len(names))
-            connection.executemany(
-                f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})", batch[table]
-            )
+            connection.executemany(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})", batch[table])
     connection.execute("COMMIT")
     connection.close()
 
 
 def _batches() -> Iterator[dict[str, list[Sequence[Any]]]]:
     """Yield rows of both tables: one room of each size, and the rest in rooms of the small size."""
-    draft = dict(
-        zip(MEMORY_NAMES, memory_values(FIRST_AGENT, make_exchange("room").inbound.message), strict=True)
-    )
+    draft = dict(zip(MEMORY_NAMES, memory_values(FIRST_AGENT, make_exchange("room").inbound.message), strict=True))
     random = numpy.random.default_rng(1)
     for start in range(0, COUNT, BATCH):
         vectors = random.standard_normal((BATCH, DIMENSION)).astype("<f2")

@@ -16,63 +16,25 @@ from bot.concurrency.crash_points import crash_point
 from bot.deprecation import find_renamed
 from bot.domain.character import Character
 from bot.domain.choices import ChoiceRequest
-from bot.domain.component_specs import (
-    ActionSpec,
-    Catalog,
-    Effect,
-    ExampleLine,
-    ProviderKind,
-    Shortening,
-)
+from bot.domain.component_specs import ActionSpec, Catalog, Effect, ExampleLine, ProviderKind, Shortening
 from bot.domain.content import Attachment, Choice, Content, MediaKind
-from bot.domain.environment import (
-    ChannelType,
-    Component,
-    Entity,
-    ParticipantState,
-    Relationship,
-    Role,
-    Room,
-    World,
-)
+from bot.domain.environment import ChannelType, Component, Entity, ParticipantState, Relationship, Role, Room, World
 from bot.domain.ids import derived_id, new_id, short_id
 from bot.domain.inbound import CommandResponse
 from bot.domain.ledger import Outcome, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind, MemoryScope
 from bot.domain.results import ActionPlan, ActionResult, ProviderResult, State
 from bot.domain.task import Task, TaskSchedule, TaskTag
-from bot.errors import (
-    BotError,
-    CharacterError,
-    ConfigError,
-    PluginError,
-    SettingError,
-    TemporaryError,
-)
+from bot.errors import BotError, CharacterError, ConfigError, PluginError, SettingError, TemporaryError
 from bot.http import RouteRequest, RouteResponse
 from bot.models.types import ModelType
 from bot.plugin_system.action import action
 from bot.plugin_system.command import CommandContext, command
-from bot.plugin_system.components import (
-    Service,
-    evaluator,
-    model,
-    on,
-    provider,
-    route,
-    worker,
-)
+from bot.plugin_system.components import Service, evaluator, model, on, provider, route, worker
 from bot.plugin_system.confirmation import ask_to_confirm
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import fold_name
-from bot.settings import (
-    CommaList,
-    CoreSettings,
-    Secret,
-    Settings,
-    SettingsModel,
-    reject_redirected_key,
-)
+from bot.settings import CommaList, CoreSettings, Secret, Settings, SettingsModel, reject_redirected_key
 from bot.store.protocols import RecallScope
 from bot.turn import Turn
 

@@ -126,9 +126,7 @@ class Agent:
         """
         rooms = await self.store.worlds.rooms_of(entity_id)
         direct_rooms = (
-            room
-            for room in rooms
-            if room.type is ChannelType.DM and self.outbox.ownership.is_connected(room.platform)
+            room for room in rooms if room.type is ChannelType.DM and self.outbox.ownership.is_connected(room.platform)
         )
         room = next(direct_rooms, None)
         return None if room is None else await self.say(room, content, key=key)

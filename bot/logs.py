@@ -41,15 +41,10 @@ def configure_logging(
     sink.setFormatter(_JsonFormatter() if format == "json" else _TextFormatter())
     handler = _QueueHandler(records, secrets, has_traces=threshold <= logging.DEBUG)
     listener = _QueueListener(records, sink)
-    previous = (
-        root.level,
-        [(name, logging.getLogger(name).level) for name in (*NOISY_LOGGERS, *LEAKY_LOGGERS)],
-    )
+    previous = (root.level, [(name, logging.getLogger(name).level) for name in (*NOISY_LOGGERS, *LEAKY_LOGGERS)])
     root.setLevel(threshold)
     for name in NOISY_LOGGERS:
-        logging.getLogger(name).setLevel(
-            max(threshold, logging.WARNING) if threshold > logging.DEBUG else threshold
-        )
+        logging.getLogger(name).setLevel(max(threshold, logging.WARNING) if threshold > logging.DEBUG else threshold)
     for name in LEAKY_LOGGERS:
         logging.getLogger(name).setLevel(max(threshold, logging.WARNING))
     root.addHandler(handler)
@@ -104,10 +99,7 @@ class _QueueHandler(QueueHandler):
         operator.
         """
         record = copy.copy(record)
-        record.msg, record.args = (
-            strip_terminal_codes(self._redact(record.getMessage())[:MAX_MESSAGE_LENGTH]),
-            None,
-        )
+        record.msg, record.args = (strip_terminal_codes(self._redact(record.getMessage())[:MAX_MESSAGE_LENGTH]), None)
         trace = ""
         if record.exc_info and (self._has_traces or record.levelno >= logging.ERROR):
             trace = logging.Formatter().formatException(record.exc_info)
@@ -146,9 +138,7 @@ class _WarningLimit:
 
     def start_new_window(self, now: float) -> bool:
         """Return whether a window has ended, and start the next one."""
-        if (
-            0 <= now - self._since < WINDOW_SECONDS and len(self._counts) < MAX_LOCATIONS
-        ):  # clocks may be set back
+        if 0 <= now - self._since < WINDOW_SECONDS and len(self._counts) < MAX_LOCATIONS:  # clocks may be set back
             return False
         self._since = now
         return True

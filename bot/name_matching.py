@@ -39,9 +39,7 @@ def addresses_name(text: str, name: str) -> bool:
     """Return whether `text` addresses `name`: it opens or closes with the name, or contains @name."""
     normalized = _normalize(text)
     return any(
-        _is_handle(normalized, start)
-        or _is_opening(normalized, start, end)
-        or _is_closing(normalized, start, end)
+        _is_handle(normalized, start) or _is_opening(normalized, start, end) or _is_closing(normalized, start, end)
         for start, end in _find_name(normalized, name)
     )
 
@@ -84,9 +82,7 @@ def _is_word_start(normalized: str, start: int) -> bool:
 def _is_word_end(normalized: str, end: int) -> bool:
     if end == len(normalized) or _is_hangul(normalized[end - 1]):
         return True
-    return _is_word_break(normalized[end - 1], normalized[end]) and not _DOTTED.match(
-        normalized[end : end + 2][::-1]
-    )
+    return _is_word_break(normalized[end - 1], normalized[end]) and not _DOTTED.match(normalized[end : end + 2][::-1])
 
 
 @lru_cache(maxsize=256)

@@ -5,12 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from bot.adapter.accounts import select_accounts
 from bot.adapter.adapter import Adapter, Feed, FoundPost
-from bot.adapter.connection_status import (
-    ConnectionSnapshot,
-    ConnectionState,
-    ConnectionStatus,
-    DisconnectCause,
-)
+from bot.adapter.connection_status import ConnectionSnapshot, ConnectionState, ConnectionStatus, DisconnectCause
 from bot.adapter.known_people import KnownPeople
 from bot.adapter.room_rules import AnswerPolicy, RoomRule, RoomRules
 from bot.adapter.terminal import TerminalSession
@@ -23,22 +18,8 @@ from bot.domain.edits import Reaction
 from bot.domain.inbound import ChoiceSelection, CommandInvocation, InboundMessage, StreamCursor
 from bot.domain.ledger import Delivery, DeliveryState, EventKey
 from bot.errors import DeliveryError, DeliveryUnknown, InboxClosed, MessageGone, NotSent, Undeliverable
-from bot.http import (
-    WILDCARD_HOSTS,
-    BoundRoute,
-    allowed_hosts,
-    is_cross_site,
-    is_same_origin,
-    parse_host_header,
-)
-from bot.inbound.agent_handle import (
-    AccountCheck,
-    AdapterSpec,
-    AgentHandle,
-    CursorReader,
-    EmulatedPlatform,
-    Publishing,
-)
+from bot.http import WILDCARD_HOSTS, BoundRoute, allowed_hosts, is_cross_site, is_same_origin, parse_host_header
+from bot.inbound.agent_handle import AccountCheck, AdapterSpec, AgentHandle, CursorReader, EmulatedPlatform, Publishing
 from bot.inbound.membership import MembershipReporter
 from bot.outbound.content_filter import filter_partial_text
 from bot.outbound.undelivered import DeliveryDecision, UndeliveredParts

@@ -70,9 +70,7 @@ async def track_run(run: Run, events: EventBus, agent_id: UUID, *, timeout: floa
         current_run.reset(token)
         seconds = time.monotonic() - started
         status = status or STATUS_BY_OUTCOME.get(run.outcome, RunStatus.ERROR)
-        events.emit(
-            RunEnded(agent_id, run.id, run.room_id, run.message_id, status, run.outcome, seconds, run.error)
-        )
+        events.emit(RunEnded(agent_id, run.id, run.room_id, run.message_id, status, run.outcome, seconds, run.error))
 
 
 def usage_recorder(

@@ -76,9 +76,7 @@ CHARACTER_FILE = "the character's"
 class SettingsModel(BaseModel):
     """Variables that belong together: the field `server_port` is the variable `SERVER_PORT`."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=str.upper, hide_input_in_errors=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=str.upper, hide_input_in_errors=True)
 
     def is_default(self, name: str) -> bool:
         """Return whether a field has its default value."""
@@ -94,9 +92,7 @@ class CoreSettings(SettingsModel):
     )
 
     bot_data_dir: Path = Field(Path("data"), description="Where the bot keeps its files.")
-    log_level: str = Field(
-        "INFO", pattern="(?i)^(DEBUG|INFO|WARNING|ERROR)$", description="How much is logged."
-    )
+    log_level: str = Field("INFO", pattern="(?i)^(DEBUG|INFO|WARNING|ERROR)$", description="How much is logged.")
     log_format: str = Field("text", pattern="^(text|json)$", description="How it is logged: text or json.")
     conversation_length: int = Field(
         20, ge=1, le=500, description="How many of the last messages of a room the model is shown."
@@ -208,9 +204,7 @@ class Settings:
         """Return a value; raises SettingError that says where to set it."""
         match = self._find(name)
         if match is None:
-            raise SettingError(
-                f"{name} is not set: put it in .env, the environment or the character's secrets"
-            )
+            raise SettingError(f"{name} is not set: put it in .env, the environment or the character's secrets")
         return match[1]
 
     def __contains__(self, name: str) -> bool:

@@ -65,11 +65,7 @@ async def chat(request: web.Request) -> web.Response:
     receipt = await handle.wait_outcome(receipt.id)
     replies = await handle.conversations.replies(receipt.turn_id) if receipt.turn_id else []
     return web.json_response(
-        {
-            "outcome": receipt.outcome,
-            "reason": receipt.reason,
-            "replies": [reply.content.text for reply in replies],
-        }
+        {"outcome": receipt.outcome, "reason": receipt.reason, "replies": [reply.content.text for reply in replies]}
     )
 
 

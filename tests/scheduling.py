@@ -101,9 +101,7 @@ class Bench:
 
 @asynccontextmanager
 async def a_bench(
-    work: Callable[[Agent, Task], Any] | None = None,
-    store: Store | None = None,
-    validate: TaskCondition = always,
+    work: Callable[[Agent, Task], Any] | None = None, store: Store | None = None, validate: TaskCondition = always
 ) -> AsyncIterator[Bench]:
     clock = ManualClock()
     async with running_agent(store=store or InMemoryStore(clock), clock=clock) as stage:

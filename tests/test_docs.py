@@ -114,9 +114,7 @@ async def _check_flip(stage: AgentHarness) -> None:
     await stage.agent_runtime.handle.run_command(CommandInvocation("bet", *here, "2", stage.agent.clock()))
     [task] = await stage.agent.store.tasks.tasks(name="FLIP")
     value = ChoiceRequest.from_metadata(task.metadata).choices(task.id)[0].value
-    shown = await stage.agent_runtime.handle.select_choice(
-        ChoiceSelection(*here, value, "3", stage.agent.clock())
-    )
+    shown = await stage.agent_runtime.handle.select_choice(ChoiceSelection(*here, value, "3", stage.agent.clock()))
     assert shown.text == "Chosen: heads."
     assert (await stage.adapter.wait_until_sent(3))[1] == "Heads or tails?\n1. heads\n2. tails"
 
@@ -160,9 +158,7 @@ CHECKS: dict[str, tuple[Check, list[str]]] = {
     "tally": (
         _check_owed,
         [
-            model_answer(
-                "Noted.", actions=["NOTE_DEBT", "REPLY"], parameters={"NOTE_DEBT": '{"cents": 450}'}
-            ),
+            model_answer("Noted.", actions=["NOTE_DEBT", "REPLY"], parameters={"NOTE_DEBT": '{"cents": 450}'}),
             model_answer("Alice, 4.50."),
         ],
     ),
@@ -194,9 +190,7 @@ def test_documented_files_and_their_tests_run(doc: Path, tmp_path: Path) -> None
         for block in blocks:
             compile(block.body, block.file, "exec")
         return
-    (tmp_path / "pytest.ini").write_text(
-        "[pytest]\nanyio_mode = auto\nfilterwarnings = error\npythonpath = .\n"
-    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\nanyio_mode = auto\nfilterwarnings = error\npythonpath = .\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -254,9 +248,7 @@ def _is_event(name: str) -> bool:
 
 
 def test_every_mentioned_variable_exists() -> None:
-    shown = {
-        match.upper() for block in PYTHON for match in re.findall(r"^    (\w+): ", block.body, re.MULTILINE)
-    }
+    shown = {match.upper() for block in PYTHON for match in re.findall(r"^    (\w+): ", block.body, re.MULTILINE)}
     shown |= {match for block in PYTHON for match in re.findall(r'@\w+\(\s*"([A-Z_]+)"', block.body)}
     known = _known_names() | shown | NOT_SETTINGS
     wrong = [

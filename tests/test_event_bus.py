@@ -6,13 +6,7 @@ from typing import Any
 import pytest
 
 from bot import event_bus as bus_module
-from bot.domain.events import (
-    EmbeddingCompleted,
-    EmbeddingRequested,
-    Event,
-    MessageSent,
-    VoiceMessageSent,
-)
+from bot.domain.events import EmbeddingCompleted, EmbeddingRequested, Event, MessageSent, VoiceMessageSent
 from bot.domain.ids import new_id
 from bot.event_bus import EventBus
 

@@ -6,6 +6,8 @@ import os
 import threading
 from collections import Counter
 
+import pytest
+
 from bot.domain.results import State
 from bot.testing import AgentHarness, running_agent
 from bot.turn import Turn, TurnInput
@@ -27,7 +29,8 @@ async def settle(stage: AgentHarness) -> None:
     gc.collect()
 
 
-async def test_k13_a_message_that_has_its_outcome_leaves_nothing_in_memory() -> None:
+@pytest.mark.failure("K-13")
+async def test_a_message_that_has_its_outcome_leaves_nothing_in_memory() -> None:
     async with running_agent() as stage:
         await stage.send("Hello", room="first")
         await settle(stage)

@@ -212,19 +212,19 @@ async def is_answered_beside(plugin: Plugin, patience: float = LONG) -> None:
     assert asyncio.all_tasks() == before
 
 
+@pytest.mark.failure("H-01")
 @everywhere
-async def test_h01_code_that_raises_costs_its_own_part_alone(
-    point: Point, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_code_that_raises_costs_its_own_part_alone(point: Point, caplog: pytest.LogCaptureFixture) -> None:
     await is_answered_beside(point(raising(ValueError("odd"))))
 
     assert POINTS[point] in caplog.text
     assert "ValueError: odd" in caplog.text
 
 
+@pytest.mark.failure("H-02")
 @everywhere
 @pytest.mark.parametrize("error", [SystemExit("odd"), KeyboardInterrupt("odd")], ids=["exit", "interrupt"])
-async def test_h02_code_that_would_end_the_process_costs_its_own_part_alone(
+async def test_code_that_would_end_the_process_costs_its_own_part_alone(
     point: Point, error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     await is_answered_beside(point(raising(error)))
@@ -233,14 +233,16 @@ async def test_h02_code_that_would_end_the_process_costs_its_own_part_alone(
     assert f"{type(error).__name__}: odd" in caplog.text
 
 
+@pytest.mark.failure("H-03")
 @everywhere
-async def test_h03_code_that_cancels_itself_is_not_taken_for_a_shutdown(point: Point) -> None:
+async def test_code_that_cancels_itself_is_not_taken_for_a_shutdown(point: Point) -> None:
     await is_answered_beside(point(raising(asyncio.CancelledError())))
 
 
+@pytest.mark.failure("H-03")
 @pytest.mark.usefixtures("short")
 @everywhere
-async def test_h03_code_that_swallows_its_cancellation_is_ended_by_force_and_named(
+async def test_code_that_swallows_its_cancellation_is_ended_by_force_and_named(
     point: Point, caplog: pytest.LogCaptureFixture
 ) -> None:
     await is_answered_beside(point(clinging), BRIEF)
@@ -249,9 +251,10 @@ async def test_h03_code_that_swallows_its_cancellation_is_ended_by_force_and_nam
     assert POINTS[point].removeprefix("stopping ") in told
 
 
+@pytest.mark.failure("H-04")
 @pytest.mark.usefixtures("short")
 @everywhere
-async def test_h04_code_that_never_returns_has_a_deadline_of_its_own(
+async def test_code_that_never_returns_has_a_deadline_of_its_own(
     point: Point, caplog: pytest.LogCaptureFixture
 ) -> None:
     await is_answered_beside(point(hanging), BRIEF)
@@ -264,7 +267,8 @@ CYCLE: dict[str, Any] = {}
 CYCLE["self"] = CYCLE
 
 
+@pytest.mark.failure("H-08")
 @pytest.mark.parametrize("given", [object(), CYCLE, "x" * 1_000_000], ids=["object", "cycle", "huge"])
 @pytest.mark.parametrize("point", [at_an_action, at_a_provider, at_an_evaluator, at_a_model])
-async def test_h08_what_is_of_the_wrong_type_counts_as_nothing(point: Point, given: object) -> None:
+async def test_what_is_of_the_wrong_type_counts_as_nothing(point: Point, given: object) -> None:
     await is_answered_beside(point(giving(given)))

@@ -68,11 +68,7 @@ async def test_a_run_is_told_to_begin_and_to_end_once(outcome: Outcome, status: 
     assert raised is None
     assert [type(event) for event in heard] == [RunStarted, RunEnded]
     assert (ended(heard).status, ended(heard).outcome, ended(heard).error) == (status, outcome, "")
-    assert (ended(heard).run_id, ended(heard).room_id, ended(heard).message_id) == (
-        run.id,
-        run.room_id,
-        run.message_id,
-    )
+    assert (ended(heard).run_id, ended(heard).room_id, ended(heard).message_id) == (run.id, run.room_id, run.message_id)
     assert current_run.get() is None
 
 
@@ -162,6 +158,4 @@ async def test_a_call_is_booked_to_the_run_it_belongs_to() -> None:
     await bus.wait_idle()
 
     assert (len(first.calls), len(second.calls)) == (2, 1)
-    assert sorted(str(event.run_id) for event in heard) == sorted(
-        map(str, (first.id, first.id, second.id, None))
-    )
+    assert sorted(str(event.run_id) for event in heard) == sorted(map(str, (first.id, first.id, second.id, None)))

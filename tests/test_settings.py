@@ -67,7 +67,8 @@ def test_a_blank_value_is_not_set_and_hides_nothing(blank: str) -> None:
     assert (found.get("B"), found.get("B", "other"), found.source_of("B")) == (None, "other", "")
 
 
-def test_k01_a_value_that_must_be_there_is_asked_for_by_name() -> None:
+@pytest.mark.failure("K-01")
+def test_a_value_that_must_be_there_is_asked_for_by_name() -> None:
     assert settings(A="value").require("A") == "value"
     with pytest.raises(SettingError, match=r"WEATHER_API_KEY is not set: put it in \.env"):
         settings(WEATHER_API_KEY=" ").require("WEATHER_API_KEY")
@@ -92,15 +93,15 @@ def test_no_is_spelled_in_several_ways(spelling: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "spelling",
-    ["a,b c", " a , b c ,", "[a, b c]", '["a", "b c"]', "['a','b c']", '"a","b c"', ",a,,b c"],
+    "spelling", ["a,b c", " a , b c ,", "[a, b c]", '["a", "b c"]', "['a','b c']", '"a","b c"', ",a,,b c"]
 )
 def test_a_list_is_spelled_in_several_ways(spelling: str) -> None:
     assert settings(POST_WORDS=spelling).load(PostSettings).post_words == ("a", "b c")
 
 
+@pytest.mark.failure("K-05")
 @pytest.mark.parametrize("spelling", ["[]", ",", "''", '[""]'])
-def test_k05_a_list_of_who_is_allowed_that_names_nobody_is_refused(spelling: str) -> None:
+def test_a_list_of_who_is_allowed_that_names_nobody_is_refused(spelling: str) -> None:
     with pytest.raises(SettingError, match=r"POST_READERS \(in the test\): it is empty"):
         settings(POST_READERS=spelling).load(PostSettings)
     assert settings(POST_READERS="ada, bob").load(PostSettings).post_readers == ("ada", "bob")
@@ -111,21 +112,12 @@ def test_an_empty_list_is_empty(spelling: str) -> None:
     assert settings(POST_WORDS=spelling).load(PostSettings).post_words == ()
 
 
+@pytest.mark.failure("K-03")
 @pytest.mark.parametrize(
     "placeholder",
-    [
-        "changeme",
-        "CHANGE_ME",
-        "undefined",
-        "null",
-        "secretsalt",
-        "xxx",
-        "your_api_key",
-        "your-token-here",
-        "sk-...",
-    ],
+    ["changeme", "CHANGE_ME", "undefined", "null", "secretsalt", "xxx", "your_api_key", "your-token-here", "sk-..."],
 )
-def test_k03_a_placeholder_is_refused(placeholder: str) -> None:
+def test_a_placeholder_is_refused(placeholder: str) -> None:
     with pytest.raises(SettingError, match=r"POST_API_KEY \(in the test\): it is a placeholder"):
         settings(POST_API_KEY=placeholder).load(PostSettings)
 
@@ -169,12 +161,7 @@ def test_an_error_names_every_variable_and_its_place_and_never_the_value(tmp_pat
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"LOG_LEVEL": "LOUD"},
-        {"CONVERSATION_LENGTH": "0"},
-        {"RESPONSE_TIMEOUT": "soon"},
-        {"LATEST_RESPONSE": "x"},
-    ],
+    [{"LOG_LEVEL": "LOUD"}, {"CONVERSATION_LENGTH": "0"}, {"RESPONSE_TIMEOUT": "soon"}, {"LATEST_RESPONSE": "x"}],
     ids=lambda one: next(iter(one)),
 )
 def test_a_core_setting_out_of_its_range_is_refused(wrong: dict[str, str]) -> None:
@@ -185,26 +172,10 @@ def test_a_core_setting_out_of_its_range_is_refused(wrong: dict[str, str]) -> No
 
 
 def test_a_characters_settings_may_be_numbers_lists_and_truth_values() -> None:
-    given = {
-        "A": True,
-        "B": False,
-        "C": 5,
-        "D": 0.5,
-        "E": ["a", "b"],
-        "F": {"g": 1},
-        "H": None,
-        "I": [],
-        "J": [{}],
-    }
+    given = {"A": True, "B": False, "C": 5, "D": 0.5, "E": ["a", "b"], "F": {"g": 1}, "H": None, "I": [], "J": [{}]}
     found = load_settings(given, environment={}, env_file=Path("/nowhere/.env"))
 
-    assert {name: found.get(name) for name in found} == {
-        "A": "true",
-        "B": "false",
-        "C": "5",
-        "D": "0.5",
-        "E": "a,b",
-    }
+    assert {name: found.get(name) for name in found} == {"A": "true", "B": "false", "C": "5", "D": "0.5", "E": "a,b"}
 
 
 def test_a_file_may_be_written_as_everybody_writes_it(tmp_path: Path) -> None:
@@ -231,9 +202,7 @@ def test_a_missing_file_is_no_error(tmp_path: Path) -> None:
     assert list(found) == ["A"]
 
 
-def test_the_environment_is_read_unless_another_is_given(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_environment_is_read_unless_another_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GREENROOM_TEST", "here")
 
     assert load_settings(env_file=tmp_path / ".env").get("GREENROOM_TEST") == "here"
@@ -245,9 +214,7 @@ def test_secrets_are_collected_by_field_by_name_and_by_place() -> None:
         [
             Layer("settings", {"POST_PASS": "by-its-field", "POST_WORDS": "not a secret"}),
             Layer("secrets", {"DOOR_CODE": "by-its-place"}, is_secret=True),
-            Layer(
-                "environment", {"WEATHER_TOKEN": " by-its-name ", "HOME": "/home/ada", "SHORT_KEY": "1234567"}
-            ),
+            Layer("environment", {"WEATHER_TOKEN": " by-its-name ", "HOME": "/home/ada", "SHORT_KEY": "1234567"}),
         ]
     )
 
@@ -295,9 +262,7 @@ def test_a_variable_that_holds_a_secret_is_known_by_its_name(name: str, expected
 
 
 def test_what_a_world_has_chosen_goes_over_the_agents_settings_where_it_may_be_chosen() -> None:
-    core = Settings([Layer("the test", {"CONVERSATION_LENGTH": "30", "LOG_LEVEL": "INFO"})]).load(
-        CoreSettings
-    )
+    core = Settings([Layer("the test", {"CONVERSATION_LENGTH": "30", "LOG_LEVEL": "INFO"})]).load(CoreSettings)
     chosen = {"CONVERSATION_LENGTH": "7", "LOG_LEVEL": "DEBUG", "OPENAI_API_KEY": "sk-12345678"}
 
     assert core.for_world(chosen) == core.model_copy(update={"conversation_length": 7})

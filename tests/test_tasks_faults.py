@@ -13,13 +13,7 @@ from typing import Any
 import pytest
 
 from bot.agent import Agent
-from bot.background.scheduler import (
-    MAX_CONCURRENT_TASKS,
-    MAX_FAILURES,
-    MAX_SLEEP_SECONDS,
-    RECHECK_INTERVAL,
-    Scheduler,
-)
+from bot.background.scheduler import MAX_CONCURRENT_TASKS, MAX_FAILURES, MAX_SLEEP_SECONDS, RECHECK_INTERVAL, Scheduler
 from bot.domain.ids import derived_id
 from bot.domain.task import Task, TaskTag
 from bot.plugin_system.components import Worker
@@ -42,8 +36,9 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield opened
 
 
+@pytest.mark.failure("J-01")
 @pytest.mark.parametrize("jump", [-2, 2, -24], ids="{:+} h".format)
-async def test_j01_a_clock_that_is_set_doubles_no_run(jump: int) -> None:
+async def test_a_clock_that_is_set_doubles_no_run(jump: int) -> None:
     async def work(agent: Agent, task: Task) -> None:
         if len(bench.runs) == 1:
             bench.clock.advance(hours=jump)
@@ -59,11 +54,11 @@ async def test_j01_a_clock_that_is_set_doubles_no_run(jump: int) -> None:
         assert {run.id for run in bench.runs} == {once.id, again.id}
 
 
-async def test_j02_a_task_that_skips_runs_at_its_next_time_only() -> None:
+@pytest.mark.failure("J-02")
+async def test_a_task_that_skips_runs_at_its_next_time_only() -> None:
     async with a_bench() as bench:
         task = await bench.save(
-            tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT}),
-            metadata={"updateInterval": 3_600_000, "missed": "skip"},
+            tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT}), metadata={"updateInterval": 3_600_000, "missed": "skip"}
         )
         late = await bench.save(metadata={"missed": "skip"})
         bench.clock.advance(hours=8, minutes=30)
@@ -77,11 +72,11 @@ async def test_j02_a_task_that_skips_runs_at_its_next_time_only() -> None:
         assert [run.id for run in bench.runs] == [task.id]
 
 
-async def test_j02_a_task_that_catches_up_runs_once_for_every_missed_time() -> None:
+@pytest.mark.failure("J-02")
+async def test_a_task_that_catches_up_runs_once_for_every_missed_time() -> None:
     async with a_bench() as bench:
         await bench.save(
-            tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT}),
-            metadata={"updateInterval": 3_600_000, "missed": "all"},
+            tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT}), metadata={"updateInterval": 3_600_000, "missed": "all"}
         )
         bench.clock.advance(hours=8)
         while await bench.scheduler.run_due():
@@ -91,7 +86,8 @@ async def test_j02_a_task_that_catches_up_runs_once_for_every_missed_time() -> N
         assert len({run.run_key for run in bench.runs}) == 9
 
 
-async def test_j04_a_run_longer_than_its_interval_overlaps_nothing_and_what_it_skips_is_counted() -> None:
+@pytest.mark.failure("J-04")
+async def test_a_run_longer_than_its_interval_overlaps_nothing_and_what_it_skips_is_counted() -> None:
     async def work(agent: Agent, task: Task) -> None:
         bench.clock.advance(seconds=210)
         assert await bench.scheduler.run_due() == 0
@@ -108,7 +104,8 @@ async def test_j04_a_run_longer_than_its_interval_overlaps_nothing_and_what_it_s
         assert after.next_run == START + timedelta(minutes=8)
 
 
-async def test_j05_a_task_slower_than_many_looks_runs_once() -> None:
+@pytest.mark.failure("J-05")
+async def test_a_task_slower_than_many_looks_runs_once() -> None:
     started, go = asyncio.Event(), asyncio.Event()
 
     async def work(agent: Agent, task: Task) -> None:
@@ -128,7 +125,8 @@ async def test_j05_a_task_slower_than_many_looks_runs_once() -> None:
         assert len(bench.runs) == 1
 
 
-async def test_j07_every_attempt_of_a_run_has_one_key_and_the_next_run_another(store: Store) -> None:
+@pytest.mark.failure("J-07")
+async def test_every_attempt_of_a_run_has_one_key_and_the_next_run_another(store: Store) -> None:
     async def work(agent: Agent, task: Task) -> None:
         if len(bench.runs) == 2:
             raise OSError("no network")
@@ -147,7 +145,8 @@ async def test_j07_every_attempt_of_a_run_has_one_key_and_the_next_run_another(s
         assert kept.attempts == 0
 
 
-async def test_j07_a_task_that_ends_its_process_every_time_is_parked_and_not_run_again() -> None:
+@pytest.mark.failure("J-07")
+async def test_a_task_that_ends_its_process_every_time_is_parked_and_not_run_again() -> None:
     async with a_bench() as bench:
         task = await bench.save(attempts=MAX_FAILURES - 1)
         await bench.tasks.claim_tasks(["POST"], START, START)
@@ -159,7 +158,8 @@ async def test_j07_a_task_that_ends_its_process_every_time_is_parked_and_not_run
         assert "its process ended while it ran" in after.last_error
 
 
-async def test_j08_of_several_schedulers_one_runs_a_task(store: Store) -> None:
+@pytest.mark.failure("J-08")
+async def test_of_several_schedulers_one_runs_a_task(store: Store) -> None:
     async with a_bench(store=store) as bench:
         for _ in range(8):
             await bench.save(**repeating())
@@ -169,7 +169,8 @@ async def test_j08_of_several_schedulers_one_runs_a_task(store: Store) -> None:
         assert len({run.id for run in bench.runs}) == len(bench.runs) == 8
 
 
-async def test_j09_tasks_whose_worker_is_gone_are_kept_and_told_of(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.failure("J-09")
+async def test_tasks_whose_worker_is_gone_are_kept_and_told_of(caplog: pytest.LogCaptureFixture) -> None:
     async with a_bench() as bench:
         task = await bench.save(name="REMOVED_PLUGIN")
         await bench.save(is_parked=True)
@@ -184,7 +185,8 @@ async def test_j09_tasks_whose_worker_is_gone_are_kept_and_told_of(caplog: pytes
         assert await bench.now(task) == task
 
 
-async def test_j10_much_that_is_due_at_once_is_done_a_few_at_a_time() -> None:
+@pytest.mark.failure("J-10")
+async def test_much_that_is_due_at_once_is_done_a_few_at_a_time() -> None:
     running = most = 0
 
     async def work(agent: Agent, task: Task) -> None:
@@ -336,7 +338,8 @@ async def test_a_running_agent_does_at_once_what_it_is_given() -> None:
         await done.wait()
 
 
-async def test_j10_after_a_downtime_a_flooded_room_keeps_no_other_waiting(store: Store) -> None:
+@pytest.mark.failure("J-10")
+async def test_after_a_downtime_a_flooded_room_keeps_no_other_waiting(store: Store) -> None:
     flood, quiet = derived_id("flood"), [derived_id("room", str(number)) for number in range(5)]
     async with a_bench(store=store) as bench:
         await asyncio.gather(*(bench.save(room_id=flood) for _ in range(90)))
@@ -352,7 +355,8 @@ async def test_j10_after_a_downtime_a_flooded_room_keeps_no_other_waiting(store:
         assert len(bench.runs) == len({run.id for run in bench.runs}) == 95
 
 
-async def test_j10_flooded_rooms_take_turns(store: Store) -> None:
+@pytest.mark.failure("J-10")
+async def test_flooded_rooms_take_turns(store: Store) -> None:
     rooms = [derived_id("room", str(number)) for number in range(4)]
     async with a_bench(store=store) as bench:
         for room_id in rooms:
@@ -363,7 +367,8 @@ async def test_j10_flooded_rooms_take_turns(store: Store) -> None:
         assert counts == dict.fromkeys(rooms, 20)
 
 
-async def test_j10_however_much_is_due_ten_at_once_run_and_messages_are_answered(store: Store) -> None:
+@pytest.mark.failure("J-10")
+async def test_however_much_is_due_ten_at_once_run_and_messages_are_answered(store: Store) -> None:
     count, under_way, most = 60, 0, 0
     is_open, is_over = asyncio.Event(), asyncio.Event()
 
@@ -391,7 +396,8 @@ async def test_j10_however_much_is_due_ten_at_once_run_and_messages_are_answered
         assert most == MAX_CONCURRENT_TASKS
 
 
-async def test_j11_a_task_whose_transaction_is_rolled_back_does_not_exist(tmp_path: Path) -> None:
+@pytest.mark.failure("J-11")
+async def test_a_task_whose_transaction_is_rolled_back_does_not_exist(tmp_path: Path) -> None:
     file = tmp_path / "greenroom.db"
     async with OpenFiles().open_store(file, derived_id("agent")) as store, a_bench(store=store) as bench:
         with closing(sqlite3.connect(file)) as other:

@@ -16,9 +16,7 @@ DAY = timedelta(days=1)
 
 
 def repeating(due: datetime = START, **metadata: Any) -> Task:
-    return Task(
-        derived_id("task"), "POST", due, tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT}), metadata=metadata
-    )
+    return Task(derived_id("task"), "POST", due, tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT}), metadata=metadata)
 
 
 def next_run(task: Task, now: datetime) -> tuple[datetime, int]:
@@ -44,7 +42,8 @@ def test_cron_is_read_on_the_clock_of_its_zone() -> None:
     assert next_run(repeating(cron="0 9 * * *"), START)[0] == datetime(2026, 5, 5, 9, tzinfo=UTC)
 
 
-def test_j03_a_time_that_the_clock_leaps_over_runs_once_right_after() -> None:
+@pytest.mark.failure("J-03")
+def test_a_time_that_the_clock_leaps_over_runs_once_right_after() -> None:
     zone = "Europe/Berlin"
     assert times("30 2 * * *", zone, local(zone, 2026, 3, 28, 12), 2) == [
         local(zone, 2026, 3, 29, 3),
@@ -52,9 +51,10 @@ def test_j03_a_time_that_the_clock_leaps_over_runs_once_right_after() -> None:
     ]
 
 
+@pytest.mark.failure("J-03")
 @pytest.mark.parametrize("minute", [0, 29, 31])
 @pytest.mark.parametrize("fold", [0, 1])
-def test_j03_a_time_that_the_clock_shows_twice_runs_once(minute: int, fold: int) -> None:
+def test_a_time_that_the_clock_shows_twice_runs_once(minute: int, fold: int) -> None:
     zone = "Europe/Berlin"
     first = local(zone, 2026, 10, 25, 2, 30)
     assert times("30 2 * * *", zone, local(zone, 2026, 10, 25, 1), 2)[0] == first
@@ -63,13 +63,15 @@ def test_j03_a_time_that_the_clock_shows_twice_runs_once(minute: int, fold: int)
     assert after == (first if (fold, minute) < (0, 30) else local(zone, 2026, 10, 26, 2, 30))
 
 
-def test_j03_every_so_many_minutes_is_real_time_on_the_days_the_clock_changes() -> None:
+@pytest.mark.failure("J-03")
+def test_every_so_many_minutes_is_real_time_on_the_days_the_clock_changes() -> None:
     for day in (date(2026, 3, 29), date(2026, 10, 25)):
         start = local("Europe/Berlin", day.year, day.month, day.day)
         found = times("*/15 * * * *", "Europe/Berlin", start, 100)
         assert found == [start + timedelta(minutes=15 * count) for count in range(1, 101)]
 
 
+@pytest.mark.failure("J-03")
 @pytest.mark.parametrize(
     ("zone", "cron"),
     [
@@ -78,7 +80,7 @@ def test_j03_every_so_many_minutes_is_real_time_on_the_days_the_clock_changes() 
         ("Australia/Lord_Howe", "15 2 * * *"),  # its summers are half an hour
     ],
 )
-def test_j03_once_a_day_from_1970_to_2100(zone: str, cron: str) -> None:
+def test_once_a_day_from_1970_to_2100(zone: str, cron: str) -> None:
     clock, moment = ZoneInfo(zone), datetime(1970, 1, 1, 12, tzinfo=UTC)
     days: Counter[date] = Counter()
     for _ in range(131 * 366):
@@ -94,20 +96,23 @@ def test_j03_once_a_day_from_1970_to_2100(zone: str, cron: str) -> None:
     assert {late - early for early, late in pairwise(ran)} == {DAY}
 
 
-def test_j03_a_zone_that_leaves_out_a_day_goes_on() -> None:
+@pytest.mark.failure("J-03")
+def test_a_zone_that_leaves_out_a_day_goes_on() -> None:
     found = times("0 9 * * *", "Pacific/Apia", local("Pacific/Apia", 2011, 12, 29, 12), 3)
     assert found == sorted(set(found))
     assert found[-1] <= local("Pacific/Apia", 2012, 1, 1, 9)
 
 
-def test_j03_leap_days_are_known() -> None:
+@pytest.mark.failure("J-03")
+def test_leap_days_are_known() -> None:
     assert times("0 12 29 2 *", "UTC", START, 2) == [
         datetime(2028, 2, 29, 12, tzinfo=UTC),
         datetime(2032, 2, 29, 12, tzinfo=UTC),
     ]
 
 
-def test_j03_another_zone_holds_from_the_next_run_on() -> None:
+@pytest.mark.failure("J-03")
+def test_another_zone_holds_from_the_next_run_on() -> None:
     task = repeating(cron="0 9 * * *", timezone="Asia/Tokyo")
     moved = repeating(cron="0 9 * * *", timezone="Europe/London")
     assert next_run(task, START)[0] == local("Asia/Tokyo", 2026, 5, 5, 9)
@@ -131,10 +136,7 @@ def test_j03_another_zone_holds_from_the_next_run_on() -> None:
     ],
 )
 def test_times_that_make_no_sense_are_told_in_words(metadata: dict[str, Any], cause: str) -> None:
-    for wrong in (
-        lambda: next_run(repeating(**metadata), START + DAY),
-        lambda: scheduled_new(**metadata),
-    ):
+    for wrong in (lambda: next_run(repeating(**metadata), START + DAY), lambda: scheduled_new(**metadata)):
         with pytest.raises(ValueError, match=r"^its ") as caught:
             wrong()
         assert cause in str(caught.value)
@@ -142,11 +144,7 @@ def test_times_that_make_no_sense_are_told_in_words(metadata: dict[str, Any], ca
 
 def scheduled_new(*tags: str, **metadata: Any) -> Task:
     task = Task(
-        derived_id("task"),
-        "POST",
-        START,
-        tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT, *tags}),
-        metadata=metadata,
+        derived_id("task"), "POST", START, tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT, *tags}), metadata=metadata
     )
     return merge_schedule(task, None)
 
@@ -158,20 +156,23 @@ def test_a_repeating_task_first_runs_an_interval_later_and_an_immediate_one_at_o
     assert scheduled_new(TaskTag.IMMEDIATE, cron="0 13 * * *").next_run == START
 
 
-def test_j02_after_eight_hours_one_run_makes_up_for_all_and_the_rhythm_stays() -> None:
+@pytest.mark.failure("J-02")
+def test_after_eight_hours_one_run_makes_up_for_all_and_the_rhythm_stays() -> None:
     now = START + timedelta(hours=8, seconds=30)
     following = START + timedelta(hours=8, minutes=1)
     assert next_run(repeating(updateInterval=60_000), now) == (following, 480)
     assert next_run(repeating(cron="* * * * *"), now) == (following, 480)
 
 
-def test_j02_who_wants_all_gets_each_missed_time() -> None:
+@pytest.mark.failure("J-02")
+def test_who_wants_all_gets_each_missed_time() -> None:
     now = START + timedelta(hours=8)
     for times_of in ({"updateInterval": 60_000}, {"cron": "* * * * *"}):
         assert next_run(repeating(**times_of, missed="all"), now) == (START + timedelta(minutes=1), 0)
 
 
-def test_j02_who_skips_leaves_out_what_is_late_but_not_what_was_begun() -> None:
+@pytest.mark.failure("J-02")
+def test_who_skips_leaves_out_what_is_late_but_not_what_was_begun() -> None:
     late = START + MISSED_THRESHOLD + timedelta(seconds=1)
     task = repeating(updateInterval=60_000, missed="skip")
     assert task.is_missed(late)
@@ -180,7 +181,8 @@ def test_j02_who_skips_leaves_out_what_is_late_but_not_what_was_begun() -> None:
     assert not repeating(updateInterval=60_000).is_missed(late + DAY)
 
 
-def test_j02_years_of_missed_seconds_are_passed_over_at_once() -> None:
+@pytest.mark.failure("J-02")
+def test_years_of_missed_seconds_are_passed_over_at_once() -> None:
     now = START + 3650 * DAY
     assert next_run(repeating(updateInterval=1000), now)[1] == 3650 * 86400
     assert next_run(repeating(cron="* * * * * *"), now)[0] == now + timedelta(seconds=1)

@@ -32,7 +32,8 @@ def test_ordinary_text_is_stored_as_it_came() -> None:
     assert sanitize_text("Grüße, 世界 👩\u200d💻\r\n\tok") == "Grüße, 世界 👩\u200d💻\r\n\tok"
 
 
-def test_g02_g03_nul_is_removed_and_a_lone_surrogate_replaced() -> None:
+@pytest.mark.failure("G-02", "G-03")
+def test_nul_is_removed_and_a_lone_surrogate_replaced() -> None:
     assert sanitize_text("a\0b\ud83dc\udc00") == "ab\ufffdc\ufffd"
 
 
@@ -40,7 +41,8 @@ def test_a_pair_of_surrogates_becomes_the_character_it_means() -> None:
     assert sanitize_text("\ud83d\ude00") == "😀"
 
 
-def test_g01_a_cut_text_says_how_long_it_was_and_what_its_hash_is() -> None:
+@pytest.mark.failure("G-01")
+def test_a_cut_text_says_how_long_it_was_and_what_its_hash_is() -> None:
     sent = "a" * 10_485_760
     stored = sanitize_text(sent)
     digest = hashlib.sha256(sent.encode()).hexdigest()[:12]
@@ -48,6 +50,7 @@ def test_g01_a_cut_text_says_how_long_it_was_and_what_its_hash_is() -> None:
     assert len(stored) == 65536
 
 
+@pytest.mark.failure("G-10")
 @pytest.mark.parametrize(
     "cluster",
     [
@@ -61,13 +64,14 @@ def test_g01_a_cut_text_says_how_long_it_was_and_what_its_hash_is() -> None:
         "की",
     ],
 )
-def test_g10_a_text_is_never_cut_inside_a_visible_character(cluster: str) -> None:
+def test_a_text_is_never_cut_inside_a_visible_character(cluster: str) -> None:
     for limit in range(62, 62 + 2 * len(cluster)):
         kept = sanitize_text(cluster * 70, limit).partition("…")[0]
         assert kept == cluster * (len(kept) // len(cluster))
 
 
-def test_g10_a_heap_of_marks_is_cut_through_without_looking_for_its_beginning() -> None:
+@pytest.mark.failure("G-10")
+def test_a_heap_of_marks_is_cut_through_without_looking_for_its_beginning() -> None:
     assert grapheme_boundary_before("a" + "\u0301" * 100_000, 65_536) == 65_536
     assert grapheme_boundary_before("a" + "\u0301" * 100_000, 100) == 0
     assert grapheme_boundary_before("ab" + "\u0301" * 100, 90) == 1
@@ -89,17 +93,7 @@ def test_a_stored_text_is_short_enough_encodable_and_stable(text: str, limit: in
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        " \n\t\u3000",
-        "\u200b\u200d\ufeff",
-        "\ufe0f",
-        "\U000e0041\U000e007f",
-        "\u3164",
-        "\u2800",
-        "\0\u2028",
-        "\xad",
-    ],
+    ["", " \n\t\u3000", "\u200b\u200d\ufeff", "\ufe0f", "\U000e0041\U000e007f", "\u3164", "\u2800", "\0\u2028", "\xad"],
 )
 def test_a_text_without_visible_characters_is_blank(text: str) -> None:
     assert is_blank(text)
@@ -145,6 +139,7 @@ def test_a_clean_name_is_one_short_line_without_brackets(name: str) -> None:
     assert sanitize_name(cleaned) == cleaned
 
 
+@pytest.mark.failure("G-04", "G-09")
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -165,7 +160,7 @@ def test_a_clean_name_is_one_short_line_without_brackets(name: str) -> None:
         ("😀\ufe0f\ufe0f\U000e0100", "😀\ufe0f" + r"\u{fe0f}\u{e0100}"),
     ],
 )
-def test_g04_g09_what_is_hidden_in_a_text_becomes_visible_in_its_line(text: str, line: str) -> None:
+def test_what_is_hidden_in_a_text_becomes_visible_in_its_line(text: str, line: str) -> None:
     assert escape_line(text) == line
     assert unescape_line(line) == text
 
@@ -175,17 +170,17 @@ def test_an_escaped_line_gives_back_exactly_its_text(text: str) -> None:
     assert unescape_line(escape_line(text)) == text
 
 
+@pytest.mark.failure("G-04", "G-09")
 @given(TEXTS)
-def test_g04_g09_an_escaped_text_is_one_line_that_can_be_encoded_and_opens_no_token(text: str) -> None:
+def test_an_escaped_text_is_one_line_that_can_be_encoded_and_opens_no_token(text: str) -> None:
     line = escape_line(text)
     assert line.splitlines() == ([line] if line else [])
-    assert not {"<|", "<｜", "[INST]", "</s>"} & {
-        line[i : i + n] for i in range(len(line)) for n in (2, 4, 6)
-    }
+    assert not {"<|", "<｜", "[INST]", "</s>"} & {line[i : i + n] for i in range(len(line)) for n in (2, 4, 6)}
     assert not {unicodedata.category(char) for char in line} & {"Cc", "Cs", "Zl", "Zp"}
     line.encode()
 
 
+@pytest.mark.failure("G-04")
 @pytest.mark.parametrize(
     ("text", "share"),
     [
@@ -197,7 +192,7 @@ def test_g04_g09_an_escaped_text_is_one_line_that_can_be_encoded_and_opens_no_to
         ("", 0.0),
     ],
 )
-def test_g04_it_is_told_how_much_of_a_text_nobody_sees(text: str, share: float) -> None:
+def test_it_is_told_how_much_of_a_text_nobody_sees(text: str, share: float) -> None:
     assert invisible_share(text) == share
 
 

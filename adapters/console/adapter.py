@@ -29,9 +29,7 @@ class ConsoleAdapter(Adapter):
     platform = PLATFORM
     is_trusted_audience = True
 
-    def __init__(
-        self, handle: AgentHandle, *, input_lines: PipedInput | InteractiveInput, output: int | None
-    ) -> None:
+    def __init__(self, handle: AgentHandle, *, input_lines: PipedInput | InteractiveInput, output: int | None) -> None:
         self._handle = handle
         self._input = input_lines
         self._output = output
@@ -78,9 +76,7 @@ class ConsoleAdapter(Adapter):
         """Return the final receipt once all replies are written."""
         receipt = await self._handle.wait_outcome(receipt.id)
         if receipt.turn_id is not None:
-            delivery_ids = {
-                delivery.id for delivery in await self._handle.conversations.deliveries(receipt.turn_id)
-            }
+            delivery_ids = {delivery.id for delivery in await self._handle.conversations.deliveries(receipt.turn_id)}
             async with self._changed:
                 await self._changed.wait_for(lambda: delivery_ids <= self._written_ids)
         self._written_ids.clear()
@@ -171,9 +167,7 @@ def open_console(handles: Sequence[AgentHandle]) -> ConsoleAdapter:
     stdin, stdout = _descriptor(sys.__stdin__), _descriptor(sys.__stdout__)
     if stdin is not None and stdout is not None and os.isatty(stdin) and os.isatty(stdout):
         return ConsoleAdapter(
-            handle,
-            input_lines=InteractiveInput(f"to {strip_terminal_codes(handle.character.name)}> "),
-            output=stdout,
+            handle, input_lines=InteractiveInput(f"to {strip_terminal_codes(handle.character.name)}> "), output=stdout
         )
     return ConsoleAdapter(handle, input_lines=PipedInput(stdin), output=stdout)
 

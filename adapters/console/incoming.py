@@ -21,9 +21,7 @@ def build_inbound_message(
     account = str(agent_id)
     name = sanitize_name(user)
     author = Entity(derived_id(PLATFORM, "entity", user), PLATFORM, user, (name,))
-    world = World(
-        derived_id(PLATFORM, "world", account), PLATFORM, account, "Terminal", {author.id: Role.OWNER}
-    )
+    world = World(derived_id(PLATFORM, "world", account), PLATFORM, account, "Terminal", {author.id: Role.OWNER})
     room = Room(
         id=derived_id(PLATFORM, "room", account, user),
         world_id=world.id,

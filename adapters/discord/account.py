@@ -144,9 +144,7 @@ class DiscordAccount:
                 await self._stop_with(str(error))
                 return
             except Exception as error:  # an unreadable response, a store outage or a defect: all may pass
-                logger.exception(
-                    "the Discord account of %s failed and is retried later", self.handle.character.name
-                )
+                logger.exception("the Discord account of %s failed and is retried later", self.handle.character.name)
                 self.status.failed(DisconnectCause.FAULT, type(error).__name__)
             await self._limits.sleep(self._limits.max_retry_delay)
 

@@ -13,9 +13,7 @@ from adapters.discord.outgoing import split_reply
 from bot import Clock, ConfigError, Content, Room, system_clock
 from bot.platform import Adapter, AgentHandle, ConnectionStatus, Delivery, NotSent, select_accounts
 
-DRAFT_INTERVAL_SECONDS = (
-    1.0  # between two edits of a streamed reply; Discord allows five edits in five seconds
-)
+DRAFT_INTERVAL_SECONDS = 1.0  # between two edits of a streamed reply; Discord allows five edits in five seconds
 
 
 class DiscordAdapter(Adapter):
@@ -38,9 +36,7 @@ class DiscordAdapter(Adapter):
             settings = read_settings(handle.settings)
             account = DiscordAccount(handle, settings, self._limits, self._clock)
             self.accounts[str(handle.agent_id)] = account
-            self.is_trusted_audience = not settings.is_default(
-                "discord_api_base_url"
-            )  # a server of the operator's
+            self.is_trusted_audience = not settings.is_default("discord_api_base_url")  # a server of the operator's
             account.start()
         return self
 
@@ -94,9 +90,7 @@ def open_discord(handles: Sequence[AgentHandle]) -> DiscordAdapter:
     """
     owners = select_accounts(handles, PLATFORM, ("DISCORD_API_TOKEN",), _token_of)
     if not owners:
-        raise ConfigError(
-            "DISCORD_API_TOKEN is not set: set it in .env, the environment or the character's secrets"
-        )
+        raise ConfigError("DISCORD_API_TOKEN is not set: set it in .env, the environment or the character's secrets")
     return DiscordAdapter(tuple(owners.values()))
 
 

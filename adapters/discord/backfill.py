@@ -21,9 +21,7 @@ MAX_DIRECT_CHANNELS = 100
 class Backfill:
     """Fetches the messages that were sent since this account was last connected."""
 
-    def __init__(
-        self, handle: AgentHandle, client: discord.Client, mapper: EntityMapper, limits: Limits
-    ) -> None:
+    def __init__(self, handle: AgentHandle, client: discord.Client, mapper: EntityMapper, limits: Limits) -> None:
         self._handle, self._client, self._mapper, self._limits = handle, client, mapper, limits
         self._newest_seen = 0  # the newest message stored of any channel
         self._late_guilds: set[int] = set()
@@ -67,20 +65,14 @@ class Backfill:
         return {
             self._mapper.room_id(channel.id): channel
             for guild in guilds
-            for channel in (
-                *guild.text_channels,
-                *guild.voice_channels,
-                *guild.stage_channels,
-                *guild.threads,
-            )
+            for channel in (*guild.text_channels, *guild.voice_channels, *guild.stage_channels, *guild.threads)
         }
 
     async def _direct_channels(self) -> Mapping[UUID, discord.PartialMessageable]:
         """Return the stored direct-message channels: Discord cannot list them."""
         rooms = [room for room in await self._handle.conversations.rooms() if self._is_direct(room)]
         return {
-            room.id: self._client.get_partial_messageable(int(room.external_id))
-            for room in rooms[:MAX_DIRECT_CHANNELS]
+            room.id: self._client.get_partial_messageable(int(room.external_id)) for room in rooms[:MAX_DIRECT_CHANNELS]
         }
 
     def _is_direct(self, room: Room) -> bool:
@@ -91,9 +83,7 @@ class Backfill:
         for _ in range(MAX_ATTEMPTS):
             try:
                 position = discord.Object(after_id)
-                history = channel.history(
-                    limit=self._limits.history_limit, after=position, oldest_first=False
-                )
+                history = channel.history(limit=self._limits.history_limit, after=position, oldest_first=False)
                 return [message async for message in history][::-1]
             except discord.RateLimited as error:
                 await self._limits.sleep(error.retry_after)

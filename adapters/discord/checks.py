@@ -36,10 +36,7 @@ async def check(settings: Settings, read_cursor: CursorReader) -> CheckReport:
     limits, discord_settings, environment = Limits(), read_settings(settings), settings.network_environment()
     clock = asyncio.get_running_loop().time
     http = build_http(
-        discord_settings,
-        RequestGuard(clock, max_response_bytes=limits.max_response_bytes),
-        limits,
-        environment,
+        discord_settings, RequestGuard(clock, max_response_bytes=limits.max_response_bytes), limits, environment
     )
     token = discord_settings.discord_api_token
     try:
@@ -49,13 +46,9 @@ async def check(settings: Settings, read_cursor: CursorReader) -> CheckReport:
     except REQUEST_ERRORS as error:
         if isinstance(error, ErrorResponse) and error.status == 401:
             raise SettingError(INVALID_TOKEN_MESSAGE) from None
-        is_proxy_error = isinstance(
-            error, aiohttp.ClientHttpProxyError
-        )  # its text would contain the proxy's password
+        is_proxy_error = isinstance(error, aiohttp.ClientHttpProxyError)  # its text would contain the proxy's password
         cause = "" if is_proxy_error else str(error)
-        raise TemporaryError(
-            f"{discord_settings.discord_api_base_url}: {cause or type(error).__name__}"
-        ) from error
+        raise TemporaryError(f"{discord_settings.discord_api_base_url}: {cause or type(error).__name__}") from error
     finally:
         await http.close()
     problems = [*_intent_problems(application, discord_settings), *_guild_problems(guilds, discord_settings)]
@@ -80,9 +73,7 @@ def invite_link(application_id: str) -> str:
 
 def _intent_problems(application: Mapping[str, Any], settings: DiscordSettings) -> Iterator[str]:
     flags = ApplicationFlags._from_value(int(application.get("flags") or 0))
-    required = {
-        "Message Content Intent": flags.gateway_message_content or flags.gateway_message_content_limited
-    }
+    required = {"Message Content Intent": flags.gateway_message_content or flags.gateway_message_content_limited}
     if settings.discord_members_intent:
         required["Server Members Intent"] = flags.gateway_guild_members or flags.gateway_guild_members_limited
     portal_page = f"{DEVELOPER_PORTAL_URL}, your application, Bot, Privileged Gateway Intents"

@@ -95,9 +95,7 @@ class DiscordHttp(HTTPClient):
         except ErrorResponse as error:
             if error.status == 429:
                 now = self.loop.time()
-                self._blocked_until = {
-                    key: until for key, until in self._blocked_until.items() if until > now
-                }
+                self._blocked_until = {key: until for key, until in self._blocked_until.items() if until > now}
                 self._blocked_until[bucket] = now + error.retry_after
             raise
         # The library returns JSON as text if a proxy has added a charset to the content type.

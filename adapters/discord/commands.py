@@ -10,13 +10,7 @@ from discord.http import Route
 from adapters.discord.config import DiscordSettings
 from adapters.discord.entities import PLATFORM, EntityMapper, build_lineage
 from adapters.discord.incoming import apply_rules
-from adapters.discord.outgoing import (
-    CHOICE_PREFIX,
-    MAX_TEXT_LENGTH,
-    NO_MENTIONS,
-    build_components,
-    split_text,
-)
+from adapters.discord.outgoing import CHOICE_PREFIX, MAX_TEXT_LENGTH, NO_MENTIONS, build_components, split_text
 from bot import CommandResponse, Role, Room, World
 from bot.platform import AgentHandle, ChoiceSelection, CommandInvocation, CommandSpec, MentionContext
 from bot.text import shorten
@@ -72,9 +66,7 @@ def _options(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _choices(schema: Mapping[str, Any]) -> dict[str, Any]:
     values = schema.get("enum") or ()
-    return (
-        {"choices": [{"name": str(value)[:100], "value": value} for value in values[:25]]} if values else {}
-    )
+    return {"choices": [{"name": str(value)[:100], "value": value} for value in values[:25]]} if values else {}
 
 
 class CommandHandler:
@@ -83,12 +75,7 @@ class CommandHandler:
     def __init__(
         self, handle: AgentHandle, mapper: EntityMapper, settings: DiscordSettings, send_request: SendRequest
     ) -> None:
-        self._handle, self._mapper, self._settings, self._send_request = (
-            handle,
-            mapper,
-            settings,
-            send_request,
-        )
+        self._handle, self._mapper, self._settings, self._send_request = (handle, mapper, settings, send_request)
 
     async def handle(self, interaction: discord.Interaction[Any]) -> None:
         """Acknowledge an interaction, execute it and show the response."""
@@ -130,14 +117,10 @@ class CommandHandler:
     async def _select_choice(self, interaction: discord.Interaction[Any]) -> None:
         data: Mapping[str, Any] = interaction.data or {}
         await self._acknowledge(interaction, DEFERRED_UPDATE)
-        value = next(
-            iter(data.get("values") or ()), str(data.get("custom_id", "")).removeprefix(CHOICE_PREFIX)
-        )
+        value = next(iter(data.get("values") or ()), str(data.get("custom_id", "")).removeprefix(CHOICE_PREFIX))
         world, room = self._world_and_room(interaction)
         author = self._mapper.to_entity(interaction.user)
-        selection = ChoiceSelection(
-            world, room, author, str(value), str(interaction.id), interaction.created_at
-        )
+        selection = ChoiceSelection(world, room, author, str(value), str(interaction.id), interaction.created_at)
         response = await self._run_safely(self._handle.select_choice(selection))
         if response.text:
             await self._send_follow_up(interaction, response, is_private=True)
@@ -146,9 +129,7 @@ class CommandHandler:
         lineage_ids = build_lineage(interaction.channel, interaction.guild_id)
         rule = self._handle.room_rules.find(PLATFORM, *lineage_ids)
         mention = MentionContext(is_mention=True)
-        return apply_rules(
-            mention, lineage_ids, self._settings, rule, is_direct=interaction.guild_id is None
-        ).denied_by
+        return apply_rules(mention, lineage_ids, self._settings, rule, is_direct=interaction.guild_id is None).denied_by
 
     async def _run_safely(self, awaitable: Awaitable[CommandResponse]) -> CommandResponse:
         try:

@@ -31,12 +31,10 @@ class DiscordSettings(SettingsModel):
     """The variables of Discord."""
 
     discord_api_token: Secret | None = Field(
-        None,
-        description=f"The bot's token, from {DEVELOPER_PORTAL_URL} (your application, Bot, Reset Token).",
+        None, description=f"The bot's token, from {DEVELOPER_PORTAL_URL} (your application, Bot, Reset Token)."
     )
     channel_ids: Channels = Field(
-        (),
-        description="The only Discord channels in which to answer, including their threads; all if unset.",
+        (), description="The only Discord channels in which to answer, including their threads; all if unset."
     )
     discord_listen_channel_ids: Snowflakes = Field(
         (), description="Discord channels whose messages are stored but never answered."
@@ -48,8 +46,7 @@ class DiscordSettings(SettingsModel):
         False, description="Whether direct messages on Discord are stored but not answered."
     )
     discord_should_respond_only_to_mentions: bool = Field(
-        False,
-        description="Whether to answer on Discord only if mentioned or replied to, or in a direct message.",
+        False, description="Whether to answer on Discord only if mentioned or replied to, or in a direct message."
     )
     discord_members_intent: bool = Field(
         False,
@@ -57,8 +54,7 @@ class DiscordSettings(SettingsModel):
         "the bot in the developer portal first.",
     )
     discord_api_base_url: BaseUrl = Field(
-        "https://discord.com",
-        description="Another server with Discord's API, such as the emulator; without /api.",
+        "https://discord.com", description="Another server with Discord's API, such as the emulator; without /api."
     )
 
 

@@ -96,9 +96,7 @@ class GatewayConnection:
                     raise ConnectionRejected(INVALID_TOKEN_MESSAGE) from None
                 self._save_session(socket or self.session)
                 self._report_disconnect(
-                    error or type(error).__name__,
-                    disconnect_cause_of(error),
-                    was_connected=socket is not None,
+                    error or type(error).__name__, disconnect_cause_of(error), was_connected=socket is not None
                 )
             finally:
                 if socket is not None:
@@ -127,9 +125,7 @@ class GatewayConnection:
             return await self._open_socket(URL(session.url), options)
         gateway_info = await self._client.http.request(Route("GET", "/gateway/bot"))
         limit: dict[str, Any] = gateway_info.get("session_start_limit") or {}
-        while wait := self._identify_limiter.wait_seconds(
-            limit.get("remaining"), limit.get("reset_after", 0) / 1000
-        ):
+        while wait := self._identify_limiter.wait_seconds(limit.get("remaining"), limit.get("reset_after", 0) / 1000):
             logger.error("too many Discord sessions were started: the next one starts in %.0f s", wait)
             self._status.failed(DisconnectCause.LIMITED, "too many sessions were started")
             await self._limits.sleep(wait)

@@ -51,11 +51,7 @@ class EntityMapper:
 
     def to_world(self, guild: discord.Guild, members: Iterable[object] = ()) -> World:
         """Return the world of a guild, with the roles of its owner and of these members."""
-        roles = {
-            self.entity_id(member.id): role_of(member)
-            for member in members
-            if isinstance(member, discord.Member)
-        }
+        roles = {self.entity_id(member.id): role_of(member) for member in members if isinstance(member, discord.Member)}
         if guild.owner_id:
             roles[self.entity_id(guild.owner_id)] = Role.OWNER
         return World(self.world_id(guild.id), PLATFORM, str(guild.id), guild.name or "", roles)

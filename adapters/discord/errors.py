@@ -7,14 +7,7 @@ from typing import Any
 import aiohttp
 import discord
 
-from bot.platform import (
-    DeliveryError,
-    DeliveryUnknown,
-    DisconnectCause,
-    NotSent,
-    Undeliverable,
-    disconnect_cause,
-)
+from bot.platform import DeliveryError, DeliveryUnknown, DisconnectCause, NotSent, Undeliverable, disconnect_cause
 from bot.text import shorten
 
 DEFAULT_RETRY_SECONDS = 5.0  # if Discord limits requests without naming a time

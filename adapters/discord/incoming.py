@@ -149,10 +149,7 @@ def text_of(message: discord.Message) -> str:
 
 def attachments_of(message: discord.Message) -> tuple[Attachment, ...]:
     """Return the files of a message and of those it forwards."""
-    files = [
-        *message.attachments,
-        *(file for snapshot in message.message_snapshots for file in snapshot.attachments),
-    ]
+    files = [*message.attachments, *(file for snapshot in message.message_snapshots for file in snapshot.attachments)]
     return tuple(_to_attachment(file) for file in files)
 
 
@@ -161,9 +158,7 @@ def _text_lines(message: discord.Message) -> Iterator[str]:
     yield message.clean_content
     for snapshot in message.message_snapshots:
         forwarded = "\n".join([f"[forwarded] {snapshot.content}", *map(_embed_text, snapshot.embeds)])
-        yield "\n".join(
-            f"> {line}" for line in forwarded.splitlines() if line.strip()
-        )  # quoted: written elsewhere
+        yield "\n".join(f"> {line}" for line in forwarded.splitlines() if line.strip())  # quoted: written elsewhere
     if message.author.bot or message.webhook_id:  # embeds in a person's message are previews of links
         for embed in message.embeds:
             yield _embed_text(embed)

@@ -55,9 +55,7 @@ class MembershipHandler:
     async def _guild_joined(self, guild: discord.Guild) -> None:
         joined_at = guild.me.joined_at if guild.me else None
         event_id = f"invited:{guild.id}:{_format_time(joined_at)}" if joined_at else ""
-        await self._handle.membership.join_world(
-            self._mapper.to_world(guild), self._rooms(guild), event_id=event_id
-        )
+        await self._handle.membership.join_world(self._mapper.to_world(guild), self._rooms(guild), event_id=event_id)
 
     async def _guild_updated(self, before: discord.Guild, guild: discord.Guild) -> None:
         await self._handle.membership.update_world(self._mapper.to_world(guild))
@@ -101,11 +99,7 @@ class MembershipHandler:
         return self._mapper.to_world(channel.guild), self._mapper.to_room(channel)
 
     def _rooms(self, guild: discord.Guild) -> list[Room]:
-        return [
-            self._mapper.to_room(channel)
-            for channel in (*guild.channels, *guild.threads)
-            if _is_room(channel)
-        ]
+        return [self._mapper.to_room(channel) for channel in (*guild.channels, *guild.threads) if _is_room(channel)]
 
 
 def _is_room(channel: Any) -> bool:
@@ -143,12 +137,5 @@ class GuildFetcher:
     async def _fetch_guild(self, client: discord.Client, guild_id: int) -> Any:
         guild = await client.http.request(Route("GET", "/guilds/{guild_id}", guild_id=guild_id))
         channels = await client.http.request(Route("GET", "/guilds/{guild_id}/channels", guild_id=guild_id))
-        active_threads = await client.http.request(
-            Route("GET", "/guilds/{guild_id}/threads/active", guild_id=guild_id)
-        )
-        return {
-            **guild,
-            "channels": channels,
-            "threads": active_threads.get("threads", []),
-            "unavailable": False,
-        }
+        active_threads = await client.http.request(Route("GET", "/guilds/{guild_id}/threads/active", guild_id=guild_id))
+        return {**guild, "channels": channels, "threads": active_threads.get("threads", []), "unavailable": False}

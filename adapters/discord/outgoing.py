@@ -51,13 +51,9 @@ class MessageBody:
 def split_reply(content: Content) -> list[Content]:
     """Split a reply into parts of at most 2,000 characters; files and choices go with the last."""
     files = content.attachments[:MAX_FILES]
-    links = [
-        file.url for file in files if file.data is None and file.kind is not MediaKind.IMAGE and file.url
-    ]
+    links = [file.url for file in files if file.data is None and file.kind is not MediaKind.IMAGE and file.url]
     pieces = split_text("\n".join([content.text, *links]), MAX_TEXT_LENGTH)
-    sendable = tuple(
-        file for file in files if file.data is not None or (file.kind is MediaKind.IMAGE and file.url)
-    )
+    sendable = tuple(file for file in files if file.data is not None or (file.kind is MediaKind.IMAGE and file.url))
     contents = [Content(text=piece) for piece in pieces]
     if not contents or (sendable and len(contents[-1].text) > MAX_TEXT_LENGTH_WITH_FILES):
         contents.append(Content())
@@ -147,9 +143,7 @@ def _split_pieces(text: str, limit: int) -> Iterator[str]:
 
 def _find_cut(text: str, available: int) -> tuple[int, int]:
     """Return where a piece of at most `available` characters ends, and the length of the gap after it."""
-    spans = [
-        match.span() for match in _UNBREAKABLE.finditer(text, 0, 2 * available) if len(match[0]) <= available
-    ]
+    spans = [match.span() for match in _UNBREAKABLE.finditer(text, 0, 2 * available) if len(match[0]) <= available]
     for gap in ("\n\n", "\n", " "):
         position = text.rfind(gap, 1, available + len(gap))
         while position > 0 and (start := _enclosing_start(spans, position)):

@@ -49,9 +49,7 @@ class RequestGuard:
                 f"Discord has refused {MAX_INVALID} requests within ten minutes; requests are suspended"
             )
 
-    async def _on_body_sent(
-        self, session: aiohttp.ClientSession, context: SimpleNamespace, params: Any
-    ) -> None:
+    async def _on_body_sent(self, session: aiohttp.ClientSession, context: SimpleNamespace, params: Any) -> None:
         if params.method == "POST" and params.url.path.endswith("/messages"):
             crash_point("send.post_write")
 
@@ -91,9 +89,7 @@ class RequestGuard:
         error = ErrorResponse(response.status, data, headers)
         if response.status in INVALID_STATUSES and headers.get("X-RateLimit-Scope") != "shared":
             self._invalid.append(self._clock())
-        is_global = (
-            error.is_global or headers.get("X-RateLimit-Scope") == "global" or "X-RateLimit-Global" in headers
-        )
+        is_global = error.is_global or headers.get("X-RateLimit-Scope") == "global" or "X-RateLimit-Global" in headers
         if response.status == 429 and is_global:
             self._blocked_until = max(self._blocked_until, self._clock() + error.retry_after)
         raise error

@@ -157,11 +157,7 @@ class EventReceiver:
             await self._handle.submit_all(inbound, cursor)
 
     def _session_cursor(self, session: GatewaySession | None) -> StreamCursor | None:
-        return (
-            StreamCursor(PLATFORM, self._mapper.account, SESSION_CURSOR, session.to_json())
-            if session
-            else None
-        )
+        return StreamCursor(PLATFORM, self._mapper.account, SESSION_CURSOR, session.to_json()) if session else None
 
     def _to_inbound(self, message: discord.Message, *, is_backfill: bool = False) -> InboundMessage | None:
         """Build the inbound message with the rule that forbids an answer; return None if it is not stored."""
@@ -197,18 +193,12 @@ class EventReceiver:
 
     async def _on_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
         message, edited_at = payload.message, payload.message.edited_at
-        mention = (
-            self._mention_context(message) if edited_at is not None and self._should_store(message) else None
-        )
+        mention = self._mention_context(message) if edited_at is not None and self._should_store(message) else None
         if edited_at is not None and mention is not None:
-            await self._handle.edits.submit_edit(
-                incoming.to_inbound_edit(message, edited_at, self._mapper, mention)
-            )
+            await self._handle.edits.submit_edit(incoming.to_inbound_edit(message, edited_at, self._mapper, mention))
 
     async def _on_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
-        await self._handle.edits.delete_messages(
-            self._mapper.room_id(payload.channel_id), [str(payload.message_id)]
-        )
+        await self._handle.edits.delete_messages(self._mapper.room_id(payload.channel_id), [str(payload.message_id)])
 
     async def _on_bulk_delete(self, payload: discord.RawBulkMessageDeleteEvent) -> None:
         message_ids = sorted(map(str, payload.message_ids))
@@ -227,9 +217,7 @@ class EventReceiver:
 
     async def _on_reaction_removed(
         self,
-        payload: discord.RawReactionActionEvent
-        | discord.RawReactionClearEvent
-        | discord.RawReactionClearEmojiEvent,
+        payload: discord.RawReactionActionEvent | discord.RawReactionClearEvent | discord.RawReactionClearEmojiEvent,
     ) -> None:
         user_id, emoji = getattr(payload, "user_id", None), getattr(payload, "emoji", None)
         await self._handle.edits.remove_reactions(
@@ -294,10 +282,7 @@ class EventQueue:
         except TimeoutError:
             if not self._is_full_logged:
                 self._is_full_logged = True
-                logger.warning(
-                    "%d Discord events cannot be stored: reading pauses until they are",
-                    len(self),
-                )
+                logger.warning("%d Discord events cannot be stored: reading pauses until they are", len(self))
             raise QueueFull(None) from None
 
     async def wait_for_room(self) -> None:

@@ -55,9 +55,7 @@ class MessageSender:
         self._clock = clock
         # by channel: why it refuses messages; it is left alone until a message is received from it
         self._unwritable = BoundedDict[str, str](MAX_UNWRITABLE)
-        self._unconfirmed = BoundedSet[str](
-            MAX_UNCONFIRMED
-        )  # ids of parts of which it is unknown whether they arrived
+        self._unconfirmed = BoundedSet[str](MAX_UNCONFIRMED)  # ids of parts of which it is unknown whether they arrived
 
     def mark_writable(self, channel_id: str) -> None:
         """Resume sending to a channel from which a message was received."""
@@ -100,9 +98,7 @@ class MessageSender:
         body = build_visible_body(content, self._known_people.of(delivery.target))
         body.json.setdefault("components", [])
         try:
-            return _parse_message_id(
-                await self._send_with_fallback(delivery, Route("PATCH", path, **ids), body)
-            )
+            return _parse_message_id(await self._send_with_fallback(delivery, Route("PATCH", path, **ids), body))
         except _MessageNotFound:
             raise MessageGone("the message was deleted in the channel: it is not sent again") from None
 
@@ -131,9 +127,7 @@ class MessageSender:
             if not has_extras(body):
                 raise Undeliverable(str(error)) from error
             logger.info("part %s is sent as plain text: %s", delivery.id, error)
-        return await self._await_response(
-            delivery, _post_body(self._send_request, route, without_extras(body))
-        )
+        return await self._await_response(delivery, _post_body(self._send_request, route, without_extras(body)))
 
     async def _await_response(self, delivery: Delivery, response: Awaitable[T]) -> T:
         try:
@@ -165,14 +159,10 @@ class MessageSender:
     async def _fetch_page(self, channel_id: str, after_id: int) -> list[Any]:
         route = Route("GET", "/channels/{channel_id}/messages", channel_id=channel_id)
         try:
-            page: list[Any] = await self._send_request(
-                route, params={"after": str(after_id), "limit": str(PAGE_SIZE)}
-            )
+            page: list[Any] = await self._send_request(route, params={"after": str(after_id), "limit": str(PAGE_SIZE)})
         except ErrorResponse as error:
             if error.status in (403, 404):
-                raise DeliveryUnknown(
-                    f"the channel cannot be read to see whether it arrived: {error}"
-                ) from error
+                raise DeliveryUnknown(f"the channel cannot be read to see whether it arrived: {error}") from error
             raise NotSent(f"it could not be searched for yet: {error}") from error
         except FAILURES as error:
             raise NotSent(f"it could not be searched for yet: {to_delivery_error(error)}") from error

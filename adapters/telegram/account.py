@@ -77,14 +77,10 @@ class TelegramAccount:
         self._receiver = self._create_receiver(identity)
         self._tasks.start(register_commands(self.client, self._handle.commands))
         if self._settings.telegram_webhook_url:
-            self.webhook = Webhook(
-                self.client, self._receiver, self._settings, self._limits, self._time, self.status
-            )
+            self.webhook = Webhook(self.client, self._receiver, self._settings, self._limits, self._time, self.status)
             await self.webhook.run()
         else:
-            await UpdatePoller(
-                self.client, self._handle, self._receiver, self._limits, self._time, self.status
-            ).run()
+            await UpdatePoller(self.client, self._handle, self._receiver, self._limits, self._time, self.status).run()
 
     async def _identify(self) -> BotIdentity:
         """Call getMe until it succeeds. Raises InvalidToken if Telegram rejects the token."""
@@ -110,9 +106,7 @@ class TelegramAccount:
 
     def _create_receiver(self, identity: BotIdentity) -> UpdateReceiver:
         allowed_chats = self._settings.telegram_allowed_chats
-        administrators = AdministratorCache(
-            self.client, self._time.monotonic, self._limits.administrators_ttl
-        )
+        administrators = AdministratorCache(self.client, self._time.monotonic, self._limits.administrators_ttl)
         return UpdateReceiver(
             self._handle,
             IncomingContext(identity, self._handle.room_rules, allowed_chats),
@@ -136,6 +130,4 @@ class TelegramAccount:
         try:
             await build_migration(self._identity, old_chat_id, new_chat_id)(self._handle)
         except BotError as error:
-            logger.warning(
-                "the migration of chat %d to %d could not be stored: %s", old_chat_id, new_chat_id, error
-            )
+            logger.warning("the migration of chat %d to %d could not be stored: %s", old_chat_id, new_chat_id, error)

@@ -63,9 +63,7 @@ class TelegramAdapter(Adapter):
         return self._server.port if self._server is not None else 0
 
     async def __aenter__(self) -> Self:
-        webhook_settings = next(
-            (settings for settings in self._settings if settings.telegram_webhook_url), None
-        )
+        webhook_settings = next((settings for settings in self._settings if settings.telegram_webhook_url), None)
         if webhook_settings is not None:  # first, because only this can fail
             prefix = urlsplit(webhook_settings.telegram_webhook_url or "").path
             self._server = WebhookServer(self._find_webhook, webhook_settings, prefix)
@@ -137,9 +135,7 @@ class TelegramAdapter(Adapter):
     def _account_of(self, delivery: Delivery) -> TelegramAccount:
         account = self._accounts.get(delivery.account)
         if account is None:
-            raise Undeliverable(
-                f"bot {delivery.account} is not connected: its token is not configured in this process"
-            )
+            raise Undeliverable(f"bot {delivery.account} is not connected: its token is not configured in this process")
         return account
 
     def _note_topic(self, delivery: Delivery, account: TelegramAccount, message_id: str) -> str:
@@ -157,9 +153,7 @@ def open_telegram(handles: Sequence[AgentHandle]) -> TelegramAdapter:
         raise ConfigError("no character has a TELEGRAM_BOT_TOKEN: get one from BotFather")
     webhook_addresses = {_webhook_address(handle) for handle in accounts.values()} - {None}
     if len(webhook_addresses) > 1:
-        raise ConfigError(
-            "the TELEGRAM_WEBHOOK_… settings of two characters differ: set them in the environment"
-        )
+        raise ConfigError("the TELEGRAM_WEBHOOK_… settings of two characters differ: set them in the environment")
     return TelegramAdapter([*accounts.values()])
 
 

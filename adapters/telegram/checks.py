@@ -55,9 +55,7 @@ async def _inspect_account(client: BotClient, settings: TelegramSettings, label:
 
 def _find_problems(user: User, webhook: WebhookInfo, settings: TelegramSettings) -> list[str]:
     problems = []
-    own_webhook_url = (
-        f"{settings.telegram_webhook_url}/{settings.account}" if settings.telegram_webhook_url else ""
-    )
+    own_webhook_url = f"{settings.telegram_webhook_url}/{settings.account}" if settings.telegram_webhook_url else ""
     if not user.can_join_groups:
         problems.append("the bot cannot be added to groups: change that with /setjoingroups at BotFather")
     if webhook.url and webhook.url != own_webhook_url:

@@ -182,9 +182,7 @@ def _create_tls_connector() -> aiohttp.BaseConnector:
         raise SettingError(f"SSL_CERT_FILE: no certificates in {ca_file!r} ({error})") from error
 
 
-def _encode_body(
-    data: RequestData | None, hidden_parameters: Mapping[str, str]
-) -> tuple[Any, dict[str, str]]:
+def _encode_body(data: RequestData | None, hidden_parameters: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
     """Encode parameters as a form; under a crash-point label, as a stream that passes them."""
     if data is None:
         return None, {}
@@ -236,9 +234,7 @@ def _connection_error_text(error: aiohttp.ClientError) -> str:
 class BotClient(Bot):
     """API client of one bot. Only its transport knows the token."""
 
-    def __init__(
-        self, settings: TelegramSettings, limits: Limits, connector: Connector | None = None
-    ) -> None:
+    def __init__(self, settings: TelegramSettings, limits: Limits, connector: Connector | None = None) -> None:
         assert settings.telegram_bot_token is not None, "a client needs a token"
         address, token = settings.telegram_api_base_url, settings.telegram_bot_token.get_secret_value()
         secret = settings.telegram_webhook_secret
@@ -281,12 +277,7 @@ class BotClient(Bot):
 
     async def fetch_updates(self, offset: int | None, poll_seconds: int, grace_seconds: float) -> list[Any]:
         """Return raw updates: the library would lose all of them if it could not parse one."""
-        data = {
-            "offset": offset,
-            "timeout": poll_seconds,
-            "limit": MAX_UPDATES,
-            "allowed_updates": list(UPDATE_TYPES),
-        }
+        data = {"offset": offset, "timeout": poll_seconds, "limit": MAX_UPDATES, "allowed_updates": list(UPDATE_TYPES)}
         result = await self._post("getUpdates", data, read_timeout=poll_seconds + grace_seconds)
         return result if isinstance(result, list) else []
 

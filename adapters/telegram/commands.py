@@ -49,9 +49,7 @@ def use_telegram_names(text: str, specs: Iterable[CommandSpec]) -> str:
 
 def build_menus(specs: Iterable[CommandSpec]) -> list[tuple[BotCommandScope, list[BotCommand]]]:
     """Build the default menu and the menus with all commands for administrators and private chats."""
-    valid_specs = [spec for spec in specs if COMMAND_NAME_PATTERN.fullmatch(to_telegram_name(spec))][
-        :MAX_COMMANDS
-    ]
+    valid_specs = [spec for spec in specs if COMMAND_NAME_PATTERN.fullmatch(to_telegram_name(spec))][:MAX_COMMANDS]
     unprivileged_specs = [spec for spec in valid_specs if not spec.role.is_at_least(Role.ADMIN)]
     return [
         (BotCommandScopeDefault(), _to_bot_commands(unprivileged_specs)),
@@ -66,17 +64,13 @@ async def register_commands(client: BotClient, specs: Sequence[CommandSpec]) -> 
         try:
             await client.set_my_commands(commands, scope=scope)
         except TelegramError as error:
-            logger.warning(
-                "the command menu of bot %s could not be updated: %s", client.account, error_text(error)
-            )
+            logger.warning("the command menu of bot %s could not be updated: %s", client.account, error_text(error))
             return
 
 
 def _to_bot_commands(specs: Iterable[CommandSpec]) -> list[BotCommand]:
     return [
-        BotCommand(
-            to_telegram_name(spec), " ".join(spec.description.split())[:MAX_DESCRIPTION_LENGTH] or spec.name
-        )
+        BotCommand(to_telegram_name(spec), " ".join(spec.description.split())[:MAX_DESCRIPTION_LENGTH] or spec.name)
         for spec in specs
     ]
 
@@ -105,9 +99,7 @@ class CommandHandler:
         is_short = len(response.text) <= MAX_ALERT_LENGTH and not response.choices
         try:
             with label_crash_points(COMMAND_CRASH_POINT):
-                await self._client.answer_callback_query(
-                    item.query_id, text=response.text if is_short else None
-                )
+                await self._client.answer_callback_query(item.query_id, text=response.text if is_short else None)
         except TelegramError:
             is_short = False  # too late for an alert, so send a message
         if item.selection is not None and not is_short:
@@ -123,11 +115,7 @@ class CommandHandler:
         async with self._locks.setdefault(target, asyncio.Lock()):  # one response after another in each chat
             for number, text in enumerate(texts, 1):
                 content = Content(
-                    text=text,
-                    metadata={SPANS_KEY: []},
-                    choices=response.choices if number == len(texts) else (),
+                    text=text, metadata={SPANS_KEY: []}, choices=response.choices if number == len(texts) else ()
                 )
                 with label_crash_points(COMMAND_CRASH_POINT):
-                    await self._message_sender.send_untracked(
-                        target, content, str(message_id) if number == 1 else ""
-                    )
+                    await self._message_sender.send_untracked(target, content, str(message_id) if number == 1 else "")

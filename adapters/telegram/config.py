@@ -46,8 +46,7 @@ class TelegramSettings(SettingsModel):
         None, description="The bot's token from BotFather; each character needs its own."
     )
     telegram_api_base_url: BaseUrl = Field(
-        OFFICIAL_API_URL,
-        description="Base URL of the Bot API: Telegram's, your own Bot API server or an emulator.",
+        OFFICIAL_API_URL, description="Base URL of the Bot API: Telegram's, your own Bot API server or an emulator."
     )
     telegram_allowed_chats: AllowList = Field(
         (),
@@ -70,9 +69,7 @@ class TelegramSettings(SettingsModel):
     telegram_webhook_host: str = Field(
         "127.0.0.1", description="Address to listen on for webhook deliveries, behind your HTTPS proxy."
     )
-    telegram_webhook_port: int = Field(
-        8443, ge=0, le=65535, description="Port to listen on for webhook deliveries."
-    )
+    telegram_webhook_port: int = Field(8443, ge=0, le=65535, description="Port to listen on for webhook deliveries.")
 
     @model_validator(mode="after")
     def _require_webhook_secret(self) -> "TelegramSettings":

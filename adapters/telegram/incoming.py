@@ -190,9 +190,7 @@ def merge_album(parts: Sequence[InboundMessage]) -> InboundMessage:
     for message in messages:
         other = message.content.mention
         mention = replace(
-            mention,
-            is_mention=mention.is_mention or other.is_mention,
-            is_reply=mention.is_reply or other.is_reply,
+            mention, is_mention=mention.is_mention or other.is_mention, is_reply=mention.is_reply or other.is_reply
         )
     if any(not part.message.content.mention.denied_by for part in parts):
         mention = replace(mention, denied_by="")
@@ -238,9 +236,7 @@ def content_kind_of(message: Message) -> str:
 
 def text_of(message: Message) -> str:
     """Return the text or caption and a description of other content, quoted if another author wrote it."""
-    body = "\n".join(
-        filter(None, [message.text or message.caption or "", " ".join(_describe_content(message))])
-    )
+    body = "\n".join(filter(None, [message.text or message.caption or "", " ".join(_describe_content(message))]))
     origin = describe_origin(message)
     if not origin:
         return body
@@ -287,9 +283,7 @@ def attachments_of(message: Message, account: str) -> Iterator[Attachment]:
     if message.voice:
         yield _build_attachment(account, message.voice, MediaKind.AUDIO, "audio/ogg", "voice.ogg")
     if message.audio:
-        yield _build_attachment(
-            account, message.audio, MediaKind.AUDIO, "audio/mpeg", message.audio.title or "audio"
-        )
+        yield _build_attachment(account, message.audio, MediaKind.AUDIO, "audio/mpeg", message.audio.title or "audio")
     if message.video:
         yield _build_attachment(account, message.video, MediaKind.VIDEO, "video/mp4", "video.mp4")
     if message.video_note:

@@ -92,9 +92,7 @@ class _TextWriter:
             for part in ([span] if span.kind in (CODE, PRE) else _split_around_code(span, code_spans))
         ]
         spans = [span for span in spans if span.start < span.end]
-        return FormattedText(text, tuple(sorted(spans, key=lambda span: (span.start, -span.end)))).cut(
-            0, len(text)
-        )
+        return FormattedText(text, tuple(sorted(spans, key=lambda span: (span.start, -span.end)))).cut(0, len(text))
 
     def _write_block(self, token: Token) -> None:
         match token.type:

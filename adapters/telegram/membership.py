@@ -36,9 +36,7 @@ def roles_by_user(members: tuple[ChatMember, ...]) -> Roles:
     return {member.user.id: ROLES_BY_STATUS.get(member.status, Role.MEMBER) for member in members}
 
 
-def parse_service_message(
-    message: Message, location: ChatLocation, context: IncomingContext
-) -> list[Change] | None:
+def parse_service_message(message: Message, location: ChatLocation, context: IncomingContext) -> list[Change] | None:
     """Return the changes that a service message reports; None for any other message."""
     world, room, identity = location.world, location.room, context.identity
     if message.migrate_to_chat_id:

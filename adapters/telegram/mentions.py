@@ -75,9 +75,7 @@ def build_quotation(message: Message, identity: BotIdentity) -> Attachment | Non
     if not text.strip():
         return None
     author_name = (
-        replied.from_user.full_name
-        if replied is not None and replied.from_user is not None
-        else "an unknown user"
+        replied.from_user.full_name if replied is not None and replied.from_user is not None else "an unknown user"
     )
     message_id = replied.message_id if replied is not None else message.message_id
     title = f"message of {author_name} that this replies to"

@@ -72,9 +72,7 @@ def is_part(content: Content) -> bool:
 
 def build_text(content: Content) -> OutgoingText:
     """Return the text of a part with its entities."""
-    spans = [
-        Span(str(kind), int(start), int(end), str(detail)) for kind, start, end, detail in _spans_of(content)
-    ]
+    spans = [Span(str(kind), int(start), int(end), str(detail)) for kind, start, end, detail in _spans_of(content)]
     return OutgoingText(content.text, tuple(_build_entity(content.text, span) for span in spans))
 
 
@@ -96,10 +94,7 @@ def build_keyboard(choices: Sequence[Choice]) -> InlineKeyboardMarkup | None:
     if not choices:
         return None
     return InlineKeyboardMarkup(
-        [
-            [InlineKeyboardButton(choice.label[:MAX_LABEL_LENGTH], callback_data=choice.value)]
-            for choice in choices
-        ]
+        [[InlineKeyboardButton(choice.label[:MAX_LABEL_LENGTH], callback_data=choice.value)] for choice in choices]
     )
 
 
@@ -120,9 +115,7 @@ def display_name_of(file: Attachment) -> str:
     return file.name or file.title or "file"
 
 
-def _build_part(
-    content: Content, text: FormattedText, source: str, files: Sequence[Attachment] = ()
-) -> Content:
+def _build_part(content: Content, text: FormattedText, source: str, files: Sequence[Attachment] = ()) -> Content:
     spans = [[span.kind, span.start, span.end, span.detail] for span in text.spans[:MAX_ENTITIES]]
     metadata: dict[str, Any] = {**content.metadata, SPANS_KEY: spans}
     if spans and source:
@@ -182,15 +175,11 @@ def limit_mentions(content: Content, usernames: Collection[str]) -> Content:
     metadata = dict(content.metadata)
     if SOURCE_KEY in metadata:
         metadata[SOURCE_KEY] = _neutralize_mentions(str(metadata[SOURCE_KEY]), allowed)
-    code_ranges = [
-        (int(start), int(end)) for kind, start, end, _ in metadata.get(SPANS_KEY, ()) if kind in (CODE, PRE)
-    ]
+    code_ranges = [(int(start), int(end)) for kind, start, end, _ in metadata.get(SPANS_KEY, ()) if kind in (CODE, PRE)]
     return replace(content, text=_neutralize_mentions(content.text, allowed, code_ranges), metadata=metadata)
 
 
-def _neutralize_mentions(
-    text: str, allowed: Collection[str], code_ranges: Sequence[tuple[int, int]] = ()
-) -> str:
+def _neutralize_mentions(text: str, allowed: Collection[str], code_ranges: Sequence[tuple[int, int]] = ()) -> str:
     characters = list(text)
     for position, name in _find_mentions(text):
         if name.lower() not in allowed and not any(start <= position < end for start, end in code_ranges):

@@ -12,15 +12,7 @@ from adapters.telegram.entities import PLATFORM
 from adapters.telegram.errors import disconnect_cause_of, error_text
 from adapters.telegram.receiving import ParsedUpdate, UpdateReceiver, update_id_of
 from bot import BotError
-from bot.platform import (
-    AgentHandle,
-    Backoff,
-    ConnectionStatus,
-    DisconnectCause,
-    InboxClosed,
-    StreamCursor,
-    TimeSource,
-)
+from bot.platform import AgentHandle, Backoff, ConnectionStatus, DisconnectCause, InboxClosed, StreamCursor, TimeSource
 
 logger = logging.getLogger(__name__)
 OFFSET_CURSOR, LAST_CALL_CURSOR = "offset", "called"

@@ -213,9 +213,7 @@ class UpdateReceiver:
         self._time, self._note_user = time_source, note_user
         self._command_names = tuple(spec.name.replace("-", "_") for spec in handle.commands)
         # topics of messages, because reactions do not name the topic
-        self._threads: BoundedDict[tuple[int, int], int] = BoundedDict(
-            MAX_THREADS
-        )  # reactions do not name the topic
+        self._threads: BoundedDict[tuple[int, int], int] = BoundedDict(MAX_THREADS)  # reactions do not name the topic
         self._tasks = TaskSet("a command or a button on Telegram")
 
     async def parse(self, batch: Iterable[RawUpdate], *, may_be_old: bool) -> list[ParsedUpdate]:
@@ -269,9 +267,7 @@ class UpdateReceiver:
         if thread_id is not None:
             self._threads[chat_id, message_id] = thread_id
 
-    async def _submit_messages(
-        self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None
-    ) -> None:
+    async def _submit_messages(self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None) -> None:
         if messages or cursor is not None:
             await self._handle.submit_tolerant(messages, cursor)
 

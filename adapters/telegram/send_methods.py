@@ -71,9 +71,7 @@ class SendMethods:
         """Redirect messages for a chat to its new id."""
         self._migrated_chats[old_chat_id] = new_chat_id
 
-    async def send(
-        self, target: ChatTarget, content: Content, reply_to: str = "", *, is_repeat: bool = False
-    ) -> str:
+    async def send(self, target: ChatTarget, content: Content, reply_to: str = "", *, is_repeat: bool = False) -> str:
         """Send one part, with a notice if it may be a duplicate. Raises as `Adapter.deliver`."""
 
         async def send_part(resolved: ChatTarget) -> str:
@@ -122,35 +120,23 @@ class SendMethods:
                 self._on_migrated(target.chat_id, new_chat_id)
                 return await send(ChatTarget(new_chat_id))
 
-    async def _send_text(
-        self, target: ChatTarget, content: Content, reply_to: str, *, is_repeat: bool
-    ) -> str:
+    async def _send_text(self, target: ChatTarget, content: Content, reply_to: str, *, is_repeat: bool) -> str:
         try:
-            return await self._send_message(
-                target, _with_notice(build_text(content), is_repeat), reply_to, content
-            )
+            return await self._send_message(target, _with_notice(build_text(content), is_repeat), reply_to, content)
         except BadRequest as error:
             if is_too_long(error):
                 return await self._send_in_pieces(target, content, reply_to, is_repeat=is_repeat)
             if not is_about_markup(error):
                 raise
-        return await self._send_message(
-            target, _with_notice(build_plain_text(content), is_repeat), reply_to, content
-        )
+        return await self._send_message(target, _with_notice(build_plain_text(content), is_repeat), reply_to, content)
 
-    async def _send_in_pieces(
-        self, target: ChatTarget, content: Content, reply_to: str, *, is_repeat: bool
-    ) -> str:
+    async def _send_in_pieces(self, target: ChatTarget, content: Content, reply_to: str, *, is_repeat: bool) -> str:
         """Send a text in smaller pieces and return the id of the first."""
         texts = [piece.text for piece in split_text(FormattedText(content.text), MAX_TEXT_LENGTH // 2)]
-        message_id = await self._send_message(
-            target, _with_notice(OutgoingText(texts[0]), is_repeat), reply_to
-        )
+        message_id = await self._send_message(target, _with_notice(OutgoingText(texts[0]), is_repeat), reply_to)
         try:
             for text in texts[1:]:
-                await self._send_message(
-                    target, OutgoingText(text), "", content if text is texts[-1] else None
-                )
+                await self._send_message(target, OutgoingText(text), "", content if text is texts[-1] else None)
         except TelegramError as error:
             raise DeliveryUnknown(f"only the beginning was sent: {error_text(error)}") from None
         return message_id
@@ -169,9 +155,7 @@ class SendMethods:
         )
         return _message_id_of(message)
 
-    async def _send_file(
-        self, target: ChatTarget, content: Content, reply_to: str, *, is_repeat: bool
-    ) -> str:
+    async def _send_file(self, target: ChatTarget, content: Content, reply_to: str, *, is_repeat: bool) -> str:
         """Send a file with its caption; if Telegram rejects the file, the caption and a notice."""
         for text in (build_text(content), build_plain_text(content)):
             try:
@@ -222,9 +206,7 @@ class SendMethods:
                 raise
             await self._replace_content(target, message_id, build_plain_text(content), content)
 
-    async def _replace_content(
-        self, target: ChatTarget, message_id: int, text: OutgoingText, content: Content
-    ) -> None:
+    async def _replace_content(self, target: ChatTarget, message_id: int, text: OutgoingText, content: Content) -> None:
         arguments: dict[str, Any] = {"chat_id": target.chat_id, "message_id": message_id}
         arguments["reply_markup"] = build_keyboard(content.choices)
         entities = text.entities or None

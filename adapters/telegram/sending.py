@@ -84,9 +84,7 @@ class MessageSender:
                 failures += 1
                 delay = backoff.delay(failures, retry_after=error.retry_after or 0.0)
                 if self._time.monotonic() + delay > deadline:
-                    raise DeliveryUnknown(
-                        f"it may have been sent and cannot be sent again now: {error}"
-                    ) from None
+                    raise DeliveryUnknown(f"it may have been sent and cannot be sent again now: {error}") from None
                 await self._time.sleep(delay)
 
     async def send_untracked(self, target: ChatTarget, content: Content, reply_to: str) -> None:
@@ -101,9 +99,7 @@ class MessageSender:
                     raise
                 await self._time.sleep(wait)
 
-    async def _send(
-        self, target: ChatTarget, content: Content, reply_to: str, *, is_repeat: bool = False
-    ) -> str:
+    async def _send(self, target: ChatTarget, content: Content, reply_to: str, *, is_repeat: bool = False) -> str:
         """Send a part, split first if it was not, and return the id of its first message."""
         message_ids: list[str] = []
         for part in [content] if is_part(content) else split_reply(content):
@@ -161,9 +157,7 @@ class MessageSender:
 class TypingIndicator:
     """Shows "is typing…" for one bot, except where messages need the capacity."""
 
-    def __init__(
-        self, client: BotClient, rate_limiter: RateLimiter, time_source: TimeSource, interval: float
-    ) -> None:
+    def __init__(self, client: BotClient, rate_limiter: RateLimiter, time_source: TimeSource, interval: float) -> None:
         self._client, self._rate_limiter = client, rate_limiter
         self._time, self._interval = time_source, interval
         self._tasks: dict[ChatTarget, asyncio.Task[None]] = {}
@@ -190,10 +184,7 @@ class TypingIndicator:
             if self._rate_limiter.try_acquire(target.chat_id):
                 try:
                     await self._client.send_chat_action(
-                        target.chat_id,
-                        "typing",
-                        message_thread_id=target.thread_id,
-                        read_timeout=TYPING_TIMEOUT,
+                        target.chat_id, "typing", message_thread_id=target.thread_id, read_timeout=TYPING_TIMEOUT
                     )
                 except TelegramError:
                     return  # the next turn tries again

@@ -87,9 +87,7 @@ class Webhook:
     def _check_registration(self, info: WebhookInfo) -> bool:
         """Update the status from the webhook info; return False if Telegram does not deliver here."""
         if info.url != self.url:
-            self._status.failed(
-                DisconnectCause.WEBHOOK, "another program has replaced the webhook; setting it again"
-            )
+            self._status.failed(DisconnectCause.WEBHOOK, "another program has replaced the webhook; setting it again")
             return False
         failed_at, window = info.last_error_date, timedelta(seconds=self._limits.webhook_check_seconds)
         if info.pending_update_count and failed_at and failed_at > self._time.now() - window:
@@ -139,9 +137,7 @@ class Webhook:
 class WebhookServer:
     """HTTP server for the deliveries of all bots of the process."""
 
-    def __init__(
-        self, find_webhook: Callable[[str], Webhook | None], settings: TelegramSettings, prefix: str
-    ) -> None:
+    def __init__(self, find_webhook: Callable[[str], Webhook | None], settings: TelegramSettings, prefix: str) -> None:
         self._find_webhook, self._settings, self._prefix = find_webhook, settings, prefix
         self._runner: web.AppRunner | None = None
         self.port = settings.telegram_webhook_port

@@ -35,12 +35,7 @@ class WebAdapter(Adapter):
     is_trusted_audience = True  # only holders of the token can write
 
     def __init__(
-        self,
-        handles: Sequence[AgentHandle],
-        settings: WebSettings,
-        token: str,
-        *,
-        limits: Limits | None = None,
+        self, handles: Sequence[AgentHandle], settings: WebSettings, token: str, *, limits: Limits | None = None
     ) -> None:
         limits = limits or Limits()
         self._settings = settings
@@ -98,10 +93,7 @@ class WebAdapter(Adapter):
 
     async def preview(self, delivery: Delivery) -> None:
         """Publish the new text of a streamed reply to the clients in the room."""
-        broadcaster, text = (
-            self._web_app.broadcaster,
-            filter_partial_text(delivery.content.text, self._secrets),
-        )
+        broadcaster, text = (self._web_app.broadcaster, filter_partial_text(delivery.content.text, self._secrets))
         delta = broadcaster.drafts.update(delivery.room_id, delivery.memory_id, text, delivery.reply_to)
         broadcaster.publish(delivery.room_id, delta)
 

@@ -60,12 +60,7 @@ from bot.platform import (
 from bot.store import CostEntry, sum_costs
 
 HeaderKey = TypeAdapter[str](Key)
-WORST_FIRST = (
-    ConnectionState.OFF,
-    ConnectionState.DEGRADED,
-    ConnectionState.CONNECTING,
-    ConnectionState.CONNECTED,
-)
+WORST_FIRST = (ConnectionState.OFF, ConnectionState.DEGRADED, ConnectionState.CONNECTING, ConnectionState.CONNECTED)
 Decision = Callable[[UndeliveredParts, str], Awaitable[DeliveryDecision | None]]
 
 
@@ -100,18 +95,14 @@ class Api:
         if body.stream:
             return await self._streams.respond(request, handle, submitted)
         receipt = await self._message_service.submit(handle, submitted)
-        return self._responder.respond(
-            await load_message_response(handle, await handle.wait_outcome(receipt.id))
-        )
+        return self._responder.respond(await load_message_response(handle, await handle.wait_outcome(receipt.id)))
 
     async def list_rooms(self, request: web.Request) -> web.StreamResponse:
         """List rooms."""
         query = validate_model(RoomsQuery, dict(request.query))
         handles = self._directory if query.agent is None else [self._directory.find_agent(query.agent)]
         bodies = [
-            build_room_body(room, handle.agent_id)
-            for handle in handles
-            for room in await handle.conversations.rooms()
+            build_room_body(room, handle.agent_id) for handle in handles for room in await handle.conversations.rooms()
         ]
         return self._responder.respond(RoomsResponse(rooms=bodies[: query.limit]))
 
@@ -197,18 +188,13 @@ class HealthApi:
         problem = next((item for handle in self._handles if (item := handle.problem)), None)
         states = worst_states(self._handles[0].connections())
         platforms = {
-            name: PlatformHealth(state=item.state, since=item.since, cause=item.cause)
-            for name, item in states.items()
+            name: PlatformHealth(state=item.state, since=item.since, cause=item.cause) for name, item in states.items()
         }
         if problem is not None:
-            body = HealthResponse(
-                status="unavailable", cause=problem.cause, since=problem.since, platforms=platforms
-            )
+            body = HealthResponse(status="unavailable", cause=problem.cause, since=problem.since, platforms=platforms)
             return self._responder.respond(body, status=503)
         is_degraded = any(item.is_problem for item in states.values())
-        return self._responder.respond(
-            HealthResponse(status="degraded" if is_degraded else "ok", platforms=platforms)
-        )
+        return self._responder.respond(HealthResponse(status="degraded" if is_degraded else "ok", platforms=platforms))
 
 
 def worst_states(links: Iterable[ConnectionStatus]) -> dict[str, ConnectionSnapshot]:
@@ -243,15 +229,11 @@ class OutboxApi:
 
     async def send_part(self, request: web.Request) -> web.StreamResponse:
         """Send a held or failed part again."""
-        return await run_shielded(
-            self._requests, self._decide(request.match_info["id"], UndeliveredParts.retry)
-        )
+        return await run_shielded(self._requests, self._decide(request.match_info["id"], UndeliveredParts.retry))
 
     async def drop_part(self, request: web.Request) -> web.StreamResponse:
         """Drop a part."""
-        return await run_shielded(
-            self._requests, self._decide(request.match_info["id"], UndeliveredParts.drop)
-        )
+        return await run_shielded(self._requests, self._decide(request.match_info["id"], UndeliveredParts.drop))
 
     async def _decide(self, delivery_id: str, decide: Decision) -> web.StreamResponse:
         for handle in self._directory:
@@ -330,9 +312,7 @@ def build_operations(
 
 def _list_operations(api: Api, costs: CostsApi) -> Iterator[Operation]:
     """Yield the operations that read rooms, messages, receipts and costs."""
-    yield Operation(
-        "rooms", api.list_rooms, "GET", "/api/rooms", "List rooms", RoomsResponse, RoomsQuery, (404, 422)
-    )
+    yield Operation("rooms", api.list_rooms, "GET", "/api/rooms", "List rooms", RoomsResponse, RoomsQuery, (404, 422))
     yield Operation(
         "messages",
         api.list_messages,

@@ -46,9 +46,7 @@ class WebApp:
         )
         api = Api(self.directory, self._message_service, streams, responder, limits)
         outbox = OutboxApi(self.directory, self._requests, responder)
-        self._sockets = WebSocketServer(
-            self.directory, self._message_service, self.broadcaster, responder, limits
-        )
+        self._sockets = WebSocketServer(self.directory, self._message_service, self.broadcaster, responder, limits)
         plugins = PluginRoutes(self.directory, self._requests, responder, limits)
         self._middleware = Middleware(responder, auth, hosts, GuessLimiter(limits.max_guesses))
         self.app = web.Application(

@@ -25,8 +25,7 @@ class WebSettings(SettingsModel):
     """Address and access of the web page and the HTTP API."""
 
     server_host: str = Field(
-        "127.0.0.1",
-        description="The address to listen on: 127.0.0.1 for this machine, 0.0.0.0 for all.",
+        "127.0.0.1", description="The address to listen on: 127.0.0.1 for this machine, 0.0.0.0 for all."
     )
     server_port: int = Field(3000, ge=0, le=65535, description="The port to listen on; 0 for any free one.")
     server_token: Annotated[Secret, AfterValidator(_check_token)] | None = Field(

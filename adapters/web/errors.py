@@ -28,9 +28,7 @@ MESSAGE_BY_STATUS = {
 class HttpProblem(BotError):
     """Raised to refuse a request; the message is sent to the client."""
 
-    def __init__(
-        self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.code = code

@@ -12,19 +12,7 @@ from uuid import UUID
 from adapters.web.errors import HttpProblem
 from adapters.web.schemas import AttachmentRequest, MessageRequest
 from adapters.web.ws_frames import CommandFrame, HelloFrame, SelectFrame, SendFrame
-from bot import (
-    Attachment,
-    ChannelType,
-    Content,
-    Entity,
-    MediaKind,
-    Memory,
-    MemoryKind,
-    Room,
-    World,
-    derived_id,
-    new_id,
-)
+from bot import Attachment, ChannelType, Content, Entity, MediaKind, Memory, MemoryKind, Room, World, derived_id, new_id
 from bot.platform import ChoiceSelection, CommandInvocation, EventKey, InboundMessage
 from bot.text import sanitize_name
 
@@ -158,13 +146,7 @@ def build_command_invocation(
     context = _build_context(hello, frame, agent_id, sent_at)
     name, *rest = frame.text.removeprefix("/").split(None, 1) or [""]
     return CommandInvocation(
-        name,
-        context.world,
-        context.room,
-        context.author,
-        context.key.event_id,
-        sent_at,
-        text="".join(rest).strip(),
+        name, context.world, context.room, context.author, context.key.event_id, sent_at, text="".join(rest).strip()
     )
 
 
@@ -173,9 +155,7 @@ def build_choice_selection(
 ) -> ChoiceSelection:
     """Return the selected choice of a frame."""
     context = _build_context(hello, frame, agent_id, sent_at)
-    return ChoiceSelection(
-        context.world, context.room, context.author, frame.value, context.key.event_id, sent_at
-    )
+    return ChoiceSelection(context.world, context.room, context.author, frame.value, context.key.event_id, sent_at)
 
 
 def _build_context(

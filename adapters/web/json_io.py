@@ -98,13 +98,9 @@ class JsonResponder:
         """Return a model as one line of JSON."""
         return self.redact(body.model_dump_json(by_alias=True))
 
-    def respond(
-        self, body: BaseModel, *, status: int = 200, headers: Mapping[str, str] | None = None
-    ) -> web.Response:
+    def respond(self, body: BaseModel, *, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
         """Return a response with a model as JSON."""
-        return web.Response(
-            text=self.to_json(body), status=status, headers=headers, content_type="application/json"
-        )
+        return web.Response(text=self.to_json(body), status=status, headers=headers, content_type="application/json")
 
     def respond_problem(self, problem: HttpProblem) -> web.Response:
         """Return the response for a problem."""

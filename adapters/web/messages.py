@@ -69,12 +69,7 @@ class MessageService:
         return await run_shielded(self._requests, self._submit(handle, submitted, on_stored, sender))
 
     async def run_command(
-        self,
-        handle: AgentHandle,
-        hello: HelloFrame,
-        frame: CommandFrame | SelectFrame,
-        *,
-        sender: UpdateListener,
+        self, handle: AgentHandle, hello: HelloFrame, frame: CommandFrame | SelectFrame, *, sender: UpdateListener
     ) -> CommandResponse:
         """Run a command or apply a choice; raises as the agent's handle does.
 
@@ -115,9 +110,7 @@ class MessageService:
         on_stored: OnStored | None,
         sender: UpdateListener | None,
     ) -> Receipt:
-        inbound = build_inbound_message(
-            submitted, agent_id=handle.agent_id, message_id=new_id(), sent_at=self._clock()
-        )
+        inbound = build_inbound_message(submitted, agent_id=handle.agent_id, message_id=new_id(), sent_at=self._clock())
         receipt = await handle.submit(inbound)
         is_new = receipt.memory_id == inbound.message.id
         if not is_new:
@@ -130,19 +123,12 @@ class MessageService:
         self.announce_outcome(handle, receipt)
         return receipt
 
-    async def _check_same_message(
-        self, handle: AgentHandle, receipt: Receipt, submitted: SubmittedMessage
-    ) -> None:
+    async def _check_same_message(self, handle: AgentHandle, receipt: Receipt, submitted: SubmittedMessage) -> None:
         """Raise HttpProblem if the stored message with this key has another content."""
         stored_message = await handle.conversations.message(receipt.memory_id)
-        if (
-            stored_message is not None
-            and stored_message.metadata.get(FINGERPRINT_KEY) != submitted.fingerprint
-        ):
+        if stored_message is not None and stored_message.metadata.get(FINGERPRINT_KEY) != submitted.fingerprint:
             raise HttpProblem(
-                422,
-                "idempotency_mismatch",
-                f"the idempotency key {submitted.key!r} belongs to another message",
+                422, "idempotency_mismatch", f"the idempotency key {submitted.key!r} belongs to another message"
             )
 
     async def _announce_outcome(self, handle: AgentHandle, receipt: Receipt) -> None:
@@ -179,9 +165,7 @@ class MessageStreams:
     ) -> web.StreamResponse:
         """Submit a message, and write the room's updates about it until its outcome."""
         updates: asyncio.Queue[RoomUpdate] = asyncio.Queue()
-        unsubscribe = self._broadcaster.subscribe(
-            room_id_of(handle.agent_id, submitted.room), updates.put_nowait
-        )
+        unsubscribe = self._broadcaster.subscribe(room_id_of(handle.agent_id, submitted.room), updates.put_nowait)
         try:
             receipt = await self._message_service.submit(handle, submitted)
             response = web.StreamResponse(headers={"X-Accel-Buffering": "no"})
@@ -193,9 +177,7 @@ class MessageStreams:
             unsubscribe()
         return response
 
-    async def _relay(
-        self, response: web.StreamResponse, receipt: Receipt, updates: asyncio.Queue[RoomUpdate]
-    ) -> None:
+    async def _relay(self, response: web.StreamResponse, receipt: Receipt, updates: asyncio.Queue[RoomUpdate]) -> None:
         sent_ids: set[object] = set()
         while True:
             try:
@@ -211,9 +193,7 @@ class MessageStreams:
                     if message_id not in sent_ids:
                         piece = PieceBody(id=message_id, text=text, is_reset=is_reset)
                         await _write_event(response, "piece", self._responder.to_json(piece))
-                case MessageAdded(message) if (
-                    message.in_reply_to == receipt.memory_id and message.id not in sent_ids
-                ):
+                case MessageAdded(message) if message.in_reply_to == receipt.memory_id and message.id not in sent_ids:
                     sent_ids.add(message.id)
                     await _write_event(response, "reply", self._responder.to_json(message))
                 case OutcomeKnown(outcome_response) if outcome_response.message_id == receipt.memory_id:

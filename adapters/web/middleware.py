@@ -32,9 +32,7 @@ SECURITY_HEADERS = {
     "X-Frame-Options": "DENY",
     "Server": "greenroom",
 }
-UNAUTHORIZED_STYLE = (
-    "body{max-width:34rem;margin:12vh auto;padding:0 1rem;font:1rem/1.5 system-ui,sans-serif}"
-)
+UNAUTHORIZED_STYLE = "body{max-width:34rem;margin:12vh auto;padding:0 1rem;font:1rem/1.5 system-ui,sans-serif}"
 UNAUTHORIZED_PAGE = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta name="color-scheme" content="light dark"><title>Greenroom</title>
@@ -45,8 +43,7 @@ The token is also stored in the file <code>server-token</code> in the bot's data
 <p>If you have just done so, <a href="/">continue to the page</a>.</p></body></html>
 """
 UNAUTHORIZED_POLICY = CONTENT_SECURITY_POLICY.replace(
-    "style-src 'self'",
-    f"style-src 'sha256-{b64encode(sha256(UNAUTHORIZED_STYLE.encode()).digest()).decode()}'",
+    "style-src 'self'", f"style-src 'sha256-{b64encode(sha256(UNAUTHORIZED_STYLE.encode()).digest()).decode()}'"
 )
 
 

@@ -10,11 +10,7 @@ from aiohttp import web
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from adapters.web.schemas import (
-    ErrorResponse,
-    HealthResponse,
-    Query,
-)
+from adapters.web.schemas import ErrorResponse, HealthResponse, Query
 from adapters.web.ws_frames import (
     AckFrame,
     CommandFrame,
@@ -103,11 +99,7 @@ def build_document(operations: Sequence[Operation]) -> Json:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _describe_operation(operation)
     return {
         "openapi": "3.1.0",
-        "info": {
-            "title": "Greenroom",
-            "version": _package_version(),
-            "license": {"name": "MIT", "identifier": "MIT"},
-        },
+        "info": {"title": "Greenroom", "version": _package_version(), "license": {"name": "MIT", "identifier": "MIT"}},
         "servers": [{"url": "/"}],
         "security": [{"token": []}, {"cookie": []}],
         "paths": paths,

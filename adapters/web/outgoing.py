@@ -73,9 +73,7 @@ def build_outcome_body(receipt: Receipt) -> OutcomeBody:
     return OutcomeBody(outcome=receipt.outcome, reason=receipt.reason, rule=receipt.rule)
 
 
-def build_message_response(
-    receipt: Receipt, replies: Sequence[MessageBody], room: Room | None
-) -> MessageResponse:
+def build_message_response(receipt: Receipt, replies: Sequence[MessageBody], room: Room | None) -> MessageResponse:
     """Return the outcome with the replies; none for a superseded message."""
     return MessageResponse(
         message_id=receipt.memory_id,
@@ -120,17 +118,11 @@ def build_receipt_body(receipt: Receipt, agent_id: UUID) -> ReceiptBody:
 
 
 def build_receipt_response(
-    body: ReceiptBody,
-    message: MessageBody | None,
-    replies: Sequence[MessageBody],
-    deliveries: Iterable[Delivery],
+    body: ReceiptBody, message: MessageBody | None, replies: Sequence[MessageBody], deliveries: Iterable[Delivery]
 ) -> ReceiptResponse:
     """Return a receipt with its message, replies and deliveries."""
     return ReceiptResponse(
-        **dict(body),
-        message=message,
-        replies=list(replies),
-        deliveries=list(map(_build_delivery_body, deliveries)),
+        **dict(body), message=message, replies=list(replies), deliveries=list(map(_build_delivery_body, deliveries))
     )
 
 

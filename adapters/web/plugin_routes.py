@@ -26,9 +26,7 @@ RouteCandidate = tuple[AgentHandle, BoundRoute]
 class PluginRoutes:
     """Calls the routes of plugins; if several agents have the same route, `?agent=` selects one."""
 
-    def __init__(
-        self, directory: AgentDirectory, requests: TaskSet, responder: JsonResponder, limits: Limits
-    ) -> None:
+    def __init__(self, directory: AgentDirectory, requests: TaskSet, responder: JsonResponder, limits: Limits) -> None:
         self._directory = directory
         self._requests = requests
         self._responder = responder
@@ -61,9 +59,7 @@ class PluginRoutes:
             query = dict(request.query)
             route = self._select_route(candidates, query)
             body = await read_body(request, timeout=self._limits.body_seconds)
-            route_request = RouteRequest(
-                request.method, request.path, query, _forwarded_headers(request, route), body
-            )
+            route_request = RouteRequest(request.method, request.path, query, _forwarded_headers(request, route), body)
             route_response = await run_shielded(self._requests, self._call_plugin(route, route_request))
             return self._build_response(route, route_response)
 
@@ -96,9 +92,7 @@ class PluginRoutes:
         try:
             text = response.text if response.json is None else json.dumps(response.json, ensure_ascii=False)
             content_type = response.content_type if response.json is None else "application/json"
-            return web.Response(
-                status=response.status, text=self._responder.redact(text), content_type=content_type
-            )
+            return web.Response(status=response.status, text=self._responder.redact(text), content_type=content_type)
         except (AttributeError, TypeError, ValueError):
             logger.exception("the plugin %s returned an invalid RouteResponse", route.plugin)
             raise _build_failure(route) from None

@@ -4,12 +4,7 @@ from collections.abc import Iterator, Sequence
 from uuid import UUID
 
 from adapters.web.errors import HttpProblem, build_not_found
-from adapters.web.outgoing import (
-    build_message_body,
-    build_message_response,
-    build_receipt_body,
-    build_receipt_response,
-)
+from adapters.web.outgoing import build_message_body, build_message_response, build_receipt_body, build_receipt_response
 from adapters.web.schemas import MessageBody, MessageResponse, ReceiptResponse
 from bot import Memory, MemoryKind, Outcome, Receipt, Room
 from bot.platform import AgentHandle
@@ -96,8 +91,7 @@ async def _build_message_bodies(
 ) -> list[MessageBody]:
     authors = await handle.conversations.authors(memories)
     return [
-        build_message_body(memory, handle.agent_id, authors, (outcomes or {}).get(memory.id))
-        for memory in memories
+        build_message_body(memory, handle.agent_id, authors, (outcomes or {}).get(memory.id)) for memory in memories
     ]
 
 

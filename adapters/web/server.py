@@ -42,9 +42,7 @@ class Server:
         host, port = self._settings.server_host, self._settings.server_port
         await self._runner.setup()
         try:
-            self._socket_server = await asyncio.get_running_loop().create_server(
-                self._create_protocol, host, port
-            )
+            self._socket_server = await asyncio.get_running_loop().create_server(self._create_protocol, host, port)
         except OSError as error:
             await self._runner.cleanup()
             raise SettingError(_explain_error(error, host, port)) from None
@@ -110,11 +108,7 @@ class Connection(web.RequestHandler):
         self._cut: asyncio.TimerHandle | None = None
 
     def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
         """Respond to invalid HTTP, and to errors outside of the middleware."""
         super().handle_error(request, status, exc, message)  # logs; raises if the response has started

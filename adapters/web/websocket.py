@@ -74,9 +74,7 @@ class WebSocketServer:
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Serve a WebSocket until the client or the server closes it."""
         if len(self._open) >= self.limits.max_sockets:
-            raise HttpProblem(
-                503, "too_many_sockets", "there are too many connections", {"Retry-After": "30"}
-            )
+            raise HttpProblem(503, "too_many_sockets", "there are too many connections", {"Retry-After": "30"})
         socket = web.WebSocketResponse(
             timeout=CLOSE_TIMEOUT,
             heartbeat=self.limits.heartbeat_seconds,
@@ -112,9 +110,7 @@ class _Closed(Exception):
 class _Session:
     """One connection: its room, and the queue of frames to write."""
 
-    def __init__(
-        self, server: WebSocketServer, socket: web.WebSocketResponse, abort: Callable[[], None]
-    ) -> None:
+    def __init__(self, server: WebSocketServer, socket: web.WebSocketResponse, abort: Callable[[], None]) -> None:
         self._server = server
         self._socket = socket
         self._abort = abort
@@ -171,9 +167,7 @@ class _Session:
         except TemporaryError as error:
             unavailable_problem = build_unavailable(error)
             self._send(
-                ErrorFrame(
-                    code=unavailable_problem.code, message=unavailable_problem.message, client_id=client_id
-                )
+                ErrorFrame(code=unavailable_problem.code, message=unavailable_problem.message, client_id=client_id)
             )
 
     async def _join_room(self, hello: HelloFrame) -> None:
@@ -186,8 +180,7 @@ class _Session:
         self._joined, self._buffered = (handle, hello), []
         self._unsubscribe = server.broadcaster.subscribe(joined_room_id, self._on_update)
         messages = _latest_within(
-            await load_room_messages(handle, joined_room_id, HISTORY_LIMIT),
-            server.limits.max_backlog_bytes // 2,
+            await load_room_messages(handle, joined_room_id, HISTORY_LIMIT), server.limits.max_backlog_bytes // 2
         )
         for message in messages:
             self._known_ids.add(message.id)
@@ -230,22 +223,16 @@ class _Session:
     def _on_command_done(self, task: asyncio.Task[None]) -> None:
         self._running_commands -= 1
 
-    async def _run_command(
-        self, handle: AgentHandle, hello: HelloFrame, command: CommandFrame | SelectFrame
-    ) -> None:
+    async def _run_command(self, handle: AgentHandle, hello: HelloFrame, command: CommandFrame | SelectFrame) -> None:
         with self._report_problems(command.client_id):
-            response = await self._server.message_service.run_command(
-                handle, hello, command, sender=self._on_update
-            )
+            response = await self._server.message_service.run_command(handle, hello, command, sender=self._on_update)
             if response.receipt is not None:
                 self._known_ids.add(response.receipt.memory_id)
                 self._send(AckFrame(client_id=command.client_id, message_id=response.receipt.memory_id))
                 self._server.message_service.announce_outcome(handle, response.receipt)
             else:
                 choices = [ChoiceBody(label=choice.label, value=choice.value) for choice in response.choices]
-                self._send(
-                    CommandResultFrame(client_id=command.client_id, text=response.text, choices=choices)
-                )
+                self._send(CommandResultFrame(client_id=command.client_id, text=response.text, choices=choices))
 
     async def _submit_message(self, frame: SendFrame) -> None:
         handle, hello = self._require_room()
@@ -257,9 +244,7 @@ class _Session:
         submitted = parse_page_message(hello, frame)
         self._buffered = []  # updates about the message are sent after the acknowledgement
         try:
-            await self._server.message_service.submit(
-                handle, submitted, on_stored=on_stored, sender=self._on_update
-            )
+            await self._server.message_service.submit(handle, submitted, on_stored=on_stored, sender=self._on_update)
         finally:
             self._flush_buffered()
 

@@ -145,12 +145,5 @@ class ErrorFrame(BaseServerFrame):
 
 
 ServerFrame = (
-    ReadyFrame
-    | AckFrame
-    | CommandResultFrame
-    | TypingFrame
-    | DraftFrame
-    | MessageFrame
-    | OutcomeFrame
-    | ErrorFrame
+    ReadyFrame | AckFrame | CommandResultFrame | TypingFrame | DraftFrame | MessageFrame | OutcomeFrame | ErrorFrame
 )

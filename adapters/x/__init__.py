@@ -12,7 +12,5 @@ spec = AdapterSpec(
     libraries=("tweepy", "async_lru"),
     check=LazyImport("adapters.x.checks:check_account"),
     emulator=LazyImport("adapters.x.emulator:start_emulator"),
-    publishing=Publishing(
-        post_url, {"X_REPLY_ENABLE": "false"}, is_dry_run, route="/plugins/x_actions/posts"
-    ),
+    publishing=Publishing(post_url, {"X_REPLY_ENABLE": "false"}, is_dry_run, route="/plugins/x_actions/posts"),
 )

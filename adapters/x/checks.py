@@ -23,9 +23,7 @@ class _ReadOnlyStore:
     async def cursor(self, platform: str, account: str, name: str) -> str | None:
         return await self._read_cursor(platform, account, name)
 
-    async def submit_all(
-        self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None
-    ) -> list[Receipt]:
+    async def submit_all(self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None) -> list[Receipt]:
         raise TemporaryError("a check stores nothing")
 
 
@@ -48,17 +46,13 @@ async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckR
     }
     problems = [f"{quota.off_switch} is there, so nothing is read or sent: remove it"] if quota.is_off else []
     label, is_reachable = f"account {x_settings.account_id} on X", quota.is_off
-    async with XConnection(
-        x_settings, quota, state, ConnectionStatus(PLATFORM, label, clock), clock
-    ) as connection:
+    async with XConnection(x_settings, quota, state, ConnectionStatus(PLATFORM, label, clock), clock) as connection:
         try:
             if not quota.is_off:
                 user = await connection.read_own_user()
                 label, is_reachable = f"@{user.username} on X", True
                 if user.id != x_settings.account_id:
-                    problems.append(
-                        "X_ACCESS_TOKEN does not belong to the account of the keys: generate it again"
-                    )
+                    problems.append("X_ACCESS_TOKEN does not belong to the account of the keys: generate it again")
                 problems += filter(None, [account_problem(x_settings.expected_username, user)])
         except RequestRefused as error:
             problems.append(f"{error}: look at the app's permissions and plan")

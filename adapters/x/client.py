@@ -79,11 +79,7 @@ class XClient:
         """Read a page of the account's own posts since a time; may use the reserved reads."""
         self._quota.check_reads(MIN_PAGE_SIZE, self._quota.remaining_reads(with_reserve=True))
         call = self._tweepy.get_users_tweets(
-            self.account_id,
-            max_results=MIN_PAGE_SIZE,
-            start_time=since,
-            pagination_token=page_token or None,
-            **FIELDS,
+            self.account_id, max_results=MIN_PAGE_SIZE, start_time=since, pagination_token=page_token or None, **FIELDS
         )
         return await self._connection.read_page(call, MIN_PAGE_SIZE)
 
@@ -133,9 +129,7 @@ class XClient:
             "media_type": picture.content_type,
         }
         try:
-            media_id = parse_id(
-                await self._connection.write(self._connection.post_raw("/2/media/upload", body))
-            )
+            media_id = parse_id(await self._connection.write(self._connection.post_raw("/2/media/upload", body)))
             if not media_id:
                 raise NotSent("X returned no id for the picture")
             if alt_text := picture.description or picture.title:

@@ -84,8 +84,7 @@ class XSettings(SettingsModel):
         "", description="Another server with X's API, without the version; empty for X itself."
     )
     x_username: Annotated[str, AfterValidator(_check_username)] = Field(
-        "",
-        description="The account's handle; nothing is written if it is set and the keys belong to another.",
+        "", description="The account's handle; nothing is written if it is set and the keys belong to another."
     )
     x_dry_run: bool = Field(False, description="Whether to log what would be posted instead of posting it.")
     x_plan: str = Field(
@@ -107,19 +106,12 @@ class XSettings(SettingsModel):
         description="How many seconds lie between two polls of the mentions; more if X allows fewer.",
     )
     x_target_users: CommaList = Field(
-        (),
-        description="The only handles that are answered; empty or * for everybody who mentions the account.",
+        (), description="The only handles that are answered; empty or * for everybody who mentions the account."
     )
     x_opt_out_users: CommaList = Field((), description="Handles that are never answered, liked or reposted.")
-    x_forbidden_words: CommaList = Field(
-        (), description="Words and phrases that must not appear in any post."
-    )
-    x_contacts: CommaList = Field(
-        (), description="The only mail addresses and telephone numbers that it may post."
-    )
-    x_thread_depth: int = Field(
-        3, ge=0, le=20, description="How many posts above a mention are read with it, at most."
-    )
+    x_forbidden_words: CommaList = Field((), description="Words and phrases that must not appear in any post.")
+    x_contacts: CommaList = Field((), description="The only mail addresses and telephone numbers that it may post.")
+    x_thread_depth: int = Field(3, ge=0, le=20, description="How many posts above a mention are read with it, at most.")
     x_post_enable: bool = Field(False, description="Whether it publishes scheduled posts.")
     x_post_interval_min: float = Field(
         90, gt=0, description="The shortest interval between two scheduled posts, in minutes."

@@ -183,10 +183,7 @@ def account_problem(expected_username: str, user: User) -> str:
     """Return the problem if the keys belong to another account than X_USERNAME; empty if not."""
     if not expected_username or user.username.casefold() == expected_username:
         return ""
-    return (
-        f"X_USERNAME is {expected_username}, but the keys are those of @{user.username}: "
-        "nothing is read or written"
-    )
+    return f"X_USERNAME is {expected_username}, but the keys are those of @{user.username}: nothing is read or written"
 
 
 def _secret_text(secret: Any) -> str:

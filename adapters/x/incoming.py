@@ -8,19 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from adapters.x.payloads import Media, Page, Post, User
-from bot import (
-    Attachment,
-    ChannelType,
-    Content,
-    Entity,
-    MediaKind,
-    Memory,
-    MemoryKind,
-    Room,
-    World,
-    derived_id,
-    new_id,
-)
+from bot import Attachment, ChannelType, Content, Entity, MediaKind, Memory, MemoryKind, Room, World, derived_id, new_id
 from bot.platform import EventKey, InboundMessage, MentionContext
 
 PLATFORM = "x"
@@ -40,10 +28,7 @@ class BotIdentity:
 def build_world(identity: BotIdentity) -> World:
     """Return the account's world."""
     return World(
-        derived_id(identity.agent_id, PLATFORM, "world", identity.account_id),
-        PLATFORM,
-        identity.account_id,
-        "X",
+        derived_id(identity.agent_id, PLATFORM, "world", identity.account_id), PLATFORM, identity.account_id, "X"
     )
 
 
@@ -112,11 +97,7 @@ def to_inbound_message(
         external_id=post.id,
     )
     return InboundMessage(
-        EventKey(PLATFORM, identity.account_id, post.id, room.id, post.id),
-        build_world(identity),
-        room,
-        author,
-        message,
+        EventKey(PLATFORM, identity.account_id, post.id, room.id, post.id), build_world(identity), room, author, message
     )
 
 
@@ -126,9 +107,7 @@ def text_of(post: Post) -> str:
     if post.note_tweet is not None and post.note_tweet.text:
         text, entities = post.note_tweet.text, post.note_tweet.entities
     for short_url in entities.urls:
-        text = text.replace(
-            short_url.url, "" if short_url.media_key else short_url.expanded_url or short_url.url
-        )
+        text = text.replace(short_url.url, "" if short_url.media_key else short_url.expanded_url or short_url.url)
     text = html.unescape(text).strip()
     if post.reference_id("replied_to"):
         text = _HANDLES.sub("", text) or text
@@ -141,19 +120,14 @@ def _conversation_id(post: Post) -> str:
 
 def _to_entity(user: User, identity: BotIdentity) -> Entity:
     names = tuple(name for name in (user.name, user.username) if name) or (user.id,)
-    return Entity(
-        entity_id_of(identity, user.id), PLATFORM, user.id, names, metadata={"username": user.username}
-    )
+    return Entity(entity_id_of(identity, user.id), PLATFORM, user.id, names, metadata={"username": user.username})
 
 
 def _attachments_of(post: Post, page: Page) -> Iterator[Attachment]:
     media = [page.media[key] for key in post.attachments.media_keys if key in page.media]
     for index, item in enumerate(media):
         yield Attachment(
-            f"{post.id}-{index}",
-            _MEDIA.get(item.type, MediaKind.LINK),
-            url=_media_url(item),
-            description=item.alt_text,
+            f"{post.id}-{index}", _MEDIA.get(item.type, MediaKind.LINK), url=_media_url(item), description=item.alt_text
         )
 
 

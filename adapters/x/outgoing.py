@@ -62,10 +62,7 @@ def weighted_pieces(text: str) -> Iterator[tuple[str, int]]:
         extra_weight = (
             plain_weight
             if certain_url is None
-            else sum(
-                character_weight
-                for _, character_weight in _weighted_characters(match[0][certain_url.end() :])
-            )
+            else sum(character_weight for _, character_weight in _weighted_characters(match[0][certain_url.end() :]))
         )
         yield match[0], URL_WEIGHT + extra_weight if certain_url else max(plain_weight, URL_WEIGHT)
         start = match.end()
@@ -103,9 +100,7 @@ def split_reply(content: Content) -> list[Content]:
     if operation is not None and not operation.creates_post:
         return [Content(text=content.text, operation=operation)]
     text = "\n".join([content.text, *links]).strip()
-    is_reply = content.in_reply_to is not None or (
-        operation is not None and operation.kind is PostOperationKind.REPLY
-    )
+    is_reply = content.in_reply_to is not None or (operation is not None and operation.kind is PostOperationKind.REPLY)
     first_text, *remaining = _limit_posts(split_text(text)) if is_reply else split_text(text)
     head = Content(text=first_text, attachments=pictures, operation=operation)
     return [head, *(Content(text=item) for item in remaining)]
@@ -140,11 +135,7 @@ def _limit_posts(pieces: list[str]) -> list[str]:
         return pieces
     last_piece = pieces[MAX_REPLY_POSTS - 1]
     fitting = _fitting_length(last_piece, MAX_WEIGHT - text_weight(ELLIPSIS))
-    end = (
-        len(last_piece)
-        if fitting == len(last_piece)
-        else max(last_piece.rfind(" ", 1, fitting + 1), 0) or fitting
-    )
+    end = len(last_piece) if fitting == len(last_piece) else max(last_piece.rfind(" ", 1, fitting + 1), 0) or fitting
     return [*pieces[: MAX_REPLY_POSTS - 1], last_piece[:end].rstrip() + ELLIPSIS]
 
 

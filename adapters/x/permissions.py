@@ -90,9 +90,7 @@ class OptOutList:
 class ReplyPermissions:
     """The reply rules of one account; a check raises Undeliverable if a part may not be sent."""
 
-    def __init__(
-        self, handle: AgentHandle, client: XClient, settings: XSettings, opt_outs: OptOutList
-    ) -> None:
+    def __init__(self, handle: AgentHandle, client: XClient, settings: XSettings, opt_outs: OptOutList) -> None:
         self._conversations = handle.conversations
         self._client = client
         self._opt_outs = opt_outs
@@ -114,9 +112,7 @@ class ReplyPermissions:
         if delivery.reply_to or delivery.target == delivery.account:
             return delivery.reply_to
         receipts = await self._conversations.receipts(room_id=delivery.room_id, limit=MAX_RECEIPTS)
-        message_ids = (
-            receipt.key.message_id for receipt in receipts if receipt.rule not in UNADDRESSED_RULES
-        )
+        message_ids = (receipt.key.message_id for receipt in receipts if receipt.rule not in UNADDRESSED_RULES)
         return next(message_ids, delivery.target)
 
     async def check_reply(self, delivery: Delivery, post_id: str) -> None:
@@ -196,9 +192,7 @@ class ContentRules:
         if any(_is_card_number(_strip_separators(item)) for item in CARD_PATTERN.findall(normalized)):
             return "it contains the number of a bank card"
         for label, pattern in (("a mail address", MAIL_PATTERN), ("a telephone number", PHONE_PATTERN)):
-            if any(
-                _strip_separators(item) not in self._allowed_contacts for item in pattern.findall(normalized)
-            ):
+            if any(_strip_separators(item) not in self._allowed_contacts for item in pattern.findall(normalized)):
                 return f"it contains {label} that X_CONTACTS does not list"
         words = _normalize_words(text)
         word = next((item for item, pattern in self._forbidden_words if pattern.search(words)), "")

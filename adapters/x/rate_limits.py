@@ -113,10 +113,7 @@ class Usage:
     def add(self, *, reads: int = 0, posts: int = 0) -> Self:
         """Return the usage plus these posts; negative numbers release a reservation."""
         return replace(
-            self,
-            reads=max(self.reads + reads, 0),
-            posts=max(self.posts + posts, 0),
-            today=max(self.today + posts, 0),
+            self, reads=max(self.reads + reads, 0), posts=max(self.posts + posts, 0), today=max(self.today + posts, 0)
         )
 
     def remaining_reads(self, plan_limits: PlanLimits, *, with_reserve: bool = False) -> int:
@@ -195,10 +192,7 @@ class Quota:
             return
         now, usage = self._clock(), self.usage
         if usage.posts >= self._settings.plan_limits.posts:
-            until, cause = (
-                next_month_start(now),
-                "the month's posts on X are used up (X_PLAN, X_MONTHLY_POSTS)",
-            )
+            until, cause = (next_month_start(now), "the month's posts on X are used up (X_PLAN, X_MONTHLY_POSTS)")
         else:
             until, cause = self._next_day_start(now), "the day's posts on X are used up (X_POST_DAILY_CAP)"
         raise NotSent(cause, retry_after=(until - now).total_seconds())

@@ -112,9 +112,7 @@ class MentionReceiver:
         mentions = [post for post in page.posts if post.author_id != self._identity.account_id]
         messages: list[InboundMessage] = []
         for post in sorted(mentions, key=lambda mention: int(mention.id)):
-            rule = self._handle.room_rules.find(
-                PLATFORM, post.conversation_id or post.id, self._identity.account_id
-            )
+            rule = self._handle.room_rules.find(PLATFORM, post.conversation_id or post.id, self._identity.account_id)
             if not rule.is_ignored:
                 messages += [*await self._read_context(post, page), await self._to_inbound(post, page, rule)]
         lowest = min((post.id for post in page.posts), key=int, default="")
@@ -130,9 +128,7 @@ class MentionReceiver:
             if text:
                 return MentionPosition.parse(text)
         except ValueError:
-            logger.warning(
-                "the stored position of the mentions cannot be read; reading starts at the present"
-            )
+            logger.warning("the stored position of the mentions cannot be read; reading starts at the present")
         position = MentionPosition(start=self._clock() - INITIAL_LOOKBACK)
         await self._state.write(POSITION_KEY, str(position))
         return position
@@ -143,9 +139,7 @@ class MentionReceiver:
         await self._opt_outs.update_from(post.author_id, text_of(post))
         mention = message.message.content.mention
         if rule_name := self._permissions.denying_rule(message.author) or rule.refusal_for(mention):
-            return to_inbound_message(
-                post, page, self._identity, received_at=self._clock(), denied_by=rule_name
-            )
+            return to_inbound_message(post, page, self._identity, received_at=self._clock(), denied_by=rule_name)
         return message
 
     async def _read_context(self, post: Post, page: Page) -> list[InboundMessage]:

@@ -82,9 +82,7 @@ class MessageSender:
             return post_id
         if delivery.id in self._rejected_duplicates:
             self._rejected_duplicates.discard(delivery.id)
-            raise DeliveryUnknown(
-                "X reports a duplicate, but the post is not among the latest: check the account"
-            )
+            raise DeliveryUnknown("X reports a duplicate, but the post is not among the latest: check the account")
         raise NotSent("it is not on the timeline")
 
     async def _send(self, delivery: Delivery) -> str:
@@ -147,9 +145,7 @@ class MessageSender:
         if delivery.attempts <= 1:
             raise Undeliverable(f"{error} (duplicate)") from error
         self._rejected_duplicates.add(delivery.id)
-        raise DeliveryUnknown(
-            "X reports a duplicate: the timeline will show whether it is this part"
-        ) from error
+        raise DeliveryUnknown("X reports a duplicate: the timeline will show whether it is this part") from error
 
     async def _find_post(self, delivery: Delivery) -> str:
         """Search our latest posts, retrying while X is unavailable; raise DeliveryUnknown if it stays so."""
@@ -207,11 +203,7 @@ def find_matching_post(page: Page, text: str, *, reply_to_id: str = "", quoted_i
         has_same_references = (
             post.reference_id("replied_to") == reply_to_id and post.reference_id("quoted") == quoted_id
         )
-        if (
-            has_same_references
-            and not post.reference_id("retweeted")
-            and _comparable_text(post, quoted_id) == expected
-        ):
+        if has_same_references and not post.reference_id("retweeted") and _comparable_text(post, quoted_id) == expected:
             return post.id
     return ""
 

@@ -16,9 +16,7 @@ class CursorStore(Protocol):
     async def cursor(self, platform: str, account: str, name: str) -> str | None:
         """Return a cursor."""
 
-    async def submit_all(
-        self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None
-    ) -> list[Receipt]:
+    async def submit_all(self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None) -> list[Receipt]:
         """Store a cursor, together with messages."""
 
 

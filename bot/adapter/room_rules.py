@@ -45,9 +45,7 @@ class RoomRule:
         `is_direct` is set for messages in a private conversation with the agent.
         """
         expects_reply = is_direct or mention.is_mention or mention.is_reply
-        is_allowed = self.policy is AnswerPolicy.USUAL or (
-            self.policy is AnswerPolicy.MENTIONS and expects_reply
-        )
+        is_allowed = self.policy is AnswerPolicy.USUAL or (self.policy is AnswerPolicy.MENTIONS and expects_reply)
         return "" if is_allowed else f"{self.location} ({self.policy})"
 
 
@@ -85,13 +83,9 @@ def parse_room_rules(character: Character) -> RoomRules:
         for name, entry in rooms.items():
             location = f"settings.{platform}.rooms.{name}"
             try:
-                rules[platform.lower(), str(name)] = RoomRule(
-                    _RuleEntry.model_validate(entry).answers, location
-                )
+                rules[platform.lower(), str(name)] = RoomRule(_RuleEntry.model_validate(entry).answers, location)
             except ValidationError:
                 policies = ", ".join(AnswerPolicy)
-                message = (
-                    f'{location}: it must read like {{"answers": "mentions"}}; the answers are {policies}'
-                )
+                message = f'{location}: it must read like {{"answers": "mentions"}}; the answers are {policies}'
                 raise SettingError(message) from None
     return RoomRules(rules)

@@ -71,11 +71,7 @@ class PostScheduler:
                 await tasks.delete_task(task_id)
             return
         interval = [pause.total_seconds() for pause in feed.interval]
-        if (
-            existing is not None
-            and not existing.is_parked
-            and existing.metadata.get(INTERVAL_KEY) == interval
-        ):
+        if existing is not None and not existing.is_parked and existing.metadata.get(INTERVAL_KEY) == interval:
             return
         await self._agent.schedule(
             Task(
@@ -86,18 +82,13 @@ class PostScheduler:
                 room_id=feed.room.id,
                 world_id=feed.world.id,
                 tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT}),
-                metadata={
-                    INTERVAL_KEY: interval,
-                    **TaskSchedule(self._draw_interval(feed.interval)).to_metadata(),
-                },
+                metadata={INTERVAL_KEY: interval, **TaskSchedule(self._draw_interval(feed.interval)).to_metadata()},
             )
         )
 
     async def _run_task(self, agent: Agent, task: Task) -> None:
         """Publish one post and set the time of the next one."""
-        feed = next(
-            (candidate for candidate in agent.outbox.feeds() if candidate.room.id == task.room_id), None
-        )
+        feed = next((candidate for candidate in agent.outbox.feeds() if candidate.room.id == task.room_id), None)
         if feed is not None and feed.interval is None:
             await agent.store.tasks.delete_task(task.id)
             return
@@ -147,9 +138,7 @@ class Post:
     image_prompt: str = ""
 
 
-async def write_post(
-    agent: Agent, registry: Registry, recent: Sequence[Memory] = (), feed: Feed | None = None
-) -> Post:
+async def write_post(agent: Agent, registry: Registry, recent: Sequence[Memory] = (), feed: Feed | None = None) -> Post:
     """Write a post that repeats none of the `recent` ones, which come oldest first.
 
     Raises ModelError where no model could be asked, or three attempts gave no usable post.
@@ -168,9 +157,7 @@ async def write_post(
             return post
         rejected.append(f"{shorten(post.text, MAX_POST_LENGTH) or '(nothing)'}: {fault}")
     last_fault = rejected[-1].rpartition(": ")[2]
-    raise ModelError(
-        f"{MAX_ATTEMPTS} attempts gave no post that could be published; the last one {last_fault}"
-    )
+    raise ModelError(f"{MAX_ATTEMPTS} attempts gave no post that could be published; the last one {last_fault}")
 
 
 async def recent_posts(agent: Agent, feed: Feed) -> list[Memory]:
@@ -201,8 +188,7 @@ def is_similar(text: str, other: str) -> bool:
     if matcher.real_quick_ratio() >= MAX_SIMILARITY and matcher.ratio() >= MAX_SIMILARITY:
         return True
     shingles = [
-        {tuple(words[start : start + SHINGLE_WORDS]) for start in range(len(words))}
-        for words in (first, second)
+        {tuple(words[start : start + SHINGLE_WORDS]) for start in range(len(words))} for words in (first, second)
     ]
     min_count = min(map(len, shingles))
     return min_count >= MIN_SHINGLES and len(shingles[0] & shingles[1]) >= MAX_SHARED_SHINGLES * min_count
@@ -234,21 +220,13 @@ def _strip_quotes(text: str) -> str:
     """Remove the quotation marks around a whole text."""
     inside = text[1:-1]
     is_quoted = len(text) > 1 and text[0] in OPENING_QUOTES and text[-1] in CLOSING_QUOTES
-    return (
-        inside.strip()
-        if is_quoted and not any(mark in inside for mark in OPENING_QUOTES + CLOSING_QUOTES)
-        else text
-    )
+    return inside.strip() if is_quoted and not any(mark in inside for mark in OPENING_QUOTES + CLOSING_QUOTES) else text
 
 
-def _build_template_values(
-    agent: Agent, recent: Sequence[Memory], rejected: Sequence[str]
-) -> dict[str, str | int]:
+def _build_template_values(agent: Agent, recent: Sequence[Memory], rejected: Sequence[str]) -> dict[str, str | int]:
     """Return the template's variables; topic and adjective rotate with the number of posts."""
     last_posts = recent[-MAX_SHOWN_POSTS:]
-    lines = [
-        HistoryLine(item.created_at, agent.name, "", item.content.text, is_agent=True) for item in last_posts
-    ]
+    lines = [HistoryLine(item.created_at, agent.name, "", item.content.text, is_agent=True) for item in last_posts]
     character, count = agent.character, _next_number(recent)
     topics = [item for item in character.topics if item.strip()]
     return {
@@ -262,9 +240,7 @@ def _build_template_values(
 
 def _next_number(recent: Sequence[Memory]) -> int:
     """Return the number of the next post of a feed, after these last ones."""
-    numbers = (
-        int(memory.content.metadata.get(NUMBER_KEY, position)) for position, memory in enumerate(recent)
-    )
+    numbers = (int(memory.content.metadata.get(NUMBER_KEY, position)) for position, memory in enumerate(recent))
     return max(numbers, default=-1) + 1
 
 
@@ -283,9 +259,7 @@ def _build_turn(agent: Agent, feed: Feed | None) -> Turn:
     message = Memory(new_id(), MemoryKind.MESSAGE, agent.id, room.id, world.id, Content(), now)
     key = EventKey("feed", "", str(message.id), room.id, "")
     receipt = Receipt(new_id(), key, room.id, author.id, message.id, now)
-    return Turn(
-        agent, new_id(), room, world, [TurnInput(receipt, message, author, time.monotonic(), _ignore_outcome)]
-    )
+    return Turn(agent, new_id(), room, world, [TurnInput(receipt, message, author, time.monotonic(), _ignore_outcome)])
 
 
 def _ignore_outcome(receipt: Receipt) -> None:

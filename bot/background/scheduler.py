@@ -67,9 +67,7 @@ class Scheduler:
         self._loop: asyncio.Task[None] | None = None
         self._running = TaskSet("scheduled task")
         self._claimed: dict[UUID, Task] = {}  # what is running, as it was claimed last
-        self._served_rooms: set[UUID] = (
-            set()
-        )  # rooms that have had their turn, while more is due than can run
+        self._served_rooms: set[UUID] = set()  # rooms that have had their turn, while more is due than can run
 
     async def __aenter__(self) -> Self:
         self._agent.store.tasks.watch(self._wake_event.set)
@@ -157,9 +155,7 @@ class Scheduler:
         now = self._agent.clock()
         max_deadline = max(worker.deadline for worker in self._workers.values())
         lease_until = now + timedelta(seconds=max_deadline) + LEASE_MARGIN
-        return await self._agent.store.tasks.claim_tasks(
-            list(self._workers), now, lease_until, limit, excluded_rooms
-        )
+        return await self._agent.store.tasks.claim_tasks(list(self._workers), now, lease_until, limit, excluded_rooms)
 
     async def _run_task(self, task: Task) -> None:
         try:
@@ -176,9 +172,7 @@ class Scheduler:
             return "its process ended while it ran, again and again"
         try:
             if task.is_repeating:
-                task.schedule.find_next_run(
-                    task.next_run, now
-                )  # with times that make no sense nothing is begun
+                task.schedule.find_next_run(task.next_run, now)  # with times that make no sense nothing is begun
             if task.is_missed(now):
                 logger.info("task %s of %s is left out: it was due at %s", task.id, task.name, task.next_run)
                 return ""
@@ -226,18 +220,14 @@ def _next_state(claimed: Task, current: Task, now: datetime, error: str | None) 
         else:
             if skipped:
                 logger.info("task %s of %s skips %d of its times", claimed.id, claimed.name, skipped)
-                current = replace(
-                    current, metadata={**current.metadata, "skipped": _count_skipped(current) + skipped}
-                )
+                current = replace(current, metadata={**current.metadata, "skipped": _count_skipped(current) + skipped})
             return replace(current, attempts=0, last_error="", next_run=due)
     if error is None:
         return replace(current, next_run=now + RECHECK_INTERVAL)
     if not error:
         return None
     failed_task = replace(current, attempts=current.attempts + 1, last_error=error)
-    return replace(
-        failed_task, next_run=now + failed_task.backoff, is_parked=failed_task.attempts >= MAX_FAILURES
-    )
+    return replace(failed_task, next_run=now + failed_task.backoff, is_parked=failed_task.attempts >= MAX_FAILURES)
 
 
 def _count_skipped(task: Task) -> int:

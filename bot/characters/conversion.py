@@ -96,9 +96,7 @@ class _Conversion:
     def _preserve_unknown_field(self, key: str, node: Node, fields: Fields) -> None:
         fields[key] = to_json(node)
         if key not in WITHOUT_EFFECT:
-            self._collector.add_preserved(
-                node.key_offset, (key,), "is not a field of a character; kept as it is"
-            )
+            self._collector.add_preserved(node.key_offset, (key,), "is not a field of a character; kept as it is")
             self._suggest(key, KEYS, node, (key,))
 
     def _suggest(self, key: str, names: tuple[str, ...], node: Node, path: Path) -> None:
@@ -107,18 +105,14 @@ class _Conversion:
             return
         self._suggestion_count += 1
         if suggestion := _nearest_name(key, names):
-            self._collector.add_warning(
-                node.key_offset, path, f"is not a field; did you mean '{suggestion}'?"
-            )
+            self._collector.add_warning(node.key_offset, path, f"is not a field; did you mean '{suggestion}'?")
 
     def _check_name(self, root: Node, members: dict[str, Node], fields: Fields) -> None:
         if str(fields.get("name", "")).strip():
             return
         if "name" in members:
             if isinstance(members["name"].value, str | None):
-                self._collector.add_problem(
-                    members["name"].offset, ("name",), "is empty; every character has a name"
-                )
+                self._collector.add_problem(members["name"].offset, ("name",), "is empty; every character has a name")
             return
         short_keys = (key for key in islice(members, _SUGGESTION_LIMIT) if len(key) <= _MAX_KEY_LENGTH)
         suggestion = next((key for key in short_keys if _nearest_name(key, ("name",))), "")
@@ -132,9 +126,7 @@ class _Conversion:
         try:
             return UUID(text)
         except ValueError:
-            self._collector.add_warning(
-                node.key_offset, path, "is not a UUID; one is derived from it, always the same"
-            )
+            self._collector.add_warning(node.key_offset, path, "is not a UUID; one is derived from it, always the same")
             return derived_id("character", text)
 
     def _read_templates(self, node: Node, path: Path) -> dict[str, str]:
@@ -154,9 +146,7 @@ class _Conversion:
     def _read_model_provider(self, node: Node, path: Path) -> str:
         provider = self._reader.text(node, path).strip().lower()
         if provider:
-            self._collector.add_ignored(
-                node.key_offset, path, "the model plugin whose key or server is set is used"
-            )
+            self._collector.add_ignored(node.key_offset, path, "the model plugin whose key or server is set is used")
         return provider
 
     def _read_adapters(self, node: Node, path: Path) -> tuple[str, ...]:
@@ -184,9 +174,7 @@ class _Conversion:
                 style[key] = self._reader.texts(member, (*path, key))
             else:
                 style[key] = to_json(member)
-                self._collector.add_preserved(
-                    member.key_offset, (*path, key), "is not a part of style; kept as it is"
-                )
+                self._collector.add_preserved(member.key_offset, (*path, key), "is not a part of style; kept as it is")
                 self._suggest(key, STYLE_KEYS, member, (*path, key))
         return style
 
@@ -194,9 +182,7 @@ class _Conversion:
         if not isinstance(node.value, tuple):
             return tuple({"content": text} for text in self._reader.texts(node, path))
         items = enumerate(node.value)
-        return tuple(
-            self._read_knowledge_item(item, (*path, index)) for index, item in items if not is_empty(item)
-        )
+        return tuple(self._read_knowledge_item(item, (*path, index)) for index, item in items if not is_empty(item))
 
     def _read_knowledge_item(self, node: Node, path: Path) -> Fields:
         if not isinstance(node.value, dict):

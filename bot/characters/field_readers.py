@@ -88,9 +88,7 @@ class FieldReader:
                 texts.append(text)
         if converted:
             count = f"{converted} of {len(items)} entries"
-            self._collector.add_mapped(
-                node.key_offset, path, f"{count} not text: numbers written out, null left out"
-            )
+            self._collector.add_mapped(node.key_offset, path, f"{count} not text: numbers written out, null left out")
         return tuple(texts)
 
     def _add_mismatch(self, expected: str, node: Node, path: Path) -> None:
@@ -126,9 +124,7 @@ class ExampleReader:
         if node.value is None:
             return ()
         if not isinstance(node.value, tuple):
-            self._collector.add_problem(
-                node.offset, path, f"expected a list of conversations, found {node.kind}"
-            )
+            self._collector.add_problem(node.offset, path, f"expected a list of conversations, found {node.kind}")
             return ()
         if node.value and all(_is_line(item) for item in node.value):
             self._collector.add_mapped(node.key_offset, path, "a list of lines read as one conversation")

@@ -133,9 +133,7 @@ class _Scanner:
             comment = _COMMENT.match(self._text, self._offset)
             if comment is None:
                 unclosed = self._text.startswith("/*", self._offset)
-                raise self._error(
-                    "a comment that is never closed" if unclosed else "expected a value, found '/'"
-                )
+                raise self._error("a comment that is never closed" if unclosed else "expected a value, found '/'")
             self._observations.note("comments are not JSON; they are passed over", self._offset)
             self._offset = comment.end()
 
@@ -218,13 +216,9 @@ class _Scanner:
         except json.JSONDecodeError as error:
             if self._is_secret:
                 self._observations.secret_spans.append((start, error.pos))
-            raise self._error(
-                _STRING_FAULTS.get(error.msg, "a text that is not well formed"), error.pos
-            ) from None
+            raise self._error(_STRING_FAULTS.get(error.msg, "a text that is not well formed"), error.pos) from None
         if _UNSTORABLE.search(text):
-            self._observations.note(
-                "half a character (\\ud800…) or NUL cannot be stored; replaced by \ufffd", start
-            )
+            self._observations.note("half a character (\\ud800…) or NUL cannot be stored; replaced by \ufffd", start)
             text = _UNSTORABLE.sub("\ufffd", text)
         return text
 

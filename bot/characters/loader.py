@@ -88,9 +88,7 @@ def _decode(data: bytes, name: str) -> str:
         location = before.format_location(len(before.text))
         raise CharacterError(f"{location}: not UTF-8 text (byte 0x{data[error.start]:02x})") from None
     if (offset := text.find("\x00")) >= 0:
-        raise CharacterError(
-            f"{SourceText(name, text).format_location(offset)}: a binary file, not JSON text (NUL)"
-        )
+        raise CharacterError(f"{SourceText(name, text).format_location(offset)}: a binary file, not JSON text (NUL)")
     return text
 
 

@@ -27,11 +27,7 @@ class Note:
     message: str
 
     def __str__(self) -> str:
-        return (
-            f"line {self.line}: {self.path}: {self.message}"
-            if self.path
-            else f"line {self.line}: {self.message}"
-        )
+        return f"line {self.line}: {self.path}: {self.message}" if self.path else f"line {self.line}: {self.message}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the note as JSON."""
@@ -55,13 +51,7 @@ class ImportReport:
 
     def format_lines(self) -> list[str]:
         """Return the report as text, one line a note, warnings first."""
-        order = {
-            "warnings": "warning",
-            "secrets": "secret",
-            "mapped": "mapped",
-            "ignored": "ignored",
-            "kept": "kept",
-        }
+        order = {"warnings": "warning", "secrets": "secret", "mapped": "mapped", "ignored": "ignored", "kept": "kept"}
         sections = self.sections()
         return [f"{label:<7}  {note}" for name, label in order.items() for note in sections[name]]
 
@@ -77,9 +67,7 @@ class ReportCollector:
     def __init__(self, source: SourceText) -> None:
         self._source = source
         self._problems: list[tuple[int, str]] = []
-        self._notes: dict[str, list[Note]] = {
-            name: [] for name in ("mapped", "kept", "ignored", "warnings", "secrets")
-        }
+        self._notes: dict[str, list[Note]] = {name: [] for name in ("mapped", "kept", "ignored", "warnings", "secrets")}
 
     def add_mapped(self, offset: int, path: Path | str, message: str) -> None:
         """Add a note that something was renamed or converted."""
@@ -104,10 +92,7 @@ class ReportCollector:
     def add_problem(self, offset: int, path: Path | str, message: str) -> None:
         """Add a problem that makes the file unusable."""
         self._problems.append(
-            (
-                offset,
-                f"{self._source.format_location(offset)}: {_format_path(path)}: {_clean_message(message)}",
-            )
+            (offset, f"{self._source.format_location(offset)}: {_format_path(path)}: {_clean_message(message)}")
         )
 
     def line_of(self, offset: int) -> int:
@@ -130,9 +115,7 @@ class ReportCollector:
         )
 
     def _add_note(self, section: str, offset: int, path: Path | str, message: str) -> None:
-        self._notes[section].append(
-            Note(_format_path(path), self._source.line_of(offset), _clean_message(message))
-        )
+        self._notes[section].append(Note(_format_path(path), self._source.line_of(offset), _clean_message(message)))
 
 
 def _sort_key(note: Note) -> tuple[int, str, str]:

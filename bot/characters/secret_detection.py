@@ -60,10 +60,7 @@ _SECRET_KINDS: Final[tuple[tuple[str, str], ...]] = (
     ("a Google key", r"(?<![\w-])AIza[\w-]{35}"),
     ("an AWS key", r"(?<![\w-])A(?:KIA|SIA)[A-Z\d]{16}(?!\w)"),
     ("a signed token", r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}"),
-    (
-        "an address with a password",
-        r"(?<!\w)[A-Za-z][\w+.-]{1,20}://[^\s/:@\"]{0,100}:[^\s/@\"]{1,200}@[^\s\"]*",
-    ),
+    ("an address with a password", r"(?<!\w)[A-Za-z][\w+.-]{1,20}://[^\s/:@\"]{0,100}:[^\s/@\"]{1,200}@[^\s\"]*"),
     ("a webhook address", r"(?<!\w)https://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\d+/[\w-]+"),
 )
 _SECRET_PATTERN: Final = re.compile("|".join(f"({pattern})" for _, pattern in _SECRET_KINDS), re.ASCII)

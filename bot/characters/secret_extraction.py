@@ -119,9 +119,7 @@ class _SecretExtractor:
     def _clean_prose(self, node: Node, text: str, path: Path) -> Node:
         clean, secrets = mask_secrets(text)
         for index, secret in enumerate(secrets):
-            self._add_secret(
-                node, path if len(secrets) == 1 else (*path, index), secret, kind=secret_kind(secret)
-            )
+            self._add_secret(node, path if len(secrets) == 1 else (*path, index), secret, kind=secret_kind(secret))
         return replace(node, value=clean) if secrets else node
 
     def _add_secret(self, node: Node, path: Path, value: str, kind: str = "") -> None:
@@ -129,9 +127,7 @@ class _SecretExtractor:
         if not value:
             return
         if is_placeholder(value):
-            message = (
-                "holds a placeholder, not a secret: passed over; set the real one in .env or the environment"
-            )
+            message = "holds a placeholder, not a secret: passed over; set the real one in .env or the environment"
             self._collector.add_warning(node.key_offset, path, message)
             return
         name, secret = _setting_name(path), _FoundSecret(value, _rank_of(path), node.key_offset)
@@ -144,9 +140,7 @@ class _SecretExtractor:
         self._secrets[name] = winner
         if earlier.value != value:
             lines = [self._collector.line_of(candidate.offset) for candidate in (earlier, secret, winner)]
-            message = (
-                f"{name} has two values, in lines {lines[0]} and {lines[1]}; that of line {lines[2]} counts"
-            )
+            message = f"{name} has two values, in lines {lines[0]} and {lines[1]}; that of line {lines[2]} counts"
             self._collector.add_warning(node.key_offset, path, message)
 
 

@@ -72,9 +72,7 @@ class SourceText:
         visible_spans = [span for span in secret_spans if span[1] > start and span[0] < end]
         before = _mask_spans(self.text, start, offset, visible_spans)
         after = (
-            ""
-            if is_rest_secret or visible_spans
-            else self.text[offset : min(end, offset + 10 * _MAX_EXCERPT_LENGTH)]
+            "" if is_rest_secret or visible_spans else self.text[offset : min(end, offset + 10 * _MAX_EXCERPT_LENGTH)]
         )
         cut = _SECRET_KEY.search(after)
         after = mask_secrets(after[: cut.start()] if cut else after)[0]

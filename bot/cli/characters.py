@@ -16,14 +16,7 @@ from bot.models.types import ModelType
 from bot.plugin_system.loading import ELIZAOS_PACKAGE, adapter_names, load_plugins
 from bot.plugin_system.plugin import Plugin
 from bot.runtime.agent_config import AgentConfig
-from bot.settings import (
-    MIN_SECRET_LENGTH,
-    NETWORK_VARIABLES,
-    CoreSettings,
-    Layer,
-    Settings,
-    load_settings,
-)
+from bot.settings import MIN_SECRET_LENGTH, NETWORK_VARIABLES, CoreSettings, Layer, Settings, load_settings
 from bot.store.inmemory import InMemoryStore
 from bot.text import strip_terminal_codes
 
@@ -51,9 +44,7 @@ class CharacterConfig:
     def text_plugins(self) -> list[str]:
         """The plugins with a large text model, in order of preference."""
         return [
-            plugin.name
-            for plugin in self.plugins
-            if any(model.type is ModelType.TEXT_LARGE for model in plugin.models)
+            plugin.name for plugin in self.plugins if any(model.type is ModelType.TEXT_LARGE for model in plugin.models)
         ]
 
     @property
@@ -75,9 +66,7 @@ class CharacterConfig:
         models = [plugin.settings for plugin in self.plugins if plugin.settings]
         values = [*self.loaded.secrets.values()]
         values += [value for name in NETWORK_VARIABLES if "@" in (value := self.settings.get(name) or "")]
-        return self.settings.secrets(*models) | {
-            secret for secret in values if len(secret) >= MIN_SECRET_LENGTH
-        }
+        return self.settings.secrets(*models) | {secret for secret in values if len(secret) >= MIN_SECRET_LENGTH}
 
 
 def add_character_option(parser: argparse.ArgumentParser, *, is_repeatable: bool = False) -> None:
@@ -126,8 +115,7 @@ def load_character_configs(files: Sequence[Path], overrides: Sequence[Layer] = (
     Raises ConfigError, also if two of them are the same.
     """
     configs = [
-        load_character_config(*arguments)
-        for arguments in zip_longest(files or [default_character()], overrides)
+        load_character_config(*arguments) for arguments in zip_longest(files or [default_character()], overrides)
     ]
     seen: dict[str, CharacterConfig] = {}
     for config in configs:
@@ -173,9 +161,7 @@ def print_notes(configs: Sequence[CharacterConfig]) -> None:
         if len(notes) > MAX_NOTES:
             remaining = len(notes) - MAX_NOTES
             print_notice(
-                strip_terminal_codes(
-                    f"{config.path.name}: and {remaining} more: bot character check {config.path}"
-                )
+                strip_terminal_codes(f"{config.path.name}: and {remaining} more: bot character check {config.path}")
             )
 
 

@@ -37,17 +37,12 @@ class EmulatedRun:
         """Yield what to tell the operator: URLs, which data leaves the machine, where data is stored."""
         for name, url in self.urls.items():
             yield f"{name} is emulated: open {url} to talk"
-        models = sorted(
-            {plugin_name for config in configs for plugin_name in config.text_plugins} - {OFFLINE}
-        )
+        models = sorted({plugin_name for config in configs for plugin_name in config.text_plugins} - {OFFLINE})
         if models:
             yield f"nothing leaves this machine except model calls ({', '.join(models)})"
         else:
             yield "nothing leaves this machine; no account and no key is needed"
-        yield (
-            "the bot's own data is not used: "
-            f"this run stores its data in {self.folder} and removes it at the end"
-        )
+        yield (f"the bot's own data is not used: this run stores its data in {self.folder} and removes it at the end")
 
 
 @asynccontextmanager
@@ -65,9 +60,7 @@ async def run_emulators(specs: Sequence[AdapterSpec], files: Sequence[Path]) -> 
 
 def bypass_proxy(environment: MutableMapping[str, str] = os.environ) -> None:
     """Exclude the loopback address from every proxy."""
-    existing_hosts = (
-        environment.get("no_proxy") or load_settings(environment=environment).get("NO_PROXY") or ""
-    )
+    existing_hosts = environment.get("no_proxy") or load_settings(environment=environment).get("NO_PROXY") or ""
     if existing_hosts != "*":
         environment["NO_PROXY"] = environment["no_proxy"] = f"{LOOPBACK},{existing_hosts}".strip(",")
 
@@ -90,6 +83,5 @@ def _unique_names(names: Sequence[str]) -> list[str]:
     """Return the names with a number appended to those that occur more than once."""
     counts = Counter(names)
     return [
-        name if counts[name] == 1 else f"{name} {names[: index + 1].count(name)}"
-        for index, name in enumerate(names)
+        name if counts[name] == 1 else f"{name} {names[: index + 1].count(name)}" for index, name in enumerate(names)
     ]

@@ -94,9 +94,7 @@ async def build_report(conversations: ConversationReader, receipt: Receipt, agen
         room=await conversations.room(receipt.room_id),
         author=author.name if author else str(receipt.author_id),
         message=message,
-        replies=tuple(
-            reply for reply in replies if reply.kind is MemoryKind.MESSAGE and reply.entity_id == agent_id
-        ),
+        replies=tuple(reply for reply in replies if reply.kind is MemoryKind.MESSAGE and reply.entity_id == agent_id),
         deliveries=tuple(parts),
         run=await conversations.run_log(receipt),
     )
@@ -186,11 +184,7 @@ def _format_call(call: ModelCall) -> str:
 def _format_total(calls: Sequence[ModelCall]) -> str:
     costs = [call.cost for call in calls if call.cost is not None]
     total_text = format_dollars(sum(costs))
-    return (
-        total_text
-        if len(costs) == len(calls)
-        else f"{total_text}, and what {len(calls) - len(costs)} of them cost"
-    )
+    return total_text if len(costs) == len(calls) else f"{total_text}, and what {len(calls) - len(costs)} of them cost"
 
 
 def format_price(cost: float | None) -> str:

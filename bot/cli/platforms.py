@@ -42,9 +42,7 @@ def list_platforms(
     With `only`, just those are on. With `emulator_urls`, just the emulated platforms and the web page are.
     """
     adapters = find_adapters()
-    return [
-        _platform(name, adapters[name], configs, only, emulator_urls) for name in _sort_platforms(adapters)
-    ]
+    return [_platform(name, adapters[name], configs, only, emulator_urls) for name in _sort_platforms(adapters)]
 
 
 def parse_platforms(text: str) -> list[str]:
@@ -61,13 +59,8 @@ def parse_emulators(text: str) -> list[AdapterSpec]:
     for name in _split_names(text):
         if isinstance(problem := adapters.get(name), str):
             raise PluginError(f"{name} cannot be emulated: {problem}")
-    available = {
-        name: spec for name, spec in adapters.items() if isinstance(spec, AdapterSpec) and spec.emulator
-    }
-    return [
-        available[name]
-        for name in _check_names(text, list(available), "--emulate", "a platform with an emulator")
-    ]
+    available = {name: spec for name, spec in adapters.items() if isinstance(spec, AdapterSpec) and spec.emulator}
+    return [available[name] for name in _check_names(text, list(available), "--emulate", "a platform with an emulator")]
 
 
 def _sort_platforms(names: Iterable[str]) -> list[str]:

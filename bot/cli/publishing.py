@@ -57,9 +57,7 @@ class PublishingSession:
         agent = self.agent_runtime.agent
         undelivered = UndeliveredParts(agent.store.ledger, agent.outbox)
         pending_parts = [
-            delivery
-            for delivery in await undelivered.parts(MAX_PENDING_PARTS)
-            if delivery.room_id == self.feed.room.id
+            delivery for delivery in await undelivered.parts(MAX_PENDING_PARTS) if delivery.room_id == self.feed.room.id
         ]
         for part in sorted(pending_parts, key=lambda delivery: delivery.seq):
             if part.state in HELD_STATES:
@@ -76,9 +74,7 @@ class PublishingSession:
             open_deliveries = [delivery for delivery in deliveries if delivery.state in OPEN_STATES]
             if not open_deliveries or clock() > deadline or self._is_stalled(open_deliveries):
                 return [
-                    PublishedPart(
-                        delivery.id, delivery.part, delivery.state, delivery.external_id, delivery.cause
-                    )
+                    PublishedPart(delivery.id, delivery.part, delivery.state, delivery.external_id, delivery.cause)
                     for delivery in deliveries
                 ]
             await asyncio.sleep(POLL_SECONDS)
@@ -88,8 +84,7 @@ class PublishingSession:
         feed = _find_feed(self.agent_runtime, self.feed.room.platform)
         is_stopped = feed is None or bool(feed.pause_reason)
         return any(
-            delivery.attempts >= MAX_FAILED_ATTEMPTS or (delivery.attempts and is_stopped)
-            for delivery in deliveries
+            delivery.attempts >= MAX_FAILED_ATTEMPTS or (delivery.attempts and is_stopped) for delivery in deliveries
         )
 
 
@@ -127,9 +122,7 @@ def find_publisher(config: CharacterConfig) -> Publisher | str:
         problems = [adapter for adapter in adapters if isinstance(adapter, str)]
         return "\n".join(["no installed adapter can publish a post", *problems])
     spec = find_adapter(min(specs, key=lambda spec: len(_missing_variables(spec, config))).name)
-    return (
-        Publisher(spec, spec.publishing) if isinstance(spec, AdapterSpec) and spec.publishing else str(spec)
-    )
+    return Publisher(spec, spec.publishing) if isinstance(spec, AdapterSpec) and spec.publishing else str(spec)
 
 
 def require_publisher(config: CharacterConfig) -> Publisher:
@@ -158,19 +151,14 @@ async def open_publishing(config: CharacterConfig, publisher: Publisher) -> Asyn
 
     Raises StoreInaccessible if another process uses the store.
     """
-    plugins = tuple(
-        replace(plugin, workers=(), listeners=(), services=(), init=None) for plugin in config.plugins
-    )
+    plugins = tuple(replace(plugin, workers=(), listeners=(), services=(), init=None) for plugin in config.plugins)
     agent_config = replace(
         config.agent_config,
         plugins=plugins,
         settings=config.settings.with_layer(Layer("bot post", publisher.publishing.settings)),
         is_idle=True,
     )
-    async with (
-        run_agent(agent_config) as agent_runtime,
-        publisher.spec.open([agent_runtime.handle]) as adapter,
-    ):
+    async with run_agent(agent_config) as agent_runtime, publisher.spec.open([agent_runtime.handle]) as adapter:
         outbox = agent_runtime.agent.outbox
         await outbox.resume()
         outbox.connect(adapter)
@@ -198,9 +186,7 @@ def publish_via_running_bot(
         raise TemporaryError(f"the running bot did not publish it: {reply.problem}")
     parts = reply.body.get("parts")
     return [
-        PublishedPart(
-            item["id"], item["part"], DeliveryState(item["state"]), item["external_id"], item["cause"]
-        )
+        PublishedPart(item["id"], item["part"], DeliveryState(item["state"]), item["external_id"], item["cause"])
         for item in parts or ()
     ]
 
@@ -215,12 +201,7 @@ def check_all_sent(parts: Sequence[PublishedPart]) -> None:
 
 def _picture_json(picture: Attachment) -> dict[str, str]:
     data = base64.b64encode(picture.data or b"").decode()
-    return {
-        "data": data,
-        "type": picture.content_type,
-        "name": picture.name,
-        "alt": picture.description,
-    }
+    return {"data": data, "type": picture.content_type, "name": picture.name, "alt": picture.description}
 
 
 def _problem_line(part: PublishedPart, count: int) -> str:

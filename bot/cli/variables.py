@@ -79,9 +79,7 @@ def list_variables(model: type[SettingsModel]) -> Iterator[Variable]:
         alias = field.alias or name.upper()
         is_secret = name in secret_names or is_secret_name(alias)
         default = field.get_default(call_default_factory=True)
-        yield Variable(
-            alias, field.description or "", "" if is_secret else _format_default(default), is_secret
-        )
+        yield Variable(alias, field.description or "", "" if is_secret else _format_default(default), is_secret)
 
 
 def group_summary(model: type[SettingsModel]) -> str:

@@ -47,9 +47,7 @@ class BuiltinCommands:
             command("start", user_text("commands.start.description"))(self.start),
         ]
 
-    async def ask(
-        self, context: CommandContext, question: Annotated[str, "What you want to know"]
-    ) -> CommandResponse:
+    async def ask(self, context: CommandContext, question: Annotated[str, "What you want to know"]) -> CommandResponse:
         """Submit a question; it is answered like any message that mentions the agent."""
         return CommandResponse(receipt=await self._inbox.submit(build_question(context.invocation, question)))
 
@@ -58,25 +56,19 @@ class BuiltinCommands:
         invocation, ledger = context.invocation, context.agent.store.ledger
         receipts = await ledger.receipts(room_id=invocation.room.id, limit=MAX_SCANNED_RECEIPTS)
         candidates = (
-            receipt
-            for receipt in receipts
-            if context.is_room_admin or receipt.author_id == invocation.author.id
+            receipt for receipt in receipts if context.is_room_admin or receipt.author_id == invocation.author.id
         )
         last_receipt: Receipt | None = next(candidates, None)
         return describe_outcome(last_receipt) if last_receipt else user_text("commands.why.no_message")
 
     async def mute(self, context: CommandContext) -> str:
         """Answer in the room only when named."""
-        await context.agent.store.worlds.set_participant_state(
-            context.invocation.room.id, ParticipantState.MUTED
-        )
+        await context.agent.store.worlds.set_participant_state(context.invocation.room.id, ParticipantState.MUTED)
         return user_text("commands.mute.done")
 
     async def unmute(self, context: CommandContext) -> str:
         """Answer in the room as usual."""
-        await context.agent.store.worlds.set_participant_state(
-            context.invocation.room.id, ParticipantState.DEFAULT
-        )
+        await context.agent.store.worlds.set_participant_state(context.invocation.room.id, ParticipantState.DEFAULT)
         return user_text("commands.unmute.done")
 
     async def privacy(self, context: CommandContext) -> str:
@@ -152,9 +144,7 @@ def describe_outcome(receipt: Receipt) -> str:
     reason = _describe_reason(receipt)
     models = sorted({call.model for call in receipt.model_calls if call.model})
     models_text = (
-        user_text("commands.why.models", models=", ".join(models))
-        if models
-        else user_text("commands.why.no_model")
+        user_text("commands.why.models", models=", ".join(models)) if models else user_text("commands.why.no_model")
     )
     receipt_text = user_text("commands.why.receipt", receipt=receipt.id)
     return f"{opening}{f': {reason}' if reason else ''}.{models_text}\n{receipt_text}"

@@ -50,9 +50,7 @@ class ChoiceHandler:
     async def _apply(self, selection: ChoiceSelection) -> CommandResponse:
         agent = self._agent
         if (target := parse_choice_value(selection.value)) is None:
-            agent.events.emit(
-                InteractionReceived(agent.id, selection.room, selection.author, selection.value)
-            )
+            agent.events.emit(InteractionReceived(agent.id, selection.room, selection.author, selection.value))
             return CommandResponse()
         task_id, number = target
         async with self._lock:
@@ -70,15 +68,11 @@ class ChoiceHandler:
             await self._log(selection, task, choice, role, refusal)
             if refusal:
                 return CommandResponse(f"{refusal[0].upper()}{refusal[1:]}.")
-            await agent.store.tasks.save_task(
-                request.choose(task, choice, selection.author.id, agent.clock())
-            )
+            await agent.store.tasks.save_task(request.choose(task, choice, selection.author.id, agent.clock()))
         agent.events.emit(InteractionReceived(agent.id, selection.room, selection.author, choice))
         return CommandResponse(user_text("choices.done", choice=choice))
 
-    async def _log(
-        self, selection: ChoiceSelection, task: Task, choice: str, role: Role, refusal: str
-    ) -> None:
+    async def _log(self, selection: ChoiceSelection, task: Task, choice: str, role: Role, refusal: str) -> None:
         body = {
             "action": "CHOOSE_OPTION",
             "allowed": not refusal,

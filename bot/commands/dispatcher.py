@@ -85,9 +85,7 @@ class CommandDispatcher:
         )
         if not command.is_allowed(context):
             await self._log(context, "its role does not reach that far")
-            return CommandResponse(
-                user_text("commands.needs_role", name=invocation.name, role=command.spec.role)
-            )
+            return CommandResponse(user_text("commands.needs_role", name=invocation.name, role=command.spec.role))
         try:
             arguments = command.parse_arguments(invocation)
         except ValidationError as error:
@@ -155,9 +153,7 @@ def _sanitize(invocation: CommandInvocation) -> CommandInvocation:
 
 def _build_usage_error(command: Command[Any], error: ValidationError) -> str:
     problems = error.errors(include_url=False, include_input=False, include_context=False)
-    details = "; ".join(
-        f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].lower()}" for problem in problems[:5]
-    )
+    details = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].lower()}" for problem in problems[:5])
     names = " ".join(f"<{name}>" for name in command.spec.parameters.get("properties", ()))
     return f"/{command.spec.name} {names}\n{details}"
 
@@ -168,9 +164,7 @@ def _to_cached(response: CommandResponse) -> dict[str, Any]:
 
 
 def _from_cached(data: Mapping[str, Any]) -> CommandResponse:
-    return CommandResponse(
-        data["text"], data["is_private"], tuple(Choice(*choice) for choice in data["choices"])
-    )
+    return CommandResponse(data["text"], data["is_private"], tuple(Choice(*choice) for choice in data["choices"]))
 
 
 MAX_COMMANDS, RATE_WINDOW = 20, timedelta(minutes=1)

@@ -77,9 +77,7 @@ class SupervisedContext(Generic[H]):
             if not self._entered.done():
                 self._entered.set_result(self._exit_failure)
             elif self._stop_requested.is_set() and not self._is_force_stopped:
-                logger.warning(
-                    "stopping %s failed: %s", self._label, self._exit_failure.cause, exc_info=error
-                )
+                logger.warning("stopping %s failed: %s", self._label, self._exit_failure.cause, exc_info=error)
 
 
 class Supervisor(Generic[H]):
@@ -121,8 +119,7 @@ class Supervisor(Generic[H]):
             await asyncio.wait({self._task}, timeout=self._shutdown_deadline.remaining(CANCEL_GRACE_SECONDS))
         if self._context is not None:
             await self._context.stop(
-                self._shutdown_deadline.remaining(timeout),
-                self._shutdown_deadline.remaining(CANCEL_GRACE_SECONDS),
+                self._shutdown_deadline.remaining(timeout), self._shutdown_deadline.remaining(CANCEL_GRACE_SECONDS)
             )
 
     async def _run(self, result: SupervisedContext[H] | Failure, timeout: float | None) -> None:

@@ -101,9 +101,7 @@ class DailyUsage:
     """The usage of one day by scope, and the limits that were logged as reached."""
 
     day: date
-    usage: defaultdict[tuple[LimitScope, UUID | None], Usage] = field(
-        default_factory=lambda: defaultdict(Usage)
-    )
+    usage: defaultdict[tuple[LimitScope, UUID | None], Usage] = field(default_factory=lambda: defaultdict(Usage))
     logged_limits: set[tuple[str, UUID | None]] = field(default_factory=set)
 
 
@@ -196,9 +194,7 @@ class Budget:
             self._daily_usage = DailyUsage(day)
         return self._daily_usage
 
-    def _scopes(
-        self, room_id: UUID | None, person_id: UUID | None
-    ) -> Iterable[tuple[LimitScope, UUID | None]]:
+    def _scopes(self, room_id: UUID | None, person_id: UUID | None) -> Iterable[tuple[LimitScope, UUID | None]]:
         yield LimitScope.ALL, None
         if room_id is not None:
             yield LimitScope.ROOM, room_id
@@ -209,6 +205,4 @@ class Budget:
         if (limit.setting, key) not in today.logged_limits:
             today.logged_limits.add((limit.setting, key))
             owner = f" ({key})" if key else ""
-            logger.warning(
-                "%s is spent, %s%s: no more answers until midnight UTC", limit.setting, limit, owner
-            )
+            logger.warning("%s is spent, %s%s: no more answers until midnight UTC", limit.setting, limit, owner)

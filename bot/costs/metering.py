@@ -67,9 +67,7 @@ class CostMeter:
     ) -> None:
         self._closing.set()  # not cancelled: entries being written would be counted twice
         if self._task is not None:
-            await run_isolated(
-                self._task, label=FLUSH_LABEL, timeout=self._shutdown_deadline.remaining(FLUSH_TIMEOUT)
-            )
+            await run_isolated(self._task, label=FLUSH_LABEL, timeout=self._shutdown_deadline.remaining(FLUSH_TIMEOUT))
 
     def record(self, call: ModelCall, run: Run | None) -> ModelCall:
         """Return a call with its cost, and count it for its room and person."""
@@ -171,9 +169,7 @@ class ReservationLedger:
         run, source = current_run.get(), (handler.name, pending.kind.value)
         room_id, person_id = (run.room_id, run.author_id) if run else (None, None)
         estimate = self._estimate(pending, source)
-        reservation = await self._budget.reserve(
-            estimate, room_id, person_id, wait=not inside_model_call.get()
-        )
+        reservation = await self._budget.reserve(estimate, room_id, person_id, wait=not inside_model_call.get())
         token = inside_model_call.set(True)
 
         def record_and_release(call: ModelCall) -> None:

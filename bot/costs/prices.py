@@ -41,9 +41,7 @@ class Price:
         """Return the cost of a call."""
         cached = min(call.tokens_cached, call.tokens_in)
         input_cost = (call.tokens_in - cached) * self.tokens_in + cached * self.tokens_cached
-        return round(
-            self.per_call + (input_cost + call.tokens_out * self.tokens_out) / MILLION, DOLLAR_DECIMALS
-        )
+        return round(self.per_call + (input_cost + call.tokens_out * self.tokens_out) / MILLION, DOLLAR_DECIMALS)
 
 
 @dataclass(frozen=True, slots=True)

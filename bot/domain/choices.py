@@ -120,11 +120,7 @@ def parse_choice_value(value: str) -> tuple[UUID, int] | None:
     """Return the task and the option number that a choice's value names; None for any other value."""
     prefix, _, rest = value.partition(":")
     key, _, number = rest.partition(":")
-    if (
-        prefix != VALUE_PREFIX
-        or len(key) != 32
-        or not (number.isascii() and number.isdigit() and len(number) < 3)
-    ):
+    if prefix != VALUE_PREFIX or len(key) != 32 or not (number.isascii() and number.isdigit() and len(number) < 3):
         return None
     try:
         return UUID(hex=key), int(number)

@@ -96,12 +96,7 @@ class EditPlan:
 
 
 def plan_edit(
-    edit: InboundMessage,
-    now: datetime,
-    receipts: Sequence[Receipt],
-    message: Memory | None,
-    *,
-    is_answering: bool,
+    edit: InboundMessage, now: datetime, receipts: Sequence[Receipt], message: Memory | None, *, is_answering: bool
 ) -> EditPlan:
     """Return the receipt to store for an edit and the receipts it supersedes, given those of all revisions.
 
@@ -119,16 +114,10 @@ def plan_edit(
             _close_receipt(receipt, Outcome.IGNORED, now, "neither its text nor its attachments have changed")
         )
     open_receipts = [other for other in receipts if not other.outcome.is_final]
-    if (
-        is_answering
-        or not open_receipts
-        or any(other.edit_state is EditState.LATE for other in open_receipts)
-    ):
+    if is_answering or not open_receipts or any(other.edit_state is EditState.LATE for other in open_receipts):
         receipt = replace(receipt, rule=Rule.EDITED_LATE)
     reason = "its message was edited before it was answered"
-    superseded = [
-        _close_receipt(other, Outcome.SUPERSEDED, now, reason) for other in open_receipts if not is_answering
-    ]
+    superseded = [_close_receipt(other, Outcome.SUPERSEDED, now, reason) for other in open_receipts if not is_answering]
     return EditPlan(receipt, _apply_edit(message, edit.message, now), tuple(superseded))
 
 
@@ -158,11 +147,7 @@ def anonymize_entity(entity: Entity) -> Entity:
 def opt_out_component(entity_id: UUID, now: datetime) -> Component:
     """Return the component that marks a person whose data was erased."""
     return Component(
-        derived_id("forgotten", entity_id),
-        entity_id,
-        ERASURE_COMPONENT,
-        {"at": now.isoformat()},
-        created_at=now,
+        derived_id("forgotten", entity_id), entity_id, ERASURE_COMPONENT, {"at": now.isoformat()}, created_at=now
     )
 
 
@@ -189,9 +174,7 @@ def orphaned_deliveries(
 def messages_by_external_id(deliveries: Iterable[Delivery], message_ids: Collection[str]) -> set[UUID]:
     """Return the ids of our messages that have one of these ids on the platform."""
     return {
-        delivery.memory_id
-        for delivery in deliveries
-        if delivery.external_id and delivery.external_id in message_ids
+        delivery.memory_id for delivery in deliveries if delivery.external_id and delivery.external_id in message_ids
     }
 
 
@@ -209,9 +192,6 @@ def _visible_content(message: Memory) -> tuple[object, ...]:
 
 def _apply_edit(message: Memory, edit: Memory, now: datetime) -> Memory:
     """Return the message with its new text; the last ten earlier texts stay in its metadata."""
-    revisions = [
-        *message.metadata.get(REVISIONS_KEY, ()),
-        {"text": message.content.text, "until": now.isoformat()},
-    ]
+    revisions = [*message.metadata.get(REVISIONS_KEY, ()), {"text": message.content.text, "until": now.isoformat()}]
     metadata = {**message.metadata, **edit.metadata, REVISIONS_KEY: revisions[-MAX_REVISIONS:]}
     return replace(message, content=edit.content, metadata=metadata, embedding=None, embedding_model="")

@@ -205,9 +205,7 @@ def merge_schedule(task: Task, stored: Task | None) -> Task:
     notes = {name: value for name, value in stored.metadata.items() if name not in TaskSchedule.KEYS}
     metadata = {**notes, **task.metadata}
     if stored.is_parked or not task.is_repeating or _times(task) != _times(stored):
-        return replace(
-            task, metadata=metadata, leased_until=stored.leased_until, fencing_token=stored.fencing_token
-        )
+        return replace(task, metadata=metadata, leased_until=stored.leased_until, fencing_token=stored.fencing_token)
     return replace(
         stored,
         name=task.name,

@@ -148,9 +148,7 @@ class Proxies:
             return (environment.get(name.lower()) or environment.get(name) or "").strip()
 
         names = {"http": "HTTP_PROXY", "https": "HTTPS_PROXY"}
-        proxies = tuple(
-            (scheme, _parse_proxy(name, value(name))) for scheme, name in names.items() if value(name)
-        )
+        proxies = tuple((scheme, _parse_proxy(name, value(name))) for scheme, name in names.items() if value(name))
         entries = (entry.strip().lower() for entry in value("NO_PROXY").split(","))
         return cls(proxies, tuple(entry for entry in entries if entry))
 

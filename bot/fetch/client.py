@@ -250,9 +250,7 @@ def _build_tls_context(ca_file: str | None) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca_file)
     except OSError as error:  # ssl.SSLError is one
-        raise SettingError(
-            f"SSL_CERT_FILE: no certificates in {ca_file!r} ({error}); name a PEM file"
-        ) from error
+        raise SettingError(f"SSL_CERT_FILE: no certificates in {ca_file!r} ({error}); name a PEM file") from error
     context.set_alpn_protocols(["http/1.1"])
     return context
 

@@ -30,11 +30,7 @@ _CONTAINERS: Final = frozenset({"audio/ogg", "video/mp4", "video/webm", "applica
 _PROVABLE: Final = frozenset(kind for _, kind in _SIGNATURES) - _CONTAINERS
 _TEXTUAL: Final = re.compile(r"text/.+|image/svg\+xml|application/(.+\+)?(json|xml|yaml|javascript|x-ndjson)")
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-_BOMS: Final = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
+_BOMS: Final = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 # Python also calls punycode (quadratic) and unicode_escape (warns) an encoding of text; pages do not.
 # Of UTF-7 and UTF-32, which no browser reads either, 20 MiB of nonsense take seconds.
 _CHARSETS: Final = re.compile(r"(utf-(8|16)|ascii|iso|cp|koi8|mac|gb|hz|big5|euc|shift_jis|tis|johab).*")
@@ -139,9 +135,7 @@ def _jpeg_size(body: bytes) -> tuple[int, int]:
             return 0, 0
         marker = body[position + 1]
         if marker in _JPEG_FRAMES:
-            return int.from_bytes(body[position + 7 : position + 9]), int.from_bytes(
-                body[position + 5 : position + 7]
-            )
+            return int.from_bytes(body[position + 7 : position + 9]), int.from_bytes(body[position + 5 : position + 7])
         if marker == 0xFF:
             position += 1
         else:

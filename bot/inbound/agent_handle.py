@@ -14,13 +14,7 @@ from bot.domain.character import Character
 from bot.domain.component_specs import Catalog, CommandSpec
 from bot.domain.costs import CostEntry
 from bot.domain.environment import Entity, Room
-from bot.domain.inbound import (
-    ChoiceSelection,
-    CommandInvocation,
-    CommandResponse,
-    InboundMessage,
-    StreamCursor,
-)
+from bot.domain.inbound import ChoiceSelection, CommandInvocation, CommandResponse, InboundMessage, StreamCursor
 from bot.domain.ledger import Delivery, Receipt
 from bot.domain.memory import Memory
 from bot.http import BoundRoute
@@ -145,15 +139,11 @@ class AgentHandle:
         """Store a message and start on it; once this returns, the platform may acknowledge it."""
         return await self._inbox.submit(message)
 
-    async def submit_all(
-        self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None
-    ) -> list[Receipt]:
+    async def submit_all(self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None) -> list[Receipt]:
         """Store a batch, all of it or nothing, together with the stream's read position."""
         return await self._inbox.submit_all(messages, cursor)
 
-    async def submit_tolerant(
-        self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None
-    ) -> None:
+    async def submit_tolerant(self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None) -> None:
         """Store a batch and the read position; a message that the store refuses is logged and skipped."""
         await self._inbox.submit_tolerant(messages, cursor)
 

@@ -103,9 +103,7 @@ class EditReporter:
 
     async def add_reaction(self, reaction: Reaction) -> bool:
         """Store a reaction to a message, known or not; return False where it was stored before."""
-        return await self._inbox.run_shielded(
-            self._apply_reaction(sanitize_reaction(reaction, self._clock()))
-        )
+        return await self._inbox.run_shielded(self._apply_reaction(sanitize_reaction(reaction, self._clock())))
 
     async def remove_reactions(
         self, room_id: UUID, message_id: str, *, author_id: UUID | None = None, emoji: str = ""
@@ -115,9 +113,7 @@ class EditReporter:
         Those of every author where none is named, and every emoji where none is; among the room's last
         thousand.
         """
-        removal = self._apply_reaction_removal(
-            room_id, sanitize_id(message_id), author_id, sanitize_emoji(emoji)
-        )
+        removal = self._apply_reaction_removal(room_id, sanitize_id(message_id), author_id, sanitize_emoji(emoji))
         return await self._inbox.run_shielded(removal)
 
     async def erase_entity(self, entity_id: UUID) -> ErasureResult:
@@ -138,9 +134,7 @@ class EditReporter:
             is_unknown = result.previous is None and result.event.is_new
             if is_unknown and now - inbound.message.created_at > MAX_BACKFILL_AGE:
                 reason = "it was written long before it was edited"
-                receipt = replace(
-                    receipt, outcome=Outcome.EXPIRED, reason=reason, rule=Rule.EDITED, closed_at=now
-                )
+                receipt = replace(receipt, outcome=Outcome.EXPIRED, reason=reason, rule=Rule.EDITED, closed_at=now)
                 await self._store.ledger.save_receipts([receipt])
                 return receipt
             await self._resolve_closed(result.superseded)
@@ -192,9 +186,7 @@ class EditReporter:
         self._events.emit(ReactionReceived(self._agent_id, memory, reaction.room, reaction.author))
         return True
 
-    async def _apply_reaction_removal(
-        self, room_id: UUID, message_id: str, author_id: UUID | None, emoji: str
-    ) -> int:
+    async def _apply_reaction_removal(self, room_id: UUID, message_id: str, author_id: UUID | None, emoji: str) -> int:
         memories = self._store.memories
         reactions = await memories.recent(room_id, MAX_SCANNED_REACTIONS, kind=MemoryKind.REACTION)
         removed_ids = [

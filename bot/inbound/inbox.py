@@ -73,9 +73,7 @@ class Inbox:
         [receipt] = await self.submit_all([message])
         return receipt
 
-    async def submit_all(
-        self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None
-    ) -> list[Receipt]:
+    async def submit_all(self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None) -> list[Receipt]:
         """Store a batch as `submit` does, all of it or nothing, together with the stream's read position."""
         self._check_open()
         now = self._clock()
@@ -92,9 +90,7 @@ class Inbox:
             await self.processor.enqueue(event)
         return [event.receipt for event in events]
 
-    async def submit_tolerant(
-        self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None
-    ) -> None:
+    async def submit_tolerant(self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None) -> None:
         """Store a batch and the read position; a message that the store can never take is logged and skipped.
 
         Raises InboxClosed and TemporaryError as `submit` does.

@@ -7,15 +7,7 @@ from uuid import UUID
 
 from bot.concurrency.clock import Clock, system_clock
 from bot.domain.environment import Entity, Room, World
-from bot.domain.events import (
-    EntityJoined,
-    EntityLeft,
-    EntityUpdated,
-    Event,
-    RoomJoined,
-    WorldConnected,
-    WorldJoined,
-)
+from bot.domain.events import EntityJoined, EntityLeft, EntityUpdated, Event, RoomJoined, WorldConnected, WorldJoined
 from bot.domain.inbound import MembershipChange, MembershipUpdate, roles_after_leaving
 from bot.event_bus import EventBus
 from bot.inbound.inbox import Inbox
@@ -53,18 +45,14 @@ class MembershipReporter:
         update = MembershipUpdate(world, tuple(rooms), tuple(members), event_id)
         await self._inbox.run_shielded(self._apply_world_join(sanitize_membership(update)))
 
-    async def update_world(
-        self, world: World, rooms: Sequence[Room] = (), members: Sequence[Entity] = ()
-    ) -> None:
+    async def update_world(self, world: World, rooms: Sequence[Room] = (), members: Sequence[Entity] = ()) -> None:
         """Store a world's new name and the roles in it."""
         update = MembershipUpdate(world, tuple(rooms), tuple(members))
         await self._inbox.run_shielded(self._apply_in_batches(sanitize_membership(update)))
 
     async def join_room(self, world: World, room: Room) -> None:
         """Store a new room: a channel, a thread, a topic."""
-        await self._inbox.run_shielded(
-            self._apply_room_join(sanitize_membership(MembershipUpdate(world, (room,))))
-        )
+        await self._inbox.run_shielded(self._apply_room_join(sanitize_membership(MembershipUpdate(world, (room,)))))
 
     async def update_room(self, world: World, room: Room) -> None:
         """Store a room's new name; an unknown room is joined."""
@@ -72,9 +60,7 @@ class MembershipReporter:
 
     async def add_member(self, world: World, member: Entity, *, event_id: str = "") -> None:
         """Store that a user joined a world; where it has a single room, they are in that room."""
-        update = MembershipUpdate(
-            world, entities=(member,), event_id=f"joined:{event_id}" if event_id else ""
-        )
+        update = MembershipUpdate(world, entities=(member,), event_id=f"joined:{event_id}" if event_id else "")
         await self._inbox.run_shielded(self._apply_member_join(sanitize_membership(update)))
 
     async def update_member(self, world: World, member: Entity) -> None:
@@ -99,9 +85,7 @@ class MembershipReporter:
         change = await apply(replace(update, entities=update.entities[:BATCH_SIZE]), now)
         if change.is_new:
             for start in range(BATCH_SIZE, len(update.entities), BATCH_SIZE):
-                await apply(
-                    MembershipUpdate(update.world, entities=update.entities[start : start + BATCH_SIZE]), now
-                )
+                await apply(MembershipUpdate(update.world, entities=update.entities[start : start + BATCH_SIZE]), now)
         return change
 
     async def _apply_world_join(self, update: MembershipUpdate) -> None:

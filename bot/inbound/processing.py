@@ -69,9 +69,7 @@ class MessageProcessor:
         self._shutdown_deadline = shutdown_deadline or ShutdownDeadline()
         self._is_open = True
         self._states: dict[UUID, EventState] = {}  # of every event that is not closed
-        self._closed = BoundedSet[UUID](
-            MAX_CLOSED_IDS
-        )  # `submit` may store an event that `resume` has closed
+        self._closed = BoundedSet[UUID](MAX_CLOSED_IDS)  # `submit` may store an event that `resume` has closed
         self._tasks = TaskSet("message processing", logs_failures=False)
         self._resume_slots = asyncio.Semaphore(MAX_CONCURRENT_RESUMED)
         self._deferred = DeferredRetries(ledger.health, self._retry)
@@ -136,9 +134,7 @@ class MessageProcessor:
         """
         open_receipts = await self._ledger.receipts(is_open=True, limit=MAX_OPEN_EVENTS)
         resumable = [
-            receipt
-            for receipt in reversed(open_receipts)
-            if self._ownership.is_connected(receipt.key.platform)
+            receipt for receipt in reversed(open_receipts) if self._ownership.is_connected(receipt.key.platform)
         ]
         return sum([await self.resume(receipt) for receipt in resumable])
 

@@ -57,9 +57,7 @@ class WorkSharingLoop:
 
     async def _run_heartbeat(self, sharing: WorkSharing) -> None:
         while True:
-            await run_isolated(
-                self._send_heartbeat(sharing), label="staying alive", timeout=HEARTBEAT_TIMEOUT
-            )
+            await run_isolated(self._send_heartbeat(sharing), label="staying alive", timeout=HEARTBEAT_TIMEOUT)
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def _send_heartbeat(self, sharing: WorkSharing) -> None:
@@ -75,9 +73,7 @@ class WorkSharingLoop:
 
     async def _poll(self, sharing: WorkSharing) -> None:
         while True:
-            await run_isolated(
-                self._resume_open_work(sharing), label="looking what is open", timeout=POLL_TIMEOUT
-            )
+            await run_isolated(self._resume_open_work(sharing), label="looking what is open", timeout=POLL_TIMEOUT)
             await sharing.wait_for_work(POLL_SECONDS)
 
     async def _resume_open_work(self, sharing: WorkSharing) -> None:

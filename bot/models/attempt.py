@@ -59,9 +59,7 @@ class _CallTimer:
             self.cause = f"not finished within {self._timeouts.total:g} s"
 
 
-async def attempt_call(
-    handler: ModelHandler, pending: PendingCall[R], timeouts: CallTimeouts, reserve: Reserve
-) -> R:
+async def attempt_call(handler: ModelHandler, pending: PendingCall[R], timeouts: CallTimeouts, reserve: Reserve) -> R:
     """Call a handler once, after its cost is reserved.
 
     Raises ModelBusy if another attempt may succeed, BudgetSpent if it may not be paid for, ModelError for any

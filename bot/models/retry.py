@@ -37,9 +37,7 @@ class RetryPolicy:
     failover_seconds: float = 10.0
     random_fraction: Callable[[], float] = random.random
 
-    def next_delay(
-        self, failures: int, elapsed: float, retry_after: float | None, *, has_next: bool
-    ) -> float | None:
+    def next_delay(self, failures: int, elapsed: float, retry_after: float | None, *, has_next: bool) -> float | None:
         """Return the seconds to wait after `failures` failed attempts in `elapsed` seconds; None to stop.
 
         `retry_after` is the provider's request: the delay is never shorter than that.
@@ -48,9 +46,7 @@ class RetryPolicy:
             return None
         if retry_after is None:
             retry_after = 0.0
-            delay = Backoff(FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, JITTER, self.random_fraction).delay(
-                failures
-            )
+            delay = Backoff(FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, JITTER, self.random_fraction).delay(failures)
         else:
             retry_after = max(retry_after, 0.0) if isfinite(retry_after) else self.max_seconds
             delay = retry_after * (1 + JITTER * self.random_fraction())
@@ -155,10 +151,7 @@ class OutageLog:
         outage.unlogged_count += 1
         if now - outage.logged_at >= LOG_INTERVAL_SECONDS:
             logger.error(
-                "model %s does not answer, %d failures since the last message: %s",
-                name,
-                outage.unlogged_count,
-                cause,
+                "model %s does not answer, %d failures since the last message: %s", name, outage.unlogged_count, cause
             )
             outage.logged_at, outage.unlogged_count, outage.is_logged = now, 0, True
 
@@ -184,9 +177,7 @@ class CallPolicy:
 class HandlerClient:
     """Calls one handler, with its circuit breaker and a limit of concurrent calls."""
 
-    def __init__(
-        self, handler: ModelHandler, policy: CallPolicy, *, reserve: Reserve, outage_log: OutageLog
-    ) -> None:
+    def __init__(self, handler: ModelHandler, policy: CallPolicy, *, reserve: Reserve, outage_log: OutageLog) -> None:
         self.handler = handler
         self._policy = policy
         self._reserve = reserve

@@ -72,9 +72,7 @@ class ModelRouter:
     def register(self, handler: ModelHandler) -> None:
         """Add a handler; of equal priorities the earlier registered is called first."""
         clients = self._clients[handler.type]
-        clients.append(
-            HandlerClient(handler, self._policy, reserve=self._reserve, outage_log=self._outage_log)
-        )
+        clients.append(HandlerClient(handler, self._policy, reserve=self._reserve, outage_log=self._outage_log))
         clients.sort(key=lambda client: -client.handler.priority)
 
     def has_handler_for(self, kind: ModelType) -> bool:
@@ -93,9 +91,7 @@ class ModelRouter:
         """
         return await self._call(kind, self._with_sampling(request, kind), TextResult)
 
-    async def object(
-        self, object_type: type[M], request: TextRequest, kind: ModelType = ModelType.OBJECT_SMALL
-    ) -> M:
+    async def object(self, object_type: type[M], request: TextRequest, kind: ModelType = ModelType.OBJECT_SMALL) -> M:
         """Generate an object that fits a pydantic model; ask for a repair once if it does not.
 
         Raises ModelError if the repaired object does not fit either, and as `text` does.
@@ -122,9 +118,7 @@ class ModelRouter:
         """
         request = EmbeddingRequest(tuple(texts))
         max_handlers = 1 if first_handler_only else None
-        return await self._call(
-            ModelType.TEXT_EMBEDDING, request, EmbeddingResult, max_handlers, is_urgent=is_urgent
-        )
+        return await self._call(ModelType.TEXT_EMBEDDING, request, EmbeddingResult, max_handlers, is_urgent=is_urgent)
 
     async def describe(self, request: ImageDescriptionRequest) -> TextResult:
         """Describe an image; raises as `text` does."""
@@ -218,7 +212,5 @@ def parse_object(object_type: type[M], response: str) -> M:
         return object_type.model_validate(data)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False, include_context=False)
-        messages = [
-            f"- {'.'.join(map(str, problem['loc'])) or 'all of it'}: {problem['msg']}" for problem in problems
-        ]
+        messages = [f"- {'.'.join(map(str, problem['loc'])) or 'all of it'}: {problem['msg']}" for problem in problems]
         raise ModelError("\n".join(messages[:MAX_PROBLEMS])) from None

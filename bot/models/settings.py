@@ -17,9 +17,7 @@ LEGACY_NAMES = {
     "FREQUENCY_PENALTY": "MODEL_FREQ_PENALTY",
     "PRESENCE_PENALTY": "MODEL_PRESENCE_PENALTY",
 }
-TEXT_TYPES = tuple(
-    kind for kind in ModelType if kind.startswith(("TEXT_SMALL", "TEXT_M", "TEXT_L", "OBJECT_"))
-)
+TEXT_TYPES = tuple(kind for kind in ModelType if kind.startswith(("TEXT_SMALL", "TEXT_M", "TEXT_L", "OBJECT_")))
 Tokens = Annotated[int | None, Field(ge=1)]
 Probability = Annotated[float | None, Field(ge=0, le=1)]
 Penalty = Annotated[float | None, Field(ge=-2, le=2)]
@@ -29,9 +27,7 @@ class ModelSettings(SettingsModel):
     """Settings for calling any model."""
 
     model_timeout: float = Field(60.0, gt=0, description="Seconds to wait for the first output of a model.")
-    model_retries: int = Field(
-        8, ge=0, le=8, description="How often a call to a busy or unreachable model is retried."
-    )
+    model_retries: int = Field(8, ge=0, le=8, description="How often a call to a busy or unreachable model is retried.")
     default_max_tokens: Tokens = Field(
         None,
         description="Maximum length of a text in tokens. This and the next eight can be set for one type "
@@ -44,9 +40,7 @@ class ModelSettings(SettingsModel):
     default_top_p: Probability = Field(
         None, description="Sample only from the most likely tokens that have this probability together."
     )
-    default_top_k: int | None = Field(
-        None, ge=0, description="Sample only from this number of most likely tokens."
-    )
+    default_top_k: int | None = Field(None, ge=0, description="Sample only from this number of most likely tokens.")
     default_min_p: Probability = Field(
         None, description="Skip tokens less likely than this share of the most likely one."
     )
@@ -88,9 +82,7 @@ def read_sampling(settings: Settings) -> dict[ModelType, Sampling]:
 
 
 def _read_type(kind: ModelType, settings: Settings) -> Sampling:
-    variables = {
-        name: next(_list_variables(kind, name.upper(), settings), "") for name in Sampling.model_fields
-    }
+    variables = {name: next(_list_variables(kind, name.upper(), settings), "") for name in Sampling.model_fields}
     values = {name: settings.get(variable) for name, variable in variables.items() if variable}
     try:
         return Sampling.model_validate(values)

@@ -26,9 +26,7 @@ class ModelType(StrEnum):
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
         normalized = str(value).strip().upper()
-        normalized = {"IMAGE_GENERATION": "IMAGE", "SPEECH_TO_TEXT": "TRANSCRIPTION"}.get(
-            normalized, normalized
-        )
+        normalized = {"IMAGE_GENERATION": "IMAGE", "SPEECH_TO_TEXT": "TRANSCRIPTION"}.get(normalized, normalized)
         return next((member for member in cls if member.value == normalized), None)
 
 
@@ -208,11 +206,6 @@ class SpeechResult:
 
 
 ModelRequest = (
-    TextRequest
-    | EmbeddingRequest
-    | ImageDescriptionRequest
-    | TranscriptionRequest
-    | ImageRequest
-    | SpeechRequest
+    TextRequest | EmbeddingRequest | ImageDescriptionRequest | TranscriptionRequest | ImageRequest | SpeechRequest
 )
 ModelResult = TextResult | EmbeddingResult | ImageResult | SpeechResult

@@ -79,12 +79,8 @@ def _is_plausible(usage: Usage) -> bool:
 
 def _count_prompt_bytes(request: ModelRequest) -> int:
     if isinstance(request, TextRequest):
-        tool_texts = (
-            f"{tool.name}{tool.description}{json.dumps(dict(tool.parameters))}" for tool in request.tools
-        )
-        return (
-            _count_bytes(request.system) + _count_bytes(request.prompt) + sum(map(_count_bytes, tool_texts))
-        )
+        tool_texts = (f"{tool.name}{tool.description}{json.dumps(dict(tool.parameters))}" for tool in request.tools)
+        return _count_bytes(request.system) + _count_bytes(request.prompt) + sum(map(_count_bytes, tool_texts))
     if isinstance(request, ImageRequest):
         return _count_bytes(request.prompt)
     if isinstance(request, SpeechRequest):

@@ -15,9 +15,7 @@ from bot.text import is_blank, redact, sanitize_text
 MAX_HOST_LENGTH, MAX_PATH_LENGTH, MAX_QUERY_LENGTH = 64, 128, 64
 SECRET_LINK_TEXT = "[a link that held a secret]"
 _SCHEME = r"https?://"
-_BARE_HOST = (
-    r"(?<![\w.-])(?=(?:[^\W_][\w-]{0,62}\.)+[^\W\d_]{2,24}[/?:])"  # Telegram makes links of such names
-)
+_BARE_HOST = r"(?<![\w.-])(?=(?:[^\W_][\w-]{0,62}\.)+[^\W\d_]{2,24}[/?:])"  # Telegram makes links of such names
 _NEXT_LINK = rf"{_SCHEME}|\]\("
 _LINK = (
     rf"(?P<scheme>{_SCHEME}|{_BARE_HOST})(?P<host>(?:(?!{_NEXT_LINK})[^\s/?#\\])+)"
@@ -52,8 +50,7 @@ class LinkPolicy:
             return True
         name = host.rpartition("@")[2].partition(":")[0].lower()
         return any(
-            name == allowed_host or name.endswith(f".{allowed_host}")
-            for allowed_host in map(str.lower, self.hosts)
+            name == allowed_host or name.endswith(f".{allowed_host}") for allowed_host in map(str.lower, self.hosts)
         )
 
 
@@ -70,8 +67,7 @@ def _defang_link(link: re.Match[str]) -> str:
 
 MAX_REPLY_LENGTH = 32_768
 SCAFFOLDING = re.compile(
-    r"</?(?:response|output|thought|actions|providers|parameters|params|isFinish)\b[^<>]{0,80}>",
-    re.IGNORECASE,
+    r"</?(?:response|output|thought|actions|providers|parameters|params|isFinish)\b[^<>]{0,80}>", re.IGNORECASE
 )
 OWN_LINE_PREFIX = re.compile(r"^\[\d\d:\d\d\] [^()\[\]\n]{1,64} \(you\): ?", re.MULTILINE)
 SPEAKER_ID = re.compile(r"^(\[\d\d:\d\d\] [^()\[\]\n]{1,64}) \(id [0-9A-Fa-f]{1,32}\):", re.MULTILINE)
@@ -96,9 +92,7 @@ def filter_outgoing(
     if not text and not content.attachments:
         return None
     attachments = tuple(_filter_attachment(attachment, secrets) for attachment in content.attachments)
-    choices = tuple(
-        Choice(redact(choice.label, secrets), choice.value) for choice in content.choices[:MAX_CHOICES]
-    )
+    choices = tuple(Choice(redact(choice.label, secrets), choice.value) for choice in content.choices[:MAX_CHOICES])
     if (text, attachments, choices) == (content.text, content.attachments, content.choices):
         return content
     return replace(content, text=text, attachments=attachments, choices=choices)
@@ -109,9 +103,7 @@ def is_empty_reply(text: str) -> bool:
     return is_blank(strip_scaffolding(_sanitize(text)))
 
 
-def filter_partial_text(
-    text: str, secrets: Collection[str] = (), link_policy: LinkPolicy | None = None
-) -> str:
+def filter_partial_text(text: str, secrets: Collection[str] = (), link_policy: LinkPolicy | None = None) -> str:
     """Return the part of an unfinished text that may be shown, filtered as by `filter_outgoing`.
 
     What may be the beginning of a secret, of scaffolding or of a link is held back until that is known.

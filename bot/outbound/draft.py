@@ -99,20 +99,14 @@ class Draft(ABC):
                 await self._context.sleep(delay)
                 delay = self._interval
                 content = self._context.filter_text(self.adapter, self._read_text())
-                if (
-                    content.text in ("", last_text)
-                    or not self._context.can_send(self.part)
-                    or not self._can_show()
-                ):
+                if content.text in ("", last_text) or not self._context.can_send(self.part) or not self._can_show():
                     continue
                 self._is_updating = True
                 self._context.on_update(self)
                 delay, last_text = max(delay, await self._update(content)), content.text
                 self._is_updating = False
         except Exception:  # of the platform, or of the store: the final text tells more
-            logger.warning(
-                "a reply for %s is shown no further until it is whole", self.part.target, exc_info=True
-            )
+            logger.warning("a reply for %s is shown no further until it is whole", self.part.target, exc_info=True)
         finally:
             self._is_updating = False
 
@@ -167,12 +161,8 @@ class PostedDraft(Draft):
         attempt = await attempt_delivery(self.adapter, part, was_ambiguous)
         if attempt.state is DeliveryState.SENT:
             self.part = replace(part, external_id=attempt.external_id)
-        elif attempt.state is DeliveryState.FAILED or not (
-            was_ambiguous or attempt.state is DeliveryState.UNKNOWN
-        ):
-            state = (
-                DeliveryState.PENDING if attempt.state is DeliveryState.PENDING else DeliveryState.CANCELLED
-            )
+        elif attempt.state is DeliveryState.FAILED or not (was_ambiguous or attempt.state is DeliveryState.UNKNOWN):
+            state = DeliveryState.PENDING if attempt.state is DeliveryState.PENDING else DeliveryState.CANCELLED
             self.part = replace(part, state=state, cause=attempt.cause)
         await self._context.save(self.part)
         return attempt

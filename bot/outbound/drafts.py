@@ -48,9 +48,7 @@ class Drafts:
         self._ledger = ledger
         self._secrets, self._link_policy = secrets, link_policy
         self._clock = clock
-        self._context = DraftContext(
-            self._filter_text, can_send, self._register, ledger.save_delivery, sleep, clock
-        )
+        self._context = DraftContext(self._filter_text, can_send, self._register, ledger.save_delivery, sleep, clock)
         self._live: dict[UUID, Draft] = {}
         self._unfinished: dict[UUID, Delivery] = {}  # by an earlier process
         self._ambiguous: set[str] = set()  # on their way like other parts, before what takes their place
@@ -79,9 +77,7 @@ class Drafts:
         self._live[turn_id] = PostedDraft(self._unfinished.pop(turn_id), adapter, interval, self._context)
         return self._live[turn_id]
 
-    async def replace_drafts(
-        self, parts: Sequence[Delivery], closed_turns: Collection[UUID]
-    ) -> list[Delivery]:
+    async def replace_drafts(self, parts: Sequence[Delivery], closed_turns: Collection[UUID]) -> list[Delivery]:
         """Return these parts, the first of each turn as the replacement of the turn's draft.
 
         The draft of a turn in `closed_turns` without a reply is removed: that is one part more.
@@ -89,9 +85,7 @@ class Drafts:
         result = list(parts)
         for turn_id in {*(part.turn_id for part in parts), *closed_turns}:
             if turn_id in self:
-                position = next(
-                    (number for number, part in enumerate(result) if part.turn_id == turn_id), None
-                )
+                position = next((number for number, part in enumerate(result) if part.turn_id == turn_id), None)
                 replacement = None if position is None else result[position]
                 replacement = await self._replace_draft(turn_id, replacement)
                 if position is not None and replacement is not None:
@@ -165,9 +159,7 @@ class Drafts:
             parts = await self._ledger.deliveries(turn_id=draft.turn_id)
             replacements = (part for part in parts if part.draft_id == draft.id != part.id)
             if (replacing_part := next(replacements, None)) is not None:
-                to_send = [
-                    without_references(part) if _has_migrated(draft, part) else part for part in to_send
-                ]
+                to_send = [without_references(part) if _has_migrated(draft, part) else part for part in to_send]
                 to_send += await self._resume_replacement(draft, replacing_part)
                 continue
             self._unfinished[draft.turn_id] = draft

@@ -35,14 +35,8 @@ def split_reply(
     Each edits one of `previous` that was sent, as far as there are such; the remaining ones are deleted.
     """
     room, memory = reply.room, reply.memory
-    contents = (
-        adapter.split_content(_with_numbered_choices(memory.content, adapter))
-        if adapter
-        else [memory.content]
-    )
-    sent_ids = [
-        part.external_id for part in previous if part.state is DeliveryState.SENT and part.external_id
-    ]
+    contents = adapter.split_content(_with_numbered_choices(memory.content, adapter)) if adapter else [memory.content]
+    sent_ids = [part.external_id for part in previous if part.state is DeliveryState.SENT and part.external_id]
     contents = [*contents, *[Content()] * (len(sent_ids) - len(contents))]
     turn_id = memory.turn_id or memory.id
     return [

@@ -99,9 +99,7 @@ class Outbox:
         feeds = (adapter.feed(self._agent_id) for adapter in self._queue.adapters.values())
         return [feed for feed in feeds if feed is not None]
 
-    async def commit(
-        self, replies: Sequence[OutgoingReply] = (), receipts: Sequence[Receipt] = ()
-    ) -> list[Memory]:
+    async def commit(self, replies: Sequence[OutgoingReply] = (), receipts: Sequence[Receipt] = ()) -> list[Memory]:
         """Store replies, their deliveries and the receipts they close in one transaction, then send.
 
         Return the replies as they were stored; one of which the content filter leaves nothing is dropped.
@@ -120,9 +118,7 @@ class Outbox:
             deliveries += await self._split(reply)
         if self._drafts:
             closed_turns = {
-                receipt.turn_id
-                for receipt in receipts
-                if receipt.turn_id is not None and receipt.outcome.is_final
+                receipt.turn_id for receipt in receipts if receipt.turn_id is not None and receipt.outcome.is_final
             }
             deliveries = await self._drafts.replace_drafts(deliveries, closed_turns)
         await self._commit(TurnCommit(tuple(stored), tuple(deliveries), tuple(receipts)))

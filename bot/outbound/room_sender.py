@@ -56,9 +56,7 @@ class RoomQueue:
         removed = [delivery for delivery in self.pending if delivery.id == delivery_id]
         self.pending = deque(remaining)
         return any(
-            delivery.memory_id == removed_delivery.memory_id
-            for removed_delivery in removed
-            for delivery in remaining
+            delivery.memory_id == removed_delivery.memory_id for removed_delivery in removed for delivery in remaining
         )
 
 
@@ -76,9 +74,7 @@ class RoomSender:
     async def send(self, adapter: Adapter, queue: RoomQueue, delivery: Delivery) -> None:
         """Send a queue's delivery; `queue.current` is updated with its state."""
         is_ambiguous = delivery.state is DeliveryState.ATTEMPTING
-        if (
-            delivery.state not in OPEN_STATES
-        ):  # its outcome was known, but not yet written down, when it was stopped
+        if delivery.state not in OPEN_STATES:  # its outcome was known, but not yet written down, when it was stopped
             await persist_state(self.ledger, delivery)
         while delivery.state in OPEN_STATES:
             delivery = replace(
@@ -97,9 +93,7 @@ class RoomSender:
             is_ambiguous = False
             delay = retry_delay(delivery.attempts, attempt.retry_after)
             state, cause = attempt.state, attempt.cause
-            if state is DeliveryState.PENDING and self._is_given_up(
-                queue, delivery, delay, attempt.retry_after
-            ):
+            if state is DeliveryState.PENDING and self._is_given_up(queue, delivery, delay, attempt.retry_after):
                 state, cause = DeliveryState.FAILED, f"given up after {delivery.attempts} attempts: {cause}"
             elif delay > MAX_DELAY_SECONDS and cause != delivery.cause:
                 logger.warning("part %s waits for %.0f s: %s", delivery.id, delay, cause)
@@ -111,9 +105,7 @@ class RoomSender:
             if state is DeliveryState.PENDING:
                 await self.sleep(delay)
 
-    def _is_given_up(
-        self, queue: RoomQueue, delivery: Delivery, delay: float, retry_after: float | None
-    ) -> bool:
+    def _is_given_up(self, queue: RoomQueue, delivery: Delivery, delay: float, retry_after: float | None) -> bool:
         """Return whether a delivery waits no longer: after a day where the platform named the wait.
 
         Such a wait does not count against the deliveries behind it.

@@ -31,9 +31,7 @@ class WorkOwnership:
     as connected.
     """
 
-    def __init__(
-        self, sharing: WorkSharing | None = None, adapters: Mapping[str, Adapter] | None = None
-    ) -> None:
+    def __init__(self, sharing: WorkSharing | None = None, adapters: Mapping[str, Adapter] | None = None) -> None:
         self._sharing = sharing
         self._adapters = adapters
 
@@ -207,9 +205,7 @@ class SendQueue:
     def _on_sender_done(self, room_id: UUID, queue: RoomQueue, task: asyncio.Task[None]) -> None:
         queue.task = None
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error(
-                "sending in room %s failed; its replies wait for the next one", room_id, exc_info=error
-            )
+            logger.error("sending in room %s failed; its replies wait for the next one", room_id, exc_info=error)
         elif not (task.cancelled() and queue.pending):
             self._start_sender(room_id)
 

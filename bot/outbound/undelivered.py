@@ -48,9 +48,7 @@ class UndeliveredParts:
             if part.state not in HELD_STATES:
                 return _build_final_decision(part)
             if is_draft(part):
-                return DeliveryDecision(
-                    part, False, "it is only what was seen of a reply while that was written"
-                )
+                return DeliveryDecision(part, False, "it is only what was seen of a reply while that was written")
             part = replace(part, state=DeliveryState.PENDING, cause="")
             await self._ledger.save_delivery(part)
             if self._outbox is None:

@@ -41,9 +41,7 @@ class ConcurrencyLimits:
 async def read_attachments(turn: Turn, limits: ConcurrencyLimits) -> None:
     """Read the attachments of every message the turn answers, and store what they contain."""
     unread = [
-        turn_input
-        for turn_input in turn.inputs
-        if any(map(_needs_reading, turn_input.message.content.attachments))
+        turn_input for turn_input in turn.inputs if any(map(_needs_reading, turn_input.message.content.attachments))
     ]
     async with asyncio.TaskGroup() as group:
         for turn_input in unread:
@@ -57,10 +55,7 @@ def _needs_reading(attachment: Attachment) -> bool:
 async def _read_message_attachments(turn: Turn, turn_input: TurnInput, limits: ConcurrencyLimits) -> None:
     content = turn_input.message.content
     async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(_read_attachment(turn, attachment, limits))
-            for attachment in content.attachments
-        ]
+        tasks = [group.create_task(_read_attachment(turn, attachment, limits)) for attachment in content.attachments]
     attachments = tuple(task.result() for task in tasks)
     memories = turn.agent.store.memories
     stored = (await memories.memories([turn_input.message.id])).get(turn_input.message.id)
@@ -121,9 +116,7 @@ async def _describe_image(turn: Turn, attachment: Attachment, file: FetchedBody)
     check_image(file)
     request = ImageDescriptionRequest(file.body, file.content_type, turn.agent.templates[IMAGE_DESCRIPTION])
     fields = read_fields((await turn.agent.models.describe(request)).text, ("title", "description"))
-    title, description = (
-        sanitize_text(fields.get(name, ""), MAX_TEXT_LENGTH) for name in ("title", "description")
-    )
+    title, description = (sanitize_text(fields.get(name, ""), MAX_TEXT_LENGTH) for name in ("title", "description"))
     problem = "" if description else "the model could not say what it shows"
     return replace(attachment, title=attachment.title or title, description=description, problem=problem)
 

@@ -79,9 +79,7 @@ async def commit(turn: Turn, result: TurnResult) -> Outcome:
     return await close_turn(turn, result.outcome, result.reason, result.rule, outgoing)
 
 
-async def commit_failure(
-    turn: Turn, failure: TurnFailure, composer: Composer, counters: MessageCounters
-) -> Outcome:
+async def commit_failure(turn: Turn, failure: TurnFailure, composer: Composer, counters: MessageCounters) -> Outcome:
     """Close a turn that failed, with one short notice to the room at most.
 
     Over budget it is ignored, as new messages are; where something was said already it counts as answered.
@@ -145,19 +143,13 @@ def close_receipt(turn: Turn, turn_input: TurnInput) -> Receipt:
     calls = (*turn_input.receipt.model_calls, *turn_input.calls)
     is_learnt = turn_input.is_evaluated or not has_evaluation_work(turn.agent)
     now = turn.agent.clock()
-    return replace(
-        turn_input.receipt, turn_id=turn.id, closed_at=now, model_calls=calls, is_evaluated=is_learnt
-    )
+    return replace(turn_input.receipt, turn_id=turn.id, closed_at=now, model_calls=calls, is_evaluated=is_learnt)
 
 
 def supersede_receipt(turn: Turn, turn_input: TurnInput, newest: TurnInput) -> Receipt:
     """Return the receipt of an earlier input, superseded by the newest one of its turn."""
     listed = turn.recent_inputs
-    suffix = (
-        ""
-        if turn_input in listed
-        else f", but the answer is about the newest {len(listed)} of {len(turn.inputs)}"
-    )
+    suffix = "" if turn_input in listed else f", but the answer is about the newest {len(listed)} of {len(turn.inputs)}"
     return replace(
         close_receipt(turn, turn_input),
         outcome=Outcome.SUPERSEDED,
@@ -169,9 +161,7 @@ def supersede_receipt(turn: Turn, turn_input: TurnInput, newest: TurnInput) -> R
 
 async def mark_late_evaluations(turn: Turn, closed: Iterable[tuple[TurnInput, Receipt]]) -> None:
     """Mark messages whose evaluators ran while the commit, which did not know of it, was being written."""
-    receipt_ids = [
-        receipt.id for turn_input, receipt in closed if turn_input.is_evaluated and not receipt.is_evaluated
-    ]
+    receipt_ids = [receipt.id for turn_input, receipt in closed if turn_input.is_evaluated and not receipt.is_evaluated]
     if receipt_ids:
         await turn.agent.store.ledger.mark_evaluated(receipt_ids)
 
@@ -193,9 +183,7 @@ async def drop_echo(turn: Turn) -> None:
     """Delete an inbound message of the agent itself that repeats a reply already stored."""
     memories, echo = turn.agent.store.memories, turn.message
     recent = await memories.recent(turn.room.id, MAX_ECHO_SCAN)
-    own_messages = (
-        memory for memory in recent if memory.entity_id == turn.agent.id and memory.turn_id is not None
-    )
+    own_messages = (memory for memory in recent if memory.entity_id == turn.agent.id and memory.turn_id is not None)
     if any(echo.content.text in memory.content.text for memory in own_messages):
         await memories.remove([echo.id])
 
@@ -204,9 +192,7 @@ async def is_repetition(turn: Turn, text: str) -> bool:
     """Whether the agent has sent the same text three times to this room within ten minutes."""
     recent = await turn.agent.store.memories.recent(turn.room.id, MAX_REPETITION_SCAN)
     since = turn.agent.clock() - REPETITION_WINDOW
-    own_messages = (
-        memory for memory in recent if memory.entity_id == turn.agent.id and memory.created_at >= since
-    )
+    own_messages = (memory for memory in recent if memory.entity_id == turn.agent.id and memory.created_at >= since)
     return (
         sum(normalize_wording(memory.content.text) == normalize_wording(text) for memory in own_messages)
         >= MAX_REPETITIONS

@@ -33,9 +33,7 @@ class Composer:
         self.registry = registry
         self._timeout = timeout
 
-    async def compose(
-        self, turn: Turn, include: Collection[str] = (), *, only_included: bool = False
-    ) -> State:
+    async def compose(self, turn: Turn, include: Collection[str] = (), *, only_included: bool = False) -> State:
         """Run the default providers and those in `include`, or only the latter; return the turn's state.
 
         A provider runs once a turn. If it fails or is too slow, its text is missing and `state.failures`
@@ -68,9 +66,7 @@ class Composer:
 
     def render(self, turn: Turn, template: str, **values: Any) -> str:
         """Render one of the agent's templates with the values composed last."""
-        return render_template(
-            turn.agent.templates[template], {**_default_values(turn), **turn.state.values, **values}
-        )
+        return render_template(turn.agent.templates[template], {**_default_values(turn), **turn.state.values, **values})
 
     def render_notice(self, turn: Turn, template: str) -> Content | None:
         """Render a notice that no model writes; None without a template."""
@@ -83,9 +79,7 @@ class Composer:
 
     def _select_providers(self, include: Collection[str], *, only_included: bool) -> list[Provider]:
         included_names = {
-            provider.spec.name
-            for name in include
-            if (provider := self.registry.find_provider(name)) is not None
+            provider.spec.name for name in include if (provider := self.registry.find_provider(name)) is not None
         }
         return [
             provider
@@ -117,14 +111,10 @@ class Composer:
             timer.cancel()
         for name, task in tasks.items():
             _store_result(
-                turn.state,
-                name,
-                self._timeout_failure(name, timed_out) if task.cancelled() else task.result(),
+                turn.state, name, self._timeout_failure(name, timed_out) if task.cancelled() else task.result()
             )
 
-    async def _await_provider(
-        self, name: str, awaitable: Awaitable[ProviderResult]
-    ) -> ProviderResult | Failure:
+    async def _await_provider(self, name: str, awaitable: Awaitable[ProviderResult]) -> ProviderResult | Failure:
         trusted = self.registry.is_trusted(self.registry.providers[name])
         return await run_isolated(awaitable, label=f"provider {name}", timeout=None, trusted=trusted)
 
@@ -165,9 +155,7 @@ def _find_problem(result: object) -> str:
 
 
 def _limit_result(result: ProviderResult) -> ProviderResult:
-    values = (
-        {key: _truncate(value) for key, value in result.values.items()} if result.values else result.values
-    )
+    values = {key: _truncate(value) for key, value in result.values.items()} if result.values else result.values
     is_within_limit = len(result.text) <= MAX_TEXT_LENGTH and values == result.values
     return result if is_within_limit else ProviderResult(_truncate(result.text), values, result.data)
 
@@ -213,9 +201,7 @@ async def generate_text(
         shortened_names = shorten_prompt(turn)
         if not shortened_names:
             raise
-    turn.notes.append(
-        f"the prompt was too long for the model; it was asked with less of {', '.join(shortened_names)}"
-    )
+    turn.notes.append(f"the prompt was too long for the model; it was asked with less of {', '.join(shortened_names)}")
     composer.compose_text(turn)
     return await models.text(request(), kind)
 
@@ -238,9 +224,7 @@ def shorten_prompt(turn: Turn) -> list[str]:
 
 
 def _shorten_result(result: ProviderResult, shortener: Shortener) -> ProviderResult:
-    values = {
-        name: shortener(value) if isinstance(value, str) else value for name, value in result.values.items()
-    }
+    values = {name: shortener(value) if isinstance(value, str) else value for name, value in result.values.items()}
     return replace(result, text=shortener(result.text), values=values)
 
 

@@ -51,14 +51,10 @@ async def evaluate(turn: Turn, registry: Registry, *, should_reply: bool) -> Non
         return
     async with asyncio.TaskGroup() as group:
         for evaluator, condition in selected:
-            group.create_task(
-                _run_evaluator(turn, evaluator, condition, trusted=registry.is_trusted(evaluator))
-            )
+            group.create_task(_run_evaluator(turn, evaluator, condition, trusted=registry.is_trusted(evaluator)))
 
 
-async def _run_evaluator(
-    turn: Turn, evaluator: Evaluator, condition: Awaitable[bool] | bool, *, trusted: bool
-) -> None:
+async def _run_evaluator(turn: Turn, evaluator: Evaluator, condition: Awaitable[bool] | bool, *, trusted: bool) -> None:
     agent, name = turn.agent, evaluator.spec.name
     if isinstance(condition, Awaitable):
         is_needed = await run_isolated(

@@ -38,14 +38,9 @@ async def save_response(turn: Turn, key: str, response: TextResult) -> None:
     turn, so that after a restart none of them gets a turn of its own.
     """
     *earlier, newest = turn.inputs
-    entry: dict[str, Any] = {
-        "raw": response.text,
-        "inputs": [str(turn_input.message.id) for turn_input in turn.inputs],
-    }
+    entry: dict[str, Any] = {"raw": response.text, "inputs": [str(turn_input.message.id) for turn_input in turn.inputs]}
     if response.tool_calls:
-        entry["calls"] = [
-            {"name": call.name, "arguments": dict(call.arguments)} for call in response.tool_calls
-        ]
+        entry["calls"] = [{"name": call.name, "arguments": dict(call.arguments)} for call in response.tool_calls]
     step = Step(turn.id, key, "model", StepState.DONE, result=entry, recorded_at=turn.agent.clock())
     changes = [
         (turn_input, supersede_receipt(turn, turn_input, newest))
@@ -91,12 +86,7 @@ async def _restore_inputs(turn: Turn, message_ids: Sequence[UUID]) -> None:
         author = authors.get(message.entity_id) if message is not None else None
         if receipt is not None and message is not None and author is not None:
             turn_input = TurnInput(
-                receipt,
-                message,
-                author,
-                newest.received_monotonic,
-                newest.resolve,
-                is_evaluated=receipt.is_evaluated,
+                receipt, message, author, newest.received_monotonic, newest.resolve, is_evaluated=receipt.is_evaluated
             )
             turn.inputs.insert(-1, turn_input)
 
@@ -126,9 +116,7 @@ async def claim(agent: Agent, receipt: Receipt) -> StoredEvent:
 
 async def uncount_attempt(turn: Turn) -> None:
     """Do not count the attempt: the process was stopped, the message did not cause it."""
-    open_receipts = (
-        turn_input.receipt for turn_input in turn.inputs if not turn_input.receipt.outcome.is_final
-    )
+    open_receipts = (turn_input.receipt for turn_input in turn.inputs if not turn_input.receipt.outcome.is_final)
     receipts = [replace(receipt, attempts=receipt.attempts - 1) for receipt in open_receipts]
     with suppress(StoreUnavailable):
         await turn.agent.store.ledger.save_receipts(receipts)

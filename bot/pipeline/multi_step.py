@@ -43,9 +43,7 @@ class StepLoop:
 class MultiStep:
     """Runs at most `max_steps` steps; no action runs twice with the same parameters."""
 
-    def __init__(
-        self, registry: Registry, composer: Composer, action_runner: ActionRunner, *, max_steps: int
-    ) -> None:
+    def __init__(self, registry: Registry, composer: Composer, action_runner: ActionRunner, *, max_steps: int) -> None:
         self._registry = registry
         self._composer = composer
         self._action_runner = action_runner
@@ -125,6 +123,4 @@ class MultiStep:
             actionResults="\n".join(filter(None, [format_results(turn), loop.hint])),
             hasFunctions=bool(tools),
         )
-        return TextRequest(
-            prompt, purpose=Purpose.STEP, system=self._composer.render_system(turn), tools=tools
-        )
+        return TextRequest(prompt, purpose=Purpose.STEP, system=self._composer.render_system(turn), tools=tools)

@@ -42,14 +42,7 @@ from bot.pipeline.rate_limits import EditPacer
 from bot.pipeline.respond import respond
 from bot.pipeline.run_actions import ActionRunner, list_usable_actions, run_actions
 from bot.pipeline.should_respond import MessageCounters, ResponseDecision, should_respond
-from bot.pipeline.turn_order import (
-    ActiveTurns,
-    LatestResponse,
-    Superseded,
-    TurnCancelled,
-    TurnQueue,
-    debounce,
-)
+from bot.pipeline.turn_order import ActiveTurns, LatestResponse, Superseded, TurnCancelled, TurnQueue, debounce
 from bot.plugin_system.registry import Registry
 from bot.runs import Run, track_run
 from bot.settings import CoreSettings
@@ -196,9 +189,7 @@ class MessagePipeline:
                 return is_answering
         return decision.should_answer
 
-    async def _acquire_turn(
-        self, turn: Turn, answered_ids: frozenset[UUID] | None, room_turn: AsyncExitStack
-    ) -> None:
+    async def _acquire_turn(self, turn: Turn, answered_ids: frozenset[UUID] | None, room_turn: AsyncExitStack) -> None:
         """Wait until the turn may answer in its room; `room_turn` gives the room free again."""
         await room_turn.enter_async_context(self._turn_queue.acquire(turn, answered_ids))
         await room_turn.enter_async_context(self._agent.outbox.show_typing(turn.room))

@@ -17,9 +17,7 @@ from bot.settings import CoreSettings
 MINUTE_SECONDS = 60.0
 BURST_MINUTES = 2  # minutes whose messages may arrive at once
 MAX_BUCKETS = 10_000
-PUBLIC_LIMITS = MappingProxyType(
-    {"MESSAGES_PER_PERSON": 10, "MESSAGES_PER_ROOM": 60, "MESSAGES_PER_WORLD": 300}
-)
+PUBLIC_LIMITS = MappingProxyType({"MESSAGES_PER_PERSON": 10, "MESSAGES_PER_ROOM": 60, "MESSAGES_PER_WORLD": 300})
 NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 MAX_BOT_MESSAGES_PER_MINUTE = 20  # of one bot; then it is ignored for a minute
 MAX_BOT_MESSAGES_IN_A_ROW = 5  # in one room, since the last message of a person
@@ -59,11 +57,7 @@ class MessageRateLimiter:
     """
 
     def __init__(
-        self,
-        settings: CoreSettings,
-        defaults: Mapping[str, int],
-        *,
-        clock: Callable[[], float] = time.monotonic,
+        self, settings: CoreSettings, defaults: Mapping[str, int], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock = clock
         limits = {
@@ -71,17 +65,13 @@ class MessageRateLimiter:
             "MESSAGES_PER_ROOM": settings.messages_per_room,
             "MESSAGES_PER_WORLD": settings.messages_per_world,
         }
-        self._limits = {
-            name: defaults.get(name, 0) if value is None else value for name, value in limits.items()
-        }
+        self._limits = {name: defaults.get(name, 0) if value is None else value for name, value in limits.items()}
         self._buckets = {
             setting: BoundedDict[UUID, _Bucket](MAX_BUCKETS, partial(_Bucket, limit * BURST_MINUTES))
             for setting, limit in self._limits.items()
         }
 
-    def check(
-        self, person_id: UUID, room: Room, *, expects_reply: bool, age: float = 0.0
-    ) -> LimitExceeded | None:
+    def check(self, person_id: UUID, room: Room, *, expects_reply: bool, age: float = 0.0) -> LimitExceeded | None:
         """Count a message; return the limit that it exceeds, and then do not count it.
 
         `age` is in seconds: messages written while the bot was offline count for the minutes in which they
@@ -98,9 +88,7 @@ class MessageRateLimiter:
                 should_notify = expects_reply and not bucket.is_notified
                 bucket.is_notified |= should_notify
                 scope = setting.rpartition("_")[2].lower()
-                return LimitExceeded(
-                    f"more than {limit} messages a minute came of one {scope}", setting, should_notify
-                )
+                return LimitExceeded(f"more than {limit} messages a minute came of one {scope}", setting, should_notify)
             buckets.append(bucket)
         for bucket in buckets:
             bucket.level -= 1

@@ -93,9 +93,7 @@ def _build_request(turn: Turn, composer: Composer, sink: TextSink | None = None)
     tools = build_tools(turn, EXCLUDED_TOOLS)
     listed = render_open_messages(turn.recent_inputs, min_count=1 if turn.state.is_shortened else 2)
     prompt = composer.render(turn, MESSAGE_HANDLER, openMessages=listed, hasFunctions=bool(tools))
-    return TextRequest(
-        prompt, purpose=Purpose.REPLY, system=composer.render_system(turn), tools=tools, sink=sink
-    )
+    return TextRequest(prompt, purpose=Purpose.REPLY, system=composer.render_system(turn), tools=tools, sink=sink)
 
 
 async def _generate_reply(turn: Turn, composer: Composer) -> TextResult:
@@ -112,9 +110,7 @@ def render_open_messages(inputs: Sequence[TurnInput], min_count: int = 2) -> str
     """Render the messages that one reply must answer; empty if there are fewer than `min_count`."""
     if len(inputs) < min_count:
         return ""
-    return render_history(
-        [_to_history_line(turn_input, is_newest=turn_input is inputs[-1]) for turn_input in inputs]
-    )
+    return render_history([_to_history_line(turn_input, is_newest=turn_input is inputs[-1]) for turn_input in inputs])
 
 
 def _to_history_line(turn_input: TurnInput, *, is_newest: bool) -> HistoryLine:
@@ -141,9 +137,7 @@ def stream_draft(turn: Turn, *, has_functions: bool = False) -> Iterator[TextSin
         yield None
         return
     sink = _DraftSink(draft)
-    draft.follow(
-        lambda: partial_reply_text(sink.text, has_functions=has_functions), lambda: _commit_to_draft(turn)
-    )
+    draft.follow(lambda: partial_reply_text(sink.text, has_functions=has_functions), lambda: _commit_to_draft(turn))
     try:
         yield sink
     finally:
@@ -216,9 +210,7 @@ def build_step(result: TextResult) -> NextStep:
         return step
     call = result.tool_calls[0]
     is_finish = step.is_finish and not step.text
-    return replace(
-        step, action=call.name, parameters=call.arguments, is_finish=is_finish, text="", is_complete=True
-    )
+    return replace(step, action=call.name, parameters=call.arguments, is_finish=is_finish, text="", is_complete=True)
 
 
 async def write_summary(turn: Turn, composer: Composer) -> str:

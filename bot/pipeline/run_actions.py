@@ -54,10 +54,7 @@ async def _condition_refusal(turn: Turn, action: Action[Any], *, trusted: bool) 
     if action.when is None:
         return ""
     allowed = await call_isolated(
-        partial(action.when, turn),
-        label=f"validating {action.spec.name}",
-        timeout=VALIDATE_TIMEOUT,
-        trusted=trusted,
+        partial(action.when, turn), label=f"validating {action.spec.name}", timeout=VALIDATE_TIMEOUT, trusted=trusted
     )
     if isinstance(allowed, Failure):
         return f"{action.spec.name} could not be checked: {allowed.cause}"
@@ -136,13 +133,9 @@ class ActionRunner:
     def reject_unknown(self, turn: Turn, name: str) -> None:
         """Add a failed result for a name that matches no action, so that the model learns of it."""
         turn.notes.append(f"action {name!r} is not known; it was not run")
-        _store_result(
-            turn, ActionResult(False, error="there is no action of this name", action=escape_line(name))
-        )
+        _store_result(turn, ActionResult(False, error="there is no action of this name", action=escape_line(name)))
 
-    async def run(
-        self, turn: Turn, call: ActionCall, number: int, call_keys: set[str] | None = None
-    ) -> ActionResult:
+    async def run(self, turn: Turn, call: ActionCall, number: int, call_keys: set[str] | None = None) -> ActionResult:
         """Run one action, or take its result from the journal; errors of the action become the result.
 
         `call_keys` are the keys of earlier calls; this one is added. Raises RepeatedCall, without running the
@@ -166,9 +159,7 @@ class ActionRunner:
         turn.begin_step(number + 2)
         return result
 
-    async def _execute(
-        self, turn: Turn, call: ActionCall, key: str, call_keys: set[str] | None
-    ) -> ActionResult:
+    async def _execute(self, turn: Turn, call: ActionCall, key: str, call_keys: set[str] | None) -> ActionResult:
         spec, agent = call.action.spec, turn.agent
         trusted = self.composer.registry.is_trusted(call.action)
         if cause := await refusal_for(turn, call.action, trusted=trusted):
@@ -189,10 +180,7 @@ class ActionRunner:
         turn.state.data["actionParams"] = arguments
         crash_point("action.pre")
         returned = await run_isolated(
-            call.action.run(turn, arguments),
-            label=f"action {spec.name}",
-            timeout=ACTION_TIMEOUT,
-            trusted=trusted,
+            call.action.run(turn, arguments), label=f"action {spec.name}", timeout=ACTION_TIMEOUT, trusted=trusted
         )
         crash_point("action.post")
         result = _normalize_result(turn, returned, spec.name)
@@ -234,9 +222,7 @@ async def _log_denial(turn: Turn, spec: ActionSpec, cause: str) -> None:
         "world": str(turn.world.id),
         "event": str(turn.message.id),
     }
-    await turn.agent.store.logs.log(
-        LogKind.AUTHORIZATION, body, room_id=turn.room.id, entity_id=turn.author.id
-    )
+    await turn.agent.store.logs.log(LogKind.AUTHORIZATION, body, room_id=turn.room.id, entity_id=turn.author.id)
 
 
 def _check_parameters(action: Action[Any], parameters: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
@@ -244,9 +230,7 @@ def _check_parameters(action: Action[Any], parameters: Mapping[str, Any]) -> tup
         action.arguments.model_validate(dict(parameters))
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False, include_context=False)
-        return {}, "; ".join(
-            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems[:5]
-        )
+        return {}, "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems[:5])
     return parameters, ""
 
 
@@ -259,15 +243,11 @@ def _normalize_result(turn: Turn, returned: object, name: str) -> ActionResult:
         return ActionResult(False, error=f"it gave {type(returned).__name__}, not ActionResult", action=name)
     texts = {key: getattr(returned, key) for key in ("text", "error")}
     mappings = {key: getattr(returned, key) for key in ("values", "data")}
-    invalid_keys = [
-        key for key, value in texts.items() if not isinstance(value, str) or len(value) > MAX_RESULT_LENGTH
-    ]
+    invalid_keys = [key for key, value in texts.items() if not isinstance(value, str) or len(value) > MAX_RESULT_LENGTH]
     invalid_keys += [key for key, value in mappings.items() if not isinstance(value, Mapping)]
     if invalid_keys:
         turn.notes.append(f"{name} gave a result that had to be repaired: {', '.join(invalid_keys)}")
-    repaired: dict[str, Any] = {
-        key: texts[key][:MAX_RESULT_LENGTH] for key in texts if isinstance(texts[key], str)
-    }
+    repaired: dict[str, Any] = {key: texts[key][:MAX_RESULT_LENGTH] for key in texts if isinstance(texts[key], str)}
     repaired |= {key: mappings[key] for key in mappings if isinstance(mappings[key], Mapping)}
     return ActionResult(bool(returned.success), **repaired, action=name)
 

@@ -26,12 +26,7 @@ RESPOND_ACTIONS = frozenset({"RESPOND", "REPLY"})
 SILENT_ACTIONS = frozenset({"IGNORE", "NONE", "STOP"})
 MAX_NOTICES = 1_000
 MAX_COUNTED_RECEIPTS = 10_000
-PROMPT_KINDS = (
-    ProviderKind.PERSONA,
-    ProviderKind.STYLE,
-    ProviderKind.PARTICIPANTS,
-    ProviderKind.HISTORY,
-)
+PROMPT_KINDS = (ProviderKind.PERSONA, ProviderKind.STYLE, ProviderKind.PARTICIPANTS, ProviderKind.HISTORY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +128,7 @@ def _check_late_edit(context: RuleContext) -> ResponseDecision | None:
     if context.settings.on_edit == "ignore":
         return ResponseDecision(False, "it was edited when it had its outcome already", Rule.ON_EDIT)
     if turn.replaces is not None and not (context.adapter and context.adapter.can_edit):
-        return ResponseDecision(
-            False, f"what was said on {turn.room.platform} cannot be changed", Rule.ON_EDIT
-        )
+        return ResponseDecision(False, f"what was said on {turn.room.platform} cannot be changed", Rule.ON_EDIT)
     return None
 
 
@@ -166,9 +159,7 @@ def _check_bot(context: RuleContext) -> ResponseDecision | None:
 
 def _check_muted(context: RuleContext) -> ResponseDecision | None:
     if context.participant_state is ParticipantState.MUTED and not context.is_mentioned:
-        return ResponseDecision(
-            False, "the room is muted and the message does not name the agent", Rule.MUTED
-        )
+        return ResponseDecision(False, "the room is muted and the message does not name the agent", Rule.MUTED)
     return None
 
 
@@ -186,9 +177,7 @@ def _check_rate_limits(context: RuleContext) -> ResponseDecision | None:
     if context.is_counted:
         return None
     limits = (
-        counters.trusted_limits
-        if context.adapter and context.adapter.is_trusted_audience
-        else counters.public_limits
+        counters.trusted_limits if context.adapter and context.adapter.is_trusted_audience else counters.public_limits
     )
     age = (turn.agent.clock() - turn.message.created_at).total_seconds()
     exceeded = limits.check(turn.author.id, turn.room, expects_reply=context.expects_reply, age=age)
@@ -203,13 +192,9 @@ def _check_bypass_type(context: RuleContext) -> ResponseDecision | None:
     kind = context.turn.room.type
     listed = {entry.upper() for entry in context.settings.should_respond_bypass_types}
     if kind.is_direct:
-        return ResponseDecision(
-            True, f"every message in a room of type {kind} is answered", f"room type {kind}"
-        )
+        return ResponseDecision(True, f"every message in a room of type {kind} is answered", f"room type {kind}")
     if kind.value in listed:
-        return ResponseDecision(
-            True, f"every message in a room of type {kind} is answered", Rule.BYPASS_TYPES
-        )
+        return ResponseDecision(True, f"every message in a room of type {kind} is answered", Rule.BYPASS_TYPES)
     return None
 
 
@@ -301,9 +286,7 @@ async def _decide_by_model(turn: Turn, composer: Composer) -> ResponseDecision:
         crash_point("model.decide")
         decision = read_decision(result.text)
         if decision.action in RESPOND_ACTIONS:
-            return ResponseDecision(
-                True, decision.reasoning or "the model chose to answer", Rule.DECIDED_RESPOND
-            )
+            return ResponseDecision(True, decision.reasoning or "the model chose to answer", Rule.DECIDED_RESPOND)
         if decision.action in SILENT_ACTIONS:
             reason = decision.reasoning or "the model chose silence"
             return ResponseDecision(False, reason, Rule(f"{Rule.DECISION_FAILED}: {decision.action}"))

@@ -148,9 +148,7 @@ class TurnQueue:
         burst_start = self._clock() - BURST_SECONDS
         for turn_input in older.turn.inputs:
             if turn_input.received_monotonic < burst_start:
-                turn_input.receipt = replace(
-                    turn_input.receipt, supersede_count=turn_input.receipt.supersede_count + 1
-                )
+                turn_input.receipt = replace(turn_input.receipt, supersede_count=turn_input.receipt.supersede_count + 1)
         newer.turn.inputs = sort_inputs([*older.turn.inputs, *newer.turn.inputs])
         older.turn.superseded_by = newer.turn
         older.task.cancel()
@@ -241,9 +239,7 @@ class ActiveTurns:
     def cancel_room(self, room_id: UUID) -> list[UUID]:
         """Cancel the uncommitted turns of a room; return their receipts, which need new turns."""
         turns = [turn for turn in self._turns if turn.room.id == room_id and not turn.is_committed]
-        return [
-            turn_input.receipt.id for turn in turns if self._cancel_turn(turn) for turn_input in turn.inputs
-        ]
+        return [turn_input.receipt.id for turn in turns if self._cancel_turn(turn) for turn_input in turn.inputs]
 
     def _cancel_turn(self, turn: Turn) -> bool:
         if turn.is_cancelled or turn.superseded_by is not None:

@@ -65,11 +65,7 @@ class Command(Generic[P]):
         """Call the function and return its response."""
         handler: Callable[..., Awaitable[CommandResult]] = self.handler
         answer = await handler(context, **arguments)
-        return (
-            answer
-            if isinstance(answer, CommandResponse)
-            else CommandResponse(answer or "", self.is_ephemeral)
-        )
+        return answer if isinstance(answer, CommandResponse) else CommandResponse(answer or "", self.is_ephemeral)
 
     def _split_text(self, text: str) -> dict[str, str]:
         """Assign each word of a text to one parameter, and the rest to the last."""
@@ -79,12 +75,7 @@ class Command(Generic[P]):
 
 @renamed_parameters(private="ephemeral", free_alone="open_in_direct")
 def command(
-    name: str,
-    description: str,
-    *,
-    role: Role = Role.NONE,
-    open_in_direct: bool = False,
-    ephemeral: bool = True,
+    name: str, description: str, *, role: Role = Role.NONE, open_in_direct: bool = False, ephemeral: bool = True
 ) -> Callable[[Callable[Concatenate[CommandContext, P], Awaitable[CommandResult]]], Command[P]]:
     """Return a decorator that makes a command of an async function whose first parameter is the context.
 

@@ -222,9 +222,7 @@ def route(method: str, path: str, *, public: bool = False) -> Callable[[RouteHan
 
     def decorate(handler: RouteHandler) -> Route:
         if method.upper() not in METHODS or not path.startswith("/") or ".." in path:
-            raise PluginError(
-                f"route {method} {path!r}: use one of {sorted(METHODS)} and a path like /status"
-            )
+            raise PluginError(f"route {method} {path!r}: use one of {sorted(METHODS)} and a path like /status")
         return Route(method.upper(), path, handler, public)
 
     return decorate

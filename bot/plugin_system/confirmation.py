@@ -26,19 +26,13 @@ async def ask_to_confirm(turn: Turn, worker: str, operation: Mapping[str, str], 
     """
     agent, author = turn.agent, turn.author
     tasks, now = agent.store.tasks, agent.clock()
-    for earlier in await tasks.tasks(
-        room_id=turn.room.id, entity_id=author.id, tags={TaskTag.AWAITING_CHOICE}
-    ):
+    for earlier in await tasks.tasks(room_id=turn.room.id, entity_id=author.id, tags={TaskTag.AWAITING_CHOICE}):
         if ChoiceRequest.from_metadata(earlier.metadata).code:
             await tasks.delete_task(earlier.id)
     task_id = derived_id(turn.id, "confirmation", str(turn.next_reply_index))
     code = _encode_code(derived_id(task_id, str(author.id)).int)
     request = ChoiceRequest(
-        (CONFIRM,),
-        choosers=(str(author.id),),
-        code=code,
-        expires_at=now + CONFIRMATION_TTL,
-        operation=operation,
+        (CONFIRM,), choosers=(str(author.id),), code=code, expires_at=now + CONFIRMATION_TTL, operation=operation
     )
     task = Task(
         task_id,
@@ -66,6 +60,4 @@ async def ask_to_confirm(turn: Turn, worker: str, operation: Mapping[str, str], 
 
 def _encode_code(number: int) -> str:
     """Encode a number in letters that are not confused with others."""
-    return "".join(
-        CODE_ALPHABET[(number >> 5 * position) % len(CODE_ALPHABET)] for position in range(CODE_LENGTH)
-    )
+    return "".join(CODE_ALPHABET[(number >> 5 * position) % len(CODE_ALPHABET)] for position in range(CODE_LENGTH))

@@ -130,9 +130,7 @@ def _as_trusted(plugin: Plugin) -> Plugin:
 def _bundled_modules() -> frozenset[str]:
     """Return the modules of the plugins that this distribution itself brings."""
     entries = importlib.metadata.entry_points(group=PLUGIN_GROUP)
-    return frozenset(
-        entry.module for entry in entries if entry.dist is not None and entry.dist.name == DISTRIBUTION
-    )
+    return frozenset(entry.module for entry in entries if entry.dist is not None and entry.dist.name == DISTRIBUTION)
 
 
 def plugin_names() -> list[str]:
@@ -205,9 +203,7 @@ def _adapter_modules() -> dict[str, str]:
 
 def _load_adapter(name: str, module: str) -> AdapterSpec | str:
     try:
-        specs = [
-            value for value in vars(import_by_name(module, name)).values() if isinstance(value, AdapterSpec)
-        ]
+        specs = [value for value in vars(import_by_name(module, name)).values() if isinstance(value, AdapterSpec)]
     except PluginError as error:
         return str(error)
     if len(specs) != 1:

@@ -36,19 +36,11 @@ class Registry:
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
         self.plugins = tuple(plugins)
-        actions = (
-            (plugin, component.spec.name, component) for plugin in plugins for component in plugin.actions
-        )
-        providers = (
-            (plugin, component.spec.name, component) for plugin in plugins for component in plugin.providers
-        )
-        evaluators = (
-            (plugin, component.spec.name, component) for plugin in plugins for component in plugin.evaluators
-        )
+        actions = ((plugin, component.spec.name, component) for plugin in plugins for component in plugin.actions)
+        providers = ((plugin, component.spec.name, component) for plugin in plugins for component in plugin.providers)
+        evaluators = ((plugin, component.spec.name, component) for plugin in plugins for component in plugin.evaluators)
         workers = ((plugin, component.name, component) for plugin in plugins for component in plugin.workers)
-        commands = (
-            (plugin, component.spec.name, component) for plugin in plugins for component in plugin.commands
-        )
+        commands = ((plugin, component.spec.name, component) for plugin in plugins for component in plugin.commands)
         self.actions: Mapping[str, Action[Any]] = _index_unique("action", actions)
         self.providers: Mapping[str, Provider] = _index_unique("provider", providers)
         self.evaluators: Mapping[str, Evaluator] = _index_unique("evaluator", evaluators)
@@ -63,20 +55,10 @@ class Registry:
             for component in (*plugin.actions, *plugin.providers, *plugin.evaluators, *plugin.workers)
         }
         self._actions_by_folded_name = dict(
-            reversed(
-                [
-                    (name, component)
-                    for component in self.actions.values()
-                    for name in _folded_similes(component)
-                ]
-            )
+            reversed([(name, component) for component in self.actions.values() for name in _folded_similes(component)])
         )
-        self._actions_by_folded_name |= {
-            fold_name(name): component for name, component in self.actions.items()
-        }
-        self._providers_by_folded_name = {
-            fold_name(name): component for name, component in self.providers.items()
-        }
+        self._actions_by_folded_name |= {fold_name(name): component for name, component in self.actions.items()}
+        self._providers_by_folded_name = {fold_name(name): component for name, component in self.providers.items()}
         ordered_providers = sorted(
             self.providers.values(), key=lambda component: (component.spec.position, component.spec.name)
         )
@@ -109,8 +91,7 @@ class Registry:
         return Catalog(
             plugins=tuple(plugin.name for plugin in self.plugins),
             actions=tuple(
-                replace(component.spec, plugin=plugin_names[id(component)])
-                for component in self.actions.values()
+                replace(component.spec, plugin=plugin_names[id(component)]) for component in self.actions.values()
             ),
             providers=tuple(
                 replace(
@@ -121,14 +102,12 @@ class Registry:
                 for component in self.providers.values()
             ),
             evaluators=tuple(
-                replace(component.spec, plugin=plugin_names[id(component)])
-                for component in self.evaluators.values()
+                replace(component.spec, plugin=plugin_names[id(component)]) for component in self.evaluators.values()
             ),
             services=tuple(service.__name__ for service in services),
             capabilities=tuple(service.capability for service in services if service.capability),
             commands=tuple(
-                replace(component.spec, plugin=plugin_names[id(component)])
-                for component in self.commands.values()
+                replace(component.spec, plugin=plugin_names[id(component)]) for component in self.commands.values()
             ),
         )
 
@@ -141,9 +120,7 @@ def _check_duplicate_routes(plugin: Plugin) -> None:
     addresses = Counter((route.method, route.path) for route in plugin.routes)
     for (method, path), count in addresses.items():
         if count > 1:
-            raise PluginError(
-                f"plugin {plugin.name!r} brings {count} routes at {method} {path}: keep one of them"
-            )
+            raise PluginError(f"plugin {plugin.name!r} brings {count} routes at {method} {path}: keep one of them")
 
 
 def _index_unique(kind: str, components: Iterable[tuple[Plugin, str, T]]) -> dict[str, T]:

@@ -31,9 +31,7 @@ class HistoryLine:
 
     def __post_init__(self) -> None:
         if self.sent_at.tzinfo is None:
-            raise ValueError(
-                f"the time of a line needs its zone, got {self.sent_at!r}; pass an aware datetime"
-            )
+            raise ValueError(f"the time of a line needs its zone, got {self.sent_at!r}; pass an aware datetime")
         if not self.is_agent and not _ID.fullmatch(self.id):
             raise ValueError(f"the id of a line is 1 to 32 hex digits, got {self.id!r}")
 

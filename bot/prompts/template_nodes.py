@@ -151,9 +151,7 @@ class Section:
 
 def _look_up(value: object, keys: Sequence[str]) -> object:
     for key in keys:
-        if isinstance(
-            value, (dict, Mapping)
-        ):  # dict first: the test is quick for what is nearly always there
+        if isinstance(value, (dict, Mapping)):  # dict first: the test is quick for what is nearly always there
             value = value.get(key)
         elif _is_list(value) and _has_key(value, key):
             value = len(value) if key == "length" else value[int(key)]

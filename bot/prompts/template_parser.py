@@ -45,9 +45,7 @@ class Template:
 def compile_template(source: str) -> Template:
     """Compile a template. Raises TemplateError with line, column and tag."""
     if len(source) > MAX_SOURCE_LENGTH:
-        raise TemplateError(
-            f"the template has {len(source)} characters; at most {MAX_SOURCE_LENGTH} are read"
-        )
+        raise TemplateError(f"the template has {len(source)} characters; at most {MAX_SOURCE_LENGTH} are read")
     return _Compiler(source).compile()
 
 

@@ -130,9 +130,7 @@ async def _running_agent(
             clock=config.clock,
             folder=config.folder,
         )
-        await store.entities.save_entities(
-            [Entity(agent.id, "greenroom", str(agent.id), (config.character.name,))]
-        )
+        await store.entities.save_entities([Entity(agent.id, "greenroom", str(agent.id), (config.character.name,))])
         bind_components(agent, config.plugins)
         await enter(run_services(agent, config.plugins, shutdown_deadline))
         await initialize_plugins(agent, config.plugins)
@@ -159,13 +157,10 @@ async def _running_agent(
 def _build_router(settings: Settings, record: Record, budget: Budget, prices: PriceList) -> ModelRouter:
     model_settings = settings.load(ModelSettings)
     policy = CallPolicy(
-        CallTimeouts(first=model_settings.model_timeout),
-        RetryPolicy(max_retries=model_settings.model_retries),
+        CallTimeouts(first=model_settings.model_timeout), RetryPolicy(max_retries=model_settings.model_retries)
     )
     reservations = ReservationLedger(budget, prices, record)
-    return ModelRouter(
-        record=record, reserve=reservations.reserve, policy=policy, sampling=read_sampling(settings)
-    )
+    return ModelRouter(record=record, reserve=reservations.reserve, policy=policy, sampling=read_sampling(settings))
 
 
 def _build_meter(
@@ -182,11 +177,7 @@ def _build_meter(
 
 
 def _build_outbox(
-    config: AgentConfig,
-    core: CoreSettings,
-    store: Store,
-    events: EventBus,
-    shutdown_deadline: ShutdownDeadline,
+    config: AgentConfig, core: CoreSettings, store: Store, events: EventBus, shutdown_deadline: ShutdownDeadline
 ) -> Outbox:
     return Outbox(
         store.ledger,

@@ -71,9 +71,7 @@ def build_commands(
     plugin_by_command = {entry.name: entry.plugin for entry in agent.catalog.commands}
     if duplicates := builtin.keys() & plugin_by_command.keys():
         name = min(duplicates)
-        raise PluginError(
-            f"command {name} of plugin {plugin_by_command[name]!r}: every bot has one of that name"
-        )
+        raise PluginError(f"command {name} of plugin {plugin_by_command[name]!r}: every bot has one of that name")
     commands = builtin | {
         spec.name: replace(registry.commands[spec.name], spec=spec) for spec in agent.catalog.commands
     }

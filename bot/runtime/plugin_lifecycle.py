@@ -38,13 +38,7 @@ def bind_components(agent: Agent, plugins: Sequence[Plugin]) -> None:
 def bind_routes(agent: Agent, plugins: Sequence[Plugin]) -> tuple[BoundRoute, ...]:
     """Return the routes of these plugins, ready to be called."""
     return tuple(
-        BoundRoute(
-            plugin.name,
-            route.method,
-            route.path,
-            route.is_public,
-            partial(_handle_route, route, plugin, agent),
-        )
+        BoundRoute(plugin.name, route.method, route.path, route.is_public, partial(_handle_route, route, plugin, agent))
         for plugin in plugins
         for route in plugin.routes
     )

@@ -101,9 +101,7 @@ class Runtime:
         self.adapters += (adapter,)
         for agent_runtime in self.agents:
             agent_runtime.agent.outbox.connect(adapter)
-            await run_isolated(
-                agent_runtime.post_scheduler.schedule_posts(), label="seeing to posts", timeout=None
-            )
+            await run_isolated(agent_runtime.post_scheduler.schedule_posts(), label="seeing to posts", timeout=None)
         if self._is_running:
             await run_isolated(self._resume_work(), label=f"taking up {name}", timeout=None)
 
@@ -118,13 +116,9 @@ class Runtime:
                 agent_runtime.agent.outbox.disconnect(adapter)
 
     async def _start(self) -> None:
-        duplicates = [
-            name for name, count in Counter(config.agent_id for config in self._configs).items() if count > 1
-        ]
+        duplicates = [name for name, count in Counter(config.agent_id for config in self._configs).items() if count > 1]
         if duplicates:
-            names = ", ".join(
-                repr(config.character.name) for config in self._configs if config.agent_id in duplicates
-            )
+            names = ", ".join(repr(config.character.name) for config in self._configs if config.agent_id in duplicates)
             raise ConfigError(f"{names}: these characters would be one agent; give one another name or id")
         schemas = collect_schemas(plugin for config in self._configs for plugin in config.plugins)
         contexts = [
@@ -171,9 +165,7 @@ class Runtime:
             for agent_runtime in self.agents:
                 agent_runtime.inbox.close()
             stopped = sum(
-                await asyncio.gather(
-                    *(running_agent.inbox.drain(turns_timeout) for running_agent in self.agents)
-                )
+                await asyncio.gather(*(running_agent.inbox.drain(turns_timeout) for running_agent in self.agents))
             )
             sends_timeout = self._shutdown_deadline.remaining(sends_timeout)
             unsent = sum(
@@ -182,11 +174,7 @@ class Runtime:
                 )
             )
             if stopped or unsent:
-                logger.info(
-                    "stopped with %d messages and %d rooms open; the next start takes them up",
-                    stopped,
-                    unsent,
-                )
+                logger.info("stopped with %d messages and %d rooms open; the next start takes them up", stopped, unsent)
         finally:
             await self._stack.aclose()
 

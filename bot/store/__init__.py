@@ -16,13 +16,7 @@ from bot.domain.edits import (
     redact_delivery,
     redact_receipt,
 )
-from bot.domain.inbound import (
-    MEMBERSHIP_EVENT_TTL,
-    MembershipChange,
-    MembershipUpdate,
-    StoredEvent,
-    new_receipt,
-)
+from bot.domain.inbound import MEMBERSHIP_EVENT_TTL, MembershipChange, MembershipUpdate, StoredEvent, new_receipt
 from bot.domain.ledger import Step, StepState
 from bot.domain.memory import MemoryMatch
 from bot.errors import LeaseLost, StoreInaccessible, StoreUnavailable

@@ -23,14 +23,10 @@ class EditStore(Protocol):
     and repeating it changes nothing. A delivery that is already being sent is never stopped.
     """
 
-    async def apply_edit(
-        self, edit: InboundMessage, now: datetime, *, is_answering: bool = False
-    ) -> EditResult:
+    async def apply_edit(self, edit: InboundMessage, now: datetime, *, is_answering: bool = False) -> EditResult:
         """Store an edit of a message as `plan_edit` decides; for an unknown message it is a new event."""
 
-    async def delete_messages(
-        self, room_id: UUID, message_ids: Collection[str], now: datetime
-    ) -> DeletionResult:
+    async def delete_messages(self, room_id: UUID, message_ids: Collection[str], now: datetime) -> DeletionResult:
         """Delete messages by their ids on the platform, the agent's included, and what was derived only from
         them.
 
@@ -40,9 +36,7 @@ class EditStore(Protocol):
     async def clear_room(self, room_id: UUID, now: datetime) -> DeletionResult:
         """Delete all messages of a room and what was derived from them, and cancel its open work."""
 
-    async def cancel_open_work(
-        self, room_ids: Collection[UUID], now: datetime, reason: str
-    ) -> DeletionResult:
+    async def cancel_open_work(self, room_ids: Collection[UUID], now: datetime, reason: str) -> DeletionResult:
         """Cancel the open receipts and pending deliveries of rooms, and delete nothing."""
 
     async def save_reaction(self, reaction: Reaction) -> Memory | None:
@@ -134,9 +128,7 @@ class StoreHealth:
         if previous is not None and previous.cause == error.cause:
             return
         self._problem = StoreProblem(error.cause, str(error), previous.since if previous else self._clock())
-        logger.error(
-            "messages are not accepted, because the store is unavailable (%s): %s", error.cause, error
-        )
+        logger.error("messages are not accepted, because the store is unavailable (%s): %s", error.cause, error)
 
     def recover(self) -> None:
         """Record that the store can be written again."""

@@ -112,9 +112,7 @@ class EntityStore(Protocol):
     async def entities(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
         """Return entities by id."""
 
-    async def entities_by_name(
-        self, name: str, *, platform: str | None = None, limit: int = 100
-    ) -> list[Entity]:
+    async def entities_by_name(self, name: str, *, platform: str | None = None, limit: int = 100) -> list[Entity]:
         """Return the entities with exactly this current or former name, handle or platform id."""
 
     async def leave_rooms(self, entity_id: UUID, room_ids: Collection[UUID]) -> None:
@@ -183,12 +181,7 @@ class MemoryStore(Protocol):
         """Return the number of memories of a kind, in a room or in all."""
 
     async def recent(
-        self,
-        room_id: UUID,
-        limit: int = 20,
-        *,
-        kind: MemoryKind = MemoryKind.MESSAGE,
-        before: datetime | None = None,
+        self, room_id: UUID, limit: int = 20, *, kind: MemoryKind = MemoryKind.MESSAGE, before: datetime | None = None
     ) -> list[Memory]:
         """Return the last memories of a room, oldest first: by their time, then by their id."""
 
@@ -304,12 +297,7 @@ class LogStore(Protocol):
     """A log of what happened, for operators."""
 
     async def log(
-        self,
-        kind: str,
-        body: Mapping[str, Any],
-        *,
-        room_id: UUID | None = None,
-        entity_id: UUID | None = None,
+        self, kind: str, body: Mapping[str, Any], *, room_id: UUID | None = None, entity_id: UUID | None = None
     ) -> None:
         """Store one entry."""
 

@@ -123,9 +123,7 @@ class EmulatorPage:
     async def _press_button(self, request: web.Request) -> web.Response:
         room_id, user_id, body = await self._read_request(request)
         message_id, button_id = str(body.get("message")), str(body.get("button"))
-        target = next(
-            (candidate for candidate in self._view.messages(room_id) if candidate.id == message_id), None
-        )
+        target = next((candidate for candidate in self._view.messages(room_id) if candidate.id == message_id), None)
         if target is None or button_id not in dict(target.buttons):
             raise web.HTTPBadRequest
         await self._view.press_button(room_id, user_id, message_id, button_id)

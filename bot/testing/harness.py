@@ -53,9 +53,7 @@ class AgentHarness(RenamedMembers):
 
     async def submit(self, text: str | Content, **details: Any) -> Receipt:
         """Submit a message made by `make_message`; return its receipt without waiting for the outcome."""
-        return await self.agent_runtime.inbox.submit(
-            make_message(text, sent_at=self.agent.clock(), **details)
-        )
+        return await self.agent_runtime.inbox.submit(make_message(text, sent_at=self.agent.clock(), **details))
 
     async def send(self, text: str | Content, **details: Any) -> Receipt:
         """Submit a message; return its final receipt after the replies are sent."""
@@ -141,9 +139,7 @@ def make_turn(agent: Agent, text: str | Content = "Hello", **details: object) ->
     `details` are passed to `make_message`.
     """
     inbound = make_message(text, sent_at=agent.clock(), **details)  # type: ignore[arg-type]  # passed on unchanged
-    receipt = Receipt(
-        new_id(), inbound.key, inbound.room.id, inbound.author.id, inbound.message.id, agent.clock()
-    )
+    receipt = Receipt(new_id(), inbound.key, inbound.room.id, inbound.author.id, inbound.message.id, agent.clock())
     turn_input = TurnInput(receipt, inbound.message, inbound.author, time.monotonic(), lambda receipt: None)
     actions = agent.catalog.actions
     return Turn(agent, new_id(), inbound.room, inbound.world, [turn_input], actions=actions)

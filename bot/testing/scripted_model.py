@@ -9,15 +9,7 @@ from xml.sax.saxutils import escape
 
 from bot.agent import Agent
 from bot.deprecation import RenamedMembers
-from bot.models.types import (
-    EmbeddingRequest,
-    EmbeddingResult,
-    ModelType,
-    Purpose,
-    TextRequest,
-    TextResult,
-    Usage,
-)
+from bot.models.types import EmbeddingRequest, EmbeddingResult, ModelType, Purpose, TextRequest, TextResult, Usage
 from bot.plugin_system.components import Model, model
 from bot.plugin_system.plugin import Plugin
 

@@ -144,9 +144,7 @@ def find_refused_parameter(error: anthropic.APIStatusError, body: Mapping[str, A
 
 REFUSAL_STATUSES = (400, 401, 402, 403, 404, 405, 413, 422)
 NO_CREDIT_CODES = frozenset({"contract_spend_limit_reached", "enforced_spend_limit_reached"})
-PROMPT_TOO_LONG = re.compile(
-    r"prompt is too long|exceed\w* (?:the )?context|context (?:limit|window)", re.IGNORECASE
-)
+PROMPT_TOO_LONG = re.compile(r"prompt is too long|exceed\w* (?:the )?context|context (?:limit|window)", re.IGNORECASE)
 
 
 def to_model_error(error: anthropic.AnthropicError, host: str, key: str) -> ModelError:

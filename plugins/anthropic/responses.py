@@ -81,8 +81,7 @@ def parse_message(body: bytes, model: str) -> TextResult:
         [problem, *_] = error.errors(include_url=False, include_input=False, include_context=False)
         location = ".".join(map(str, problem["loc"])) or "the whole response"
         raise ModelError(
-            f"anthropic: {model} returned no valid message ({location}: {problem['msg']}); "
-            "check ANTHROPIC_BASE_URL"
+            f"anthropic: {model} returned no valid message ({location}: {problem['msg']}); check ANTHROPIC_BASE_URL"
         ) from None
     return build_result(
         model=message.model or model,

@@ -18,9 +18,7 @@ class AnthropicSettings(SettingsModel):
         pattern="^https?://",
         description="The server, without /v1; another one that speaks the same API, such as a proxy.",
     )
-    anthropic_small_model: str = Field(
-        "claude-haiku-4-5", description="Decides whether to answer; cheap and quick."
-    )
+    anthropic_small_model: str = Field("claude-haiku-4-5", description="Decides whether to answer; cheap and quick.")
     anthropic_large_model: str = Field(
         "claude-sonnet-4-6", description="Writes the answers, and says what a picture shows."
     )

@@ -33,14 +33,7 @@ from plugins.bootstrap.listeners.run_log import (
     run_ended,
     run_started,
 )
-from plugins.bootstrap.providers.capabilities import (
-    action_state,
-    actions,
-    capabilities,
-    choice,
-    evaluators,
-    providers,
-)
+from plugins.bootstrap.providers.capabilities import action_state, actions, capabilities, choice, evaluators, providers
 from plugins.bootstrap.providers.character import character, facts
 from plugins.bootstrap.providers.conversation import HistoryStarts, attachments, recent_messages, time
 from plugins.bootstrap.providers.environment import anxiety, entities, relationships, roles, settings, world

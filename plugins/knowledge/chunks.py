@@ -94,9 +94,7 @@ class IndexedDocument:
     model: str
 
 
-def build_memories(
-    indexed: IndexedDocument, agent_id: UUID, room_id: UUID, created_at: datetime
-) -> list[Memory]:
+def build_memories(indexed: IndexedDocument, agent_id: UUID, room_id: UUID, created_at: datetime) -> list[Memory]:
     """Return the memories of a document, its own first, with ids derived from name and content."""
     document_id = derived_id(room_id, indexed.name)
     ids = [derived_id(document_id, indexed.digest, str(number)) for number in range(len(indexed.pieces))]
@@ -131,8 +129,6 @@ def build_memories(
             embedding_model=indexed.model if vector is not None else "",
             metadata={"name": indexed.name, "number": number},
         )
-        for number, (fragment_id, piece, vector) in enumerate(
-            zip(ids, indexed.pieces, indexed.vectors, strict=True)
-        )
+        for number, (fragment_id, piece, vector) in enumerate(zip(ids, indexed.pieces, indexed.vectors, strict=True))
     ]
     return [document, *fragments]

@@ -96,9 +96,7 @@ def _resolve_inside(relative_path: str, number: int, folder: Path | None) -> Pat
     except (OSError, ValueError) as error:
         raise PluginError(f"{label}: invalid path: {error}") from None
     if not path.is_relative_to(root):
-        raise PluginError(
-            f"{label} is outside the character's folder, {root}: move the documents into it or remove it"
-        )
+        raise PluginError(f"{label} is outside the character's folder, {root}: move the documents into it or remove it")
     return path
 
 
@@ -108,9 +106,7 @@ def _walk_files(path: Path, root: Path) -> Iterator[Path]:
         if path.suffix.lower() in READABLE_SUFFIXES:
             yield path
         else:
-            logger.warning(
-                "%s is skipped: only %s files are read", path, ", ".join(sorted(READABLE_SUFFIXES))
-            )
+            logger.warning("%s is skipped: only %s files are read", path, ", ".join(sorted(READABLE_SUFFIXES)))
         return
     if not path.is_dir():
         logger.warning("%s does not exist; it is skipped", path)
@@ -124,11 +120,7 @@ def _walk_files(path: Path, root: Path) -> Iterator[Path]:
                 logger.warning("%s: only its first %d entries were read", path, MAX_ENTRIES)
                 return
             file = Path(directory, name)
-            if (
-                file.suffix.lower() in READABLE_SUFFIXES
-                and not name.startswith(".")
-                and _is_inside(file, root)
-            ):
+            if file.suffix.lower() in READABLE_SUFFIXES and not name.startswith(".") and _is_inside(file, root):
                 yield file
 
 
@@ -153,9 +145,7 @@ def extract_text(suffix: str, data: bytes) -> str:
         raise UnreadableDocument(f"it is larger than {MAX_FILE_BYTES // 2**20} MiB")
     text = _extract_pdf_text(data) if suffix.lower() == ".pdf" else _decode_text(data)
     if len(text) > MAX_TEXT_LENGTH:
-        raise UnreadableDocument(
-            f"its text is longer than {MAX_TEXT_LENGTH} characters: split it into several files"
-        )
+        raise UnreadableDocument(f"its text is longer than {MAX_TEXT_LENGTH} characters: split it into several files")
     return text
 
 
@@ -183,8 +173,6 @@ def _extract_pdf_text(data: bytes) -> str:
     except Exception as error:  # a broken file can raise anything
         raise UnreadableDocument(f"it is not a readable PDF: {type(error).__name__}: {error}") from error
     if count > MAX_PAGES:
-        raise UnreadableDocument(
-            f"it has {count} pages, and {MAX_PAGES} are read: split it into several files"
-        )
+        raise UnreadableDocument(f"it has {count} pages, and {MAX_PAGES} are read: split it into several files")
     text = "\n\n".join(pages).replace("\0", " ")
     return text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates cannot be stored

@@ -103,9 +103,7 @@ class KnowledgeIndex(Service):
                 failure = error
             count += len(document.metadata["fragments"]) if document is not None else 0
             if count > MAX_FRAGMENTS:
-                logger.warning(
-                    "the documents after %s are skipped: there are too many fragments", source.name
-                )
+                logger.warning("the documents after %s are skipped: there are too many fragments", source.name)
                 break
         if failure is not None:
             raise failure
@@ -119,9 +117,7 @@ class KnowledgeIndex(Service):
         except ModelError as error:
             return None, error
 
-    async def _index_document(
-        self, source: Source, stored: Memory | None, model: str | None
-    ) -> Memory | None:
+    async def _index_document(self, source: Source, stored: Memory | None, model: str | None) -> Memory | None:
         """Index a source if it has changed and return its document. Raises UnreadableDocument, ModelError."""
         fingerprint = (await asyncio.to_thread(source.fingerprint), model or "")
         if self._fingerprints.get(source.name) == fingerprint:
@@ -171,9 +167,7 @@ class KnowledgeIndex(Service):
         fragments = await store.recent(self._room_id, SMALL_LIBRARY_LENGTH, kind=MemoryKind.FRAGMENT)
         if sum(len(fragment.content.text) for fragment in fragments) > SMALL_LIBRARY_LENGTH:
             return []
-        return sorted(
-            fragments, key=lambda fragment: (fragment.metadata["name"], fragment.metadata["number"])
-        )
+        return sorted(fragments, key=lambda fragment: (fragment.metadata["name"], fragment.metadata["number"]))
 
     async def _search_by_embedding(self, question: str, scope: RecallScope) -> list[Memory]:
         models = self.agent.models

@@ -2,18 +2,7 @@
 
 from datetime import timedelta
 
-from bot import (
-    Agent,
-    ProviderResult,
-    RecallScope,
-    Task,
-    TaskSchedule,
-    TaskTag,
-    Turn,
-    derived_id,
-    provider,
-    worker,
-)
+from bot import Agent, ProviderResult, RecallScope, Task, TaskSchedule, TaskTag, Turn, derived_id, provider, worker
 from bot.text import escape_line, shorten
 from plugins.knowledge.documents import check_paths
 from plugins.knowledge.index import KnowledgeIndex, Passage

@@ -17,9 +17,7 @@ NOTICE = (
 class OfflineSettings(SettingsModel):
     """Settings of the built-in responder."""
 
-    offline_seed: int = Field(
-        0, description="Seed of the choice of wordings; the same seed gives the same answers."
-    )
+    offline_seed: int = Field(0, description="Seed of the choice of wordings; the same seed gives the same answers.")
 
 
 async def print_notice(agent: Agent) -> None:

@@ -25,9 +25,7 @@ _QUESTION_PATTERN = re.compile(
     r"may|have|has) (?:you|i|we|it|he|she|they|there|the|this|that|your|my|any\w*|some\w*)\b|why\b)",
     re.IGNORECASE,
 )
-_TAG_QUESTION_PATTERN = re.compile(
-    r"^(?:right|ok|okay|yes|no|huh|eh|you know|isn't it|really)$", re.IGNORECASE
-)
+_TAG_QUESTION_PATTERN = re.compile(r"^(?:right|ok|okay|yes|no|huh|eh|you know|isn't it|really)$", re.IGNORECASE)
 _NAME_STATEMENT_PATTERN = re.compile(
     r"\b(?:my name(?: is|'s)|call me|i am called)\s+([^\W\d_][\w'-]{0,23})", re.IGNORECASE
 )

@@ -21,9 +21,7 @@ async def generate_text(agent: Agent, request: TextRequest) -> TextResult:
     history = [ChatLine(line.name, line.text, line.is_agent) for line in parse_history(request.prompt)]
     if request.purpose is Purpose.SHOULD_RESPOND:
         decision = "RESPOND" if should_respond(history, persona) else "IGNORE"
-        return _text_result(
-            f"<response><reasoning>by pattern</reasoning><action>{decision}</action></response>"
-        )
+        return _text_result(f"<response><reasoning>by pattern</reasoning><action>{decision}</action></response>")
     if request.purpose is Purpose.REPAIR:
         return _text_result("{}")
     if request.purpose is Purpose.REFLECTION:

@@ -45,9 +45,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|[\r\n]+")
 _MENTION = re.compile(r"<[@#:][^<>\s]{1,60}>")
 _SMILEY = re.compile(r"(?:^|\s)[:;=8][-o']?[)(DPp/|]+(?=\s|$)")
 _WORD = re.compile(r"[A-Za-z']+")
-_GREETING_PATTERN = re.compile(
-    r"(?:hi|hello|hey|ok|okay|dear|so|and|yo|thanks|thank|bye|goodbye|good|sorry|yes|no)$"
-)
+_GREETING_PATTERN = re.compile(r"(?:hi|hello|hey|ok|okay|dear|so|and|yo|thanks|thank|bye|goodbye|good|sorry|yes|no)$")
 _SENTENCE_START_PATTERN = re.compile(
     r"(?:what|who|how|why|when|where|could|do|are|shut|stop|tell|please|be|help|you|i)$"
 )
@@ -60,10 +58,7 @@ _FILLER = re.compile(
 
 
 def fill_slots(
-    answer: str,
-    slots: Mapping[str, str],
-    match: re.Match[str] | None = None,
-    conditions: frozenset[str] = frozenset(),
+    answer: str, slots: Mapping[str, str], match: re.Match[str] | None = None, conditions: frozenset[str] = frozenset()
 ) -> str:
     """Return the answer with its slots filled; empty if its condition is false or a slot has no value."""
     if condition := _CONDITION.match(answer):
@@ -89,9 +84,7 @@ def reflect_pronouns(text: str) -> str:
     parts = re.split(r"([A-Za-z']+)", text)  # words are at the odd indexes
     words = ["", *(word.lower() for word in parts[1::2]), ""]
     for index in range(1, len(words) - 1):
-        parts[2 * index - 1] = _reflect_word(
-            words[index - 1], words[index], words[index + 1], parts[2 * index - 1]
-        )
+        parts[2 * index - 1] = _reflect_word(words[index - 1], words[index], words[index + 1], parts[2 * index - 1])
     return "".join(parts)
 
 
@@ -188,9 +181,7 @@ def _reflect_word(previous_word: str, word: str, next_word: str, spelling: str) 
 
 def normalize_line(text: str) -> str:
     """Return one line without control characters, compatibility forms and curly quotes."""
-    normalized = unicodedata.normalize("NFKC", text[:MAX_LINE_LENGTH])[:MAX_LINE_LENGTH].translate(
-        _STRAIGHT_QUOTES
-    )
+    normalized = unicodedata.normalize("NFKC", text[:MAX_LINE_LENGTH])[:MAX_LINE_LENGTH].translate(_STRAIGHT_QUOTES)
     return " ".join("".join(c if c.isprintable() else " " for c in normalized).split())
 
 
@@ -203,9 +194,7 @@ def content_words(text: str) -> frozenset[str]:
     """Return the words of a text without stop words, in the singular."""
     words = (word.strip("'").casefold() for word in re.findall(r"[^\W_][\w'-]+", text))
     return frozenset(
-        word[:-1] if len(word) > 3 and word.endswith("s") else word
-        for word in words
-        if word not in STOP_WORDS
+        word[:-1] if len(word) > 3 and word.endswith("s") else word for word in words if word not in STOP_WORDS
     )
 
 
@@ -243,17 +232,12 @@ def _strip_address(words: list[str], name: str) -> str:
         is_called = [_squeeze(word) for word in front] == name_words and len(words) > (0 if start else count)
         following = _squeeze("".join(words[start + count :][:1]))
         if is_called and (
-            start
-            or front[-1][-1] in ",:!"
-            or front[0].startswith("@")
-            or _SENTENCE_START_PATTERN.match(following)
+            start or front[-1][-1] in ",:!" or front[0].startswith("@") or _SENTENCE_START_PATTERN.match(following)
         ):
             words = words[:start] + words[start + count :]
         rest = words[:-count]
         is_called = bool(rest) and [_squeeze(word) for word in words[-count:]] == name_words
-        if is_called and (
-            rest[-1][-1] in ",u" or (len(rest) <= 3 and _GREETING_PATTERN.match(_squeeze(rest[0])))
-        ):
+        if is_called and (rest[-1][-1] in ",u" or (len(rest) <= 3 and _GREETING_PATTERN.match(_squeeze(rest[0])))):
             words = rest
     return " ".join(words).rstrip(",")
 
@@ -281,15 +265,12 @@ def rotate_items(items: Sequence[str], key: str, purpose: str) -> list[str]:
     return [*items[start:], *items[:start]]
 
 
-def pick_freshest(
-    candidates: Sequence[str], *, excluded: Sequence[str], recent_answers: Sequence[str]
-) -> str:
+def pick_freshest(candidates: Sequence[str], *, excluded: Sequence[str], recent_answers: Sequence[str]) -> str:
     """Return a candidate that is not excluded, preferably with a new opening; empty if there is none."""
     openings = {_opening_words(answer) for answer in recent_answers}
     fresh = [candidate for candidate in candidates if fold_text(candidate) not in excluded]
     return next(
-        (candidate for candidate in fresh if _opening_words(candidate) not in openings),
-        fresh[0] if fresh else "",
+        (candidate for candidate in fresh if _opening_words(candidate) not in openings), fresh[0] if fresh else ""
     )
 
 

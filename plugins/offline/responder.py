@@ -37,15 +37,7 @@ from plugins.offline.phrasing import (
     quote_words,
     rotate_items,
 )
-from plugins.offline.script import (
-    CRISIS,
-    FRANK,
-    OPERATOR_SYMBOLS,
-    POST_TEMPLATES,
-    RULES_WITHOUT_EXAMPLES,
-    SOCIAL,
-    Rule,
-)
+from plugins.offline.script import CRISIS, FRANK, OPERATOR_SYMBOLS, POST_TEMPLATES, RULES_WITHOUT_EXAMPLES, SOCIAL, Rule
 
 MAX_EXAMPLES = 100
 MIN_SIMILARITY = 0.66  # minimum similarity of a line and an example's prompt
@@ -57,9 +49,7 @@ _CAPABILITY_PATTERN = re.compile(
     re.IGNORECASE,
 )
 MAX_HISTORY_LINES = 200
-_GREETING_PATTERN = re.compile(
-    r"^(?:hi|hello|hey|hiya|howdy|good (?:morning|afternoon|evening))\b", re.IGNORECASE
-)
+_GREETING_PATTERN = re.compile(r"^(?:hi|hello|hey|hiya|howdy|good (?:morning|afternoon|evening))\b", re.IGNORECASE)
 _ROOM_QUESTION_PATTERN = re.compile(
     r"\b(?:anyone|anybody|someone|somebody|everyone|everybody|you all)\b.*\b(?:here|there|awake|around|"
     r"up for|talk|chat|how are|doing|say)\b|^how (?:is|are) (?:everyone|everybody|you all)\b",
@@ -218,9 +208,7 @@ def _list_candidates(context: _ReplyContext, persona: Persona) -> Iterator[tuple
         if examples_are_due and rule.rank < FRANK:
             examples_are_due = False
             yield rule.rank, find_example_answers(persona, context.focus, context.slots["display"])
-        ordered = sorted(
-            rotate_items(rule.answers, context.key, rule.name), key=lambda answer: "{1" not in answer
-        )
+        ordered = sorted(rotate_items(rule.answers, context.key, rule.name), key=lambda answer: "{1" not in answer)
         answers = [fill_slots(answer, context.slots, match, context.conditions) for answer in ordered]
         if rule.name != "greeting" and rule.rank != CRISIS:
             answers = [_prepend_greeting(context.slots.get("greeting", ""), answer) for answer in answers]
@@ -244,9 +232,7 @@ def _build_context(history: Sequence[ChatLine], persona: Persona, seed: int) -> 
     person_lines = [line.text for line in history if line.name == person and not line.is_agent]
     stated_name = find_stated_name(person_lines)
     earlier_lines = person_lines[: -len(open_lines) or None]
-    slots = build_slots(persona, focus.text, key) | find_callbacks(
-        earlier_lines, focus.text, agent_lines, persona.name
-    )
+    slots = build_slots(persona, focus.text, key) | find_callbacks(earlier_lines, focus.text, agent_lines, persona.name)
     slots["display"] = quote_words(person[:40], 24) or "friend"
     if stated_name:
         slots["told"] = stated_name
@@ -257,9 +243,7 @@ def _build_context(history: Sequence[ChatLine], persona: Persona, seed: int) -> 
     matching = tuple(find_matching_rules(focus.text))
     if any(rule.name == "sum" for rule, _ in matching) and (total := evaluate_arithmetic(focus.text)):
         slots["sum"] = total
-    return _ReplyContext(
-        focus, matching, slots, _find_conditions(focus, agent_lines, stated_name), agent_lines, key
-    )
+    return _ReplyContext(focus, matching, slots, _find_conditions(focus, agent_lines, stated_name), agent_lines, key)
 
 
 def _find_conditions(focus: Sentence, agent_lines: Sequence[str], stated_name: str) -> frozenset[str]:

@@ -44,9 +44,7 @@ async def complete(client: Client, model: str, request: TextRequest) -> TextResu
     return await send(client, connection, body, request)
 
 
-async def send(
-    client: Client, connection: Connection, body: dict[str, Any], request: TextRequest | None
-) -> TextResult:
+async def send(client: Client, connection: Connection, body: dict[str, Any], request: TextRequest | None) -> TextResult:
     """Return a chat completion, streamed if the request has a sink.
 
     Parameters that the server refuses for this model are omitted from then on.
@@ -101,11 +99,7 @@ def _build_body(
     body["tools"] = [
         {
             "type": "function",
-            "function": {
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": dict(tool.parameters),
-            },
+            "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)},
         }
         for tool in request.tools
     ] or None
@@ -130,6 +124,4 @@ def _find_refused(error: openai.APIStatusError, body: Mapping[str, Any]) -> list
     if parameter in OPTIONAL and parameter in body:
         return [parameter]
     words = set(re.findall(r"\w+", message))
-    return [
-        name for name, is_unambiguous in OPTIONAL.items() if is_unambiguous and name in body and name in words
-    ]
+    return [name for name, is_unambiguous in OPTIONAL.items() if is_unambiguous and name in body and name in words]

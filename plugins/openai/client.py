@@ -51,12 +51,8 @@ class Client(Service):
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
         self.settings = agent.settings.load(OpenAISettings)
-        endpoints = {
-            capability: endpoint_for(self.settings, capability) for capability in ("", *CAPABILITIES)
-        }
-        secrets = frozenset(
-            endpoint.key.get_secret_value() for endpoint in endpoints.values() if endpoint.key
-        )
+        endpoints = {capability: endpoint_for(self.settings, capability) for capability in ("", *CAPABILITIES)}
+        secrets = frozenset(endpoint.key.get_secret_value() for endpoint in endpoints.values() if endpoint.key)
         self._connections: dict[str, Connection] = {}
         for capability, endpoint in endpoints.items():
             same_server = (
@@ -121,9 +117,7 @@ def error_message(error: openai.APIStatusError) -> str:
     return body if isinstance(body, str) else json.dumps(body, default=str)
 
 
-def to_model_error(
-    error: openai.OpenAIError, endpoint: Endpoint, host: str, secrets: Iterable[str]
-) -> ModelError:
+def to_model_error(error: openai.OpenAIError, endpoint: Endpoint, host: str, secrets: Iterable[str]) -> ModelError:
     """Return the ModelError for an error of the SDK; its message contains no secret."""
     if isinstance(error, openai.APITimeoutError):
         return ModelBusy(f"openai: no connection to {host} in time")
@@ -140,9 +134,7 @@ def to_model_error(
             f"OPENAI_…_MODEL and that {endpoint.url_name} ends in /v1"
         )
     if status == 429 and (error.code in NO_CREDIT_CODES or error.type in NO_CREDIT_CODES):
-        return ModelRefused(
-            f"openai: {host} has no credit left for the key in {endpoint.key_name}: {message}"
-        )
+        return ModelRefused(f"openai: {host} has no credit left for the key in {endpoint.key_name}: {message}")
     if status in REFUSAL_STATUSES:
         is_too_long = status in (400, 413) and PROMPT_TOO_LONG.search(f"{error.code} {error.type} {message}")
         error_type = PromptTooLong if is_too_long else ModelRefused

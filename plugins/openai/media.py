@@ -28,12 +28,7 @@ from plugins.openai.settings import endpoint_for, model_for, serves_capability
 
 DRAWING, DESCRIPTION = "IMAGE", "IMAGE_DESCRIPTION"
 DEFAULT_DESCRIPTION_PROMPT = "Describe this picture in a few sentences."
-SIGNATURES = {
-    b"\x89PNG": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"RIFF": "image/webp",
-    b"GIF8": "image/gif",
-}
+SIGNATURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"RIFF": "image/webp", b"GIF8": "image/gif"}
 
 
 class ImageBody(BaseModel):
@@ -66,9 +61,7 @@ async def generate_image(agent: Agent, request: ImageRequest) -> ImageResult:
         data = base64.b64decode(picture.b64_json, validate=True)
     except binascii.Error:
         raise ModelError(f"openai: {name} returned a picture that cannot be decoded") from None
-    content_types = (
-        content_type for signature, content_type in SIGNATURES.items() if data.startswith(signature)
-    )
+    content_types = (content_type for signature, content_type in SIGNATURES.items() if data.startswith(signature))
     return ImageResult(data=data, content_type=next(content_types, "image/png"), model=name)
 
 
@@ -83,9 +76,7 @@ async def describe_image(agent: Agent, request: ImageDescriptionRequest) -> Text
         {"type": "text", "text": request.prompt or DEFAULT_DESCRIPTION_PROMPT},
         {"type": "image_url", "image_url": image_url},
     ]
-    length_parameter = (
-        "max_completion_tokens" if endpoint_for(openai_settings, DESCRIPTION).is_openai else "max_tokens"
-    )
+    length_parameter = "max_completion_tokens" if endpoint_for(openai_settings, DESCRIPTION).is_openai else "max_tokens"
     body = {
         "model": model_for(openai_settings, DESCRIPTION),
         "messages": [{"role": "user", "content": content}],
@@ -122,9 +113,7 @@ async def transcribe(agent: Agent, request: TranscriptionRequest) -> TextResult:
     suffix = SUFFIXES.get(content_type) or mimetypes.guess_extension(content_type) or ".ogg"
     with connection.mapped_errors():
         response = await connection.sdk.audio.transcriptions.with_raw_response.create(
-            model=name,
-            file=(f"heard{suffix}", request.audio, content_type or "audio/ogg"),
-            response_format="json",
+            model=name, file=(f"heard{suffix}", request.audio, content_type or "audio/ogg"), response_format="json"
         )
     transcript = parse_response(TranscriptBody, response.content, name, "transcript")
     usage = Usage(transcript.usage.input_tokens, transcript.usage.output_tokens) if transcript.usage else None
@@ -148,6 +137,4 @@ async def synthesize_speech(agent: Agent, request: SpeechRequest) -> SpeechResul
     content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type.startswith(("text/", "application/json")):
         raise ModelError(f"openai: {name} returned {content_type} instead of speech")
-    return SpeechResult(
-        response.content, content_type if content_type.startswith("audio/") else "audio/mpeg", name
-    )
+    return SpeechResult(response.content, content_type if content_type.startswith("audio/") else "audio/mpeg", name)

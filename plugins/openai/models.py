@@ -6,25 +6,11 @@ import openai
 from pydantic import BaseModel, Field
 
 from bot import Agent, model
-from bot.models import (
-    EmbeddingRequest,
-    EmbeddingResult,
-    ModelError,
-    ModelType,
-    TextRequest,
-    TextResult,
-    Usage,
-)
+from bot.models import EmbeddingRequest, EmbeddingResult, ModelError, ModelType, TextRequest, TextResult, Usage
 from plugins.openai.chat import complete
 from plugins.openai.client import Client
 from plugins.openai.responses import Lenient, TokenCount, parse_response
-from plugins.openai.settings import (
-    can_call_tools,
-    has_medium_model,
-    model_for,
-    serves_capability,
-    writes_text,
-)
+from plugins.openai.settings import can_call_tools, has_medium_model, model_for, serves_capability, writes_text
 
 
 @model(ModelType.TEXT_SMALL, can_call_tools=can_call_tools, when=writes_text)

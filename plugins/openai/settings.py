@@ -23,12 +23,7 @@ CAPABILITIES = {
 }
 
 # What each capability sends; those not listed send no user data.
-SENT_DATA = {
-    "": "text",
-    "EMBEDDING": "searchable",
-    "IMAGE_DESCRIPTION": "pictures",
-    "TRANSCRIPTION": "recordings",
-}
+SENT_DATA = {"": "text", "EMBEDDING": "searchable", "IMAGE_DESCRIPTION": "pictures", "TRANSCRIPTION": "recordings"}
 
 
 class OpenAISettings(SettingsModel):
@@ -54,28 +49,19 @@ class OpenAISettings(SettingsModel):
         None, description="Makes the vectors by which things are found; text-embedding-3-small at OpenAI."
     )
     openai_embedding_dimensions: int | None = Field(
-        None,
-        ge=1,
-        le=65_536,
-        description="How many numbers a vector has; the model's own where unset.",
+        None, ge=1, le=65_536, description="How many numbers a vector has; the model's own where unset."
     )
-    openai_embedding_url: str | None = Field(
-        None, pattern=URL_PATTERN, description="Another server for vectors."
-    )
+    openai_embedding_url: str | None = Field(None, pattern=URL_PATTERN, description="Another server for vectors.")
     openai_embedding_api_key: Secret | None = Field(
         None, description="Its key; OPENAI_API_KEY where it is not set. So with the ones below."
     )
     openai_image_model: str | None = Field(None, description="Draws pictures; gpt-image-1 at OpenAI.")
-    openai_image_url: str | None = Field(
-        None, pattern=URL_PATTERN, description="Another server for pictures."
-    )
+    openai_image_url: str | None = Field(None, pattern=URL_PATTERN, description="Another server for pictures.")
     openai_image_api_key: Secret | None = Field(None, description="Its key.")
     openai_image_description_model: str | None = Field(
         None, description="Says what a picture shows; gpt-4o-mini at OpenAI."
     )
-    openai_image_description_max_tokens: int = Field(
-        1024, ge=1, description="The longest description, in tokens."
-    )
+    openai_image_description_max_tokens: int = Field(1024, ge=1, description="The longest description, in tokens.")
     openai_image_description_url: str | None = Field(
         None, pattern=URL_PATTERN, description="Another server for descriptions."
     )
@@ -131,9 +117,7 @@ def model_for(settings: OpenAISettings, capability: str) -> str:
     endpoint = endpoint_for(settings, capability)
     configured_model: str | None = getattr(settings, f"openai_{capability.lower()}_model")
     return (
-        (configured_model or (CAPABILITIES[capability] if endpoint.is_openai else ""))
-        if endpoint.is_configured
-        else ""
+        (configured_model or (CAPABILITIES[capability] if endpoint.is_openai else "")) if endpoint.is_configured else ""
     )
 
 
@@ -177,10 +161,7 @@ def missing_settings(settings: Settings) -> str:
         reject_redirected_key(settings, server=url, key=capability_key if capability_key in settings else KEY)
         if url not in settings:
             reject_redirected_key(settings, server=SERVER, key=capability_key)
-    if any(
-        name in settings
-        for name in (KEY, SERVER, *(f"OPENAI_{capability}_URL" for capability in CAPABILITIES))
-    ):
+    if any(name in settings for name in (KEY, SERVER, *(f"OPENAI_{capability}_URL" for capability in CAPABILITIES))):
         return ""
     return f"set {KEY}, or {SERVER} for a server of your own, in .env"
 
@@ -195,6 +176,4 @@ def privacy_statement(settings: Settings) -> str:
             sent_by_host.setdefault(host_label(endpoint.url or f"https://{OPENAI_HOST}"), []).append(
                 user_text(f"privacy.data.{data}")
             )
-    return " ".join(
-        user_text("privacy.sent", host=host, data=", ".join(data)) for host, data in sent_by_host.items()
-    )
+    return " ".join(user_text("privacy.sent", host=host, data=", ".join(data)) for host, data in sent_by_host.items())

@@ -7,14 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from bot.models import ModelBusy, ModelError, TextResult, TextSink
-from plugins.openai.responses import (
-    Lenient,
-    ThinkingFilter,
-    ToolCallBody,
-    UsageBody,
-    build_result,
-    parse_completion,
-)
+from plugins.openai.responses import Lenient, ThinkingFilter, ToolCallBody, UsageBody, build_result, parse_completion
 
 MAX_LINE_BYTES = 4_000_000  # a longer line is treated as an error
 MAX_ANSWER_LENGTH = 1_000_000  # characters
@@ -86,11 +79,7 @@ class CompletionStream:
         if not self._is_done and not self._finish_reason:
             raise ModelBusy(f"openai: the answer of {self._model} broke off")
         return build_result(
-            model=self._model,
-            text=self._text,
-            calls=self._calls,
-            finish_reason=self._finish_reason,
-            usage=self._usage,
+            model=self._model, text=self._text, calls=self._calls, finish_reason=self._finish_reason, usage=self._usage
         )
 
     async def _handle_chunk(self, data: str) -> None:

@@ -20,9 +20,7 @@ class SqlStorage(Storage):
         self._postgres: Storage | None = None
 
     @asynccontextmanager
-    async def open(
-        self, agent_id: UUID, settings: Settings, schemas: Schemas = NO_SCHEMAS
-    ) -> AsyncIterator[Store]:
+    async def open(self, agent_id: UUID, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> AsyncIterator[Store]:
         """Open one agent's store."""
         async with self._storage_for(settings).open(agent_id, settings, schemas) as store:
             yield store
@@ -62,8 +60,7 @@ def _load_postgres(name: str) -> Storage:
         module = import_module("plugins.sql.postgres.storage")
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"{name} names a PostgreSQL database, and {error.name} is not installed: "
-            "pip install 'greenroom[postgres]'"
+            f"{name} names a PostgreSQL database, and {error.name} is not installed: pip install 'greenroom[postgres]'"
         ) from None
     storage: Storage = module.PostgresStorage()
     return storage

@@ -69,17 +69,11 @@ async def quote(turn: Turn, text: PostText, post: PostId = "") -> ActionResult:
 
 
 @action(
-    "REPOST",
-    "Repost somebody's post on X.",
-    similes=["RETWEET", "SHARE_POST"],
-    when=can_act,
-    effect=Effect.IDEMPOTENT,
+    "REPOST", "Repost somebody's post on X.", similes=["RETWEET", "SHARE_POST"], when=can_act, effect=Effect.IDEMPOTENT
 )
 async def repost(turn: Turn, post: PostId = "") -> ActionResult:
     """Repost a post."""
-    return await _act_on_post(
-        turn, PostOperationKind.REPOST, post, f"Reposted {POST_URL}{find_post_id(turn, post)}"
-    )
+    return await _act_on_post(turn, PostOperationKind.REPOST, post, f"Reposted {POST_URL}{find_post_id(turn, post)}")
 
 
 @action(
@@ -91,9 +85,7 @@ async def repost(turn: Turn, post: PostId = "") -> ActionResult:
 )
 async def like(turn: Turn, post: PostId = "") -> ActionResult:
     """Like a post."""
-    return await _act_on_post(
-        turn, PostOperationKind.LIKE, post, f"Liked {POST_URL}{find_post_id(turn, post)}"
-    )
+    return await _act_on_post(turn, PostOperationKind.LIKE, post, f"Liked {POST_URL}{find_post_id(turn, post)}")
 
 
 @action(

@@ -79,12 +79,7 @@ def _to_attachment(picture: Picture) -> Attachment:
     except binascii.Error as error:
         raise ValueError("a picture is not base64") from error
     return Attachment(
-        new_id().hex,
-        MediaKind.IMAGE,
-        content_type=picture.type,
-        name=picture.name,
-        description=picture.alt,
-        data=data,
+        new_id().hex, MediaKind.IMAGE, content_type=picture.type, name=picture.name, description=picture.alt, data=data
     )
 
 

@@ -10,18 +10,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, Field
 
-from bot import (
-    Agent,
-    CommaList,
-    Entity,
-    Memory,
-    ProviderKind,
-    Service,
-    SettingsModel,
-    Turn,
-    derived_id,
-    fold_name,
-)
+from bot import Agent, CommaList, Entity, Memory, ProviderKind, Service, SettingsModel, Turn, derived_id, fold_name
 
 X_ACTIONS = frozenset({"POST", "REPLY_ON_X", "QUOTE", "REPOST", "LIKE"})
 MAX_MESSAGES_CHECKED = 100  # more than most prompts contain: older text may have been paraphrased since
@@ -39,9 +28,7 @@ async def untrusted_source(turn: Turn) -> str:
     state = turn.state.results
     # The history is among them: it is checked message by message. So are earlier results, by their names.
     trusted_providers = {spec.name for spec in turn.agent.catalog.providers if spec.is_trusted_content}
-    if untrusted_providers := [
-        name for name, item in state.items() if item.text and name not in trusted_providers
-    ]:
+    if untrusted_providers := [name for name, item in state.items() if item.text and name not in trusted_providers]:
         return f"{untrusted_providers[0]} was read with it"
     recent = await turn.agent.store.memories.recent(turn.room.id, _message_limit(turn))
     messages = {item.id: item for item in (*recent, *(item.message for item in turn.inputs))}
@@ -53,8 +40,7 @@ async def untrusted_source(turn: Turn) -> str:
     }  # authors of the turn are operators, or no action is available
     trusted_actions = _x_action_names(turn)
     if all(
-        _is_by_character(turn, item, trusted_actions) or _is_by_operator(item, operators)
-        for item in messages.values()
+        _is_by_character(turn, item, trusted_actions) or _is_by_operator(item, operators) for item in messages.values()
     ):
         return ""
     return "the conversation contains text of others"
@@ -70,9 +56,7 @@ def _message_limit(turn: Turn) -> int:
 def _is_by_operator(message: Memory, operators: set[UUID]) -> bool:
     """Return whether an operator wrote the whole message: adapters mark quoted lines."""
     content = message.content
-    return (
-        message.entity_id in operators and not content.attachments and not _QUOTED_LINE.search(content.text)
-    )
+    return message.entity_id in operators and not content.attachments and not _QUOTED_LINE.search(content.text)
 
 
 def _is_by_character(turn: Turn, message: Memory, trusted_actions: frozenset[str]) -> bool:
@@ -82,8 +66,7 @@ def _is_by_character(turn: Turn, message: Memory, trusted_actions: frozenset[str
         return False
     is_first = message.id == derived_id(turn_id, "reply", "0")
     return is_first or (
-        bool(content.actions)
-        and {fold_name(action_name) for action_name in content.actions} <= trusted_actions
+        bool(content.actions) and {fold_name(action_name) for action_name in content.actions} <= trusted_actions
     )
 
 
@@ -126,7 +109,4 @@ class Operators(Service):
 
     def is_operator(self, entity: Entity) -> bool:
         """Return whether an entity is an operator."""
-        return (
-            entity.platform == TERMINAL_PLATFORM
-            or f"{entity.platform}:{entity.external_id}" in self._operators
-        )
+        return entity.platform == TERMINAL_PLATFORM or f"{entity.platform}:{entity.external_id}" in self._operators

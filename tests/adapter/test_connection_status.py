@@ -50,7 +50,8 @@ def test_an_account_is_connecting_until_its_platform_has_answered(link: Connecti
     assert not link.snapshot.is_problem
 
 
-def test_c13_an_outage_is_told_once_when_it_begins_and_once_when_it_is_over(
+@pytest.mark.failure("C-13")
+def test_an_outage_is_told_once_when_it_begins_and_once_when_it_is_over(
     link: ConnectionStatus, wall: Wall, caplog: pytest.LogCaptureFixture
 ) -> None:
     link.connected()
@@ -75,7 +76,8 @@ def test_an_outage_that_changes_its_cause_goes_on_since_it_began(link: Connectio
     assert (link.snapshot.cause, link.snapshot.since) == (DisconnectCause.TIMEOUT, BEGAN)
 
 
-def test_c05_what_comes_and_goes_all_the_time_is_told_every_five_minutes_at_most(
+@pytest.mark.failure("C-05")
+def test_what_comes_and_goes_all_the_time_is_told_every_five_minutes_at_most(
     link: ConnectionStatus, wall: Wall, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(300):
@@ -126,6 +128,7 @@ def test_an_account_that_is_given_up_stays_so_and_is_told_once(
     assert told(caplog) == ["Ada is off example: renew the token"]
 
 
+@pytest.mark.failure("C-13")
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
@@ -141,9 +144,7 @@ def test_an_account_that_is_given_up_stays_so_and_is_told_once(
         (ValueError("no JSON"), DisconnectCause.PLATFORM),
     ],
 )
-def test_c13_a_cause_is_named_by_the_error_also_where_another_wraps_it(
-    error: Exception, cause: DisconnectCause
-) -> None:
+def test_a_cause_is_named_by_the_error_also_where_another_wraps_it(error: Exception, cause: DisconnectCause) -> None:
     assert disconnect_cause(error) is cause
     for suppressed in (error, None):
         assert disconnect_cause(_wrapped(error, suppressed)) is cause

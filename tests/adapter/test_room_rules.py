@@ -39,9 +39,7 @@ def test_the_narrowest_place_that_has_a_rule_decides() -> None:
         ("other", CHATTER, ""),
     ],
 )
-def test_a_rule_that_forbids_an_answer_names_its_place(
-    room: str, mention: MentionContext, denied: str
-) -> None:
+def test_a_rule_that_forbids_an_answer_names_its_place(room: str, mention: MentionContext, denied: str) -> None:
     assert parse_room_rules(character(ROOMS)).find("discord", room).refusal_for(mention) == denied
 
 

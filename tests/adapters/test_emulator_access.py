@@ -27,13 +27,10 @@ PATHS = (
 )
 
 
+@pytest.mark.failure("N-06")
 @EVERY
-@pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "[::2]", ""]
-)
-async def test_n06_a_name_of_another_site_that_leads_here_opens_nothing(
-    emulated: Emulated, host: str
-) -> None:
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "[::2]", ""])
+async def test_a_name_of_another_site_that_leads_here_opens_nothing(emulated: Emulated, host: str) -> None:
     async with emulated(["Ada"]) as trial, ClientSession(trial.url) as session:
         for method, path in PATHS:
             headers = {"Host": f"{host}:{urlsplit(trial.url).port}" if host else ""}
@@ -41,20 +38,22 @@ async def test_n06_a_name_of_another_site_that_leads_here_opens_nothing(
                 assert answer.status == 421, path
 
 
+@pytest.mark.failure("N-06")
 @EVERY
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]"])
-async def test_n06_whoever_sits_at_the_machine_sees_the_page(emulated: Emulated, name: str) -> None:
+async def test_whoever_sits_at_the_machine_sees_the_page(emulated: Emulated, name: str) -> None:
     async with emulated(["Ada"]) as trial, ClientSession(trial.url) as session:
         headers = {"Host": f"{name}:{urlsplit(trial.url).port}"}
         async with session.get("/", headers=headers) as answer:
             assert answer.status == 200
 
 
+@pytest.mark.failure("N-05")
 @EVERY
 @pytest.mark.parametrize(
     "headers", [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}]
 )
-async def test_n05_what_another_sites_page_has_a_browser_send_does_nothing(
+async def test_what_another_sites_page_has_a_browser_send_does_nothing(
     emulated: Emulated, headers: dict[str, str]
 ) -> None:
     async with emulated(["Ada"]) as trial, ClientSession(trial.url) as session:

@@ -59,9 +59,7 @@ class Desk:
         return self.stage.texts
 
     async def appoint(self) -> None:
-        await PostScheduler(
-            self.stage.agent, self.stage.agent_runtime.registry, draw=self.draw
-        ).schedule_posts()
+        await PostScheduler(self.stage.agent, self.stage.agent_runtime.registry, draw=self.draw).schedule_posts()
 
     async def tasks(self) -> list[Task]:
         return await self.stage.agent.store.tasks.tasks(name=POST_WORKER)
@@ -203,7 +201,8 @@ async def test_what_was_posted_before_is_written_anew_three_times_at_most_and_th
         assert await desk.due() == timedelta(minutes=270)
 
 
-async def test_o12_a_post_is_held_against_the_last_two_hundred() -> None:
+@pytest.mark.failure("O-12")
+async def test_a_post_is_held_against_the_last_two_hundred() -> None:
     async with a_desk(KNOT.upper(), TIDE) as desk:
         feed = Feed(WORLD, ROOM)
         for text in [KNOT, *(f"{number} herons, {number + 1} moods" for number in range(199))]:

@@ -83,8 +83,7 @@ async def test_prompts_begin_alike_whatever_was_posted() -> None:
 
 
 @pytest.mark.parametrize(
-    "again",
-    [FOG, FOG.upper(), "“Fog is just weather, minding its own business!”", FOG.replace("just", "only")],
+    "again", [FOG, FOG.upper(), "“Fog is just weather, minding its own business!”", FOG.replace("just", "only")]
 )
 async def test_what_was_posted_before_is_not_posted_again(again: str) -> None:
     post, requests = await write(written(again), written(KNOT), recent=[FOG])
@@ -173,6 +172,7 @@ def test_posts_that_say_something_else_are_not_alike() -> None:
     assert not is_similar("The tide is out.", "The ferry is late again, and nobody minds.")
 
 
-def test_o12_the_same_sentences_in_another_order_are_alike() -> None:
+@pytest.mark.failure("O-12")
+def test_the_same_sentences_in_another_order_are_alike() -> None:
     assert is_similar(f"{KNOT} {FOG}", f"{FOG} {KNOT}")
     assert is_similar(f"{KNOT} {FOG}", f"Today: {FOG}")

@@ -65,8 +65,9 @@ async def test_an_interval_that_is_no_number_is_a_failure(interval: Any) -> None
         assert after.next_run > START
 
 
+@pytest.mark.failure("J-06")
 @pytest.mark.parametrize("details", [{}, repeating()], ids=["once", "repeating"])
-async def test_j06_a_failing_task_is_tried_again_later_and_later_and_in_the_end_parked(details: Any) -> None:
+async def test_a_failing_task_is_tried_again_later_and_later_and_in_the_end_parked(details: Any) -> None:
     async with a_bench(fail) as bench:
         task = await bench.save(**details)
         waits: list[timedelta] = []
@@ -85,7 +86,8 @@ async def test_j06_a_failing_task_is_tried_again_later_and_later_and_in_the_end_
         assert len(bench.runs) == MAX_FAILURES
 
 
-async def test_j06_a_parked_task_is_told_to_the_operator(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.failure("J-06")
+async def test_a_parked_task_is_told_to_the_operator(caplog: pytest.LogCaptureFixture) -> None:
     async with a_bench(fail) as bench:
         await bench.save(attempts=MAX_FAILURES - 1)
         await bench.scheduler.run_due()
@@ -126,7 +128,8 @@ async def test_a_worker_that_does_not_come_back_is_stopped_within_its_lease() ->
         assert "no answer within 0 s" in (await bench.now(task)).last_error
 
 
-async def test_j09_a_task_of_somebody_elses_worker_is_left_alone() -> None:
+@pytest.mark.failure("J-09")
+async def test_a_task_of_somebody_elses_worker_is_left_alone() -> None:
     async with a_bench() as bench:
         task = await bench.save(name="REMOVED_PLUGIN")
 
@@ -145,7 +148,8 @@ async def test_a_running_task_is_leased_beyond_its_deadline() -> None:
         assert run.fencing_token == 1
 
 
-async def test_j08_what_another_process_is_running_is_not_run() -> None:
+@pytest.mark.failure("J-08")
+async def test_what_another_process_is_running_is_not_run() -> None:
     async with a_bench() as bench:
         task = await bench.save(**repeating())
         await bench.tasks.claim_tasks(["POST"], START, START + timedelta(minutes=1))
@@ -156,7 +160,8 @@ async def test_j08_what_another_process_is_running_is_not_run() -> None:
         assert (await bench.now(task)).next_run == bench.clock.now + timedelta(minutes=1)
 
 
-async def test_j08_who_has_lost_the_task_to_another_process_changes_nothing() -> None:
+@pytest.mark.failure("J-08")
+async def test_who_has_lost_the_task_to_another_process_changes_nothing() -> None:
     stolen: list[Task] = []
 
     async def work(agent: Agent, task: Task) -> None:
@@ -170,7 +175,8 @@ async def test_j08_who_has_lost_the_task_to_another_process_changes_nothing() ->
         assert [await bench.now(task)] == stolen
 
 
-async def test_j02_a_task_that_outlives_its_lease_is_not_started_a_second_time() -> None:
+@pytest.mark.failure("J-02")
+async def test_a_task_that_outlives_its_lease_is_not_started_a_second_time() -> None:
     started, go = asyncio.Event(), asyncio.Event()
 
     async def work(agent: Agent, task: Task) -> None:

@@ -42,9 +42,7 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=4000, help="per platform")
     parser.add_argument("--kills", type=int, default=200, help="per platform")
     parser.add_argument("--seed", type=int, default=1, help="the same one draws the same kills")
-    parser.add_argument(
-        "--latest", choices=("room", "author", "queue"), default="room", help="LATEST_RESPONSE"
-    )
+    parser.add_argument("--latest", choices=("room", "author", "queue"), default="room", help="LATEST_RESPONSE")
     parser.add_argument("--keep", type=Path, help="a folder in which everything is left for a look")
     given = parser.parse_args()
     plans = [

@@ -90,9 +90,7 @@ def message_received(update: Mapping[str, Any], *, agent_id: UUID) -> InboundMes
         created_at=system_clock(),
         external_id=name,
     )
-    return InboundMessage(
-        EventKey(PLATFORM, account, str(update["id"]), room.id, name), world, room, author, message
-    )
+    return InboundMessage(EventKey(PLATFORM, account, str(update["id"]), room.id, name), world, room, author, message)
 
 
 class LoopbackAdapter(Adapter):

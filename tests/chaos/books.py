@@ -80,9 +80,7 @@ class Books:
         """What the database itself finds wrong."""
         with self._open() as database:
             found = [str(row[0]) for row in database.execute("PRAGMA integrity_check")]
-            orphans = [
-                f"a row of {row[0]} has no parent" for row in database.execute("PRAGMA foreign_key_check")
-            ]
+            orphans = [f"a row of {row[0]} has no parent" for row in database.execute("PRAGMA foreign_key_check")]
         return [one for one in found if one != "ok"] + orphans
 
     @contextmanager

@@ -17,8 +17,9 @@ PLANS = (
 )
 
 
+@pytest.mark.failure("A-22")
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: f"{plan.title}, seed {plan.seed}")
-async def test_a22_nothing_is_lost_doubled_or_out_of_order_after_random_kills(
+async def test_nothing_is_lost_doubled_or_out_of_order_after_random_kills(
     plan: Plan, nursery: Nursery, tmp_path: Path
 ) -> None:
     report = await carried_out(plan, tmp_path, nursery)

@@ -10,14 +10,7 @@ import pytest
 
 from bot import ActionResult, Effect, Outcome, Plugin, TemporaryError, Turn, action, derived_id, system_clock
 from bot.platform import Delivery, InboundMessage, InboxClosed
-from bot.testing import (
-    AgentHarness,
-    RecordingAdapter,
-    ScriptedModel,
-    make_message,
-    model_answer,
-    running_agent,
-)
+from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from plugins.sql.sqlite.database import OpenFiles
 from tests.chaos.books import Books
 from tests.chaos.failing import Fault, failing

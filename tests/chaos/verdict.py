@@ -138,9 +138,7 @@ def _look_for_doubled(verdict: Verdict, evidence: _Evidence) -> None:
             verdict.doubled.append(f"{several[0].text!r}: posted {len(several)} times in {attempts} attempts")
         else:
             verdict.explained += len(several) - 1
-    verdict.doubled += [
-        f"{name} was answered by {len(by)} turns" for name, by in turns.items() if len(by) > 1
-    ]
+    verdict.doubled += [f"{name} was answered by {len(by)} turns" for name, by in turns.items() if len(by) > 1]
 
 
 def _look_for_inverted(verdict: Verdict, evidence: _Evidence) -> None:

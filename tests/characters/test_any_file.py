@@ -13,32 +13,13 @@ from bot.characters.elizaos_names import FIELDS
 from bot.errors import CharacterError
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
-KEYS = st.sampled_from([*FIELDS, "user", "content", "text", "all", "action", "path", "examples"]) | st.text(
-    max_size=8
-)
+KEYS = st.sampled_from([*FIELDS, "user", "content", "text", "all", "action", "path", "examples"]) | st.text(max_size=8)
 VALUES = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
-    max_leaves=12,
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12
 )
 FILES = st.dictionaries(KEYS, VALUES, max_size=8)
 PIECES = st.sampled_from(
-    [
-        *'{}[]:,"\\/ \n\t',
-        "//",
-        "/*",
-        "*/",
-        '"name"',
-        '"Ada"',
-        ":",
-        "null",
-        "true",
-        "1",
-        "-",
-        "1e9",
-        "\ufeff",
-        "\ud800",
-    ]
+    [*'{}[]:,"\\/ \n\t', "//", "/*", "*/", '"name"', '"Ada"', ":", "null", "true", "1", "-", "1e9", "\ufeff", "\ud800"]
 )
 
 
@@ -77,9 +58,7 @@ def test_any_text_is_a_character_or_a_character_error(text: str) -> None:
 @settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=8), SCALARS, max_size=6))
 def test_valid_json_is_parsed_like_the_json_module_does(value: dict[str, object]) -> None:
-    text = json.dumps(
-        {"name": "Ada", "settings": {"nested": {f"{key} x": item for key, item in value.items()}}}
-    )
+    text = json.dumps({"name": "Ada", "settings": {"nested": {f"{key} x": item for key, item in value.items()}}})
     if "NaN" in text or "Infinity" in text or "\\u0000" in text or "\\ud" in text:
         return
 

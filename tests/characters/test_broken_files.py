@@ -84,18 +84,10 @@ MEANING = {
     "plugins": ('{"name": "Ada", "plugins": [{}]}', "1:29", ["plugins[0]: expected text, found an object"]),
     "clients": ('{"name": "Ada", "clients": {}}', "1:28", ["clients: expected a list of texts"]),
     "style": ('{"name": "Ada", "style": 3}', "1:26", ["style: expected an object, found a number"]),
-    "style.chat": (
-        '{"name": "Ada", "style": {"chat": {}}}',
-        "1:35",
-        ["style.chat: expected a list of texts"],
-    ),
+    "style.chat": ('{"name": "Ada", "style": {"chat": {}}}', "1:35", ["style.chat: expected a list of texts"]),
     "settings": ('{"name": "Ada", "settings": []}', "1:29", ["settings: expected an object, found a list"]),
     "secrets": ('{"name": "Ada", "secrets": "x"}', "1:28", ["secrets: expected an object, found text"]),
-    "more secrets": (
-        '{"name": "Ada", "settings": {"secrets": [1]}}',
-        "1:41",
-        ["settings.secrets: expected an object"],
-    ),
+    "more secrets": ('{"name": "Ada", "settings": {"secrets": [1]}}', "1:41", ["settings.secrets: expected an object"]),
     "templates": ('{"name": "Ada", "templates": ["x"]}', "1:30", ["templates: expected an object"]),
     "a template": ('{"name": "Ada", "templates": {"x": []}}', "1:36", ["templates.x: expected text"]),
     "an open section": (
@@ -103,39 +95,14 @@ MEANING = {
         "1:36",
         ["templates.x", "line 2, column 1"],
     ),
-    "an open tag": (
-        '{"name": "Ada", "templates": {"my own": "{{y"}}',
-        "1:41",
-        ['templates["my own"]', "column 1"],
-    ),
-    "examples": (
-        '{"name": "Ada", "messageExamples": "Hi"}',
-        "1:36",
-        ["messageExamples: expected a list of conv"],
-    ),
-    "an example": (
-        '{"name": "Ada", "messageExamples": ["Hi"]}',
-        "1:37",
-        ["messageExamples[0]: expected a list of"],
-    ),
-    "a line": (
-        '{"name": "Ada", "messageExamples": [["Hi"]]}',
-        "1:38",
-        ["messageExamples[0][0]: expected an object"],
-    ),
-    "no speaker": (
-        '{"name": "Ada", "messageExamples": [[{"content": {}}]]}',
-        "1:38",
-        ["[0][0].name: is missing"],
-    ),
-    "no content": (
-        '{"name": "Ada", "messageExamples": [[{"user": "a"}]]}',
-        "1:38",
-        ["[0][0].content: is missing"],
-    ),
+    "an open tag": ('{"name": "Ada", "templates": {"my own": "{{y"}}', "1:41", ['templates["my own"]', "column 1"]),
+    "examples": ('{"name": "Ada", "messageExamples": "Hi"}', "1:36", ["messageExamples: expected a list of conv"]),
+    "an example": ('{"name": "Ada", "messageExamples": ["Hi"]}', "1:37", ["messageExamples[0]: expected a list of"]),
+    "a line": ('{"name": "Ada", "messageExamples": [["Hi"]]}', "1:38", ["messageExamples[0][0]: expected an object"]),
+    "no speaker": ('{"name": "Ada", "messageExamples": [[{"content": {}}]]}', "1:38", ["[0][0].name: is missing"]),
+    "no content": ('{"name": "Ada", "messageExamples": [[{"user": "a"}]]}', "1:38", ["[0][0].content: is missing"]),
     "a text for content": (
-        '{"name": "Ada", "messageExamples": [[\n{"user": "a", "content": {}},\n'
-        '{"user": "b", "content": "Hi"}\n]]}',
+        '{"name": "Ada", "messageExamples": [[\n{"user": "a", "content": {}},\n{"user": "b", "content": "Hi"}\n]]}',
         "3:26",
         ["messageExamples[0][1].content: expected an object, found text"],
     ),
@@ -146,23 +113,16 @@ MEANING = {
     ),
     "knowledge": ('{"name": "Ada", "knowledge": {"path": "x"}}', "1:30", ["knowledge: expected a list"]),
     "a path": ('{"name": "Ada", "knowledge": [{"path": {}}]}', "1:40", ["knowledge[0].path: expected text"]),
-    "shared": (
-        '{"name": "Ada", "knowledge": [{"shared": "no"}]}',
-        "1:42",
-        ["knowledge[0].shared: expected true"],
-    ),
-    "a model": (
-        '{"name": "Ada", "modelProvider": []}',
-        "1:34",
-        ["modelProvider: expected text, found a list"],
-    ),
+    "shared": ('{"name": "Ada", "knowledge": [{"shared": "no"}]}', "1:42", ["knowledge[0].shared: expected true"]),
+    "a model": ('{"name": "Ada", "modelProvider": []}', "1:34", ["modelProvider: expected text, found a list"]),
     "client settings": ('{"name": "Ada", "clientConfig": "x"}', "1:33", ["clientConfig: expected an object"]),
     "an id": ('{"name": "Ada", "id": {}}', "1:23", ["id: expected text, found an object"]),
 }
 
 
+@pytest.mark.failure("K-02")
 @pytest.mark.parametrize(("text", "place", "words"), SYNTAX.values(), ids=SYNTAX.keys())
-def test_k02_a_syntax_error_names_its_position_and_cause(text: str, place: str, words: list[str]) -> None:
+def test_a_syntax_error_names_its_position_and_cause(text: str, place: str, words: list[str]) -> None:
     with pytest.raises(CharacterError) as caught:
         parse_character(text, source="ada.json")
 
@@ -171,8 +131,9 @@ def test_k02_a_syntax_error_names_its_position_and_cause(text: str, place: str, 
     assert all(word in message for word in words), message
 
 
+@pytest.mark.failure("K-02")
 @pytest.mark.parametrize(("text", "place", "words"), MEANING.values(), ids=MEANING.keys())
-def test_k02_an_invalid_value_names_its_position_and_field(text: str, place: str, words: list[str]) -> None:
+def test_an_invalid_value_names_its_position_and_field(text: str, place: str, words: list[str]) -> None:
     with pytest.raises(CharacterError) as caught:
         parse_character(text, source="ada.json")
 
@@ -182,7 +143,8 @@ def test_k02_an_invalid_value_names_its_position_and_field(text: str, place: str
     assert "\n" not in message
 
 
-def test_k02_the_invalid_line_is_shown_with_a_caret_below() -> None:
+@pytest.mark.failure("K-02")
+def test_the_invalid_line_is_shown_with_a_caret_below() -> None:
     with pytest.raises(CharacterError) as caught:
         parse_character('{\n\t"name": Ada\n}', source="ada.json")
 
@@ -240,9 +202,7 @@ def test_at_most_twenty_errors_are_listed() -> None:
         ('{"name": "Ada"}'.encode("utf-16"), ["1:1", "UTF-16", "save it as UTF-8"]),
     ],
 )
-def test_a_file_that_is_not_utf8_is_reported_with_a_remedy(
-    tmp_path: Path, data: bytes, words: list[str]
-) -> None:
+def test_a_file_that_is_not_utf8_is_reported_with_a_remedy(tmp_path: Path, data: bytes, words: list[str]) -> None:
     path = tmp_path / "ada.json"
     path.write_bytes(data)
 
@@ -252,7 +212,8 @@ def test_a_file_that_is_not_utf8_is_reported_with_a_remedy(
     assert all(word in str(caught.value) for word in [str(path), *words]), str(caught.value)
 
 
-def test_k02_a_file_that_is_too_large_is_rejected_without_reading(tmp_path: Path) -> None:
+@pytest.mark.failure("K-02")
+def test_a_file_that_is_too_large_is_rejected_without_reading(tmp_path: Path) -> None:
     path = tmp_path / "huge.json"
     with path.open("wb") as file:
         file.truncate(50 * 1024 * 1024)

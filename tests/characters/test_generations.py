@@ -85,9 +85,7 @@ def test_a_v0_file_is_loaded() -> None:
     assert character.message_examples == (
         (
             MessageExample(name="{{user1}}", content=ExampleContent(text="What time is it?")),
-            MessageExample(
-                name="Bosun Bell", content=ExampleContent(text="Four bells.", actions=("CONTINUE",))
-            ),
+            MessageExample(name="Bosun Bell", content=ExampleContent(text="Four bells.", actions=("CONTINUE",))),
         ),
     )
     assert character.style == Style(all=("short",), post=("shorter",))
@@ -205,10 +203,7 @@ def test_name_placeholders_in_examples_are_not_changed() -> None:
         json.dumps({"name": "Ada", "messageExamples": [[line]]})
     ).character.message_examples
 
-    assert (conversation[0].name, conversation[0].content.text) == (
-        "{{user2}}",
-        "Ask {{name1}} or {{user1}}.",
-    )
+    assert (conversation[0].name, conversation[0].content.text) == ("{{user2}}", "Ask {{name1}} or {{user1}}.")
 
 
 def test_name_takes_precedence_over_user_in_an_example() -> None:
@@ -223,9 +218,7 @@ def test_name_takes_precedence_over_user_in_an_example() -> None:
 def test_unknown_keys_of_an_example_are_preserved() -> None:
     line = {"name": "a", "mood": {"x": 1}, "content": {"text": "Hi", "attachments": [{"url": "u"}]}}
 
-    (example,) = parse_character(
-        json.dumps({"name": "Ada", "messageExamples": [[line]]})
-    ).character.message_examples[0]
+    (example,) = parse_character(json.dumps({"name": "Ada", "messageExamples": [[line]]})).character.message_examples[0]
 
     assert example.model_extra == {"mood": {"x": 1}}
     assert example.content.model_extra == {"attachments": [{"url": "u"}]}

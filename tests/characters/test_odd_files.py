@@ -19,12 +19,7 @@ def _notes(report: ImportReport) -> list[str]:
 
 # What is odd: the text, the beginning of the note about it, and the field's value.
 ODD = {
-    "a mark": (
-        "\ufeff{" + NAME + "}",
-        "warnings line 1: the file begins with a byte order mark",
-        "name",
-        "Ada",
-    ),
+    "a mark": ("\ufeff{" + NAME + "}", "warnings line 1: the file begins with a byte order mark", "name", "Ada"),
     "a comment": ("{ // who\n" + NAME + "}", "warnings line 1: comments", "name", "Ada"),
     "two comments": (
         "{ /* who\n*/" + NAME + "} // so",
@@ -33,12 +28,7 @@ ODD = {
         "Ada",
     ),
     "a comma at the end": ("{\n" + NAME + ",\n}", "warnings line 2: a comma before '}'", "name", "Ada"),
-    "a comma in a list": (
-        "{" + NAME + ', "bio": ["x",]}',
-        "warnings line 1: a comma before ']'",
-        "bio",
-        ("x",),
-    ),
+    "a comma in a list": ("{" + NAME + ', "bio": ["x",]}', "warnings line 1: a comma before ']'", "bio", ("x",)),
     "a key twice": (
         '{"name": "Eve",\n' + NAME + "}",
         "warnings line 2: name: stands twice, in lines 1 and 2",
@@ -57,25 +47,10 @@ ODD = {
         "post_examples",
         ("b",),
     ),
-    "bio as text": (
-        "{" + NAME + ',\n"bio": "x"}',
-        "mapped line 2: bio: text read as a list of one",
-        "bio",
-        ("x",),
-    ),
-    "lore as text": (
-        "{" + NAME + ',\n"lore": "x"}',
-        "mapped line 2: lore: text read as a list of one",
-        "lore",
-        ("x",),
-    ),
+    "bio as text": ("{" + NAME + ',\n"bio": "x"}', "mapped line 2: bio: text read as a list of one", "bio", ("x",)),
+    "lore as text": ("{" + NAME + ',\n"lore": "x"}', "mapped line 2: lore: text read as a list of one", "lore", ("x",)),
     "topics as text": ("{" + NAME + ', "topics": "x"}', "mapped line 1: topics: text", "topics", ("x",)),
-    "adjectives as text": (
-        "{" + NAME + ', "adjectives": "x"}',
-        "mapped line 1: adjectives",
-        "adjectives",
-        ("x",),
-    ),
+    "adjectives as text": ("{" + NAME + ', "adjectives": "x"}', "mapped line 1: adjectives", "adjectives", ("x",)),
     "an empty text as list": ("{" + NAME + ', "topics": ""}', "mapped line 1: topics: text", "topics", ()),
     "style.all as text": (
         "{" + NAME + ', "style": {"all": "x"}}',
@@ -122,24 +97,14 @@ ODD = {
         derived_id("character", "ada-1"),
     ),
     "half a character": ('{"name": "A\\ud83dda"}', "warnings line 1: half a character", "name", "A\ufffdda"),
-    "a NUL": (
-        '{"name": "A\\u0000da"}',
-        "warnings line 1: half a character (\\ud800…) or NUL",
-        "name",
-        "A\ufffdda",
-    ),
+    "a NUL": ('{"name": "A\\u0000da"}', "warnings line 1: half a character (\\ud800…) or NUL", "name", "A\ufffdda"),
     "a flat conversation": (
         "{" + NAME + ', "messageExamples": [{"name": "a", "content": {"text": "Hi"}}]}',
         "mapped line 1: messageExamples: a list of lines read as one conversation",
         "message_examples.0.0.content.text",
         "Hi",
     ),
-    "one knowledge": (
-        "{" + NAME + ', "knowledge": "x"}',
-        "mapped line 1: knowledge: text",
-        "knowledge.0.content",
-        "x",
-    ),
+    "one knowledge": ("{" + NAME + ', "knowledge": "x"}', "mapped line 1: knowledge: text", "knowledge.0.content", "x"),
     "a near key": (
         "{" + NAME + ',\n"messageExample": []}',
         "warnings line 2: messageExample: is not a field; did you mean 'messageExamples'?",
@@ -158,12 +123,7 @@ ODD = {
         "style.chats",
         ["x"],
     ),
-    "an unknown key": (
-        "{" + NAME + ', "zodiac": "crab"}',
-        "kept line 1: zodiac: is not a field",
-        "zodiac",
-        "crab",
-    ),
+    "an unknown key": ("{" + NAME + ', "zodiac": "crab"}', "kept line 1: zodiac: is not a field", "zodiac", "crab"),
     "a key of no name": ("{" + NAME + ', "": 1}', 'kept line 1: [""]: is not a field', "", 1),
     "an unknown helper": (
         "{" + NAME + ', "templates": {"t": "{{shout name}}"}}',
@@ -188,9 +148,7 @@ def _value(character: Character, path: str) -> object:
 
 
 @pytest.mark.parametrize(("text", "note", "path", "value"), ODD.values(), ids=ODD.keys())
-def test_unambiguous_deviations_are_accepted_and_reported(
-    text: str, note: str, path: str, value: object
-) -> None:
+def test_unambiguous_deviations_are_accepted_and_reported(text: str, note: str, path: str, value: object) -> None:
     loaded = parse_character(text)
 
     assert _value(loaded.character, path) == value
@@ -214,9 +172,7 @@ def test_an_empty_system_prompt_is_accepted() -> None:
     assert _notes(loaded.report) == []
 
 
-@pytest.mark.parametrize(
-    "key", ["model_config", "model_fields", "copy", "__class__", "__dict__", "self", "__init__"]
-)
+@pytest.mark.parametrize("key", ["model_config", "model_fields", "copy", "__class__", "__dict__", "self", "__init__"])
 def test_a_key_with_a_python_attribute_name_is_an_ordinary_key(key: str) -> None:
     loaded = parse_character(json.dumps({"name": "Ada", key: 1}))
 

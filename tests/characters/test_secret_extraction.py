@@ -8,13 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bot.characters import LoadedCharacter, parse_character
-from bot.characters.secret_detection import (
-    Secrets,
-    is_placeholder,
-    is_secret_name,
-    mask_secrets,
-    secret_kind,
-)
+from bot.characters.secret_detection import Secrets, is_placeholder, is_secret_name, mask_secrets, secret_kind
 
 OPENAI = "sk-proj-CANARYcanary0123456789CANARY"
 DISCORD = "MTk4NjIyNDgzNDcxOTI1MjQ4.Cl2FMQ.CANARYcanaryCANARYcanaryCANAR"
@@ -54,29 +48,17 @@ PLACES = {
     "a number": ({"secrets": {"PIN": 4711}}, "PIN"),
     "a setting named as a key": ({"settings": {"OPENAI_API_KEY": "CANARY"}}, "OPENAI_API_KEY"),
     "a setting named as a token": ({"settings": {"DISCORD_API_TOKEN": "CANARY"}}, "DISCORD_API_TOKEN"),
-    "a setting named as a secret": (
-        {"settings": {"X_ACCESS_TOKEN_SECRET": "CANARY"}},
-        "X_ACCESS_TOKEN_SECRET",
-    ),
+    "a setting named as a secret": ({"settings": {"X_ACCESS_TOKEN_SECRET": "CANARY"}}, "X_ACCESS_TOKEN_SECRET"),
     "a password": ({"settings": {"TWITTER_PASSWORD": "CANARY"}}, "TWITTER_PASSWORD"),
     "cookies": ({"settings": {"TWITTER_COOKIES": '[{"value": "CANARY"}]'}}, "TWITTER_COOKIES"),
     "camel case": ({"settings": {"discord": {"botToken": "CANARY"}}}, "settings.discord.botToken"),
-    "a client's token": (
-        {"clientConfig": {"telegram": {"token": "CANARY-CANARY"}}},
-        "clientConfig.telegram.token",
-    ),
+    "a client's token": ({"clientConfig": {"telegram": {"token": "CANARY-CANARY"}}}, "clientConfig.telegram.token"),
     "a client's setting": ({"clientConfig": {"x": {"X_API_KEY": "CANARY"}}}, "X_API_KEY"),
     "an unknown key": ({"apiKey": "CANARY"}, "apiKey"),
     "an unknown part": ({"wallets": {"evm": {"privateKey": "CANARY"}}}, "wallets.evm.privateKey"),
-    "an object named as a secret": (
-        {"settings": {"credentials": {"user": "CANARY"}}},
-        "settings.credentials.user",
-    ),
+    "an object named as a secret": ({"settings": {"credentials": {"user": "CANARY"}}}, "settings.credentials.user"),
     "a profile": ({"twitterProfile": {"password": "CANARY"}}, "twitterProfile.password"),
-    "an address with a password": (
-        {"settings": {"POSTGRES_URL": "postgres://u:CANARY@db/x"}},
-        "POSTGRES_URL",
-    ),
+    "an address with a password": ({"settings": {"POSTGRES_URL": "postgres://u:CANARY@db/x"}}, "POSTGRES_URL"),
     "a value that looks like one": ({"settings": {"LLM": OPENAI}}, "LLM"),
     "a wallet's key": ({"settings": {"SOLANA": "0x" + "CA" * 32}}, "SOLANA"),
     "in the bio": ({"bio": [f"My key is {OPENAI}, hush."]}, "bio[0]"),
@@ -165,16 +147,7 @@ def test_a_placeholder_is_reported_and_does_not_override_a_secret(placeholder: s
 
 @pytest.mark.parametrize(
     "value",
-    [
-        OPENAI,
-        DISCORD,
-        TELEGRAM,
-        PEM,
-        "hunter2",
-        "correct horse battery staple",
-        "xoxb-1234-abcd",
-        '[{"name": "auth"}]',
-    ],
+    [OPENAI, DISCORD, TELEGRAM, PEM, "hunter2", "correct horse battery staple", "xoxb-1234-abcd", '[{"name": "auth"}]'],
 )
 def test_a_real_secret_is_no_placeholder(value: str) -> None:
     assert not is_placeholder(value)
@@ -218,10 +191,7 @@ def test_settings_with_names_similar_to_secrets_are_not_extracted() -> None:
 
 def test_prose_about_keys_is_not_changed() -> None:
     content = {"text": "swap", "token": "ETH-ETH-ETH", "key": "C sharp minor"}
-    parts = {
-        "messageExamples": [[{"name": "a", "content": content}]],
-        "topics": ["the key of C", "password habits"],
-    }
+    parts = {"messageExamples": [[{"name": "a", "content": content}]], "topics": ["the key of C", "password habits"]}
 
     loaded = parse_character(json.dumps({"name": "Ada", **parts}))
 

@@ -31,9 +31,7 @@ def answer_messages(*texts: str, room: str = "lobby") -> list[Receipt]:
             await runtime.connect(RecordingAdapter())
             receipts = []
             for number, text in enumerate(texts):
-                inbound = make_message(
-                    text, sent_at=agent_config.clock(), room=room, message_id=f"{room}-{number}"
-                )
+                inbound = make_message(text, sent_at=agent_config.clock(), room=room, message_id=f"{room}-{number}")
                 receipt = await runtime.handles[0].submit(inbound)
                 receipts.append(await runtime.handles[0].wait_outcome(receipt.id))
             return receipts

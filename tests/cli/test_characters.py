@@ -73,9 +73,7 @@ def test_a_plugin_in_the_characters_folder_is_found_from_any_working_directory(w
     folder = workdir / "elsewhere"
     folder.mkdir()
     (folder / "mine.py").write_text("from bot import Plugin\nplugin = Plugin('mine')\n", encoding="utf-8")
-    assert "mine" in [
-        plugin.name for plugin in load_character_config(write(folder, plugins=["./mine"])).plugins
-    ]
+    assert "mine" in [plugin.name for plugin in load_character_config(write(folder, plugins=["./mine"])).plugins]
 
 
 def test_proxies_are_exported_only_from_the_env_file() -> None:
@@ -112,7 +110,8 @@ def test_every_secret_is_removed_from_the_logs(workdir: Path, monkeypatch: pytes
     assert {key, "http://user:hunter2@proxy.example:1"} <= part.secrets
 
 
-async def test_k07_changed_files_do_not_affect_a_loaded_character(workdir: Path) -> None:
+@pytest.mark.failure("K-07")
+async def test_changed_files_do_not_affect_a_loaded_character(workdir: Path) -> None:
     file = workdir / "ada.json"
     file.write_text('{"name": "Ada", "plugins": ["offline"]}', encoding="utf-8")
     part = load_character_config(file)

@@ -38,9 +38,7 @@ def test_the_account_the_remaining_plan_and_its_end_are_reported(
     assert [call.endpoint for call in emulator.calls] == ["GET /2/users/me"]
 
 
-def test_refused_keys_are_reported_with_advice(
-    emulator: Threaded, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refused_keys_are_reported_with_advice(emulator: Threaded, capsys: pytest.CaptureFixture[str]) -> None:
     emulator.is_revoked = True
     code, [finding] = run_doctor(capsys)
     assert (code, finding["status"], finding["is_outside"]) == (Exit.CONFIG, "fail", False)

@@ -31,9 +31,7 @@ def test_a_new_character_is_valid_and_named(workdir: Path, capsys: Out) -> None:
         (["x.json", "--name", 'Quote "Q" {{x}}'], "x.json", 'Quote "Q" {{x}}'),
     ],
 )
-def test_file_and_name_are_derived_from_each_other(
-    workdir: Path, arguments: list[str], file: str, name: str
-) -> None:
+def test_file_and_name_are_derived_from_each_other(workdir: Path, arguments: list[str], file: str, name: str) -> None:
     assert entry(["character", "new", *arguments]) == 0
     assert json.loads((workdir / file).read_text(encoding="utf-8"))["name"] == name
 
@@ -61,9 +59,7 @@ def test_every_file_is_checked_even_after_an_error(workdir: Path, capsys: Out) -
 
 
 def test_the_result_is_available_as_json(workdir: Path, capsys: Out) -> None:
-    old = write(
-        workdir, "old.json", '{"name": "Old", "clients": ["discord"], "plugins": ["@elizaos/plugin-x2"]}'
-    )
+    old = write(workdir, "old.json", '{"name": "Old", "clients": ["discord"], "plugins": ["@elizaos/plugin-x2"]}')
     assert entry(["character", "check", "--json", old, "gone.json"]) == 78
     told = json.loads(capsys.readouterr().out)
     assert told["ok"] is False

@@ -14,9 +14,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 def receipt(outcome: Outcome = Outcome.ANSWERED, rule: str = "room type DM") -> Receipt:
     key = EventKey("console", "a", "e", UUID(int=1), "m")
-    return Receipt(
-        UUID(int=2), key, UUID(int=1), UUID(int=3), UUID(int=4), NOON, outcome, "because", rule=rule
-    )
+    return Receipt(UUID(int=2), key, UUID(int=1), UUID(int=3), UUID(int=4), NOON, outcome, "because", rule=rule)
 
 
 class ListedTerminal:
@@ -76,9 +74,7 @@ async def test_why_explains_the_last_message() -> None:
 async def test_any_other_command_goes_to_the_agent() -> None:
     terminal = await run_conversation(["/mute", "/help"])
     assert terminal.notices[1] == "the agent is asked /mute"
-    assert (
-        terminal.notices[2] == "the agent is asked /help\n/quit  End the conversation; Ctrl-D does the same."
-    )
+    assert terminal.notices[2] == "the agent is asked /help\n/quit  End the conversation; Ctrl-D does the same."
     assert terminal.messages == []
 
 

@@ -96,13 +96,7 @@ def test_without_costs_the_sum_is_zero_and_one_day_is_today() -> None:
 
 @pytest.mark.parametrize(
     ("amount", "told"),
-    [
-        (0, "$0"),
-        (1e-9, "under $0.000001"),
-        (0.000012, "$0.000012"),
-        (0.5, "$0.5"),
-        (1234.567, "$1,234.57"),
-    ],
+    [(0, "$0"), (1e-9, "under $0.000001"), (0.000012, "$0.000012"), (0.5, "$0.5"), (1234.567, "$1,234.57")],
 )
 def test_amounts_have_a_fitting_precision(amount: float, told: str) -> None:
     assert format_dollars(amount) == told

@@ -109,9 +109,7 @@ def test_a_backup_without_a_name_is_written_next_to_the_database(workdir: Path, 
 
 
 def test_a_backup_of_postgresql_refers_to_pg_dump_without_the_password(workdir: Path, capsys: Out) -> None:
-    (workdir / ".env").write_text(
-        "POSTGRES_URL=postgresql://bot:hunter2222@db.example/bot\n", encoding="utf-8"
-    )
+    (workdir / ".env").write_text("POSTGRES_URL=postgresql://bot:hunter2222@db.example/bot\n", encoding="utf-8")
     assert entry(["db", "backup", "-c", FILE]) == 78
     err = capsys.readouterr().err
     assert "pg_dump" in err

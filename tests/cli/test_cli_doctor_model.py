@@ -44,15 +44,9 @@ def test_the_size_of_every_component_is_reported(capsys: Out) -> None:
 
 
 def test_a_large_prompt_is_a_warning(workdir: Path, capsys: Out) -> None:
-    character = {
-        "name": "Ada",
-        "bio": ["She has seen it all, and tells it. " * 20] * 40,
-        "system": "Go on. " * 3000,
-    }
+    character = {"name": "Ada", "bio": ["She has seen it all, and tells it. " * 20] * 40, "system": "Go on. " * 3000}
     (workdir / "ada.json").write_text(json.dumps(character), encoding="utf-8")
-    warned = [
-        one for one in run_doctor(capsys, "-c", "ada.json") if one["check"] == "prompt" and one["advice"]
-    ]
+    warned = [one for one in run_doctor(capsys, "-c", "ada.json") if one["check"] == "prompt" and one["advice"]]
     assert [one["status"] for one in warned] == ["warn"]
     assert "shorten the largest" in warned[0]["advice"]
 
@@ -65,10 +59,7 @@ def test_limits_are_reported_and_those_in_a_character_file_have_no_effect() -> N
         "limits: BUDGET_USD $2.5 a day in all; BUDGET_TOKENS_PER_PERSON 20,000 tokens a day for this person"
     )
     useless, _ = check_budget(settings(file="the character's settings", BUDGET_USD="1000"))
-    assert (useless.status, useless.message) == (
-        Status.WARN,
-        "BUDGET_USD (in the character's settings) has no effect",
-    )
+    assert (useless.status, useless.message) == (Status.WARN, "BUDGET_USD (in the character's settings) has no effect")
 
 
 def test_a_model_without_a_price_is_a_warning_and_mentions_a_limit_in_dollars() -> None:

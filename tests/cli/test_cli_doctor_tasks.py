@@ -24,9 +24,8 @@ def task_findings(capsys: Out) -> list[tuple[str, str]]:
     return [(finding["status"], finding["what"]) for finding in output if finding["check"] == "tasks"]
 
 
-def test_j06_j09_parked_and_orphaned_tasks_are_reported(
-    workdir: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.failure("J-06", "J-09")
+def test_parked_and_orphaned_tasks_are_reported(workdir: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVER_PORT", "0")
     write_character(workdir)
     assert task_findings(capsys) == []

@@ -97,9 +97,7 @@ async def say(http: ClientSession, page: str, text: str) -> None:
 
 
 async def test_a_character_answers_on_every_emulated_page_and_leaves_no_data(workdir: Path) -> None:
-    file = character(
-        workdir, adapters=["web"], settings={"secrets": {"DISCORD_API_TOKEN": "the-files-token"}}
-    )
+    file = character(workdir, adapters=["web"], settings={"secrets": {"DISCORD_API_TOKEN": "the-files-token"}})
     args = ("-c", str(file), "--emulate", "discord,telegram,x", "--only", "discord,telegram,x")
     async with start_emulated_bot(*args, **REAL, HTTP_PROXY="http://127.0.0.1:9") as (process, lines):
         urls = pages(lines)
@@ -141,15 +139,11 @@ async def test_real_settings_are_hidden(workdir: Path, monkeypatch: pytest.Monke
             covered.load(spec.settings)
     assert not {value for value in values.values() if value} & set(REAL.values())
     assert all(covered.get(name) is None for name in ("DATABASE_URL", "POSTGRES_URL", "CHANNEL_IDS"))
-    assert {str(values[f"{name}_API_BASE_URL"])[:17] for name in ("DISCORD", "TELEGRAM", "X")} == {
-        "http://127.0.0.1:"
-    }
+    assert {str(values[f"{name}_API_BASE_URL"])[:17] for name in ("DISCORD", "TELEGRAM", "X")} == {"http://127.0.0.1:"}
     assert covered.get("BOT_DATA_DIR") == str(stage.folder)
 
 
-async def test_several_characters_have_separate_accounts(
-    workdir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_several_characters_have_separate_accounts(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", dict(os.environ))
     files = [character(workdir), character(workdir, "Bo"), character(workdir)]
     for spec in (one for one in find_adapters().values() if isinstance(one, AdapterSpec) and one.emulator):
@@ -172,9 +166,7 @@ def test_a_platform_without_an_emulator_is_a_usage_error(text: str, said: str) -
         parse_emulators(text)
 
 
-@pytest.mark.parametrize(
-    ("only", "said"), [("telegram", "connects to no real platform"), ("web", "add it to --only")]
-)
+@pytest.mark.parametrize(("only", "said"), [("telegram", "connects to no real platform"), ("web", "add it to --only")])
 def test_contradicting_only_and_emulate_options_are_refused(
     only: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,9 +197,7 @@ def test_an_emulated_run_names_the_called_model(workdir: Path, monkeypatch: pyte
 def test_an_emulated_run_turns_real_platforms_off(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in REAL.items():
         monkeypatch.setenv(name, value)
-    found = list_platforms(
-        [load_character_config(character(workdir))], emulator_urls={"x": "http://127.0.0.1:1/"}
-    )
+    found = list_platforms([load_character_config(character(workdir))], emulator_urls={"x": "http://127.0.0.1:1/"})
     assert [one.name for one in found if one.is_on] == ["web", "x"]
     assert {one.off_reason for one in found if not one.is_on} == {
         "not emulated: an emulated run connects to no real platform"

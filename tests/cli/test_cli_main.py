@@ -56,9 +56,7 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
     ("word", "hint"),
     [("chta", "did you mean 'chat'?"), ("plugins", "did you mean 'plugin'?"), ("zzzz", "`bot --help` lists")],
 )
-def test_an_unknown_command_gets_a_suggestion(
-    word: str, hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_command_gets_a_suggestion(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert entry([word]) == 2
     assert capsys.readouterr().err.startswith(f"bot: unknown command {word!r}: {hint}")
 
@@ -93,17 +91,14 @@ def test_every_error_has_its_exit_code(error: Exception, code: int) -> None:
 def write_broken_plugin(folder: Path) -> Path:
     """Write a character with a plugin that fails unexpectedly."""
     (folder / "odd.py").write_text(
-        "from bot import Plugin\nplugin = Plugin('odd', missing_settings=lambda settings: 1 / 0)\n",
-        encoding="utf-8",
+        "from bot import Plugin\nplugin = Plugin('odd', missing_settings=lambda settings: 1 / 0)\n", encoding="utf-8"
     )
     path = folder / "odd.json"
     path.write_text(json.dumps({"name": "Odd", "plugins": ["./odd"]}), encoding="utf-8")
     return path
 
 
-def test_an_unexpected_error_is_one_line_and_a_hint(
-    workdir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unexpected_error_is_one_line_and_a_hint(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_broken_plugin(workdir)
     assert entry(["chat", "-c", str(path)]) == 70
     first, second = capsys.readouterr().err.splitlines()

@@ -71,12 +71,7 @@ def test_platforms_are_named_in_any_case_and_once(text: str, names: list[str]) -
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [
-        ("telegran", "did you mean 'telegram'"),
-        ("console", "`bot chat`"),
-        ("qq", "available: "),
-        (",", "needs one"),
-    ],
+    [("telegran", "did you mean 'telegram'"), ("console", "`bot chat`"), ("qq", "available: "), (",", "needs one")],
 )
 def test_an_unknown_platform_is_a_usage_error(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
@@ -92,9 +87,7 @@ def test_only_the_libraries_of_platforms_that_are_on_are_loaded(workdir: Path) -
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "library"), [("discord", "discord"), ("telegram", "markdown_it"), ("x", "tweepy")]
-)
+@pytest.mark.parametrize(("name", "library"), [("discord", "discord"), ("telegram", "markdown_it"), ("x", "tweepy")])
 def test_a_platform_without_its_library_says_so_even_if_off(
     workdir: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str
 ) -> None:

@@ -34,7 +34,8 @@ def test_a_local_plugin_of_the_character_is_listed(workdir: Path, capsys: Out) -
     assert "mine         on   Does nothing." in capsys.readouterr().out
 
 
-def test_h16_a_third_party_plugin_is_listed_with_package_and_version(
+@pytest.mark.failure("H-16")
+def test_a_third_party_plugin_is_listed_with_package_and_version(
     workdir: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(workdir, "weather_pkg", "plugin = Plugin('weather', 'Tells the weather.')")

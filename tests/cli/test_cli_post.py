@@ -25,9 +25,7 @@ from bot.runtime.runtime import Runtime
 from bot.testing import RecordingAdapter, make_message
 from tests.adapters.x.threaded import emulated
 
-PIXEL = (
-    b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x06\x00\x00\x00\x1f\x15\xc4\x89"
-)
+PIXEL = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x06\x00\x00\x00\x1f\x15\xc4\x89"
 FOG = "Fog is just weather minding its own business."
 
 
@@ -47,9 +45,7 @@ def test_missing_keys_are_named(file: Path, capsys: pytest.CaptureFixture[str]) 
     assert post("-c", str(file)) == Exit.CONFIG
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith(
-        "bot: X_API_KEY, X_API_SECRET, X_ACCESS_TOKEN, X_ACCESS_TOKEN_SECRET are not set"
-    )
+    assert said.err.startswith("bot: X_API_KEY, X_API_SECRET, X_ACCESS_TOKEN, X_ACCESS_TOKEN_SECRET are not set")
 
 
 def test_the_adapter_with_publishing_publishes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,11 +186,7 @@ def test_without_a_terminal_nothing_is_published(
 
 @pytest.mark.parametrize("switch", ["--dry-run", "X_DRY_RUN"])
 def test_a_dry_run_sends_no_request_to_x(
-    switch: str,
-    file: Path,
-    emulator: Emulator,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    switch: str, file: Path, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if switch == "X_DRY_RUN":
         monkeypatch.setenv("X_DRY_RUN", "true")
@@ -221,9 +213,7 @@ def test_an_interrupted_thread_is_reported_and_can_be_resumed(
     file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = " ".join(f"This is sentence number {number} of a long post." for number in range(14))
-    emulator.add_faults(
-        *[Fault("POST /2/tweets", FaultKind.PASSED)], Fault("POST /2/tweets", status=403, body="{}")
-    )
+    emulator.add_faults(*[Fault("POST /2/tweets", FaultKind.PASSED)], Fault("POST /2/tweets", status=403, body="{}"))
     assert post("-c", str(file), "--text", text, "--yes") == Exit.TRY_AGAIN
     said = capsys.readouterr()
     [first] = emulator.state.posts_by(emulator.user_id)
@@ -258,9 +248,7 @@ def test_a_file_that_is_no_picture_is_refused_first(
     assert emulator.calls == []
 
 
-def test_refused_keys_are_reported_at_once(
-    file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refused_keys_are_reported_at_once(file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]) -> None:
     emulator.is_revoked = True
     assert post("-c", str(file), "--text", FOG, "--yes") == Exit.TRY_AGAIN
     said = capsys.readouterr()
@@ -276,9 +264,7 @@ def test_a_running_bot_publishes_the_post(
     async def beside() -> int:
         part = load_character_config(file)
         specs = [find_adapter("web"), find_adapter("x")]
-        async with Runtime(
-            [part.agent_config], [one for one in specs if isinstance(one, AdapterSpec)]
-        ) as runtime:
+        async with Runtime([part.agent_config], [one for one in specs if isinstance(one, AdapterSpec)]) as runtime:
             [port] = [one.port for one in runtime.adapters if isinstance(one, WebAdapter)]
             monkeypatch.setenv("SERVER_PORT", str(port))
             return await asyncio.to_thread(post, "-c", str(file), "--text", FOG, "--yes")
@@ -291,14 +277,10 @@ def test_a_running_bot_publishes_the_post(
 
 
 @pytest.mark.parametrize(("said", "count"), [("y\n", 1), ("\n", 0)])
-def test_in_a_terminal_publishing_needs_confirmation(
-    said: str, count: int, file: Path, emulator: Emulator
-) -> None:
+def test_in_a_terminal_publishing_needs_confirmation(said: str, count: int, file: Path, emulator: Emulator) -> None:
     ours, theirs = os.openpty()
     command = [sys.executable, "-m", "bot", "post", "-c", str(file), "--text", FOG]
-    with subprocess.Popen(
-        command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         os.close(theirs)
         os.write(ours, said.encode())
         out, err = process.communicate(timeout=60)

@@ -54,11 +54,7 @@ def test_a_value_is_shown_with_its_source_and_a_secret_is_not(
     assert "hunter2" not in out
 
 
-def test_a_characters_own_settings_have_their_own_source(
-    workdir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (workdir / "ada.json").write_text(
-        '{"name": "Ada", "settings": {"USE_MULTI_STEP": true}}', encoding="utf-8"
-    )
+def test_a_characters_own_settings_have_their_own_source(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (workdir / "ada.json").write_text('{"name": "Ada", "settings": {"USE_MULTI_STEP": true}}', encoding="utf-8")
     assert entry(["settings", "-c", "ada.json"]) == 0
     assert "USE_MULTI_STEP = true  (from the character's settings)" in capsys.readouterr().out

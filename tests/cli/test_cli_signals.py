@@ -9,9 +9,7 @@ import pytest
 from bot.cli.process.shutdown import handle_stop_signals
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0), (signal.SIGHUP, 0)], ids=str
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0), (signal.SIGHUP, 0)], ids=str)
 def test_the_first_signal_cancels_the_block_after_its_clean_up(
     number: int, code: int, request: pytest.FixtureRequest
 ) -> None:

@@ -21,13 +21,7 @@ async def give(
     """Give a command; every call is another event unless it is named."""
     place = make_message("", sent_at=stage.agent.clock(), author=author, kind=kind, role=role)
     asked = CommandInvocation(
-        name,
-        place.world,
-        place.room,
-        place.author,
-        event_id or new_id().hex,
-        stage.agent.clock(),
-        **details,
+        name, place.world, place.room, place.author, event_id or new_id().hex, stage.agent.clock(), **details
     )
     return await stage.agent_runtime.handle.run_command(asked)
 

@@ -30,13 +30,7 @@ async def ask(stage: AgentHarness, **metadata: Any) -> Task:
     room = make_message("", sent_at=now, kind=ChannelType.GROUP).room
     data = {"options": ["red", {"name": "blue"}], **metadata}
     task = Task(
-        new_id(),
-        "PAINT",
-        now,
-        "Which colour?",
-        room.id,
-        tags=frozenset({TaskTag.AWAITING_CHOICE}),
-        metadata=data,
+        new_id(), "PAINT", now, "Which colour?", room.id, tags=frozenset({TaskTag.AWAITING_CHOICE}), metadata=data
     )
     await stage.agent.store.tasks.save_task(task)
     return task

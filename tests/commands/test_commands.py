@@ -83,9 +83,7 @@ async def test_what_is_asked_is_a_message_like_any_other_and_answered_once() -> 
 
 
 @pytest.mark.parametrize(("kind", "role"), [(GROUP, Role.ADMIN), (GROUP, Role.OWNER), (DM, Role.MEMBER)])
-async def test_an_admin_mutes_a_room_and_anybody_their_own(
-    stage: AgentHarness, kind: ChannelType, role: Role
-) -> None:
+async def test_an_admin_mutes_a_room_and_anybody_their_own(stage: AgentHarness, kind: ChannelType, role: Role) -> None:
     assert "quiet" in (await give(stage, "mute", kind=kind, role=role)).text
     assert await attendance(stage) is ParticipantState.MUTED
     await give(stage, "unmute", kind=kind, role=role)
@@ -148,18 +146,15 @@ async def elsewhere(agent: Agent, request: TextRequest) -> TextResult:
 
 
 async def test_privacy_tells_where_models_are_beside_what_is_kept() -> None:
-    away = Plugin(
-        "away", models=[elsewhere], privacy_statement=lambda settings: "Sent to far.example: all of it."
-    )
+    away = Plugin("away", models=[elsewhere], privacy_statement=lambda settings: "Sent to far.example: all of it.")
     async with running_agent(away) as stage:
         told = (await give(stage, "privacy")).text.splitlines()
     assert "For how long: until I stop." in told
     assert told.index("Sent to far.example: all of it.") > told.index("For how long: until I stop.")
 
 
-async def test_l12_somebody_is_forgotten_once_they_have_said_so_twice_and_it_is_written_down(
-    stage: AgentHarness,
-) -> None:
+@pytest.mark.failure("L-12")
+async def test_somebody_is_forgotten_once_they_have_said_so_twice_and_it_is_written_down(stage: AgentHarness) -> None:
     await stage.send("My secret", author="Alice", kind=GROUP)
     await stage.send("Mine stays", author="Bob", kind=GROUP)
     asked = await give(stage, "forget-me", event_id="first")
@@ -274,9 +269,7 @@ async def test_a_secret_in_an_answer_does_not_leave() -> None:
     async def leak(asking: CommandContext) -> str:
         return f"it is {asking.agent.settings.get('DICE_TOKEN')}"
 
-    async with running_agent(
-        Plugin("dice", commands=[leak]), settings={"DICE_TOKEN": "fake-token-for-tests"}
-    ) as stage:
+    async with running_agent(Plugin("dice", commands=[leak]), settings={"DICE_TOKEN": "fake-token-for-tests"}) as stage:
         assert (await give(stage, "leak")).text == "it is [redacted]"
 
 

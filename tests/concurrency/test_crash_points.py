@@ -42,9 +42,7 @@ def test_nothing_happens_at_points_that_are_not_named(kill_at: str | None) -> No
 
 
 @pytest.mark.parametrize("text", ["turn.claimed", "turn.claimed:", "turn.claimed:0", "turn.claimed:x"])
-def test_an_invalid_crash_point_is_refused_with_the_expected_form(
-    text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_crash_point_is_refused_with_the_expected_form(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, text)
     _configured_point.cache_clear()
     with pytest.raises(SettingError, match=r"turn\.claimed:1"):

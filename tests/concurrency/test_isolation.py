@@ -35,10 +35,7 @@ async def test_the_result_of_plugin_code_is_returned() -> None:
         (GeneratorExit(), "GeneratorExit: "),
         (TimeoutError("its own"), "TimeoutError: its own"),
         (asyncio.CancelledError(), "it cancelled itself"),
-        (
-            BaseExceptionGroup("two", [ValueError(), SystemExit()]),
-            "BaseExceptionGroup: two (2 sub-exceptions)",
-        ),
+        (BaseExceptionGroup("two", [ValueError(), SystemExit()]), "BaseExceptionGroup: two (2 sub-exceptions)"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
@@ -65,9 +62,8 @@ async def test_code_that_does_not_return_is_stopped_after_its_timeout() -> None:
     assert stopped.is_set()
 
 
-async def test_h03_code_that_swallows_its_cancellation_is_stopped_by_force(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.failure("H-03")
+async def test_code_that_swallows_its_cancellation_is_stopped_by_force(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolation, "CANCEL_GRACE_SECONDS", 0)
     log: list[str] = []
 
@@ -113,9 +109,7 @@ async def test_cancellation_from_outside_propagates() -> None:
 
 
 @pytest.mark.parametrize("after", [None, ValueError("late"), TimeoutError("late"), SystemExit(1)])
-async def test_cancellation_from_outside_propagates_through_code_that_swallows_it(
-    after: BaseException | None,
-) -> None:
+async def test_cancellation_from_outside_propagates_through_code_that_swallows_it(after: BaseException | None) -> None:
     async def code() -> str:
         try:
             await never()

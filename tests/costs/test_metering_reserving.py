@@ -75,9 +75,7 @@ class MeteredRouter:
         prices = load_prices(PRICES)
         meter = CostMeter(InMemoryCosts(), prices, self.budget, clock=noon)
         record = usage_recorder(EventBus(), derived_id("agent"), meter.record)
-        self.router = ModelRouter(
-            record=record, reserve=ReservationLedger(self.budget, prices, record).reserve
-        )
+        self.router = ModelRouter(record=record, reserve=ReservationLedger(self.budget, prices, record).reserve)
         self.router.register(ModelHandler(ModelType.TEXT_LARGE, provider.answer, "shop"))
 
     async def request_text(self, person: UUID | None = None) -> bool:
@@ -114,7 +112,8 @@ async def wait_started(provider: Provider, count: int) -> None:
             await provider.started.acquire()
 
 
-async def test_o02_of_fifty_calls_at_once_on_a_limit_that_fits_three_three_are_made() -> None:
+@pytest.mark.failure("O-02")
+async def test_of_fifty_calls_at_once_on_a_limit_that_fits_three_three_are_made() -> None:
     provider = Provider()
     shop = MeteredRouter(provider, token_limit(600))
     async with asyncio.TaskGroup() as group:
@@ -126,7 +125,8 @@ async def test_o02_of_fifty_calls_at_once_on_a_limit_that_fits_three_three_are_m
     assert sum(call.result() for call in asked) == 3
 
 
-async def test_o02_unused_reservations_are_released_to_waiting_calls() -> None:
+@pytest.mark.failure("O-02")
+async def test_unused_reservations_are_released_to_waiting_calls() -> None:
     provider = Provider(Usage(50, 10))
     shop = MeteredRouter(provider, token_limit(600))
     async with asyncio.TaskGroup() as group:
@@ -137,7 +137,8 @@ async def test_o02_unused_reservations_are_released_to_waiting_calls() -> None:
     assert (provider.call_count, provider.max_running) == (10, 3)  # 600 tokens of 60 each
 
 
-async def test_o02_the_first_call_is_assumed_to_be_the_most_expensive() -> None:
+@pytest.mark.failure("O-02")
+async def test_the_first_call_is_assumed_to_be_the_most_expensive() -> None:
     provider = Provider()
     shop = MeteredRouter(provider, dollar_limit(0.8))
     async with asyncio.TaskGroup() as group:
@@ -149,7 +150,8 @@ async def test_o02_the_first_call_is_assumed_to_be_the_most_expensive() -> None:
     assert provider.call_count == 4
 
 
-async def test_o02_the_last_call_of_a_day_runs_alone_and_may_exceed_the_limit() -> None:
+@pytest.mark.failure("O-02")
+async def test_the_last_call_of_a_day_runs_alone_and_may_exceed_the_limit() -> None:
     provider = Provider()
     provider.may_answer.set()
     shop = MeteredRouter(provider, token_limit(500))
@@ -157,14 +159,16 @@ async def test_o02_the_last_call_of_a_day_runs_alone_and_may_exceed_the_limit() 
     assert sum(made) == provider.call_count == 3  # 600 tokens: the third had room for half of it
 
 
-async def test_o02_a_limit_that_is_smaller_than_any_call_pays_for_one() -> None:
+@pytest.mark.failure("O-02")
+async def test_a_limit_that_is_smaller_than_any_call_pays_for_one() -> None:
     provider = Provider()
     provider.may_answer.set()
     shop = MeteredRouter(provider, token_limit(1))
     assert [await shop.request_text() for _ in range(3)] == [True, False, False]
 
 
-async def test_o02_a_failed_call_releases_its_reservation() -> None:
+@pytest.mark.failure("O-02")
+async def test_a_failed_call_releases_its_reservation() -> None:
     provider = Provider(error=ModelError("no"))
     provider.may_answer.set()
     shop = MeteredRouter(provider, token_limit(200))
@@ -175,7 +179,8 @@ async def test_o02_a_failed_call_releases_its_reservation() -> None:
     assert await shop.request_text()
 
 
-async def test_o02_a_cancelled_call_releases_its_reservation_to_waiting_calls() -> None:
+@pytest.mark.failure("O-02")
+async def test_a_cancelled_call_releases_its_reservation_to_waiting_calls() -> None:
     provider = Provider()
     shop = MeteredRouter(provider, token_limit(300))
     first = asyncio.ensure_future(shop.request_text())
@@ -188,9 +193,8 @@ async def test_o02_a_cancelled_call_releases_its_reservation_to_waiting_calls() 
     assert await second
 
 
-async def test_o02_a_call_stopped_by_force_releases_its_reservation(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.failure("O-02")
+async def test_a_call_stopped_by_force_releases_its_reservation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolation, "CANCEL_GRACE_SECONDS", 0)
     provider = Provider()
     shop = MeteredRouter(provider, token_limit(300))
@@ -208,7 +212,8 @@ async def test_o02_a_call_stopped_by_force_releases_its_reservation(
         assert await shop.request_text()
 
 
-async def test_o02_a_call_cancelled_while_waiting_reserves_nothing() -> None:
+@pytest.mark.failure("O-02")
+async def test_a_call_cancelled_while_waiting_reserves_nothing() -> None:
     provider = Provider()
     shop = MeteredRouter(provider, token_limit(400))
     first = asyncio.ensure_future(shop.request_text())
@@ -226,7 +231,8 @@ async def test_o02_a_call_cancelled_while_waiting_reserves_nothing() -> None:
     assert not await shop.request_text()
 
 
-async def test_o02_one_persons_limit_delays_no_other_person() -> None:
+@pytest.mark.failure("O-02")
+async def test_one_persons_limit_delays_no_other_person() -> None:
     provider = Provider()
     shop = MeteredRouter(provider, token_limit(200, LimitScope.PERSON))
     async with asyncio.TaskGroup() as group:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 
+import pytest
+
 from bot.agent import Agent
 from bot.costs.budget import Budget, Limit, LimitScope
 from bot.costs.metering import CostMeter
@@ -59,7 +61,8 @@ async def test_a_call_is_returned_with_its_cost_unless_the_price_is_unknown() ->
     assert meter.record(ModelCall("TEXT_LARGE", "reply", "my-own", 10, 10), RUN).cost is None
 
 
-async def test_o02_a_limit_in_dollars_counts_pictures_of_a_model_without_a_price() -> None:
+@pytest.mark.failure("O-02")
+async def test_a_limit_in_dollars_counts_pictures_of_a_model_without_a_price() -> None:
     @model(ModelType.IMAGE)
     async def draw(agent: Agent, request: ImageRequest) -> ImageResult:
         return ImageResult(data=b"\x89PNG", model="my-painter")
@@ -122,7 +125,8 @@ async def test_entries_that_could_not_be_stored_are_stored_later() -> None:
     assert line.calls == 2
 
 
-async def test_o02_a_budget_knows_after_a_restart_what_was_spent_before() -> None:
+@pytest.mark.failure("O-02")
+async def test_a_budget_knows_after_a_restart_what_was_spent_before() -> None:
     store = CountingCosts()
     first, budget = build_meter(store, LIMIT)
     async with first:

@@ -9,9 +9,7 @@ from bot.costs.prices import Price, load_prices, parse_price
 from bot.domain.ledger import ModelCall
 
 
-def build_call(
-    model: str, tokens_in: int = 1_000_000, tokens_out: int = 0, tokens_cached: int = 0
-) -> ModelCall:
+def build_call(model: str, tokens_in: int = 1_000_000, tokens_out: int = 0, tokens_cached: int = 0) -> ModelCall:
     return ModelCall("TEXT_LARGE", "reply", model, tokens_in, tokens_out, tokens_cached)
 
 
@@ -20,9 +18,7 @@ def test_cached_tokens_are_part_of_the_input_tokens() -> None:
     assert price.cost_of(build_call("m", 1_000_000, 0, 0)) == 10.0
     assert price.cost_of(build_call("m", 1_000_000, 0, 500_000)) == 5.5
     assert price.cost_of(build_call("m", 0, 100_000)) == 4.0
-    assert (
-        price.cost_of(build_call("m", 10, 0, 5_000)) == 0.00001
-    )  # more cached than there was: a provider's slip
+    assert price.cost_of(build_call("m", 10, 0, 5_000)) == 0.00001  # more cached than there was: a provider's slip
 
 
 def test_the_price_list_has_a_date_and_no_negative_price() -> None:
@@ -64,20 +60,7 @@ def test_an_operators_price_comes_first_and_may_be_zero() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "gpt-4o",
-        "=1/2",
-        "m=",
-        "m=1",
-        "m=/call",
-        "m=1/2/call",
-        "m=a/b",
-        "m=1/2/3/4",
-        "m=-1/2",
-        "m=nan/1",
-        "m=inf/1",
-    ],
+    ["", "gpt-4o", "=1/2", "m=", "m=1", "m=/call", "m=1/2/call", "m=a/b", "m=1/2/3/4", "m=-1/2", "m=nan/1", "m=inf/1"],
 )
 def test_an_invalid_price_is_refused_with_the_expected_format(text: str) -> None:
     with pytest.raises(ValueError, match="write it as name=in/out"):

@@ -36,9 +36,7 @@ def test_fields_are_known_by_both_spellings() -> None:
 
 
 def test_a_single_text_is_a_list_of_one_and_null_is_empty() -> None:
-    character = Character.model_validate(
-        {"name": "Ada", "bio": "Counts.", "topics": None, "style": {"all": "dry"}}
-    )
+    character = Character.model_validate({"name": "Ada", "bio": "Counts.", "topics": None, "style": {"all": "dry"}})
 
     assert character.bio == ("Counts.",)
     assert character.topics == ()
@@ -78,9 +76,7 @@ def test_a_character_survives_being_written_and_read() -> None:
     character = Character(
         id=UUID("7d1f7c9e-6f9d-4f55-8a5e-0d6a3f1f2b11"),
         name="Ada",
-        message_examples=(
-            (MessageExample(name="{{user1}}", content=ExampleContent(text="Hi", actions=("WAVE",))),),
-        ),
+        message_examples=((MessageExample(name="{{user1}}", content=ExampleContent(text="Hi", actions=("WAVE",))),),),
         settings={"DEPTH": [1, {"two": None}]},
     )
 

@@ -58,7 +58,5 @@ def test_the_chooser_is_known_after_the_choice_and_other_metadata_stays() -> Non
         (ChoiceRequest(choosers=("no id",)), [ANN], Role.OWNER, "it is another person's choice"),
     ],
 )
-def test_choosers_come_before_roles(
-    request_: ChoiceRequest, authors: list[UUID], role: Role, refusal: str
-) -> None:
+def test_choosers_come_before_roles(request_: ChoiceRequest, authors: list[UUID], role: Role, refusal: str) -> None:
     assert request_.refusal_for(authors, role) == refusal

@@ -42,13 +42,7 @@ def test_an_entity_without_a_role_is_a_member() -> None:
 def test_a_grant_overrides_the_platform_role_except_of_an_owner() -> None:
     owner, admin, heir = new_id(), new_id(), new_id()
     roles = {owner: Role.OWNER, admin: Role.ADMIN}
-    world = World(
-        new_id(),
-        "test",
-        "w",
-        roles=roles,
-        grants={owner: Role.NONE, admin: Role.MEMBER, heir: Role.OWNER},
-    )
+    world = World(new_id(), "test", "w", roles=roles, grants={owner: Role.NONE, admin: Role.MEMBER, heir: Role.OWNER})
 
     assert [world.role_of(entity) for entity in (owner, admin, heir)] == [Role.OWNER, Role.MEMBER, Role.OWNER]
     assert world.owners == {owner, heir}

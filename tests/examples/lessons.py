@@ -2,17 +2,7 @@
 
 from typing import Annotated
 
-from bot import (
-    ActionResult,
-    Component,
-    Effect,
-    Plugin,
-    ProviderResult,
-    Turn,
-    action,
-    derived_id,
-    provider,
-)
+from bot import ActionResult, Component, Effect, Plugin, ProviderResult, Turn, action, derived_id, provider
 
 PROGRESS = "PROGRESS"
 EXERCISES = (("3 + 4", 7), ("12 × 3", 36), ("17 × 6", 102))

@@ -2,23 +2,10 @@
 
 from typing import Annotated, Literal
 
-from bot import (
-    ActionResult,
-    Component,
-    Effect,
-    Plugin,
-    ProviderResult,
-    Turn,
-    action,
-    derived_id,
-    provider,
-)
+from bot import ActionResult, Component, Effect, Plugin, ProviderResult, Turn, action, derived_id, provider
 
 SKILL = "SKILL"
-ADVICE = {
-    "beginner": "explain every term, one idea at a time",
-    "advanced": "leave the basics out, compare openings",
-}
+ADVICE = {"beginner": "explain every term, one idea at a time", "advanced": "leave the basics out, compare openings"}
 
 
 @action("SET_GAME", "Note which game this room plays now.", effect=Effect.IDEMPOTENT)

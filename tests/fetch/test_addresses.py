@@ -37,15 +37,17 @@ def test_addresses_next_to_reserved_ranges_are_public(address: str) -> None:
     assert closed_range_of(ip_address(address)) is None
 
 
+@pytest.mark.failure("M-03")
 @given(st.ip_addresses(v=4))
-def test_m03_an_ipv4_address_embedded_in_ipv6_is_checked_as_ipv4(address: IPv4Address) -> None:
+def test_an_ipv4_address_embedded_in_ipv6_is_checked_as_ipv4(address: IPv4Address) -> None:
     for coat in ("::ffff:0:0", "64:ff9b::"):
         coated = IPv6Address(int(IPv6Address(coat)) | int(address))
         assert closed_range_of(coated) == closed_range_of(address)
 
 
+@pytest.mark.failure("M-03")
 @given(st.ip_addresses(v=4))
-def test_m03_no_other_ipv6_form_of_an_ipv4_address_is_public(address: IPv4Address) -> None:
+def test_no_other_ipv6_form_of_an_ipv4_address_is_public(address: IPv4Address) -> None:
     for prefix, shift in (("::", 0), ("::ffff:0:0:0", 0), ("64:ff9b:1::", 0), ("2002::", 80), ("2001::", 0)):
         assert closed_range_of(IPv6Address(int(IPv6Address(prefix)) | int(address) << shift))
 
@@ -68,12 +70,9 @@ def spelled(number: int, base: int) -> str:
     return {8: f"0{number:o}", 10: str(number), 16: f"0x{number:x}"}[base]
 
 
-@given(
-    st.ip_addresses(v=4), st.integers(1, 4), st.lists(st.sampled_from([8, 10, 16]), min_size=4, max_size=4)
-)
-def test_m02_a_literal_address_is_parsed_like_inet_aton(
-    address: IPv4Address, parts: int, bases: list[int]
-) -> None:
+@pytest.mark.failure("M-02")
+@given(st.ip_addresses(v=4), st.integers(1, 4), st.lists(st.sampled_from([8, 10, 16]), min_size=4, max_size=4))
+def test_a_literal_address_is_parsed_like_inet_aton(address: IPv4Address, parts: int, bases: list[int]) -> None:
     octets = address.packed
     numbers = [*octets[: parts - 1], int.from_bytes(octets[parts - 1 :])]
     host = ".".join(spelled(number, base) for number, base in zip(numbers, bases, strict=False))
@@ -82,14 +81,7 @@ def test_m02_a_literal_address_is_parsed_like_inet_aton(
 
 
 def test_a_host_name_is_not_a_literal_address() -> None:
-    for host in (
-        "example.com",
-        "localhost",
-        "1.2.3.4.example",
-        "xn--bcher-kva.example",
-        "a_b.example",
-        "example.",
-    ):
+    for host in ("example.com", "localhost", "1.2.3.4.example", "xn--bcher-kva.example", "a_b.example", "example."):
         assert parse_ip_literal(host) is None
 
 
@@ -109,6 +101,7 @@ def test_an_unusual_spelling_of_a_public_address_is_normalized() -> None:
     assert str(check_url("http://0x08.010.2056/a?b=c")) == "http://8.8.8.8/a?b=c"
 
 
+@pytest.mark.failure("M-05")
 @pytest.mark.parametrize(
     ("url", "cause"),
     [
@@ -138,14 +131,12 @@ def test_an_unusual_spelling_of_a_public_address_is_normalized() -> None:
         ("http://[fe80::1%25eth0]/", "network interface"),
     ],
 )
-def test_m05_a_forbidden_url_is_rejected(url: str, cause: str) -> None:
+def test_a_forbidden_url_is_rejected(url: str, cause: str) -> None:
     with pytest.raises(FetchError, match=cause):
         check_url(url)
 
 
-@pytest.mark.parametrize(
-    "url", ["https://example.com/a b", " http://example.com:8080 ", "HTTPS://BÜCHER.example/"]
-)
+@pytest.mark.parametrize("url", ["https://example.com/a b", " http://example.com:8080 ", "HTTPS://BÜCHER.example/"])
 def test_a_plain_web_url_is_accepted(url: str) -> None:
     assert check_url(url).scheme in ("http", "https")
 
@@ -177,12 +168,7 @@ def test_proxies_are_chosen_by_scheme_and_exception() -> None:
     )
     assert proxies.proxy_for(URL("https://example.com/")) == URL("http://proxy.example:3128")
     assert proxies.proxy_for(URL("http://example.com/")) == URL("http://u:p@other.example")
-    for direct in (
-        "http://intern.example",
-        "http://a.intern.example",
-        "https://b.dot.example",
-        "http://10.9.9.9",
-    ):
+    for direct in ("http://intern.example", "http://a.intern.example", "https://b.dot.example", "http://10.9.9.9"):
         assert proxies.proxy_for(URL(direct)) is None, direct
     assert proxies.proxy_for(URL("http://host.example:8080/")) is None
     assert proxies.proxy_for(URL("http://host.example/")) is not None

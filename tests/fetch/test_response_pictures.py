@@ -41,16 +41,14 @@ def fetched(body: bytes, declared: str = "image/png") -> FetchedBody:
     return FetchedBody("https://example.org/1", sniff_media_type(body, declared), body)
 
 
+@pytest.mark.failure("M-09")
 @pytest.mark.parametrize(
     ("body", "size"),
     [
         (png(640, 480), (640, 480)),
         (gif(640, 480), (640, 480)),
         (jpeg(640, 480), (640, 480)),
-        (
-            jpeg(640, 480, b"\xff\xe1\x00\x14Exif" + jpeg(9, 9)[:14] + b"\xff\xff\xff\xdb\x00\x04ab"),
-            (640, 480),
-        ),
+        (jpeg(640, 480, b"\xff\xe1\x00\x14Exif" + jpeg(9, 9)[:14] + b"\xff\xff\xff\xdb\x00\x04ab"), (640, 480)),
         (webp(b"VP8 ", b"\x30\x01\x00\x9d\x01\x2a" + struct.pack("<HH", 640, 480 | 0x4000)), (640, 480)),
         (webp(b"VP8L", b"\x2f" + struct.pack("<I", 639 | 479 << 14)), (640, 480)),
         (webp(b"VP8X", bytes(4) + (639).to_bytes(3, "little") + (479).to_bytes(3, "little")), (640, 480)),
@@ -61,11 +59,12 @@ def fetched(body: bytes, declared: str = "image/png") -> FetchedBody:
         (b"RIFF....WEBP", (0, 0)),
     ],
 )
-def test_m09_the_size_of_a_picture_is_read_without_decoding_it(body: bytes, size: tuple[int, int]) -> None:
+def test_the_size_of_a_picture_is_read_without_decoding_it(body: bytes, size: tuple[int, int]) -> None:
     assert read_image_size(body) == size
     check_image(fetched(body))
 
 
+@pytest.mark.failure("M-09")
 @pytest.mark.parametrize(
     "body",
     [
@@ -79,20 +78,22 @@ def test_m09_the_size_of_a_picture_is_read_without_decoding_it(body: bytes, size
     ],
     ids=["png", "largest png", "gif", "jpeg", "jpeg with noise", "webp", "lossless webp"],
 )
-def test_m09_a_pixel_bomb_is_rejected_by_its_declared_size(body: bytes) -> None:
+def test_a_pixel_bomb_is_rejected_by_its_declared_size(body: bytes) -> None:
     assert len(body) < 2000
     with pytest.raises(FetchError, match=f"pixels large, and at most {MAX_PIXELS:,} are looked at"):
         check_image(fetched(body))
 
 
+@pytest.mark.failure("M-09")
 @pytest.mark.parametrize("filling", [b"\xff", b"\xff\xe0\x00\x02", b"\xff\xe0\x00\x00"])
-def test_m09_a_picture_without_a_findable_size_is_rejected_after_a_bounded_search(filling: bytes) -> None:
+def test_a_picture_without_a_findable_size_is_rejected_after_a_bounded_search(filling: bytes) -> None:
     body = b"\xff\xd8" + filling * 100_000 + jpeg(65_535, 65_535)[2:]
     with pytest.raises(FetchError, match="its size is not found in its first segments"):
         check_image(fetched(body))
 
 
-def test_m09_the_number_of_frames_does_not_change_the_size() -> None:
+@pytest.mark.failure("M-09")
+def test_the_number_of_frames_does_not_change_the_size() -> None:
     assert read_image_size(gif(320, 200, frames=10_000)) == (320, 200)
 
 
@@ -101,6 +102,7 @@ XXE = b'<?xml version="1.0"?><!DOCTYPE s [<!ENTITY x SYSTEM "file:///etc/passwd"
 TIFF = b"II*\x00\xff\xff\xff\xff" + bytes(20)
 
 
+@pytest.mark.failure("M-09", "M-11")
 @pytest.mark.parametrize(
     ("body", "declared", "kind"),
     [
@@ -115,14 +117,13 @@ TIFF = b"II*\x00\xff\xff\xff\xff" + bytes(20)
         (b"", "image/png", "application/octet-stream"),
     ],
 )
-def test_m09_m11_a_file_that_is_no_picture_is_not_passed_to_a_model(
-    body: bytes, declared: str, kind: str
-) -> None:
+def test_a_file_that_is_no_picture_is_not_passed_to_a_model(body: bytes, declared: str, kind: str) -> None:
     with pytest.raises(FetchError, match=f"it is {kind}, and only PNG, JPEG, GIF and WebP"):
         check_image(fetched(body, declared))
 
 
-def test_m11_a_picture_that_is_also_valid_html_is_only_a_picture() -> None:
+@pytest.mark.failure("M-11")
+def test_a_picture_that_is_also_valid_html_is_only_a_picture() -> None:
     polyglot = gif(9, 9) + b"<html><script>alert(1)</script></html>"
     assert fetched(polyglot, "text/html").content_type == "image/gif"
     assert not fetched(polyglot, "text/html").is_text

@@ -146,9 +146,7 @@ async def test_all_waiters_receive_the_outcome(inbox: Inbox, processing: Process
     assert waiting(inbox) == 0
 
 
-async def test_an_outcome_can_be_awaited_by_message_id(
-    inbox: Inbox, processing: Processing, clock: Any
-) -> None:
+async def test_an_outcome_can_be_awaited_by_message_id(inbox: Inbox, processing: Processing, clock: Any) -> None:
     receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
     waiter = asyncio.ensure_future(inbox.wait_outcome(receipt.memory_id))
     await turns()
@@ -163,9 +161,7 @@ async def test_waiting_for_an_unknown_receipt_does_not_block(inbox: Inbox) -> No
     assert waiting(inbox) == 0
 
 
-async def test_an_outcome_stored_while_it_is_requested_is_not_missed(
-    store: InMemoryStore, clock: Any
-) -> None:
+async def test_an_outcome_stored_while_it_is_requested_is_not_missed(store: InMemoryStore, clock: Any) -> None:
     ledger = HeldLedger(store)
     settles: list[Callable[[], None]] = []
 
@@ -263,10 +259,7 @@ async def test_a_newer_message_may_close_an_older_one(store: InMemoryStore, cloc
         if not older:
             older.append((receipt, settle))
             return
-        receipts = [
-            replace(older[0][0], outcome=Outcome.SUPERSEDED),
-            replace(receipt, outcome=Outcome.ANSWERED),
-        ]
+        receipts = [replace(older[0][0], outcome=Outcome.SUPERSEDED), replace(receipt, outcome=Outcome.ANSWERED)]
         await store.ledger.save_receipts(receipts)
         older[0][1](receipts[0])
         settle(receipts[1])
@@ -383,9 +376,7 @@ async def test_a_stored_message_is_processed_even_if_its_submitter_was_cancelled
     assert len(processing.started) == 1
 
 
-async def test_draining_waits_for_running_processing(
-    inbox: Inbox, processing: Processing, clock: Any
-) -> None:
+async def test_draining_waits_for_running_processing(inbox: Inbox, processing: Processing, clock: Any) -> None:
     receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
     drain = asyncio.ensure_future(inbox.drain(60))
     await turns()

@@ -10,9 +10,7 @@ from tests.fussy import REFUSED, fussy_store
 CURSOR = StreamCursor("there", "account", "offset", "7")
 
 
-async def test_a_message_rejected_by_the_store_does_not_stop_the_stream(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_message_rejected_by_the_store_does_not_stop_the_stream(caplog: pytest.LogCaptureFixture) -> None:
     async with running_agent(store=fussy_store()) as stage:
         now, inbox = stage.agent.clock(), stage.agent_runtime.inbox
         batch = [make_message(text, sent_at=now) for text in ("One.", REFUSED, "Three.")]

@@ -55,9 +55,7 @@ def news(stage: AgentHarness) -> MembershipReporter:
     return stage.agent_runtime.handle.membership
 
 
-async def test_a_world_is_joined_once_and_then_only_connected(
-    news: MembershipReporter, heard: list[Event]
-) -> None:
+async def test_a_world_is_joined_once_and_then_only_connected(news: MembershipReporter, heard: list[Event]) -> None:
     await news.join_world(WORLD, [LOBBY], [ALICE])
     await news.join_world(WORLD, [LOBBY], [ALICE])
     assert kinds(heard) == ["WorldJoined", "WorldConnected"]
@@ -100,9 +98,7 @@ async def test_a_room_is_joined_once_and_renamed_without_an_event(
     assert kept.name == "Hall"
 
 
-async def test_each_join_and_leave_of_a_person_is_reported_once(
-    news: MembershipReporter, heard: list[Event]
-) -> None:
+async def test_each_join_and_leave_of_a_person_is_reported_once(news: MembershipReporter, heard: list[Event]) -> None:
     for event_id in ("1", "1"):
         await news.add_member(WORLD, ALICE, event_id=event_id)
     for event_id in ("1", "1"):
@@ -133,7 +129,8 @@ async def test_a_person_who_left_has_no_platform_role(stage: AgentHarness, news:
     assert kept.role_of(ALICE.id) is Role.MEMBER
 
 
-async def test_b14_a_changed_name_or_role_is_reported_and_an_unchanged_one_is_not(
+@pytest.mark.failure("B-14")
+async def test_a_changed_name_or_role_is_reported_and_an_unchanged_one_is_not(
     news: MembershipReporter, heard: list[Event]
 ) -> None:
     await news.join_world(WORLD, members=[ALICE])
@@ -180,7 +177,8 @@ async def test_leaving_a_world_drops_the_answer_in_progress() -> None:
     assert stage.texts == []
 
 
-async def test_b10_an_old_message_is_stored_but_not_answered_and_a_recent_one_is_answered() -> None:
+@pytest.mark.failure("B-10")
+async def test_an_old_message_is_stored_but_not_answered_and_a_recent_one_is_answered() -> None:
     async with running_agent() as stage:
         inbox, now = stage.agent_runtime.inbox, stage.agent.clock()
         old = replace(make_message("Are you there?", sent_at=now - timedelta(hours=1)), is_backfill=True)

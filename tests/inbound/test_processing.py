@@ -93,9 +93,7 @@ async def test_deferred_events_remain_for_the_next_start(store: InMemoryStore, c
     assert len(await store.ledger.receipts(is_open=True)) == 1
 
 
-async def test_an_event_is_queued_running_deferred_and_closed_in_turn(
-    store: InMemoryStore, clock: Any
-) -> None:
+async def test_an_event_is_queued_running_deferred_and_closed_in_turn(store: InMemoryStore, clock: Any) -> None:
     states: list[EventState | None] = []
     is_free = asyncio.Event()
 
@@ -172,9 +170,7 @@ class FailingLedger:
         return await self._ledger.receipt(receipt_id)
 
 
-async def test_an_event_that_a_resumed_turn_closes_again_is_still_evaluated(
-    store: InMemoryStore, clock: Any
-) -> None:
+async def test_an_event_that_a_resumed_turn_closes_again_is_still_evaluated(store: InMemoryStore, clock: Any) -> None:
     """A turn that superseded it closes it once more; only its own evaluation marks it."""
     older, newer = [make_message(text, sent_at=clock()) for text in ("Hello", "Still there?")]
     [first, second] = [event.receipt for event in await store.ledger.receive([older, newer], clock())]

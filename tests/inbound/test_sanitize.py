@@ -18,15 +18,14 @@ CLEAN = "ab\ufffdc"
 
 def test_an_ordinary_event_passes_unchanged() -> None:
     attachment = Attachment("a", MediaKind.IMAGE, "https://a/b.png", "image/png", "b.png")
-    content = Content(
-        text="Grüße 👋🏽", attachments=(attachment,), source="test", metadata={"a": [1, {"b": None}]}
-    )
+    content = Content(text="Grüße 👋🏽", attachments=(attachment,), source="test", metadata={"a": [1, {"b": None}]})
     arrival = make_message(content, sent_at=NOW)
 
     assert sanitize_message(arrival, NOW) == arrival
 
 
-def test_g01_a_long_text_is_cut_and_marked() -> None:
+@pytest.mark.failure("G-01")
+def test_a_long_text_is_cut_and_marked() -> None:
     found = sanitize_message(make_message("x" * 10_000_000, sent_at=NOW), NOW)
     text = found.message.content.text
 
@@ -35,7 +34,8 @@ def test_g01_a_long_text_is_cut_and_marked() -> None:
     assert "cut: 10000000 characters, sha256" in text
 
 
-def test_g02_g03_characters_that_cannot_be_stored_are_removed_everywhere() -> None:
+@pytest.mark.failure("G-02", "G-03")
+def test_characters_that_cannot_be_stored_are_removed_everywhere() -> None:
     attachment = Attachment(UGLY, MediaKind.LINK, UGLY, UGLY, UGLY, UGLY, UGLY, UGLY)
     metadata: dict[str, Any] = {UGLY: [UGLY, {UGLY: (UGLY, 1)}]}
     content = Content(text=UGLY, attachments=(attachment,), source=UGLY, url=UGLY, metadata=metadata)
@@ -75,7 +75,8 @@ def test_deeply_nested_metadata_is_cut() -> None:
     assert len(repr(sanitize_message(arrival, NOW).message.content.metadata)) < 200
 
 
-def test_g11_only_the_first_attachments_are_used() -> None:
+@pytest.mark.failure("G-11")
+def test_only_the_first_attachments_are_used() -> None:
     attachments = tuple(Attachment(str(number), MediaKind.IMAGE) for number in range(10_000))
     found = sanitize_message(make_message(Content(text="look", attachments=attachments), sent_at=NOW), NOW)
 
@@ -83,7 +84,8 @@ def test_g11_only_the_first_attachments_are_used() -> None:
     assert found.notes == ("it came with 10000 attachments; the first 10 were kept",)
 
 
-def test_g04_a_text_with_many_invisible_characters_is_unchanged_and_flagged() -> None:
+@pytest.mark.failure("G-04")
+def test_a_text_with_many_invisible_characters_is_unchanged_and_flagged() -> None:
     found = sanitize_message(make_message("Hello" + "\U000e0041\u200b" * 5, sent_at=NOW), NOW)
 
     assert found.message.content.text == "Hello" + "\U000e0041\u200b" * 5
@@ -91,6 +93,7 @@ def test_g04_a_text_with_many_invisible_characters_is_unchanged_and_flagged() ->
     assert sanitize_message(make_message("👩\u200d💻 ❤\ufe0f", sent_at=NOW), NOW).notes == ()
 
 
+@pytest.mark.failure("G-14")
 @pytest.mark.parametrize(
     ("at", "expected"),
     [
@@ -102,9 +105,7 @@ def test_g04_a_text_with_many_invisible_characters_is_unchanged_and_flagged() ->
         (datetime.max.replace(tzinfo=timezone(timedelta(hours=-12))), NOW + MAX_CLOCK_SKEW),
     ],
 )
-def test_g14_an_implausible_time_is_replaced_and_the_original_is_recorded(
-    at: datetime, expected: datetime
-) -> None:
+def test_an_implausible_time_is_replaced_and_the_original_is_recorded(at: datetime, expected: datetime) -> None:
     found = sanitize_message(make_message("hi", sent_at=at), NOW)
 
     assert found.message.created_at == expected

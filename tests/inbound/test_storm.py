@@ -159,9 +159,7 @@ async def test_no_reply_is_lost_doubled_or_out_of_order(seed: int, monkeypatch: 
     for reply in replies:
         commits.append(asyncio.ensure_future(outbox.commit([reply])))
         if chance.random() < 0.2:
-            commits.append(
-                asyncio.ensure_future(outbox.commit([chance.choice(replies[: replies.index(reply) + 1])]))
-            )
+            commits.append(asyncio.ensure_future(outbox.commit([chance.choice(replies[: replies.index(reply) + 1])])))
         for _ in range(chance.randrange(6)):
             await asyncio.sleep(0)
         if chance.random() < 0.2:
@@ -187,9 +185,7 @@ async def test_no_reply_is_lost_doubled_or_out_of_order(seed: int, monkeypatch: 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_no_message_is_lost_or_closed_twice_and_all_waiters_return(
-    seed: int,
-) -> None:
+async def test_no_message_is_lost_or_closed_twice_and_all_waiters_return(seed: int) -> None:
     chance = random.Random(seed)
     ledger = RoughLedger(InMemoryStore(), chance)
     process = RoughProcessing(ledger, chance)

@@ -5,7 +5,7 @@ from bot.models import Purpose, TextRequest
 from bot.testing import RecordingAdapter, ScriptedModel, model_answer, running_agent
 
 
-async def test_m14_a_burst_is_answered_with_one_model_call() -> None:
+async def test_a_burst_is_answered_with_one_model_call() -> None:
     async with running_agent(settings={"BURST_PAUSE": "500"}) as stage:
         receipts = [await stage.submit(text) for text in ("Hello", "I mean", "how are you?")]
         ends = [await stage.agent_runtime.inbox.wait_outcome(receipt.id) for receipt in receipts]
@@ -16,7 +16,7 @@ async def test_m14_a_burst_is_answered_with_one_model_call() -> None:
         assert stage.texts == ["Hello."]
 
 
-async def test_m14_typing_is_shown_before_a_model_is_called() -> None:
+async def test_typing_is_shown_before_a_model_is_called() -> None:
     adapter = RecordingAdapter()
     seen: list[bool] = []
 

@@ -28,14 +28,7 @@ from bot.pipeline.rate_limits import EditPacer
 from bot.platform import Delivery, DeliveryState, InboundMessage, InboxClosed, Reaction
 from bot.prompts import parse_history
 from bot.store import InMemoryStore, Store
-from bot.testing import (
-    AgentHarness,
-    RecordingAdapter,
-    ScriptedModel,
-    make_message,
-    model_answer,
-    running_agent,
-)
+from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from plugins.sql.sqlite.database import OpenFiles
 
 AGENT = derived_id("agent", "Ada")
@@ -209,7 +202,8 @@ def open_messages(request: TextRequest) -> list[str]:
 # Said twice
 
 
-async def test_b01_two_simultaneous_deliveries_of_an_event_are_one_turn(staged: OnStage) -> None:
+@pytest.mark.failure("B-01")
+async def test_two_simultaneous_deliveries_of_an_event_are_one_turn(staged: OnStage) -> None:
     async with staged(model=ScriptedModel()) as stage:
         arrival = said(stage, "Hello")
         again = replace(arrival, message=replace(arrival.message, id=new_id()))
@@ -219,7 +213,8 @@ async def test_b01_two_simultaneous_deliveries_of_an_event_are_one_turn(staged: 
         assert (stage.texts, len(stage.model.requests)) == (["Hello."], 1)
 
 
-async def test_b02_an_event_redelivered_after_29_days_is_recognized(staged: OnStage, clock: Clock) -> None:
+@pytest.mark.failure("B-02")
+async def test_an_event_redelivered_after_29_days_is_recognized(staged: OnStage, clock: Clock) -> None:
     async with staged(model=ScriptedModel()) as stage:
         arrival = said(stage, "Hello")
         first = await told(stage, arrival)
@@ -230,7 +225,8 @@ async def test_b02_an_event_redelivered_after_29_days_is_recognized(staged: OnSt
         assert stage.texts == ["Hello."]
 
 
-async def test_b03_a_message_with_a_new_transport_id_is_recognized(staged: OnStage) -> None:
+@pytest.mark.failure("B-03")
+async def test_a_message_with_a_new_transport_id_is_recognized(staged: OnStage) -> None:
     async with staged(model=ScriptedModel()) as stage:
         arrival = said(stage, "Hello")
         first = await told(stage, arrival)
@@ -243,9 +239,8 @@ async def test_b03_a_message_with_a_new_transport_id_is_recognized(staged: OnSta
 # In another order
 
 
-async def test_b04_messages_received_in_reverse_are_answered_in_platform_order(
-    staged: OnStage,
-) -> None:
+@pytest.mark.failure("B-04")
+async def test_messages_received_in_reverse_are_answered_in_platform_order(staged: OnStage) -> None:
     held = Held()
     async with staged(model=held.model) as stage:
         second = await put(stage, said(stage, "and then?", "102"))
@@ -260,9 +255,8 @@ async def test_b04_messages_received_in_reverse_are_answered_in_platform_order(
         assert stage.texts == ["Hello."]
 
 
-async def test_b04_shuffled_messages_of_a_queue_are_answered_one_by_one_in_order(
-    staged: OnStage,
-) -> None:
+@pytest.mark.failure("B-04")
+async def test_shuffled_messages_of_a_queue_are_answered_one_by_one_in_order(staged: OnStage) -> None:
     held = Held()
     async with staged(model=held.model, settings={"LATEST_RESPONSE": "queue"}) as stage:
         numbers = [100, 107, 103, 109, 101, 105, 102, 108, 104, 106]
@@ -277,7 +271,8 @@ async def test_b04_shuffled_messages_of_a_queue_are_answered_one_by_one_in_order
         assert sent == [str(number) for number in range(100, 110)]
 
 
-async def test_b04_an_older_message_that_arrives_after_the_answer_is_answered_too(staged: OnStage) -> None:
+@pytest.mark.failure("B-04")
+async def test_an_older_message_that_arrives_after_the_answer_is_answered_too(staged: OnStage) -> None:
     async with staged(model=ScriptedModel()) as stage:
         await told(stage, said(stage, "second", "102"))
         late = await told(stage, said(stage, "first", "101"))
@@ -288,7 +283,8 @@ async def test_b04_an_older_message_that_arrives_after_the_answer_is_answered_to
 # Edited
 
 
-async def test_b05_a_message_edited_before_its_answer_is_answered_by_its_new_text(staged: OnStage) -> None:
+@pytest.mark.failure("B-05")
+async def test_a_message_edited_before_its_answer_is_answered_by_its_new_text(staged: OnStage) -> None:
     held = Held()
     async with staged(model=held.model) as stage:
         heard = Heard(stage)
@@ -313,9 +309,8 @@ async def test_b05_a_message_edited_before_its_answer_is_answered_by_its_new_tex
         assert len(await heard.of(MessageReceived)) == 1
 
 
-async def test_b05_other_messages_of_the_turn_of_an_edited_message_are_still_answered(
-    staged: OnStage,
-) -> None:
+@pytest.mark.failure("B-05")
+async def test_other_messages_of_the_turn_of_an_edited_message_are_still_answered(staged: OnStage) -> None:
     held = Held()
     async with staged(model=held.model) as stage:
         first = said(stage, "teh first", "1")
@@ -331,19 +326,19 @@ async def test_b05_other_messages_of_the_turn_of_an_edited_message_are_still_ans
         assert stage.texts == ["Hello."]
 
 
-async def test_b05_an_edit_that_overtakes_its_message_cancels_the_older_turn(staged: OnStage) -> None:
+@pytest.mark.failure("B-05")
+async def test_an_edit_that_overtakes_its_message_cancels_the_older_turn(staged: OnStage) -> None:
     async with staged(model=ScriptedModel()) as stage:
         arrival = said(stage, "Helo")
-        first, edit = await asyncio.gather(
-            put(stage, arrival), changes(stage).submit_edit(edit_of(arrival, "Hello"))
-        )
+        first, edit = await asyncio.gather(put(stage, arrival), changes(stage).submit_edit(edit_of(arrival, "Hello")))
         ends = {(await ended(stage, one)).outcome for one in (first, edit)}
         await quiet(stage)
         assert Outcome.ANSWERED in ends
         assert stage.texts == ["Hello."]
 
 
-async def test_b06_an_edit_after_the_answer_is_stored_and_not_answered(staged: OnStage) -> None:
+@pytest.mark.failure("B-06")
+async def test_an_edit_after_the_answer_is_stored_and_not_answered(staged: OnStage) -> None:
     async with staged(model=ScriptedModel(can_embed=True)) as stage:
         arrival = said(stage, "Helo")
         await told(stage, arrival)
@@ -357,7 +352,8 @@ async def test_b06_an_edit_after_the_answer_is_stored_and_not_answered(staged: O
         assert message.embedding[0] == len("Hello, all of you")
 
 
-async def test_b06_with_rerun_the_old_reply_is_edited_into_the_new_one(staged: OnStage) -> None:
+@pytest.mark.failure("B-06")
+async def test_with_rerun_the_old_reply_is_edited_into_the_new_one(staged: OnStage) -> None:
     model, adapter = (
         ScriptedModel([model_answer("Of Frence."), model_answer("Paris.")]),
         RecordingAdapter(can_edit=True),
@@ -365,9 +361,7 @@ async def test_b06_with_rerun_the_old_reply_is_edited_into_the_new_one(staged: O
     async with staged(model=model, adapter=adapter, settings={"ON_EDIT": "rerun"}) as stage:
         arrival = said(stage, "the capital of Frence?")
         await told(stage, arrival)
-        edit = await ended(
-            stage, await changes(stage).submit_edit(edit_of(arrival, "the capital of France?"))
-        )
+        edit = await ended(stage, await changes(stage).submit_edit(edit_of(arrival, "the capital of France?")))
         again = await ended(stage, await changes(stage).submit_edit(edit_of(arrival, "and of France?", 2)))
         assert edit.outcome is again.outcome is Outcome.ANSWERED
         assert [(one.replaces_external_id, one.content.text) for one in adapter.edited] == [
@@ -378,7 +372,8 @@ async def test_b06_with_rerun_the_old_reply_is_edited_into_the_new_one(staged: O
         assert sorted(await texts_in(stage, arrival.room.id)) == ["Paris.", "and of France?"]
 
 
-async def test_b06_with_rerun_a_shorter_reply_deletes_remaining_parts_of_the_old_one(staged: OnStage) -> None:
+@pytest.mark.failure("B-06")
+async def test_with_rerun_a_shorter_reply_deletes_remaining_parts_of_the_old_one(staged: OnStage) -> None:
     model = ScriptedModel([model_answer("one two"), model_answer("3")])
     adapter = RecordingAdapter(can_edit=True, max_length=4)
     async with staged(model=model, adapter=adapter, settings={"ON_EDIT": "rerun"}) as stage:
@@ -392,7 +387,8 @@ async def test_b06_with_rerun_a_shorter_reply_deletes_remaining_parts_of_the_old
         assert adapter.texts == ["one ", "two"]
 
 
-async def test_b06_with_rerun_nothing_is_sent_if_the_platform_cannot_edit(staged: OnStage) -> None:
+@pytest.mark.failure("B-06")
+async def test_with_rerun_nothing_is_sent_if_the_platform_cannot_edit(staged: OnStage) -> None:
     async with staged(model=ScriptedModel(), settings={"ON_EDIT": "rerun"}) as stage:
         arrival = said(stage, "Hi")
         await told(stage, arrival)
@@ -401,7 +397,8 @@ async def test_b06_with_rerun_nothing_is_sent_if_the_platform_cannot_edit(staged
         assert (len(stage.model.requests), stage.texts) == (1, ["Hello."])
 
 
-async def test_b06_an_edit_of_an_old_unknown_message_is_not_answered(staged: OnStage, clock: Clock) -> None:
+@pytest.mark.failure("B-06")
+async def test_an_edit_of_an_old_unknown_message_is_not_answered(staged: OnStage, clock: Clock) -> None:
     async with staged(model=ScriptedModel()) as stage:
         arrival = said(stage, "Hi")
         clock.now += timedelta(hours=1)
@@ -411,9 +408,8 @@ async def test_b06_an_edit_of_an_old_unknown_message_is_not_answered(staged: OnS
         assert (stage.texts, await texts_in(stage, arrival.room.id)) == ([], ["Hi there"])
 
 
-async def test_b07_o06_200_edits_a_minute_are_one_turn_every_five_seconds(
-    staged: OnStage, watch: Watch
-) -> None:
+@pytest.mark.failure("B-07", "O-06")
+async def test_200_edits_a_minute_are_one_turn_every_five_seconds(staged: OnStage, watch: Watch) -> None:
     held = Held()
     watch.is_held = True
     async with staged(model=held.model) as stage:
@@ -435,7 +431,8 @@ async def test_b07_o06_200_edits_a_minute_are_one_turn_every_five_seconds(
 # Taken back
 
 
-async def test_b08_a_message_deleted_before_its_answer_is_not_answered(staged: OnStage) -> None:
+@pytest.mark.failure("B-08")
+async def test_a_message_deleted_before_its_answer_is_not_answered(staged: OnStage) -> None:
     held = Held()
     async with staged(model=held.model) as stage:
         heard = Heard(stage)
@@ -454,10 +451,9 @@ async def test_b08_a_message_deleted_before_its_answer_is_not_answered(staged: O
         assert deleted == MessageDeleted(stage.agent.id, receipt.memory_id, receipt.room_id)
 
 
+@pytest.mark.failure("B-08")
 @pytest.mark.parametrize("removed", ["1", "2"])
-async def test_b08_other_messages_of_the_turn_of_a_deleted_message_are_answered(
-    staged: OnStage, removed: str
-) -> None:
+async def test_other_messages_of_the_turn_of_a_deleted_message_are_answered(staged: OnStage, removed: str) -> None:
     held = Held()
     async with staged(model=held.model) as stage:
         receipts = [await put(stage, said(stage, f"question {one}", one)) for one in ("1", "2")]
@@ -471,7 +467,8 @@ async def test_b08_other_messages_of_the_turn_of_a_deleted_message_are_answered(
         assert stage.texts == ["Hello."]
 
 
-async def test_b08_a_part_being_sent_arrives_and_a_waiting_part_is_cancelled(staged: OnStage) -> None:
+@pytest.mark.failure("B-08")
+async def test_a_part_being_sent_arrives_and_a_waiting_part_is_cancelled(staged: OnStage) -> None:
     adapter = Slow()
     async with staged(model=ScriptedModel(), adapter=adapter) as stage:
         first = await put(stage, said(stage, "one", "1"))
@@ -487,9 +484,8 @@ async def test_b08_a_part_being_sent_arrives_and_a_waiting_part_is_cancelled(sta
         assert len(adapter.sent) == 1
 
 
-async def test_b09_deleting_a_message_deletes_its_embedding_and_facts_that_only_it_supports(
-    staged: OnStage,
-) -> None:
+@pytest.mark.failure("B-09")
+async def test_deleting_a_message_deletes_its_embedding_and_facts_that_only_it_supports(staged: OnStage) -> None:
     async with staged(model=ScriptedModel(can_embed=True)) as stage:
         memories = stage.agent.store.memories
         mine, other = said(stage, "I live in Graz", "1"), said(stage, "I like tea", "2")
@@ -506,7 +502,8 @@ async def test_b09_deleting_a_message_deletes_its_embedding_and_facts_that_only_
         assert "I live in Graz" not in await texts_in(stage, mine.room.id)
 
 
-async def test_b11_many_messages_are_deleted_together(staged: OnStage) -> None:
+@pytest.mark.failure("B-11")
+async def test_many_messages_are_deleted_together(staged: OnStage) -> None:
     held = Held()
     async with staged(model=held.model) as stage:
         receipts = [await put(stage, said(stage, f"spam {one}", str(one))) for one in range(5)]
@@ -518,7 +515,8 @@ async def test_b11_many_messages_are_deleted_together(staged: OnStage) -> None:
         assert stage.texts == await texts_in(stage, receipts[0].room_id) == []
 
 
-async def test_b11_a_cleared_room_is_empty_and_its_waiting_deliveries_are_cancelled(staged: OnStage) -> None:
+@pytest.mark.failure("B-11")
+async def test_a_cleared_room_is_empty_and_its_waiting_deliveries_are_cancelled(staged: OnStage) -> None:
     adapter = Slow()
     async with staged(model=ScriptedModel(), adapter=adapter) as stage:
         heard = Heard(stage)
@@ -536,7 +534,8 @@ async def test_b11_a_cleared_room_is_empty_and_its_waiting_deliveries_are_cancel
         assert await heard.of(ChannelCleared) == [ChannelCleared(stage.agent.id, first.room_id, "lobby", 4)]
 
 
-async def test_b11_nothing_is_answered_in_a_world_the_agent_left(staged: OnStage) -> None:
+@pytest.mark.failure("B-11")
+async def test_nothing_is_answered_in_a_world_the_agent_left(staged: OnStage) -> None:
     held = Held()
     async with staged(model=held.model) as stage:
         heard = Heard(stage)
@@ -558,7 +557,8 @@ async def test_b11_nothing_is_answered_in_a_world_the_agent_left(staged: OnStage
 # Our own words, signs, names and places
 
 
-async def test_b12_a_message_of_the_agent_is_recognized_by_author_id_and_not_by_name(staged: OnStage) -> None:
+@pytest.mark.failure("B-12")
+async def test_a_message_of_the_agent_is_recognized_by_author_id_and_not_by_name(staged: OnStage) -> None:
     async with staged(model=ScriptedModel()) as stage:
         await told(stage, said(stage, "Hello?", "1"))
         webhook = Entity(stage.agent.id, "test", "hook-7", ("Front desk",), is_bot=True)
@@ -573,15 +573,12 @@ async def test_b12_a_message_of_the_agent_is_recognized_by_author_id_and_not_by_
         assert said_there == ["Hello.", "Hello.", "Hello?", "I am Ada too"]
 
 
-async def test_b12_a_message_sent_by_other_means_from_the_account_of_the_bot_is_stored(
-    staged: OnStage,
-) -> None:
+@pytest.mark.failure("B-12")
+async def test_a_message_sent_by_other_means_from_the_account_of_the_bot_is_stored(staged: OnStage) -> None:
     async with staged(model=ScriptedModel()) as stage:
         own = said(stage, "Written by hand")
         author = replace(own.author, id=stage.agent.id)
-        receipt = await told(
-            stage, replace(own, author=author, message=replace(own.message, entity_id=author.id))
-        )
+        receipt = await told(stage, replace(own, author=author, message=replace(own.message, entity_id=author.id)))
         await quiet(stage)
         assert receipt.outcome is Outcome.IGNORED
         assert await texts_in(stage, own.room.id) == ["Written by hand"]
@@ -591,7 +588,8 @@ def sign(arrival: InboundMessage, message_id: str) -> Reaction:
     return Reaction(arrival.world, arrival.room, arrival.author, message_id, "👍", arrival.message.created_at)
 
 
-async def test_b13_a_reaction_is_stored_once_even_for_an_unknown_message(staged: OnStage) -> None:
+@pytest.mark.failure("B-13")
+async def test_a_reaction_is_stored_once_even_for_an_unknown_message(staged: OnStage) -> None:
     async with staged(model=ScriptedModel()) as stage:
         heard = Heard(stage)
         arrival = said(stage, "Hello")
@@ -610,7 +608,8 @@ async def recent(stage: AgentHarness, arrival: InboundMessage) -> list[Memory]:
     return await stage.agent.store.memories.recent(arrival.room.id)
 
 
-async def test_b14_a_renamed_user_stays_the_same_person(staged: OnStage) -> None:
+@pytest.mark.failure("B-14")
+async def test_a_renamed_user_stays_the_same_person(staged: OnStage) -> None:
     async with staged(model=ScriptedModel()) as stage:
         arrival = said(stage, "I am Alice", "1")
         await told(stage, arrival)
@@ -619,13 +618,12 @@ async def test_b14_a_renamed_user_stays_the_same_person(staged: OnStage) -> None
         await quiet(stage)
         [person] = (await stage.agent.store.entities.entities([arrival.author.id])).values()
         assert person.names == ("Alice Liddell", "Alice")
-        said_before = [
-            one for one in parse_history(stage.model.requests[-1].prompt) if one.text == "I am Alice"
-        ]
+        said_before = [one for one in parse_history(stage.model.requests[-1].prompt) if one.text == "I am Alice"]
         assert [one.name for one in said_before] == ["Alice Liddell"]
 
 
-async def test_b14_a_migrated_room_has_its_history_and_open_questions(staged: OnStage) -> None:
+@pytest.mark.failure("B-14")
+async def test_a_migrated_room_has_its_history_and_open_questions(staged: OnStage) -> None:
     held = Held()
     async with staged(model=held.model) as stage:
         heard = Heard(stage)
@@ -645,7 +643,8 @@ async def test_b14_a_migrated_room_has_its_history_and_open_questions(staged: On
         assert await heard.of(RoomMigrated) == [RoomMigrated(stage.agent.id, old.room.id, new.room)]
 
 
-async def test_b14_waiting_deliveries_are_sent_to_the_migrated_room(staged: OnStage) -> None:
+@pytest.mark.failure("B-14")
+async def test_waiting_deliveries_are_sent_to_the_migrated_room(staged: OnStage) -> None:
     adapter = Slow()
     async with staged(model=ScriptedModel(), adapter=adapter) as stage:
         old, new = said(stage, "one", "1"), said(stage, "", "9", room="supergroup")

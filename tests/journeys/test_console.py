@@ -148,9 +148,7 @@ async def loud(turn: Turn) -> ProviderResult:
 plugin = Plugin("loud", providers=[loud])
 """
     place.write("loud.py", body)
-    told = await place.run(
-        "chat", "-c", place.write("a.json", {"name": "Ada", "plugins": ["./loud"]}), said="hi"
-    )
+    told = await place.run("chat", "-c", place.write("a.json", {"name": "Ada", "plugins": ["./loud"]}), said="hi")
     assert (told.code, len(told.out.splitlines())) == (0, 1)
     assert "a plugin's own noise" in told.err
 
@@ -195,10 +193,7 @@ BROKEN: Mapping[str, tuple[object, str]] = {
     "missing": (None, "character.json: no such file"),
     "not JSON": ('{"name": "Ada",\n', "character.json:"),
     "no name": ({}, "character.json:"),
-    "unknown plugin": (
-        {"name": "A", "plugins": ["ofline"]},
-        "plugin 'ofline' is not known: did you mean 'offline'?",
-    ),
+    "unknown plugin": ({"name": "A", "plugins": ["ofline"]}, "plugin 'ofline' is not known: did you mean 'offline'?"),
     "circle": ({"name": "A", "plugins": ["./hen", "./egg"]}, "plugins require each other in a circle: "),
 }
 
@@ -216,12 +211,8 @@ async def test_an_unusable_character_is_one_message_and_exit_code_78(place: Plac
     assert told.err.startswith(f"bot: {said}")
 
 
-async def test_a_refused_key_is_reported_on_stderr_and_the_room_gets_one_apology(
-    place: Place, refusing: str
-) -> None:
-    told = await place.run(
-        "chat", said="a\nb\n", OPENAI_BASE_URL=refusing, OPENAI_API_KEY="sk-" + "wrong" * 5
-    )
+async def test_a_refused_key_is_reported_on_stderr_and_the_room_gets_one_apology(place: Place, refusing: str) -> None:
+    told = await place.run("chat", said="a\nb\n", OPENAI_BASE_URL=refusing, OPENAI_API_KEY="sk-" + "wrong" * 5)
     assert told.code == 78
     assert told.out == "Sorry, I can't answer just now. Please try again in a little while.\n"
     assert told.err.count("not answered: openai: 127.0.0.1 refused the key in OPENAI_API_KEY (401)") == 2
@@ -235,9 +226,7 @@ async def test_an_unreachable_model_server_is_exit_code_75(place: Place) -> None
     assert "bot: not answered: openai: no answer from 127.0.0.1" in told.err
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)], ids=["SIGINT", "SIGTERM"]
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)], ids=["SIGINT", "SIGTERM"])
 async def test_a_signal_while_waiting_for_input_ends_the_chat(place: Place, number: int, code: int) -> None:
     process = await place.start("chat")
     assert process.stdin is not None
@@ -270,12 +259,8 @@ async def test_a_second_signal_ends_the_process_immediately(place: Place) -> Non
             assert await process.wait() == 130
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)], ids=["SIGINT", "SIGTERM"]
-)
-async def test_run_reports_active_platforms_and_stops_at_a_signal(
-    place: Place, number: int, code: int
-) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)], ids=["SIGINT", "SIGTERM"])
+async def test_run_reports_active_platforms_and_stops_at_a_signal(place: Place, number: int, code: int) -> None:
     place.write("bob.json", {"name": "Bob"})
     place.write("ada.json", {"name": "Ada"})
     process = await place.start("run", "-c", "ada.json", "-c", "bob.json")
@@ -297,9 +282,7 @@ async def test_run_reports_active_platforms_and_stops_at_a_signal(
 async def test_run_reports_an_unavailable_platform(place: Place) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         address = f"http://127.0.0.1:{gone.getsockname()[1]}"
-    process = await place.start(
-        "run", DISCORD_API_TOKEN=f"{'a' * 24}.bcdefg.{'h' * 38}", DISCORD_API_BASE_URL=address
-    )
+    process = await place.start("run", DISCORD_API_TOKEN=f"{'a' * 24}.bcdefg.{'h' * 38}", DISCORD_API_BASE_URL=address)
     line = await until(process.stdout, "  discord ")
     assert line.split()[1:] in (["on", "connecting"], ["on", "degraded"])
     process.send_signal(signal.SIGTERM)
@@ -323,7 +306,4 @@ async def test_run_without_any_usable_platform_reports_why(place: Place) -> None
 
 async def test_a_wrong_option_is_a_usage_error(place: Place) -> None:
     told = await place.run("run", "--only", "telegran")
-    assert (told.code, told.err) == (
-        2,
-        "bot: --only: 'telegran' is not a platform: did you mean 'telegram'?\n",
-    )
+    assert (told.code, told.err) == (2, "bot: --only: 'telegran' is not a platform: did you mean 'telegram'?\n")

@@ -36,14 +36,7 @@ from bot.pipeline import process_message, turn_order
 from bot.pipeline.compose import Composer
 from bot.prompts import parse_history
 from bot.store import InMemoryStore
-from bot.testing import (
-    AgentHarness,
-    RecordingAdapter,
-    ScriptedModel,
-    make_message,
-    model_answer,
-    running_agent,
-)
+from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 
 GROUP = ChannelType.GROUP
 RESPOND = "<response><reasoning>it is for me</reasoning><action>RESPOND</action></response>"
@@ -167,9 +160,7 @@ async def test_the_reply_answers_the_newest_message() -> None:
 
 
 async def test_an_ignored_newer_message_does_not_prevent_an_older_answer() -> None:
-    held = Held(
-        lambda request: IGNORE if request.purpose is Purpose.SHOULD_RESPOND else model_answer("Hello.")
-    )
+    held = Held(lambda request: IGNORE if request.purpose is Purpose.SHOULD_RESPOND else model_answer("Hello."))
 
     async def decide_at_once(request: TextRequest) -> str:
         if request.purpose is Purpose.SHOULD_RESPOND:
@@ -215,9 +206,7 @@ async def test_in_a_queue_every_message_is_answered_in_order() -> None:
     assert [delivery.seq for delivery in stage.adapter.sent] == [1, 2, 3, 4]
 
 
-async def test_after_several_supersessions_newer_messages_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_after_several_supersessions_newer_messages_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn_order, "BURST_SECONDS", -1.0)  # no two messages are one burst
     held = Held()
     async with running_agent(model=held.model) as stage:
@@ -306,9 +295,7 @@ async def test_a_direct_answer_needs_one_call_of_the_large_model() -> None:
 
 
 async def test_an_unknown_action_is_noted_and_the_text_is_sent() -> None:
-    async with running_agent(
-        model=ScriptedModel(model_answer("Up we go.", actions=["FLY_TO_MOON"]))
-    ) as stage:
+    async with running_agent(model=ScriptedModel(model_answer("Up we go.", actions=["FLY_TO_MOON"]))) as stage:
         receipt = await stage.send("hi")
     assert stage.texts == ["Up we go."]
     assert receipt.outcome is Outcome.ANSWERED
@@ -330,9 +317,7 @@ async def test_the_model_is_told_about_an_unknown_action_without_text() -> None:
 
 
 async def test_part_of_an_action_name_does_not_match(forecasts: Plugin) -> None:
-    async with running_agent(
-        forecasts, model=ScriptedModel(model_answer("x", actions=["FORE", "FORECASTS"]))
-    ) as stage:
+    async with running_agent(forecasts, model=ScriptedModel(model_answer("x", actions=["FORE", "FORECASTS"]))) as stage:
         receipt = await stage.send("hi")
     assert stage.texts == ["x"]
     assert len(receipt.notes) == 2
@@ -536,9 +521,7 @@ async def test_a_broken_provider_affects_only_itself_and_is_noted(
     assert len(receipt.notes) == 1
 
 
-async def test_a_failed_provider_of_the_response_decision_is_noted_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_failed_provider_of_the_response_decision_is_noted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     store = InMemoryStore()
     recent = store.memories.recent
 
@@ -605,18 +588,14 @@ async def test_a_broken_listener_affects_only_itself(fault: str) -> None:
     assert receipt.outcome is again.outcome is Outcome.ANSWERED
 
 
-@pytest.mark.parametrize(
-    "fault", [one for one in RUBBISH if one not in ("hangs", "cancels_its_task", "is_not_async")]
-)
+@pytest.mark.parametrize("fault", [one for one in RUBBISH if one not in ("hangs", "cancels_its_task", "is_not_async")])
 async def test_a_broken_check_makes_its_action_unavailable_and_no_other(fault: str) -> None:
     @action("PICKY", "Cannot decide.", when=getattr(Rubbish(), fault))
     async def picky(turn: Turn) -> None:
         raise AssertionError("it ran")
 
     plugin = Plugin("rubbish", actions=[picky])
-    async with running_agent(
-        plugin, model=ScriptedModel(model_answer("Hello.", actions=["REPLY", "PICKY"]))
-    ) as stage:
+    async with running_agent(plugin, model=ScriptedModel(model_answer("Hello.", actions=["REPLY", "PICKY"]))) as stage:
         receipt = await stage.send("hi")
     assert stage.texts == ["Hello."]
     if fault.startswith("gives") and fault != "gives_none":
@@ -705,9 +684,7 @@ async def test_an_action_with_parameters_runs_end_to_end(forecasts: Plugin) -> N
 
 
 async def test_an_action_that_is_not_available_is_neither_shown_nor_run(forecasts: Plugin) -> None:
-    asked = model_answer(
-        "No idea.", actions=["REPLY", "FORECAST"], parameters={"FORECAST": '{"city": "Oslo"}'}
-    )
+    asked = model_answer("No idea.", actions=["REPLY", "FORECAST"], parameters={"FORECAST": '{"city": "Oslo"}'})
     async with running_agent(Plugin("weather", actions=[forecast]), model=ScriptedModel(asked)) as stage:
         receipt = await stage.send("Will it rain?")
     assert "FORECAST" not in stage.model.requests[0].prompt
@@ -751,9 +728,7 @@ async def test_wrong_parameters_are_corrected_once(forecasts: Plugin) -> None:
     def script(request: TextRequest) -> str:
         if request.purpose is Purpose.REPAIR:
             return 'Sure: {"city": "Oslo"}'
-        return model_answer(
-            "", actions=["FORECAST"], parameters={"FORECAST": '{"town": "Oslo", "days": "many"}'}
-        )
+        return model_answer("", actions=["FORECAST"], parameters={"FORECAST": '{"town": "Oslo", "days": "many"}'})
 
     async with running_agent(forecasts, model=ScriptedModel(script), settings=KEY) as stage:
         receipt = await stage.send("Will it rain in Oslo?")
@@ -764,9 +739,7 @@ async def test_wrong_parameters_are_corrected_once(forecasts: Plugin) -> None:
     assert receipt.outcome is Outcome.ANSWERED
 
 
-async def test_an_action_whose_parameters_stay_wrong_does_not_run_and_the_model_is_told(
-    forecasts: Plugin,
-) -> None:
+async def test_an_action_whose_parameters_stay_wrong_does_not_run_and_the_model_is_told(forecasts: Plugin) -> None:
     def script(request: TextRequest) -> str:
         if request.purpose is Purpose.REPAIR:
             return "{}"

@@ -54,7 +54,8 @@ async def test_costs_can_be_summed_by_room_and_person() -> None:
     assert sum(line.cost for line in lines) >= booked > 0
 
 
-async def test_o02_over_the_budget_no_model_is_called_and_the_receipt_names_the_limit(
+@pytest.mark.failure("O-02")
+async def test_over_the_budget_no_model_is_called_and_the_receipt_names_the_limit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with running_agent(
@@ -73,7 +74,8 @@ async def test_o02_over_the_budget_no_model_is_called_and_the_receipt_names_the_
     ]
 
 
-async def test_o02_over_the_budget_background_work_waits_until_the_next_day() -> None:
+@pytest.mark.failure("O-02")
+async def test_over_the_budget_background_work_waits_until_the_next_day() -> None:
     async with running_agent(settings=dear(budget_usd="0.000001")) as stage:
         assert (await stage.send("Hello")).outcome is Outcome.ANSWERED
         asked = len(stage.model.requests)
@@ -93,7 +95,8 @@ def learning() -> Plugin:
     return Plugin("learning", "Learns.", evaluators=[ponder])
 
 
-async def test_o02_the_budget_of_one_person_does_not_affect_others() -> None:
+@pytest.mark.failure("O-02")
+async def test_the_budget_of_one_person_does_not_affect_others() -> None:
     async with running_agent(settings=dear(budget_tokens_per_person="10")) as stage:
         assert (await stage.send("Hello", author="Ann")).outcome is Outcome.ANSWERED
         assert (await stage.send("Again", author="Ann")).rule == "BUDGET_TOKENS_PER_PERSON"
@@ -119,7 +122,8 @@ async def test_gs10_a_flood_spends_at_most_the_budget_and_the_calls_in_progress(
     assert {one.rule for one in flood} == {"BUDGET_TOKENS"}
 
 
-async def test_o02_simultaneous_messages_spend_no_more_than_sequential_ones() -> None:
+@pytest.mark.failure("O-02")
+async def test_simultaneous_messages_spend_no_more_than_sequential_ones() -> None:
     asked, gate = asyncio.Semaphore(0), asyncio.Event()
 
     async def slow(request: TextRequest) -> str:
@@ -143,7 +147,8 @@ async def test_o02_simultaneous_messages_spend_no_more_than_sequential_ones() ->
     assert most / 2 < spent < most + call.tokens_in + call.tokens_out + 20
 
 
-async def test_o02_a_message_waiting_while_the_budget_is_spent_gets_the_notice_too() -> None:
+@pytest.mark.failure("O-02")
+async def test_a_message_waiting_while_the_budget_is_spent_gets_the_notice_too() -> None:
     asked, judged, gate = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @provider("WATCH", "Sees that a message is past the gate.")

@@ -9,14 +9,7 @@ from bot import Agent, Attachment, MediaKind, Plugin, Turn, evaluator, model
 from bot.domain.content import Content, MentionContext
 from bot.domain.environment import ChannelType
 from bot.domain.ledger import Outcome
-from bot.models import (
-    EmbeddingRequest,
-    EmbeddingResult,
-    ImageDescriptionRequest,
-    ModelType,
-    TextResult,
-    Usage,
-)
+from bot.models import EmbeddingRequest, EmbeddingResult, ImageDescriptionRequest, ModelType, TextResult, Usage
 from bot.testing import RecordingAdapter, ScriptedModel, model_answer, running_agent
 
 NAMED = MentionContext(is_mention=True)
@@ -40,14 +33,12 @@ async def look(turn: Turn) -> None:
     await turn.agent.store.cache.set(f"seen:{turn.message.content.text}", True)
 
 
-async def test_o01_a_flood_gets_one_answer_and_one_slow_down_notice() -> None:
+@pytest.mark.failure("O-01")
+async def test_a_flood_gets_one_answer_and_one_slow_down_notice() -> None:
     scripted = ScriptedModel(can_embed=True)
     adapter = RecordingAdapter(is_trusted_audience=False)
     async with running_agent(
-        Plugin("look", evaluators=[look]),
-        model=scripted,
-        adapter=adapter,
-        settings={"MESSAGES_PER_PERSON": "1"},
+        Plugin("look", evaluators=[look]), model=scripted, adapter=adapter, settings={"MESSAGES_PER_PERSON": "1"}
     ) as stage:
         direct = {"room": "direct", "kind": ChannelType.DM, "author": "Ann"}
         receipts = [await stage.send(f"message {number}", **direct) for number in range(6)]
@@ -57,18 +48,15 @@ async def test_o01_a_flood_gets_one_answer_and_one_slow_down_notice() -> None:
     assert [one.outcome for one in receipts] == [Outcome.ANSWERED] * 2 + [Outcome.IGNORED] * 4
     assert {one.rule for one in receipts[2:]} == {"MESSAGES_PER_PERSON"}
     assert receipts[2].reason == "more than 1 messages a minute came of one person"
-    assert stage.texts[:3] == [
-        "Hello.",
-        "Hello.",
-        "That is more than I can follow. Give me a minute, please.",
-    ]
+    assert stage.texts[:3] == ["Hello.", "Hello.", "That is more than I can follow. Give me a minute, please."]
     assert len(stage.texts) == 4
     assert other.outcome is Outcome.ANSWERED
     assert seen == [True] * 2 + [None] * 4
     assert asked == 2
 
 
-async def test_o01_messages_not_addressed_to_the_bot_get_no_slow_down_notice() -> None:
+@pytest.mark.failure("O-01")
+async def test_messages_not_addressed_to_the_bot_get_no_slow_down_notice() -> None:
     async with running_agent(
         adapter=RecordingAdapter(is_trusted_audience=False), settings={"MESSAGES_PER_PERSON": "1"}
     ) as stage:
@@ -80,7 +68,8 @@ async def test_o01_messages_not_addressed_to_the_bot_get_no_slow_down_notice() -
     assert len(stage.texts) == 3
 
 
-async def test_o13_rate_limited_messages_have_no_pictures_fetched_or_described_and_no_embedding() -> None:
+@pytest.mark.failure("O-13")
+async def test_rate_limited_messages_have_no_pictures_fetched_or_described_and_no_embedding() -> None:
     gallery, paid = Gallery(is_private=False), Counter[ModelType]()
 
     @model(ModelType.IMAGE_DESCRIPTION)
@@ -103,21 +92,24 @@ async def test_o13_rate_limited_messages_have_no_pictures_fetched_or_described_a
     assert paid[ModelType.TEXT_EMBEDDING] <= 4  # what was said to it, and what it said
 
 
+@pytest.mark.failure("O-01")
 @pytest.mark.parametrize(("is_private", "answered"), [(True, 40), (False, 20)])
-async def test_o01_no_default_limit_applies_to_a_trusted_audience(is_private: bool, answered: int) -> None:
+async def test_no_default_limit_applies_to_a_trusted_audience(is_private: bool, answered: int) -> None:
     async with running_agent(adapter=RecordingAdapter(is_trusted_audience=is_private)) as stage:
         receipts = [await stage.send("hi", kind=ChannelType.DM) for _ in range(40)]
     found = sum(one.outcome is Outcome.ANSWERED for one in receipts)
     assert answered <= found <= answered + 10  # a slow minute lets ten more in
 
 
-async def test_o01_a_configured_limit_applies_everywhere() -> None:
+@pytest.mark.failure("O-01")
+async def test_a_configured_limit_applies_everywhere() -> None:
     async with running_agent(settings={"MESSAGES_PER_PERSON": "1"}) as stage:
         receipts = [await stage.send("hi", kind=ChannelType.DM) for _ in range(5)]
     assert [one.outcome for one in receipts] == [Outcome.ANSWERED] * 2 + [Outcome.IGNORED] * 3
 
 
-async def test_o05_two_bots_stop_answering_each_other_until_a_person_writes() -> None:
+@pytest.mark.failure("O-05")
+async def test_two_bots_stop_answering_each_other_until_a_person_writes() -> None:
     """A platform on which another bot answers every message immediately."""
     words = count()
     scripted = ScriptedModel(lambda request: model_answer(f"Hello, for time {next(words)}."))

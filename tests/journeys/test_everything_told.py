@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import pytest
+
 from bot import (
     ActionResult,
     Agent,
@@ -27,14 +29,7 @@ from bot.domain.events import EVENT_CLASSES
 from bot.events import Event, RunEnded, VoiceMessageReceived
 from bot.models import ModelType, TextResult, TranscriptionRequest
 from bot.platform import ChoiceSelection, Reaction
-from bot.testing import (
-    AgentHarness,
-    RecordingAdapter,
-    ScriptedModel,
-    make_message,
-    model_answer,
-    running_agent,
-)
+from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 
 UNTOLD = {"CONTROL_MESSAGE", "VOICE_MESSAGE_SENT"}  # a plugin's own to tell: nothing here controls or speaks
 ELSEWHERE = {"RUN_TIMEOUT", "EMBEDDING_GENERATION_FAILED", "ENTITY_FORGOTTEN"}  # see the tests of those
@@ -99,9 +94,7 @@ async def test_b4_every_documented_event_is_emitted() -> None:
         door = stage.agent_runtime.handle
         await door.membership.join_world(WORLD, [LOBBY], event_id="1")
         await door.membership.join_world(WORLD, [LOBBY])
-        await door.membership.join_room(
-            WORLD, Room(derived_id("new"), WORLD.id, ChannelType.GROUP, "test", "new")
-        )
+        await door.membership.join_room(WORLD, Room(derived_id("new"), WORLD.id, ChannelType.GROUP, "test", "new"))
         await door.membership.add_member(WORLD, CAROL, event_id="2")
         await door.membership.update_member(WORLD, Entity(CAROL.id, "test", "Carol", ("Caroline", "Carol")))
         await door.membership.remove_member(WORLD, CAROL, event_id="3")
@@ -132,7 +125,8 @@ async def changed(stage: AgentHarness) -> None:
     await door.edits.leave_world(WORLD.id)
 
 
-async def test_m12_a_voice_message_is_processed_by_its_transcript() -> None:
+@pytest.mark.failure("M-12")
+async def test_a_voice_message_is_processed_by_its_transcript() -> None:
     ears = Ears()
     spoken = Attachment("1", MediaKind.AUDIO, "https://example.org/voice", "audio/ogg")
     async with listened(ears) as stage:
@@ -145,7 +139,8 @@ async def test_m12_a_voice_message_is_processed_by_its_transcript() -> None:
         assert kept[voice.message.id].content.attachments[0].text == "hello from far away"
 
 
-async def test_c13_unprompted_messages_reach_a_room_and_a_person_once() -> None:
+@pytest.mark.failure("C-13")
+async def test_unprompted_messages_reach_a_room_and_a_person_once() -> None:
     async with running_agent() as stage:
         for room, kind in (("lobby", ChannelType.GROUP), ("alice", ChannelType.DM)):
             await stage.send("Ada, hello", room=room, kind=kind)

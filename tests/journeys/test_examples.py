@@ -16,14 +16,7 @@ from bot.events import EntityJoined
 from bot.models import Purpose, TextRequest
 from bot.plugin_system.loading import find_plugin, load_plugins
 from bot.store import InMemoryStore, StepState
-from bot.testing import (
-    AgentHarness,
-    RecordingAdapter,
-    ScriptedModel,
-    make_message,
-    model_answer,
-    running_agent,
-)
+from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 START = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -138,9 +131,7 @@ async def test_a_failed_critical_action_stops_the_chain() -> None:
 
 
 async def test_a_successful_critical_action_continues_the_chain() -> None:
-    calls = chain(
-        "CHECK_ACCESS", "FETCH_DATA", "TRANSFORM_DATA", "STORE_DATA", CHECK_ACCESS={"harbour": "Lisbon"}
-    )
+    calls = chain("CHECK_ACCESS", "FETCH_DATA", "TRANSFORM_DATA", "STORE_DATA", CHECK_ACCESS={"harbour": "Lisbon"})
     async with records(calls) as stage:
         await stage.send("Fetch the arrivals of Lisbon and store them")
         assert await stage.agent.store.cache.get(STORED) == SHIPS
@@ -149,9 +140,7 @@ async def test_a_successful_critical_action_continues_the_chain() -> None:
 async def test_an_action_sees_the_plan_and_the_working_memory() -> None:
     async with records(chain("FETCH_DATA", "STORE_DATA", "REPORT")) as stage:
         await stage.send("Fetch, store, report")
-    assert stage.texts[-1] == (
-        "Step 3 of 3: FETCH_DATA completed, STORE_DATA failed (FETCH_DATA, STORE_DATA)."
-    )
+    assert stage.texts[-1] == ("Step 3 of 3: FETCH_DATA completed, STORE_DATA failed (FETCH_DATA, STORE_DATA).")
 
 
 async def test_a_reply_of_an_action_is_sent_before_the_action_ends() -> None:
@@ -214,9 +203,7 @@ async def test_after_six_steps_the_model_is_asked_for_the_summary() -> None:
 
 
 @pytest.mark.parametrize(("wants_steps", "first"), [(True, Purpose.STEP), (False, Purpose.REPLY)])
-async def test_multi_step_mode_is_set_per_character(
-    wants_steps: bool, first: Purpose, tmp_path: Path
-) -> None:
+async def test_multi_step_mode_is_set_per_character(wants_steps: bool, first: Purpose, tmp_path: Path) -> None:
     file = tmp_path / "character.json"
     file.write_text(json.dumps({"name": "Ada", "settings": {"USE_MULTI_STEP": wants_steps}}))
     model, adapter = ScriptedModel(), RecordingAdapter()
@@ -272,9 +259,7 @@ async def test_a_follow_up_whose_task_runs_again_is_sent_once() -> None:
 async def test_a_follow_up_survives_a_restart() -> None:
     clock, store = ManualClock(), InMemoryStore()
     script = [chain("FOLLOW_UP", FOLLOW_UP={"about": "the exam"}), model_answer("I will ask.")]
-    async with running_agent(
-        example("follow_up"), model=ScriptedModel(script), store=store, clock=clock
-    ) as stage:
+    async with running_agent(example("follow_up"), model=ScriptedModel(script), store=store, clock=clock) as stage:
         await stage.send("My exam is today")
     clock.now += timedelta(hours=2)
     async with running_agent(example("follow_up"), store=store, clock=clock) as stage:
@@ -301,9 +286,7 @@ async def test_the_support_bot_creates_a_ticket() -> None:
         receipt = await stage.send("The export is empty!", author="Alice")
         assert receipt.turn_id is not None
         [step] = [
-            one
-            for one in (await stage.agent.store.ledger.steps(receipt.turn_id)).values()
-            if one.kind == "action"
+            one for one in (await stage.agent.store.ledger.steps(receipt.turn_id)).values() if one.kind == "action"
         ]
         number = step.result["data"]["number"]
         kept = await stage.agent.store.cache.get(f"ticket:{number}")
@@ -348,20 +331,12 @@ async def test_the_gaming_bot_uses_the_game_of_the_room_and_the_skill_of_the_pla
 
 
 async def test_the_gaming_bot_rejects_an_unknown_skill_and_asks_the_model_again() -> None:
-    script = [
-        chain("SET_SKILL", SET_SKILL={"level": "godlike"}),
-        '{"level": "advanced"}',
-        model_answer("Noted."),
-    ]
+    script = [chain("SET_SKILL", SET_SKILL={"level": "godlike"}), '{"level": "advanced"}', model_answer("Noted.")]
     async with bot("gaming", script) as stage:
         receipt = await stage.send("I am really good", author="Alice")
         [skill] = await stage.agent.store.entities.components(receipt.author_id, "SKILL")
     assert skill.data == {"level": "advanced"}
-    assert [request.purpose for request in stage.model.requests] == [
-        Purpose.REPLY,
-        Purpose.REPAIR,
-        Purpose.SUMMARY,
-    ]
+    assert [request.purpose for request in stage.model.requests] == [Purpose.REPLY, Purpose.REPAIR, Purpose.SUMMARY]
 
 
 async def test_the_educational_bot_adapts_to_the_level_of_the_learner() -> None:

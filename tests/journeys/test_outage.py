@@ -92,13 +92,8 @@ async def house(tmp_path: Path, brain: Brain) -> AsyncIterator[House]:
 @asynccontextmanager
 async def living(folder: Path, brain: Brain) -> AsyncIterator[House]:
     values = {"BOT_DATA_DIR": str(folder), "SERVER_PORT": "0", "SERVER_TOKEN": TOKEN}
-    plan = AgentConfig(
-        Character(name="Ada"), (bootstrap, sql, brain.plugin()), Settings([Layer("the test", values)])
-    )
-    async with (
-        Runtime([plan], [web]) as runtime,
-        ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as client,
-    ):
+    plan = AgentConfig(Character(name="Ada"), (bootstrap, sql, brain.plugin()), Settings([Layer("the test", values)]))
+    async with Runtime([plan], [web]) as runtime, ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as client:
         [adapter] = runtime.adapters
         assert isinstance(adapter, WebAdapter)
         yield House(f"http://127.0.0.1:{adapter.port}", client)
@@ -110,7 +105,8 @@ def held(folder: Path) -> sqlite3.Connection:
     return other
 
 
-async def test_i01_a_locked_database_stops_the_inbox_until_it_is_available(
+@pytest.mark.failure("I-01")
+async def test_a_locked_database_stops_the_inbox_until_it_is_available(
     house: House, brain: Brain, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     brain.go.set()
@@ -135,7 +131,8 @@ async def test_i01_a_locked_database_stops_the_inbox_until_it_is_available(
     assert f"{tmp_path / 'greenroom.db'} is locked by another program: close it" in lines[0]
 
 
-async def test_i01_a_message_interrupted_by_a_database_outage_is_answered_once_afterwards(
+@pytest.mark.failure("I-01")
+async def test_a_message_interrupted_by_a_database_outage_is_answered_once_afterwards(
     house: House, brain: Brain, tmp_path: Path
 ) -> None:
     async with asyncio.TaskGroup() as group:
@@ -162,7 +159,8 @@ async def test_i01_a_message_interrupted_by_a_database_outage_is_answered_once_a
     assert len(receipt["deliveries"]) == 1
 
 
-def test_i12_a_second_process_on_the_same_file_exits_with_78_and_names_the_first(tmp_path: Path) -> None:
+@pytest.mark.failure("I-12")
+def test_a_second_process_on_the_same_file_exits_with_78_and_names_the_first(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bot", "run", "--only", "web"]
     values = {"BOT_DATA_DIR": str(tmp_path), "SERVER_PORT": "0", "DATABASE_URL": f"sqlite:///{tmp_path}/a.db"}
     first = subprocess.Popen(command, env=values, cwd=Path.cwd(), stdout=subprocess.PIPE, text=True)

@@ -15,11 +15,7 @@ from tests.plugins.openai.wire import KEY, completion
 
 PNG = b"\x89PNG\r\n\x1a\nnot much of a picture"
 SUBJECT = {"subject": "a steam engine"}
-CALL = {
-    "id": "call-1",
-    "type": "function",
-    "function": {"name": "GENERATE_IMAGE", "arguments": json.dumps(SUBJECT)},
-}
+CALL = {"id": "call-1", "type": "function", "function": {"name": "GENERATE_IMAGE", "arguments": json.dumps(SUBJECT)}}
 TAGS = (
     "<response><actions>REPLY,GENERATE_IMAGE</actions><parameters><GENERATE_IMAGE>"
     f"{json.dumps(SUBJECT)}</GENERATE_IMAGE></parameters><text>Here it comes.</text></response>"
@@ -46,9 +42,7 @@ async def test_a_requested_picture_is_generated_stored_and_sent(by_function: boo
         adapter = RecordingAdapter()
         async with running_agent(plugin, settings=settings, store=store, adapter=adapter) as stage:
             receipt = await stage.send("Ada, draw me a steam engine")
-        offered = [
-            tool["function"]["name"] for one in api.asked for tool in (one.json or {}).get("tools", ())
-        ]
+        offered = [tool["function"]["name"] for one in api.asked for tool in (one.json or {}).get("tools", ())]
         assert ("GENERATE_IMAGE" in offered) is by_function
         [drawn] = [one for one in api.asked if one.path == "/v1/images/generations"]
         assert drawn.json["prompt"] == "An old engine in the fog, in ink."
@@ -59,7 +53,4 @@ async def test_a_requested_picture_is_generated_stored_and_sent(by_function: boo
         assert receipt.turn_id is not None
         made = await store.memories.by_turn(receipt.turn_id)
         [kept] = [one for one in made if one.kind is MemoryKind.MESSAGE and one.content.attachments]
-        assert (kept.content.attachments[0].data, kept.content.attachments[0].description) == (
-            PNG,
-            "a steam engine",
-        )
+        assert (kept.content.attachments[0].data, kept.content.attachments[0].description) == (PNG, "a steam engine")

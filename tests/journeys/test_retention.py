@@ -54,11 +54,7 @@ class Desk:
         """Have `bot run` at work as long as the block lasts."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bot", "run"),
-            cwd=self.folder,
-            env=dict(self.environment),
-            stdout=pipe,
-            stderr=pipe,
+            *(sys.executable, "-m", "bot", "run"), cwd=self.folder, env=dict(self.environment), stdout=pipe, stderr=pipe
         )
         try:
             assert process.stdout is not None
@@ -111,9 +107,7 @@ async def test_a_chat_is_stored_and_can_be_explained_after_its_process_ended(des
     assert {one["outcome"] for one in told} == {"answered"}
 
 
-async def test_while_a_bot_runs_messages_can_be_explained_and_the_database_checked_and_copied(
-    desk: Desk,
-) -> None:
+async def test_while_a_bot_runs_messages_can_be_explained_and_the_database_checked_and_copied(desk: Desk) -> None:
     async with desk.running():
         answer = await desk.ask("Hello there")
         why = await desk.run("why", answer["message_id"])

@@ -116,9 +116,7 @@ async def test_a_draft_is_shown_and_edited_into_the_complete_reply(staged: OnSta
         assert memory.content.text == WHOLE
 
 
-async def test_the_first_draft_is_stored_with_its_platform_id_before_the_next_update(
-    staged: OnStage,
-) -> None:
+async def test_the_first_draft_is_stored_with_its_platform_id_before_the_next_update(staged: OnStage) -> None:
     gate, more = asyncio.Event(), asyncio.Event()
     model = ScriptedModel([StreamedText(HEAD, FIRST, gate, " there", more, TAIL)])
     async with staged(adapter=editing(), model=model) as stage:
@@ -132,9 +130,7 @@ async def test_the_first_draft_is_stored_with_its_platform_id_before_the_next_up
         await settled(stage, receipt)
 
 
-async def test_a_reply_complete_before_the_first_draft_is_due_is_sent_normally(
-    staged: OnStage,
-) -> None:
+async def test_a_reply_complete_before_the_first_draft_is_due_is_sent_normally(staged: OnStage) -> None:
     adapter = RecordingAdapter(can_edit=True, stream_interval=3600.0)
     async with staged(adapter=adapter, model=ScriptedModel([StreamedText(HEAD, WHOLE, TAIL)])) as stage:
         end = await stage.send("Tell me a story")
@@ -212,9 +208,7 @@ async def test_the_draft_of_an_answer_that_becomes_silence_is_deleted(staged: On
         assert await stage.agent.store.ledger.deliveries(is_open=True) == []
 
 
-async def test_an_answer_with_actions_continues_from_its_draft(
-    staged: OnStage,
-) -> None:
+async def test_an_answer_with_actions_continues_from_its_draft(staged: OnStage) -> None:
     @action("WAVE", "Wave.")
     async def wave(turn: Turn) -> ActionResult:
         await turn.reply("waves")
@@ -230,9 +224,7 @@ async def test_an_answer_with_actions_continues_from_its_draft(
         assert visible(stage.adapter) == ["I wave.", "waves"]
 
 
-async def test_the_draft_of_a_long_reply_is_its_first_part_and_the_rest_follows_in_parts(
-    staged: OnStage,
-) -> None:
+async def test_the_draft_of_a_long_reply_is_its_first_part_and_the_rest_follows_in_parts(staged: OnStage) -> None:
     gate = asyncio.Event()
     async with staged(adapter=editing(max_length=10), model=story(gate)) as stage:
         receipt = await stage.submit("Tell me a story")
@@ -256,9 +248,7 @@ async def test_deleting_a_question_deletes_the_draft_of_its_answer(staged: OnSta
 
 
 @pytest.mark.parametrize("fault", [NotSent("busy", retry_after=0), Undeliverable("no"), OSError("reset")])
-async def test_the_complete_reply_is_sent_if_the_draft_could_not_be_sent(
-    staged: OnStage, fault: Exception
-) -> None:
+async def test_the_complete_reply_is_sent_if_the_draft_could_not_be_sent(staged: OnStage, fault: Exception) -> None:
     gate = asyncio.Event()
     adapter = editing(faults=[fault])
     async with staged(adapter=adapter, model=story(gate)) as stage:
@@ -270,9 +260,7 @@ async def test_the_complete_reply_is_sent_if_the_draft_could_not_be_sent(
         assert end.outcome is Outcome.ANSWERED
 
 
-async def test_a_rate_limited_platform_gets_the_complete_reply_and_no_more_drafts(
-    staged: OnStage,
-) -> None:
+async def test_a_rate_limited_platform_gets_the_complete_reply_and_no_more_drafts(staged: OnStage) -> None:
     gate, last = asyncio.Event(), asyncio.Event()
     adapter = editing()
     model = ScriptedModel([StreamedText(HEAD, FIRST, gate, " there", last, " was a bot.", TAIL)])
@@ -330,8 +318,9 @@ class Answering(RecordingAdapter):
         return "sent-1"
 
 
+@pytest.mark.failure("A-08")
 @pytest.mark.parametrize("was_unclear", [False, True])
-async def test_a08_a_draft_left_by_a_stopped_process_is_completed_after_the_restart(
+async def test_a_draft_left_by_a_stopped_process_is_completed_after_the_restart(
     staged: OnStage, was_unclear: bool
 ) -> None:
     adapter = Answering(can_edit=True, stream_interval=0)
@@ -350,9 +339,8 @@ async def test_a08_a_draft_left_by_a_stopped_process_is_completed_after_the_rest
         assert await stage.agent.store.ledger.deliveries(is_open=True) == []
 
 
-async def test_a08_a_draft_without_a_reply_is_deleted_after_the_restart(
-    staged: OnStage,
-) -> None:
+@pytest.mark.failure("A-08")
+async def test_a_draft_without_a_reply_is_deleted_after_the_restart(staged: OnStage) -> None:
     adapter = Answering(can_edit=True, stream_interval=0)
     async with staged(adapter=adapter, model=unending(adapter)) as stage:
         receipt = await stage.submit("Tell me a story")
@@ -390,9 +378,8 @@ async def taken_away(stage: AgentHarness, seen: int) -> bool:
     return visible(adapter) == [] and await stage.agent.store.ledger.deliveries(is_open=True) == []
 
 
-async def test_a08_the_draft_of_an_expired_answer_is_deleted_after_the_restart(
-    staged: OnStage,
-) -> None:
+@pytest.mark.failure("A-08")
+async def test_the_draft_of_an_expired_answer_is_deleted_after_the_restart(staged: OnStage) -> None:
     adapter, passed = Answering(can_edit=True, stream_interval=0), [timedelta()]
 
     def clock() -> datetime:
@@ -411,9 +398,8 @@ async def test_a08_the_draft_of_an_expired_answer_is_deleted_after_the_restart(
         assert await taken_away(stage, seen)
 
 
-async def test_a08_the_draft_of_an_answer_to_a_deleted_message_is_deleted_after_the_restart(
-    staged: OnStage,
-) -> None:
+@pytest.mark.failure("A-08")
+async def test_the_draft_of_an_answer_to_a_deleted_message_is_deleted_after_the_restart(staged: OnStage) -> None:
     adapter = Answering(can_edit=True, stream_interval=0)
     store, kept = await left_half_written(staged, adapter=adapter)
     seen = len(adapter.edited)
@@ -423,9 +409,8 @@ async def test_a08_the_draft_of_an_answer_to_a_deleted_message_is_deleted_after_
         assert await taken_away(stage, seen)
 
 
-async def test_b08_a_draft_is_deleted_as_soon_as_its_question_is_deleted(
-    staged: OnStage,
-) -> None:
+@pytest.mark.failure("B-08")
+async def test_a_draft_is_deleted_as_soon_as_its_question_is_deleted(staged: OnStage) -> None:
     adapter = editing()
     async with staged(adapter=adapter, model=unending(adapter)) as stage:
         receipt = await stage.submit("Tell me a story", message_id="m1")

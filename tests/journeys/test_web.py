@@ -21,10 +21,7 @@ from plugins.offline import plugin as offline
 async def running(folder: Path, **stores: InMemoryStore) -> AsyncIterator[WebAdapter]:
     """Start what `bot run` starts without any token: the page alone, on the offline model."""
     settings = Settings([Layer("the test", {"BOT_DATA_DIR": str(folder), "SERVER_PORT": "0"})])
-    plans = [
-        AgentConfig(Character(name=name), (bootstrap, offline), settings, store)
-        for name, store in stores.items()
-    ]
+    plans = [AgentConfig(Character(name=name), (bootstrap, offline), settings, store) for name, store in stores.items()]
     async with Runtime(plans, [web]) as runtime:
         [adapter] = runtime.adapters
         assert isinstance(adapter, WebAdapter)
@@ -63,10 +60,7 @@ async def test_a_visitor_opens_the_link_chats_and_returns_after_a_restart(tmp_pa
 
 
 async def test_an_api_client_asks_and_can_explain_the_answer(tmp_path: Path) -> None:
-    async with (
-        running(tmp_path, Marlo=InMemoryStore(), Vesper=InMemoryStore()) as adapter,
-        browser() as program,
-    ):
+    async with running(tmp_path, Marlo=InMemoryStore(), Vesper=InMemoryStore()) as adapter, browser() as program:
         home, _, token = adapter.url.partition("?token=")
         headers = {"Authorization": f"Bearer {token}"}
         assert (await program.get(f"{home}healthz")).status == 200

@@ -78,7 +78,8 @@ async def test_the_last_failure_does_not_restart_the_stream() -> None:
     assert sink.pieces == ["Hal"]
 
 
-async def test_e03_a_stream_that_stalls_fails_over_to_another_model() -> None:
+@pytest.mark.failure("E-03")
+async def test_a_stream_that_stalls_fails_over_to_another_model() -> None:
     bench, sink = RouterBench(CallTimeouts(first=60, stall=0.01)), Sink()
 
     async def stall(request: TextRequest) -> TextResult:
@@ -93,7 +94,8 @@ async def test_e03_a_stream_that_stalls_fails_over_to_another_model() -> None:
     assert bench.calls[0].error == "first: no data for 0.01 s"
 
 
-async def test_e03_empty_pieces_extend_the_timeout() -> None:
+@pytest.mark.failure("E-03")
+async def test_empty_pieces_extend_the_timeout() -> None:
     bench, sink = RouterBench(CallTimeouts(first=0, stall=60)), Sink()
 
     async def think(request: TextRequest) -> TextResult:
@@ -108,7 +110,8 @@ async def test_e03_empty_pieces_extend_the_timeout() -> None:
     assert sink.pieces == []
 
 
-async def test_e04_a_slow_stream_ends_at_the_total_timeout() -> None:
+@pytest.mark.failure("E-04")
+async def test_a_slow_stream_ends_at_the_total_timeout() -> None:
     bench, sink = RouterBench(CallTimeouts(first=0.01, stall=60, total=0.05)), Sink()
 
     async def drip(request: TextRequest) -> TextResult:
@@ -160,7 +163,8 @@ async def test_an_endless_text_is_streamed_up_to_a_limit() -> None:
     assert sink.pieces == ["x" * MAX_STREAMED_LENGTH]
 
 
-async def test_e12_a_result_just_before_the_timeout_counts() -> None:
+@pytest.mark.failure("E-12")
+async def test_a_result_just_before_the_timeout_counts() -> None:
     bench = RouterBench(CallTimeouts(first=0))
 
     async def slow(request: TextRequest) -> TextResult:
@@ -176,7 +180,8 @@ async def test_e12_a_result_just_before_the_timeout_counts() -> None:
     assert [call.error for call in bench.calls] == [""]
 
 
-async def test_e12_both_attempts_are_recorded_if_the_second_succeeds() -> None:
+@pytest.mark.failure("E-12")
+async def test_both_attempts_are_recorded_if_the_second_succeeds() -> None:
     bench = RouterBench(CallTimeouts(first=0))
     bench.serve(answer_never)
     bench.serve(build_result(), name="second")

@@ -20,7 +20,8 @@ async def fail(bench: RouterBench, times: int) -> None:
             await bench.router.text(REQUEST)
 
 
-async def test_e08_three_failures_open_the_breaker_for_half_a_minute() -> None:
+@pytest.mark.failure("E-08")
+async def test_three_failures_open_the_breaker_for_half_a_minute() -> None:
     bench = RouterBench()
     bench.serve(BUSY)
     await fail(bench, 3)
@@ -61,7 +62,8 @@ async def test_a_failed_trial_call_opens_the_breaker_again() -> None:
     assert len(bench.handler_calls) == 4
 
 
-async def test_e08_other_calls_fail_while_the_trial_call_runs() -> None:
+@pytest.mark.failure("E-08")
+async def test_other_calls_fail_while_the_trial_call_runs() -> None:
     bench, asked, go = RouterBench(), asyncio.Event(), asyncio.Event()
 
     async def wait(request: object) -> object:
@@ -82,7 +84,8 @@ async def test_e08_other_calls_fail_while_the_trial_call_runs() -> None:
     assert len(bench.handler_calls) == 4
 
 
-async def test_e08_a_call_from_before_the_opening_admits_no_second_trial() -> None:
+@pytest.mark.failure("E-08")
+async def test_a_call_from_before_the_opening_admits_no_second_trial() -> None:
     bench, asked, never = RouterBench(), asyncio.Event(), asyncio.Event()
 
     async def wait(request: object) -> object:
@@ -106,7 +109,8 @@ async def test_e08_a_call_from_before_the_opening_admits_no_second_trial() -> No
     assert (await first).text == "Hello."
 
 
-async def test_e08_waiting_calls_do_not_reach_a_failing_handler() -> None:
+@pytest.mark.failure("E-08")
+async def test_waiting_calls_do_not_reach_a_failing_handler() -> None:
     bench = RouterBench(retries=8)
     bench.serve(BUSY)
     crowd = [bench.router.text(REQUEST) for _ in range(1000)]
@@ -158,7 +162,8 @@ def log_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.message for record in caplog.records if record.name == "bot.models.retry"]
 
 
-async def test_e06_an_outage_is_logged_once_an_hour(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.failure("E-06")
+async def test_an_outage_is_logged_once_an_hour(caplog: pytest.LogCaptureFixture) -> None:
     bench = RouterBench()
     bench.serve(ModelRefused("openai: no credit left"))
     for _ in range(3):
@@ -176,9 +181,7 @@ async def test_e06_an_outage_is_logged_once_an_hour(caplog: pytest.LogCaptureFix
     ]
 
 
-async def test_the_outage_log_names_the_cause_and_not_the_open_breaker(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_the_outage_log_names_the_cause_and_not_the_open_breaker(caplog: pytest.LogCaptureFixture) -> None:
     bench = RouterBench()
     bench.serve(BUSY)
     await fail(bench, 4)
@@ -191,9 +194,8 @@ async def test_the_outage_log_names_the_cause_and_not_the_open_breaker(
     ]
 
 
-async def test_e05_a_prompt_that_is_too_long_is_no_outage(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+@pytest.mark.failure("E-05")
+async def test_a_prompt_that_is_too_long_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
     bench = RouterBench()
     bench.serve(PromptTooLong("4096"))
     with pytest.raises(PromptTooLong):
@@ -202,9 +204,7 @@ async def test_e05_a_prompt_that_is_too_long_is_no_outage(
     assert log_messages(caplog) == []
 
 
-async def test_an_outage_is_logged_even_if_another_handler_succeeds(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_an_outage_is_logged_even_if_another_handler_succeeds(caplog: pytest.LogCaptureFixture) -> None:
     bench = RouterBench()
     bench.serve(ModelRefused("no credit left"))
     bench.serve(build_result(), name="second")
@@ -225,9 +225,7 @@ async def test_the_end_of_an_outage_is_logged(caplog: pytest.LogCaptureFixture) 
     assert log_messages(caplog)[1:] == ["model first (TEXT_LARGE) answers again, after 90 s"]
 
 
-async def test_a_flapping_model_is_logged_once_an_hour(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_flapping_model_is_logged_once_an_hour(caplog: pytest.LogCaptureFixture) -> None:
     bench = RouterBench()
     bench.serve([ModelRefused("no"), build_result()] * 10)
     for _ in range(10):

@@ -40,12 +40,9 @@ async def test_a_call_is_recorded_as_the_provider_counted_it() -> None:
     assert call.seconds >= 0
 
 
-@pytest.mark.parametrize(
-    "usage", [None, Usage(-1, 2), Usage(3, -2), Usage(3, 2, -1), Usage(10**12, 2), Usage(0, 2)]
-)
-async def test_e11_numbers_that_are_missing_or_impossible_are_estimated_and_flagged(
-    usage: Usage | None,
-) -> None:
+@pytest.mark.failure("E-11")
+@pytest.mark.parametrize("usage", [None, Usage(-1, 2), Usage(3, -2), Usage(3, 2, -1), Usage(10**12, 2), Usage(0, 2)])
+async def test_numbers_that_are_missing_or_impossible_are_estimated_and_flagged(usage: Usage | None) -> None:
     bench = RouterBench()
     bench.serve(TextResult("12345678", usage=usage))
     await bench.router.text(REQUEST)
@@ -125,9 +122,7 @@ async def test_a_type_without_a_handler_is_named() -> None:
         (ModelType.TEXT_MEDIUM, ModelType.TEXT_LARGE),
     ],
 )
-async def test_another_size_is_the_fallback_of_a_size_without_handler(
-    served: ModelType, asked: ModelType
-) -> None:
+async def test_another_size_is_the_fallback_of_a_size_without_handler(served: ModelType, asked: ModelType) -> None:
     bench = RouterBench()
     bench.serve(build_result(), kind=served)
 
@@ -144,7 +139,8 @@ async def test_the_nearest_size_is_the_fallback() -> None:
     assert (await bench.router.text(REQUEST, ModelType.TEXT_LARGE)).text == "TEXT_MEDIUM"
 
 
-async def test_e03_every_handler_has_its_own_timeout() -> None:
+@pytest.mark.failure("E-03")
+async def test_every_handler_has_its_own_timeout() -> None:
     bench = RouterBench(CallTimeouts(first=0))
     bench.serve(answer_never, name="slow")
     with pytest.raises(ModelUnavailable, match="slow: no answer within 0 s"):
@@ -213,9 +209,7 @@ async def test_a_cancelled_call_is_recorded_and_no_other_handler_is_called() -> 
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert [(call.error, call.tokens_in, call.is_estimate) for call in bench.calls] == [
-        ("cancelled", 3, True)
-    ]
+    assert [(call.error, call.tokens_in, call.is_estimate) for call in bench.calls] == [("cancelled", 3, True)]
     assert bench.handler_calls == ["first"]
 
 
@@ -254,14 +248,8 @@ async def test_a_handler_that_swallows_a_cancellation_does_not_end_it(after: Any
 @pytest.mark.parametrize(
     ("kind", "ask"),
     [
-        (
-            ModelType.IMAGE_DESCRIPTION,
-            lambda router: router.describe(ImageDescriptionRequest(b"png", "image/png")),
-        ),
-        (
-            ModelType.TRANSCRIPTION,
-            lambda router: router.transcribe(TranscriptionRequest(b"ogg", "audio/ogg")),
-        ),
+        (ModelType.IMAGE_DESCRIPTION, lambda router: router.describe(ImageDescriptionRequest(b"png", "image/png"))),
+        (ModelType.TRANSCRIPTION, lambda router: router.transcribe(TranscriptionRequest(b"ogg", "audio/ogg"))),
     ],
     ids=["picture", "recording"],
 )

@@ -101,8 +101,4 @@ async def test_tool_calls_are_returned_with_the_text_up_to_a_limit() -> None:
     tool = Tool("ROLL", "Roll a die.", {"type": "object"})
     result: Any = await bench.router.text(TextRequest("Roll!", tools=(tool,)))
 
-    assert (result.text, set(map(repr, result.tool_calls)), len(result.tool_calls)) == (
-        "Rolling.",
-        {repr(call)},
-        64,
-    )
+    assert (result.text, set(map(repr, result.tool_calls)), len(result.tool_calls)) == ("Rolling.", {repr(call)}, 64)

@@ -3,12 +3,7 @@
 import pytest
 
 from bot.domain.content import Attachment, Content, MediaKind
-from bot.outbound.content_filter import (
-    MAX_REPLY_LENGTH,
-    LinkPolicy,
-    filter_outgoing,
-    filter_partial_text,
-)
+from bot.outbound.content_filter import MAX_REPLY_LENGTH, LinkPolicy, filter_outgoing, filter_partial_text
 from bot.text import REDACTED
 
 
@@ -17,9 +12,7 @@ def text_of(text: str, *secrets: str) -> str | None:
     return content.text if content is not None else None
 
 
-@pytest.mark.parametrize(
-    "text", ["Hello.", "a < b > c", "<b>bold</b>", "{{name}} %s {0}", "Grüße 👋🏽\n\n- eins"]
-)
+@pytest.mark.parametrize("text", ["Hello.", "a < b > c", "<b>bold</b>", "{{name}} %s {0}", "Grüße 👋🏽\n\n- eins"])
 def test_an_ordinary_text_is_not_changed(text: str) -> None:
     assert text_of(text) == text
 
@@ -35,12 +28,14 @@ def test_an_attachment_may_be_sent_without_text() -> None:
     assert filter_outgoing(Content(text="\u200b", attachments=(picture,))) == Content(attachments=(picture,))
 
 
-def test_f15_leaked_scaffolding_is_removed() -> None:
+@pytest.mark.failure("F-15")
+def test_leaked_scaffolding_is_removed() -> None:
     leaked = '<response><thought>hm</thought><TEXT>Hi</TEXT><isFinish >true</isFinish></response type="x">'
 
     assert text_of(leaked) == "hm<TEXT>Hi</TEXT>true"
 
 
+@pytest.mark.failure("F-15")
 @pytest.mark.parametrize(
     ("written", "said"),
     [
@@ -50,7 +45,7 @@ def test_f15_leaked_scaffolding_is_removed() -> None:
         ("See [1] and [12:04] (you): there", "See [1] and [12:04] (you): there"),
     ],
 )
-def test_f15_headers_of_history_lines_are_removed(written: str, said: str) -> None:
+def test_headers_of_history_lines_are_removed(written: str, said: str) -> None:
     assert text_of(written) == said
     for end in range(len(written)):
         assert "(you" not in filter_partial_text(written[:end]) or "(you" in said
@@ -135,7 +130,8 @@ def test_a_text_that_cannot_become_a_secret_is_not_delayed() -> None:
     assert filter_partial_text("Hello hunter2!", SECRETS) == "Hello hunter2!"
 
 
-def test_f18_a_draft_shows_a_link_only_when_complete() -> None:
+@pytest.mark.failure("F-18")
+def test_a_draft_shows_a_link_only_when_complete() -> None:
     links, link = LinkPolicy(), "https://evil.test/?" + "d" * 80
     text = f"look: {link} there"
     seen = {filter_partial_text(text[:end], (), links) for end in range(len(text) + 1)}

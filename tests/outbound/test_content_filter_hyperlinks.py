@@ -17,6 +17,7 @@ DATA = "d" * 65
 LINKS = LinkPolicy(("example.org",))
 
 
+@pytest.mark.failure("F-18")
 @pytest.mark.parametrize(
     ("link", "words"),
     [
@@ -36,12 +37,13 @@ LINKS = LinkPolicy(("example.org",))
 @pytest.mark.parametrize(
     ("before", "after"), [("", ""), ("see ", " and"), ("![x](", ")"), ("[a](https://example.org/)[b](", ")")]
 )
-def test_f18_a_link_that_carries_data_to_an_unknown_host_is_sent_as_plain_text(
+def test_a_link_that_carries_data_to_an_unknown_host_is_sent_as_plain_text(
     link: str, words: str, before: str, after: str
 ) -> None:
     assert LINKS.defang(before + link + after) == before + words + after
 
 
+@pytest.mark.failure("F-18")
 @pytest.mark.parametrize(
     "text",
     [
@@ -53,32 +55,34 @@ def test_f18_a_link_that_carries_data_to_an_unknown_host_is_sent_as_plain_text(
         f"is it so?{DATA}",
     ],
 )
-def test_f18_other_links_and_texts_are_not_changed(text: str) -> None:
+def test_other_links_and_texts_are_not_changed(text: str) -> None:
     assert LINKS.defang(text) == text
 
 
-def test_f18_no_link_contains_a_secret_in_any_encoding() -> None:
+@pytest.mark.failure("F-18")
+def test_no_link_contains_a_secret_in_any_encoding() -> None:
     told = LINKS.defang("https://example.org/%68unter%32%32 and https://evil.test/?q=hunter22", ["hunter22"])
     assert told == "[a link that held a secret] and [a link that held a secret]"
 
 
-@pytest.mark.parametrize(
-    "part", ["a.", "a.b/", "https://", "a", "x?", "a-", "@", "é.", "https://a.b/?", ".%"]
-)
-def test_f18_a_text_of_many_link_fragments_is_filtered_in_time(part: str) -> None:
+@pytest.mark.failure("F-18")
+@pytest.mark.parametrize("part", ["a.", "a.b/", "https://", "a", "x?", "a-", "@", "é.", "https://a.b/?", ".%"])
+def test_a_text_of_many_link_fragments_is_filtered_in_time(part: str) -> None:
     text = part * (32_768 // len(part))
     assert LINKS.defang(text).replace("[.]", ".").replace("hxxp", "http") == text
     strip_unfinished_link(text)
 
 
-async def test_f18_the_operator_configures_hosts_to_which_links_may_carry_data() -> None:
+@pytest.mark.failure("F-18")
+async def test_the_operator_configures_hosts_to_which_links_may_carry_data() -> None:
     model = ScriptedModel(model_answer(f"https://good.test/?{DATA} https://evil.test/?{DATA}"))
     async with running_agent(model=model, settings={"LINK_HOSTS": "good.test"}) as stage:
         await stage.send("Where?")
         assert stage.texts == [f"https://good.test/?{DATA} hxxps://evil[.]test/?{DATA}"]
 
 
-async def test_f18_a_character_file_cannot_configure_link_hosts() -> None:
+@pytest.mark.failure("F-18")
+async def test_a_character_file_cannot_configure_link_hosts() -> None:
     model = ScriptedModel(model_answer(f"https://evil.test/?{DATA}"))
     values = {"LINK_HOSTS": "evil.test"}
     file = Layer("the character's settings", values, is_operator=False)

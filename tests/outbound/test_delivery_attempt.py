@@ -63,10 +63,7 @@ async def test_a_sent_part_has_the_id_of_the_platform() -> None:
         (Undeliverable("blocked"), DeliveryAttempt(DeliveryState.FAILED, "", "blocked")),
         (DeliveryUnknown("reset"), DeliveryAttempt(DeliveryState.UNKNOWN, "", "reset")),
         (ValueError("no JSON"), DeliveryAttempt(DeliveryState.UNKNOWN, "", "ValueError: no JSON")),
-        (
-            asyncio.CancelledError(),
-            DeliveryAttempt(DeliveryState.UNKNOWN, "", "the adapter cancelled itself"),
-        ),
+        (asyncio.CancelledError(), DeliveryAttempt(DeliveryState.UNKNOWN, "", "the adapter cancelled itself")),
     ],
     ids=lambda one: type(one).__name__,
 )

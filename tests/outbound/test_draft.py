@@ -56,9 +56,7 @@ class Writing:
     def __init__(self, adapter: RecordingAdapter, ledger: InMemoryLedger | None = None) -> None:
         self.adapter, self.watch, self.text = adapter, Watch(), ""
         self.ledger = ledger or InMemoryStore().ledger
-        self.outbox = Outbox(
-            self.ledger, EventBus(), AGENT, secrets=(), clock=lambda: NOW, sleep=self.watch.sleep
-        )
+        self.outbox = Outbox(self.ledger, EventBus(), AGENT, secrets=(), clock=lambda: NOW, sleep=self.watch.sleep)
         self.outbox.connect(adapter)
         self.turn_id = new_id()
         draft = self.outbox.open_draft(ROOM, lambda: reply(self.turn_id))
@@ -245,7 +243,8 @@ async def test_cancelling_a_reply_removes_its_draft() -> None:
     assert await writing.ledger.deliveries(is_open=True) == []
 
 
-async def test_b14_after_a_room_migration_the_draft_stays_and_the_reply_is_sent_to_the_new_room() -> None:
+@pytest.mark.failure("B-14")
+async def test_after_a_room_migration_the_draft_stays_and_the_reply_is_sent_to_the_new_room() -> None:
     writing = Writing(editing())
     writing.write("One")
     await writing.watch.until_asked(1)
@@ -254,10 +253,7 @@ async def test_b14_after_a_room_migration_the_draft_stays_and_the_reply_is_sent_
     await writing.outbox.migrate_room(ROOM.id, replace(ROOM, id=new_id(), external_id="new"), [])
     writing.text += ", two."
     await writing.end()
-    assert [(one.content.text, one.target) for one in writing.adapter.sent] == [
-        ("One", "room"),
-        ("One, two.", "new"),
-    ]
+    assert [(one.content.text, one.target) for one in writing.adapter.sent] == [("One", "room"), ("One, two.", "new")]
     assert writing.adapter.edited == []
     assert await writing.ledger.deliveries(is_open=True) == []
 

@@ -114,9 +114,7 @@ def outgoing(text: str, *, at: datetime, room: str = "lobby", turn: UUID | None 
     turn = turn or new_id()
     place = Room(derived_id("room", room), WORLD, ChannelType.GROUP, "test", room, "account", room)
     content = Content(text=text)
-    memory = Memory(
-        derived_id(turn, "0"), MemoryKind.MESSAGE, AGENT, place.id, WORLD, content, at, turn_id=turn
-    )
+    memory = Memory(derived_id(turn, "0"), MemoryKind.MESSAGE, AGENT, place.id, WORLD, content, at, turn_id=turn)
     return OutgoingReply(memory, place, 0, "m-1")
 
 
@@ -222,9 +220,7 @@ async def test_replies_of_a_room_are_sent_in_order_and_rooms_concurrently(outbox
     assert (in_lobby, in_attic) == (["1", "2", "3"], ["a", "b"])
 
 
-async def test_deliveries_are_sent_in_the_order_of_commits(
-    outbox: Outbox, ledger: BrittleLedger, clock: Any
-) -> None:
+async def test_deliveries_are_sent_in_the_order_of_commits(outbox: Outbox, ledger: BrittleLedger, clock: Any) -> None:
     ledger.hold_commit = hold = asyncio.Event()
     first = asyncio.ensure_future(outbox.commit([outgoing("first", at=clock())]))
     await turns()
@@ -237,9 +233,7 @@ async def test_deliveries_are_sent_in_the_order_of_commits(
     assert await adapter.wait_until_sent(2) == ["first", "second"]
 
 
-async def test_a_reply_waits_for_replies_committed_before_it(
-    outbox: Outbox, ledger: BrittleLedger, clock: Any
-) -> None:
+async def test_a_reply_waits_for_replies_committed_before_it(outbox: Outbox, ledger: BrittleLedger, clock: Any) -> None:
     adapter = RecordingAdapter()
     outbox.connect(adapter)
     ledger.hold_commit = hold = asyncio.Event()
@@ -271,9 +265,7 @@ async def test_a_stored_reply_is_sent_even_if_its_caller_was_cancelled(
     assert await adapter.wait_until_sent(1) == ["kept"]
 
 
-async def test_a_failed_commit_does_not_block_others(
-    outbox: Outbox, ledger: BrittleLedger, clock: Any
-) -> None:
+async def test_a_failed_commit_does_not_block_others(outbox: Outbox, ledger: BrittleLedger, clock: Any) -> None:
     adapter = RecordingAdapter()
     outbox.connect(adapter)
     ledger.is_locked = True
@@ -287,9 +279,7 @@ async def test_a_failed_commit_does_not_block_others(
     assert outbox._queue._queues == {}
 
 
-async def test_a_part_known_not_to_be_sent_is_retried(
-    outbox: Outbox, ledger: BrittleLedger, clock: Any
-) -> None:
+async def test_a_part_known_not_to_be_sent_is_retried(outbox: Outbox, ledger: BrittleLedger, clock: Any) -> None:
     adapter = AskableAdapter(faults=[NOW_OR_NEVER, NotSent("refused"), NOW_OR_NEVER])
     outbox.connect(adapter)
     await outbox.commit([outgoing("Hello.", at=clock()), outgoing("And?", at=clock())])
@@ -318,8 +308,9 @@ async def test_a_part_that_expires_is_failed_and_does_not_block_the_room(
     assert "given up after 1 attempts: busy" in late.cause
 
 
+@pytest.mark.failure("D-10")
 @pytest.mark.parametrize("asked", [901.0, 80_000.0])
-async def test_d10_a_requested_delay_does_not_expire_the_parts_behind_it(
+async def test_a_requested_delay_does_not_expire_the_parts_behind_it(
     ledger: BrittleLedger, events: EventBus, clock: Any, asked: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def sleep(seconds: float) -> None:
@@ -337,7 +328,8 @@ async def test_d10_a_requested_delay_does_not_expire_the_parts_behind_it(
     assert caplog.text.count("the window is used up") == 1
 
 
-async def test_d10_a_part_waits_at_most_a_day_in_all(
+@pytest.mark.failure("D-10")
+async def test_a_part_waits_at_most_a_day_in_all(
     ledger: BrittleLedger, events: EventBus, clock: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     waits: list[float] = []
@@ -373,7 +365,8 @@ async def test_shutdown_does_not_wait_for_a_requested_delay(
     assert await states(ledger) == [DeliveryState.PENDING]
 
 
-async def test_d10_a_part_that_waited_for_days_is_not_expired_at_the_next_start(
+@pytest.mark.failure("D-10")
+async def test_a_part_that_waited_for_days_is_not_expired_at_the_next_start(
     ledger: BrittleLedger, events: EventBus, clock: Any
 ) -> None:
     earlier = Outbox(ledger, events, AGENT, clock=clock)
@@ -466,9 +459,7 @@ async def test_a_part_that_becomes_ambiguous_in_a_later_attempt_is_reconciled(
     assert len(adapter.asked) == 1
 
 
-async def test_an_unexpected_adapter_error_is_ambiguous(
-    outbox: Outbox, ledger: BrittleLedger, clock: Any
-) -> None:
+async def test_an_unexpected_adapter_error_is_ambiguous(outbox: Outbox, ledger: BrittleLedger, clock: Any) -> None:
     adapter = RecordingAdapter(faults=[ValueError("no JSON")])
     outbox.connect(adapter)
     await outbox.commit([outgoing("Hello.", at=clock()), outgoing("next", at=clock())])
@@ -488,12 +479,7 @@ async def test_an_unexpected_adapter_error_is_ambiguous(
     ids=["there", "not there", "unclear", "gone"],
 )
 async def test_a_part_whose_process_died_while_sending_is_reconciled_first(
-    outbox: Outbox,
-    ledger: BrittleLedger,
-    clock: Any,
-    found: Exception | bool,
-    attempts: int,
-    state: DeliveryState,
+    outbox: Outbox, ledger: BrittleLedger, clock: Any, found: Exception | bool, attempts: int, state: DeliveryState
 ) -> None:
     await outbox.commit([outgoing("Hello.", at=clock())])
     [part] = await ledger.deliveries()
@@ -538,9 +524,7 @@ async def test_unsent_parts_are_sent_in_order_after_a_restart(
 async def test_after_a_restart_a_message_with_a_failed_part_is_not_reported_as_sent(
     outbox: Outbox, ledger: BrittleLedger, events: EventBus, clock: Any, sent: list[UUID]
 ) -> None:
-    outbox.connect(
-        RecordingAdapter(max_length=1, faults=[Undeliverable("no"), NotSent("busy", retry_after=600)])
-    )
+    outbox.connect(RecordingAdapter(max_length=1, faults=[Undeliverable("no"), NotSent("busy", retry_after=600)]))
     await outbox.commit([outgoing("ab", at=clock())])
     await turns(20)
     await outbox.close(0)
@@ -555,9 +539,7 @@ async def test_after_a_restart_a_message_with_a_failed_part_is_not_reported_as_s
     assert sent == []
 
 
-async def test_a_reply_waits_until_its_platform_is_connected(
-    outbox: Outbox, ledger: BrittleLedger, clock: Any
-) -> None:
+async def test_a_reply_waits_until_its_platform_is_connected(outbox: Outbox, ledger: BrittleLedger, clock: Any) -> None:
     await outbox.commit([outgoing("Hello.", at=clock())])
     await turns()
     assert await outbox.drain(60) == 1
@@ -568,9 +550,7 @@ async def test_a_reply_waits_until_its_platform_is_connected(
     assert await adapter.wait_until_sent(1) == ["Hello."]
 
 
-async def test_parts_queued_while_the_sender_finishes_are_sent(
-    outbox: Outbox, clock: Any, events: EventBus
-) -> None:
+async def test_parts_queued_while_the_sender_finishes_are_sent(outbox: Outbox, clock: Any, events: EventBus) -> None:
     adapter = RecordingAdapter()
     outbox.connect(adapter)
 
@@ -597,9 +577,7 @@ async def test_draining_includes_deliveries_queued_meanwhile(outbox: Outbox, clo
     assert len(adapter.sent) == 3
 
 
-async def test_a_repeated_commit_sends_nothing_twice(
-    outbox: Outbox, ledger: BrittleLedger, clock: Any
-) -> None:
+async def test_a_repeated_commit_sends_nothing_twice(outbox: Outbox, ledger: BrittleLedger, clock: Any) -> None:
     adapter = AskableAdapter()
     reply = outgoing("Hello.", at=clock())
     await outbox.commit([reply])
@@ -677,9 +655,7 @@ async def test_a_part_cancelled_while_sending_is_reconciled_before_a_retry(
     assert len(adapter.asked) == 1
 
 
-async def test_a_closed_outbox_stores_and_sends_nothing(
-    outbox: Outbox, ledger: BrittleLedger, clock: Any
-) -> None:
+async def test_a_closed_outbox_stores_and_sends_nothing(outbox: Outbox, ledger: BrittleLedger, clock: Any) -> None:
     adapter = RecordingAdapter()
     outbox.connect(adapter)
     assert await outbox.close(60) == 0
@@ -766,9 +742,7 @@ async def test_typing_is_shown_until_the_last_turn_of_a_room_ends(clock: Any) ->
     assert adapter.typing_calls == [("lobby", True), ("lobby", False)]
 
 
-async def test_a_turn_superseded_before_typing_is_shown_leaves_no_typing_indicator(
-    outbox: Outbox, clock: Any
-) -> None:
+async def test_a_turn_superseded_before_typing_is_shown_leaves_no_typing_indicator(outbox: Outbox, clock: Any) -> None:
     class Slow(RecordingAdapter):
         async def set_typing(self, room: Room, active: bool) -> None:
             await super().set_typing(room, active)

@@ -49,9 +49,7 @@ def unsent(store: InMemoryStore, outbox: Outbox) -> UndeliveredParts:
 async def say(outbox: Outbox, text: str, clock: Any) -> None:
     turn = new_id()
     room = Room(derived_id("room"), WORLD, ChannelType.GROUP, "test", "lobby", "account", "lobby")
-    memory = Memory(
-        new_id(), MemoryKind.MESSAGE, AGENT, room.id, WORLD, Content(text=text), clock(), turn_id=turn
-    )
+    memory = Memory(new_id(), MemoryKind.MESSAGE, AGENT, room.id, WORLD, Content(text=text), clock(), turn_id=turn)
     await outbox.commit([OutgoingReply(memory, room)])
 
 

@@ -108,9 +108,7 @@ async def test_an_existing_title_is_not_replaced(begin, shelf: Shelf, stage: Age
     assert (await read(await begin(one(MediaKind.IMAGE, title="Mine")))).title == "Mine"
 
 
-async def test_an_empty_image_description_is_not_requested_again(
-    begin, shelf: Shelf, stage: AgentHarness
-) -> None:
+async def test_an_empty_image_description_is_not_requested_again(begin, shelf: Shelf, stage: AgentHarness) -> None:
     asked = serve(stage, ModelType.IMAGE_DESCRIPTION, "")
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)
     turn = await begin(one(MediaKind.IMAGE))
@@ -156,7 +154,8 @@ async def test_an_unreadable_kind_of_attachment_is_not_fetched(
     assert shelf.asked == []
 
 
-async def test_m12_a_failed_fetch_is_reported_as_a_problem_and_the_reply_continues(begin) -> None:
+@pytest.mark.failure("M-12")
+async def test_a_failed_fetch_is_reported_as_a_problem_and_the_reply_continues(begin) -> None:
     attachment = await read(await begin(one(MediaKind.DOCUMENT)))
     assert attachment.problem == "could not be read: https://example.org/1: no such page"
 
@@ -166,14 +165,13 @@ async def read_document(begin, shelf: Shelf, content_type: str, body: bytes) -> 
     return await read(await begin(one(MediaKind.DOCUMENT)))
 
 
-async def test_m08_an_archive_is_not_opened_and_is_reported_as_a_problem(begin, shelf: Shelf) -> None:
+@pytest.mark.failure("M-08")
+async def test_an_archive_is_not_opened_and_is_reported_as_a_problem(begin, shelf: Shelf) -> None:
     attachment = await read_document(begin, shelf, "application/zip", b"PK")
     assert attachment.problem == "could not be read: it is application/zip, and only text and PDF are read"
 
 
-@pytest.mark.parametrize(
-    "content_type", ["text/markdown", "application/json", "application/yaml", "text/csv"]
-)
+@pytest.mark.parametrize("content_type", ["text/markdown", "application/json", "application/yaml", "text/csv"])
 async def test_all_text_types_are_read(begin, shelf: Shelf, content_type: str) -> None:
     assert (await read_document(begin, shelf, content_type, b"[1, 2]")).text == "[1, 2]"
 
@@ -221,6 +219,7 @@ def hostile_pdf(*, catalog: str = "", kids: str = "[4 0 R]", page: str = "", str
     return body
 
 
+@pytest.mark.failure("M-10")
 @pytest.mark.parametrize(
     ("body", "told"),
     [
@@ -237,30 +236,24 @@ def hostile_pdf(*, catalog: str = "", kids: str = "[4 0 R]", page: str = "", str
     ],
     ids=["bomb", "pages in a circle", "pages without end", "actions and files"],
 )
-async def test_m10_a_hostile_pdf_yields_its_text_or_a_problem(
-    begin, shelf: Shelf, body: bytes, told: str
-) -> None:
+async def test_a_hostile_pdf_yields_its_text_or_a_problem(begin, shelf: Shelf, body: bytes, told: str) -> None:
     attachment = await read_document(begin, shelf, "application/pdf", body)
     assert attachment.text == told or attachment.problem == f"could not be read: {told}"
 
 
+@pytest.mark.failure("M-09", "M-11")
 @pytest.mark.parametrize(
     ("kind", "content_type", "body", "problem"),
     [
         (MediaKind.IMAGE, "text/html", b"<html>", "it is text/html, and only PNG, JPEG, GIF and WebP"),
-        (
-            MediaKind.IMAGE,
-            "image/svg+xml",
-            b"<svg/>",
-            "it is image/svg+xml, and only PNG, JPEG, GIF and WebP",
-        ),
+        (MediaKind.IMAGE, "image/svg+xml", b"<svg/>", "it is image/svg+xml, and only PNG, JPEG, GIF and WebP"),
         (MediaKind.IMAGE, "image/gif", b"GIF89a\xff\xff\xff\xff", "it is 65535 by 65535 pixels large"),
         (MediaKind.AUDIO, "text/html", b"<html>", "it is text/html, and no recording"),
         (MediaKind.AUDIO, "application/pdf", b"%PDF-1.7", "it is application/pdf, and no recording"),
         (MediaKind.DOCUMENT, "image/png", PNG, "it is image/png, and only text and PDF are read"),
     ],
 )
-async def test_m09_m11_a_file_whose_type_was_misdeclared_is_shown_to_no_model(
+async def test_a_file_whose_type_was_misdeclared_is_shown_to_no_model(
     begin, shelf: Shelf, stage: AgentHarness, kind: MediaKind, content_type: str, body: bytes, problem: str
 ) -> None:
     asked = [serve(stage, one, "x") for one in (ModelType.IMAGE_DESCRIPTION, ModelType.TRANSCRIPTION)]
@@ -270,8 +263,9 @@ async def test_m09_m11_a_file_whose_type_was_misdeclared_is_shown_to_no_model(
     assert asked == [[], []]
 
 
+@pytest.mark.failure("M-07")
 @pytest.mark.parametrize("url", ["/etc/passwd", "file:///etc/passwd", "telegram:1//etc/passwd", "~/.netrc"])
-async def test_m07_an_attachment_with_a_local_file_path_is_not_read(begin, url: str) -> None:
+async def test_an_attachment_with_a_local_file_path_is_not_read(begin, url: str) -> None:
     async with Fetcher() as fetcher:
         turn = await begin(one(MediaKind.DOCUMENT, url))
         turn.agent = replace(turn.agent, fetcher=fetcher)
@@ -295,9 +289,7 @@ async def test_a_model_error_affects_only_its_attachment(begin, shelf: Shelf, st
         one(MediaKind.DOCUMENT, url="", name="ours.txt"),
     ],
 )
-async def test_attachments_already_read_or_without_url_are_skipped(
-    begin, shelf: Shelf, attachment: Attachment
-) -> None:
+async def test_attachments_already_read_or_without_url_are_skipped(begin, shelf: Shelf, attachment: Attachment) -> None:
     assert await read(await begin(attachment)) == attachment
     assert shelf.asked == []
 
@@ -352,6 +344,7 @@ async def test_cancelled_reading_does_not_change_the_message(stage: AgentHarness
     assert turn.message.content.attachments == (one(MediaKind.DOCUMENT),)
 
 
+@pytest.mark.failure("M-09")
 @pytest.mark.parametrize(
     ("kind", "content_type", "most"),
     [
@@ -360,7 +353,7 @@ async def test_cancelled_reading_does_not_change_the_message(stage: AgentHarness
         (MediaKind.DOCUMENT, "application/pdf", MAX_PARALLEL_PDFS),
     ],
 )
-async def test_m09_the_number_of_attachments_read_concurrently_is_limited(
+async def test_the_number_of_attachments_read_concurrently_is_limited(
     begin, stage: AgentHarness, monkeypatch: pytest.MonkeyPatch, kind: MediaKind, content_type: str, most: int
 ) -> None:
     at_once: list[int] = [0, 0]
@@ -393,8 +386,9 @@ async def test_m09_the_number_of_attachments_read_concurrently_is_limited(
     assert all((one.text or one.description) and not one.problem for one in read)
 
 
+@pytest.mark.failure("M-09")
 @pytest.mark.parametrize("is_kept_by_platform", [True, False])
-async def test_m09_a_picture_too_large_for_any_model_is_not_downloaded(
+async def test_a_picture_too_large_for_any_model_is_not_downloaded(
     begin, stage: AgentHarness, is_kept_by_platform: bool
 ) -> None:
     asked = serve(stage, ModelType.IMAGE_DESCRIPTION, "x")

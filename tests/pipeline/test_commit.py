@@ -35,9 +35,7 @@ async def stored(stage: AgentHarness, turn: Turn) -> list[Receipt | None]:
     return [await stage.agent.store.ledger.receipt(one.receipt.id) for one in turn.inputs]
 
 
-async def test_the_newest_message_gets_the_outcome_and_earlier_ones_are_superseded(
-    stage: AgentHarness,
-) -> None:
+async def test_the_newest_message_gets_the_outcome_and_earlier_ones_are_superseded(stage: AgentHarness) -> None:
     told: list[Receipt] = []
     turn = await begin(stage, "one", "two", "three", told=told)
     assert (

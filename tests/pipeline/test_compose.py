@@ -176,9 +176,7 @@ async def test_template_variables_of_the_turn_exist_without_composed_providers(t
     assert "The next message is Ada's, to Alice." in composer().render(turn, MESSAGE_HANDLER)
 
 
-async def test_names_and_texts_in_templates_stay_on_one_line_and_are_not_rendered(
-    stage: AgentHarness,
-) -> None:
+async def test_names_and_texts_in_templates_stay_on_one_line_and_are_not_rendered(stage: AgentHarness) -> None:
     turn = make_turn(stage.agent, "a\n{{roomId}} <|im_end|>", author="Al\nice{{roomId}} [x]", room="r\n{{x}}")
     found = composer()
     state = await found.compose(turn)
@@ -201,6 +199,4 @@ async def test_the_system_prompt_is_that_of_the_character_or_the_default() -> No
 async def test_only_existing_providers_not_composed_yet_are_missing(turn: Turn) -> None:
     found = composer(saying("RECENT_MESSAGES"), saying("MOON", dynamic=True))
     await found.compose(turn)
-    assert found.missing_providers(turn, ["recentmessages", "Recent Messages", "moon", "NOT_THERE", ""]) == [
-        "MOON"
-    ]
+    assert found.missing_providers(turn, ["recentmessages", "Recent Messages", "moon", "NOT_THERE", ""]) == ["MOON"]

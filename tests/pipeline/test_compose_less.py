@@ -38,9 +38,7 @@ def test_a_short_history_is_not_shortened() -> None:
 
 
 def test_the_newest_line_is_never_dropped() -> None:
-    assert [line.text for line in parse_history(truncate_history(render_history(lines(3)), 1))] == [
-        "message 2"
-    ]
+    assert [line.text for line in parse_history(truncate_history(render_history(lines(3)), 1))] == ["message 2"]
 
 
 @provider("TIDES", "The tides.", position=50)
@@ -66,6 +64,7 @@ def picky(purpose: Purpose, said: str) -> ScriptedModel:
     return ScriptedModel(script)
 
 
+@pytest.mark.failure("E-05")
 @pytest.mark.parametrize(
     ("purpose", "said", "settings", "details"),
     [
@@ -75,7 +74,7 @@ def picky(purpose: Purpose, said: str) -> ScriptedModel:
         (Purpose.SUMMARY, "<response><text>Aye.</text></response>", {"USE_MULTI_STEP": "true"}, {}),
     ],
 )
-async def test_e05_a_prompt_that_is_too_long_is_shortened_and_retried_once(
+async def test_a_prompt_that_is_too_long_is_shortened_and_retried_once(
     purpose: Purpose, said: str, settings: dict[str, str], details: dict[str, ChannelType]
 ) -> None:
     model = picky(purpose, said)
@@ -100,7 +99,8 @@ async def test_texts_of_default_providers_are_cut_to_their_beginning() -> None:
     assert receipt.notes[0].endswith("less of WORLD, ENTITIES, TIDES")
 
 
-async def test_e08_only_the_newest_of_many_open_messages_are_shown_and_the_receipt_says_so() -> None:
+@pytest.mark.failure("E-08")
+async def test_only_the_newest_of_many_open_messages_are_shown_and_the_receipt_says_so() -> None:
     async with running_agent() as stage:
         turn = make_turn(stage.agent, "message 0")
         for number in range(1, 50):

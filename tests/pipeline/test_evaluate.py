@@ -69,9 +69,7 @@ async def test_a_failed_evaluator_is_reported_and_the_others_run(stage: AgentHar
     assert len(looked) == 1
 
 
-async def test_an_evaluator_that_hangs_is_stopped(
-    stage: AgentHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_evaluator_that_hangs_is_stopped(stage: AgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage_of_the_road, "EVALUATOR_TIMEOUT", 0.01)
 
     @evaluator("SLOW", "Never ends.")
@@ -79,6 +77,4 @@ async def test_an_evaluator_that_hangs_is_stopped(
         await asyncio.Event().wait()
 
     told = await run(make_turn(stage.agent, "hi"), slow)
-    assert [event.error for event in told if isinstance(event, EvaluatorCompleted)] == [
-        "no answer within 0.01 s"
-    ]
+    assert [event.error for event in told if isinstance(event, EvaluatorCompleted)] == ["no answer within 0.01 s"]

@@ -86,7 +86,8 @@ async def test_the_loop_ends_when_the_model_finishes() -> None:
     assert "The request was: Find it" in requests[-1].prompt
 
 
-async def test_f19_the_loop_ends_after_the_maximum_number_of_steps() -> None:
+@pytest.mark.failure("F-19")
+async def test_the_loop_ends_after_the_maximum_number_of_steps() -> None:
     rounds = [step("FIND", f'{{"what": "{number}"}}') for number in range(50)]
     _, turn, requests = await work(*rounds, most_rounds=4)
     assert turn.state.data["found"] == ["0", "1", "2", "3"]
@@ -124,9 +125,7 @@ async def test_a_corrected_step_equal_to_an_earlier_one_does_not_run(first_is_wr
 
 
 async def test_each_step_sees_the_results_of_earlier_steps() -> None:
-    _, _, requests = await work(
-        step("FIND", '{"what": "a"}'), step("FIND", '{"what": "b"}'), step(finish=True)
-    )
+    _, _, requests = await work(step("FIND", '{"what": "a"}'), step("FIND", '{"what": "b"}'), step(finish=True))
     assert "Steps so far (0 of at most 6):\nnone" in requests[0].prompt
     assert "Steps so far (1 of at most 6):\n- FIND: ok: found a" in requests[1].prompt
     assert "Steps so far (2 of at most 6):\n- FIND: ok: found a\n- FIND: ok: found b" in requests[2].prompt
@@ -142,7 +141,8 @@ async def test_each_step_is_added_to_the_plan() -> None:
     assert (plan.current_step, plan.total_steps, plan.thought) == (1, 2, "t")
 
 
-async def test_f19_after_a_model_error_the_finished_steps_are_summarized() -> None:
+@pytest.mark.failure("F-19")
+async def test_after_a_model_error_the_finished_steps_are_summarized() -> None:
     def script(request: TextRequest) -> str:
         if request.purpose is Purpose.SUMMARY:
             return SUMMARY
@@ -257,8 +257,9 @@ HOSTILE = (
 )
 
 
+@pytest.mark.failure("F-19")
 @pytest.mark.parametrize("seed", range(25))
-async def test_f19_any_model_output_ends_the_loop_and_runs_nothing_twice(seed: int) -> None:
+async def test_any_model_output_ends_the_loop_and_runs_nothing_twice(seed: int) -> None:
     chance = Random(seed)
 
     def script(request: TextRequest) -> str:

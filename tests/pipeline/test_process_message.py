@@ -20,14 +20,7 @@ from bot.plugin_system.components import evaluator
 from bot.plugin_system.plugin import Plugin
 from bot.settings import CoreSettings
 from bot.store import InMemoryStore
-from bot.testing import (
-    AgentHarness,
-    RecordingAdapter,
-    ScriptedModel,
-    make_message,
-    model_answer,
-    running_agent,
-)
+from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from bot.turn import Turn
 from tests.scheduling import ManualClock
 
@@ -322,9 +315,7 @@ async def until_waiting_for_the_floor(books: Books, holder: asyncio.Task[Receipt
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-async def test_a_message_that_arrives_while_an_answer_is_journalled_waits_and_all_are_evaluated(
-    is_done: bool,
-) -> None:
+async def test_a_message_that_arrives_while_an_answer_is_journalled_waits_and_all_are_evaluated(is_done: bool) -> None:
     """Once an answer is journalled, no other turn may close its messages."""
     may_answer, asked = asyncio.Event(), asyncio.Queue[str]()
     store = Slow("save_step", is_done=is_done)
@@ -338,9 +329,7 @@ async def test_a_message_that_arrives_while_an_answer_is_journalled_waits_and_al
     async def look(turn: Turn) -> None:
         await store.reached.wait()
 
-    async with running_agent(
-        Plugin("look", evaluators=[look]), model=ScriptedModel(script), store=store
-    ) as stage:
+    async with running_agent(Plugin("look", evaluators=[look]), model=ScriptedModel(script), store=store) as stage:
         books = Books(stage)
         receipts = [await books.receive(text) for text in ("one", "two", "three")]
         older = asyncio.ensure_future(books.process(receipts[0]))
@@ -360,9 +349,7 @@ async def test_a_message_that_arrives_while_an_answer_is_journalled_waits_and_al
     assert outcomes == [Outcome.SUPERSEDED, Outcome.ANSWERED, Outcome.ANSWERED]
 
 
-async def test_a_timeout_of_a_superseded_turn_does_not_close_messages_of_the_newer_turn(
-    deadline: Deadline,
-) -> None:
+async def test_a_timeout_of_a_superseded_turn_does_not_close_messages_of_the_newer_turn(deadline: Deadline) -> None:
     """The older turn's evaluator outlives its time while the newer turn still writes."""
     may_answer, asked = asyncio.Event(), asyncio.Queue[str]()
 
@@ -398,9 +385,7 @@ async def test_a_timeout_of_a_superseded_turn_does_not_close_messages_of_the_new
     }
 
 
-async def test_a_timeout_while_being_superseded_leaves_the_message_to_the_newer_turn(
-    deadline: Deadline,
-) -> None:
+async def test_a_timeout_while_being_superseded_leaves_the_message_to_the_newer_turn(deadline: Deadline) -> None:
     asked = asyncio.Queue[str]()
     may_answer = asyncio.Event()
 
@@ -538,10 +523,9 @@ async def test_two_agents_in_one_process_are_independent() -> None:
 # F: what a model answers
 
 
+@pytest.mark.failure("F-20")
 @pytest.mark.parametrize("details", [{}, {"is_bot": True}], ids=["chatter", "a bot"])
-async def test_f20_an_unrequested_text_is_not_repeated_a_fourth_time(
-    details: dict[str, Any],
-) -> None:
+async def test_an_unrequested_text_is_not_repeated_a_fourth_time(details: dict[str, Any]) -> None:
     clock = ManualClock()
 
     def write(request: TextRequest) -> str:
@@ -558,19 +542,17 @@ async def test_f20_an_unrequested_text_is_not_repeated_a_fourth_time(
         assert (await stage.send("Again?", kind=ChannelType.GROUP)).outcome is Outcome.ANSWERED
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"), [("Ada, are you there?", ChannelType.GROUP), ("And?", ChannelType.DM)]
-)
-async def test_f20_a_direct_question_is_answered_even_with_a_repeated_text(
-    text: str, kind: ChannelType
-) -> None:
+@pytest.mark.failure("F-20")
+@pytest.mark.parametrize(("text", "kind"), [("Ada, are you there?", ChannelType.GROUP), ("And?", ChannelType.DM)])
+async def test_a_direct_question_is_answered_even_with_a_repeated_text(text: str, kind: ChannelType) -> None:
     async with running_agent(model=ScriptedModel(model_answer("Yes."))) as stage:
         for _ in range(5):
             assert (await stage.send(text, kind=kind)).outcome is Outcome.ANSWERED
         assert stage.texts == ["Yes."] * 5
 
 
-async def test_f15_prompt_scaffolding_is_removed_from_an_answer_and_noted() -> None:
+@pytest.mark.failure("F-15")
+async def test_prompt_scaffolding_is_removed_from_an_answer_and_noted() -> None:
     model = ScriptedModel([model_answer("[12:04] Ada (you): Hello.<thought>"), model_answer("Hello.")])
     async with running_agent(model=model) as stage:
         first, second = await stage.send("Hi"), await stage.send("Hi")
@@ -579,10 +561,8 @@ async def test_f15_prompt_scaffolding_is_removed_from_an_answer_and_noted() -> N
     assert second.notes == ()
 
 
-async def test_g02_g04_sanitizing_a_message_is_noted_in_its_receipt(stage: AgentHarness) -> None:
+@pytest.mark.failure("G-02", "G-04")
+async def test_sanitizing_a_message_is_noted_in_its_receipt(stage: AgentHarness) -> None:
     receipt = await stage.send("H\0i" + "\u202e" * 8)
     assert receipt.outcome is Outcome.ANSWERED
-    assert receipt.notes == (
-        "its text held what is no character; that was taken out",
-        "80% of its text cannot be seen",
-    )
+    assert receipt.notes == ("its text held what is no character; that was taken out", "80% of its text cannot be seen")

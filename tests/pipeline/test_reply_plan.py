@@ -51,6 +51,7 @@ def course(*actions: str, text: str = "", **parameters: Any) -> tuple[bool, list
     return found.has_text, [call.action.spec.name for call in found.calls], found.unknown
 
 
+@pytest.mark.failure("F-11")
 @pytest.mark.parametrize(
     ("actions", "text", "says", "calls", "unknown"),
     [
@@ -79,13 +80,14 @@ def course(*actions: str, text: str = "", **parameters: Any) -> tuple[bool, list
         (("", "  ", "_"), "hi", True, [], ()),
     ],
 )
-def test_f11_action_names_match_exactly_folded_or_by_simile_and_never_in_part(
+def test_action_names_match_exactly_folded_or_by_simile_and_never_in_part(
     actions: tuple[str, ...], text: str, says: bool, calls: list[str], unknown: tuple[str, ...]
 ) -> None:
     assert course(*actions, text=text) == (says, calls, unknown)
 
 
-def test_f11_misspelled_names_run_no_action() -> None:
+@pytest.mark.failure("F-11")
+def test_misspelled_names_run_no_action() -> None:
     chance = Random(11)
     signs = [*"FORECAST_WEATHRLOW", " ", "-", "!", "0", "\u200b", "\u0415", "\u0130", "\uff26", "\u0301", "ſ"]
     names = ["FORECAST", "WEATHER", "FOLLOW_ROOM", "FOLLOW"]
@@ -101,9 +103,10 @@ def test_f11_misspelled_names_run_no_action() -> None:
         assert bool(course(name)[1]) is is_known, name
 
 
+@pytest.mark.failure("F-13")
 @pytest.mark.parametrize("silence", ["IGNORE", "NONE", "STOP_TALKING", "ignore"])
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_f13_a_silent_action_beside_a_reply_is_ignored(silence: str, is_first: bool) -> None:
+async def test_a_silent_action_beside_a_reply_is_ignored(silence: str, is_first: bool) -> None:
     actions = [silence, "REPLY"] if is_first else ["REPLY", silence]
     silent = Plugin("quiet", actions=[named("SHUSH", similes=["STOP_TALKING"])])
     async with running_agent(silent, model=ScriptedModel(model_answer("Hello.", actions=actions))) as stage:

@@ -75,9 +75,7 @@ async def test_the_prompt_always_has_people_place_and_message(stage: AgentHarnes
 
 
 @pytest.mark.parametrize(("kind", "shown"), [(MediaKind.DOCUMENT, True), (MediaKind.LINK, False)])
-async def test_the_prompt_has_attachments_if_there_are_any(
-    stage: AgentHarness, kind: MediaKind, shown: bool
-) -> None:
+async def test_the_prompt_has_attachments_if_there_are_any(stage: AgentHarness, kind: MediaKind, shown: bool) -> None:
     attachment = Attachment("1", kind, name="notes.txt", text="Buy milk")
     turn = make_turn(stage.agent, Content(text="see this", attachments=(attachment,)))
     await ask(stage, turn)

@@ -97,9 +97,7 @@ async def test_a_check_may_be_a_plain_function_and_one_that_fails_makes_the_acti
 
 
 def begin(stage: AgentHarness, *actions: Action[Any]) -> tuple[ActionRunner, Turn]:
-    return ActionRunner(Composer(Registry([Plugin("some", actions=actions)]))), make_turn(
-        stage.agent, "Oslo?"
-    )
+    return ActionRunner(Composer(Registry([Plugin("some", actions=actions)]))), make_turn(stage.agent, "Oslo?")
 
 
 async def test_permission_is_checked_again_before_execution(stage: AgentHarness) -> None:
@@ -201,27 +199,15 @@ async def test_any_return_value_of_an_action_becomes_a_result(
 
 
 async def test_values_that_cannot_be_stored_are_dropped_from_a_result(stage: AgentHarness) -> None:
-    data = {
-        "ok": 1,
-        "cycle": CYCLE,
-        "nan": float("nan"),
-        "object": Unshowable(),
-        5: "five",
-        "huge": "x" * 300_000,
-    }
+    data = {"ok": 1, "cycle": CYCLE, "nan": float("nan"), "object": Unshowable(), 5: "five", "huge": "x" * 300_000}
     one = doing("ACT", given=ActionResult(data=data))
     actor, turn = begin(stage, one)
     result = await actor.run(turn, ActionCall(one, {}), 0)
     assert result.data is data
-    assert (await stage.agent.store.ledger.steps(turn.id))["action:0:ACT"].result["data"] == {
-        "ok": 1,
-        "5": "five",
-    }
+    assert (await stage.agent.store.ledger.steps(turn.id))["action:0:ACT"].result["data"] == {"ok": 1, "5": "five"}
 
 
-async def test_an_action_that_hangs_is_stopped_and_failed(
-    stage: AgentHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_action_that_hangs_is_stopped_and_failed(stage: AgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_actions, "ACTION_TIMEOUT", 0.01)
 
     @action("SLOW", "Never ends.")

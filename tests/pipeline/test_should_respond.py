@@ -36,9 +36,7 @@ def settings(**values: str) -> CoreSettings:
     return CoreSettings.model_validate(values)
 
 
-def said(
-    text: str = "hello everybody", *, source: str = "test", mention: MentionContext | None = None
-) -> Content:
+def said(text: str = "hello everybody", *, source: str = "test", mention: MentionContext | None = None) -> Content:
     return Content(text=text, source=source, mention=mention or MentionContext())
 
 
@@ -236,7 +234,5 @@ async def test_a_message_decided_again_after_an_outage_counts_once() -> None:
         composer = Composer(stage.agent_runtime.registry)
         turn = make_turn(stage.agent, "Ada, are you there?", kind=ChannelType.DM)
         turn.inputs[0].author = replace(turn.author, is_bot=True)
-        verdicts = [
-            await decide(turn, composer, limited, ParticipantState.DEFAULT, counts) for _ in range(50)
-        ]
+        verdicts = [await decide(turn, composer, limited, ParticipantState.DEFAULT, counts) for _ in range(50)]
     assert {one.should_answer for one in verdicts} == {True}

@@ -69,9 +69,7 @@ def begin(stage: AgentHarness, clock: Clock):
     """Start the turn of a message and run it until it waits."""
     walks: list[Walk] = []
 
-    async def begin(
-        floors: TurnQueue, text: str, *, covers: frozenset[UUID] | None = None, **details: object
-    ) -> Walk:
+    async def begin(floors: TurnQueue, text: str, *, covers: frozenset[UUID] | None = None, **details: object) -> Walk:
         walk = Walk(make_turn(stage.agent, text, **details))
         walk.turn.inputs[0].received_monotonic = clock.now
         walk.task = asyncio.ensure_future(walk.over(floors, covers))
@@ -100,9 +98,7 @@ async def test_an_idle_room_is_acquired_immediately(floors: TurnQueue, begin) ->
     await walk.end()
 
 
-async def test_a_newer_turn_supersedes_and_takes_all_messages_in_order(
-    floors: TurnQueue, begin, clock
-) -> None:
+async def test_a_newer_turn_supersedes_and_takes_all_messages_in_order(floors: TurnQueue, begin, clock) -> None:
     first = await begin(floors, "one")
     clock.now += 0.1
     second = await begin(floors, "two")
@@ -115,9 +111,7 @@ async def test_a_newer_turn_supersedes_and_takes_all_messages_in_order(
     await third.end()
 
 
-async def test_a_late_turn_with_older_messages_keeps_the_newest_message_last(
-    floors: TurnQueue, begin, clock
-) -> None:
+async def test_a_late_turn_with_older_messages_keeps_the_newest_message_last(floors: TurnQueue, begin, clock) -> None:
     newer = await begin(floors, "came second")
     clock.now -= 0.5
     older = await begin(floors, "came first, judged later")
@@ -177,6 +171,7 @@ async def test_in_a_burst_any_number_of_turns_is_superseded(floors: TurnQueue, b
         await superseded(walk)
 
 
+@pytest.mark.failure("O-04")
 async def test_after_the_burst_a_message_is_superseded_a_limited_number_of_times(
     floors: TurnQueue, begin, clock: Clock
 ) -> None:
@@ -200,9 +195,8 @@ async def test_after_the_burst_a_message_is_superseded_a_limited_number_of_times
         await superseded(walk)
 
 
-async def test_every_message_is_answered_in_a_room_that_never_pauses(
-    floors: TurnQueue, begin, clock: Clock
-) -> None:
+@pytest.mark.failure("O-04")
+async def test_every_message_is_answered_in_a_room_that_never_pauses(floors: TurnQueue, begin, clock: Clock) -> None:
     """O-04: a message every 0.9 s, and each answer would take 5 s."""
     walks = [await begin(floors, "0")]
     for number in range(1, 10):
@@ -295,9 +289,7 @@ async def test_outer_cancellation_propagates_and_frees_the_room(floors: TurnQueu
     await second.end()
 
 
-async def test_a_turn_that_was_just_superseded_can_still_be_cancelled_from_outside(
-    floors: TurnQueue, begin
-) -> None:
+async def test_a_turn_that_was_just_superseded_can_still_be_cancelled_from_outside(floors: TurnQueue, begin) -> None:
     first = await begin(floors, "one")
     second = Walk(replace_turn(first.turn))
     second.task = asyncio.ensure_future(second.over(floors))
@@ -307,9 +299,7 @@ async def test_a_turn_that_was_just_superseded_can_still_be_cancelled_from_outsi
     await second.end()
 
 
-async def test_after_being_superseded_the_task_can_continue(
-    floors: TurnQueue, begin, stage: AgentHarness
-) -> None:
+async def test_after_being_superseded_the_task_can_continue(floors: TurnQueue, begin, stage: AgentHarness) -> None:
     reached = asyncio.Event()
 
     async def go_on(turn: Turn) -> None:
@@ -355,9 +345,7 @@ async def test_the_newer_turn_may_finish_before_the_older_has_released_the_room(
     await third.end()
 
 
-async def test_a_late_release_does_not_affect_a_third_turn(
-    floors: TurnQueue, begin, stage: AgentHarness
-) -> None:
+async def test_a_late_release_does_not_affect_a_third_turn(floors: TurnQueue, begin, stage: AgentHarness) -> None:
     has_let_go = asyncio.Event()
 
     async def slow_to_let_go() -> None:
@@ -488,8 +476,7 @@ async def test_every_message_belongs_to_exactly_one_finished_turn(
                 ended.extend(one.message.id for one in turn.inputs)
 
     turns = [
-        make_turn(stage.agent, str(number), room=f"r{number % 3}", author=f"a{number % 2}")
-        for number in range(60)
+        make_turn(stage.agent, str(number), room=f"r{number % 3}", author=f"a{number % 2}") for number in range(60)
     ]
     messages = {turn.message.id for turn in turns}
     tasks = [asyncio.ensure_future(walk(turn)) for turn in turns]

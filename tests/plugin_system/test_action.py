@@ -103,24 +103,11 @@ async def test_invalid_arguments_are_rejected_before_the_call(
 async def test_a_parameter_may_have_any_name(stage: AgentHarness) -> None:
     @action("ODD", "Odd names.")
     async def odd(
-        turn: Turn,
-        schema: str,
-        json: int,
-        model_config: str,
-        copy: bool = True,
-        _hidden: str = "h",
-        self: str = "s",
+        turn: Turn, schema: str, json: int, model_config: str, copy: bool = True, _hidden: str = "h", self: str = "s"
     ) -> ActionResult:
         return ActionResult(data={"all": (schema, json, model_config, copy, _hidden, self)})
 
-    assert list(odd.spec.parameters["properties"]) == [
-        "schema",
-        "json",
-        "model_config",
-        "copy",
-        "_hidden",
-        "self",
-    ]
+    assert list(odd.spec.parameters["properties"]) == ["schema", "json", "model_config", "copy", "_hidden", "self"]
     assert odd.spec.parameters["required"] == ["schema", "json", "model_config"]
     result = await odd.run(make_turn(stage.agent), {"schema": "a", "json": 1, "model_config": "c"})
     assert result is not None
@@ -139,9 +126,7 @@ async def test_a_mutable_default_is_not_shared(stage: AgentHarness) -> None:
         assert result.data["found"] == ["one"]
 
 
-@pytest.mark.parametrize(
-    "name", ["", "follow", "Follow", "FOLLOW-ROOM", "1FOLLOW", "FOLLOW ROOM", "_F", "FOLLOW\n"]
-)
+@pytest.mark.parametrize("name", ["", "follow", "Follow", "FOLLOW-ROOM", "1FOLLOW", "FOLLOW ROOM", "_F", "FOLLOW\n"])
 def test_an_action_name_must_be_upper_snake(name: str) -> None:
     with pytest.raises(PluginError, match="UPPER_SNAKE"):
         action(name, "x")(nothing)

@@ -96,9 +96,7 @@ async def test_a_route_responds_to_a_request(stage: AgentHarness) -> None:
     assert not route("POST", "/status")(answering).is_public
 
 
-@pytest.mark.parametrize(
-    ("method", "path"), [("FETCH", "/a"), ("GET", "a"), ("GET", ""), ("GET", "/../a"), ("", "/a")]
-)
+@pytest.mark.parametrize(("method", "path"), [("FETCH", "/a"), ("GET", "a"), ("GET", ""), ("GET", "/../a"), ("", "/a")])
 def test_an_invalid_route_is_rejected(method: str, path: str) -> None:
     with pytest.raises(PluginError, match="use one of"):
         route(method, path)(answering)

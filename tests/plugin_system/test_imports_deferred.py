@@ -10,9 +10,7 @@ from bot.platform import LazyImport
 SOURCE = "def shout(text, *, times=1):\n    return text.upper() * times\n"
 
 
-def test_a_lazy_import_loads_its_module_at_the_first_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lazy_import_loads_its_module_at_the_first_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "deferred_shouting.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "deferred_shouting", sys)

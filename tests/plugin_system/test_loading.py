@@ -55,9 +55,7 @@ def _leave_no_modules() -> Iterator[None]:
             del sys.modules[name]
 
 
-def write(
-    folder: Path, file: str, source: str = SIMPLE, *, name: str = "mine", requires: object = ()
-) -> Path:
+def write(folder: Path, file: str, source: str = SIMPLE, *, name: str = "mine", requires: object = ()) -> Path:
     path = folder / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(dedent(source.format(name=name, requires=requires) if "{name" in source else source))
@@ -66,9 +64,7 @@ def write(
 
 def load(folder: Path, *plugins: str, is_foreign: bool = False, **settings: str) -> LoadedPlugins:
     character = Character(name="Ada", plugins=plugins)
-    return load_plugins(
-        character, Settings([Layer("the test", settings)]), folder=folder, is_foreign_format=is_foreign
-    )
+    return load_plugins(character, Settings([Layer("the test", settings)]), folder=folder, is_foreign_format=is_foreign)
 
 
 def names(loaded: LoadedPlugins) -> list[str]:
@@ -132,9 +128,7 @@ def test_a_missing_embedding_model_is_noted(tmp_path: Path, settings: dict[str, 
 def test_the_key_of_the_operator_is_not_sent_to_a_server_from_a_character_file(tmp_path: Path) -> None:
     settings = Settings(
         [
-            Layer(
-                "the character's settings", {"OPENAI_BASE_URL": "https://evil.example/v1"}, is_operator=False
-            ),
+            Layer("the character's settings", {"OPENAI_BASE_URL": "https://evil.example/v1"}, is_operator=False),
             Layer("the environment", {"OPENAI_API_KEY": "sk-12345678"}),
         ]
     )
@@ -167,9 +161,8 @@ def test_a_character_that_names_plugins_gets_a_store_only_if_a_database_is_set(t
     assert names(named) == ["bootstrap", "sql", "offline"]
 
 
-def test_k17_without_store_libraries_the_in_memory_store_is_noted_unless_a_database_is_set(
-    tmp_path: Path,
-) -> None:
+@pytest.mark.failure("K-17")
+def test_without_store_libraries_the_in_memory_store_is_noted_unless_a_database_is_set(tmp_path: Path) -> None:
     source = """
         import sys
         from pathlib import Path
@@ -192,24 +185,24 @@ def test_k17_without_store_libraries_the_in_memory_store_is_noted_unless_a_datab
 def test_a_plugin_that_is_named_twice_is_loaded_once(tmp_path: Path) -> None:
     write(tmp_path, "mine.py")
 
-    assert names(
-        load(tmp_path, "bootstrap", "@elizaos/plugin-bootstrap", "./mine", "./mine.py", "./mine")
-    ) == [
+    assert names(load(tmp_path, "bootstrap", "@elizaos/plugin-bootstrap", "./mine", "./mine.py", "./mine")) == [
         "bootstrap",
         "mine",
         "offline",
     ]
 
 
-def test_h14_two_plugins_with_one_name_are_rejected(tmp_path: Path) -> None:
+@pytest.mark.failure("H-14")
+def test_two_plugins_with_one_name_are_rejected(tmp_path: Path) -> None:
     write(tmp_path, "mine.py")
     write(tmp_path, "other.py")
     with pytest.raises(PluginError, match="two plugins are called 'mine'"):
         load(tmp_path, "./mine", "./other")
 
 
+@pytest.mark.failure("H-13")
 @pytest.mark.parametrize("taken", ["bootstrap", "offline"])
-def test_h13_a_plugin_must_not_have_the_name_of_a_bundled_plugin(tmp_path: Path, taken: str) -> None:
+def test_a_plugin_must_not_have_the_name_of_a_bundled_plugin(tmp_path: Path, taken: str) -> None:
     write(tmp_path, "mine.py", name=taken)
     with pytest.raises(PluginError, match=f"two plugins are called {taken!r}"):
         load(tmp_path, "./mine")
@@ -230,9 +223,7 @@ def test_a_path_is_relative_to_the_folder_of_the_character(
         load(elsewhere, "./mine")
 
 
-def test_a_path_may_be_absolute_or_begin_with_a_tilde(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_may_be_absolute_or_begin_with_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "mine.py")
     monkeypatch.setenv("HOME", str(tmp_path))
 
@@ -243,22 +234,13 @@ def test_a_path_may_be_absolute_or_begin_with_a_tilde(
 
 def test_a_package_may_import_its_own_modules(tmp_path: Path) -> None:
     write(tmp_path, "mine/words.py", "NAME = 'worded'\n")
-    write(
-        tmp_path,
-        "mine/__init__.py",
-        "from bot import Plugin\nfrom .words import NAME\nplugin = Plugin(NAME)\n",
-    )
+    write(tmp_path, "mine/__init__.py", "from bot import Plugin\nfrom .words import NAME\nplugin = Plugin(NAME)\n")
 
     assert "worded" in names(load(tmp_path, "./mine"))
 
 
 def test_files_with_similar_names_are_not_confused(tmp_path: Path) -> None:
-    for file, name in (
-        ("a-b.py", "first"),
-        ("a_b.py", "second"),
-        ("A_B.py", "third"),
-        ("x/a_b.py", "fourth"),
-    ):
+    for file, name in (("a-b.py", "first"), ("a_b.py", "second"), ("A_B.py", "third"), ("x/a_b.py", "fourth")):
         write(tmp_path, file, name=name)
 
     assert names(load(tmp_path, "./a-b", "./a_b", "./A_B", "./x/a_b")) == [
@@ -336,25 +318,23 @@ def test_an_installed_plugin_is_found_by_its_entry_point(
     monkeypatch.delitem(sys.modules, "weather_pkg")
 
 
-def test_the_error_of_a_broken_installed_plugin_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_error_of_a_broken_installed_plugin_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch, "weather_pkg:plugin", "raise RuntimeError('no radar')\n")
     with pytest.raises(PluginError, match="'weather-report' cannot be loaded: RuntimeError: no radar"):
         load(tmp_path, "weather-report")
 
 
+@pytest.mark.failure("K-04")
 @pytest.mark.parametrize(
     ("name", "suggestion"), [("bootstrp", "bootstrap"), ("Bootstrap", "bootstrap"), ("of-line", "offline")]
 )
-def test_k04_an_unknown_name_is_rejected_with_a_suggestion(
-    tmp_path: Path, name: str, suggestion: str
-) -> None:
+def test_an_unknown_name_is_rejected_with_a_suggestion(tmp_path: Path, name: str, suggestion: str) -> None:
     with pytest.raises(PluginError, match=f"plugin {name!r} is not known: did you mean {suggestion!r}"):
         load(tmp_path, name)
 
 
-def test_k04_an_unknown_name_without_a_similar_one_lists_the_available_plugins(tmp_path: Path) -> None:
+@pytest.mark.failure("K-04")
+def test_an_unknown_name_without_a_similar_one_lists_the_available_plugins(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match=r"'qqqq' is not known: there are: .*bootstrap"):
         load(tmp_path, "qqqq")
 
@@ -408,14 +388,7 @@ def test_plugins_are_ordered_after_their_requirements_and_otherwise_as_given() -
         Plugin("end"),
     ]
 
-    assert [plugin.name for plugin in sort_plugins(given)] == [
-        "early",
-        "first",
-        "late",
-        "last",
-        "other",
-        "end",
-    ]
+    assert [plugin.name for plugin in sort_plugins(given)] == ["early", "first", "late", "last", "other", "end"]
     assert sort_plugins(given[1:2]) == tuple(given[1:2])
     assert sort_plugins([]) == ()
 
@@ -426,8 +399,9 @@ def test_a_plugin_with_satisfied_requirements_stays_in_place() -> None:
     assert sort_plugins(given) == tuple(given)
 
 
+@pytest.mark.failure("H-15")
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_h15_a_requirement_cycle_is_reported_in_order(size: int) -> None:
+def test_a_requirement_cycle_is_reported_in_order(size: int) -> None:
     circle = [Plugin(f"p{number}", requires=[f"p{(number + 1) % size}"]) for number in range(size)]
     with pytest.raises(PluginError, match="in a circle: ") as caught:
         sort_plugins([Plugin("outside", requires=["p0"]), *circle])
@@ -439,26 +413,25 @@ def test_h15_a_requirement_cycle_is_reported_in_order(size: int) -> None:
     assert all(walked[place + 1] in requires[walked[place]] for place in range(size))
 
 
-def test_h15_a_missing_requirement_is_reported() -> None:
-    with pytest.raises(
-        PluginError, match="plugin 'mine' requires 'weather', which is not loaded: add 'weather'"
-    ):
+@pytest.mark.failure("H-15")
+def test_a_missing_requirement_is_reported() -> None:
+    with pytest.raises(PluginError, match="plugin 'mine' requires 'weather', which is not loaded: add 'weather'"):
         sort_plugins([Plugin("mine", requires=["weather"])])
 
 
-def test_h14_duplicate_names_are_rejected_when_sorting() -> None:
+@pytest.mark.failure("H-14")
+def test_duplicate_names_are_rejected_when_sorting() -> None:
     with pytest.raises(PluginError, match="two plugins are called 'a'"):
         sort_plugins([Plugin("a"), Plugin("b"), Plugin("a", requires=["b"])])
 
 
-def test_h15_any_graph_is_sorted_or_its_cycle_reported() -> None:
+@pytest.mark.failure("H-15")
+def test_any_graph_is_sorted_or_its_cycle_reported() -> None:
     for seed in range(300):
         chance = random.Random(seed)
         size = chance.randint(1, 30)
         plugins = [
-            Plugin(
-                str(one), requires=[str(chance.randrange(size)) for _ in range(chance.choice((0, 0, 1, 2)))]
-            )
+            Plugin(str(one), requires=[str(chance.randrange(size)) for _ in range(chance.choice((0, 0, 1, 2)))])
             for one in range(size)
         ]
         try:

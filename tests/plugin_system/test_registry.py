@@ -45,8 +45,7 @@ class Quiet(Service):
 
 
 @pytest.mark.parametrize(
-    ("written", "folded"),
-    [("FOLLOW_ROOM", "FOLLOWROOM"), (" follow room ", "FOLLOWROOM"), ("", ""), ("_ ", "")],
+    ("written", "folded"), [("FOLLOW_ROOM", "FOLLOWROOM"), (" follow room ", "FOLLOWROOM"), ("", ""), ("_ ", "")]
 )
 def test_names_are_folded_for_spelling_variants_of_models(written: str, folded: str) -> None:
     assert fold_name(written) == folded
@@ -68,9 +67,7 @@ def test_names_are_folded_for_spelling_variants_of_models(written: str, folded: 
         ("_", None),
     ],
 )
-def test_an_action_is_found_by_name_or_simile_but_not_by_part_of_a_name(
-    written: str, found: str | None
-) -> None:
+def test_an_action_is_found_by_name_or_simile_but_not_by_part_of_a_name(written: str, found: str | None) -> None:
     registry = Registry([Plugin("a", actions=[an_action("FOLLOW_ROOM", "JOIN_IN", "LISTEN")])])
     action = registry.find_action(written)
     assert (action.spec.name if action else None) == found
@@ -78,10 +75,7 @@ def test_an_action_is_found_by_name_or_simile_but_not_by_part_of_a_name(
 
 def test_a_name_takes_precedence_over_similes_and_earlier_similes_over_later() -> None:
     registry = Registry(
-        [
-            Plugin("a", actions=[an_action("A", "B", "C")]),
-            Plugin("b", actions=[an_action("B"), an_action("D", "C")]),
-        ]
+        [Plugin("a", actions=[an_action("A", "B", "C")]), Plugin("b", actions=[an_action("B"), an_action("D", "C")])]
     )
     for written, found in (("B", "B"), ("C", "A"), ("D", "D")):
         action = registry.find_action(written)
@@ -95,6 +89,7 @@ def test_a_provider_is_found_by_its_folded_name() -> None:
     assert registry.find_provider("RECENT") is None
 
 
+@pytest.mark.failure("H-14")
 @pytest.mark.parametrize(
     ("kind", "first", "second"),
     [
@@ -113,7 +108,7 @@ def test_a_provider_is_found_by_its_folded_name() -> None:
         ("worker", {"workers": [worker("SAME_ONE")(working)]}, {"workers": [worker("SAME_ONE")(working)]}),
     ],
 )
-def test_h14_duplicate_component_names_are_rejected_naming_both_plugins(
+def test_duplicate_component_names_are_rejected_naming_both_plugins(
     kind: str, first: dict[str, Any], second: dict[str, Any]
 ) -> None:
     with pytest.raises(PluginError) as raised:
@@ -122,11 +117,10 @@ def test_h14_duplicate_component_names_are_rejected_naming_both_plugins(
         assert part in str(raised.value)
 
 
-def test_h14_two_routes_of_a_plugin_with_one_path_are_rejected() -> None:
+@pytest.mark.failure("H-14")
+def test_two_routes_of_a_plugin_with_one_path_are_rejected() -> None:
     routes = [route(method, "/status")(answering) for method in ("GET", "POST", "get")]
-    with pytest.raises(
-        PluginError, match="plugin 'weather' brings 2 routes at GET /status: keep one of them"
-    ):
+    with pytest.raises(PluginError, match="plugin 'weather' brings 2 routes at GET /status: keep one of them"):
         Registry([Plugin("weather", routes=routes)])
     Registry([Plugin("weather", routes=routes[:2]), Plugin("climate", routes=routes[:2])])
 

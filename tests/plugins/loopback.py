@@ -78,9 +78,7 @@ class Loopback:
             return await self._stream(request, answer)
         body = answer.body if isinstance(answer.body, str | bytes) else json.dumps(answer.body)
         data = body.encode() if isinstance(body, str) else body
-        return web.Response(
-            body=data, status=answer.status, headers=answer.headers, content_type=answer.content_type
-        )
+        return web.Response(body=data, status=answer.status, headers=answer.headers, content_type=answer.content_type)
 
     def _next(self, asked: Asked) -> Answer:
         if callable(self.answers):

@@ -75,12 +75,9 @@ async def test_the_measured_size_is_that_of_the_request(form: str) -> None:
     assert size.total == bytes_of(request)
     assert size.total == sum(part.size for part in size.parts)
     assert all(part.size > 0 for part in size.parts)
-    assert {
-        PromptPartKind.CHARACTER,
-        PromptPartKind.RULES,
-        PromptPartKind.ACTION,
-        PromptPartKind.PROVIDER,
-    } == {part.kind for part in size.parts}
+    assert {PromptPartKind.CHARACTER, PromptPartKind.RULES, PromptPartKind.ACTION, PromptPartKind.PROVIDER} == {
+        part.kind for part in size.parts
+    }
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -108,9 +105,7 @@ async def test_a_bundled_plugin_adds_at_most_its_limit_to_the_prompt(name: str, 
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_all_bundled_plugins_together_stay_within_8_kb(form: str) -> None:
-    plugins = [
-        one for name in plugin_names() if (one := find_plugin(name)) and (one.actions or one.providers)
-    ]
+    plugins = [one for name in plugin_names() if (one := find_plugin(name)) and (one.actions or one.providers)]
     others = [plugin for plugin in plugins if plugin.name != "bootstrap"]
     assert (await measured(*others, form=form)).total <= MOST_IN_ALL
 

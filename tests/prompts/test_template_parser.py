@@ -77,7 +77,8 @@ def test_a_template_renders_like_handlebars(source: str, context: Mapping[str, o
     assert render_template(source, context) == text
 
 
-def test_g07_a_value_is_never_parsed_as_a_template() -> None:
+@pytest.mark.failure("G-07")
+def test_a_value_is_never_parsed_as_a_template() -> None:
     context = {"x": "{{y}} {{#if y}}{{/y}}", "y": "secret", "l": ["{{y}}"]}
     assert render_template("{{x}}{{#each l}}{{this}}{{/each}}", context) == "{{y}} {{#if y}}{{/y}}{{y}}"
 
@@ -94,8 +95,7 @@ def test_attributes_are_not_read_and_values_are_not_called() -> None:
 
     context: dict[str, object] = {"t": Trap(), "s": "text", "l": [1]}
     assert (
-        render_template("{{t}}|{{t.secret}}|{{t.__class__}}|{{s.upper}}|{{l.append}}|{{s.0}}", context)
-        == "trap|||||"
+        render_template("{{t}}|{{t.secret}}|{{t.__class__}}|{{s.upper}}|{{l.append}}|{{s.0}}", context) == "trap|||||"
     )
 
 
@@ -115,10 +115,7 @@ def test_a_valid_template_reports_nothing_unknown() -> None:
 
 
 def test_a_template_lists_the_variables_it_uses() -> None:
-    source = (
-        "{{a.b}}{{#if c}}{{this.d}}{{/if}}{{.}}"
-        "{{#each e}}{{f}}{{this.no}}{{../g}}{{@index}}{{@root.h}}{{/each}}"
-    )
+    source = "{{a.b}}{{#if c}}{{this.d}}{{/if}}{{.}}{{#each e}}{{f}}{{this.no}}{{../g}}{{@index}}{{@root.h}}{{/each}}"
     assert compile_template(source).variables == {"a", "c", "d", "e", "f", "g", "h"}
 
 
@@ -126,10 +123,7 @@ def test_a_template_lists_the_variables_it_uses() -> None:
     ("source", "complaint"),
     [
         ("a\nb {{#if x}}", r"line 2, column 3: \{\{#if x\}\} is never closed"),
-        (
-            "{{#if x}}{{/each}}",
-            r"column 10: \{\{/each\}\} does not close \{\{#if x\}\}; write \{\{/if\}\} before",
-        ),
+        ("{{#if x}}{{/each}}", r"column 10: \{\{/each\}\} does not close \{\{#if x\}\}; write \{\{/if\}\} before"),
         ("{{#a}}{{#b}}{{/a}}{{/b}}", r"\{\{/a\}\} does not close \{\{#b\}\}"),
         ("{{/if}}", r"line 1, column 1: \{\{/if\}\} closes nothing"),
         ("{{else}}", r"\{\{else\}\} belongs to no block"),
@@ -222,9 +216,7 @@ SCRAPS = st.sampled_from(
 SOURCES = st.lists(st.one_of(SCRAPS, st.text(max_size=4))).map("".join)
 VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(), st.dates()),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("ab0"), inner, max_size=3)
-    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("ab0"), inner, max_size=3)),
     max_leaves=8,
 )
 
@@ -240,6 +232,7 @@ def test_a_text_without_tags_renders_unchanged(source: str) -> None:
     assert render_template(source, {}) == source
 
 
+@pytest.mark.failure("G-07")
 @given(st.text())
-def test_g07_a_value_is_rendered_unchanged(value: str) -> None:
+def test_a_value_is_rendered_unchanged(value: str) -> None:
     assert render_template("<{{x}}>", {"x": value}) == f"<{value}>"

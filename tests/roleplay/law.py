@@ -80,14 +80,7 @@ class Deed:
 
     def unlawful(self) -> list[str]:
         """List what has changed though whoever spoke was not entitled to it."""
-        return [
-            *self._rooms(),
-            *self._roles(),
-            *self._settings(),
-            *self._known(),
-            *self._sent(),
-            *self._choices(),
-        ]
+        return [*self._rooms(), *self._roles(), *self._settings(), *self._known(), *self._sent(), *self._choices()]
 
     def _rooms(self) -> Iterator[str]:
         for name in PLACES:

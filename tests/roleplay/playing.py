@@ -60,9 +60,7 @@ async def introduce(stage: AgentHarness) -> None:
 async def say(stage: AgentHarness, said: Sequence[Said]) -> None:
     """Have all of it said at once, and wait for what becomes of it."""
     receipts = [
-        await stage.submit(
-            one.text, author=one.author, role=PEOPLE[one.author], room=one.room, kind=PLACES[one.room]
-        )
+        await stage.submit(one.text, author=one.author, role=PEOPLE[one.author], room=one.room, kind=PLACES[one.room])
         for one in said
     ]
     for receipt in receipts:

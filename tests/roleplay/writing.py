@@ -78,9 +78,7 @@ class Writer:
         parameters = {name: self.parameters(name) for name in names if re.fullmatch(r"\w+", name)}
         text = self.random.choice(["Well.", ""])
         if request.tools and self.random.random() < 0.5:
-            return TextResult(
-                text, tool_calls=tuple(ToolCall(name, parameters.get(name, {})) for name in names)
-            )
+            return TextResult(text, tool_calls=tuple(ToolCall(name, parameters.get(name, {})) for name in names))
         return model_answer(text, actions=["REPLY", *names], parameters=parameters)
 
     def name(self) -> str:

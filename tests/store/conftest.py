@@ -20,9 +20,7 @@ from plugins.sql.sqlite.database import OpenFiles
 from tests.postgres import PostgresServer
 
 AGENT = derived_id("agent")
-EMPTY_DATABASE = (
-    "DELETE FROM agents; SELECT setval(oid::regclass, 1, false) FROM pg_class WHERE relkind = 'S'"
-)
+EMPTY_DATABASE = "DELETE FROM agents; SELECT setval(oid::regclass, 1, false) FROM pg_class WHERE relkind = 'S'"
 OpenStore = Callable[[pytest.FixtureRequest, Clock], AbstractAsyncContextManager[Store]]
 
 

@@ -13,9 +13,7 @@ def test_cosine_measures_direction_and_not_length() -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [((0, 0), (1, 2)), ((1, 2), (0, 0)), ((), ())])
-def test_a_zero_vector_is_unrelated_to_everything(
-    first: tuple[float, ...], second: tuple[float, ...]
-) -> None:
+def test_a_zero_vector_is_unrelated_to_everything(first: tuple[float, ...], second: tuple[float, ...]) -> None:
     assert cosine(first, second) == 0
 
 

@@ -166,9 +166,7 @@ async def test_a_closed_receipt_accepts_no_reply(store: Store) -> None:
     await store.edits.delete_messages(arrival.room.id, ["1"], LATER)
     late = Memory(new_id(), MemoryKind.MESSAGE, new_id(), first.room_id, new_id(), Content("late"), LATER)
     part = Delivery("late", new_id(), first.room_id, late.id, "test", "a", "t", 0, Content("late"), LATER)
-    placed = await store.ledger.commit(
-        TurnCommit((late,), (part,), (replace(first, outcome=Outcome.ANSWERED),))
-    )
+    placed = await store.ledger.commit(TurnCommit((late,), (part,), (replace(first, outcome=Outcome.ANSWERED),)))
 
     assert placed == await store.ledger.deliveries() == []
     assert await store.memories.recent(first.room_id) == []
@@ -214,8 +212,7 @@ async def test_deleting_a_message_cancels_replies_that_answer_nothing_else(store
     part = await commit_reply(store, first, second)
     alone = await commit_reply(store, third)
     away = replace(
-        await commit_reply(store, *await receive(store, build_message("four", "4"))),
-        state=DeliveryState.ATTEMPTING,
+        await commit_reply(store, *await receive(store, build_message("four", "4"))), state=DeliveryState.ATTEMPTING
     )
     await store.ledger.save_delivery(away)
     removed = await store.edits.delete_messages(first.room_id, ["2", "3", "4"], LATER)
@@ -252,9 +249,7 @@ async def test_clearing_a_room_deletes_its_memories_only(store: Store) -> None:
 
     assert removed.message_count == 3
     assert [receipt.id for receipt in removed.receipts] == [first.id]
-    assert [(delivery.id, delivery.state) for delivery in removed.deliveries] == [
-        (part.id, DeliveryState.CANCELLED)
-    ]
+    assert [(delivery.id, delivery.state) for delivery in removed.deliveries] == [(part.id, DeliveryState.CANCELLED)]
     assert await store.memories.recent(arrival.room.id) == []
     assert await store.memories.recent(arrival.room.id, kind=MemoryKind.FACT) == []
     assert await store.memories.memories([abroad.id]) == {}
@@ -284,11 +279,7 @@ async def test_a_reaction_is_stored_once_and_deleted_with_its_message(store: Sto
     kept = await store.edits.save_reaction(build_reaction(arrival))
 
     assert kept is not None
-    assert (kept.kind, kept.content.text, kept.source_id) == (
-        MemoryKind.REACTION,
-        "👍",
-        arrival.message.id,
-    )
+    assert (kept.kind, kept.content.text, kept.source_id) == (MemoryKind.REACTION, "👍", arrival.message.id)
     assert await store.edits.save_reaction(build_reaction(arrival)) is None
     assert await store.edits.save_reaction(build_reaction(arrival, mark="👎")) is not None
     assert len(await store.memories.recent(arrival.room.id, kind=MemoryKind.REACTION)) == 2
@@ -302,9 +293,7 @@ async def test_a_reaction_to_an_unknown_message_or_by_an_unknown_person_is_store
 
     assert kept is not None
     assert kept.source_id is None
-    assert [entity.id for entity in await store.entities.participants(stranger.room.id)] == [
-        stranger.author.id
-    ]
+    assert [entity.id for entity in await store.entities.participants(stranger.room.id)] == [stranger.author.id]
 
 
 async def migrate(store: Store, old: InboundMessage, new: InboundMessage) -> list[Delivery]:
@@ -327,13 +316,8 @@ async def test_messages_follow_a_migrated_room(store: Store) -> None:
     reach = RecallScope(new.room.id, new.world.id)
     found = await store.memories.recall(VECTOR, "model", reach, MemoryKind.FACT)
     assert [match.memory.id for match in found] == [fact.id]
-    assert [memory.id for memory in await store.memories.search(fact.content.text, reach, fact.kind)] == [
-        fact.id
-    ]
-    assert (
-        await store.memories.search(fact.content.text, RecallScope(old.room.id, old.world.id), fact.kind)
-        == []
-    )
+    assert [memory.id for memory in await store.memories.search(fact.content.text, reach, fact.kind)] == [fact.id]
+    assert await store.memories.search(fact.content.text, RecallScope(old.room.id, old.world.id), fact.kind) == []
     assert await store.worlds.participant_state(new.room.id) is ParticipantState.FOLLOWED
     assert {entity.name for entity in await store.entities.participants(new.room.id)} == {"Alice", "Bob"}
     assert [task.name for task in await store.tasks.tasks(room_id=new.room.id)] == ["later"]

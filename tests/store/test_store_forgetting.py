@@ -36,9 +36,7 @@ async def commit_reply(store: Store, message: InboundMessage, receipt: Receipt, 
         delivery_id(receipt.turn_id, 0, 0), receipt.turn_id, message.room.id, reply.id, "test", "account",
         "lobby", 0, reply.content, NOW,
     )  # fmt: skip
-    closed_receipt = replace(
-        receipt, outcome=Outcome.ANSWERED, reason=f"it says {text}", notes=(text,), closed_at=NOW
-    )
+    closed_receipt = replace(receipt, outcome=Outcome.ANSWERED, reason=f"it says {text}", notes=(text,), closed_at=NOW)
     await store.ledger.commit(TurnCommit((reply,), (delivery,), (closed_receipt,)))
     await store.ledger.save_step(
         Step(receipt.turn_id, "answer:1", "answer", StepState.DONE, result={"text": text}, recorded_at=NOW)
@@ -61,9 +59,7 @@ async def add_fact(store: Store, message: InboundMessage, text: str) -> Memory:
     return fact
 
 
-async def test_erasure_deletes_messages_replies_facts_and_vectors_of_one_person_only(
-    store: Store,
-) -> None:
+async def test_erasure_deletes_messages_replies_facts_and_vectors_of_one_person_only(store: Store) -> None:
     hers, receipt = await receive_message(store, "Alice", SECRET)
     reply = await commit_reply(store, hers, receipt, SECRET)
     await store.ledger.save_delivery(
@@ -118,9 +114,7 @@ async def test_erasure_cancels_open_work(store: Store) -> None:
     assert (left.state, left.content) == (DeliveryState.CANCELLED, Content())
 
 
-async def test_erasure_deletes_components_relationships_tasks_and_logs_and_leaves_a_mark(
-    store: Store,
-) -> None:
+async def test_erasure_deletes_components_relationships_tasks_and_logs_and_leaves_a_mark(store: Store) -> None:
     hers, _ = await receive_message(store, "Alice", "Hi")
     his, _ = await receive_message(store, "Bob", "Hi")
     alice, bob = hers.author.id, his.author.id
@@ -139,9 +133,7 @@ async def test_erasure_deletes_components_relationships_tasks_and_logs_and_leave
     [mark] = await store.entities.components(alice)
     assert (mark.type, mark.data) == (ERASURE_COMPONENT, {"at": LATER.isoformat()})
     assert [component.data for component in await store.entities.components(bob)] == [{"b": 2}]
-    assert [relationship.target_id for relationship in await store.entities.relationships(bob)] == [
-        derived_id("Carol")
-    ]
+    assert [relationship.target_id for relationship in await store.entities.relationships(bob)] == [derived_id("Carol")]
     assert [task.entity_id for task in await store.tasks.tasks()] == [bob]
     assert [entry["body"] for entry in await store.logs.logs(kind=LogKind.AUTHORIZATION)] == [{"b": 2}]
     assert [entity.id for entity in await store.entities.participants(hers.room.id)] == [bob]

@@ -101,9 +101,8 @@ async def test_an_event_with_attachments_comes_back_whole(store: Store) -> None:
     assert found.message.content == arrival.message.content
 
 
-async def test_g02_g03_g04_g14_hostile_input_is_stored_and_returned_as_sanitized(
-    store: Store,
-) -> None:
+@pytest.mark.failure("G-02", "G-03", "G-04", "G-14")
+async def test_hostile_input_is_stored_and_returned_as_sanitized(store: Store) -> None:
     text = "a\0b\ud800c\U000e0041\u202e" + "x\u200b" * 50_000
     arrival = make_message(text, sent_at=datetime(1, 1, 1, tzinfo=UTC), author="\0\ud800", room="\0")
     arrival = sanitize_message(arrival, NOW)
@@ -121,9 +120,7 @@ async def test_g02_g03_g04_g14_hostile_input_is_stored_and_returned_as_sanitized
 @pytest.mark.parametrize("same", ["event_id", "message_id"])
 async def test_an_event_known_by_either_key_gets_the_receipt_it_has(store: Store, same: str) -> None:
     first = make_message("first", sent_at=NOW)
-    again = make_message(
-        "again", sent_at=NOW + timedelta(seconds=9), room="attic" if same == "event_id" else "lobby"
-    )
+    again = make_message("again", sent_at=NOW + timedelta(seconds=9), room="attic" if same == "event_id" else "lobby")
     again = replace(again, key=replace(again.key, **{same: getattr(first.key, same)}))
     known = (await store.ledger.receive([first], NOW))[0].receipt
     assert await store.ledger.receive([again], NOW + timedelta(days=29)) == [StoredEvent(known)]
@@ -134,11 +131,7 @@ async def test_an_event_known_by_either_key_gets_the_receipt_it_has(store: Store
 
 @pytest.mark.parametrize(
     "other",
-    [
-        {"event_id": "e2", "revision": 1},
-        {"event_id": "e2", "message_id": "m2"},
-        {"account": "b", "message_id": "m2"},
-    ],
+    [{"event_id": "e2", "revision": 1}, {"event_id": "e2", "message_id": "m2"}, {"account": "b", "message_id": "m2"}],
     ids=["a new revision", "another message", "another account"],
 )
 async def test_an_event_that_differs_in_both_keys_is_new(store: Store, other: dict[str, object]) -> None:
@@ -199,11 +192,7 @@ async def test_an_unknown_receipt_is_ignored(store: Store) -> None:
 
 async def test_receipts_are_listed_newest_first(store: Store) -> None:
     first, second, third = [
-        (
-            await receive(
-                store, make_message(name, sent_at=NOW, room=name), now=NOW + timedelta(seconds=number)
-            )
-        )[0]
+        (await receive(store, make_message(name, sent_at=NOW, room=name), now=NOW + timedelta(seconds=number)))[0]
         for number, name in enumerate(["attic", "lobby", "attic"])
     ]
     closed = replace(second, outcome=Outcome.IGNORED)
@@ -313,9 +302,7 @@ async def test_open_deliveries_are_those_that_may_still_be_sent(store: Store) ->
     receipt = await receive_text(store)
     reply = build_reply(receipt, "…", new_id())
     states = list(DeliveryState)
-    placed = await store.ledger.commit(
-        TurnCommit((reply,), build_deliveries(reply, [state.value for state in states]))
-    )
+    placed = await store.ledger.commit(TurnCommit((reply,), build_deliveries(reply, [state.value for state in states])))
     for part, state in zip(placed, states, strict=True):
         await store.ledger.save_delivery(replace(part, state=state))
 
@@ -348,9 +335,7 @@ async def test_a_receipt_is_found_by_the_platforms_message_id(store: Store) -> N
     assert await store.ledger.receipts_by_message_id("79") == []
 
 
-async def test_the_latest_undelivered_parts_are_listed_in_sending_order(
-    store: Store,
-) -> None:
+async def test_the_latest_undelivered_parts_are_listed_in_sending_order(store: Store) -> None:
     receipt = await receive_text(store)
     turn = new_id()
     reply = build_reply(receipt, "Hello.", turn)

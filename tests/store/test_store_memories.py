@@ -115,10 +115,7 @@ async def test_a_memory_whose_id_is_known_replaces_the_older(store: Store) -> No
 
 async def test_memories_of_a_turn_are_listed_oldest_first(store: Store) -> None:
     turn = new_id()
-    late, early = (
-        build_memory("late", at=2, turn_id=turn),
-        build_memory("early", at=1, turn_id=turn, room=ATTIC),
-    )
+    late, early = (build_memory("late", at=2, turn_id=turn), build_memory("early", at=1, turn_id=turn, room=ATTIC))
     await store.memories.add([late, build_memory("other", turn_id=new_id()), early, build_memory("none")])
 
     assert await store.memories.by_turn(turn) == [early, late]
@@ -159,9 +156,7 @@ async def test_recall_finds_the_nearest_first(store: Store) -> None:
         (REMOTE_ROOM, {"everywhere"}),
     ],
 )
-async def test_recall_returns_only_what_the_scope_covers(
-    store: Store, asked_in: UUID, expected: set[str]
-) -> None:
+async def test_recall_returns_only_what_the_scope_covers(store: Store, asked_in: UUID, expected: set[str]) -> None:
     vector = (1.0, 0.0)
     await store.memories.add(
         [
@@ -236,9 +231,7 @@ async def test_unembedded_memories_are_listed_newest_first(store: Store) -> None
     assert texts_of(list((await store.memories.unembedded(MODEL)).memories)) == ["another model's"]
 
 
-async def test_unembedded_memories_are_listed_in_pages(
-    store: Store,
-) -> None:
+async def test_unembedded_memories_are_listed_in_pages(store: Store) -> None:
     assert (await store.memories.unembedded(MODEL)).before is None
     bare = [build_memory(str(number)) for number in range(1200)]
     await store.memories.add(bare)
@@ -301,8 +294,9 @@ HOSTILE_QUERIES = (
 )
 
 
+@pytest.mark.failure("G-08")
 @pytest.mark.parametrize("query", HOSTILE_QUERIES, ids=range(len(HOSTILE_QUERIES)))
-async def test_g08_a_search_text_has_no_query_syntax(store: Store, query: str) -> None:
+async def test_a_search_text_has_no_query_syntax(store: Store, query: str) -> None:
     kept = {"harbour": "The harbour opens at six.", "lamp": "A lamp.", "word7": "word7 alone"}
     others = ("100% of it", "snake_case", *(f"other {number}" for number in range(9)))
     await store.memories.add([build_note(text) for text in (*kept.values(), *others)])
@@ -346,9 +340,7 @@ async def test_a_search_reads_every_script_and_case(store: Store) -> None:
         (REMOTE_ROOM, {"lamp: everywhere"}),
     ],
 )
-async def test_a_search_returns_only_what_the_scope_covers(
-    store: Store, asked_in: UUID, expected: set[str]
-) -> None:
+async def test_a_search_returns_only_what_the_scope_covers(store: Store, asked_in: UUID, expected: set[str]) -> None:
     await store.memories.add(
         [
             build_note("lamp: lobby only"),

@@ -14,8 +14,7 @@ NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 ALICE, BOB = (Entity(derived_id(name), "test", name, (name,)) for name in ("Alice", "Bob"))
 WORLD = World(derived_id("guild"), "test", "guild", "Guild", {ALICE.id: Role.ADMIN})
 LOBBY, ATTIC = (
-    Room(derived_id(name), WORLD.id, ChannelType.GROUP, "test", name, "account", name)
-    for name in ("lobby", "attic")
+    Room(derived_id(name), WORLD.id, ChannelType.GROUP, "test", name, "account", name) for name in ("lobby", "attic")
 )
 
 
@@ -25,8 +24,7 @@ async def apply_update(store: Store, update: MembershipUpdate, now: datetime = N
 
 async def test_an_update_of_ten_thousand_entities_makes_none_active(store: Store) -> None:
     people = tuple(
-        Entity(derived_id("member", str(number)), "test", str(number), (f"m{number}",))
-        for number in range(10_000)
+        Entity(derived_id("member", str(number)), "test", str(number), (f"m{number}",)) for number in range(10_000)
     )
     noticed = await apply_update(store, MembershipUpdate(WORLD, (LOBBY, ATTIC), people))
     assert noticed.previous_world is None
@@ -63,9 +61,7 @@ async def test_the_same_update_again_changes_nothing(store: Store) -> None:
 
 async def test_a_new_name_and_a_new_role_are_changes(store: Store) -> None:
     await apply_update(store, MembershipUpdate(WORLD, (), (ALICE, BOB)))
-    renamed = await apply_update(
-        store, MembershipUpdate(WORLD, entities=(replace(ALICE, names=("Alicia",)),))
-    )
+    renamed = await apply_update(store, MembershipUpdate(WORLD, entities=(replace(ALICE, names=("Alicia",)),)))
     assert renamed.changed_entity_ids == {ALICE.id}
     raised = replace(WORLD, roles={BOB.id: Role.ADMIN})
     assert (await apply_update(store, MembershipUpdate(raised, entities=(BOB,)))).has_changed(BOB, raised)
@@ -76,9 +72,7 @@ async def test_a_new_name_and_a_new_role_are_changes(store: Store) -> None:
     assert (kept.role_of(ALICE.id), kept.role_of(BOB.id)) == (Role.ADMIN, Role.MEMBER)
 
 
-async def test_an_event_that_is_known_changes_nothing_for_thirty_days(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_an_event_that_is_known_changes_nothing_for_thirty_days(store: Store, clock: ManualClock) -> None:
     notice = MembershipUpdate(WORLD, entities=(ALICE,), event_id="7")
     assert (await apply_update(store, notice, clock.now)).is_new
     other = replace(notice, entities=(BOB,))

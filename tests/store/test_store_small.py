@@ -94,10 +94,7 @@ async def test_entries_stored_together_are_separate_entries(store: Store) -> Non
     entries = [LogEntry("run", {"number": 1}, room), LogEntry("call", {"number": 2}, entity_id=person)]
     await store.logs.log_all(entries)
 
-    kept = [
-        (entry["kind"], entry["body"], entry["room_id"], entry["entity_id"])
-        for entry in await store.logs.logs()
-    ]
+    kept = [(entry["kind"], entry["body"], entry["room_id"], entry["entity_id"]) for entry in await store.logs.logs()]
     assert kept == [("call", {"number": 2}, None, person), ("run", {"number": 1}, room, None)]
 
 

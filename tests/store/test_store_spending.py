@@ -11,18 +11,7 @@ DAY = date(2026, 5, 4)
 NEXT_DAY = DAY + timedelta(days=1)
 ROOM, PERSON = derived_id("here"), derived_id("Ann")
 ENTRY = CostEntry(
-    DAY,
-    "gpt-4o",
-    ROOM,
-    PERSON,
-    1,
-    1000,
-    200,
-    30,
-    0.000_001_234,
-    unpriced_calls=1,
-    estimated_calls=1,
-    failed_calls=1,
+    DAY, "gpt-4o", ROOM, PERSON, 1, 1000, 200, 30, 0.000_001_234, unpriced_calls=1, estimated_calls=1, failed_calls=1
 )
 
 

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from bot.domain.ids import derived_id, new_id
 from bot.domain.task import Task, TaskTag
 from bot.store.protocols import Store
@@ -96,9 +98,7 @@ async def test_the_longest_due_is_claimed_first_and_no_more_than_the_limit(store
     for task in tasks:
         await store.tasks.save_task(task)
 
-    assert [task.next_run for task in await claim(store, limit=3)] == sorted(task.next_run for task in tasks)[
-        :3
-    ]
+    assert [task.next_run for task in await claim(store, limit=3)] == sorted(task.next_run for task in tasks)[:3]
     assert len(await claim(store)) == 1
 
 
@@ -108,9 +108,7 @@ async def test_the_holder_completes_a_task_and_the_lease_ends(store: Store) -> N
     later = replace(held, next_run=NOW + timedelta(minutes=1), attempts=3, last_error="busy", fencing_token=0)
 
     assert await store.tasks.complete_task(held, later)
-    assert await store.tasks.task(held.id) == replace(
-        later, leased_until=None, fencing_token=held.fencing_token
-    )
+    assert await store.tasks.task(held.id) == replace(later, leased_until=None, fencing_token=held.fencing_token)
 
     [again] = await claim(store, now=NOW + timedelta(minutes=1))
     assert again.fencing_token == held.fencing_token + 1
@@ -164,7 +162,8 @@ async def test_a_task_is_removed_once(store: Store) -> None:
     assert await store.tasks.task(kept.id) is None
 
 
-async def test_j07_a_lease_that_ends_without_completion_counts_as_an_attempt(store: Store) -> None:
+@pytest.mark.failure("J-07")
+async def test_a_lease_that_ends_without_completion_counts_as_an_attempt(store: Store) -> None:
     await store.tasks.save_task(build_task(tags=frozenset({TaskTag.QUEUE, TaskTag.REPEAT})))
     [first] = await claim(store)
     [second] = await claim(store, now=UNTIL)

@@ -74,9 +74,7 @@ async def test_rooms_are_listed_the_most_recently_active_first(store: Store) -> 
     assert ids_of(await store.worlds.rooms()) == ids_of(
         [build_room("a"), build_room("z", other), build_room("c"), build_room("b")]
     )
-    assert ids_of(await store.worlds.rooms(WORLD.id)) == ids_of(
-        [build_room("a"), build_room("c"), build_room("b")]
-    )
+    assert ids_of(await store.worlds.rooms(WORLD.id)) == ids_of([build_room("a"), build_room("c"), build_room("b")])
 
 
 async def test_the_participant_state_is_stored_per_room(store: Store) -> None:
@@ -130,9 +128,7 @@ async def test_the_platforms_owner_stays_owner_whatever_was_granted(store: Store
     assert found.owners == {ALICE}
 
 
-async def test_a_setting_of_a_world_survives_later_messages_and_can_be_removed(
-    store: Store, clock: Clock
-) -> None:
+async def test_a_setting_of_a_world_survives_later_messages_and_can_be_removed(store: Store, clock: Clock) -> None:
     first = make_message("hi", sent_at=clock())
     await store.ledger.receive([first], clock())
     await store.worlds.set_setting(first.world.id, "CONVERSATION_LENGTH", "7")

@@ -25,10 +25,7 @@ class FakeView:
         self.calls: list[tuple[str, ...]] = []
 
     def rooms(self) -> Sequence[EmulatorRoom]:
-        return [
-            EmulatorRoom("bar", "the bar", (KIM,), "Say hello."),
-            EmulatorRoom("cellar", "the cellar", ()),
-        ]
+        return [EmulatorRoom("bar", "the bar", (KIM,), "Say hello."), EmulatorRoom("cellar", "the cellar", ())]
 
     def bots(self) -> Sequence[EmulatorUser]:
         return [EmulatorUser("@ada", "Ada")]

@@ -6,18 +6,7 @@ from typing import Annotated
 
 import pytest
 
-from bot import (
-    ActionResult,
-    Agent,
-    Character,
-    Content,
-    Plugin,
-    ProviderResult,
-    Turn,
-    action,
-    provider,
-    testing,
-)
+from bot import ActionResult, Agent, Character, Content, Plugin, ProviderResult, Turn, action, provider, testing
 from bot.domain.ledger import DeliveryState, Outcome
 from bot.errors import DeliveryUnknown, ModelRefused, NotSent
 from bot.models.types import ModelType, Purpose, TextRequest
@@ -65,11 +54,7 @@ async def test_a_running_agent_answers(stage: AgentHarness) -> None:
 
 
 async def test_every_part_of_the_harness_can_be_configured() -> None:
-    model, adapter, store = (
-        ScriptedModel(model_answer("Ahoy.")),
-        RecordingAdapter(max_length=3),
-        InMemoryStore(),
-    )
+    model, adapter, store = (ScriptedModel(model_answer("Ahoy.")), RecordingAdapter(max_length=3), InMemoryStore())
     async with running_agent(
         WEATHER,
         model=model,
@@ -131,15 +116,8 @@ def test_equal_names_give_equal_entities_and_rooms() -> None:
     assert (first.author, first.room, first.world) == (second.author, second.room, second.world)
     assert first.key.event_id != second.key.event_id
     assert first.message.id != second.message.id
-    assert not {first.author.id, first.room.id, first.world.id} & {
-        other.author.id,
-        other.room.id,
-        other.world.id,
-    }
-    assert (
-        make_message("a", sent_at=NOW, message_id="m1").key
-        == make_message("b", sent_at=NOW, message_id="m1").key
-    )
+    assert not {first.author.id, first.room.id, first.world.id} & {other.author.id, other.room.id, other.world.id}
+    assert make_message("a", sent_at=NOW, message_id="m1").key == make_message("b", sent_at=NOW, message_id="m1").key
 
 
 @pytest.mark.parametrize("text", ["", "Hello.", "a < b & c", "<text>tags</text>", "Grüße\n👋🏽"])
@@ -201,9 +179,7 @@ async def test_a_recording_adapter_raises_its_faults_and_records_deliveries() ->
     [(0, "abcdef", ["abcdef"]), (4, "abcdef", ["abcd", "ef"]), (4, "abcd", ["abcd"]), (4, "", [""])],
 )
 def test_a_recording_adapter_splits_texts_without_loss(longest: int, text: str, parts: list[str]) -> None:
-    assert [
-        part.text for part in RecordingAdapter(max_length=longest).split_content(Content(text=text))
-    ] == parts
+    assert [part.text for part in RecordingAdapter(max_length=longest).split_content(Content(text=text))] == parts
 
 
 async def test_a_test_can_read_the_store(stage: AgentHarness, scripted_model: ScriptedModel) -> None:

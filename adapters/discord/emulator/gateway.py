@@ -119,9 +119,7 @@ class GatewayServer:
         self._sockets.add(socket)
         line = GatewayLine(socket, request.query.get("compress", ""))
         try:
-            await line.send(
-                {"op": HELLO, "d": {"heartbeat_interval": self.heartbeat_interval}, "s": None, "t": None}
-            )
+            await line.send({"op": HELLO, "d": {"heartbeat_interval": self.heartbeat_interval}, "s": None, "t": None})
             async for frame in socket:
                 if frame.type is WSMsgType.TEXT:
                     await self._handle_frame(line, json.loads(frame.data))

@@ -46,9 +46,7 @@ class InteractionServer:
         data: Json = {"custom_id": custom_id, "component_type": 3 if values else 2}
         if values:
             data["values"] = list(values)
-        return await self._send_interaction(
-            bot, user, message["channel_id"], COMPONENT, data, message=message
-        )
+        return await self._send_interaction(bot, user, message["channel_id"], COMPONENT, data, message=message)
 
     def visible_messages(self, channel: str) -> Mapping[str, Json]:
         """Return the messages shown in answer to interactions in a channel, by id."""
@@ -83,8 +81,7 @@ class InteractionServer:
             is_owner = self._state.guilds[guild_id]["owner_id"] == user
             member = self._state.find_member(guild_id, user) or {}
             payload.update(
-                guild_id=guild_id,
-                member={**member, "permissions": ADMINISTRATOR if is_owner else DEFAULT_PERMISSIONS},
+                guild_id=guild_id, member={**member, "permissions": ADMINISTRATOR if is_owner else DEFAULT_PERMISSIONS}
             )
         else:
             payload["user"] = self._state.users[user]

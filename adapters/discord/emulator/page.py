@@ -52,9 +52,7 @@ class DiscordView:
         """Send a message once all bots are connected; a name after an @ becomes a mention."""
         connected_bots = {item.bot for item in self._gateway.sessions.values()}
         offline_names = [
-            self._state.users[item]["global_name"]
-            for item in self._state.tokens.values()
-            if item not in connected_bots
+            self._state.users[item]["global_name"] for item in self._state.tokens.values() if item not in connected_bots
         ]
         if offline_names:
             return f"{', '.join(offline_names)} is not connected yet: try again in a moment"
@@ -68,8 +66,7 @@ class DiscordView:
     async def press_button(self, room_id: str, user_id: str, message_id: str, button_id: str) -> None:
         """Press a button, or choose from a list."""
         shown_message = (
-            self._interactions.visible_messages(room_id).get(message_id)
-            or self._state.messages[room_id][message_id]
+            self._interactions.visible_messages(room_id).get(message_id) or self._state.messages[room_id][message_id]
         )
         custom_id, _, value = button_id.partition("\n")
         await self._interactions.press_component(
@@ -93,9 +90,7 @@ class DiscordView:
             people = tuple(EmulatorUser(user["id"], user["global_name"]) for user in channel["recipients"])
             return EmulatorRoom(channel["id"], channel["name"], people, DIRECT_HINT)
         people = tuple(
-            EmulatorUser(user["id"], user["global_name"])
-            for user in self._state.users.values()
-            if not user["bot"]
+            EmulatorUser(user["id"], user["global_name"]) for user in self._state.users.values() if not user["bot"]
         )
         return EmulatorRoom(channel["id"], f"#{channel['name']}", people, CHANNEL_HINT)
 
@@ -124,8 +119,7 @@ def _buttons(message: Json) -> Iterator[tuple[str, str]]:
         for component in row["components"]:
             if "options" in component:
                 yield from (
-                    (f"{component['custom_id']}\n{option['value']}", option["label"])
-                    for option in component["options"]
+                    (f"{component['custom_id']}\n{option['value']}", option["label"]) for option in component["options"]
                 )
             elif "custom_id" in component:
                 yield component["custom_id"], component["label"]

@@ -32,9 +32,7 @@ class People:
         """Send a message, with files as (name, data, type); with `is_announced=False` no event is sent."""
         if files:
             fields["attachments"] = [self._rest.store_file(channel, *file) for file in files]
-        message = self._state.add_message(
-            channel, author, text, reply_to=reply_to, timestamp=timestamp, **fields
-        )
+        message = self._state.add_message(channel, author, text, reply_to=reply_to, timestamp=timestamp, **fields)
         if is_announced:
             await self._gateway.dispatch_event("MESSAGE_CREATE", message)
         return str(message["id"])

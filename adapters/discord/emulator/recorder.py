@@ -44,11 +44,7 @@ class Recorder:
 
     def texts(self, channel: str = "") -> list[str]:
         """List the current texts of the bots' messages that were not deleted."""
-        return [
-            message.text
-            for message in self.messages
-            if not message.is_gone and channel in ("", message.channel)
-        ]
+        return [message.text for message in self.messages if not message.is_gone and channel in ("", message.channel)]
 
     def find(self, message_id: str) -> ShownMessage | None:
         """Find a message of a bot."""
@@ -80,8 +76,6 @@ def notified_by(body: dict[str, Any], replied_to: str = "") -> set[str]:
         return users | roles | everyone | ({replied_to} if replied_to else set())
     parse = allowed.get("parse") or []
     notified = users if "users" in parse else users & set(map(str, allowed.get("users") or ()))
-    notified |= (
-        roles if "roles" in parse else roles & {f"role:{role_id}" for role_id in allowed.get("roles") or ()}
-    )
+    notified |= roles if "roles" in parse else roles & {f"role:{role_id}" for role_id in allowed.get("roles") or ()}
     notified |= everyone if "everyone" in parse else set()
     return notified | ({replied_to} if replied_to and allowed.get("replied_user") else set())

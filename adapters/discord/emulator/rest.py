@@ -60,9 +60,7 @@ class RestServer:
         return bot
 
     async def _get_user(self, request: web.Request) -> web.Response:
-        return json_response(
-            {**self._state.users[self.bot_of(request)], "locale": "en-GB", "mfa_enabled": False}
-        )
+        return json_response({**self._state.users[self.bot_of(request)], "locale": "en-GB", "mfa_enabled": False})
 
     async def _get_application(self, request: web.Request) -> web.Response:
         bot = self.bot_of(request)
@@ -116,9 +114,7 @@ class RestServer:
         return json_response({name: value for name, value in guild.items() if name != "members"})
 
     async def _list_channels(self, request: web.Request) -> web.Response:
-        return json_response(
-            [channel for channel in self._channels_of(request) if channel["type"] not in THREADS]
-        )
+        return json_response([channel for channel in self._channels_of(request) if channel["type"] not in THREADS])
 
     async def _list_threads(self, request: web.Request) -> web.Response:
         threads = [channel for channel in self._channels_of(request) if channel["type"] in THREADS]
@@ -129,9 +125,7 @@ class RestServer:
         self._recorder.commands = await request.json()
         await self._recorder.record("commands")
         defaults = {"application_id": bot, "version": "1", "dm_permission": True, "nsfw": False}
-        registered = [
-            {**defaults, **command, "id": self._state.new_id()} for command in self._recorder.commands
-        ]
+        registered = [{**defaults, **command, "id": self._state.new_id()} for command in self._recorder.commands]
         for command in registered:  # a number in requests, a string in responses
             permissions = command.get("default_member_permissions")
             command["default_member_permissions"] = None if permissions is None else str(permissions)
@@ -164,9 +158,7 @@ class RestServer:
             "embeds": [{"type": "rich", **embed} for embed in body.get("embeds") or ()],
             "components": number_components(body.get("components") or []),
         }
-        fields["attachments"] = [
-            self._store_attachment(channel["id"], name, data) for name, data in files.items()
-        ]
+        fields["attachments"] = [self._store_attachment(channel["id"], name, data) for name, data in files.items()]
         if nonce:
             fields["nonce"] = nonce
         message = self._state.add_message(
@@ -240,9 +232,7 @@ class RestServer:
 
     def _channels_of(self, request: web.Request) -> list[Json]:
         guild = self._find(request, "guild", self._state.guilds, 10004, "Unknown Guild")
-        return [
-            channel for channel in self._state.channels.values() if channel.get("guild_id") == guild["id"]
-        ]
+        return [channel for channel in self._state.channels.values() if channel.get("guild_id") == guild["id"]]
 
     def _find_channel(self, request: web.Request) -> Json:
         channel = self._find(request, "channel", self._state.channels, 10003, "Unknown Channel")

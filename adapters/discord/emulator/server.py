@@ -43,9 +43,7 @@ class Emulator:
         self.rest = RestServer(self.state, self.recorder, self.gateway)
         self.interactions = InteractionServer(self.state, self.recorder, self.gateway)
         self.people = People(self.state, self.gateway, self.rest)
-        self._page = EmulatorPage(
-            DiscordView(self.state, self.people, self.interactions, self.gateway, self.recorder)
-        )
+        self._page = EmulatorPage(DiscordView(self.state, self.people, self.interactions, self.gateway, self.recorder))
         self._port, self._hosts = port, hosts
         self._runner: web.AppRunner | None = None
 

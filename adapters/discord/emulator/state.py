@@ -10,18 +10,7 @@ from bot import Clock
 
 EPOCH = 1_420_070_400_000
 NONCE_WINDOW = timedelta(minutes=5)
-TEXT, DM, VOICE, CATEGORY, NEWS, NEWS_THREAD, THREAD, PRIVATE_THREAD, STAGE, FORUM = (
-    0,
-    1,
-    2,
-    4,
-    5,
-    10,
-    11,
-    12,
-    13,
-    15,
-)
+TEXT, DM, VOICE, CATEGORY, NEWS, NEWS_THREAD, THREAD, PRIVATE_THREAD, STAGE, FORUM = (0, 1, 2, 4, 5, 10, 11, 12, 13, 15)
 THREADS = (NEWS_THREAD, THREAD, PRIVATE_THREAD)
 ADMINISTRATOR, DEFAULT_PERMISSIONS = "8", "1099515874304"
 _USER = re.compile(r"<@!?(\d+)>")
@@ -132,9 +121,7 @@ class PlatformState:
             member["roles"].append(role_id)
         return role_id
 
-    def add_channel(
-        self, guild_id: str | None, name: str, kind: int = TEXT, parent: str | None = None
-    ) -> str:
+    def add_channel(self, guild_id: str | None, name: str, kind: int = TEXT, parent: str | None = None) -> str:
         """Add a channel, a thread or, without a guild, a direct channel; return its id."""
         channel_id = self.new_id()
         channel: Json = {"id": channel_id, "type": kind, "name": name, "last_message_id": None, "flags": 0}
@@ -142,12 +129,7 @@ class PlatformState:
             channel.update(guild_id=guild_id, position=0, permission_overwrites=[], parent_id=parent)
         if kind in THREADS and guild_id is not None:
             now = self.clock().isoformat()
-            thread_data = {
-                "archived": False,
-                "auto_archive_duration": 1440,
-                "archive_timestamp": now,
-                "locked": False,
-            }
+            thread_data = {"archived": False, "auto_archive_duration": 1440, "archive_timestamp": now, "locked": False}
             owner = self.guilds[guild_id]["owner_id"]
             channel.update(owner_id=owner, thread_metadata=thread_data, message_count=0, member_count=1)
         if kind in (VOICE, STAGE):
@@ -222,9 +204,7 @@ class PlatformState:
         reference = {"type": 0, "message_id": message_id, "channel_id": channel_id}
         original = self.messages[channel_id].get(message_id)
         referenced = (
-            {name: value for name, value in original.items() if name != "referenced_message"}
-            if original
-            else None
+            {name: value for name, value in original.items() if name != "referenced_message"} if original else None
         )
         return {"message_reference": reference, "referenced_message": referenced}
 

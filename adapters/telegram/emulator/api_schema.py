@@ -26,9 +26,7 @@ class ApiSchema:
         """Load the machine-readable description from a JSON file."""
         return cls(json.loads(path.read_text(encoding="utf-8")))
 
-    def find_call_problems(
-        self, method: str, parameters: Mapping[str, Any], files: Mapping[str, Any]
-    ) -> list[str]:
+    def find_call_problems(self, method: str, parameters: Mapping[str, Any], files: Mapping[str, Any]) -> list[str]:
         """Return the problems of a call."""
         method_schema = self._methods.get(method)
         if method_schema is None:
@@ -45,11 +43,7 @@ class ApiSchema:
     def find_result_problems(self, method: str, result: Any) -> list[str]:
         """Return the problems of a result."""
         method_schema = self._methods.get(method)
-        return (
-            []
-            if method_schema is None
-            else self._check_value(f"{method}()", result, method_schema["returns"])
-        )
+        return [] if method_schema is None else self._check_value(f"{method}()", result, method_schema["returns"])
 
     def _check_value(self, path: str, value: Any, types: list[str]) -> list[str]:
         problems = [list(self._check_type(path, value, type_name)) for type_name in types]

@@ -34,9 +34,7 @@ def build_refusal(code: int, description: str, **parameters: Any) -> dict[str, A
 def too_many_requests(method: str, retry_after: Any, *, times: int = 1, skip_first: int = 0) -> Fault:
     """Return a fault with Telegram's rate-limit response."""
     text = f"Too Many Requests: retry after {retry_after}"
-    return Fault(
-        method, 429, build_refusal(429, text, retry_after=retry_after), times=times, skip_first=skip_first
-    )
+    return Fault(method, 429, build_refusal(429, text, retry_after=retry_after), times=times, skip_first=skip_first)
 
 
 def refuse_markup(method: str = "sendMessage", *, times: int = 1) -> Fault:

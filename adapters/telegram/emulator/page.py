@@ -42,9 +42,7 @@ class TelegramView:
         """Return the visible messages of a chat."""
         chat_id = self._chats[room_id][0]["id"]
         removed_ids = {
-            message.id
-            for message in self._recorder.messages
-            if message.is_gone and message.chat_id == chat_id
+            message.id for message in self._recorder.messages if message.is_gone and message.chat_id == chat_id
         }
         return [
             _build_page_message(message)
@@ -62,9 +60,7 @@ class TelegramView:
     async def press_button(self, room_id: str, user_id: str, message_id: str, button_id: str) -> None:
         """Press a button of a message."""
         chat, _, people = self._chats[room_id]
-        self._people.press(
-            self._state.messages[chat["id"], int(message_id)], _find_user(people, user_id), button_id
-        )
+        self._people.press(self._state.messages[chat["id"], int(message_id)], _find_user(people, user_id), button_id)
 
     def _open_chats(self) -> dict[str, tuple[Chat, str, list[User]]]:
         """Return the chats, created at the first call, when the bots are known."""
@@ -95,9 +91,6 @@ def _build_page_message(message: Message) -> EmulatorMessage:
         is_bot=bool(author.get("is_bot")),
         note=f"in answer to {replied_name}" if replied_name else "",
         buttons=tuple(
-            (button["callback_data"], button["text"])
-            for row in rows
-            for button in row
-            if "callback_data" in button
+            (button["callback_data"], button["text"]) for row in rows for button in row if "callback_data" in button
         ),
     )

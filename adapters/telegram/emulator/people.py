@@ -94,20 +94,13 @@ class People:
         file_number = self._state.new_number()
         file_id = f"file-{file_number}"
         self._state.files[file_id] = (f"documents/{file_number}/{name}", content)
-        return {
-            "file_id": file_id,
-            "file_unique_id": f"unique-{file_number}",
-            "file_size": len(content),
-            **fields,
-        }
+        return {"file_id": file_id, "file_unique_id": f"unique-{file_number}", "file_size": len(content), **fields}
 
     def store_photo(self, content: bytes) -> list[dict[str, Any]]:
         """Store a picture in one size."""
         return [self.store_file(content, name="photo.jpg", width=640, height=480)]
 
-    def send_album(
-        self, chat: Chat, user: User, contents: Sequence[bytes], caption: str = ""
-    ) -> list[Message]:
+    def send_album(self, chat: Chat, user: User, contents: Sequence[bytes], caption: str = "") -> list[Message]:
         """Send pictures as one album."""
         fields: dict[str, Any] = {"media_group_id": str(self._state.new_number())}
         messages = []
@@ -156,9 +149,7 @@ class People:
         }
         notified = list(self._state.bots_in(chat["id"]))
         self._state.members[chat["id"]][user["id"]] = status
-        notified = list(
-            {record.id: record for record in (*notified, *self._state.bots_in(chat["id"]))}.values()
-        )
+        notified = list({record.id: record for record in (*notified, *self._state.bots_in(chat["id"]))}.values())
         for bot in notified:
             self._state.notify(bot, "my_chat_member" if bot.id == user["id"] else "chat_member", update)
 

@@ -47,9 +47,7 @@ class Recorder:
         return [
             message.text
             for message in self.messages
-            if not message.is_gone
-            and chat_id in (None, message.chat_id)
-            and thread_id in (None, message.thread_id)
+            if not message.is_gone and chat_id in (None, message.chat_id) and thread_id in (None, message.thread_id)
         ]
 
     def calls_of(self, method: str) -> list[Mapping[str, Any]]:
@@ -59,8 +57,7 @@ class Recorder:
     def find(self, chat_id: int, message_id: int) -> ShownMessage | None:
         """Return a message of a bot; None if there is none."""
         return next(
-            (message for message in self.messages if (message.chat_id, message.id) == (chat_id, message_id)),
-            None,
+            (message for message in self.messages if (message.chat_id, message.id) == (chat_id, message_id)), None
         )
 
     def record(self, name: str) -> None:

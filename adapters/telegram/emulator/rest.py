@@ -101,9 +101,7 @@ class BotApi:
                 waiter.cancel()
         if superseded.is_set():
             raise ApiError(
-                409,
-                "Conflict: terminated by other getUpdates request; make sure that only one bot instance "
-                "is running",
+                409, "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
             )
 
     async def _set_webhook(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
@@ -138,15 +136,10 @@ class BotApi:
     async def _send_file(self, bot: BotRecord, method: str, parameters: Parameters, files: Files) -> Any:
         kind = FILE_METHODS[method]
         caption = str(parameters.get("caption", ""))
-        self._check_text(
-            caption, parameters.get("caption_entities", ()), MAX_CAPTION_LENGTH, "message caption"
-        )
+        self._check_text(caption, parameters.get("caption_entities", ()), MAX_CAPTION_LENGTH, "message caption")
         message = self._build_message(bot, parameters)
         file_number = self._state.new_number()
-        file_fields: dict[str, Any] = {
-            "file_id": f"sent-{file_number}",
-            "file_unique_id": f"sent-unique-{file_number}",
-        }
+        file_fields: dict[str, Any] = {"file_id": f"sent-{file_number}", "file_unique_id": f"sent-unique-{file_number}"}
         if kind == "photo":
             message["photo"] = [{**file_fields, "width": 640, "height": 480}]
         else:
@@ -208,9 +201,7 @@ class BotApi:
         people = {**self._state.users, **{record.id: record.user for record in self._state.bots.values()}}
         statuses = self._state.members[chat["id"]].items()
         return [
-            build_member(people[user], status)
-            for user, status in statuses
-            if status in ("creator", "administrator")
+            build_member(people[user], status) for user, status in statuses if status in ("creator", "administrator")
         ]
 
     async def _get_file(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
@@ -218,12 +209,7 @@ class BotApi:
         if file_id not in self._state.files:
             raise ApiError(400, "Bad Request: invalid file_id")
         path, content = self._state.files[file_id]
-        return {
-            "file_id": file_id,
-            "file_unique_id": f"unique-{file_id}",
-            "file_size": len(content),
-            "file_path": path,
-        }
+        return {"file_id": file_id, "file_unique_id": f"unique-{file_id}", "file_size": len(content), "file_path": path}
 
     def _find_chat(self, bot: BotRecord, parameters: Parameters) -> dict[str, Any]:
         chat_id = int(parameters.get("chat_id", 0))

@@ -44,12 +44,7 @@ class Emulator:
     """
 
     def __init__(
-        self,
-        *,
-        clock: Clock = _now,
-        schema: ApiSchema | None = None,
-        port: int = 0,
-        hosts: Iterable[str] = HOSTS,
+        self, *, clock: Clock = _now, schema: ApiSchema | None = None, port: int = 0, hosts: Iterable[str] = HOSTS
     ) -> None:
         self.state = PlatformState(clock)
         self.people = People(self.state)
@@ -62,9 +57,7 @@ class Emulator:
         self._runner: web.AppRunner | None = None
         self._webhook_tasks: set[asyncio.Task[None]] = set()
 
-    def add_bot(
-        self, token: str, *, username: str = "ada_bot", name: str = "Ada", reads_all: bool = True
-    ) -> BotRecord:
+    def add_bot(self, token: str, *, username: str = "ada_bot", name: str = "Ada", reads_all: bool = True) -> BotRecord:
         """Create a bot with this token; it joins all existing chats."""
         user = {
             "id": int(token.partition(":")[0]),
@@ -111,9 +104,7 @@ class Emulator:
         parameters, files = await _parse_request(request)
         self.recorder.calls.append((method, parameters))
         self.recorder.record(method)
-        fault = next(
-            (candidate for candidate in self.faults if candidate.applies_to(method, parameters)), None
-        )
+        fault = next((candidate for candidate in self.faults if candidate.applies_to(method, parameters)), None)
         if fault is not None and not fault.is_late:
             return await fault.respond(request)
         if bot is None:

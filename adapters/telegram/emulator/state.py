@@ -10,9 +10,7 @@ from typing import Any
 from bot import Clock
 
 UPDATE_TTL = timedelta(hours=24)
-_ENTITY_PATTERN = re.compile(
-    r"(?P<command>^/\w{1,64}(?:@\w+)?)|(?P<mention>(?<!\w)@\w{3,32})|(?P<url>https?://\S+)"
-)
+_ENTITY_PATTERN = re.compile(r"(?P<command>^/\w{1,64}(?:@\w+)?)|(?P<mention>(?<!\w)@\w{3,32})|(?P<url>https?://\S+)")
 Message = dict[str, Any]
 
 
@@ -38,9 +36,7 @@ class BotRecord:
 
     def pending(self, now: datetime) -> list[dict[str, Any]]:
         """Return pending updates; those older than 24 hours are dropped."""
-        self.queue = [
-            (received_at, update) for received_at, update in self.queue if now - received_at < UPDATE_TTL
-        ]
+        self.queue = [(received_at, update) for received_at, update in self.queue if now - received_at < UPDATE_TTL]
         return [update for _, update in self.queue]
 
     def confirm(self, offset: int) -> None:
@@ -48,9 +44,7 @@ class BotRecord:
         if offset < 0:
             self.queue = self.queue[offset:]
         else:
-            self.queue = [
-                (received_at, update) for received_at, update in self.queue if update["update_id"] >= offset
-            ]
+            self.queue = [(received_at, update) for received_at, update in self.queue if update["update_id"] >= offset]
 
 
 class PlatformState:
@@ -109,10 +103,7 @@ class PlatformState:
         chat = message["chat"]
         if chat["type"] in ("private", "channel") or bot.user["can_read_all_group_messages"]:
             return True
-        if (
-            self.members[chat["id"]].get(bot.id) == "administrator"
-            or not {"text", "caption"} & message.keys()
-        ):
+        if self.members[chat["id"]].get(bot.id) == "administrator" or not {"text", "caption"} & message.keys():
             return True
         text = message.get("text", message.get("caption", ""))
         name = f"@{bot.user['username']}".lower()

@@ -86,9 +86,7 @@ class RestServer:
     def _search_posts(self, request: ApiRequest) -> ApiResponse:
         if int(request.query.get("max_results", 10)) < MIN_SEARCH_SIZE:
             raise ApiError(400, "Invalid Request", f"max_results is less than {MIN_SEARCH_SIZE}")
-        query = request.query.get("query", "").removesuffix(
-            " -is:retweet"
-        )  # the emulator has no reposts as posts
+        query = request.query.get("query", "").removesuffix(" -is:retweet")  # the emulator has no reposts as posts
         words = query.strip("()").casefold().split()
         posts = (post for post in self._state.posts.values() if not post.is_deleted)
         return 200, self._build_page(
@@ -176,18 +174,14 @@ class RestServer:
         referenced: dict[str, PostRecord] = {}
         if "referenced_tweets.id" in expansions:
             referenced_ids = (name for item in posts for name in (item.reply_to_id, item.quoted_id) if name)
-            referenced = {
-                name: self._state.posts[name] for name in referenced_ids if name in self._state.posts
-            }
+            referenced = {name: self._state.posts[name] for name in referenced_ids if name in self._state.posts}
         user_ids = {item.author_id for item in (*posts, *referenced.values())}
         payload: dict[str, Any] = {"data": [self._state.to_payload(item) for item in posts]} if posts else {}
         includes: dict[str, Any] = {}
         if "author_id" in expansions and user_ids:
             includes["users"] = [self._user_payload(item) for item in sorted(user_ids)]
         if referenced:
-            includes["tweets"] = [
-                self._state.to_payload(item) for item in referenced.values() if not item.is_deleted
-            ]
+            includes["tweets"] = [self._state.to_payload(item) for item in referenced.values() if not item.is_deleted]
         media_keys = [key for item in (*posts, *referenced.values()) for key in item.pictures]
         if "attachments.media_keys" in expansions and media_keys:
             includes["media"] = [self._media_payload(key) for key in media_keys]

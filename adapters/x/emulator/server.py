@@ -15,15 +15,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from adapters.x.emulator.page import XView
-from adapters.x.emulator.rest import (
-    ApiError,
-    ApiRequest,
-    Keys,
-    RestServer,
-    nonce_of,
-    signature_problem,
-    token_of,
-)
+from adapters.x.emulator.rest import ApiError, ApiRequest, Keys, RestServer, nonce_of, signature_problem, token_of
 from adapters.x.emulator.state import PlatformState
 from adapters.x.rate_limits import endpoint_of
 from bot import Clock, system_clock
@@ -113,9 +105,7 @@ class Emulator:
         self.calls: list[Call] = []
         self.faults: deque[Fault] = deque()
         self.reads: Counter[str] = Counter()  # by month
-        self.reset_override: Callable[[datetime], str] | None = (
-            None  # builds the reset header from the end of a window
-        )
+        self.reset_override: Callable[[datetime], str] | None = None  # builds the reset header from the end of a window
         self.is_revoked = False
         self._rest = RestServer(self.state)
         self._port, self._hosts = port, hosts
@@ -206,25 +196,17 @@ class Emulator:
         else:
             status, text, headers = self._respond(request, endpoint, body)
         if fault is not None and fault.kind in (FaultKind.BROKEN, FaultKind.FAILED):
-            status, text = (
-                (status, "<html>") if fault.kind is FaultKind.BROKEN else (fault.status, fault.body)
-            )
+            status, text = (status, "<html>") if fault.kind is FaultKind.BROKEN else (fault.status, fault.body)
         self.calls.append(Call(endpoint, request.path_qs, body, status, self._clock()))
         try:
-            if (
-                fault is not None
-                and fault.kind in (FaultKind.CUT, FaultKind.LOST)
-                and request.transport is not None
-            ):
+            if fault is not None and fault.kind in (FaultKind.CUT, FaultKind.LOST) and request.transport is not None:
                 request.transport.abort()
             return web.Response(status=status, text=text, headers=headers, content_type="application/json")
         finally:
             async with self._changed:
                 self._changed.notify_all()
 
-    def _respond(
-        self, request: web.Request, endpoint: str, body: dict[str, Any]
-    ) -> tuple[int, str, dict[str, str]]:
+    def _respond(self, request: web.Request, endpoint: str, body: dict[str, Any]) -> tuple[int, str, dict[str, str]]:
         try:
             user_id = self._authenticate(request)
         except ApiError as problem:
@@ -268,9 +250,7 @@ class Emulator:
     def _headers(self, window: tuple[str, str]) -> dict[str, str]:
         limit, _ = self.limits.get(window[1], DEFAULT_LIMIT)
         window_end, used_calls = self._windows.get(window, (self._clock(), 0))
-        reset = (
-            self.reset_override(window_end) if self.reset_override else str(int(window_end.timestamp()) + 1)
-        )
+        reset = self.reset_override(window_end) if self.reset_override else str(int(window_end.timestamp()) + 1)
         return {
             "x-rate-limit-limit": str(limit),
             "x-rate-limit-remaining": str(max(limit - used_calls, 0)),
@@ -295,14 +275,10 @@ async def start_emulator(names: Sequence[str], *, port: int = 0) -> AsyncIterato
     """
     usernames = _build_usernames(names)
     async with Emulator(username=usernames[0] if usernames else "nobody", port=port) as emulator:
-        accounts = {
-            name: emulator.add_account(username) for name, username in zip(names, usernames, strict=True)
-        }
+        accounts = {name: emulator.add_account(username) for name, username in zip(names, usernames, strict=True)}
         for person_name in ("robin", "kim"):
             emulator.state.user_id_of(person_name)
-        settings = {
-            name: {**NEUTRAL_SETTINGS, **emulator.environment_of(keys)} for name, keys in accounts.items()
-        }
+        settings = {name: {**NEUTRAL_SETTINGS, **emulator.environment_of(keys)} for name, keys in accounts.items()}
         yield EmulatedPlatform(f"{emulator.url}/", settings)
 
 
@@ -310,9 +286,7 @@ def _build_usernames(names: Sequence[str]) -> list[str]:
     """Return a distinct username for each character."""
     usernames: list[str] = []
     for name in names:
-        username = (
-            re.sub(r"\W+", "_", name.casefold(), flags=re.ASCII).strip("_")[:MAX_USERNAME_LENGTH] or "bot"
-        )
+        username = re.sub(r"\W+", "_", name.casefold(), flags=re.ASCII).strip("_")[:MAX_USERNAME_LENGTH] or "bot"
         while username in usernames:
             username = f"{username[: MAX_USERNAME_LENGTH - 2]}_{len(usernames)}"
         usernames.append(username)

@@ -57,21 +57,13 @@ class PlatformState:
         return user_id
 
     def create_post(
-        self,
-        author_id: str,
-        text: str,
-        *,
-        reply_to_id: str = "",
-        quoted_id: str = "",
-        pictures: tuple[str, ...] = (),
+        self, author_id: str, text: str, *, reply_to_id: str = "", quoted_id: str = "", pictures: tuple[str, ...] = ()
     ) -> PostRecord:
         """Create a post; raise PostForbidden as X would refuse it."""
         replied_post = self._check(author_id, text, reply_to_id, quoted_id, pictures)
         post_id = self.new_id()
         conversation = replied_post.conversation_id if replied_post else post_id
-        post = PostRecord(
-            post_id, author_id, text, self._clock(), conversation, reply_to_id, quoted_id, pictures
-        )
+        post = PostRecord(post_id, author_id, text, self._clock(), conversation, reply_to_id, quoted_id, pictures)
         self.posts[post_id] = post
         return post
 
@@ -156,20 +148,14 @@ class PlatformState:
             raise PostForbidden("Your post is too long.")
         now = self._clock()
         for post in self.posts_by(author_id):
-            if (
-                post.text == text
-                and post.reply_to_id == reply_to_id
-                and now - post.created_at < DUPLICATE_WINDOW
-            ):
+            if post.text == text and post.reply_to_id == reply_to_id and now - post.created_at < DUPLICATE_WINDOW:
                 raise PostForbidden("You are not allowed to create a Tweet with duplicate content.")
         if any(key not in self.pictures for key in pictures):
             raise PostForbidden("Your media IDs are invalid.")
         for referenced_id in filter(None, (reply_to_id, quoted_id)):
             referenced = self.posts.get(referenced_id)
             if referenced is None or referenced.is_deleted:
-                raise PostForbidden(
-                    "You attempted to reply to a Tweet that is deleted or not visible to you."
-                )
+                raise PostForbidden("You attempted to reply to a Tweet that is deleted or not visible to you.")
             if (referenced.author_id, author_id) in self.blocked:
                 raise PostForbidden("You are not permitted to perform this action.")
         return self.posts.get(reply_to_id)

@@ -129,10 +129,7 @@ def _starter_character(name: str) -> dict[str, Any]:
         "messageExamples": [
             [
                 {"name": "{{name1}}", "content": {"text": "What are you up to?"}},
-                {
-                    "name": name,
-                    "content": {"text": "Listening to a clock. It says it is fine. It is not."},
-                },
+                {"name": name, "content": {"text": "Listening to a clock. It says it is fine. It is not."}},
             ]
         ],
         "postExamples": ["A stopped clock is right twice a day. Try that with a fast one."],

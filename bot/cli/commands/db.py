@@ -30,11 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     backup.add_argument(
         "file", metavar="FILE", type=Path, nargs="?", help="the copy (default: next to the database, dated)"
     )
-    handlers: dict[argparse.ArgumentParser, DatabaseCommand] = {
-        upgrade: _upgrade,
-        check: _check,
-        backup: _backup,
-    }
+    handlers: dict[argparse.ArgumentParser, DatabaseCommand] = {upgrade: _upgrade, check: _check, backup: _backup}
     for command, act in handlers.items():
         add_character_option(command)
         command.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -54,11 +50,7 @@ def run(args: argparse.Namespace) -> int:
 def _upgrade(args: argparse.Namespace, storage: Storage, config: CharacterConfig) -> int:
     result = asyncio.run(storage.upgrade(config.settings, collect_schemas(config.plugins)))
     document = {"place": result.location, "before": result.old_version, "after": result.new_version}
-    print(
-        json.dumps(document, ensure_ascii=False)
-        if args.json
-        else strip_terminal_codes(_format_upgrade(result))
-    )
+    print(json.dumps(document, ensure_ascii=False) if args.json else strip_terminal_codes(_format_upgrade(result)))
     return Exit.OK
 
 
@@ -74,12 +66,7 @@ def _check(args: argparse.Namespace, storage: Storage, config: CharacterConfig) 
     report = asyncio.run(storage.check(config.settings))
     problems = list(report.problems) if report.exists else [NO_DATABASE]
     if args.json:
-        document = {
-            "ok": not problems,
-            "place": report.location,
-            "facts": dict(report.facts),
-            "problems": problems,
-        }
+        document = {"ok": not problems, "place": report.location, "facts": dict(report.facts), "problems": problems}
         print(json.dumps(document, ensure_ascii=False, indent=2))
     else:
         print("\n".join(strip_terminal_codes(line) for line in _report_lines(report, problems)))
@@ -97,7 +84,5 @@ def _report_lines(report: CheckReport, problems: list[str]) -> Iterator[str]:
 def _backup(args: argparse.Namespace, storage: Storage, config: CharacterConfig) -> int:
     copy = asyncio.run(storage.backup(config.settings, args.file))
     document = {"file": str(copy), "bytes": copy.stat().st_size}
-    print(
-        json.dumps(document, ensure_ascii=False) if args.json else strip_terminal_codes(f"copied to {copy}")
-    )
+    print(json.dumps(document, ensure_ascii=False) if args.json else strip_terminal_codes(f"copied to {copy}"))
     return Exit.OK

@@ -36,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     send = commands.add_parser(SEND, help="send held or failed parts again")
     drop = commands.add_parser(DROP, help="give parts up")
     for command in (send, drop):
-        command.add_argument(
-            "ids", metavar="ID", nargs="+", help="a part's id, as `bot outbox list` shows it"
-        )
+        command.add_argument("ids", metavar="ID", nargs="+", help="a part's id, as `bot outbox list` shows it")
     for command in (listing, send, drop):
         add_character_option(command)
         command.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -119,9 +117,7 @@ async def _decide_in_store(config: CharacterConfig, act: str, delivery_id: str) 
     async with open_store_for_reading(config) as store:
         if await store.ledger.delivery(delivery_id) is None:
             raise UsageError(f"there is no part {delivery_id!r}: `bot outbox list` shows the parts")
-    async with require_storage(config).open(
-        agent_id, config.settings, collect_schemas(config.plugins)
-    ) as store:
+    async with require_storage(config).open(agent_id, config.settings, collect_schemas(config.plugins)) as store:
         undelivered = UndeliveredParts(store.ledger)
         decision = await (undelivered.retry(delivery_id) if act == SEND else undelivered.drop(delivery_id))
     if decision is None or not decision.is_done:

@@ -187,11 +187,7 @@ def _find_named(name: str) -> Plugin:
 
 
 def _hint(suggestion: str | None, names: Sequence[str]) -> str:
-    return (
-        f"did you mean {suggestion!r}?"
-        if suggestion
-        else f"available: {', '.join(names)}; a path begins with ./"
-    )
+    return f"did you mean {suggestion!r}?" if suggestion else f"available: {', '.join(names)}; a path begins with ./"
 
 
 def _write_files(name: str) -> int:
@@ -201,9 +197,7 @@ def _write_files(name: str) -> int:
         raise UsageError(f"a plugin named {name!r} exists already: choose another name")
     files = {Path(path): text for path, text in plugin_files(name).items()}
     if existing_paths := [str(path) for path in files if path.exists()]:
-        raise PluginError(
-            f"{' and '.join(existing_paths)} exist already and are not changed: choose another name"
-        )
+        raise PluginError(f"{' and '.join(existing_paths)} exist already and are not changed: choose another name")
     for path, text in files.items():
         try:
             path.write_text(text, encoding="utf-8")

@@ -66,9 +66,7 @@ def run(args: argparse.Namespace) -> int:
     pictures = _read_pictures(args.media, args.alt)
     config = load_character_config(args.character)
     publisher = None if args.dry_run else require_publisher(config)
-    secrets = config.secrets | (
-        config.settings.secrets(publisher.spec.settings) if publisher else frozenset()
-    )
+    secrets = config.secrets | (config.settings.secrets(publisher.spec.settings) if publisher else frozenset())
     core = config.settings.load(CoreSettings)
     level = config.settings.get("LOG_LEVEL") or "WARNING"
     with configure_logging(level=level, format=core.log_format, secrets=secrets):
@@ -158,9 +156,7 @@ def _read_picture(file: Path, alt: str) -> Attachment:
         raise UsageError(f"--media {file}: {error.strerror}") from None
     if not 0 < len(data) <= MAX_PICTURE_BYTES:
         raise UsageError(f"--media {file}: a picture must not be empty and has at most 5 MB")
-    return Attachment(
-        new_id().hex, MediaKind.IMAGE, content_type=kind, name=file.name, description=alt, data=data
-    )
+    return Attachment(new_id().hex, MediaKind.IMAGE, content_type=kind, name=file.name, description=alt, data=data)
 
 
 async def draft_post(config: CharacterConfig) -> Post:
@@ -185,8 +181,6 @@ async def _load_recent_posts(config: CharacterConfig) -> list[Memory]:
 async def _find_posts(store: Store, agent_id: UUID) -> list[Memory]:
     """Return the agent's latest posts in feeds, oldest first."""
     rooms = [room for room in await store.worlds.rooms() if room.type is ChannelType.FEED]
-    memories = [
-        memory for room in rooms for memory in await store.memories.recent(room.id, MAX_COMPARED_POSTS)
-    ]
+    memories = [memory for room in rooms for memory in await store.memories.recent(room.id, MAX_COMPARED_POSTS)]
     posts = [memory for memory in memories if memory.entity_id == agent_id]
     return sorted(posts, key=lambda memory: (memory.created_at, memory.id))[-MAX_COMPARED_POSTS:]

@@ -27,9 +27,7 @@ from bot.settings import CoreSettings
 from bot.text import strip_terminal_codes
 
 logger = logging.getLogger(__name__)
-STOPPING = (
-    "stopping: no new messages are accepted, answers in progress are finished; a second signal exits at once"
-)
+STOPPING = "stopping: no new messages are accepted, answers in progress are finished; a second signal exits at once"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,17 +75,13 @@ async def _run_emulated(
     async with run_emulators(emulated, files) as emulated_run:
         configs, platforms = _load_configs(files, only, emulated_run)
         with _track_start(configs, platforms) as start_history:
-            return await _run_until_stopped(
-                configs, platforms, start_history, emulated_run, is_strict=is_strict
-            )
+            return await _run_until_stopped(configs, platforms, start_history, emulated_run, is_strict=is_strict)
 
 
 def _refuse_contradiction(only: Sequence[str], emulated: Sequence[str]) -> None:
     real = [name for name in only if name not in (WEB, *emulated)]
     if real:
-        raise UsageError(
-            f"--only {','.join(real)}: --emulate connects to no real platform: add it there, or remove it"
-        )
+        raise UsageError(f"--only {','.join(real)}: --emulate connects to no real platform: add it there, or remove it")
     if only and (missing := [name for name in emulated if name not in only]):
         raise UsageError(f"--emulate {','.join(missing)}: add it to --only, too")
 
@@ -151,9 +145,7 @@ async def _run_until_stopped(
             start_history.record_start()
         specs = [platform.spec for platform in platforms if platform.is_on and platform.spec]
         agent_configs = [config.agent_config for config in configs]
-        cleanup = (
-            nullcontext() if emulated_run else stop_remaining_tasks()
-        )  # the emulators' tasks must keep running
+        cleanup = nullcontext() if emulated_run else stop_remaining_tasks()  # the emulators' tasks must keep running
         async with cleanup, Runtime(agent_configs, specs, is_strict=is_strict) as runtime:
             for line in emulated_run.summary_lines(configs) if emulated_run else ():
                 _print_line(line)
@@ -192,9 +184,7 @@ def _describe(config: CharacterConfig) -> str:
 def _print_platforms(platforms: Sequence[Platform], runtime: Runtime) -> None:
     connected = {adapter.platform: adapter for adapter in runtime.adapters}
     for platform in platforms:
-        shown_platform = replace(
-            platform, off_reason=platform.off_reason or runtime.inactive.get(platform.name, "")
-        )
+        shown_platform = replace(platform, off_reason=platform.off_reason or runtime.inactive.get(platform.name, ""))
         _print_line(_platform_line(shown_platform, connected.get(platform.name)))
 
 

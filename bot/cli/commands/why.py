@@ -88,10 +88,7 @@ async def build_cost_report(store: Store, now: datetime, *, days: int, by: Group
 async def _names(store: Store, sums: Sequence[CostEntry], by: GroupBy) -> list[str]:
     if by is GroupBy.ROOM:
         rooms = {room.id: room for room in await store.worlds.rooms()}
-        return [
-            room_label(rooms.get(entry.room_id), entry.room_id) if entry.room_id else NO_PERSON
-            for entry in sums
-        ]
+        return [room_label(rooms.get(entry.room_id), entry.room_id) if entry.room_id else NO_PERSON for entry in sums]
     if by is GroupBy.PERSON:
         ids = {entry.person_id for entry in sums if entry.person_id}
         people = await store.entities.entities(ids)
@@ -99,8 +96,7 @@ async def _names(store: Store, sums: Sequence[CostEntry], by: GroupBy) -> list[s
             key: f"{entry.name or key} ({entry.platform})" for key, entry in people.items()
         }
         return [
-            people_names.get(entry.person_id, str(entry.person_id)) if entry.person_id else NO_PERSON
-            for entry in sums
+            people_names.get(entry.person_id, str(entry.person_id)) if entry.person_id else NO_PERSON for entry in sums
         ]
     return [entry.day.isoformat() if by is GroupBy.DAY else entry.model for entry in sums]
 
@@ -118,33 +114,23 @@ def _cost_parts(entry: CostEntry) -> Iterator[str]:
         yield f"{entry.failed_calls:,} failed"
     if entry.unpriced_calls and not is_unknown:
         yield f"{entry.unpriced_calls:,} without a price"
-    yield f"{entry.tokens_in:,} tokens in" + (
-        f" ({entry.tokens_cached:,} cached)" if entry.tokens_cached else ""
-    )
+    yield f"{entry.tokens_in:,} tokens in" + (f" ({entry.tokens_cached:,} cached)" if entry.tokens_cached else "")
     yield f"{entry.tokens_out:,} out"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "message",
-        metavar="MESSAGE_ID",
-        nargs="?",
-        help="the id of a message or of its receipt, or the platform's id",
+        "message", metavar="MESSAGE_ID", nargs="?", help="the id of a message or of its receipt, or the platform's id"
     )
     parser.add_argument("--room", metavar="R", help="only this room, by id or name")
     parser.add_argument(
         "--last", metavar="N", type=_positive_int, help=f"the last N messages (default: {DEFAULT_LAST})"
     )
     parser.add_argument("--costs", action="store_true", help="show what the models have cost instead")
+    parser.add_argument("--by", choices=[by.value for by in GroupBy], help="group the costs by (default: day)")
     parser.add_argument(
-        "--by", choices=[by.value for by in GroupBy], help="group the costs by (default: day)"
-    )
-    parser.add_argument(
-        "--days",
-        metavar="N",
-        type=_positive_int,
-        help=f"the last N days, today included (default: {DEFAULT_DAYS})",
+        "--days", metavar="N", type=_positive_int, help=f"the last N days, today included (default: {DEFAULT_DAYS})"
     )
     add_character_option(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -164,9 +150,7 @@ def run(args: argparse.Namespace) -> int:
             return _print_costs(config, args)
         reports = asyncio.run(_load_reports(config, args.message, args.room, args.last or DEFAULT_LAST))
     if args.json:
-        print(
-            json.dumps({"messages": [report.to_json() for report in reports]}, ensure_ascii=False, indent=2)
-        )
+        print(json.dumps({"messages": [report.to_json() for report in reports]}, ensure_ascii=False, indent=2))
     elif reports:
         print("\n\n".join("\n".join(map(strip_terminal_codes, report.lines())) for report in reports))
     else:
@@ -199,11 +183,7 @@ async def _load_reports(
             receipts: Sequence[Receipt] = await _find_receipts(store, message)
         else:
             rooms = [None] if room is None else [item.id for item in await _find_rooms(conversations, room)]
-            matches = [
-                item
-                for room_id in rooms
-                for item in await conversations.receipts(room_id=room_id, limit=last)
-            ]
+            matches = [item for room_id in rooms for item in await conversations.receipts(room_id=room_id, limit=last)]
             receipts = sorted(matches, key=lambda item: item.received_at, reverse=True)[:last]
         return [await build_report(conversations, receipt, agent_id) for receipt in reversed(receipts)]
 
@@ -230,9 +210,7 @@ async def _find_rooms(conversations: ConversationReader, name: str) -> list[Room
     folded_name = name.casefold()
     rooms = await conversations.rooms()
     matches = [
-        room
-        for room in rooms
-        if folded_name in (str(room.id), room.name.casefold(), room.external_id.casefold())
+        room for room in rooms if folded_name in (str(room.id), room.name.casefold(), room.external_id.casefold())
     ]
     if not matches:
         names = list(dict.fromkeys(room.name or room.external_id for room in rooms))

@@ -87,6 +87,4 @@ async def _load_tasks(config: CharacterConfig) -> tuple[Mapping[tuple[str, bool]
     async with open_store_for_reading(config) as store:
         counts = await store.tasks.count_tasks()
         names = sorted(name for name, is_parked in counts if is_parked)
-        return counts, [
-            task for name in names for task in await store.tasks.tasks(name=name) if task.is_parked
-        ]
+        return counts, [task for name in names for task in await store.tasks.tasks(name=name) if task.is_parked]

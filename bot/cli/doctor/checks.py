@@ -71,10 +71,7 @@ def check_python() -> Iterator[Finding]:
         yield Finding(Status.OK, "python", version)
     else:
         yield Finding(
-            Status.FAIL,
-            "python",
-            version,
-            f"install Python {min_version} or newer and reinstall the bot with it",
+            Status.FAIL, "python", version, f"install Python {min_version} or newer and reinstall the bot with it"
         )
 
 
@@ -108,9 +105,7 @@ def check_settings(settings: Settings, groups: Sequence[SettingsGroup]) -> Itera
     known_names = {variable.name for group in groups for variable in list_variables(group.model)}
     if not error_count:
         count = sum(name in settings for name in known_names)
-        yield Finding(
-            Status.OK, "settings", f"{count} of {len(known_names)} variables are set, all well-formed"
-        )
+        yield Finding(Status.OK, "settings", f"{count} of {len(known_names)} variables are set, all well-formed")
     for name in settings:
         if settings.source_of(name) == str(ENV_FILE) and name not in known_names:
             suggestions = difflib.get_close_matches(name.upper(), known_names, n=1, cutoff=NAME_SIMILARITY)
@@ -122,9 +117,7 @@ def check_settings(settings: Settings, groups: Sequence[SettingsGroup]) -> Itera
 def check_files(core: CoreSettings, *, fix: bool = False) -> Iterator[Finding]:
     """Check that the data folder is writable and private; with `fix`, make it private."""
     folder = core.bot_data_dir
-    existing_folder = next(
-        folder_path for folder_path in (folder, *folder.absolute().parents) if folder_path.exists()
-    )
+    existing_folder = next(folder_path for folder_path in (folder, *folder.absolute().parents) if folder_path.exists())
     try:
         with tempfile.TemporaryFile(dir=existing_folder):
             pass

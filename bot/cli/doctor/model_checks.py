@@ -76,9 +76,7 @@ async def measure_prompt(agent_runtime: AgentRuntime, role: Role = Role.OWNER) -
     parts = [*_provider_parts(turn, registry), *await _action_parts(turn, registry, _tool_sizes(request))]
     system = PromptPart(PromptPartKind.CHARACTER, "system", _byte_length(request.system))
     known_size = system.size + sum(part.size for part in parts)
-    return PromptSize(
-        total, (system, PromptPart(PromptPartKind.RULES, "instructions", total - known_size), *parts)
-    )
+    return PromptSize(total, (system, PromptPart(PromptPartKind.RULES, "instructions", total - known_size), *parts))
 
 
 def request_size(request: TextRequest) -> int:
@@ -115,9 +113,7 @@ async def _action_list_size(turn: Turn, registry: Registry) -> int:
 
 def _tool_sizes(request: TextRequest) -> dict[str, int]:
     return {
-        tool.name: _byte_length(
-            json.dumps([tool.name, tool.description, tool.parameters], ensure_ascii=False)
-        )
+        tool.name: _byte_length(json.dumps([tool.name, tool.description, tool.parameters], ensure_ascii=False))
         for tool in request.tools
     }
 
@@ -208,9 +204,7 @@ def check_price(settings: Settings, model: str) -> Iterator[Finding]:
         if not price.per_call:
             tokens = f"${price.tokens_in:g} in, ${price.tokens_cached:g} cached, ${price.tokens_out:g} out"
             price_text = f"{tokens} {PER_MILLION_TOKENS}"
-        yield Finding(
-            Status.OK, "costs", f"{model}: {price_text} (MODEL_PRICES, or the list of {prices.as_of})"
-        )
+        yield Finding(Status.OK, "costs", f"{model}: {price_text} (MODEL_PRICES, or the list of {prices.as_of})")
         return
     message = f"the price of {model} is unknown: its tokens are counted, its cost is not"
     if money.has_money_budget:

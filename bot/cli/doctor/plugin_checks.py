@@ -41,9 +41,7 @@ def list_components(plugin: Plugin) -> Iterator[str]:
         "workers": [component.name for component in plugin.workers],
         "listeners": [component.kind.__name__ for component in plugin.listeners],
         "commands": [f"/{component.spec.name}" for component in plugin.commands],
-        "routes": [
-            f"{component.method} /plugins/{plugin.name}{component.path}" for component in plugin.routes
-        ],
+        "routes": [f"{component.method} /plugins/{plugin.name}{component.path}" for component in plugin.routes],
     }
     for kind, names in kinds.items():
         if names:
@@ -55,9 +53,7 @@ def _check_descriptions(plugin: Plugin) -> Iterator[Finding]:
     descriptions |= {component.spec.name: component.spec.description for component in plugin.providers}
     for name, description in descriptions.items():
         if not description.strip():
-            yield Finding(
-                Status.WARN, "text", f"{name} has no description", "the model knows nothing else about it"
-            )
+            yield Finding(Status.WARN, "text", f"{name} has no description", "the model knows nothing else about it")
     for action in plugin.actions:
         for name, schema in action.spec.parameters.get("properties", {}).items():
             if not schema.get("description"):
@@ -94,6 +90,4 @@ def _check_settings(plugin: Plugin) -> Iterator[Finding]:
         except SettingError as error:
             yield Finding(Status.WARN, "settings", str(error), "correct the variable")
     if missing_reason := plugin.missing_settings(settings):
-        yield Finding(
-            Status.WARN, "settings", f"it is off: {missing_reason}", "set it before using the plugin"
-        )
+        yield Finding(Status.WARN, "settings", f"it is off: {missing_reason}", "set it before using the plugin")

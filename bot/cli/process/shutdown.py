@@ -113,9 +113,7 @@ async def stop_remaining_tasks() -> AsyncIterator[None]:
 async def _stop_tasks(tasks: Collection[asyncio.Task[Any] | None]) -> None:
     tasks_by_name = {_describe_task(task): task for task in tasks if task is not None}
     if tasks_by_name:
-        logger.warning(
-            "%d tasks still ran and are cancelled: %s", len(tasks_by_name), _join_names(tasks_by_name)
-        )
+        logger.warning("%d tasks still ran and are cancelled: %s", len(tasks_by_name), _join_names(tasks_by_name))
     for task in tasks_by_name.values():
         task.cancel()
     await asyncio.gather(

@@ -62,9 +62,7 @@ class Watchdog:
                 _restart_process()
             elif blocked_seconds >= BLOCKED_WARNING_SECONDS and not self._is_reported:
                 self._is_reported = True
-                logger.warning(
-                    "event loop blocked for %.0f s at %s", blocked_seconds, self._blocking_location()
-                )
+                logger.warning("event loop blocked for %.0f s at %s", blocked_seconds, self._blocking_location())
 
     def _poll_seconds(self) -> float:
         if self._stop_request.received_signal is None:

@@ -93,12 +93,7 @@ def _strip_unclosed_reasoning(text: str, before: str, opening: re.Match[str]) ->
         return before + text[opening.start() :], False  # prose that mentions such a tag
     if answer is None:
         answer = next(
-            (
-                candidate
-                for candidate in _THOUGHT_OR_ANSWER.finditer(text, opening.end())
-                if candidate["answer"]
-            ),
-            None,
+            (candidate for candidate in _THOUGHT_OR_ANSWER.finditer(text, opening.end()) if candidate["answer"]), None
         )
     return ("", True) if answer is None else (text[answer.start() :], False)
 

@@ -51,9 +51,7 @@ def build_shape(
     all_names = frozenset({*names, *lists, *items, *arguments, *message, *ROOTS})
     alternatives = "|".join(re.escape(name) for name in sorted(all_names))
     pattern = re.compile(rf"<(?:(/?)(?=\w)({alternatives})(?=[\s/>])[^<>]*?(/?)>|!\[CDATA\[)", re.IGNORECASE)
-    return AnswerShape(
-        all_names, frozenset(lists), frozenset(items), frozenset(arguments), frozenset(message), pattern
-    )
+    return AnswerShape(all_names, frozenset(lists), frozenset(items), frozenset(arguments), frozenset(message), pattern)
 
 
 @dataclass(slots=True)
@@ -71,9 +69,7 @@ class ScanResult:
 
     def first_field(self, *names: str) -> Field | None:
         """Return the first field of the first of these names that occurs."""
-        return next(
-            (candidate for name in names for candidate in self.fields if candidate.name == name), None
-        )
+        return next((candidate for name in names for candidate in self.fields if candidate.name == name), None)
 
     def fields_named(self, name: str) -> list[Field]:
         """Return all fields of this name, in order."""
@@ -188,8 +184,7 @@ class _Scanner:
         """Whether the root is the whole answer: then nothing was cut off."""
         roots = [tag.is_opening for tag in self.tags if tag.name == "response"]
         is_outermost = (
-            self.tags[self._first_tag()].name in ROOTS
-            and len(_strip_closing_tags(self.text, self.tags)) <= end
+            self.tags[self._first_tag()].name in ROOTS and len(_strip_closing_tags(self.text, self.tags)) <= end
         )
         return is_outermost and roots.count(True) == roots.count(False)
 

@@ -94,11 +94,7 @@ def find_answer(text: str, keys: Collection[str]) -> JsonObject | None:
     for candidate in find_objects(text):
         if matching_keys := {*candidate.lowercase_members(), candidate.cut_key} & set(keys):
             rest_of_line = text[candidate.end :].partition("\n")[0].strip(" \t\r`")
-            return (
-                candidate
-                if len(matching_keys) > 1 or not rest_of_line or rest_of_line.startswith("<")
-                else None
-            )
+            return candidate if len(matching_keys) > 1 or not rest_of_line or rest_of_line.startswith("<") else None
         if not candidate.is_complete and candidate.start == 0:
             return candidate
     return _parse_leniently(text, 0) if _CUT_EARLY.match(text) else None
@@ -113,9 +109,7 @@ def _parse_leniently(text: str, start: int) -> JsonObject:
         if value is None or not _VALUE_END.match(text, value[1]):
             value = _parse_bare_quotes(text, key.end())
         if value is None:
-            return JsonObject(
-                members, start, len(text), False, key[1].lower(), _read_partial_string(text, key.end())
-            )
+            return JsonObject(members, start, len(text), False, key[1].lower(), _read_partial_string(text, key.end()))
         members.setdefault(key[1], value[0])
         position = value[1]
     end = _OBJECT_END.match(text, position)

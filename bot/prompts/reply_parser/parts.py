@@ -75,11 +75,7 @@ def find_structure(text: str, shape: AnswerShape, keys: Collection[str]) -> Scan
     if text.find("{", 0, start) < 0:
         return tags
     json_object = find_answer(text, keys)
-    return (
-        json_object
-        if json_object and (json_object.start < start <= json_object.end or start == len(text))
-        else tags
-    )
+    return json_object if json_object and (json_object.start < start <= json_object.end or start == len(text)) else tags
 
 
 def _parts_from_tags(scan: ScanResult) -> AnswerParts:
@@ -96,9 +92,7 @@ def _parts_from_tags(scan: ScanResult) -> AnswerParts:
         text=text or prose,
         thought=first_text(scan, THOUGHTS),
         actions=actions[:MAX_ACTIONS],
-        providers=_parse_names(
-            _join_bodies(scan.fields_named("providers")[:1] or scan.fields_named("provider"))
-        ),
+        providers=_parse_names(_join_bodies(scan.fields_named("providers")[:1] or scan.fields_named("provider"))),
         arguments=arguments,
         finish=unescape_field(finish.body) if finish and not finish.is_cut else "",
         is_complete=is_complete,
@@ -141,9 +135,7 @@ def _parts_from_object(json_object: JsonObject) -> AnswerParts:
     )
 
 
-def arguments_by_action(
-    arguments: Mapping[str, object], actions: Collection[str]
-) -> dict[str, dict[str, object]]:
+def arguments_by_action(arguments: Mapping[str, object], actions: Collection[str]) -> dict[str, dict[str, object]]:
     """Return arguments by action; those without a name belong to the only action besides REPLY."""
     if not arguments:
         return {}
@@ -203,11 +195,7 @@ def _parse_arguments(body: str) -> dict[str, object] | None:
     """Parse JSON or nested tags; {} for a blank body, None for anything else."""
     if not body.strip():
         return {}
-    for text in (
-        (unescape_field(body, for_json=True), unescape_field(body))
-        if "&" in body
-        else (unescape_field(body),)
-    ):
+    for text in (unescape_field(body, for_json=True), unescape_field(body)) if "&" in body else (unescape_field(body),):
         if (parsed := parse_object(text)) is not None:
             return parsed
     tree = parse_tags(body)

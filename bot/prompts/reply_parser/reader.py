@@ -52,9 +52,7 @@ _DECISION_SHAPE = build_shape(("name", *THOUGHTS), items=("action",))
 _DECISION_KEYS = ("action", "name", *THOUGHTS)
 _WORD = re.compile(r"[A-Za-z_]+")
 _WORDS = "RESPOND|IGNORE|STOP|NONE|REPLY"
-_BARE_WORD = re.compile(
-    rf"\A\W*+(?i:({_WORDS}))\W*+\Z|\b(?i:action)\W{{1,8}}(?i:({_WORDS}))\b|\b({_WORDS})\b"
-)
+_BARE_WORD = re.compile(rf"\A\W*+(?i:({_WORDS}))\W*+\Z|\b(?i:action)\W{{1,8}}(?i:({_WORDS}))\b|\b({_WORDS})\b")
 _PROVIDERS = ("providers", "provider")
 _FIELDS = "|".join((*THOUGHTS, *ACTIONS, *PARAMETERS, *_PROVIDERS, *TEXTS))
 _HEAD = re.compile(r"\A[\s\ufeff]*+(?:```(?:xml)?\s*+)?(?:<(?:response|output)\s*+>\s*+)?", re.IGNORECASE)
@@ -149,9 +147,7 @@ def read_decision(raw: str) -> Decision:
     structure = find_structure(text, _DECISION_SHAPE, _DECISION_KEYS)
     if isinstance(structure, JsonObject):
         members = structure.lowercase_members()
-        return Decision(
-            _first_word(first_string(members, ("action",))), visible_text(first_string(members, THOUGHTS))
-        )
+        return Decision(_first_word(first_string(members, ("action",))), visible_text(first_string(members, THOUGHTS)))
     if structure is None:
         return Decision(_find_bare_word(text))
     reasoning = first_text(structure, THOUGHTS)
@@ -175,9 +171,7 @@ def read_fields(raw: str, names: Collection[str]) -> dict[str, str]:
     if isinstance(structure, JsonObject):
         members = structure.lowercase_members()
         return {name: scalar_text(members[key]) for key, name in names_by_key.items() if key in members}
-    fields = [
-        part for key in names_by_key if structure and (part := structure.first_field(key)) and not part.is_cut
-    ]
+    fields = [part for key in names_by_key if structure and (part := structure.first_field(key)) and not part.is_cut]
     return {names_by_key[part.name]: visible_text(unescape_field(part.body)) for part in fields}
 
 

@@ -11,13 +11,8 @@ MAX_DEPTH = 64
 
 TagTree: TypeAlias = "str | dict[str, TagTree] | list[TagTree]"
 
-_TAG = re.compile(
-    r"<(?:(/?)([a-z_][\w.:-]*+)(?=[\s/>])[^<>]*?(/?)>|!\[CDATA\[)",
-    re.IGNORECASE,
-)
-_MARKUP = frozenset(
-    ("a", "b", "i", "u", "s", "p", "br", "em", "strong", "code", "pre", "span", "del", "sub", "sup")
-)
+_TAG = re.compile(r"<(?:(/?)([a-z_][\w.:-]*+)(?=[\s/>])[^<>]*?(/?)>|!\[CDATA\[)", re.IGNORECASE)
+_MARKUP = frozenset(("a", "b", "i", "u", "s", "p", "br", "em", "strong", "code", "pre", "span", "del", "sub", "sup"))
 _ROOT = re.compile(r"<response[\s>]", re.IGNORECASE)
 _ROOTS = ("output", "response")
 _JSON = re.compile(r"\s*+[\[{]")
@@ -72,9 +67,7 @@ class _Node:
 
     def is_text(self) -> bool:
         """Whether this is text with mark-up and not a list of values."""
-        return not self.children or (
-            self.has_words and all(name.lower() in _MARKUP for name, _ in self.children)
-        )
+        return not self.children or (self.has_words and all(name.lower() in _MARKUP for name, _ in self.children))
 
 
 class _Stack:

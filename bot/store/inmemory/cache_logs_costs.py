@@ -68,12 +68,7 @@ class InMemoryLogs:
         self._clock = clock
 
     async def log(
-        self,
-        kind: str,
-        body: Mapping[str, Any],
-        *,
-        room_id: UUID | None = None,
-        entity_id: UUID | None = None,
+        self, kind: str, body: Mapping[str, Any], *, room_id: UUID | None = None, entity_id: UUID | None = None
     ) -> None:
         entry = {"kind": kind, "at": self._clock(), "room_id": room_id, "entity_id": entity_id}
         self._count += 1

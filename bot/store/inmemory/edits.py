@@ -21,13 +21,7 @@ from bot.domain.edits import (
     redact_receipt,
 )
 from bot.domain.environment import Room, World
-from bot.domain.inbound import (
-    MEMBERSHIP_EVENT_TTL,
-    InboundMessage,
-    MembershipChange,
-    MembershipUpdate,
-    StoredEvent,
-)
+from bot.domain.inbound import MEMBERSHIP_EVENT_TTL, InboundMessage, MembershipChange, MembershipUpdate, StoredEvent
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
 from bot.store.inmemory.cache_logs_costs import InMemoryCache, InMemoryLogs
@@ -56,9 +50,7 @@ class InMemoryEdits:
         self._memories, self._tasks = memories, tasks
         self._cache, self._logs = cache, logs
 
-    async def apply_edit(
-        self, edit: InboundMessage, now: datetime, *, is_answering: bool = False
-    ) -> EditResult:
+    async def apply_edit(self, edit: InboundMessage, now: datetime, *, is_answering: bool = False) -> EditResult:
         receipt = self._ledger.receipt_table.find_by_key(edit.key)
         if receipt is not None:
             return EditResult(StoredEvent(receipt))
@@ -77,13 +69,9 @@ class InMemoryEdits:
         author = self._entities.upsert(edit.author, room.id)
         stored = InboundMessage(edit.key, world, room, author, plan.message)
         participant_state = self._worlds.participant_state_of(room.id)
-        return EditResult(
-            StoredEvent(plan.receipt, stored, participant_state, is_new=True), previous, plan.superseded
-        )
+        return EditResult(StoredEvent(plan.receipt, stored, participant_state, is_new=True), previous, plan.superseded)
 
-    async def delete_messages(
-        self, room_id: UUID, message_ids: Collection[str], now: datetime
-    ) -> DeletionResult:
+    async def delete_messages(self, room_id: UUID, message_ids: Collection[str], now: datetime) -> DeletionResult:
         message_receipts = self._ledger.receipt_table.find_by_messages(room_id, message_ids)
         room_deliveries = await self._ledger.deliveries(room_id=room_id)
         memory_ids = {receipt.memory_id for receipt in message_receipts} | messages_by_external_id(
@@ -95,15 +83,11 @@ class InMemoryEdits:
         cancelled_deliveries = cancel_unsent(
             orphaned_deliveries(room_deliveries, message_receipts, room_receipts), reason
         )
-        open_receipts = [
-            open_receipt for open_receipt in message_receipts if not open_receipt.outcome.is_final
-        ]
+        open_receipts = [open_receipt for open_receipt in message_receipts if not open_receipt.outcome.is_final]
         result = DeletionResult(
             len(stored_ids),
             stored_ids,
-            tuple(
-                cancel_receipt(open_receipt, now, "its message was removed") for open_receipt in open_receipts
-            ),
+            tuple(cancel_receipt(open_receipt, now, "its message was removed") for open_receipt in open_receipts),
             tuple(cancelled_deliveries),
         )
         await self._delete_memories(stored_ids)
@@ -116,20 +100,15 @@ class InMemoryEdits:
         await self._delete_memories([memory.id for memory in memories])
         return replace(result, message_count=sum(memory.kind is MemoryKind.MESSAGE for memory in memories))
 
-    async def cancel_open_work(
-        self, room_ids: Collection[UUID], now: datetime, reason: str
-    ) -> DeletionResult:
+    async def cancel_open_work(self, room_ids: Collection[UUID], now: datetime, reason: str) -> DeletionResult:
         open_receipts = await self._ledger.receipts(is_open=True, limit=NO_LIMIT)
         result = DeletionResult(
             receipts=tuple(
-                cancel_receipt(receipt, now, reason)
-                for receipt in open_receipts
-                if receipt.room_id in room_ids
+                cancel_receipt(receipt, now, reason) for receipt in open_receipts if receipt.room_id in room_ids
             ),
             deliveries=tuple(
                 cancel_unsent(
-                    [delivery for delivery in await self._open_deliveries() if delivery.room_id in room_ids],
-                    reason,
+                    [delivery for delivery in await self._open_deliveries() if delivery.room_id in room_ids], reason
                 )
             ),
         )
@@ -140,9 +119,7 @@ class InMemoryEdits:
         deliveries = await self._ledger.deliveries(room_id=reaction.room.id)
         memory_ids = [
             receipt.memory_id
-            for receipt in self._ledger.receipt_table.find_by_messages(
-                reaction.room.id, [reaction.message_id]
-            )
+            for receipt in self._ledger.receipt_table.find_by_messages(reaction.room.id, [reaction.message_id])
         ]
         memory_ids += messages_by_external_id(deliveries, [reaction.message_id])
         memories = await self._memories.memories(memory_ids)
@@ -183,9 +160,7 @@ class InMemoryEdits:
         pending = cancel_unsent(
             (delivery for delivery in open_deliveries if delivery.turn_id in turn_ids), "it was forgotten"
         )
-        reply_ids = {
-            item.id for turn_id in turn_ids for item in await self._memories.by_turn(turn_id)
-        } - memory_ids
+        reply_ids = {item.id for turn_id in turn_ids for item in await self._memories.by_turn(turn_id)} - memory_ids
         cancelled = DeletionResult(
             receipts=tuple(redact_receipt(item, now) for item in receipts if not item.outcome.is_final),
             deliveries=tuple(redact_delivery(delivery) for delivery in pending),
@@ -194,19 +169,11 @@ class InMemoryEdits:
         total_before = len(self._memories.all())
         await self._delete_memories(memory_ids | reply_ids)
         derived_count = total_before - len(self._memories.all()) - message_count - len(reply_ids)
-        component_count, relationship_count = self._entities.erase(
-            entity_id, opt_out_component(entity_id, now)
-        )
+        component_count, relationship_count = self._entities.erase(entity_id, opt_out_component(entity_id, now))
         self._logs.erase(entity_id)
         task_count = self._tasks.erase(entity_id)
         return ErasureResult(
-            message_count,
-            len(reply_ids),
-            derived_count,
-            component_count,
-            relationship_count,
-            task_count,
-            cancelled,
+            message_count, len(reply_ids), derived_count, component_count, relationship_count, task_count, cancelled
         )
 
     async def migrate_room(self, room_id: UUID, world: World, room: Room) -> list[Delivery]:

@@ -35,9 +35,7 @@ class InMemoryEntities:
         latest = list(self._participants.get(room_id, ()))[: -limit - 1 : -1]
         return [self._entities[entity_id] for entity_id in latest]
 
-    async def entities_by_name(
-        self, name: str, *, platform: str | None = None, limit: int = 100
-    ) -> list[Entity]:
+    async def entities_by_name(self, name: str, *, platform: str | None = None, limit: int = 100) -> list[Entity]:
         entities = (entity for entity in self._entities.values() if platform in (None, entity.platform))
         return [entity for entity in entities if name in (*entity.names, entity.external_id)][:limit]
 
@@ -70,9 +68,7 @@ class InMemoryEntities:
 
     def rooms_of(self, entity_id: UUID) -> frozenset[UUID]:
         """Return the rooms in which an entity takes part."""
-        return frozenset(
-            room for room, participants in self._participants.items() if entity_id in participants
-        )
+        return frozenset(room for room, participants in self._participants.items() if entity_id in participants)
 
     def erase(self, entity_id: UUID, opt_out: Component) -> tuple[int, int]:
         """Delete the data of an entity; return the numbers of components and relationships."""

@@ -29,9 +29,7 @@ class InMemoryLedger:
     Open items are always stored; of closed receipts, steps and finished deliveries only the latest.
     """
 
-    def __init__(
-        self, worlds: InMemoryWorlds, entities: InMemoryEntities, memories: InMemoryMemories
-    ) -> None:
+    def __init__(self, worlds: InMemoryWorlds, entities: InMemoryEntities, memories: InMemoryMemories) -> None:
         self.health = StoreHealth()
         self._worlds, self._entities, self._memories = worlds, entities, memories
         self.receipt_table = ReceiptTable()
@@ -53,9 +51,7 @@ class InMemoryLedger:
 
     async def last_message_ids(self, room_ids: Collection[UUID]) -> dict[UUID, str]:
         originals = (
-            receipt
-            for receipt in self.receipt_table
-            if not receipt.key.revision and receipt.room_id in room_ids
+            receipt for receipt in self.receipt_table if not receipt.key.revision and receipt.room_id in room_ids
         )
         return {receipt.room_id: receipt.key.message_id for receipt in originals}
 
@@ -207,9 +203,7 @@ class ReceiptTable:
         """Return the receipts of messages, all revisions of them."""
         receipts = self._receipts.values()
         return [
-            receipt
-            for receipt in receipts
-            if receipt.key.room_id == room_id and receipt.key.message_id in message_ids
+            receipt for receipt in receipts if receipt.key.room_id == room_id and receipt.key.message_id in message_ids
         ]
 
     def insert(self, receipt: Receipt) -> None:
@@ -223,9 +217,7 @@ class ReceiptTable:
         """Store the new state of those receipts that are open; return their number."""
         stored = [self._receipts.get(receipt.id) for receipt in receipts]
         pairs = zip(receipts, stored, strict=True)
-        still_open = [
-            new_state for new_state, previous in pairs if previous and not previous.outcome.is_final
-        ]
+        still_open = [new_state for new_state, previous in pairs if previous and not previous.outcome.is_final]
         for receipt in still_open:
             self._store(receipt)
         return len(still_open)

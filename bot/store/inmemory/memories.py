@@ -44,9 +44,7 @@ class InMemoryMemories:
     async def add_unique(self, memory: Memory) -> Memory:
         if memory.kind in TRANSCRIPT_KINDS:
             raise ValueError(f"a {memory.kind} is identified by its id: use add")
-        matches = (
-            other for other in self._memories.values() if _identity_key(other) == _identity_key(memory)
-        )
+        matches = (other for other in self._memories.values() if _identity_key(other) == _identity_key(memory))
         existing = next(matches, None)
         if existing is None:
             self.upsert(memory)
@@ -56,17 +54,10 @@ class InMemoryMemories:
         return {memory_id: self._memories[memory_id] for memory_id in ids if memory_id in self._memories}
 
     async def count(self, kind: MemoryKind, room_id: UUID | None = None) -> int:
-        return sum(
-            memory.kind is kind and room_id in (None, memory.room_id) for memory in self._memories.values()
-        )
+        return sum(memory.kind is kind and room_id in (None, memory.room_id) for memory in self._memories.values())
 
     async def recent(
-        self,
-        room_id: UUID,
-        limit: int = 20,
-        *,
-        kind: MemoryKind = MemoryKind.MESSAGE,
-        before: datetime | None = None,
+        self, room_id: UUID, limit: int = 20, *, kind: MemoryKind = MemoryKind.MESSAGE, before: datetime | None = None
     ) -> list[Memory]:
         room_memories = self._rooms.get((room_id, kind), [])
         if before is not None:
@@ -95,13 +86,10 @@ class InMemoryMemories:
         if kind in TRANSCRIPT_KINDS:
             candidates = self._rooms.get((scope.room_id, kind), [])[-MAX_TRANSCRIPT_SCAN:]
         else:
-            candidates = [
-                memory for memory in self._memories.values() if memory.kind is kind and scope.covers(memory)
-            ]
+            candidates = [memory for memory in self._memories.values() if memory.kind is kind and scope.covers(memory)]
         newest = candidates[::-1]
         return [
-            newest[index]
-            for index in rank_by_word_overlap(text, [memory.content.text for memory in newest], limit)
+            newest[index] for index in rank_by_word_overlap(text, [memory.content.text for memory in newest], limit)
         ]
 
     async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:

@@ -36,9 +36,7 @@ class InMemoryTasks:
         return min(due_times, default=None)
 
     async def count_tasks(self) -> Mapping[tuple[str, bool], int]:
-        return Counter(
-            (task.name, task.is_parked) for task in self._tasks.values() if TaskTag.QUEUE in task.tags
-        )
+        return Counter((task.name, task.is_parked) for task in self._tasks.values() if TaskTag.QUEUE in task.tags)
 
     async def task(self, task_id: UUID) -> Task | None:
         return self._tasks.get(task_id)

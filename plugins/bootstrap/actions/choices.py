@@ -2,19 +2,7 @@
 
 from typing import Annotated
 
-from bot import (
-    ActionResult,
-    ChoiceRequest,
-    Effect,
-    ExampleLine,
-    Role,
-    Task,
-    TaskTag,
-    Turn,
-    World,
-    action,
-    short_id,
-)
+from bot import ActionResult, ChoiceRequest, Effect, ExampleLine, Role, Task, TaskTag, Turn, World, action, short_id
 from plugins.bootstrap.actions.permissions import AuthorizationRule, authorize, build_request, refusal_result
 
 CHOICES_SHOWN_KEY = "openChoices"
@@ -53,10 +41,7 @@ async def has_choices(turn: Turn) -> bool:
     when=has_choices,
     effect=Effect.UNSAFE,
     examples=[
-        [
-            ExampleLine("Robin", "Take the second one"),
-            ExampleLine("Ada", "As you wish.", ("REPLY", "CHOOSE_OPTION")),
-        ]
+        [ExampleLine("Robin", "Take the second one"), ExampleLine("Ada", "As you wish.", ("REPLY", "CHOOSE_OPTION"))]
     ],
 )
 async def choose_option(
@@ -72,9 +57,7 @@ async def choose_option(
     ]
     if len(matching_tasks) != 1:
         names = ", ".join(f"{candidate.name} (task {short_id(candidate.id)})" for candidate in matching_tasks)
-        return refusal_result(
-            f"several wait for a choice, ask which: {names}" if matching_tasks else "no such choice"
-        )
+        return refusal_result(f"several wait for a choice, ask which: {names}" if matching_tasks else "no such choice")
     [matching_task] = matching_tasks
     request = ChoiceRequest.from_metadata(matching_task.metadata)
     choice = request.match(option)

@@ -87,8 +87,7 @@ async def accepts_messages(agent: Agent, person: Entity) -> bool:
     """Return whether the user agreed, in private, that others may have the character write to them."""
     components = await agent.store.entities.components(person.id, MESSAGES_FIELD)
     return any(
-        component.source_entity_id == person.id and component.data.get("messages") == "yes"
-        for component in components
+        component.source_entity_id == person.id and component.data.get("messages") == "yes" for component in components
     )
 
 
@@ -103,9 +102,7 @@ def consent_rule(turn: Turn, *, is_own_contact: bool) -> AuthorizationRule:
     return find_refusal
 
 
-async def _build_component(
-    turn: Turn, target: Entity, name: ContactKind, value: str, world: World | None
-) -> Component:
+async def _build_component(turn: Turn, target: Entity, name: ContactKind, value: str, world: World | None) -> Component:
     """Return the contact component with the new value; an admin's entry is valid only in the world."""
     agent, source = turn.agent, turn.author
     kind = MESSAGES_FIELD if name == "messages" else CONTACT_COMPONENT

@@ -33,9 +33,7 @@ async def find_people(turn: Turn, name: str, platform: str | None = None) -> lis
     entities = turn.agent.store.entities
     namesakes = await entities.entities_by_name(name, platform=platform, limit=MAX_NAMESAKES)
     if len(namesakes) == MAX_NAMESAKES:
-        raise NotFound(
-            f"too many people are called {quote_name(name)}: ask for the id of the one who is meant"
-        )
+        raise NotFound(f"too many people are called {quote_name(name)}: ask for the id of the one who is meant")
     matches = {entity.id: entity for entity in namesakes}
     if (entity_id := _parse_id(name)) is not None:
         matches |= await entities.entities([entity_id])

@@ -68,12 +68,7 @@ async def send_message(
     arguments = {"to": target.room.id, "name": target.name, "text": text}
     own_text = (target.titles,) if target.titles else ()
     request = build_request(
-        turn,
-        "SEND_MESSAGE",
-        arguments,
-        world=target.world,
-        required_role=target.required_role,
-        spoken_text=own_text,
+        turn, "SEND_MESSAGE", arguments, world=target.world, required_role=target.required_role, spoken_text=own_text
     )
     if refusal := await authorize(turn.agent, request):
         return refusal_result(refusal)
@@ -123,9 +118,7 @@ async def _direct_target(turn: Turn, person: Entity) -> MessageTarget:
     alone = direct_rooms(rooms, set(connected))
     if not alone:
         raise NotFound(f"{describe_entity(person)} has never written to me in private where I am connected")
-    worlds_or_none = [
-        await worlds.world(world_id) for world_id in dict.fromkeys(room.world_id for room in rooms)
-    ]
+    worlds_or_none = [await worlds.world(world_id) for world_id in dict.fromkeys(room.world_id for room in rooms)]
     shared_worlds = [world for world in worlds_or_none if world is not None]
     actors = {item.author.id for item in turn.inputs}
     if actors == {person.id}:
@@ -133,14 +126,8 @@ async def _direct_target(turn: Turn, person: Entity) -> MessageTarget:
     if await accepts_messages(turn.agent, person):
         return MessageTarget(alone[0], describe_entity(person), turn.world, Role.NONE, entity_titles(person))
     administered = [
-        world
-        for world in shared_worlds
-        if all(world.role_of(actor).is_at_least(Role.ADMIN) for actor in actors)
+        world for world in shared_worlds if all(world.role_of(actor).is_at_least(Role.ADMIN) for actor in actors)
     ]
     return MessageTarget(
-        alone[0],
-        describe_entity(person),
-        (administered or shared_worlds)[0],
-        Role.ADMIN,
-        entity_titles(person),
+        alone[0], describe_entity(person), (administered or shared_worlds)[0], Role.ADMIN, entity_titles(person)
     )

@@ -56,17 +56,10 @@ class AuthorizationRequest:
     event: UUID | None = None
 
 
-def build_request(
-    turn: Turn, action: str, arguments: Mapping[str, Any], **details: Any
-) -> AuthorizationRequest:
+def build_request(turn: Turn, action: str, arguments: Mapping[str, Any], **details: Any) -> AuthorizationRequest:
     """Return a request of the turn's authors; `details` replace the room, world and other fields."""
     actors = tuple(dict.fromkeys(item.author.id for item in turn.inputs))
-    fields = {
-        "room": turn.room,
-        "world": turn.world,
-        "own_text": actors_own_text(turn),
-        "event": turn.message.id,
-    }
+    fields = {"room": turn.room, "world": turn.world, "own_text": actors_own_text(turn), "event": turn.message.id}
     return AuthorizationRequest(action, actors, arguments=arguments, **{**fields, **details})
 
 
@@ -85,9 +78,7 @@ async def authorize(agent: Agent, request: AuthorizationRequest) -> str:
         "arguments": {name: str(value) for name, value in request.arguments.items()},
         "event": str(request.event or ""),
     }
-    await agent.store.logs.log(
-        LogKind.AUTHORIZATION, body, room_id=request.room.id, entity_id=request.actors[-1]
-    )
+    await agent.store.logs.log(LogKind.AUTHORIZATION, body, room_id=request.room.id, entity_id=request.actors[-1])
     if refusal:
         logger.info("%s refused in room %s: %s", request.action, request.room.id, refusal)
     return refusal
@@ -119,11 +110,7 @@ def is_room_admin(turn: Turn) -> bool:
 
 def actors_own_text(turn: Turn) -> str:
     """Return what the newest author wrote in this turn, without quotes and descriptions of media."""
-    texts = (
-        turn_input.message.content.text
-        for turn_input in turn.inputs
-        if turn_input.author.id == turn.author.id
-    )
+    texts = (turn_input.message.content.text for turn_input in turn.inputs if turn_input.author.id == turn.author.id)
     return QUOTED_TEXT.sub("", "\n".join(texts))
 
 

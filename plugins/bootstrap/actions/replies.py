@@ -76,9 +76,7 @@ def can_generate_image(turn: Turn) -> bool:
         ]
     ],
 )
-async def generate_image(
-    turn: Turn, subject: Annotated[str, "What the picture shows, in a sentence"]
-) -> ActionResult:
+async def generate_image(turn: Turn, subject: Annotated[str, "What the picture shows, in a sentence"]) -> ActionResult:
     """Describe the picture with the small model, draw it with the image model, and send it."""
     subject = shorten(subject.strip(), MAX_SUBJECT_LENGTH)
     if not subject:
@@ -90,9 +88,7 @@ async def generate_image(
     prompt = render_template(turn.agent.templates[IMAGE], values)
     try:
         description = await models.text(TextRequest(prompt, Purpose.IMAGE), ModelType.TEXT_SMALL)
-        result = await models.draw(
-            ImageRequest(shorten(description.text.strip() or subject, MAX_SUBJECT_LENGTH))
-        )
+        result = await models.draw(ImageRequest(shorten(description.text.strip() or subject, MAX_SUBJECT_LENGTH)))
     except ModelError as error:
         return refusal_result(f"the picture could not be drawn: {error}")
     picture = Attachment(

@@ -141,16 +141,11 @@ def has_other_members(turn: Turn) -> bool:
     role=Role.ADMIN,
     effect=Effect.KEYED,
     examples=[
-        [
-            ExampleLine("Robin", "Ada, make Sam an admin"),
-            ExampleLine("Ada", "One moment.", ("REPLY", "UPDATE_ROLE")),
-        ]
+        [ExampleLine("Robin", "Ada, make Sam an admin"), ExampleLine("Ada", "One moment.", ("REPLY", "UPDATE_ROLE"))]
     ],
 )
 async def update_role(
-    turn: Turn,
-    person: Annotated[str, "Their exact name or id"],
-    role: Annotated[Role, "The new role"],
+    turn: Turn, person: Annotated[str, "Their exact name or id"], role: Annotated[Role, "The new role"]
 ) -> ActionResult:
     """Ask the author to confirm a change of role that the rules allow."""
     try:
@@ -177,9 +172,7 @@ def role_change_rule(target: Entity, new_role: Role) -> AuthorizationRule:
     def find_refusal(world: World, role: Role) -> str:
         is_platform_owner = world.roles.get(target.id) is Role.OWNER
         current = world.role_of(target.id)
-        return find_role_change_refusal(
-            role, current, new_role, len(world.owners), is_platform_owner=is_platform_owner
-        )
+        return find_role_change_refusal(role, current, new_role, len(world.owners), is_platform_owner=is_platform_owner)
 
     return find_refusal
 

@@ -27,9 +27,7 @@ from plugins.bootstrap.actions.permissions import (
     request_confirmation,
 )
 
-ChangeableSetting = Literal[
-    "CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "SHOULD_RESPOND_BYPASS_TYPES"
-]
+ChangeableSetting = Literal["CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "SHOULD_RESPOND_BYPASS_TYPES"]
 MAX_VALUE_LENGTH = 100
 DEFAULT_VALUE = "default"
 
@@ -64,9 +62,7 @@ async def update_settings(
         spoken_text=((name, name.replace("_", " ")), (value,)),
     )
     summary = f"{name} would be {value} here, instead of {turn.find_setting(name) or DEFAULT_VALUE}."
-    return await request_confirmation(
-        turn, request, "CHANGE_SETTING", {"name": name, "value": value}, summary
-    )
+    return await request_confirmation(turn, request, "CHANGE_SETTING", {"name": name, "value": value}, summary)
 
 
 def find_problem(name: str, value: str) -> str:

@@ -104,9 +104,7 @@ def is_order(text: str, name: str) -> bool:
     """Return whether a text instructs the character of this name how to behave."""
     sentence = text.casefold()
     obligation = re.compile(rf"\b{re.escape(name.casefold())}{_DUTY}")
-    return bool(
-        _COMMAND_OPENING.match(sentence) or _OBLIGATION.search(sentence) or obligation.search(sentence)
-    )
+    return bool(_COMMAND_OPENING.match(sentence) or _OBLIGATION.search(sentence) or obligation.search(sentence))
 
 
 def shared_words(first: str, second: str) -> int:

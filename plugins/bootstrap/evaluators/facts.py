@@ -56,9 +56,7 @@ async def select_facts(
     shown_facts, selection = by_number(known), FactSelection()
     for forget_request in output.forget_requests:
         _apply_forget_request(
-            selection,
-            shown_facts.get(forget_request.fact),
-            reflection_input.by_number(forget_request.message),
+            selection, shown_facts.get(forget_request.fact), reflection_input.by_number(forget_request.message)
         )
     for claim, source in _valid_claims(turn, output, reflection_input, people):
         for number in claim.replaced_fact:
@@ -67,15 +65,11 @@ async def select_facts(
     forgotten_ids = {fact.id for fact in selection.forgotten}
     accepted = [fact for fact in known if fact.id not in forgotten_ids]
     selection.new = _without_same_words(selection.new, accepted)
-    selection.new = await _without_same_meaning(
-        turn, await _with_embeddings(turn, selection.new), forgotten_ids
-    )
+    selection.new = await _without_same_meaning(turn, await _with_embeddings(turn, selection.new), forgotten_ids)
     return selection
 
 
-async def within_daily_limit(
-    turn: Turn, facts: Sequence[Memory], day: str
-) -> tuple[list[Memory], list[Memory]]:
+async def within_daily_limit(turn: Turn, facts: Sequence[Memory], day: str) -> tuple[list[Memory], list[Memory]]:
     """Return the facts within MAX_FACTS_PER_DAY per author, and the memories with the new counts."""
     counts = await daily_fact_counts(turn, {fact.entity_id for fact in facts}, day)
     accepted = []
@@ -90,9 +84,7 @@ async def within_daily_limit(
 
 def build_tombstone(fact: Memory) -> Memory:
     """Return an empty memory that replaces a fact until the fact is deleted."""
-    return replace(
-        fact, kind=MemoryKind.CUSTOM, content=Content(), metadata={}, embedding=None, embedding_model=""
-    )
+    return replace(fact, kind=MemoryKind.CUSTOM, content=Content(), metadata={}, embedding=None, embedding_model="")
 
 
 def _apply_forget_request(selection: FactSelection, fact: Memory | None, message: Memory | None) -> None:
@@ -109,8 +101,7 @@ def _valid_claims(
         source = reflection_input.by_number(claim.message)
         if source is None and claim.message is None:
             source = max(
-                reflection_input.user_messages,
-                key=lambda message: shared_words(message.content.text, claim.text),
+                reflection_input.user_messages, key=lambda message: shared_words(message.content.text, claim.text)
             )
             source = source if shared_words(source.content.text, claim.text) else None
         if source is not None and fold_text(claim.text) and _is_valid_fact(turn, claim, people):
@@ -173,9 +164,7 @@ async def _with_embeddings(turn: Turn, facts: Sequence[Memory]) -> list[Memory]:
     ]
 
 
-async def _without_same_meaning(
-    turn: Turn, facts: Sequence[Memory], forgotten_ids: set[UUID]
-) -> list[Memory]:
+async def _without_same_meaning(turn: Turn, facts: Sequence[Memory], forgotten_ids: set[UUID]) -> list[Memory]:
     """Return the facts that do not repeat a stored fact of their author in other words."""
     scope = RecallScope(turn.room.id, turn.world.id)
     distinct = []

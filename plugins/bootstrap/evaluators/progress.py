@@ -138,9 +138,7 @@ class ReflectionInput:
         is_agent = message.entity_id == self.agent_id
         author = people.get(message.entity_id)
         name = agent_name if is_agent else author.name if author is not None else ""
-        line = HistoryLine(
-            message.created_at, name, short_id(message.entity_id), message.content.text, is_agent
-        )
+        line = HistoryLine(message.created_at, name, short_id(message.entity_id), message.content.text, is_agent)
         return render_history([line]).splitlines()[-1]
 
 

@@ -134,10 +134,7 @@ async def _find_entities(turn: Turn, reflection_input: ReflectionInput) -> dict[
 
 
 async def _read_output(
-    turn: Turn,
-    reflection_input: ReflectionInput,
-    entities: Mapping[UUID, Entity],
-    known_facts: Sequence[Memory],
+    turn: Turn, reflection_input: ReflectionInput, entities: Mapping[UUID, Entity], known_facts: Sequence[Memory]
 ) -> tuple[str, ReflectionInput]:
     """Return the model's answer and the input it read: the newer half if all of it was too long."""
     try:
@@ -150,10 +147,7 @@ async def _read_output(
 
 
 async def _ask_model(
-    turn: Turn,
-    reflection_input: ReflectionInput,
-    entities: Mapping[UUID, Entity],
-    known_facts: Sequence[Memory],
+    turn: Turn, reflection_input: ReflectionInput, entities: Mapping[UUID, Entity], known_facts: Sequence[Memory]
 ) -> str:
     values = {
         "agentName": turn.agent.name,

@@ -27,9 +27,7 @@ async def save_relationships(
     """Store the claimed relationships; each message is counted once."""
     entities = turn.agent.store.entities
     for (source, target), tags in _entity_pairs(turn, claims, entities_by_id).items():
-        by_target = {
-            relationship.target_id: relationship for relationship in await entities.relationships(source)
-        }
+        by_target = {relationship.target_id: relationship for relationship in await entities.relationships(source)}
         relationship = by_target.get(target, Relationship(source, target))
         if (updated := _merge_metadata(turn, relationship, tags, reflection_input)) is not None:
             await entities.save_relationship(updated)
@@ -68,9 +66,7 @@ def _entity_pairs(
 def _entities_by_name(turn: Turn, people: Mapping[UUID, Entity]) -> dict[str, UUID]:
     """Return the users' ids by short id and by unambiguous name; `you` is the agent."""
     names = Counter(entity.name.casefold() for entity in people.values())
-    by_name = {
-        entity.name.casefold(): entity.id for entity in people.values() if names[entity.name.casefold()] == 1
-    }
+    by_name = {entity.name.casefold(): entity.id for entity in people.values() if names[entity.name.casefold()] == 1}
     by_name |= {"you": turn.agent.id, turn.agent.name.casefold(): turn.agent.id}
     return by_name | {short_id(entity.id): entity.id for entity in people.values()}
 
@@ -89,12 +85,8 @@ def _merge_metadata(
     rooms: dict[str, Any] = dict(relationship.metadata.get(ROOMS_KEY, {}))
     room_data = rooms.pop(str(turn.room.id), {})
     position = MessagePosition.parse(room_data.get("until"))
-    source_messages = (
-        item for item in reflection_input.new_messages if item.entity_id == relationship.source_id
-    )
-    count = sum(
-        1 for item in source_messages if position is None or MessagePosition.of_message(item) > position
-    )
+    source_messages = (item for item in reflection_input.new_messages if item.entity_id == relationship.source_id)
+    count = sum(1 for item in source_messages if position is None or MessagePosition.of_message(item) > position)
     if not count:
         return None
     room_tags = list(dict.fromkeys((*tags, *room_data.get("tags", ()))))[:MAX_TAGS]
@@ -105,9 +97,7 @@ def _merge_metadata(
         "until": reflection_input.last_position.to_json,
     }
     rooms = dict(list(rooms.items())[-MAX_ROOMS:])
-    all_tags = dict.fromkeys(
-        [*(tag for item in reversed(rooms.values()) for tag in item["tags"]), *relationship.tags]
-    )
+    all_tags = dict.fromkeys([*(tag for item in reversed(rooms.values()) for tag in item["tags"]), *relationship.tags])
     return replace(
         relationship,
         tags=tuple(all_tags)[:MAX_TAGS],

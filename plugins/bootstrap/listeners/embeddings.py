@@ -106,9 +106,7 @@ class EmbeddingBackfill(Service):
         """Return how many of a batch were embedded; a refused batch is retried one by one."""
         agent = self.agent
         try:
-            result = await agent.models.embed(
-                [memory.content.text for memory in memories], first_handler_only=True
-            )
+            result = await agent.models.embed([memory.content.text for memory in memories], first_handler_only=True)
         except ModelRefused as error:
             if len(memories) > 1:
                 return sum([await self._embed([memory]) for memory in memories])

@@ -73,11 +73,7 @@ def action_completed(agent: Agent, event: ActionCompleted) -> None:
     """Record the result of an action."""
     if run_record := agent.services[RunLogs].running.get(event.run_id):
         result = event.result
-        _end_step(
-            run_record.actions,
-            result.action,
-            "" if result.success else result.error or result.text or "failed",
-        )
+        _end_step(run_record.actions, result.action, "" if result.success else result.error or result.text or "failed")
 
 
 @on(EvaluatorStarted)

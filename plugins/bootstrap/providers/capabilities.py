@@ -128,13 +128,7 @@ def providers(turn: Turn) -> ProviderResult:
     return ProviderResult(text="\n".join(["# Providers, available on demand", *lines]))
 
 
-@provider(
-    "EVALUATORS",
-    "What looks at an answer once it has left.",
-    position=-60,
-    hidden=True,
-    trusted_content=True,
-)
+@provider("EVALUATORS", "What looks at an answer once it has left.", position=-60, hidden=True, trusted_content=True)
 def evaluators(turn: Turn) -> ProviderResult:
     """List the evaluators, for templates and plugins that request them."""
     specs = turn.agent.catalog.evaluators
@@ -146,9 +140,7 @@ def evaluators(turn: Turn) -> ProviderResult:
     )
 
 
-@provider(
-    "CAPABILITIES", "What the services that run let the character do.", position=-85, trusted_content=True
-)
+@provider("CAPABILITIES", "What the services that run let the character do.", position=-85, trusted_content=True)
 def capabilities(turn: Turn) -> ProviderResult:
     """List the capabilities of the running services, in the order of their start."""
     running = (service for service in turn.agent.services if isinstance(service, Service))

@@ -41,13 +41,11 @@ def character(turn: Turn) -> ProviderResult:
         _section(f"About {name}", description.background),
         _list_line(f"{name} is", description.adjectives),
         _list_line(
-            f"{name} knows about and likes to talk about",
-            [topic for topic in description.topics if topic.strip()],
+            f"{name} knows about and likes to talk about", [topic for topic in description.topics if topic.strip()]
         ),
         _section("Facts", _inline_knowledge(turn)),
         _section(
-            "How to write",
-            (*description.style.all, *(description.style.post if is_feed else description.style.chat)),
+            "How to write", (*description.style.all, *(description.style.post if is_feed else description.style.chat))
         ),
         _section("Posts that sound right", description.post_examples[:MAX_POST_EXAMPLES])
         if is_feed
@@ -56,11 +54,7 @@ def character(turn: Turn) -> ProviderResult:
     text = "\n\n".join(_render_section(section, values) for section in sections if section)
     return ProviderResult(
         text=text[:MAX_SECTION_LENGTH],
-        values={
-            "agentName": name,
-            "characterBio": " ".join(description.background),
-            "system": description.system,
-        },
+        values={"agentName": name, "characterBio": " ".join(description.background), "system": description.system},
         data={"character": description},
     )
 
@@ -92,8 +86,7 @@ def _list_line(label: str, items: Sequence[str]) -> str:
 def _examples(turn: Turn) -> str:
     conversations = turn.agent.character.message_examples[:MAX_EXAMPLES]
     rendered = [
-        "\n".join(f"{line.name}: {line.content.text}" for line in conversation)
-        for conversation in conversations
+        "\n".join(f"{line.name}: {line.content.text}" for line in conversation) for conversation in conversations
     ]
     return "\n\n".join(["# Talks that sound right", *rendered]) if rendered else ""
 

@@ -4,18 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from uuid import UUID
 
-from bot import (
-    Agent,
-    Attachment,
-    Memory,
-    ProviderKind,
-    ProviderResult,
-    Service,
-    Shortening,
-    Turn,
-    provider,
-    short_id,
-)
+from bot import Agent, Attachment, Memory, ProviderKind, ProviderResult, Service, Shortening, Turn, provider, short_id
 from bot.platform import BoundedDict
 from bot.prompts import HistoryLine, render_history, truncate_history
 from bot.text import escape_line, shorten, truncate_line

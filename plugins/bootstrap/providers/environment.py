@@ -52,22 +52,16 @@ def _entity_line(turn: Turn, entity: Entity) -> str:
     return f"{sanitize_name(entity.name)} ({', '.join(marks)})"
 
 
-@provider(
-    "ROLES", "Who owns this place and who looks after it.", position=-30, dynamic=True, trusted_content=True
-)
+@provider("ROLES", "Who owns this place and who looks after it.", position=-30, dynamic=True, trusted_content=True)
 async def roles(turn: Turn) -> ProviderResult:
     """List the owners and admins by their stored roles, not by what users claim."""
     if turn.room.type.is_private_chat:
         return ProviderResult()
     role_members = turn.world.roles.keys() | turn.world.grants.keys()
     roles_by_id = {
-        entity_id: role
-        for entity_id in role_members
-        if (role := turn.world.role_of(entity_id)).is_at_least(Role.ADMIN)
+        entity_id: role for entity_id in role_members if (role := turn.world.role_of(entity_id)).is_at_least(Role.ADMIN)
     }
-    ordered_ids = sorted(
-        roles_by_id, key=lambda entity_id: (-roles_by_id[entity_id].rank, short_id(entity_id))
-    )
+    ordered_ids = sorted(roles_by_id, key=lambda entity_id: (-roles_by_id[entity_id].rank, short_id(entity_id)))
     listed_ids = ordered_ids[:MAX_ROLES_SHOWN]
     members = await turn.agent.store.entities.entities(listed_ids)
     lines = [
@@ -84,11 +78,7 @@ async def relationships(turn: Turn) -> ProviderResult:
     """List the relationships seen in this room, the most frequent contacts first."""
     entities = turn.agent.store.entities
     present = await entities.participants(turn.room.id, MAX_RELATIONSHIP_ENTITIES)
-    people = {
-        turn.agent.id,
-        *(item.author.id for item in turn.inputs),
-        *(entity.id for entity in present),
-    }
+    people = {turn.agent.id, *(item.author.id for item in turn.inputs), *(entity.id for entity in present)}
     stored = await asyncio.gather(*(entities.relationships(entity_id) for entity_id in people))
     visible = [
         (metadata, relationship)
@@ -99,11 +89,7 @@ async def relationships(turn: Turn) -> ProviderResult:
     visible.sort(key=lambda entry: (-entry[0]["interactions"], short_id(entry[1].source_id)))
     selected = [relationship for _, relationship in visible[:MAX_RELATIONSHIPS]]
     entities_by_id = await entities.entities(
-        {
-            entity_id
-            for relationship in selected
-            for entity_id in (relationship.source_id, relationship.target_id)
-        }
+        {entity_id for relationship in selected for entity_id in (relationship.source_id, relationship.target_id)}
     )
     lines = [
         _relationship_line(turn, relationship, metadata, entities_by_id)
@@ -142,15 +128,10 @@ def world(turn: Turn) -> ProviderResult:
     """Name the world and the room."""
     world_name = sanitize_name(turn.world.name) if turn.world.name else ""
     room_name = sanitize_name(turn.room.name) if turn.room.name else ""
-    names = [
-        f"World: {world_name}" if world_name else "",
-        f"Room: {room_name} ({turn.room.type})" if room_name else "",
-    ]
+    names = [f"World: {world_name}" if world_name else "", f"Room: {room_name} ({turn.room.type})" if room_name else ""]
     lines = [line for line in names if line]
     text = "\n".join(["# Place", *lines]) if lines else ""
-    return ProviderResult(
-        text=text, values={"worldContext": world_name}, data={"world": turn.world, "room": turn.room}
-    )
+    return ProviderResult(text=text, values={"worldContext": world_name}, data={"world": turn.world, "room": turn.room})
 
 
 @provider(
@@ -166,8 +147,7 @@ def settings(turn: Turn) -> ProviderResult:
         return ProviderResult()
     values = {name: _setting_value(turn, name) for name in sorted(CoreSettings.WORLD_SETTINGS)}
     lines = [
-        f"- {name}: {escape_line(shorten(value, MAX_VALUE_LENGTH)) or 'not set'}"
-        for name, value in values.items()
+        f"- {name}: {escape_line(shorten(value, MAX_VALUE_LENGTH)) or 'not set'}" for name, value in values.items()
     ]
     return ProviderResult(text="\n".join(["# Settings of this place", *lines]), data={"settings": values})
 
@@ -205,11 +185,7 @@ ADVICE_BY_TYPE = {
 
 
 @provider(
-    "ANXIETY",
-    "How much to say in a room of this kind.",
-    position=-70,
-    kind=ProviderKind.STYLE,
-    trusted_content=True,
+    "ANXIETY", "How much to say in a room of this kind.", position=-70, kind=ProviderKind.STYLE, trusted_content=True
 )
 def anxiety(turn: Turn) -> ProviderResult:
     """Return advice on how much to write in this kind of room."""

@@ -44,9 +44,7 @@ VECTOR_TYPE = LargeBinary().with_variant(HalfVector(), "postgresql")
 
 def agent_column(*, key: bool = False) -> Column[int]:
     """Return the column of the agent that a row belongs to."""
-    return Column(
-        "agent_id", Integer, ForeignKey("agents.id", ondelete="CASCADE"), nullable=False, primary_key=key
-    )
+    return Column("agent_id", Integer, ForeignKey("agents.id", ondelete="CASCADE"), nullable=False, primary_key=key)
 
 
 def position_column() -> Column[int]:
@@ -71,9 +69,7 @@ def text_columns(*names: str, key: bool = False) -> list[Column[str]]:
 
 def cascading_key(table: str, column: str) -> ForeignKeyConstraint:
     """Return a reference to a row of the same agent; deleting that row deletes this one."""
-    return ForeignKeyConstraint(
-        ["agent_id", column], [f"{table}.agent_id", f"{table}.id"], ondelete="CASCADE"
-    )
+    return ForeignKeyConstraint(["agent_id", column], [f"{table}.agent_id", f"{table}.id"], ondelete="CASCADE")
 
 
 def partial_index(condition: str) -> dict[str, Any]:

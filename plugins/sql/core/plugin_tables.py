@@ -119,9 +119,7 @@ def find_additions(connection: Connection, metadata: MetaData) -> list[Executabl
             statements.append(CreateTable(table))
         else:
             columns = {column["name"] for column in inspector.get_columns(table.name)}
-            statements += [
-                _add_column(connection, column) for column in table.columns if column.name not in columns
-            ]
+            statements += [_add_column(connection, column) for column in table.columns if column.name not in columns]
             indexes = {index["name"] for index in inspector.get_indexes(table.name)}
         statements += [CreateIndex(index) for index in table.indexes if index.name not in indexes]
     return statements

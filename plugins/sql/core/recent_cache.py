@@ -59,9 +59,7 @@ class RecentMemoryCache:
         self._as_stored = as_stored
         self._lock = Lock()
         self._windows: dict[WindowKey, _Window] = {}
-        self._changed_in: dict[
-            WindowKey, int
-        ] = {}  # the version of each key's last change; `_first_version` if absent
+        self._changed_in: dict[WindowKey, int] = {}  # the version of each key's last change; `_first_version` if absent
         self._first_version = self._version = 0
         self._pending: list[tuple[WindowKey, Row, Memory]] = []  # in the open transaction
         self._invalidated: set[WindowKey] = set()

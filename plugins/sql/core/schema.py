@@ -5,17 +5,7 @@ clocks may step back. There are foreign keys only where the write itself ensures
 memory or a task may name a room that no platform has reported yet, and a receipt outlives its message.
 """
 
-from sqlalchemy import (
-    Column,
-    ForeignKey,
-    Identity,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Table,
-    UniqueConstraint,
-)
+from sqlalchemy import Column, ForeignKey, Identity, Index, Integer, LargeBinary, MetaData, Table, UniqueConstraint
 
 from plugins.sql.core.columns import (
     FREQUENTLY_UPDATED,
@@ -148,9 +138,7 @@ memories = Table(
     UniqueConstraint("agent_id", "id"),
     Index("ix_memories_room", "agent_id", "room_id", "kind", "created_at", "id"),
     Index("ix_memories_source", "agent_id", "source_id", **partial_index("source_id IS NOT NULL")),
-    Index(
-        "ix_memories_turn", "agent_id", "turn_id", "created_at", "id", **partial_index("turn_id IS NOT NULL")
-    ),
+    Index("ix_memories_turn", "agent_id", "turn_id", "created_at", "id", **partial_index("turn_id IS NOT NULL")),
 )
 
 # `audience` is the recall scope: the id of the room or the world, or zeroes for everyone. Rows are stored
@@ -163,13 +151,7 @@ embeddings = Table(
     Column("dimension", Integer, primary_key=True),
     *text_columns("kind", key=True),
     *id_columns("audience", key=True),
-    Column(
-        "memory",
-        ROW_NUMBER,
-        ForeignKey("memories.position", ondelete="CASCADE"),
-        primary_key=True,
-        unique=True,
-    ),
+    Column("memory", ROW_NUMBER, ForeignKey("memories.position", ondelete="CASCADE"), primary_key=True, unique=True),
     Column("vector", VECTOR_TYPE, nullable=False),
     sqlite_with_rowid=False,
 )
@@ -327,21 +309,14 @@ spending = Table(
     *text_columns("day", key=True),
     *id_columns("room_id", "person_id", key=True),
     *text_columns("model", key=True),
-    *number_columns(
-        "calls", "tokens_in", "tokens_cached", "tokens_out", "cost", "unpriced", "estimated", "failed"
-    ),
+    *number_columns("calls", "tokens_in", "tokens_cached", "tokens_out", "cost", "unpriced", "estimated", "failed"),
     sqlite_with_rowid=False,
 )
 
 # For processes that share the work (PostgreSQL): each worker with the time until which it counts as alive,
 # and the worker that owns each room. A number is used once: a worker that was declared dead gets a new one.
 workers = Table(
-    "workers",
-    metadata,
-    position_column(),
-    agent_column(),
-    *number_columns("alive_until"),
-    **FREQUENTLY_UPDATED,
+    "workers", metadata, position_column(), agent_column(), *number_columns("alive_until"), **FREQUENTLY_UPDATED
 )
 
 lanes = Table(

@@ -108,7 +108,5 @@ def privacy_statement(settings: Settings) -> str:
     """Return the text that tells users how long their data is stored."""
     sql_settings = settings.load(SqlSettings)
     return user_text(
-        "privacy.retention",
-        receipt_days=sql_settings.sql_receipt_days,
-        log_days=sql_settings.sql_log_days,
+        "privacy.retention", receipt_days=sql_settings.sql_receipt_days, log_days=sql_settings.sql_log_days
     )

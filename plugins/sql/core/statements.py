@@ -9,15 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, islice
 from typing import Any, Generic, Protocol, TypeVar
 
-from sqlalchemy import (
-    BindParameter,
-    Connection,
-    Dialect,
-    Integer,
-    Table,
-    bindparam,
-    literal_column,
-)
+from sqlalchemy import BindParameter, Connection, Dialect, Integer, Table, bindparam, literal_column
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import Executable
@@ -141,11 +133,7 @@ class ListStatement:
     """
 
     def __init__(
-        self,
-        build: Callable[[list[BindParameter[Any]]], Executable],
-        *names: str,
-        width: int = 1,
-        max_items: int = 256,
+        self, build: Callable[[list[BindParameter[Any]]], Executable], *names: str, width: int = 1, max_items: int = 256
     ) -> None:
         self._build = build
         self._names = names
@@ -231,9 +219,7 @@ def column_names(table: Table) -> tuple[str, ...]:
     return tuple(column.name for column in table.columns if column.name != "position")
 
 
-def insert_into(
-    table: Table, columns: Sequence[str], **expressions: ColumnElement[Any]
-) -> Callable[[Insert], Any]:
+def insert_into(table: Table, columns: Sequence[str], **expressions: ColumnElement[Any]) -> Callable[[Insert], Any]:
     """Return a builder of an insert of these columns; `expressions` are computed by the database."""
     values = {name: bindparam(name, type_=table.c[name].type) for name in columns} | expressions
     return lambda insert: insert(table).values(values)

@@ -83,9 +83,7 @@ def find_outdated(connection: Connection, schemas: Schemas) -> list[OutdatedSche
     outdated = []
     for name, schema in schemas.items():
         version = _find_current_version(connection, name, schema, tables)
-        is_outdated = (
-            version != schema.version if schema.migrations else find_additions(connection, schema.metadata)
-        )
+        is_outdated = version != schema.version if schema.migrations else find_additions(connection, schema.metadata)
         if is_outdated:
             outdated.append(OutdatedSchema(name, version, schema.version))
     if not was_open:
@@ -119,9 +117,7 @@ def _read_version(connection: Connection, table: str) -> str | None:
     return str(row[0]) if row else None
 
 
-def _check_ownership(
-    connection: Connection, outdated: OutdatedSchema, schema: Schema, location: Path | str
-) -> None:
+def _check_ownership(connection: Connection, outdated: OutdatedSchema, schema: Schema, location: Path | str) -> None:
     """Raise ConfigError for tables of another program or of newer code."""
     if outdated.name == CORE_NAME and not outdated.current_version:
         conflicts = sorted(set(inspect(connection).get_table_names()) & set(schema.metadata.tables))
@@ -162,9 +158,7 @@ def _exclusive_transaction(connection: Connection) -> Iterator[None]:
             connection.rollback()
 
 
-def _upgrade_schema(
-    connection: Connection, outdated: OutdatedSchema, schema: Schema, location: Path | str
-) -> None:
+def _upgrade_schema(connection: Connection, outdated: OutdatedSchema, schema: Schema, location: Path | str) -> None:
     if schema.migrations is None:
         for statement in find_additions(connection, schema.metadata):
             connection.execute(statement)
@@ -191,9 +185,7 @@ def add_vector_extension(connection: Connection, location: Path | str) -> None:
     """Add pgvector to the database; raise ConfigError if that is not possible."""
     if _has_halfvec(connection):
         return
-    extension = connection.exec_driver_sql(
-        "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"
-    ).first()
+    extension = connection.exec_driver_sql("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").first()
     if extension is None:
         raise ConfigError(
             f"{location}: this PostgreSQL server has no pgvector; install it (0.7 or newer; the package "

@@ -62,9 +62,7 @@ class Matrix:
         """Append newer vectors; the array grows by half when it is full."""
         numpy, count, added_count = _numpy(), len(self), len(other)
         if count + added_count > len(self._unit_vectors):
-            enlarged = numpy.empty(
-                (count + added_count + count // 2, self._unit_vectors.shape[1]), numpy.float32
-            )
+            enlarged = numpy.empty((count + added_count + count // 2, self._unit_vectors.shape[1]), numpy.float32)
             enlarged[:count] = self._unit_vectors[:count]
             self._unit_vectors = enlarged
         self._unit_vectors[count : count + added_count] = other._unit_vectors[:added_count]

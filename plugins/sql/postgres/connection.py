@@ -14,11 +14,7 @@ from plugins.sql.core.settings import POSTGRES_SCHEMES
 
 CONNECT_TIMEOUT, STATEMENT_TIMEOUT, IDLE_TRANSACTION_TIMEOUT = 5.0, 30.0, 5.0
 POOLER_OPTIONS = ("prepared_statement_cache_size", "statement_cache_size")
-IGNORED_OPTIONS = (
-    *POOLER_OPTIONS,
-    "channel_binding",
-    "pgbouncer",
-)  # options of other programs
+IGNORED_OPTIONS = (*POOLER_OPTIONS, "channel_binding", "pgbouncer")  # options of other programs
 MAX_CACHED_STATEMENTS = 500  # more than this code has
 SERVER_SETTINGS = {
     "jit": "off",  # compiling takes longer than these statements run
@@ -53,9 +49,7 @@ def parse_address(url: str, name: str) -> Address:
         if parts.scheme.partition("+")[0] not in POSTGRES_SCHEMES:
             raise ValueError(parts.scheme)
     except ValueError:
-        raise SettingError(
-            f"{name}: it must look like postgresql://user:password@host:5432/database"
-        ) from None
+        raise SettingError(f"{name}: it must look like postgresql://user:password@host:5432/database") from None
     options = parse_qsl(parts.query, keep_blank_values=True)
     is_pooled = any(key in POOLER_OPTIONS and value == "0" for key, value in options)
     driver_options = [(key, value) for key, value in options if key not in IGNORED_OPTIONS]

@@ -17,14 +17,7 @@ from bot.store import NO_SCHEMAS, Schemas, StoreHealth, StoreUnavailable
 from plugins.sql.core.base import Work
 from plugins.sql.core.upgrade import upgrade_schemas
 from plugins.sql.postgres.connection import Address, connect
-from plugins.sql.postgres.errors import (
-    DRIVER_ERRORS,
-    SLOW,
-    ErrorAction,
-    action_for,
-    explain_error,
-    opening_error,
-)
+from plugins.sql.postgres.errors import DRIVER_ERRORS, SLOW, ErrorAction, action_for, explain_error, opening_error
 
 T = TypeVar("T")
 MAX_WAIT_SECONDS = 10.0
@@ -86,9 +79,7 @@ class ConnectionPool:
             connection = connection or await self._connect()
             yield connection
         finally:
-            if connection is not None and (
-                connection.driver.is_closed() or connection.driver.is_in_transaction()
-            ):
+            if connection is not None and (connection.driver.is_closed() or connection.driver.is_in_transaction()):
                 await connection.close()
                 connection = None
             self._free.put_nowait(connection)
@@ -129,9 +120,7 @@ class QueryRunner:
             except DRIVER_ERRORS as error:
                 action = action_for(error)
                 collisions += action is ErrorAction.RETRY
-                may_wait = (
-                    action is ErrorAction.WAIT and self._health.problem is None and time.monotonic() < end
-                )
+                may_wait = action is ErrorAction.WAIT and self._health.problem is None and time.monotonic() < end
                 if not may_wait and (action is not ErrorAction.RETRY or collisions == MAX_COLLISIONS):
                     raise self._record_failure(error) from error
             await asyncio.sleep(RETRY_DELAYS.delay(attempt))
@@ -157,8 +146,7 @@ class PostgresDatabase:
         self.health = StoreHealth()
         self._engine = build_engine(address).execution_options(isolation_level="AUTOCOMMIT")
         self._pools = tuple(
-            ConnectionPool(self._connect, size)
-            for size in (MAIN_CONNECTIONS, INBOX_CONNECTIONS, SEARCH_CONNECTIONS)
+            ConnectionPool(self._connect, size) for size in (MAIN_CONNECTIONS, INBOX_CONNECTIONS, SEARCH_CONNECTIONS)
         )
         self.main_queries, self.inbox_queries, self.search_queries = (
             QueryRunner(pool, address.label, self.health) for pool in self._pools

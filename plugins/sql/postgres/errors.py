@@ -9,13 +9,7 @@ from bot import BotError, ConfigError
 from bot.store import StoreUnavailable
 
 # What a query may raise: SQLAlchemy's errors, the driver's own, and those of the connection.
-DRIVER_ERRORS = (
-    SQLAlchemyError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    OSError,
-)
+DRIVER_ERRORS = (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 FULL, READ_ONLY, SLOW, UNREACHABLE = "db_full", "db_read_only", "db_slow", "db_unreachable"
 
 
@@ -71,8 +65,7 @@ def explain_error(error: BaseException, label: str) -> BaseException:
     if action_for(error) is ErrorAction.WAIT:
         detail = f"{type(error).__name__}: {error}".rstrip(": ")
         return StoreUnavailable(
-            f"the database {label} cannot be reached: check whether the server runs ({detail})",
-            cause=UNREACHABLE,
+            f"the database {label} cannot be reached: check whether the server runs ({detail})", cause=UNREACHABLE
         )
     return error
 
@@ -87,9 +80,7 @@ def opening_error(error: BaseException, label: str) -> BotError:
     explained = explain_error(error, label)
     if isinstance(explained, BotError):
         return explained
-    return ConfigError(
-        f"the database {label} cannot be opened; {SETTING_HINT} ({type(error).__name__}: {error})"
-    )
+    return ConfigError(f"the database {label} cannot be opened; {SETTING_HINT} ({type(error).__name__}: {error})")
 
 
 def _origin(error: BaseException) -> BaseException:

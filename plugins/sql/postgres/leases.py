@@ -106,18 +106,12 @@ class RoomLeases:
         self.add(UUID(bytes=room_id) for room_id, owner in rows if owner == self.worker)
 
 
-def assign_rooms(
-    connection: Connection, agent: int, worker: int, received: Sequence[StoredEvent]
-) -> list[StoredEvent]:
+def assign_rooms(connection: Connection, agent: int, worker: int, received: Sequence[StoredEvent]) -> list[StoredEvent]:
     """Lease the free rooms of new events; leave events of other rooms to their owners."""
     rooms = {event.receipt.room_id.bytes for event in received if _is_actionable(event)}
     owners: dict[bytes, int] = dict(map(tuple, TAKE_LEASES.rows(connection, agent, worker, list(rooms))))
-    are_local = [
-        not _is_actionable(event) or owners[event.receipt.room_id.bytes] == worker for event in received
-    ]
-    remote_ids = [
-        event.receipt.id.bytes for event, is_local in zip(received, are_local, strict=True) if not is_local
-    ]
+    are_local = [not _is_actionable(event) or owners[event.receipt.room_id.bytes] == worker for event in received]
+    remote_ids = [event.receipt.id.bytes for event, is_local in zip(received, are_local, strict=True) if not is_local]
     if remote_ids:
         UNCLAIM_RECEIPTS.rows(connection, agent, remote_ids)
     return [

@@ -45,9 +45,7 @@ class PostgresLedger(SqlLedger):
         if len(messages) == 1 and messages[0].message.embedding is None and not messages[0].is_backfill:
             received += await self._receive_single(messages[0], now, cursor)
         if not received:
-            work = partial(
-                _receive_in_transaction, self._agent_row, self._leases.worker, messages, now, cursor
-            )
+            work = partial(_receive_in_transaction, self._agent_row, self._leases.worker, messages, now, cursor)
             received += await self._inbox_queries.run_in_transaction(work)
         self._leases.note_received(received)
         return received
@@ -107,15 +105,7 @@ class PostgresLedger(SqlLedger):
     ) -> list[StoredEvent]:
         receipt, agent_id = new_receipt(inbound, now), self._agent_row.id
         event = await self._inbox_queries.run(
-            partial(
-                receive_in_single_statement,
-                self._agent,
-                agent_id,
-                self._leases.worker,
-                inbound,
-                receipt,
-                cursor,
-            )
+            partial(receive_in_single_statement, self._agent, agent_id, self._leases.worker, inbound, receipt, cursor)
         )
         return [event] if event is not None else []
 

@@ -21,29 +21,14 @@ from plugins.sql.core.schema import (
     workers,
     worlds,
 )
-from plugins.sql.core.statements import (
-    RawStatement,
-    Row,
-    assignments,
-    column_list,
-    transpose,
-    values_row,
-    values_table,
-)
+from plugins.sql.core.statements import RawStatement, Row, assignments, column_list, transpose, values_row, values_table
 from plugins.sql.core.values import storable_text
 from plugins.sql.stores.deliveries import DELIVERY, DELIVERY_NAMES, DELIVERY_STATE_NAMES, delivery_values
 from plugins.sql.stores.entities import ENTITY, ENTITY_NAMES, entity_values
 from plugins.sql.stores.memories import MEMORY_NAMES, memory_values
 from plugins.sql.stores.receipts import RECEIPT_NAMES, RECEIPT_STATE_NAMES, fixed_values, state_values
 from plugins.sql.stores.receiving import with_role
-from plugins.sql.stores.worlds import (
-    ROOM,
-    ROOM_NAMES,
-    WORLD,
-    WORLD_NAMES,
-    room_values,
-    world_values,
-)
+from plugins.sql.stores.worlds import ROOM, ROOM_NAMES, WORLD, WORLD_NAMES, room_values, world_values
 
 CURSOR_NAMES = ("agent_id", "platform", "account", "name", "value")
 UNCLAIMED_VALUES = {"outcome": "'received'", "turn_id": "NULL", "attempts": "0", "claimed_at": "NULL"}
@@ -267,8 +252,7 @@ def commit_in_single_statement(
         connection,
         *_claim_values(agent, claim),
         *transpose(
-            [(*state_values(receipt), agent, receipt.id.bytes) for receipt in turn_commit.receipts],
-            len(UPDATED_NAMES),
+            [(*state_values(receipt), agent, receipt.id.bytes) for receipt in turn_commit.receipts], len(UPDATED_NAMES)
         ),
         len(turn_commit.receipts),
         *transpose([memory_values(agent, reply) for reply in turn_commit.replies], len(MEMORY_NAMES)),

@@ -39,17 +39,11 @@ class PostgresStorage(Storage):
         self._servers = OpenServers()
 
     @asynccontextmanager
-    async def open(
-        self, agent_id: UUID, settings: Settings, schemas: Schemas = NO_SCHEMAS
-    ) -> AsyncIterator[Store]:
+    async def open(self, agent_id: UUID, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> AsyncIterator[Store]:
         """Open one agent's store; other processes may have it open too."""
         retention = settings.load(SqlSettings).retention
         async with self._servers.open_store(
-            _address(settings),
-            agent_id,
-            direct=_direct_address(settings),
-            schemas=schemas,
-            retention=retention,
+            _address(settings), agent_id, direct=_direct_address(settings), schemas=schemas, retention=retention
         ) as store:
             yield store
 

@@ -101,9 +101,7 @@ class PostgresSharing:
     async def join(self) -> None:
         """Start to share the work under a new number."""
         async with self._heartbeat.connected() as connection:
-            self._leases.start(
-                await connection.fetchval(INSERT_WORKER, self._agent, _microseconds(LEASE_SECONDS))
-            )
+            self._leases.start(await connection.fetchval(INSERT_WORKER, self._agent, _microseconds(LEASE_SECONDS)))
         if self._notify_task is None:
             self._notify_task = asyncio.get_running_loop().create_task(self._send_notifications())
         await self.heartbeat()
@@ -130,12 +128,8 @@ class PostgresSharing:
     async def open_work(self) -> OpenWork:
         """Return our rooms with open messages, and those with open deliveries."""
         key = (self._agent, self._leases.worker)
-        receipt_rows = await self._database.main_queries.run(
-            lambda db: ROOMS_WITH_OPEN_RECEIPTS.rows(db, *key)
-        )
-        delivery_rows = await self._database.main_queries.run(
-            lambda db: ROOMS_WITH_OPEN_DELIVERIES.rows(db, *key)
-        )
+        receipt_rows = await self._database.main_queries.run(lambda db: ROOMS_WITH_OPEN_RECEIPTS.rows(db, *key))
+        delivery_rows = await self._database.main_queries.run(lambda db: ROOMS_WITH_OPEN_DELIVERIES.rows(db, *key))
         return OpenWork(_room_ids(receipt_rows), _room_ids(delivery_rows))
 
     async def wait_for_work(self, timeout: float) -> None:

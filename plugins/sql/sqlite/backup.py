@@ -142,12 +142,7 @@ def _hold_rows(connection: Connection, copied_at: datetime) -> tuple[int, int]:
     now = microseconds_of(system_clock())
     receipt_reason = REASON_TEMPLATE.format(made=_format_time(copied_at), what="it may have been answered")
     delivery_reason = REASON_TEMPLATE.format(made=_format_time(copied_at), what="it may have been sent")
-    receipt_values = {
-        "outcome": Outcome.PARKED.value,
-        "reason": receipt_reason,
-        "rule": "restore",
-        "closed_at": now,
-    }
+    receipt_values = {"outcome": Outcome.PARKED.value, "reason": receipt_reason, "rule": "restore", "closed_at": now}
     delivery_values = {"state": DeliveryState.UNKNOWN.value, "cause": delivery_reason}
     messages = connection.execute(
         update(receipts).where(flag_equals(receipts.c.is_open)).values(is_open=0, **receipt_values)

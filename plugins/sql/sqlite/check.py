@@ -122,11 +122,7 @@ def _find_damage(connection: Connection) -> Iterator[str]:
 
 def find_version_problem(version: str | None) -> Iterator[str]:
     """Yield a problem if newer code has written the schema."""
-    if (
-        version is not None
-        and version != VERSION
-        and not (version.isdecimal() and int(version) < int(VERSION))
-    ):
+    if version is not None and version != VERSION and not (version.isdecimal() and int(version) < int(VERSION)):
         yield f"its schema is {version}, this version of Greenroom knows {VERSION}: update Greenroom"
 
 
@@ -138,9 +134,7 @@ def _sizes(path: Path) -> dict[str, int]:
 def count_rows(connection: Connection) -> dict[str, int]:
     """Return the number of rows of the main tables."""
     query = "SELECT count(*) FROM {}"
-    return {
-        table: int(connection.exec_driver_sql(query.format(table)).scalar_one()) for table in COUNTED_TABLES
-    }
+    return {table: int(connection.exec_driver_sql(query.format(table)).scalar_one()) for table in COUNTED_TABLES}
 
 
 def find_location_problems(path: Path, mounts: Path = MOUNTS_FILE) -> Iterator[str]:
@@ -171,8 +165,6 @@ def _file_system_of(real_path: str, mounts: Path) -> str:
     for line in lines:
         front, _, back = line.partition(" - ")
         point = front.split()[4].encode().decode("unicode_escape")
-        if len(point) >= len(longest_match) and (
-            real_path == point or real_path.startswith(point.rstrip("/") + "/")
-        ):
+        if len(point) >= len(longest_match) and (real_path == point or real_path.startswith(point.rstrip("/") + "/")):
             longest_match, file_system = point, back.split()[0]
     return file_system

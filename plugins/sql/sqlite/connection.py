@@ -33,8 +33,7 @@ def create_file(path: Path) -> None:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be created: {error.strerror}; check its directory, or set "
-            "BOT_DATA_DIR or DATABASE_URL"
+            f"{path} cannot be created: {error.strerror}; check its directory, or set BOT_DATA_DIR or DATABASE_URL"
         ) from None
 
 
@@ -187,9 +186,7 @@ def check_integrity(connection: Connection, path: Path) -> None:
         is_whole = size >= needed or (log.exists() and log.stat().st_size > 0)
         result = "ok" if is_whole else f"{needed - size} bytes are missing at its end"
     if result != "ok":
-        raise ConfigError(
-            f"the database {path} is damaged ({result}): keep the file, and put a backup in its place"
-        )
+        raise ConfigError(f"the database {path} is damaged ({result}): keep the file, and put a backup in its place")
 
 
 def run_pragma(connection: Connection, text: str) -> Any:

@@ -59,13 +59,9 @@ class SqliteDatabase:
         self.health = StoreHealth()
         self._monitor = FileMonitor(path, self.health)
         open_reader = partial(sqlite.open_reader, self._engine)
-        self._writer = Writer(
-            self._open, self._close, self._monitor, self._lock.record_log, self._synchronous
-        )
+        self._writer = Writer(self._open, self._close, self._monitor, self._lock.record_log, self._synchronous)
         self._reader = Reader("greenroom-sql-reader", open_reader, self._monitor.explain_reader_error)
-        self._searcher = Reader(
-            "greenroom-sql-searcher", self._open_searcher, self._monitor.explain_reader_error
-        )
+        self._searcher = Reader("greenroom-sql-searcher", self._open_searcher, self._monitor.explain_reader_error)
         self._vector_cache = VectorCache()
         self.recent_cache = RecentMemoryCache(as_stored)
 
@@ -167,10 +163,7 @@ class OpenFiles:
 
     @asynccontextmanager
     async def use(
-        self,
-        path: Path,
-        synchronous: Synchronous = Synchronous.FULL,
-        schemas: Schemas = NO_SCHEMAS,
+        self, path: Path, synchronous: Synchronous = Synchronous.FULL, schemas: Schemas = NO_SCHEMAS
     ) -> AsyncIterator[SqliteDatabase]:
         """Open a file or share the open one; the last user closes it."""
         key = _absolute_path(path)

@@ -38,9 +38,7 @@ class FileLock:
         try:
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise StoreInaccessible(
-                f"{self._path} cannot be created: {error.strerror}; check its directory"
-            ) from None
+            raise StoreInaccessible(f"{self._path} cannot be created: {error.strerror}; check its directory") from None
         try:
             _lock_handle(handle)
         except (BlockingIOError, PermissionError):  # Windows raises the second

@@ -19,13 +19,7 @@ logger = logging.getLogger(__name__)
 DATABASE_ERRORS = (DBAPIError, sqlite3.Error)  # of SQLAlchemy, and of the driver
 RECHECK_SECONDS = 1.0
 
-LOCKED, FULL, READ_ONLY, DAMAGED, UNREACHABLE = (
-    "db_locked",
-    "db_full",
-    "db_read_only",
-    "db_damaged",
-    "db_unreachable",
-)
+LOCKED, FULL, READ_ONLY, DAMAGED, UNREACHABLE = ("db_locked", "db_full", "db_read_only", "db_damaged", "db_unreachable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +39,7 @@ FAULTS = {
     "SQLITE_FULL": Fault(FULL, "cannot grow: free some space on its disk"),
     "SQLITE_READONLY": READONLY,
     "SQLITE_IOERR": Fault(UNREACHABLE, "cannot be read or written: check the disk and the system's log"),
-    "SQLITE_CANTOPEN": Fault(
-        UNREACHABLE, "cannot be opened: check its permissions and those of its directory"
-    ),
+    "SQLITE_CANTOPEN": Fault(UNREACHABLE, "cannot be opened: check its permissions and those of its directory"),
     "SQLITE_CORRUPT": BROKEN,
     "SQLITE_NOTADB": Fault(
         DAMAGED, "is no SQLite database: stop the bot, keep the file, and put a backup in its place"

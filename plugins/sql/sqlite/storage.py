@@ -13,16 +13,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DatabaseError
 
 from bot import ConfigError, Settings
-from bot.store import (
-    NO_SCHEMAS,
-    CheckReport,
-    Schemas,
-    Storage,
-    Store,
-    StoreHealth,
-    StoreInaccessible,
-    UpgradeResult,
-)
+from bot.store import NO_SCHEMAS, CheckReport, Schemas, Storage, Store, StoreHealth, StoreInaccessible, UpgradeResult
 from plugins.sql.core.base import FIND_AGENT, AgentRow, Work
 from plugins.sql.core.plugin_tables import build_read_only_engine, open_plugin_tables
 from plugins.sql.core.schema import VERSION
@@ -48,9 +39,7 @@ class SqliteStorage(Storage):
         self._files = OpenFiles()
 
     @asynccontextmanager
-    async def open(
-        self, agent_id: UUID, settings: Settings, schemas: Schemas = NO_SCHEMAS
-    ) -> AsyncIterator[Store]:
+    async def open(self, agent_id: UUID, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> AsyncIterator[Store]:
         """Open one agent's store; agents of one process share a file."""
         path, options = find_database_file(settings), settings.load(SqlSettings)
         _check_writable(path)

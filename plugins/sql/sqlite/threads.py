@@ -183,10 +183,7 @@ class Reader(Worker):
     """Runs read-only jobs; each sees what was committed before it was queued."""
 
     def __init__(
-        self,
-        name: str,
-        open_connection: Callable[[], Connection],
-        explain: Callable[[BaseException], BaseException],
+        self, name: str, open_connection: Callable[[], Connection], explain: Callable[[BaseException], BaseException]
     ) -> None:
         super().__init__(name, max_batch=MAX_BATCH)
         self._open_connection = open_connection

@@ -9,14 +9,7 @@ from bot.store import StoreUnavailable
 from plugins.sql.core.recent_cache import recent_cache_of
 from plugins.sql.core.row_cache import invalidate
 from plugins.sql.core.settings import Synchronous
-from plugins.sql.sqlite.connection import (
-    begin,
-    checkpoint,
-    commit,
-    driver_of,
-    roll_back,
-    set_synchronous,
-)
+from plugins.sql.sqlite.connection import begin, checkpoint, commit, driver_of, roll_back, set_synchronous
 from plugins.sql.sqlite.health import DATABASE_ERRORS, FileMonitor, is_full
 from plugins.sql.sqlite.threads import Job, Worker
 

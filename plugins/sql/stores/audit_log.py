@@ -64,10 +64,7 @@ def entry_content(body: Mapping[str, Any]) -> dict[str, Any] | None:
 def build_tombstones(connection: Connection, agent: int, entity: bytes) -> list[tuple[int, str]]:
     """Return position and remaining body of each decision about a person to be erased."""
     return [
-        (
-            position,
-            dumps({ERASED: True, PREVIOUS_SEAL: body.get(PREVIOUS_SEAL, ""), SEAL: body.get(SEAL, "")}),
-        )
+        (position, dumps({ERASED: True, PREVIOUS_SEAL: body.get(PREVIOUS_SEAL, ""), SEAL: body.get(SEAL, "")}))
         for position, text in ENTRIES_OF_ENTITY.rows(connection, agent, LogKind.AUTHORIZATION, entity)
         for body in [loads(text)]
     ]

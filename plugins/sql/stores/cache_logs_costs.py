@@ -56,9 +56,7 @@ GET_VALUE = Statement(
     "key",
 )
 DELETE_VALUE = Statement(
-    lambda _: delete(cache).where(equals(cache.c.agent_id, "agent"), equals(cache.c.key, "key")),
-    "agent",
-    "key",
+    lambda _: delete(cache).where(equals(cache.c.agent_id, "agent"), equals(cache.c.key, "key")), "agent", "key"
 )
 DELETE_EXPIRED = Statement(
     lambda _: delete(cache).where(
@@ -72,22 +70,14 @@ ALL_LOGS = Statement(
     lambda _: select(*LOG).where(OF_AGENT).order_by(NEWEST_FIRST).limit(limit_parameter()), "agent", "limit"
 )
 LOGS_OF_KIND = Statement(
-    lambda _: (
-        select(*LOG)
-        .where(OF_AGENT, equals(logs.c.kind, "kind"))
-        .order_by(NEWEST_FIRST)
-        .limit(limit_parameter())
-    ),
+    lambda _: select(*LOG).where(OF_AGENT, equals(logs.c.kind, "kind")).order_by(NEWEST_FIRST).limit(limit_parameter()),
     "agent",
     "kind",
     "limit",
 )
 LOGS_OF_ROOM = Statement(
     lambda _: (
-        select(*LOG)
-        .where(OF_AGENT, equals(logs.c.room_id, "room"))
-        .order_by(NEWEST_FIRST)
-        .limit(limit_parameter())
+        select(*LOG).where(OF_AGENT, equals(logs.c.room_id, "room")).order_by(NEWEST_FIRST).limit(limit_parameter())
     ),
     "agent",
     "room",
@@ -117,9 +107,7 @@ def _delete_all_but(count: int) -> Statement:
     """Return a statement that deletes all but the latest entries of a kind."""
     newest_deleted = select(logs.c.position).where(SAME_KIND).order_by(NEWEST_FIRST).limit(1).offset(count)
     return Statement(
-        lambda _: delete(logs).where(SAME_KIND, logs.c.position <= newest_deleted.scalar_subquery()),
-        "agent",
-        "kind",
+        lambda _: delete(logs).where(SAME_KIND, logs.c.position <= newest_deleted.scalar_subquery()), "agent", "kind"
     )
 
 
@@ -156,12 +144,7 @@ class SqlLogs(SqlStorePart):
         self._written_counts: Counter[str] = Counter()
 
     async def log(
-        self,
-        kind: str,
-        body: Mapping[str, Any],
-        *,
-        room_id: UUID | None = None,
-        entity_id: UUID | None = None,
+        self, kind: str, body: Mapping[str, Any], *, room_id: UUID | None = None, entity_id: UUID | None = None
     ) -> None:
         await self._insert([LogEntry(kind, body, room_id, entity_id)], durable=True)
 
@@ -197,27 +180,16 @@ def _set_value(row: Row, now: int, connection: Connection) -> None:
 
 
 def _log_row(agent: int, at: int, entry: LogEntry) -> Row:
-    return (
-        agent,
-        storable_text(entry.kind),
-        at,
-        id_bytes(entry.room_id),
-        id_bytes(entry.entity_id),
-        dumps(entry.body),
-    )
+    return (agent, storable_text(entry.kind), at, id_bytes(entry.room_id), id_bytes(entry.entity_id), dumps(entry.body))
 
 
 def _insert_logs(rows: Sequence[Row], kinds_to_trim: Sequence[str], connection: Connection) -> None:
     INSERT_LOG.run_many(connection, seal_entries(connection, rows))
     for kind in kinds_to_trim:
-        (DELETE_OLD_DECISIONS if kind == LogKind.AUTHORIZATION else DELETE_OLD_LOGS).run(
-            connection, rows[0][0], kind
-        )
+        (DELETE_OLD_DECISIONS if kind == LogKind.AUTHORIZATION else DELETE_OLD_LOGS).run(connection, rows[0][0], kind)
 
 
-def _find_logs(
-    agent: int, kind: str | None, room: bytes | None, limit: int, connection: Connection
-) -> list[Row]:
+def _find_logs(agent: int, kind: str | None, room: bytes | None, limit: int, connection: Connection) -> list[Row]:
     if room is None:
         return list(
             ALL_LOGS.rows(connection, agent, limit)

@@ -122,9 +122,7 @@ def _insert_delivery(insert: Insert) -> Executable:
 
 
 INSERT_DELIVERY = Statement(_insert_delivery, *DELIVERY_NAMES)
-FIND_DELIVERIES = ListStatement(
-    lambda ids: select(*DELIVERY).where(OF_AGENT, deliveries.c.id.in_(ids)), "agent"
-)
+FIND_DELIVERIES = ListStatement(lambda ids: select(*DELIVERY).where(OF_AGENT, deliveries.c.id.in_(ids)), "agent")
 UPDATE_DELIVERY = Statement(
     lambda _: (
         update(deliveries)
@@ -136,9 +134,7 @@ UPDATE_DELIVERY = Statement(
     "of_id",
 )
 ALL_DELIVERIES = Statement(lambda _: select(*DELIVERY).where(OF_AGENT).order_by(BY_POSITION), "agent")
-OPEN_DELIVERIES = Statement(
-    lambda _: select(*DELIVERY).where(OF_AGENT, IS_OPEN).order_by(BY_POSITION), "agent"
-)
+OPEN_DELIVERIES = Statement(lambda _: select(*DELIVERY).where(OF_AGENT, IS_OPEN).order_by(BY_POSITION), "agent")
 DELIVERIES_OF_ROOM = Statement(
     lambda _: select(*DELIVERY).where(OF_AGENT, IN_ROOM).order_by(deliveries.c.seq), "agent", "room"
 )
@@ -152,22 +148,16 @@ def insert_deliveries(connection: Connection, agent: int, deliveries: Sequence[D
     if not deliveries:
         return []
     inserted = [
-        (delivery, INSERT_DELIVERY.first(connection, *delivery_values(agent, delivery)))
-        for delivery in deliveries
+        (delivery, INSERT_DELIVERY.first(connection, *delivery_values(agent, delivery))) for delivery in deliveries
     ]
     existing = find_deliveries(connection, agent, [delivery.id for delivery, row in inserted if row is None])
     existing_by_id = {delivery.id: delivery for delivery in existing}
-    return [
-        replace(delivery, seq=row[0]) if row else existing_by_id[delivery.id] for delivery, row in inserted
-    ]
+    return [replace(delivery, seq=row[0]) if row else existing_by_id[delivery.id] for delivery, row in inserted]
 
 
 def find_deliveries(connection: Connection, agent: int, ids: Sequence[str]) -> list[Delivery]:
     """Return deliveries by id, in that order."""
-    by_id = {
-        delivery.id: delivery
-        for delivery in map(DELIVERY.read, FIND_DELIVERIES.rows(connection, agent, ids=ids))
-    }
+    by_id = {delivery.id: delivery for delivery in map(DELIVERY.read, FIND_DELIVERIES.rows(connection, agent, ids=ids))}
     return [by_id[delivery_id] for delivery_id in ids if delivery_id in by_id]
 
 

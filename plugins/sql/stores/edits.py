@@ -79,9 +79,7 @@ DERIVED_FROM_ROOM = Statement(
 )
 DELETE_KIND_IN_ROOM = Statement(
     lambda _: delete(memories).where(
-        equals(memories.c.agent_id, "agent"),
-        equals(memories.c.room_id, "room"),
-        equals(memories.c.kind, "kind"),
+        equals(memories.c.agent_id, "agent"), equals(memories.c.room_id, "room"), equals(memories.c.kind, "kind")
     ),
     "agent",
     "room",
@@ -115,14 +113,10 @@ def _delete_messages(
 ) -> DeletionResult:
     message_receipts = _receipts_of_messages(connection, agent, room_id, message_ids)
     latest = _latest_deliveries(connection, agent, room_id)
-    memory_ids = {receipt.memory_id for receipt in message_receipts} | messages_by_external_id(
-        latest, message_ids
-    )
+    memory_ids = {receipt.memory_id for receipt in message_receipts} | messages_by_external_id(latest, message_ids)
     deleted_ids = tuple(_find_memories(connection, agent, memory_ids))
     room_receipts = list_receipts(agent, room_id, None, MAX_SCANNED_ROWS, connection)
-    orphaned = orphaned_deliveries(
-        _open_deliveries(connection, agent, {room_id}), message_receipts, room_receipts
-    )
+    orphaned = orphaned_deliveries(_open_deliveries(connection, agent, {room_id}), message_receipts, room_receipts)
     result = DeletionResult(
         len(deleted_ids),
         deleted_ids,
@@ -141,9 +135,7 @@ def _delete_messages(
 def _clear_room(agent: int, room_id: UUID, now: datetime, connection: Connection) -> DeletionResult:
     result = _cancel_open_work(agent, [room_id], now, "its room was cleared", connection)
     derived = [id_of(row[0]) for row in DERIVED_FROM_ROOM.rows(connection, agent, room_id.bytes)]
-    counts = {
-        kind: DELETE_KIND_IN_ROOM.run(connection, agent, room_id.bytes, kind.value) for kind in MemoryKind
-    }
+    counts = {kind: DELETE_KIND_IN_ROOM.run(connection, agent, room_id.bytes, kind.value) for kind in MemoryKind}
     delete_with_derived(connection, agent, [memory_id.bytes for memory_id in derived])
     return replace(result, message_count=counts[MemoryKind.MESSAGE])
 
@@ -154,9 +146,7 @@ def _cancel_open_work(
     rooms = set(room_ids)  # a world may have thousands; few receipts are open at all
     open_receipts = list_receipts(agent, None, True, NO_LIMIT, connection)
     result = DeletionResult(
-        receipts=tuple(
-            cancel_receipt(receipt, now, reason) for receipt in open_receipts if receipt.room_id in rooms
-        ),
+        receipts=tuple(cancel_receipt(receipt, now, reason) for receipt in open_receipts if receipt.room_id in rooms),
         deliveries=tuple(cancel_unsent(_open_deliveries(connection, agent, rooms), reason)),
     )
     _save_cancelled(connection, agent, result)
@@ -166,12 +156,9 @@ def _cancel_open_work(
 def _store_reaction(agent: int, reaction: Reaction, connection: Connection) -> Memory | None:
     room_id = reaction.room.id
     memory_ids = {
-        receipt.memory_id
-        for receipt in _receipts_of_messages(connection, agent, room_id, [reaction.message_id])
+        receipt.memory_id for receipt in _receipts_of_messages(connection, agent, room_id, [reaction.message_id])
     }
-    memory_ids |= messages_by_external_id(
-        _latest_deliveries(connection, agent, room_id), [reaction.message_id]
-    )
+    memory_ids |= messages_by_external_id(_latest_deliveries(connection, agent, room_id), [reaction.message_id])
     memory = reaction.to_memory(next(iter(_find_memories(connection, agent, memory_ids)), None))
     if _find_memories(connection, agent, [memory.id]):
         return None
@@ -197,10 +184,7 @@ def _find_memories(connection: Connection, agent: int, ids: Collection[UUID]) ->
 
 
 def _latest_deliveries(connection: Connection, agent: int, room_id: UUID) -> list[Delivery]:
-    return [
-        DELIVERY.read(row)
-        for row in LATEST_DELIVERIES.rows(connection, agent, room_id.bytes, MAX_SCANNED_ROWS)
-    ]
+    return [DELIVERY.read(row) for row in LATEST_DELIVERIES.rows(connection, agent, room_id.bytes, MAX_SCANNED_ROWS)]
 
 
 def _open_deliveries(connection: Connection, agent: int, room_ids: Collection[UUID]) -> list[Delivery]:
@@ -218,22 +202,16 @@ def _save_cancelled(connection: Connection, agent: int, result: DeletionResult) 
 class SqlEdits(SqlStorePart):
     """Changes stored data; see `EditStore`."""
 
-    async def apply_edit(
-        self, edit: InboundMessage, now: datetime, *, is_answering: bool = False
-    ) -> EditResult:
+    async def apply_edit(self, edit: InboundMessage, now: datetime, *, is_answering: bool = False) -> EditResult:
         return await self._database.write(partial(_apply_edit, self._agent_row, edit, now, is_answering))
 
-    async def delete_messages(
-        self, room_id: UUID, message_ids: Collection[str], now: datetime
-    ) -> DeletionResult:
+    async def delete_messages(self, room_id: UUID, message_ids: Collection[str], now: datetime) -> DeletionResult:
         return await self._database.write(partial(_delete_messages, self._agent, room_id, message_ids, now))
 
     async def clear_room(self, room_id: UUID, now: datetime) -> DeletionResult:
         return await self._database.write(partial(_clear_room, self._agent, room_id, now))
 
-    async def cancel_open_work(
-        self, room_ids: Collection[UUID], now: datetime, reason: str
-    ) -> DeletionResult:
+    async def cancel_open_work(self, room_ids: Collection[UUID], now: datetime, reason: str) -> DeletionResult:
         return await self._database.write(partial(_cancel_open_work, self._agent, room_ids, now, reason))
 
     async def save_reaction(self, reaction: Reaction) -> Memory | None:

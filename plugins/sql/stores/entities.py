@@ -97,8 +97,7 @@ LEAVE_ROOMS = ListStatement(
     lambda ids: delete(participants).where(
         equals(participants.c.agent_id, "agent"),
         equals(participants.c.entity_id, "entity"),
-        participants.c.attendance
-        == ParticipantState.DEFAULT.value,  # keep rows that hold a decision about the room
+        participants.c.attendance == ParticipantState.DEFAULT.value,  # keep rows that hold a decision about the room
         participants.c.room_id.in_(ids),
     ),
     "agent",
@@ -111,13 +110,10 @@ FIND_PARTICIPANTS = Statement(
     lambda _: (
         select(*ENTITY)
         .join(
-            participants,
-            (participants.c.agent_id == entities.c.agent_id) & (participants.c.entity_id == entities.c.id),
+            participants, (participants.c.agent_id == entities.c.agent_id) & (participants.c.entity_id == entities.c.id)
         )
         .where(
-            equals(participants.c.agent_id, "agent"),
-            equals(participants.c.room_id, "room"),
-            participants.c.active > 0,
+            equals(participants.c.agent_id, "agent"), equals(participants.c.room_id, "room"), participants.c.active > 0
         )
         .order_by(participants.c.active.desc())
         .limit(limit_parameter())
@@ -170,9 +166,7 @@ def put_entities(connection: Connection, agent: int, people: Sequence[Entity]) -
     """Insert or update entities, writing only changes; return them as they are stored."""
     cache = row_cache_of(connection).entities
     stored = {
-        entity.id: stored_entity
-        for entity in people
-        if (stored_entity := cache.get((agent, entity.id))) is not None
+        entity.id: stored_entity for entity in people if (stored_entity := cache.get((agent, entity.id))) is not None
     }
     if missing := {entity.id for entity in people if entity.id not in stored}:
         stored |= find_entities(connection, agent, missing)
@@ -249,19 +243,10 @@ def component_values(agent: int, component: Component) -> Row:
 
 def _relationship_values(agent: int, relationship: Relationship) -> Row:
     source, target = relationship.source_id.bytes, relationship.target_id.bytes
-    return (
-        agent,
-        source,
-        target,
-        dumps(relationship.tags),
-        relationship.interactions,
-        dumps(relationship.metadata),
-    )
+    return (agent, source, target, dumps(relationship.tags), relationship.interactions, dumps(relationship.metadata))
 
 
-def _save_entities(
-    agent: int, people: Sequence[Entity], room_id: UUID | None, connection: Connection
-) -> None:
+def _save_entities(agent: int, people: Sequence[Entity], room_id: UUID | None, connection: Connection) -> None:
     put_entities(connection, agent, people)
     if room_id is not None:
         touch_participants(connection, agent, [(room_id, entity.id) for entity in people])
@@ -294,13 +279,9 @@ class SqlEntities(SqlStorePart):
         rows = await self._database.read(lambda db: FIND_PARTICIPANTS.rows(db, *key))
         return [ENTITY.read(row) for row in rows]
 
-    async def entities_by_name(
-        self, name: str, *, platform: str | None = None, limit: int = 100
-    ) -> list[Entity]:
+    async def entities_by_name(self, name: str, *, platform: str | None = None, limit: int = 100) -> list[Entity]:
         stored_name = storable_text(name)
-        rows = await self._database.read(
-            lambda db: FIND_BY_NAME.rows(db, self._agent, stored_name, dumps(stored_name))
-        )
+        rows = await self._database.read(lambda db: FIND_BY_NAME.rows(db, self._agent, stored_name, dumps(stored_name)))
         people = (entity for entity in map(ENTITY.read, rows) if platform in (None, entity.platform))
         return [entity for entity in people if stored_name in (*entity.names, entity.external_id)][:limit]
 

@@ -34,19 +34,11 @@ from plugins.sql.core.statements import ListStatement, Statement, equals, typed_
 from plugins.sql.core.values import content_text
 from plugins.sql.stores.audit_log import build_tombstones
 from plugins.sql.stores.deliveries import list_deliveries, save_delivery
-from plugins.sql.stores.entities import (
-    UPSERT_COMPONENT,
-    UPSERT_ENTITY,
-    component_values,
-    entity_values,
-    find_entities,
-)
+from plugins.sql.stores.entities import UPSERT_COMPONENT, UPSERT_ENTITY, component_values, entity_values, find_entities
 from plugins.sql.stores.memories import delete_with_derived
 from plugins.sql.stores.receipts import RECEIPT, RECEIPT_STATE_NAMES, state_values
 
-FINISHED_STATES = tuple(
-    state.value for state in (DeliveryState.SENT, DeliveryState.CANCELLED, DeliveryState.FAILED)
-)
+FINISHED_STATES = tuple(state.value for state in (DeliveryState.SENT, DeliveryState.CANCELLED, DeliveryState.FAILED))
 
 
 def _delete_of_entity(table: Table, *columns: ColumnElement[Any]) -> Statement:
@@ -64,9 +56,7 @@ MEMORIES_OF_ENTITY = Statement(
     "entity",
 )
 RECEIPTS_OF_ENTITY = Statement(
-    lambda _: select(*RECEIPT).where(
-        equals(receipts.c.agent_id, "agent"), equals(receipts.c.author_id, "entity")
-    ),
+    lambda _: select(*RECEIPT).where(equals(receipts.c.agent_id, "agent"), equals(receipts.c.author_id, "entity")),
     "agent",
     "entity",
 )
@@ -81,10 +71,7 @@ REDACT_RECEIPT = Statement(
     "of_id",
 )
 MEMORIES_OF_TURNS = ListStatement(
-    lambda ids: select(memories.c.id).where(
-        equals(memories.c.agent_id, "agent"), memories.c.turn_id.in_(ids)
-    ),
-    "agent",
+    lambda ids: select(memories.c.id).where(equals(memories.c.agent_id, "agent"), memories.c.turn_id.in_(ids)), "agent"
 )
 CLEAR_CONTENT = ListStatement(
     lambda ids: (
@@ -124,9 +111,7 @@ def erase_entity(agent: int, entity_id: UUID, now: datetime, connection: Connect
     memory_kinds = {row[0]: row[1] for row in MEMORIES_OF_ENTITY.rows(connection, *key)}
     entity_receipts = [RECEIPT.read(row) for row in RECEIPTS_OF_ENTITY.rows(connection, *key)]
     turn_ids = [receipt.turn_id.bytes for receipt in entity_receipts if receipt.turn_id is not None]
-    replies = {
-        row[0] for row in MEMORIES_OF_TURNS.rows(connection, agent, ids=turn_ids)
-    } - memory_kinds.keys()
+    replies = {row[0] for row in MEMORIES_OF_TURNS.rows(connection, agent, ids=turn_ids)} - memory_kinds.keys()
     cancelled = _redact_receipts(connection, agent, now, entity_receipts)
     CLEAR_CONTENT.count(connection, content_text(Content()), agent, ids=turn_ids)
     DELETE_STEPS.count(connection, agent, ids=turn_ids)
@@ -167,10 +152,7 @@ def _redact_receipts(
     for delivery in cancelled:
         save_delivery(agent, delivery, connection)
     redactions = [(receipt, redact_receipt(receipt, now)) for receipt in entity_receipts]
-    REDACT_RECEIPT.run_many(
-        connection, [(*state_values(after), agent, after.id.bytes) for _, after in redactions]
-    )
+    REDACT_RECEIPT.run_many(connection, [(*state_values(after), agent, after.id.bytes) for _, after in redactions])
     return DeletionResult(
-        receipts=tuple(after for before, after in redactions if not before.outcome.is_final),
-        deliveries=cancelled,
+        receipts=tuple(after for before, after in redactions if not before.outcome.is_final), deliveries=cancelled
     )

@@ -32,14 +32,7 @@ from plugins.sql.stores.deliveries import (
     save_delivery,
 )
 from plugins.sql.stores.memories import put_memories
-from plugins.sql.stores.receipts import (
-    MARK_EVALUATED,
-    RECEIPT,
-    UNEVALUATED,
-    find_receipt,
-    list_receipts,
-    save_receipts,
-)
+from plugins.sql.stores.receipts import MARK_EVALUATED, RECEIPT, UNEVALUATED, find_receipt, list_receipts, save_receipts
 from plugins.sql.stores.receiving import find_cursor, find_inbound, receive
 
 # By room, so that an index is used.
@@ -91,9 +84,7 @@ STEP_NAMES = column_names(steps)
 STEP = Columns(steps, STEP_NAMES[1:], _read_step)
 SAVE_STEP = upsert(steps, ("agent_id", "turn_id", "key"), STEP_NAMES)
 STEPS_OF_TURN = Statement(
-    lambda _: select(*STEP).where(equals(steps.c.agent_id, "agent"), equals(steps.c.turn_id, "turn")),
-    "agent",
-    "turn",
+    lambda _: select(*STEP).where(equals(steps.c.agent_id, "agent"), equals(steps.c.turn_id, "turn")), "agent", "turn"
 )
 
 

@@ -65,8 +65,7 @@ REMOVE_MEMBERS = ListStatement(
     lambda ids: delete(participants).where(
         equals(participants.c.agent_id, "agent"),
         equals(participants.c.room_id, "room"),
-        participants.c.attendance
-        == literal_column("'DEFAULT'"),  # keep rows that hold a decision about the room
+        participants.c.attendance == literal_column("'DEFAULT'"),  # keep rows that hold a decision about the room
         participants.c.entity_id.in_(ids),
     ),
     "agent",
@@ -83,9 +82,7 @@ def apply_membership(
     previous_world = find_world(agent, membership.world.id, connection)
     put_worlds(connection, agent, [membership.world])
     new_rooms = _upsert_listed_rooms(connection, agent, membership.rooms)
-    people = sorted(
-        membership.entities, key=attrgetter("id")
-    )  # one order, so that transactions cannot deadlock
+    people = sorted(membership.entities, key=attrgetter("id"))  # one order, so that transactions cannot deadlock
     existing = find_entities(connection, agent, {entity_id.id for entity_id in people})
     stored = put_entities(connection, agent, people)
     if membership.is_leaving:
@@ -103,9 +100,7 @@ def apply_membership(
 def _is_new_event(connection: Connection, agent: int, key: str, now: datetime) -> bool:
     DELETE_EXPIRED.run(connection, agent, microseconds_of(now))
     return bool(
-        INSERT_EVENT_KEY.run(
-            connection, agent, storable_text(key), "true", microseconds_of(now + MEMBERSHIP_EVENT_TTL)
-        )
+        INSERT_EVENT_KEY.run(connection, agent, storable_text(key), "true", microseconds_of(now + MEMBERSHIP_EVENT_TTL))
     )
 
 
@@ -120,9 +115,7 @@ def _upsert_listed_rooms(connection: Connection, agent: int, listed: tuple[Room,
     return frozenset(room.id for room in listed) - existing.keys()
 
 
-def _remove_members(
-    connection: Connection, agent: int, membership: MembershipUpdate, people: list[Entity]
-) -> None:
+def _remove_members(connection: Connection, agent: int, membership: MembershipUpdate, people: list[Entity]) -> None:
     for room_id in rooms_of_world(connection, agent, membership.world.id):
         REMOVE_MEMBERS.count(connection, agent, room_id.bytes, ids=[entity.id.bytes for entity in people])
         row_cache_of(connection).latest_speakers.drop((agent, room_id))
@@ -135,8 +128,7 @@ MOVE_MEMORIES = Statement(
         update(memories)
         .where(equals(memories.c.agent_id, "agent"), equals(memories.c.room_id, "old"))
         .values(
-            room_id=typed_parameter(memories.c.room_id, "new"),
-            world_id=typed_parameter(memories.c.world_id, "world"),
+            room_id=typed_parameter(memories.c.room_id, "new"), world_id=typed_parameter(memories.c.world_id, "world")
         )
     ),
     "new",
@@ -152,8 +144,7 @@ MOVE_PARTICIPANTS = Statement(
             equals(participants.c.room_id, "old"),
             participants.c.entity_id.not_in(
                 select(TARGET_PARTICIPANTS.c.entity_id).where(
-                    equals(TARGET_PARTICIPANTS.c.agent_id, "agent"),
-                    equals(TARGET_PARTICIPANTS.c.room_id, "new"),
+                    equals(TARGET_PARTICIPANTS.c.agent_id, "agent"), equals(TARGET_PARTICIPANTS.c.room_id, "new")
                 )
             ),
         )
@@ -198,9 +189,7 @@ def _update_audience(table: Table) -> Statement:
         equals(memories.c.agent_id, "agent"), equals(memories.c.room_id, "new")
     )
     return Statement(
-        lambda _: update(table).where(table.c.memory.in_(in_new_room)).values(audience=audience),
-        "agent",
-        "new",
+        lambda _: update(table).where(table.c.memory.in_(in_new_room)).values(audience=audience), "agent", "new"
     )
 
 
@@ -221,9 +210,7 @@ MOVE_VECTORS, MOVE_WORDS = _update_audience(embeddings), _update_audience(words)
 MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS = _move_rows(components), _move_rows(tasks), _move_rows(logs)
 
 
-def migrate_room(
-    agent: int, room_id: UUID, world: World, room: Room, connection: Connection
-) -> list[Delivery]:
+def migrate_room(agent: int, room_id: UUID, world: World, room: Room, connection: Connection) -> list[Delivery]:
     """Move a room's data to another room; return the deliveries that are still to be sent."""
     old_room = find_room(agent, room_id, connection)
     old_world = find_world(agent, old_room.world_id, connection) if old_room else None

@@ -99,10 +99,7 @@ NEWEST_FIRST = (memories.c.created_at.desc(), memories.c.id.desc())
 
 UPSERT_MEMORY = upsert(memories, ("agent_id", "id"), MEMORY_NAMES)
 FIND_MEMORIES = ListStatement(
-    lambda ids: (
-        select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(OF_AGENT, memories.c.id.in_(ids))
-    ),
-    "agent",
+    lambda ids: select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(OF_AGENT, memories.c.id.in_(ids)), "agent"
 )
 AT_POSITIONS = ListStatement(
     lambda ids: select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(memories.c.position.in_(ids))
@@ -170,9 +167,7 @@ UNEMBEDDED = Statement(
 )
 DELETE_MEMORIES = ListStatement(lambda ids: delete(memories).where(OF_AGENT, memories.c.id.in_(ids)), "agent")
 DERIVED_MEMORIES = ListStatement(
-    lambda ids: select(memories.c.id).where(
-        equals(memories.c.agent_id, "agent"), memories.c.source_id.in_(ids)
-    ),
+    lambda ids: select(memories.c.id).where(equals(memories.c.agent_id, "agent"), memories.c.source_id.in_(ids)),
     "agent",
 )
 
@@ -208,9 +203,7 @@ def as_stored(row: Row, memory: Memory) -> Memory:
     """Return a memory as it would be read from its row; nearly always the memory itself."""
     content = memory.content
     is_odd = memory.metadata or content.metadata or content.attachments or content.choices
-    is_same = (
-        memory.embedding is None and not memory.embedding_model and row[EXTERNAL_ID] == memory.external_id
-    )
+    is_same = memory.embedding is None and not memory.embedding_model and row[EXTERNAL_ID] == memory.external_id
     return memory if is_same and not is_odd and memory.created_at.tzinfo is UTC else MEMORY.read(row)
 
 
@@ -324,12 +317,7 @@ class SqlMemories(SqlStorePart):
         return int(rows[0][0])
 
     async def recent(
-        self,
-        room_id: UUID,
-        limit: int = 20,
-        *,
-        kind: MemoryKind = MemoryKind.MESSAGE,
-        before: datetime | None = None,
+        self, room_id: UUID, limit: int = 20, *, kind: MemoryKind = MemoryKind.MESSAGE, before: datetime | None = None
     ) -> list[Memory]:
         key = WindowKey(self._agent, room_id.bytes, kind.value)
         if before is None:
@@ -367,9 +355,7 @@ class SqlMemories(SqlStorePart):
         await self._database.write(lambda db: search.replace_embeddings(db, self._agent, [row]))
 
     async def unembedded(self, model: str, before: int | None = None) -> UnembeddedPage:
-        work = partial(
-            _find_unembedded, self._agent, storable_text(model), MAX_POSITION if before is None else before
-        )
+        work = partial(_find_unembedded, self._agent, storable_text(model), MAX_POSITION if before is None else before)
         return await self._database.search(work)
 
     async def remove(self, ids: Collection[UUID]) -> int:

@@ -123,9 +123,7 @@ def _select_by_keys(items: Sequence[BindParameter[Any]]) -> Executable:
 
 
 FIND_BY_KEYS = ListStatement(_select_by_keys, "agent", width=len(UNIQUE_KEYS), max_items=64)
-FIND_RECEIPT = Statement(
-    lambda _: select(*RECEIPT).where(OF_AGENT, equals(receipts.c.id, "id")), "agent", "id"
-)
+FIND_RECEIPT = Statement(lambda _: select(*RECEIPT).where(OF_AGENT, equals(receipts.c.id, "id")), "agent", "id")
 FIND_BY_MEMORY = Statement(
     lambda _: (
         select(*RECEIPT)
@@ -148,10 +146,7 @@ UNEVALUATED = Statement(
     "limit",
 )
 MARK_EVALUATED = ListStatement(
-    lambda ids: (
-        update(receipts).where(OF_AGENT, receipts.c.id.in_(ids)).values(is_learnt=literal_column("1"))
-    ),
-    "agent",
+    lambda ids: update(receipts).where(OF_AGENT, receipts.c.id.in_(ids)).values(is_learnt=literal_column("1")), "agent"
 )
 
 
@@ -188,16 +183,12 @@ def find_by_keys(connection: Connection, agent: int, keys: Sequence[EventKey]) -
 
 def insert_receipts(connection: Connection, agent: int, receipts: Sequence[Receipt]) -> None:
     """Insert receipts of stored messages."""
-    INSERT_RECEIPT.run_many(
-        connection, [fixed_values(agent, receipt) + state_values(receipt) for receipt in receipts]
-    )
+    INSERT_RECEIPT.run_many(connection, [fixed_values(agent, receipt) + state_values(receipt) for receipt in receipts])
 
 
 def save_receipts(connection: Connection, agent: int, changed: Sequence[Receipt]) -> int:
     """Store the new state of open receipts; return how many were open."""
-    return sum(
-        SAVE_RECEIPT.run(connection, *state_values(receipt), agent, receipt.id.bytes) for receipt in changed
-    )
+    return sum(SAVE_RECEIPT.run(connection, *state_values(receipt), agent, receipt.id.bytes) for receipt in changed)
 
 
 def find_receipt(agent: int, searched_id: UUID, connection: Connection) -> Receipt | None:

@@ -24,14 +24,7 @@ from plugins.sql.stores.receipts import (
     message_key,
     state_values,
 )
-from plugins.sql.stores.worlds import (
-    ROOM,
-    WORLD,
-    is_place_unchanged,
-    participant_state,
-    put_rooms,
-    put_worlds,
-)
+from plugins.sql.stores.worlds import ROOM, WORLD, is_place_unchanged, participant_state, put_rooms, put_worlds
 
 FIND_INBOUND_ROWS = Statement(
     lambda _: (
@@ -124,9 +117,7 @@ def save_cursor(connection: Connection, agent: int, cursor: StreamCursor) -> Non
 
 def find_cursor(agent: int, platform: str, account: str, name: str, connection: Connection) -> str | None:
     """Return how far a stream has been read."""
-    row = FIND_CURSOR.first(
-        connection, agent, storable_text(platform), storable_text(account), storable_text(name)
-    )
+    row = FIND_CURSOR.first(connection, agent, storable_text(platform), storable_text(account), storable_text(name))
     return str(row[0]) if row else None
 
 
@@ -162,9 +153,7 @@ def _store_rows(
     worlds = put_worlds(connection, agent, [inbound.world for inbound in inbound_messages])
     rooms = put_rooms(connection, agent, [inbound.room for inbound in inbound_messages])
     people = put_entities(connection, agent, [inbound.author for inbound in inbound_messages])
-    touch_participants(
-        connection, agent, [(inbound.room.id, inbound.author.id) for inbound in inbound_messages]
-    )
+    touch_participants(connection, agent, [(inbound.room.id, inbound.author.id) for inbound in inbound_messages])
     put_memories(connection, agent, [inbound.message for inbound in inbound_messages])
     received = []
     for inbound, receipt in new_events:

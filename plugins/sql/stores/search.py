@@ -17,14 +17,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import Executable
 
 from bot import Memory, MemoryKind, MemoryScope, RecallScope
-from bot.store import (
-    TRANSCRIPT_KINDS,
-    cosine,
-    index_words,
-    normalize_wording,
-    top_by_word_overlap,
-    word_weights,
-)
+from bot.store import TRANSCRIPT_KINDS, cosine, index_words, normalize_wording, top_by_word_overlap, word_weights
 from plugins.sql.core.columns import json_elements
 from plugins.sql.core.schema import embeddings, memories, words
 from plugins.sql.core.statements import (
@@ -37,14 +30,7 @@ from plugins.sql.core.statements import (
     typed_parameter,
 )
 from plugins.sql.core.values import NO_ID, dumps
-from plugins.sql.core.vector_cache import (
-    Matrix,
-    RecallAudience,
-    VectorCache,
-    VectorCacheView,
-    has_numpy,
-    view_of,
-)
+from plugins.sql.core.vector_cache import Matrix, RecallAudience, VectorCache, VectorCacheView, has_numpy, view_of
 
 SHARED_AUDIENCE = NO_ID
 BEFORE_FIRST = -1  # below every position
@@ -113,11 +99,7 @@ AUDIENCES = ("all", "world", "room")
 CANDIDATES = Statement(
     lambda _: (
         select(embeddings.c.memory, embeddings.c.vector)
-        .where(
-            *EMBEDDING_SCOPE,
-            equals(embeddings.c.audience, "audience"),
-            embeddings.c.memory > bindparam("after"),
-        )
+        .where(*EMBEDDING_SCOPE, equals(embeddings.c.audience, "audience"), embeddings.c.memory > bindparam("after"))
         .order_by(embeddings.c.memory)
     ),
     *EMBEDDING_SCOPE_NAMES,
@@ -132,9 +114,7 @@ def _nearest_in_postgresql(_: Insert) -> Executable:
         typed_parameter(embeddings.c.vector, "wanted")
     )
     similarity = func.coalesce(func.nullif(1 - distance, literal_column("'NaN'")), 0).label("similarity")
-    is_visible = embeddings.c.audience.in_(
-        [typed_parameter(embeddings.c.audience, name) for name in AUDIENCES]
-    )
+    is_visible = embeddings.c.audience.in_([typed_parameter(embeddings.c.audience, name) for name in AUDIENCES])
     query = select(embeddings.c.memory, similarity).where(*EMBEDDING_SCOPE, is_visible)
     return query.order_by(similarity.desc()).limit(limit_parameter())
 
@@ -220,9 +200,9 @@ def _compare_with_numpy(
 
 def _insert_words(insert: Insert) -> Executable:
     new_words = json_elements(bindparam("words")).table_valued("value", name="given")
-    source = select(
-        memories.c.agent_id, memories.c.kind, new_words.c.value, AUDIENCE, memories.c.position
-    ).where(equals(memories.c.agent_id, "agent"), equals(memories.c.id, "id"))
+    source = select(memories.c.agent_id, memories.c.kind, new_words.c.value, AUDIENCE, memories.c.position).where(
+        equals(memories.c.agent_id, "agent"), equals(memories.c.id, "id")
+    )
     names = ("agent_id", "kind", "word", "audience", "memory")
     return insert(words).from_select(names, source).on_conflict_do_nothing()  # type: ignore[no-any-return]
 
@@ -244,9 +224,7 @@ WORD_SCOPE = (
 WORD_SCOPE_NAMES = ("agent", "kind", "all", "world", "room")
 COUNT_WORDS = ListStatement(
     lambda searched: (
-        select(words.c.word, func.count())
-        .where(*WORD_SCOPE, words.c.word.in_(searched))
-        .group_by(words.c.word)
+        select(words.c.word, func.count()).where(*WORD_SCOPE, words.c.word.in_(searched)).group_by(words.c.word)
     ),
     *WORD_SCOPE_NAMES,
 )
@@ -309,9 +287,7 @@ def find_by_words(
     return top_by_word_overlap(newest, weights, total, limit)
 
 
-def find_same_wording(
-    connection: Connection, agent: int, memory: Memory, audience: UUID | None
-) -> bytes | None:
+def find_same_wording(connection: Connection, agent: int, memory: Memory, audience: UUID | None) -> bytes | None:
     """Return the id of a memory with the same text; PostgreSQL locks that text until the commit."""
     digest = _digest(memory)
     if connection.dialect.name == "postgresql":

@@ -104,14 +104,10 @@ UPSERT_TASK = Statement(_upsert_task, *TASK_NAMES)
 FIND_TASK = Statement(lambda _: select(*TASK).where(OF_AGENT, equals(tasks.c.id, "id")), "agent", "id")
 ALL_TASKS = Statement(lambda _: select(*TASK).where(OF_AGENT).order_by(tasks.c.position), "agent")
 TASKS_BY_NAME = Statement(
-    lambda _: select(*TASK).where(OF_AGENT, equals(tasks.c.name, "name")).order_by(tasks.c.position),
-    "agent",
-    "name",
+    lambda _: select(*TASK).where(OF_AGENT, equals(tasks.c.name, "name")).order_by(tasks.c.position), "agent", "name"
 )
 TASKS_IN_ROOM = Statement(
-    lambda _: select(*TASK).where(OF_AGENT, equals(tasks.c.room_id, "room")).order_by(tasks.c.position),
-    "agent",
-    "room",
+    lambda _: select(*TASK).where(OF_AGENT, equals(tasks.c.room_id, "room")).order_by(tasks.c.position), "agent", "room"
 )
 FIND_DUE = ListStatement(
     lambda names: (
@@ -185,9 +181,7 @@ LEASE_TASK = Statement(
 REPLACED_NAMES = tuple(name for name in TASK_NAMES if name not in ("agent_id", "id", "fence"))
 REPLACE_TASK = Statement(
     lambda _: (
-        update(tasks)
-        .where(HAS_FENCE)
-        .values({name: typed_parameter(tasks.c[name], name) for name in REPLACED_NAMES})
+        update(tasks).where(HAS_FENCE).values({name: typed_parameter(tasks.c[name], name) for name in REPLACED_NAMES})
     ),
     *REPLACED_NAMES,
     "agent",
@@ -240,15 +234,11 @@ def _claim_tasks(
 ) -> list[Task]:
     due = _find_due(agent, names, now, limit, (), connection)
     lease_end = microseconds_of(until)
-    LEASE_TASK.run_many(
-        connection, [(lease_end, agent, task.id.bytes, task.fencing_token, now) for task in due]
-    )
+    LEASE_TASK.run_many(connection, [(lease_end, agent, task.id.bytes, task.fencing_token, now) for task in due])
     return [task.lease(until) for task in due]
 
 
-def _lease_tasks(
-    agent: int, due: Sequence[Task], now: int, until: datetime, connection: Connection
-) -> list[Task]:
+def _lease_tasks(agent: int, due: Sequence[Task], now: int, until: datetime, connection: Connection) -> list[Task]:
     """Lease tasks that were found before, except those that were changed since."""
     lease_end = microseconds_of(until)
     leased = [
@@ -323,9 +313,7 @@ class SqlTasks(SqlStorePart):
         return [
             task
             for task in map(TASK.read, rows)
-            if room_id in (None, task.room_id)
-            and entity_id in (None, task.entity_id)
-            and task.tags.issuperset(tags)
+            if room_id in (None, task.room_id) and entity_id in (None, task.entity_id) and task.tags.issuperset(tags)
         ]
 
     async def _find_in_room(self, room_id: UUID) -> Sequence[Row]:
@@ -356,12 +344,8 @@ class SqlTasks(SqlStorePart):
         if not due:
             return []
         if excluded_room_ids:
-            return await self._database.write(
-                partial(_lease_tasks, self._agent, due, now_microseconds, until)
-            )
-        return await self._database.write(
-            partial(_claim_tasks, self._agent, names, now_microseconds, until, limit)
-        )
+            return await self._database.write(partial(_lease_tasks, self._agent, due, now_microseconds, until))
+        return await self._database.write(partial(_claim_tasks, self._agent, names, now_microseconds, until, limit))
 
     async def complete_task(self, task: Task, replacement: Task | None) -> bool:
         try:

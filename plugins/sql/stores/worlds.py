@@ -93,8 +93,7 @@ def _upsert_room(insert: Insert) -> Executable:
     values = {name: new[name] for name in ROOM_NAMES if name not in ("agent_id", "id")}
     values["name"] = func.coalesce(func.nullif(new.name, ""), rooms.c.name)
     is_changed = or_(
-        rooms.c.active < new.active - 1,
-        *(rooms.c[name].is_distinct_from(value) for name, value in values.items()),
+        rooms.c.active < new.active - 1, *(rooms.c[name].is_distinct_from(value) for name, value in values.items())
     )
     return statement.on_conflict_do_update(  # type: ignore[no-any-return]
         index_elements=["agent_id", "id"], set_=values | {"active": new.active}, where=is_changed
@@ -110,16 +109,13 @@ def _upsert_participant_state(insert: Insert) -> Executable:
     names = ("agent_id", "room_id", "entity_id", "active", "attendance")
     statement = insert_into(participants, names)(insert)
     return statement.on_conflict_do_update(  # type: ignore[no-any-return]
-        index_elements=["agent_id", "room_id", "entity_id"],
-        set_={"attendance": statement.excluded.attendance},
+        index_elements=["agent_id", "room_id", "entity_id"], set_={"attendance": statement.excluded.attendance}
     )
 
 
 TOUCH_ROOM = Statement(
     lambda _: (
-        update(rooms)
-        .where(equals(rooms.c.agent_id, "agent"), equals(rooms.c.id, "room"))
-        .values(active=_next_active())
+        update(rooms).where(equals(rooms.c.agent_id, "agent"), equals(rooms.c.id, "room")).values(active=_next_active())
     ),
     "agent",
     "room",
@@ -150,10 +146,7 @@ ROOMS_OF_WORLD = Statement(
 ROOMS_OF_ENTITY = Statement(
     lambda _: (
         select(rooms.c.active, *ROOM)
-        .join(
-            participants,
-            and_(participants.c.agent_id == rooms.c.agent_id, participants.c.room_id == rooms.c.id),
-        )
+        .join(participants, and_(participants.c.agent_id == rooms.c.agent_id, participants.c.room_id == rooms.c.id))
         .where(
             equals(participants.c.agent_id, "agent"),
             equals(participants.c.entity_id, "entity"),
@@ -251,9 +244,7 @@ def participant_state(connection: Connection, agent: int, agent_id: UUID, room_i
 
 def world_values(agent: int, world: World) -> Row:
     """Return the column values of a world; roles of members and blank settings become null."""
-    patch = {
-        str(entity_id): None if role is Role.MEMBER else role.value for entity_id, role in world.roles.items()
-    }
+    patch = {str(entity_id): None if role is Role.MEMBER else role.value for entity_id, role in world.roles.items()}
     patch |= {f"{GRANT_PREFIX}:{entity_id}": role.value for entity_id, role in world.grants.items()}
     patch |= {
         f"{SETTING_PREFIX}:{storable_text(name)}": storable_text(value) or None
@@ -286,9 +277,7 @@ def room_values(agent: int, room: Room) -> Row:
     )
 
 
-def _set_participant_state(
-    agent: int, agent_id: UUID, room_id: UUID, state: ParticipantState, db: Connection
-) -> None:
+def _set_participant_state(agent: int, agent_id: UUID, room_id: UUID, state: ParticipantState, db: Connection) -> None:
     """Store the state in the agent's own participant row."""
     ensure_entity(db, agent, agent_id)
     UPSERT_PARTICIPANT_STATE.run(db, agent, room_id.bytes, agent_id.bytes, 0, state.value)
@@ -354,9 +343,7 @@ class SqlWorlds(SqlStorePart):
         return ParticipantState(row[0]) if row else ParticipantState.DEFAULT
 
     async def set_participant_state(self, room_id: UUID, state: ParticipantState) -> None:
-        await self._database.write(
-            partial(_set_participant_state, self._agent, self._agent_row.id, room_id, state)
-        )
+        await self._database.write(partial(_set_participant_state, self._agent, self._agent_row.id, room_id, state))
 
     async def set_role(self, world_id: UUID, entity_id: UUID, role: Role) -> None:
         await self._database.write(partial(_add_decisions, self._agent, world_id, {entity_id: role}, {}))

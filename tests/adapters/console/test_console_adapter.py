@@ -101,9 +101,7 @@ async def test_a_closed_output_ends_the_session() -> None:
     async with run_console(ScriptedModel()) as setup:
         os.close(setup.screen)
         receipt = await setup.console.send_message("hello?")
-        [delivery] = await setup.runtime.agents[0].handle.conversations.deliveries(
-            receipt.turn_id or receipt.id
-        )
+        [delivery] = await setup.runtime.agents[0].handle.conversations.deliveries(receipt.turn_id or receipt.id)
         assert (delivery.state, "reader of stdout" in delivery.cause) == ("failed", True)
         with pytest.raises(BrokenPipeError):
             await setup.console.read_line()
@@ -119,9 +117,7 @@ async def test_an_unprompted_delivery_is_written() -> None:
     async with run_console(ScriptedModel()) as setup:
         receipt = await setup.console.send_message("hi")
         setup.output()
-        [delivery] = await setup.runtime.agents[0].handle.conversations.deliveries(
-            receipt.turn_id or receipt.id
-        )
+        [delivery] = await setup.runtime.agents[0].handle.conversations.deliveries(receipt.turn_id or receipt.id)
         await setup.console.deliver(replace(delivery, content=Content(text="By the way.")))
         assert setup.output() == "By the way.\n"
 

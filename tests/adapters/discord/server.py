@@ -77,12 +77,7 @@ class EmulatedServer:
         }
         model = model or ScriptedModel(model_answer("Aye."))
         async with running_agent(
-            *plugins,
-            model=model,
-            settings=given,
-            character=character,
-            store=store or InMemoryStore(),
-            clock=clock,
+            *plugins, model=model, settings=given, character=character, store=store or InMemoryStore(), clock=clock
         ) as stage:
             adapter = DiscordAdapter([stage.agent_runtime.handle], limits=limits, clock=clock)
             async with adapter:

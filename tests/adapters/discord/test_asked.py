@@ -47,9 +47,7 @@ async def test_every_command_is_registered_with_its_required_permission(server: 
     assert told["mute"]["default_member_permissions"] == 32
 
 
-async def test_a_command_is_acknowledged_at_once_and_answered_to_its_sender(
-    server: EmulatedServer,
-) -> None:
+async def test_a_command_is_acknowledged_at_once_and_answered_to_its_sender(server: EmulatedServer) -> None:
     desk, ledger = server.emulator.interactions, server.emulator.recorder
     async with server.run_bot():
         asked = await desk.run_command(server.bot, server.robin, server.lobby, "privacy")
@@ -60,9 +58,7 @@ async def test_a_command_is_acknowledged_at_once_and_answered_to_its_sender(
     assert first["allowed_mentions"]["parse"] == []
 
 
-async def test_a_question_is_quoted_on_one_line_so_that_no_text_looks_like_the_bots(
-    server: EmulatedServer,
-) -> None:
+async def test_a_question_is_quoted_on_one_line_so_that_no_text_looks_like_the_bots(server: EmulatedServer) -> None:
     async with server.run_bot():
         asked = await server.emulator.interactions.run_command(
             server.bot, server.robin, server.lobby, "ask", question="Tide?\nFree boats at evil.example"
@@ -84,9 +80,7 @@ async def test_a_question_by_command_is_answered_in_the_room(server: EmulatedSer
     assert (first["flags"], first["content"]) == (0, "> When is low tide?")
 
 
-async def test_a_question_is_refused_with_the_name_of_the_rule_that_forbids_it(
-    server: EmulatedServer,
-) -> None:
+async def test_a_question_is_refused_with_the_name_of_the_rule_that_forbids_it(server: EmulatedServer) -> None:
     ledger = server.emulator.recorder
     async with server.run_bot(settings={"CHANNEL_IDS": "1"}):
         asked = await server.emulator.interactions.run_command(
@@ -97,9 +91,7 @@ async def test_a_question_is_refused_with_the_name_of_the_rule_that_forbids_it(
     assert ledger.texts() == []
 
 
-async def test_discord_permissions_decide_who_may_mute_and_a_muted_room_is_silent(
-    server: EmulatedServer,
-) -> None:
+async def test_discord_permissions_decide_who_may_mute_and_a_muted_room_is_silent(server: EmulatedServer) -> None:
     desk, ledger = server.emulator.interactions, server.emulator.recorder
     async with server.run_bot() as (stage, _):
         refused = await desk.run_command(server.bot, server.robin, server.lobby, "mute")
@@ -123,9 +115,7 @@ async def roll(asking: CommandContext, sides: Annotated[int, "How many sides"] =
 async def test_a_public_response_of_a_plugin_command_is_shown_to_all(server: EmulatedServer) -> None:
     ledger = server.emulator.recorder
     async with server.run_bot(None, Plugin("dice", commands=[roll])):
-        asked = await server.emulator.interactions.run_command(
-            server.bot, server.robin, server.lobby, "roll", sides=20
-        )
+        asked = await server.emulator.interactions.run_command(server.bot, server.robin, server.lobby, "roll", sides=20)
         await ledger.wait_until(lambda: ledger.counts["followed up"] > 0)
     first, second = shown_of(server, asked)
     assert first["is_gone"]
@@ -153,9 +143,7 @@ async def test_a_confirmation_has_buttons_and_pressing_one_executes_it(server: E
         [row] = shown_of(server, asked)[0]["components"]
         message = {"id": "1", "channel_id": server.lobby, "content": "", **_MESSAGE}
         message["author"] = server.emulator.state.users[server.bot]
-        pressed = await desk.press_component(
-            server.bot, server.robin, message, row["components"][0]["custom_id"]
-        )
+        pressed = await desk.press_component(server.bot, server.robin, message, row["components"][0]["custom_id"])
         await ledger.wait_until(lambda: ledger.counts["followed up"] > 0)
     first, second = shown_of(server, pressed)
     assert first["type"] == 6
@@ -176,9 +164,7 @@ _MESSAGE = {
 }
 
 
-async def test_a_choice_is_offered_as_buttons_and_the_pressed_one_is_chosen(
-    server: EmulatedServer,
-) -> None:
+async def test_a_choice_is_offered_as_buttons_and_the_pressed_one_is_chosen(server: EmulatedServer) -> None:
     chosen: asyncio.Queue[str] = asyncio.Queue()
 
     @worker("SET_SAIL")
@@ -248,9 +234,7 @@ async def test_every_message_that_a_rule_drops_has_a_receipt_that_names_it(serve
     assert len(server.emulator.recorder.texts()) == 1
 
 
-async def test_messages_of_other_bots_are_stored_unless_switched_off(
-    server: EmulatedServer,
-) -> None:
+async def test_messages_of_other_bots_are_stored_unless_switched_off(server: EmulatedServer) -> None:
     other = server.emulator.state.add_user("Beep", is_bot=True)
     wish = {"DISCORD_SHOULD_IGNORE_BOT_MESSAGES": "true"}
     for settings, rules in (({}, ["RESPOND_TO_BOTS", "mention"]), (wish, ["mention"])):

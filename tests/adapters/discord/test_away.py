@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from adapters.discord.emulator.server import Fault, too_many_requests
 from adapters.discord.emulator.state import THREAD
 from bot import Outcome, system_clock
@@ -21,7 +23,8 @@ async def seen_once(server: EmulatedServer, *channels: str) -> InMemoryStore:
     return store
 
 
-async def test_b10_after_an_hour_offline_all_is_stored_and_only_the_last_quarter_is_answered(
+@pytest.mark.failure("B-10")
+async def test_after_an_hour_offline_all_is_stored_and_only_the_last_quarter_is_answered(
     server: EmulatedServer,
 ) -> None:
     direct = server.direct(server.robin)
@@ -42,7 +45,8 @@ async def test_b10_after_an_hour_offline_all_is_stored_and_only_the_last_quarter
     assert server.emulator.recorder.counts["identify"] == 2
 
 
-async def test_b10_no_more_than_the_last_hundred_of_a_channel_are_fetched(server: EmulatedServer) -> None:
+@pytest.mark.failure("B-10")
+async def test_no_more_than_the_last_hundred_of_a_channel_are_fetched(server: EmulatedServer) -> None:
     store = await seen_once(server, server.lobby)
     for number in range(130):
         await server.emulator.people.say(server.lobby, server.kim, f"number {number}", is_announced=False)
@@ -56,9 +60,8 @@ async def test_b10_no_more_than_the_last_hundred_of_a_channel_are_fetched(server
     assert [one.content.text for one in said] == ["number 129"]
 
 
-async def test_b10_a_thread_opened_meanwhile_is_read_and_unchanged_channels_are_not(
-    server: EmulatedServer,
-) -> None:
+@pytest.mark.failure("B-10")
+async def test_a_thread_opened_meanwhile_is_read_and_unchanged_channels_are_not(server: EmulatedServer) -> None:
     town, people = server.emulator.state, server.emulator.people
     quiet = town.add_channel(server.guild, "never spoken in")
     await people.say(quiet, server.kim, f"{server.call} long before the bot came", is_announced=False)
@@ -71,7 +74,8 @@ async def test_b10_a_thread_opened_meanwhile_is_read_and_unchanged_channels_are_
     assert server.emulator.recorder.texts(quiet) == []
 
 
-async def test_b10_a_guild_that_becomes_available_late_is_read_then(server: EmulatedServer) -> None:
+@pytest.mark.failure("B-10")
+async def test_a_guild_that_becomes_available_late_is_read_then(server: EmulatedServer) -> None:
     store = await seen_once(server, server.lobby)
     await server.emulator.people.say(server.lobby, server.kim, f"{server.call} back?", is_announced=False)
     server.emulator.gateway.skips_guilds = True
@@ -82,15 +86,15 @@ async def test_b10_a_guild_that_becomes_available_late_is_read_then(server: Emul
         assert len(await receipts(stage)) == 2
 
 
-async def test_b10_messages_during_the_backfill_are_stored_after_it_and_once(
-    server: EmulatedServer,
-) -> None:
+@pytest.mark.failure("B-10")
+async def test_messages_during_the_backfill_are_stored_after_it_and_once(server: EmulatedServer) -> None:
     store = await seen_once(server, server.lobby)
     people = server.emulator.people
     await people.say(server.lobby, server.kim, "first", is_announced=False)
-    async with server.run_bot(
-        store=store, settings={"DISCORD_LISTEN_CHANNEL_IDS": server.lobby}, is_awaited=False
-    ) as (stage, _):
+    async with server.run_bot(store=store, settings={"DISCORD_LISTEN_CHANNEL_IDS": server.lobby}, is_awaited=False) as (
+        stage,
+        _,
+    ):
         ledger = server.emulator.recorder
         await ledger.wait_until(lambda: ledger.counts["identify"] == 2)
         await people.say(server.lobby, server.kim, "second")
@@ -102,9 +106,8 @@ async def test_b10_messages_during_the_backfill_are_stored_after_it_and_once(
     assert len(told) == 4
 
 
-async def test_b10_backfill_waits_for_rate_limits_and_skips_closed_channels(
-    server: EmulatedServer,
-) -> None:
+@pytest.mark.failure("B-10")
+async def test_backfill_waits_for_rate_limits_and_skips_closed_channels(server: EmulatedServer) -> None:
     other = server.emulator.state.add_channel(server.guild, "pier")
     store = await seen_once(server, server.lobby, other)
     for channel in (server.lobby, other):

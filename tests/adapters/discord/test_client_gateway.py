@@ -17,8 +17,9 @@ from bot.store import InMemoryStore, StoreUnavailable
 from tests.adapters.discord.server import LIMITS, EmulatedServer, outcomes, receipts
 
 
+@pytest.mark.failure("C-01")
 @pytest.mark.parametrize("events", [3, 7])
-async def test_c01_a_drop_after_every_nth_event_neither_loses_nor_repeats_messages(
+async def test_a_drop_after_every_nth_event_neither_loses_nor_repeats_messages(
     server: EmulatedServer, events: int
 ) -> None:
     ledger = server.emulator.recorder
@@ -33,9 +34,8 @@ async def test_c01_a_drop_after_every_nth_event_neither_loses_nor_repeats_messag
     assert ledger.counts["resume"] >= ledger.counts["dropped"] > 0
 
 
-async def test_c01_200_messages_with_a_drop_after_each_are_stored_once(
-    server: EmulatedServer,
-) -> None:
+@pytest.mark.failure("C-01")
+async def test_200_messages_with_a_drop_after_each_are_stored_once(server: EmulatedServer) -> None:
     people, ledger = server.emulator.people, server.emulator.recorder
     async with server.run_bot(settings={"DISCORD_LISTEN_CHANNEL_IDS": server.lobby}) as (stage, _):
         for number in range(200):
@@ -50,7 +50,8 @@ async def test_c01_200_messages_with_a_drop_after_each_are_stored_once(
     assert ledger.counts["identify"] == 1
 
 
-async def test_c01_a_reconnect_request_resumes_the_session(server: EmulatedServer) -> None:
+@pytest.mark.failure("C-01")
+async def test_a_reconnect_request_resumes_the_session(server: EmulatedServer) -> None:
     async with server.run_bot() as (_stage, _):
         await server.emulator.gateway.ask_to_reconnect()
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
@@ -58,9 +59,8 @@ async def test_c01_a_reconnect_request_resumes_the_session(server: EmulatedServe
     assert server.emulator.recorder.counts["identify"] == 1
 
 
-async def test_c02_an_invalid_session_is_replaced_and_the_gap_filled(
-    server: EmulatedServer,
-) -> None:
+@pytest.mark.failure("C-02")
+async def test_an_invalid_session_is_replaced_and_the_gap_filled(server: EmulatedServer) -> None:
     people, ledger = server.emulator.people, server.emulator.recorder
     async with server.run_bot() as (stage, _):
         await people.say(server.lobby, server.kim, f"{server.call} first")
@@ -73,9 +73,8 @@ async def test_c02_an_invalid_session_is_replaced_and_the_gap_filled(
     assert ledger.counts["identify"] == 2
 
 
-async def test_c03_a_connection_without_heartbeat_acks_is_closed_with_4000_and_resumed(
-    server: EmulatedServer,
-) -> None:
+@pytest.mark.failure("C-03")
+async def test_a_connection_without_heartbeat_acks_is_closed_with_4000_and_resumed(server: EmulatedServer) -> None:
     gateway, ledger = server.emulator.gateway, server.emulator.recorder
     gateway.heartbeat_interval = 20
     async with server.run_bot(limits=replace(LIMITS, heartbeat_timeout=0.4)) as (_stage, _):
@@ -88,7 +87,8 @@ async def test_c03_a_connection_without_heartbeat_acks_is_closed_with_4000_and_r
     assert ledger.counts["resume"] > 0
 
 
-async def test_c07_a_dead_connection_is_given_up(server: EmulatedServer) -> None:
+@pytest.mark.failure("C-07")
+async def test_a_dead_connection_is_given_up(server: EmulatedServer) -> None:
     gateway, ledger = server.emulator.gateway, server.emulator.recorder
     async with server.run_bot(limits=replace(LIMITS, heartbeat_timeout=0.3)) as (_stage, _):
         gateway.is_dead = True
@@ -98,6 +98,7 @@ async def test_c07_a_dead_connection_is_given_up(server: EmulatedServer) -> None
         assert await ledger.wait_for_texts(1) == ["Aye."]
 
 
+@pytest.mark.failure("C-04")
 @pytest.mark.parametrize(
     ("code", "words"),
     [
@@ -109,7 +110,7 @@ async def test_c07_a_dead_connection_is_given_up(server: EmulatedServer) -> None
         (4014, "Message Content Intent"),
     ],
 )
-async def test_c04_a_fatal_close_code_stops_the_account_and_names_the_remedy(
+async def test_a_fatal_close_code_stops_the_account_and_names_the_remedy(
     server: EmulatedServer, code: int, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.emulator.gateway.refusal_code = code
@@ -134,9 +135,7 @@ async def test_an_unreadable_response_at_the_start_is_retried(
         assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
-async def test_a_store_outage_at_the_start_is_retried(
-    server: EmulatedServer,
-) -> None:
+async def test_a_store_outage_at_the_start_is_retried(server: EmulatedServer) -> None:
     store = InMemoryStore()
     find, failures = store.ledger.cursor, iter(range(2))
 
@@ -151,9 +150,8 @@ async def test_a_store_outage_at_the_start_is_retried(
         assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
-async def test_c04_a_missing_intent_is_named_with_the_place_to_switch_it_on(
-    server: EmulatedServer,
-) -> None:
+@pytest.mark.failure("C-04")
+async def test_a_missing_intent_is_named_with_the_place_to_switch_it_on(server: EmulatedServer) -> None:
     server.emulator.gateway.allowed_intents &= ~GUILD_MEMBERS
     asked = {"DISCORD_MEMBERS_INTENT": "true"}
     async with server.run_bot(settings=asked, is_awaited=False) as (_, adapter):
@@ -164,7 +162,8 @@ async def test_c04_a_missing_intent_is_named_with_the_place_to_switch_it_on(
         assert "Server Members Intent" in account.problem
 
 
-def test_c05_a_day_of_reconnects_starts_fewer_than_a_thousand_sessions() -> None:
+@pytest.mark.failure("C-05")
+def test_a_day_of_reconnects_starts_fewer_than_a_thousand_sessions() -> None:
     now, begun = 0.0, 0
     budget = IdentifyLimiter(lambda: now)
     while now < 24 * HOUR:
@@ -177,7 +176,8 @@ def test_c05_a_day_of_reconnects_starts_fewer_than_a_thousand_sessions() -> None
     assert begun < 1000
 
 
-def test_c05_at_most_fifty_sessions_start_in_an_hour() -> None:
+@pytest.mark.failure("C-05")
+def test_at_most_fifty_sessions_start_in_an_hour() -> None:
     budget = IdentifyLimiter(lambda: 1.0)
     for _ in range(MAX_PER_HOUR):
         assert not budget.wait_seconds()
@@ -185,9 +185,8 @@ def test_c05_at_most_fifty_sessions_start_in_an_hour() -> None:
     assert budget.wait_seconds() == DELAY_SECONDS
 
 
-async def test_c05_with_few_sessions_remaining_the_bot_waits_for_the_reset(
-    server: EmulatedServer,
-) -> None:
+@pytest.mark.failure("C-05")
+async def test_with_few_sessions_remaining_the_bot_waits_for_the_reset(server: EmulatedServer) -> None:
     waits: list[float] = []
 
     async def pause(seconds: float) -> None:
@@ -199,9 +198,8 @@ async def test_c05_with_few_sessions_remaining_the_bot_waits_for_the_reset(
         assert 14_400.0 in waits
 
 
-async def test_c06_a_restart_resumes_the_session_and_fetches_its_guilds(
-    server: EmulatedServer,
-) -> None:
+@pytest.mark.failure("C-06")
+async def test_a_restart_resumes_the_session_and_fetches_its_guilds(server: EmulatedServer) -> None:
     people, ledger, store = server.emulator.people, server.emulator.recorder, InMemoryStore()
     async with server.run_bot(store=store):
         await people.say(server.lobby, server.kim, f"{server.call} first")
@@ -229,9 +227,7 @@ async def test_no_message_is_lost_if_its_guild_cannot_be_fetched(server: Emulate
         assert await ledger.wait_for_texts(2) == ["Aye.", "Aye."]
 
 
-async def test_an_unknown_guild_is_fetched_again_a_minute_later(
-    server: EmulatedServer,
-) -> None:
+async def test_an_unknown_guild_is_fetched_again_a_minute_later(server: EmulatedServer) -> None:
     now, fault = 0.0, Fault(r"GET .*/guilds/4711$", 503, times=99)
     server.emulator.faults.append(fault)
     learner, said = GuildFetcher(lambda: now), {"guild_id": "4711"}
@@ -243,7 +239,8 @@ async def test_an_unknown_guild_is_fetched_again_a_minute_later(
             assert fault.times == left
 
 
-async def test_c13_login_is_retried_until_discord_is_up(server: EmulatedServer) -> None:
+@pytest.mark.failure("C-13")
+async def test_login_is_retried_until_discord_is_up(server: EmulatedServer) -> None:
     server.emulator.faults.append(Fault(r"GET .*/users/@me$", 503, times=3))
     server.emulator.faults.append(Fault(r"GET .*/gateway/bot", times=2))
     async with server.run_bot():

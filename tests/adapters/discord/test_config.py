@@ -73,9 +73,7 @@ async def test_the_operators_proxy_is_used_unless_discord_is_excepted(
 
 
 def test_a_character_file_cannot_redirect_the_operators_token() -> None:
-    lent = Layer(
-        f"{CHARACTER_FILE} settings", {"DISCORD_API_BASE_URL": "https://elsewhere.example"}, is_operator=False
-    )
+    lent = Layer(f"{CHARACTER_FILE} settings", {"DISCORD_API_BASE_URL": "https://elsewhere.example"}, is_operator=False)
     own = Layer("the environment", {"DISCORD_API_TOKEN": TOKEN})
     with pytest.raises(SettingError, match="DISCORD_API_BASE_URL") as caught:
         read_settings(Settings([lent, own]))

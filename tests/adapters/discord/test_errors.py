@@ -48,8 +48,9 @@ async def failed(adapter: DiscordAdapter, delivery: Delivery) -> Exception:
     raise AssertionError("it was sent")
 
 
+@pytest.mark.failure("D-01")
 @pytest.mark.parametrize("seconds", [0.5, 64.57, 3600.0])
-async def test_d01_a_rate_limited_bucket_is_blocked_for_retry_after_and_no_other_is(
+async def test_a_rate_limited_bucket_is_blocked_for_retry_after_and_no_other_is(
     server: EmulatedServer, seconds: float
 ) -> None:
     other = server.emulator.state.add_channel(server.guild, "pier")
@@ -67,7 +68,8 @@ async def test_d01_a_rate_limited_bucket_is_blocked_for_retry_after_and_no_other
     assert server.emulator.recorder.texts() == ["Aye."]
 
 
-async def test_d01_no_request_is_sent_to_an_exhausted_bucket(server: EmulatedServer) -> None:
+@pytest.mark.failure("D-01")
+async def test_no_request_is_sent_to_an_exhausted_bucket(server: EmulatedServer) -> None:
     headers = {
         "X-RateLimit-Bucket": "says",
         "X-RateLimit-Limit": "5",
@@ -84,14 +86,16 @@ async def test_d01_no_request_is_sent_to_an_exhausted_bucket(server: EmulatedSer
         assert len(server.emulator.recorder.requests) == asked
 
 
-async def test_d01_a_rate_limited_reply_is_sent_after_the_limit(server: EmulatedServer) -> None:
+@pytest.mark.failure("D-01")
+async def test_a_rate_limited_reply_is_sent_after_the_limit(server: EmulatedServer) -> None:
     server.emulator.faults.append(too_many_requests(SAY, 0.02))
     async with server.run_bot():
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
-async def test_d02_a_global_limit_blocks_all_requests(server: EmulatedServer) -> None:
+@pytest.mark.failure("D-02")
+async def test_a_global_limit_blocks_all_requests(server: EmulatedServer) -> None:
     other = server.emulator.state.add_channel(server.guild, "pier")
     async with server.run_bot() as (stage, adapter):
         server.emulator.faults.append(too_many_requests(SAY, 60.0, is_global=True))
@@ -103,12 +107,14 @@ async def test_d02_a_global_limit_blocks_all_requests(server: EmulatedServer) ->
         assert len(server.emulator.recorder.requests) == asked
 
 
+@pytest.mark.failure("D-03")
 @pytest.mark.parametrize("told", [None, -1, "NaN", math.inf, "soon", [], 10**400])
-def test_d03_an_invalid_retry_after_is_five_seconds(told: Any) -> None:
+def test_an_invalid_retry_after_is_five_seconds(told: Any) -> None:
     assert parse_retry_after({"retry_after": told}, {}) == DEFAULT_RETRY_SECONDS
 
 
-async def test_d03_a_429_of_an_intermediary_is_handled(server: EmulatedServer) -> None:
+@pytest.mark.failure("D-03")
+async def test_a_429_of_an_intermediary_is_handled(server: EmulatedServer) -> None:
     async with server.run_bot() as (stage, adapter):
         server.emulator.faults.append(Fault(SAY, 429, "<html>banned</html>"))
         error = await failed(adapter, part(stage, server.lobby))
@@ -116,10 +122,9 @@ async def test_d03_a_429_of_an_intermediary_is_handled(server: EmulatedServer) -
     assert error.retry_after == DEFAULT_RETRY_SECONDS
 
 
+@pytest.mark.failure("D-04")
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 524])
-async def test_d04_a_server_error_after_acceptance_sends_the_message_once(
-    server: EmulatedServer, status: int
-) -> None:
+async def test_a_server_error_after_acceptance_sends_the_message_once(server: EmulatedServer, status: int) -> None:
     async with server.run_bot() as (stage, _):
         server.emulator.faults.append(Fault(SAY, status, is_late=True))
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
@@ -130,15 +135,17 @@ async def test_d04_a_server_error_after_acceptance_sends_the_message_once(
     assert (delivery.state, delivery.external_id) == ("sent", server.emulator.recorder.messages[0].id)
 
 
-async def test_d05_a_failed_connection_means_not_sent(server: EmulatedServer) -> None:
+@pytest.mark.failure("D-05")
+async def test_a_failed_connection_means_not_sent(server: EmulatedServer) -> None:
     async with server.run_bot() as (stage, adapter):
         await server.emulator.__aexit__(None, None, None)
         error = await failed(adapter, part(stage, server.lobby))
     assert isinstance(error, NotSent)
 
 
+@pytest.mark.failure("D-06")
 @pytest.mark.parametrize("is_late", [True, False])
-async def test_d06_a_connection_reset_sends_the_message_once(server: EmulatedServer, is_late: bool) -> None:
+async def test_a_connection_reset_sends_the_message_once(server: EmulatedServer, is_late: bool) -> None:
     async with server.run_bot():
         server.emulator.faults.append(Fault(SAY, is_late=is_late))
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
@@ -147,7 +154,8 @@ async def test_d06_a_connection_reset_sends_the_message_once(server: EmulatedSer
         assert await server.emulator.recorder.wait_for_texts(2) == ["Aye.", "Aye."]
 
 
-async def test_d07_endless_and_missing_responses_are_cut_off(server: EmulatedServer) -> None:
+@pytest.mark.failure("D-07")
+async def test_endless_and_missing_responses_are_cut_off(server: EmulatedServer) -> None:
     limits = replace(LIMITS, request_timeout=0.5, max_response_bytes=100_000)
     async with server.run_bot(limits=limits) as (stage, adapter):
         server.emulator.faults.append(Fault(SAY, is_endless=True))
@@ -158,16 +166,16 @@ async def test_d07_endless_and_missing_responses_are_cut_off(server: EmulatedSer
     assert Limits().request_timeout == 30
 
 
+@pytest.mark.failure("D-08")
 @pytest.mark.parametrize("body", ["no json", {"no": "id"}, [], {"id": None}])
-async def test_d08_a_response_without_message_id_is_no_success(server: EmulatedServer, body: Any) -> None:
+async def test_a_response_without_message_id_is_no_success(server: EmulatedServer, body: Any) -> None:
     async with server.run_bot() as (stage, adapter):
         server.emulator.faults.append(Fault(SAY, 200, body))
         assert isinstance(await failed(adapter, part(stage, server.lobby)), DeliveryUnknown)
 
 
-async def test_d09_a_refused_body_is_sent_once_as_plain_text(
-    server: EmulatedServer,
-) -> None:
+@pytest.mark.failure("D-09")
+async def test_a_refused_body_is_sent_once_as_plain_text(server: EmulatedServer) -> None:
     picture = Attachment("1", MediaKind.IMAGE, url="https://example.org/a.png")
     content = Content(text="Look.", attachments=(picture,))
     async with server.run_bot() as (stage, adapter):
@@ -178,9 +186,8 @@ async def test_d09_a_refused_body_is_sent_once_as_plain_text(
     assert server.emulator.recorder.texts() == ["Look."]
 
 
-async def test_d10_a_revoked_token_stops_the_account_at_the_first_refusal(
-    server: EmulatedServer,
-) -> None:
+@pytest.mark.failure("D-10")
+async def test_a_revoked_token_stops_the_account_at_the_first_refusal(server: EmulatedServer) -> None:
     async with server.run_bot() as (stage, adapter):
         server.emulator.state.tokens.clear()
         error = await failed(adapter, part(stage, server.lobby))
@@ -196,8 +203,9 @@ async def test_d10_a_revoked_token_stops_the_account_at_the_first_refusal(
         assert refused.retry_after  # the part waits for a token that is good
 
 
+@pytest.mark.failure("D-11")
 @pytest.mark.parametrize(("status", "code"), [(403, 50001), (404, 10003)])
-async def test_d11_an_unwritable_channel_is_skipped_until_a_message_arrives_there(
+async def test_an_unwritable_channel_is_skipped_until_a_message_arrives_there(
     server: EmulatedServer, status: int, code: int
 ) -> None:
     async with server.run_bot() as (stage, adapter):
@@ -211,7 +219,8 @@ async def test_d11_an_unwritable_channel_is_skipped_until_a_message_arrives_ther
         assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
-def test_d12_after_a_thousand_refusals_requests_pause_for_ten_minutes() -> None:
+@pytest.mark.failure("D-12")
+def test_after_a_thousand_refusals_requests_pause_for_ten_minutes() -> None:
     now = 0.0
     judge = RequestGuard(lambda: now, max_response_bytes=1000)
     response = type("Response", (), {"status": 403, "headers": {}})()
@@ -225,9 +234,8 @@ def test_d12_after_a_thousand_refusals_requests_pause_for_ten_minutes() -> None:
     judge.check()
 
 
-async def test_d15_if_a_file_cannot_be_uploaded_the_text_is_sent_and_names_it(
-    server: EmulatedServer,
-) -> None:
+@pytest.mark.failure("D-15")
+async def test_if_a_file_cannot_be_uploaded_the_text_is_sent_and_names_it(server: EmulatedServer) -> None:
     chart = Attachment("1", MediaKind.IMAGE, name="chart.png", data=b"\x89PNG")
     content = Content(text="The chart.", attachments=(chart,))
     async with server.run_bot() as (stage, adapter):
@@ -236,9 +244,7 @@ async def test_d15_if_a_file_cannot_be_uploaded_the_text_is_sent_and_names_it(
     assert server.emulator.recorder.texts() == ["The chart.\n(could not be sent: chart.png)"]
 
 
-async def test_an_unclear_part_is_searched_for_after_its_nonce_has_expired(
-    server: EmulatedServer,
-) -> None:
+async def test_an_unclear_part_is_searched_for_after_its_nonce_has_expired(server: EmulatedServer) -> None:
     async with server.run_bot() as (stage, adapter):
         sent = part(stage, server.lobby, "Only once.")
         name = await adapter.deliver(sent)
@@ -254,9 +260,7 @@ async def test_an_unclear_part_is_searched_for_after_its_nonce_has_expired(
     assert server.emulator.recorder.texts() == ["Only once."]
 
 
-async def test_a_part_tried_long_ago_is_searched_for_before_it_is_sent_again(
-    server: EmulatedServer,
-) -> None:
+async def test_a_part_tried_long_ago_is_searched_for_before_it_is_sent_again(server: EmulatedServer) -> None:
     async with server.run_bot() as (stage, adapter):
         long_ago = stage.agent.clock() - timedelta(minutes=5)
         sent = replace(part(stage, server.lobby, "Once."), attempts=1)
@@ -269,9 +273,7 @@ async def test_a_part_tried_long_ago_is_searched_for_before_it_is_sent_again(
     assert server.emulator.recorder.texts() == ["Once."]
 
 
-async def test_an_edit_changes_and_an_empty_one_deletes_and_both_are_idempotent(
-    server: EmulatedServer,
-) -> None:
+async def test_an_edit_changes_and_an_empty_one_deletes_and_both_are_idempotent(server: EmulatedServer) -> None:
     async with server.run_bot() as (stage, adapter):
         name = await adapter.deliver(part(stage, server.lobby, "Tide at six."))
         new = part(stage, server.lobby, content=Content(text="Tide at seven."), replaces_external_id=name)
@@ -300,9 +302,7 @@ def test_every_failure_is_one_of_three(error: Exception, kind: type[Exception]) 
     assert isinstance(to_delivery_error(error), kind)
 
 
-async def test_typing_is_shown_at_once_and_renewed_until_the_answer(
-    server: EmulatedServer,
-) -> None:
+async def test_typing_is_shown_at_once_and_renewed_until_the_answer(server: EmulatedServer) -> None:
     counts, sign = server.emulator.recorder.counts, f"typing:{server.lobby}"
     pauses: asyncio.Queue[float] = asyncio.Queue()
 

@@ -44,6 +44,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
 
 
+@pytest.mark.failure("C-15")
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [
@@ -53,7 +54,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
         (Fault(r"GET .*/gateway/bot$", times=3), DisconnectCause.UNREACHABLE),
     ],
 )
-async def test_c15_an_account_that_cannot_connect_is_degraded_until_it_does(
+async def test_an_account_that_cannot_connect_is_degraded_until_it_does(
     server: EmulatedServer, fault: Fault, cause: DisconnectCause, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = Gate()
@@ -70,7 +71,8 @@ async def test_c15_an_account_that_cannot_connect_is_degraded_until_it_does(
     assert told(caplog)[1].startswith("Ada is on discord again")
 
 
-async def test_c13_an_unresolvable_host_is_named(server: EmulatedServer) -> None:
+@pytest.mark.failure("C-13")
+async def test_an_unresolvable_host_is_named(server: EmulatedServer) -> None:
     gate = Gate()
     limits = replace(LIMITS, sleep=gate.pause)
     nowhere = {"DISCORD_API_BASE_URL": "http://nowhere.invalid"}
@@ -79,7 +81,8 @@ async def test_c13_an_unresolvable_host_is_named(server: EmulatedServer) -> None
         assert state_of(adapter).cause is DisconnectCause.DNS
 
 
-async def test_c15_a_lost_gateway_is_logged_once_and_once_when_it_is_back(
+@pytest.mark.failure("C-15")
+async def test_a_lost_gateway_is_logged_once_and_once_when_it_is_back(
     server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = Gate()
@@ -98,7 +101,8 @@ async def test_c15_a_lost_gateway_is_logged_once_and_once_when_it_is_back(
     ]
 
 
-async def test_c05_connections_replaced_at_once_are_no_outage(
+@pytest.mark.failure("C-05")
+async def test_connections_replaced_at_once_are_no_outage(
     server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger = server.emulator.recorder
@@ -119,9 +123,6 @@ async def test_an_account_whose_token_is_refused_is_off(
         [account] = adapter.accounts.values()
         async with asyncio.timeout(60):
             await account.is_connected.wait()
-        assert (state_of(adapter).state, state_of(adapter).cause) == (
-            ConnectionState.OFF,
-            DisconnectCause.REFUSED,
-        )
+        assert (state_of(adapter).state, state_of(adapter).cause) == (ConnectionState.OFF, DisconnectCause.REFUSED)
     assert len(told(caplog)) == 1
     assert "another-one" not in caplog.text

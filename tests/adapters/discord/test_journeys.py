@@ -107,9 +107,7 @@ async def test_a_reply_to_the_bot_is_answered_and_quotes_what_it_replies_to(serv
     assert said.content.text == "> Ada: Low tide at six.\nsure?"
 
 
-async def test_unaddressed_messages_are_ignored_with_a_reason_in_the_receipt(
-    server: EmulatedServer,
-) -> None:
+async def test_unaddressed_messages_are_ignored_with_a_reason_in_the_receipt(server: EmulatedServer) -> None:
     async with server.run_bot(talkative()) as (stage, _):
         await server.emulator.people.say(server.lobby, server.kim, "Robin, lunch?")
         await server.emulator.people.say(server.lobby, server.robin, f"{server.call}?")
@@ -119,9 +117,7 @@ async def test_unaddressed_messages_are_ignored_with_a_reason_in_the_receipt(
     assert told[0].rule == "shouldRespond: IGNORE"
 
 
-async def test_roles_follow_ownership_and_permissions_and_not_names(
-    server: EmulatedServer,
-) -> None:
+async def test_roles_follow_ownership_and_permissions_and_not_names(server: EmulatedServer) -> None:
     town, people = server.emulator.state, server.emulator.people
     town.add_role(server.guild, "crew", server.robin)
     mallory = town.add_user("OWNER", nickname="Kim")
@@ -131,16 +127,13 @@ async def test_roles_follow_ownership_and_permissions_and_not_names(
             await people.say(server.lobby, one, f"{server.call} ahoy")
             await server.emulator.recorder.wait_for_texts(len(server.emulator.recorder.messages) + 1)
         told = await receipts(stage)
-        world = await stage.agent.store.worlds.world(
-            derived_id(stage.agent.id, "discord", "world", server.guild)
-        )
+        world = await stage.agent.store.worlds.world(derived_id(stage.agent.id, "discord", "world", server.guild))
     assert world is not None
     assert [world.role_of(one.author_id) for one in told] == [Role.OWNER, Role.ADMIN, Role.MEMBER]
 
 
-async def test_b05_an_edit_before_the_answer_is_answered(
-    server: EmulatedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.failure("B-05")
+async def test_an_edit_before_the_answer_is_answered(server: EmulatedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)  # else an edit waits for five seconds
     begun, go = asyncio.Event(), asyncio.Event()
 
@@ -160,14 +153,12 @@ async def test_b05_an_edit_before_the_answer_is_answered(
         assert set(await outcomes(stage)) == {Outcome.SUPERSEDED, Outcome.ANSWERED}
 
 
-async def test_b06_an_edit_after_the_answer_changes_it_if_enabled(
+@pytest.mark.failure("B-06")
+async def test_an_edit_after_the_answer_changes_it_if_enabled(
     server: EmulatedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)  # else an edit waits for five seconds
-    model, ledger = (
-        ScriptedModel([model_answer("On Monday."), model_answer("On Tuesday.")]),
-        server.emulator.recorder,
-    )
+    model, ledger = (ScriptedModel([model_answer("On Monday."), model_answer("On Tuesday.")]), server.emulator.recorder)
     async with server.run_bot(model, settings={"ON_EDIT": "rerun"}) as (stage, _):
         said = await server.emulator.people.say(server.lobby, server.kim, f"{server.call} Monday?")
         await ledger.wait_for_texts(1)
@@ -177,9 +168,8 @@ async def test_b06_an_edit_after_the_answer_changes_it_if_enabled(
     assert ledger.messages[0].texts == ["On Monday.", "On Tuesday."]
 
 
-async def test_b08_a_message_that_is_deleted_before_its_answer_is_not_answered(
-    server: EmulatedServer,
-) -> None:
+@pytest.mark.failure("B-08")
+async def test_a_message_that_is_deleted_before_its_answer_is_not_answered(server: EmulatedServer) -> None:
     begun = asyncio.Event()
 
     async def write(request: TextRequest) -> str:
@@ -198,7 +188,8 @@ async def test_b08_a_message_that_is_deleted_before_its_answer_is_not_answered(
         assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
-async def test_b11_a_bulk_deletion_is_applied_at_once(server: EmulatedServer) -> None:
+@pytest.mark.failure("B-11")
+async def test_a_bulk_deletion_is_applied_at_once(server: EmulatedServer) -> None:
     people = server.emulator.people
     async with server.run_bot(talkative()) as (stage, _adapter):
         names = [await people.say(server.lobby, server.kim, f"spam {number}") for number in range(3)]
@@ -210,7 +201,8 @@ async def test_b11_a_bulk_deletion_is_applied_at_once(server: EmulatedServer) ->
     assert [one.content.text for one in said] == ["@Ada ahoy", "Aye."]
 
 
-async def test_b12_own_messages_are_recognised_by_id(server: EmulatedServer) -> None:
+@pytest.mark.failure("B-12")
+async def test_own_messages_are_recognised_by_id(server: EmulatedServer) -> None:
     people = server.emulator.people
     hook = server.emulator.state.add_user("Ada", is_bot=True)
     async with server.run_bot() as (stage, _):
@@ -221,7 +213,8 @@ async def test_b12_own_messages_are_recognised_by_id(server: EmulatedServer) -> 
         assert await outcomes(stage) == [Outcome.ANSWERED]
 
 
-async def test_b13_a_reaction_is_stored_once_also_to_an_unknown_message(server: EmulatedServer) -> None:
+@pytest.mark.failure("B-13")
+async def test_a_reaction_is_stored_once_also_to_an_unknown_message(server: EmulatedServer) -> None:
     people = server.emulator.people
     async with server.run_bot() as (stage, _):
         said = await people.say(server.lobby, server.kim, f"{server.call} ahoy")
@@ -231,13 +224,11 @@ async def test_b13_a_reaction_is_stored_once_also_to_an_unknown_message(server: 
         await server.emulator.recorder.wait_for_texts(2)
         told = await receipts(stage)
         kept = await stage.agent.store.memories.recent(told[0].room_id, 50, kind=MemoryKind.REACTION)
-    assert [(one.content.text, one.external_id) for one in kept] == [
-        ("⚓", said),
-        ("⚓", "123456789012345678"),
-    ]
+    assert [(one.content.text, one.external_id) for one in kept] == [("⚓", said), ("⚓", "123456789012345678")]
 
 
-async def test_b13_a_removed_reaction_is_deleted_and_no_other(server: EmulatedServer) -> None:
+@pytest.mark.failure("B-13")
+async def test_a_removed_reaction_is_deleted_and_no_other(server: EmulatedServer) -> None:
     people = server.emulator.people
     async with server.run_bot() as (stage, _):
         said = await people.say(server.lobby, server.kim, f"{server.call} ahoy")
@@ -260,9 +251,7 @@ async def test_b13_a_removed_reaction_is_deleted_and_no_other(server: EmulatedSe
         assert [one.external_id for one in await recent()] == [other]
 
 
-async def test_an_answer_of_4500_characters_arrives_complete_with_code_fences(
-    server: EmulatedServer,
-) -> None:
+async def test_an_answer_of_4500_characters_arrives_complete_with_code_fences(server: EmulatedServer) -> None:
     code = "\n".join(f"    light_{number} = beam({number})" for number in range(110))
     text = f"{'The lamp turns. ' * 70}\n\n```python\n{code}\n```\n{'Mind the rocks. ' * 50}".strip()
     assert len(text) > 4500
@@ -308,9 +297,7 @@ async def test_a_voice_message_is_transcribed_and_answered(server: EmulatedServe
     assert any("when is low tide" in one for one in asked)
 
 
-async def test_all_content_of_a_message_is_read_and_forwarded_text_is_quoted(
-    server: EmulatedServer,
-) -> None:
+async def test_all_content_of_a_message_is_read_and_forwarded_text_is_quoted(server: EmulatedServer) -> None:
     hook = server.emulator.state.add_user("Gauge", is_bot=True)
     snapshot = {
         "type": 0,
@@ -322,25 +309,16 @@ async def test_all_content_of_a_message_is_read_and_forwarded_text_is_quoted(
     }
     poll = {
         "question": {"text": "Sail?"},
-        "answers": [
-            {"answer_id": n, "poll_media": {"text": text}} for n, text in enumerate(("Yes", "No"), 1)
-        ],
+        "answers": [{"answer_id": n, "poll_media": {"text": text}} for n, text in enumerate(("Yes", "No"), 1)],
         "expiry": "2036-01-01T00:00:00+00:00",
         "allow_multiselect": False,
         "layout_type": 1,
     }
     sticker = {"id": "7", "name": "wave", "format_type": 1}
-    embed = {
-        "type": "rich",
-        "title": "Gauge",
-        "description": "3 m",
-        "fields": [{"name": "wind", "value": "N"}],
-    }
+    embed = {"type": "rich", "title": "Gauge", "description": "3 m", "fields": [{"name": "wind", "value": "N"}]}
     people = server.emulator.people
     async with server.run_bot(talkative()) as (stage, _):
-        await people.say(
-            server.lobby, server.kim, "see", message_snapshots=[{"message": snapshot}], poll=poll
-        )
+        await people.say(server.lobby, server.kim, "see", message_snapshots=[{"message": snapshot}], poll=poll)
         await people.say(server.lobby, server.kim, "hi", sticker_items=[sticker], embeds=[embed])
         await people.say(server.lobby, hook, "", webhook_id=hook, embeds=[embed])
         await people.say(server.lobby, server.kim, f"{server.call}?")
@@ -357,9 +335,7 @@ async def test_all_content_of_a_message_is_read_and_forwarded_text_is_quoted(
 @action("CHART", "Show the chart.")
 async def chart(turn: Turn) -> None:
     """Reply with a generated picture."""
-    picture = Attachment(
-        "chart", MediaKind.IMAGE, name="chart.png", content_type="image/png", data=b"\x89PNG"
-    )
+    picture = Attachment("chart", MediaKind.IMAGE, name="chart.png", content_type="image/png", data=b"\x89PNG")
     await turn.reply(Content(text="Here it is.", attachments=(picture,)))
 
 

@@ -6,6 +6,7 @@ import unicodedata
 from datetime import UTC, datetime
 from uuid import uuid4
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -59,20 +60,22 @@ def delivery(content: Content, reply_to: str = "") -> Delivery:
     )
 
 
+@pytest.mark.failure("D-16")
 @settings(max_examples=80, deadline=None)
 @given(st.lists(PIECES, max_size=150).map("".join), st.integers(120, 400))
 @example("", 200)
 @example("x" * 5000, 200)
-def test_d16_no_piece_is_too_long_and_nothing_is_lost(text: str, limit: int) -> None:
+def test_no_piece_is_too_long_and_nothing_is_lost(text: str, limit: int) -> None:
     pieces = split_text(text, limit)
     assert all(0 < len(piece) <= limit for piece in pieces)
     bare = re.sub(r"[\s`]", "", "".join(pieces))
     assert bare == re.sub(r"[\s`]", "", text)
 
 
+@pytest.mark.failure("D-16")
 @settings(max_examples=80, deadline=None)
 @given(st.lists(PIECES, max_size=150).map("".join), st.integers(120, 400))
-def test_d16_no_emoji_mention_or_link_is_broken_and_fences_are_closed(text: str, limit: int) -> None:
+def test_no_emoji_mention_or_link_is_broken_and_fences_are_closed(text: str, limit: int) -> None:
     pieces = split_text(text, limit)
     for piece in pieces[1:]:
         assert not unicodedata.category(piece[0]).startswith("M")
@@ -83,7 +86,8 @@ def test_d16_no_emoji_mention_or_link_is_broken_and_fences_are_closed(text: str,
         assert all(piece.count("```") % 2 == 0 for piece in pieces)
 
 
-def test_d16_a_text_is_split_at_a_paragraph_then_a_line_then_a_word() -> None:
+@pytest.mark.failure("D-16")
+def test_a_text_is_split_at_a_paragraph_then_a_line_then_a_word() -> None:
     assert split_text("a" * 60 + "\n\n" + "b" * 60, 100) == ["a" * 60, "b" * 60]
     assert split_text("a" * 60 + "\n" + "b" * 60, 100) == ["a" * 60, "b" * 60]
     assert split_text("a" * 60 + " " + "b" * 60, 100) == ["a" * 60, "b" * 60]
@@ -97,25 +101,22 @@ def test_a_code_block_continues_in_the_next_piece_in_the_same_language() -> None
     assert all(piece.startswith("```py\n") and piece.endswith("\n```") for piece in pieces)
 
 
+@pytest.mark.failure("F-17")
 @settings(max_examples=60, deadline=None)
 @given(st.text(min_size=1, max_size=6000))
 @example("```" * 800)
 @example("||**__~~`" * 500)
-def test_f17_discord_accepts_every_part_of_any_text(text: str) -> None:
+def test_discord_accepts_every_part_of_any_text(text: str) -> None:
     for one in split_reply(Content(text=text)):
         if one.text:
             check_message(build_body(delivery(one), []).json, has_files=False)
 
 
-def test_f16_o07_a_text_notifies_only_mentioned_users_seen_in_the_channel() -> None:
+@pytest.mark.failure("F-16", "O-07")
+def test_a_text_notifies_only_mentioned_users_seen_in_the_channel() -> None:
     text = "@everyone @here <@&111111111111111111> " + " ".join(f"<@{n}>" for n in range(10, 20))
     body = build_body(delivery(Content(text=text)), [str(n) for n in range(12, 20)]).json
-    assert body["allowed_mentions"] == {
-        "parse": [],
-        "users": ["12", "13", "14"],
-        "roles": [],
-        "replied_user": False,
-    }
+    assert body["allowed_mentions"] == {"parse": [], "users": ["12", "13", "14"], "roles": [], "replied_user": False}
     assert body["content"] == text
 
 
@@ -131,9 +132,7 @@ def test_files_and_choices_go_with_the_last_part_and_links_with_the_text() -> No
     picture = Attachment("1", MediaKind.IMAGE, url="https://example.org/a.png")
     paper = Attachment("2", MediaKind.DOCUMENT, url="https://example.org/a.pdf")
     own = Attachment("3", MediaKind.AUDIO, name="song.ogg", data=b"song")
-    made = split_reply(
-        Content(text="word " * 700, attachments=(picture, paper, own), choices=(Choice("Yes", "y"),))
-    )
+    made = split_reply(Content(text="word " * 700, attachments=(picture, paper, own), choices=(Choice("Yes", "y"),)))
     assert [bool(one.attachments) for one in made] == [False, True]
     assert "https://example.org/a.pdf" in made[-1].text
     body = build_body(delivery(made[-1]), [])

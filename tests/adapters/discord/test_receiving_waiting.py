@@ -29,7 +29,8 @@ class Failing:
         return await self._receive(*args)
 
 
-async def test_i02_during_a_store_outage_reading_stops_at_the_queue_limit_and_nothing_is_lost(
+@pytest.mark.failure("I-02")
+async def test_during_a_store_outage_reading_stops_at_the_queue_limit_and_nothing_is_lost(
     server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     people, ledger, failing = server.emulator.people, server.emulator.recorder, Failing()
@@ -59,9 +60,8 @@ async def test_i02_during_a_store_outage_reading_stops_at_the_queue_limit_and_no
     assert said[1] == "all queued Discord events are stored: reading continues"
 
 
-async def test_i02_if_the_session_is_lost_meanwhile_unread_messages_are_fetched(
-    server: EmulatedServer,
-) -> None:
+@pytest.mark.failure("I-02")
+async def test_if_the_session_is_lost_meanwhile_unread_messages_are_fetched(server: EmulatedServer) -> None:
     people, ledger, failing = server.emulator.people, server.emulator.recorder, Failing()
     listen = {"DISCORD_LISTEN_CHANNEL_IDS": server.lobby}
     async with server.run_bot(store=failing.store, settings=listen, limits=FEW) as (stage, _):

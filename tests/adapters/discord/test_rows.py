@@ -16,7 +16,8 @@ from bot.testing import ScriptedModel, model_answer
 from tests.adapters.discord.server import LIMITS, EmulatedServer, outcomes, receipts
 
 
-async def test_b01_a_message_received_twice_is_answered_once(server: EmulatedServer) -> None:
+@pytest.mark.failure("B-01")
+async def test_a_message_received_twice_is_answered_once(server: EmulatedServer) -> None:
     async with server.run_bot() as (stage, _):
         said = await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await tell(server, said)
@@ -26,7 +27,8 @@ async def test_b01_a_message_received_twice_is_answered_once(server: EmulatedSer
         assert len(await receipts(stage)) == 2
 
 
-async def test_b02_a_message_repeated_after_29_days_is_recognised(server: EmulatedServer) -> None:
+@pytest.mark.failure("B-02")
+async def test_a_message_repeated_after_29_days_is_recognised(server: EmulatedServer) -> None:
     late = [timedelta()]
 
     def clock() -> datetime:
@@ -46,9 +48,8 @@ async def test_b02_a_message_repeated_after_29_days_is_recognised(server: Emulat
         assert server.emulator.recorder.texts(server.lobby) == ["Aye."]
 
 
-async def test_b04_messages_received_in_reverse_are_stored_in_order(
-    server: EmulatedServer,
-) -> None:
+@pytest.mark.failure("B-04")
+async def test_messages_received_in_reverse_are_stored_in_order(server: EmulatedServer) -> None:
     async with server.run_bot() as (stage, _):
         people = server.emulator.people
         begun = system_clock() - timedelta(seconds=9)
@@ -71,7 +72,8 @@ async def test_b04_messages_received_in_reverse_are_stored_in_order(
         assert {str(one) for one in await outcomes(stage)} <= {"answered", "superseded"}
 
 
-async def test_b07_a_repeatedly_edited_message_has_one_answer_to_its_last_text(
+@pytest.mark.failure("B-07")
+async def test_a_repeatedly_edited_message_has_one_answer_to_its_last_text(
     server: EmulatedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)
@@ -98,7 +100,8 @@ async def test_b07_a_repeatedly_edited_message_has_one_answer_to_its_last_text(
         assert server.emulator.recorder.texts(server.lobby) == ["The last."]
 
 
-async def test_b09_a_message_deleted_after_its_answer_is_erased(server: EmulatedServer) -> None:
+@pytest.mark.failure("B-09")
+async def test_a_message_deleted_after_its_answer_is_erased(server: EmulatedServer) -> None:
     async with server.run_bot() as (stage, _):
         said = await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await server.emulator.recorder.wait_for_texts(1)
@@ -109,9 +112,8 @@ async def test_b09_a_message_deleted_after_its_answer_is_erased(server: Emulated
         assert await stage.agent.store.memories.memories([receipt.memory_id]) == {}
 
 
-async def test_b11_a_guild_that_readmits_the_bot_is_answered_and_keeps_its_history(
-    server: EmulatedServer,
-) -> None:
+@pytest.mark.failure("B-11")
+async def test_a_guild_that_readmits_the_bot_is_answered_and_keeps_its_history(server: EmulatedServer) -> None:
     people, ledger = server.emulator.people, server.emulator.recorder
     async with server.run_bot() as (stage, _):
         await people.say(server.lobby, server.kim, f"{server.call} before")
@@ -127,9 +129,8 @@ async def test_b11_a_guild_that_readmits_the_bot_is_answered_and_keeps_its_histo
         assert {"@Ada before", "@Ada again"} <= {one.content.text for one in kept}
 
 
-async def test_o05_a_bot_that_always_replies_is_answered_five_times_in_a_row(
-    server: EmulatedServer,
-) -> None:
+@pytest.mark.failure("O-05")
+async def test_a_bot_that_always_replies_is_answered_five_times_in_a_row(server: EmulatedServer) -> None:
     people, ledger = server.emulator.people, server.emulator.recorder
     echo = server.emulator.state.add_user("Echo", is_bot=True)
     said = (model_answer(f"Aye, {number}.") for number in count(1))
@@ -147,7 +148,8 @@ async def test_o05_a_bot_that_always_replies_is_answered_five_times_in_a_row(
     assert len(ledger.texts()) == 6
 
 
-async def test_b14_a_renamed_user_is_the_same_entity(server: EmulatedServer) -> None:
+@pytest.mark.failure("B-14")
+async def test_a_renamed_user_is_the_same_entity(server: EmulatedServer) -> None:
     async with server.run_bot() as (stage, _):
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await server.emulator.recorder.wait_for_texts(1)
@@ -159,7 +161,8 @@ async def test_b14_a_renamed_user_is_the_same_entity(server: EmulatedServer) -> 
         assert "Captain Kim" in known[author].names
 
 
-async def test_c15_an_account_that_is_cut_off_does_not_affect_others(server: EmulatedServer) -> None:
+@pytest.mark.failure("C-15")
+async def test_an_account_that_is_cut_off_does_not_affect_others(server: EmulatedServer) -> None:
     asked = asyncio.Event()
 
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -52,9 +52,8 @@ async def test_a_reply_is_streamed_by_editing_its_message(server: EmulatedServer
         await until_seen(server, WHOLE)
 
 
-async def test_b08_a_streamed_answer_is_removed_when_its_question_is_deleted(
-    server: EmulatedServer,
-) -> None:
+@pytest.mark.failure("B-08")
+async def test_a_streamed_answer_is_removed_when_its_question_is_deleted(server: EmulatedServer) -> None:
     gate = asyncio.Event()
     async with server.run_bot(story(gate), settings=LIVE) as (stage, _):
         asked = await begun(server)
@@ -67,9 +66,7 @@ async def test_b08_a_streamed_answer_is_removed_when_its_question_is_deleted(
         assert seen(server) == []
 
 
-async def test_a_draft_deleted_by_a_moderator_is_not_sent_again_and_the_cause_is_stored(
-    server: EmulatedServer,
-) -> None:
+async def test_a_draft_deleted_by_a_moderator_is_not_sent_again_and_the_cause_is_stored(server: EmulatedServer) -> None:
     gate = asyncio.Event()
     async with server.run_bot(story(gate, " word" * 800), settings=LIVE) as (stage, _):
         await begun(server)
@@ -86,9 +83,8 @@ async def test_a_draft_deleted_by_a_moderator_is_not_sent_again_and_the_cause_is
         assert [one.state for one in parts].count(DeliveryState.CANCELLED) == len(parts) - 1 > 1
 
 
-async def test_a08_a_draft_that_no_process_can_finish_is_removed_after_a_restart(
-    server: EmulatedServer,
-) -> None:
+@pytest.mark.failure("A-08")
+async def test_a_draft_that_no_process_can_finish_is_removed_after_a_restart(server: EmulatedServer) -> None:
     store, passed, never = InMemoryStore(), [timedelta()], asyncio.Event()
 
     def clock() -> datetime:

@@ -15,12 +15,13 @@ def port_of(server: EmulatedServer) -> int:
     return urlsplit(server.emulator.url).port or 0
 
 
+@pytest.mark.failure("C-14")
 @pytest.mark.parametrize(
     ("certificate", "believed", "host"),
     [(EXPIRED, EXPIRED, HOST), (GOOD, EXPIRED, HOST), (GOOD, GOOD, "other.example")],
     ids=["expired", "not trusted", "of another host"],
 )
-async def test_c14_an_invalid_certificate_is_rejected(
+async def test_an_invalid_certificate_is_rejected(
     certificate: str, believed: str, host: str, server: EmulatedServer, tmp_path: Path
 ) -> None:
     async with behind_tls(port_of(server), tmp_path, certificate) as way:
@@ -35,9 +36,8 @@ async def test_c14_an_invalid_certificate_is_rejected(
         assert server.emulator.recorder.requests == []
 
 
-async def test_c14_messages_pass_the_operators_proxy_with_its_certificates(
-    server: EmulatedServer, tmp_path: Path
-) -> None:
+@pytest.mark.failure("C-14")
+async def test_messages_pass_the_operators_proxy_with_its_certificates(server: EmulatedServer, tmp_path: Path) -> None:
     async with behind_tls(port_of(server), tmp_path) as way:
         settings = {
             "DISCORD_API_BASE_URL": f"https://{HOST}",

@@ -37,9 +37,7 @@ class SkippingClock(ManualClock):
     """A clock that skips every sleep at once, except sleeps of `held` seconds, which wait for `released`."""
 
     def __init__(
-        self,
-        elapsed: float = 0.0,
-        held: frozenset[float] = frozenset({TYPING_SECONDS, WEBHOOK_CHECK_SECONDS}),
+        self, elapsed: float = 0.0, held: frozenset[float] = frozenset({TYPING_SECONDS, WEBHOOK_CHECK_SECONDS})
     ) -> None:
         super().__init__(START + timedelta(seconds=elapsed))
         self.held = held
@@ -138,9 +136,7 @@ async def run_character(
     model, clock = ScriptedModel(script), clock or SkippingClock()
     layers = [Layer("the test", {**telegram.settings(bot), "STREAMING": "false", **(settings or {})})]
     character = Character(name="Ada", settings=dict(rules or {}))
-    plan = AgentConfig(
-        character, (bootstrap, model.plugin, *plugins), Settings(layers), store or InMemoryStore()
-    )
+    plan = AgentConfig(character, (bootstrap, model.plugin, *plugins), Settings(layers), store or InMemoryStore())
     async with Runtime([plan]) as runtime:
         open_telegram(runtime.handles)  # what `bot run` does, and what it refuses
         adapter = TelegramAdapter(runtime.handles, limits=limits, time_source=clock.time_source)
@@ -151,10 +147,7 @@ async def run_character(
 @asynccontextmanager
 async def run_harness(script: Any = echo, **details: Any) -> AsyncIterator[TelegramHarness]:
     """Run an emulator that checks calls against the published description, with Ada on it."""
-    async with (
-        Emulator(schema=description()) as telegram,
-        run_character(telegram, script, **details) as harness,
-    ):
+    async with Emulator(schema=description()) as telegram, run_character(telegram, script, **details) as harness:
         yield harness
         assert telegram.recorder.problems == []
 

@@ -88,10 +88,7 @@ async def test_the_emulator_rejects_what_telegram_rejects(
 
 
 async def test_in_privacy_mode_a_bot_receives_only_messages_addressed_to_it() -> None:
-    async with (
-        Emulator(schema=description()) as emulator,
-        run_character(emulator, reads_all=False) as harness,
-    ):
+    async with Emulator(schema=description()) as emulator, run_character(emulator, reads_all=False) as harness:
         alice = harness.people.add_user("Alice")
         group = harness.people.add_group("The group", alice)
         harness.people.say(group, alice, "not for the bot")
@@ -126,11 +123,7 @@ async def test_the_doctor_names_the_bot_and_explains_privacy_mode() -> None:
     async with Emulator(schema=description()) as emulator:
         emulator.add_bot(TOKEN, reads_all=False)
         result = await check_emulator(emulator)
-    assert (result.facts["bot"], result.facts["groups"], result.problems) == (
-        "@ada_bot",
-        PRIVACY_MODE_HINT,
-        (),
-    )
+    assert (result.facts["bot"], result.facts["groups"], result.problems) == ("@ada_bot", PRIVACY_MODE_HINT, ())
 
 
 async def test_the_doctor_reports_a_foreign_webhook() -> None:

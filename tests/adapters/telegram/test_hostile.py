@@ -26,11 +26,7 @@ def samples() -> list[dict[str, Any]]:
     at = int(START.timestamp())
     file = {"file_id": "f", "file_unique_id": "u", "file_size": 3}
     message = {"message_id": 9, "date": at, "chat": chat, "from": user}
-    said = {
-        **message,
-        "text": "/ask@ada_bot hi",
-        "entities": [{"type": "bot_command", "offset": 0, "length": 12}],
-    }
+    said = {**message, "text": "/ask@ada_bot hi", "entities": [{"type": "bot_command", "offset": 0, "length": 12}]}
     member = {"user": user, "status": "member"}
     bringing: list[dict[str, Any]] = [
         {"photo": [{**file, "width": 3, "height": 4}], "caption": "c", "media_group_id": "7"},
@@ -43,11 +39,7 @@ def samples() -> list[dict[str, Any]]:
         {"new_chat_members": [user]},
         {"left_chat_member": user},
         {"migrate_to_chat_id": -1007},
-        {
-            "forum_topic_created": {"name": "T", "icon_color": 1},
-            "message_thread_id": 9,
-            "is_topic_message": True,
-        },
+        {"forum_topic_created": {"name": "T", "icon_color": 1}, "message_thread_id": 9, "is_topic_message": True},
         {"pinned_message": said},
         {"text": "re", "reply_to_message": said},
         {"text": "fw", "forward_origin": {"type": "user", "date": at, "sender_user": user}},
@@ -87,7 +79,8 @@ def payloads(count: int) -> Iterator[dict[str, Any]]:
         yield {"update_id": number, kind: spoil(content, chance)}
 
 
-async def test_g12_the_bot_still_answers_after_ten_thousand_hostile_updates() -> None:
+@pytest.mark.failure("G-12")
+async def test_the_bot_still_answers_after_ten_thousand_hostile_updates() -> None:
     rules = {"telegram": {"rooms": {"*": {"answers": "ignore"}, "@harbour": {"answers": "usual"}}}}
     async with Emulator() as telegram, run_character(telegram, rules=rules) as harness:
         for payload in payloads(PAYLOADS):
@@ -100,7 +93,8 @@ async def test_g12_the_bot_still_answers_after_ten_thousand_hostile_updates() ->
         await harness.wait_confirmed()
 
 
-async def test_g12_stored_hostile_updates_all_get_an_outcome() -> None:
+@pytest.mark.failure("G-12")
+async def test_stored_hostile_updates_all_get_an_outcome() -> None:
     settings = {"TELEGRAM_ALLOWED_CHATS": "@harbour"}
     async with Emulator() as telegram, run_character(telegram, settings=settings) as harness:
         for payload in payloads(400):
@@ -111,7 +105,8 @@ async def test_g12_stored_hostile_updates_all_get_an_outcome() -> None:
         assert all(item.outcome.is_final for item in receipts)
 
 
-def test_g12_only_the_too_deeply_nested_value_is_dropped() -> None:
+@pytest.mark.failure("G-12")
+def test_only_the_too_deeply_nested_value_is_dropped() -> None:
     deep = b"[" * 1_000_000 + b"]" * 1_000_000
     [item, two] = read_bounded_json(b'[{"a": %b, "b": "]]["}, {"c": {"d": 1}}]' % deep)
     assert (item["b"], two) == ("]][", {"c": {"d": 1}})
@@ -119,7 +114,8 @@ def test_g12_only_the_too_deeply_nested_value_is_dropped() -> None:
         read_bounded_json(b"[" * 1_000_000)
 
 
-async def test_g12_an_update_with_a_million_levels_is_skipped() -> None:
+@pytest.mark.failure("G-12")
+async def test_an_update_with_a_million_levels_is_skipped() -> None:
     async with Emulator() as telegram, run_character(telegram) as harness:
         deep = '{"chat":' * 10**6 + "1" + "}" * 10**6
         body = '{"ok": true, "result": [{"update_id": 1, "message": ' + deep + "}]}"

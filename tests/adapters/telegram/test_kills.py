@@ -33,7 +33,8 @@ def program_on(tmp_path: Path, nursery: Nursery) -> ProgramFactory:
     return program_on
 
 
-async def test_a01_a16_killed_at_every_stage_nothing_is_lost_and_possible_duplicates_are_marked(
+@pytest.mark.failure("A-01", "A-16")
+async def test_killed_at_every_stage_nothing_is_lost_and_possible_duplicates_are_marked(
     program_on: ProgramFactory,
 ) -> None:
     async with Emulator() as telegram:
@@ -46,9 +47,7 @@ async def test_a01_a16_killed_at_every_stage_nothing_is_lost_and_possible_duplic
             await program.killed_at(f"{stage}:1")
         said = telegram.recorder.texts
         async with program.living() as life:
-            await telegram.recorder.wait_until(
-                lambda: all(said(chat["id"]) for chat in chats.values()), SECONDS
-            )
+            await telegram.recorder.wait_until(lambda: all(said(chat["id"]) for chat in chats.values()), SECONDS)
             life.stop()
             await life.ended()
     for stage, chat in chats.items():
@@ -60,9 +59,8 @@ async def test_a01_a16_killed_at_every_stage_nothing_is_lost_and_possible_duplic
         assert not plain or set(marked) <= set(plain), f"{stage}: the mark stands on something else"
 
 
-async def test_a17_with_hold_a_kill_during_a_send_never_duplicates_a_message(
-    program_on: ProgramFactory,
-) -> None:
+@pytest.mark.failure("A-17")
+async def test_with_hold_a_kill_during_a_send_never_duplicates_a_message(program_on: ProgramFactory) -> None:
     async with Emulator() as telegram:
         program = program_on(telegram, unclear="hold")
         kim = telegram.people.add_user("Kim")
@@ -78,9 +76,8 @@ async def test_a17_with_hold_a_kill_during_a_send_never_duplicates_a_message(
         assert not [text for text in telegram.recorder.texts() if text.startswith(DUPLICATE_NOTICE)]
 
 
-async def test_a08_a16_killed_during_a_command_response_or_an_edit(
-    program_on: ProgramFactory,
-) -> None:
+@pytest.mark.failure("A-08", "A-16")
+async def test_killed_during_a_command_response_or_an_edit(program_on: ProgramFactory) -> None:
     async with Emulator() as telegram:
         program, ledger = program_on(telegram), telegram.recorder
         kim, robin = telegram.people.add_user("Kim"), telegram.people.add_user("Robin")

@@ -22,9 +22,7 @@ from adapters.telegram.outgoing import (
 from bot import Attachment, Choice, Content, MediaKind
 
 MARKDOWN = st.lists(
-    st.sampled_from(
-        ["**", "*", "_", "`", "```\n", "~~", "[x](", ")", "# ", "- ", "> ", "|", "\n", "a", "😀", " "]
-    )
+    st.sampled_from(["**", "*", "_", "`", "```\n", "~~", "[x](", ")", "# ", "- ", "> ", "|", "\n", "a", "😀", " "])
     | st.text(max_size=6),
     max_size=60,
 ).map("".join)
@@ -70,7 +68,8 @@ def test_formatting_becomes_entities() -> None:
     assert marks("~~gone~~") == [("strikethrough", "gone", "")]
 
 
-def test_f16_o07_a_part_notifies_at_most_three_known_users() -> None:
+@pytest.mark.failure("F-16", "O-07")
+def test_a_part_notifies_at_most_three_known_users() -> None:
     people = {"ann", "bea", "carl", "dora"}
     [part] = split_reply(Content(text="**@eve** @Ann, @ann @bea @carl @dora: write to ann@example.com"))
     said = limit_mentions(part, people)
@@ -84,33 +83,36 @@ def test_names_in_code_and_links_are_left_unchanged() -> None:
     assert limit_mentions(part, ()).text == "@property https://example.com/@eve (＠eve)"
 
 
+@pytest.mark.failure("F-17")
 @given(MARKDOWN)
-def test_f17_every_entity_lies_within_the_text(markdown: str) -> None:
+def test_every_entity_lies_within_the_text(markdown: str) -> None:
     result = parse_markdown(markdown)
     assert all(0 <= item.start < item.end <= len(result.text) for item in result.spans)
     for part in split_reply(Content(text=markdown)):
         letter = build_text(part)
         assert utf16_length(letter.text) <= MAX_TEXT_LENGTH
         assert all(
-            item.offset >= 0 and item.offset + item.length <= utf16_length(letter.text)
-            for item in letter.entities
+            item.offset >= 0 and item.offset + item.length <= utf16_length(letter.text) for item in letter.entities
         )
 
 
+@pytest.mark.failure("D-16")
 @given(st.text(alphabet="ab \n.😀👨‍👩‍👧é\u0301🇩🇪", max_size=400), st.integers(min_value=20, max_value=60))
-def test_d16_a_split_text_keeps_its_limit_and_loses_only_white_space(text: str, limit: int) -> None:
+def test_a_split_text_keeps_its_limit_and_loses_only_white_space(text: str, limit: int) -> None:
     cut = list(split_text(FormattedText(text), limit))
     assert all(utf16_length(item.text) <= limit for item in cut)
     assert "".join("".join(item.text.split()) for item in cut) == "".join(text.split())
 
 
+@pytest.mark.failure("D-16")
 @pytest.mark.parametrize("sign", ["😀", "👨‍👩‍👧", "🇩🇪", "👍🏽", "e\u0301"])
-def test_d16_no_grapheme_is_split(sign: str) -> None:
+def test_no_grapheme_is_split(sign: str) -> None:
     text = sign * 300
     assert all(len(item.text) % len(sign) == 0 for item in split_text(FormattedText(text), 101))
 
 
-def test_d16_split_code_is_code_in_both_parts() -> None:
+@pytest.mark.failure("D-16")
+def test_split_code_is_code_in_both_parts() -> None:
     code = "\n".join(f"line {number}" for number in range(1000))
     cut = split_reply(Content(text=f"Look:\n```py\n{code}\n```"))
     assert len(cut) > 1
@@ -135,12 +137,7 @@ def test_a_single_file_carries_the_text_as_its_caption() -> None:
     [item] = split_reply(Content(text="A boat.", attachments=files[:1]))
     assert (item.text, len(item.attachments)) == ("A boat.", 1)
     several = split_reply(Content(text="Boats.", attachments=files))
-    assert [(part.text, len(part.attachments)) for part in several] == [
-        ("Boats.", 0),
-        ("", 1),
-        ("", 1),
-        ("", 1),
-    ]
+    assert [(part.text, len(part.attachments)) for part in several] == [("Boats.", 0), ("", 1), ("", 1), ("", 1)]
     long = split_reply(Content(text="x" * (MAX_CAPTION_LENGTH + 1), attachments=files[:1]))
     assert [len(part.attachments) for part in long] == [0, 1]
 
@@ -158,9 +155,7 @@ def test_a_link_attachment_is_written_into_the_text() -> None:
 
 
 def test_a_recording_is_a_voice_message_only_in_a_supported_format() -> None:
-    assert (
-        upload_method_of(Attachment("1", MediaKind.AUDIO, content_type="audio/ogg; codecs=opus")) == "voice"
-    )
+    assert upload_method_of(Attachment("1", MediaKind.AUDIO, content_type="audio/ogg; codecs=opus")) == "voice"
     assert upload_method_of(Attachment("1", MediaKind.AUDIO, content_type="audio/mpeg")) == "audio"
 
 

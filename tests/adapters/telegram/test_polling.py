@@ -15,7 +15,8 @@ from bot.store import InMemoryStore, StoreUnavailable
 from tests.adapters.telegram.conftest import TOKEN, OpenHarness, SkippingClock, TelegramHarness, run_character
 
 
-async def test_a01_an_update_that_was_not_stored_is_not_confirmed(open_harness: OpenHarness) -> None:
+@pytest.mark.failure("A-01")
+async def test_an_update_that_was_not_stored_is_not_confirmed(open_harness: OpenHarness) -> None:
     store = InMemoryStore()
     receive, failures = store.ledger.receive, list[int]()
 
@@ -35,7 +36,8 @@ async def test_a01_an_update_that_was_not_stored_is_not_confirmed(open_harness: 
     assert offsets[:4] == [None] * 4
 
 
-async def test_a02_after_a_restart_nothing_is_fetched_or_answered_twice() -> None:
+@pytest.mark.failure("A-02")
+async def test_after_a_restart_nothing_is_fetched_or_answered_twice() -> None:
     async with Emulator() as telegram:
         store = InMemoryStore()
         async with run_character(telegram, store=store) as harness:
@@ -71,7 +73,8 @@ async def test_300_updates_waiting_through_a_restart_are_each_answered_once() ->
     assert sorted(answered) == sorted(item.turn_id for item in receipts)
 
 
-async def test_b01_b03_the_same_message_in_another_update_is_answered_once(harness: TelegramHarness) -> None:
+@pytest.mark.failure("B-01", "B-03")
+async def test_the_same_message_in_another_update_is_answered_once(harness: TelegramHarness) -> None:
     alice = harness.people.add_user("Alice")
     harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
     await harness.wait_texts(1)
@@ -83,7 +86,8 @@ async def test_b01_b03_the_same_message_in_another_update_is_answered_once(harne
     assert harness.telegram.recorder.texts() == ["You said: Hello"]
 
 
-async def test_b02_an_update_repeated_after_29_days_is_recognized() -> None:
+@pytest.mark.failure("B-02")
+async def test_an_update_repeated_after_29_days_is_recognized() -> None:
     late = [timedelta()]
     store = InMemoryStore(lambda: system_clock() + late[-1])
     async with Emulator() as telegram:
@@ -95,15 +99,14 @@ async def test_b02_an_update_repeated_after_29_days_is_recognized() -> None:
         late.append(timedelta(days=29))
         [message] = [item for item in telegram.state.messages.values() if item.get("text") == "Hello"]
         async with run_character(telegram, store=store) as harness:
-            telegram.state.enqueue(
-                harness.bot, {"update_id": harness.bot.next_update + 7, "message": message}
-            )
+            telegram.state.enqueue(harness.bot, {"update_id": harness.bot.next_update + 7, "message": message})
             await harness.wait_confirmed()
             assert len(await harness.wait_receipts()) == 1
         assert telegram.recorder.texts() == ["You said: Hello"]
 
 
-async def test_b04_messages_received_in_reverse_are_stored_in_their_order() -> None:
+@pytest.mark.failure("B-04")
+async def test_messages_received_in_reverse_are_stored_in_their_order() -> None:
     ago = [2]
     async with Emulator(clock=lambda: system_clock() - timedelta(seconds=ago[-1])) as telegram:
         bot = telegram.add_bot(TOKEN)
@@ -123,7 +126,8 @@ async def test_b04_messages_received_in_reverse_are_stored_in_their_order() -> N
         assert texts == ["one", "two"]
 
 
-async def test_b14_a_renamed_user_is_the_same_entity(harness: TelegramHarness) -> None:
+@pytest.mark.failure("B-14")
+async def test_a_renamed_user_is_the_same_entity(harness: TelegramHarness) -> None:
     alice = harness.people.add_user("Alice")
     chat = harness.people.open_private_chat(alice)
     harness.people.say(chat, alice, "Hello")
@@ -134,7 +138,8 @@ async def test_b14_a_renamed_user_is_the_same_entity(harness: TelegramHarness) -
     assert "Alicia" in (await harness.store.entities.entities([author]))[author].names
 
 
-async def test_c08_a_second_poller_is_reported_once_and_waited_for(
+@pytest.mark.failure("C-08")
+async def test_a_second_poller_is_reported_once_and_waited_for(
     open_harness: OpenHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     conflict = build_refusal(409, "Conflict: terminated by other getUpdates request")
@@ -151,7 +156,8 @@ async def test_c08_a_second_poller_is_reported_once_and_waited_for(
     assert "is on telegram again" in reported[1]
 
 
-async def test_c08_two_pollers_on_one_token_get_a_conflict() -> None:
+@pytest.mark.failure("C-08")
+async def test_two_pollers_on_one_token_get_a_conflict() -> None:
     async with Emulator() as telegram:
         clock = SkippingClock()
         async with run_character(telegram, clock=clock), run_character(telegram):
@@ -166,12 +172,11 @@ async def test_a_stale_webhook_is_removed_and_updates_are_preserved() -> None:
         telegram.people.say(telegram.people.open_private_chat(alice), alice, "Hello")
         async with run_character(telegram) as harness:
             assert await harness.wait_texts(1) == ["You said: Hello"]
-        assert [item["drop_pending_updates"] for item in telegram.recorder.calls_of("deleteWebhook")] == [
-            False
-        ]
+        assert [item["drop_pending_updates"] for item in telegram.recorder.calls_of("deleteWebhook")] == [False]
 
 
-async def test_c09_after_six_days_without_updates_the_offset_is_dropped() -> None:
+@pytest.mark.failure("C-09")
+async def test_after_six_days_without_updates_the_offset_is_dropped() -> None:
     async with Emulator() as telegram:
         store = InMemoryStore()
         telegram.add_bot(TOKEN).next_update = 500
@@ -188,9 +193,8 @@ async def test_c09_after_six_days_without_updates_the_offset_is_dropped() -> Non
             assert (await harness.wait_texts(2))[1] == "You said: A week later"
 
 
-async def test_c10_an_outage_longer_than_the_update_retention_is_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+@pytest.mark.failure("C-10")
+async def test_an_outage_longer_than_the_update_retention_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     async with Emulator() as telegram:
         store = InMemoryStore()
@@ -202,6 +206,7 @@ async def test_c10_an_outage_longer_than_the_update_retention_is_logged(
     assert "from 2026-06-01T12:00+00:00 to 2026-06-02T18:00+00:00" in caplog.text
 
 
+@pytest.mark.failure("C-13")
 @pytest.mark.parametrize(
     "fault",
     [
@@ -216,7 +221,7 @@ async def test_c10_an_outage_longer_than_the_update_retention_is_logged(
     ],
     ids=repr,
 )
-async def test_c13_polling_retries_after_errors(fault: Fault) -> None:
+async def test_polling_retries_after_errors(fault: Fault) -> None:
     async with Emulator() as telegram:
         fault = Fault(fault.match, fault.status, fault.body, times=fault.times)
         telegram.faults.append(fault)
@@ -226,7 +231,8 @@ async def test_c13_polling_retries_after_errors(fault: Fault) -> None:
             assert await harness.wait_texts(1) == ["You said: Hello"]
 
 
-async def test_c07_a_poll_without_a_response_is_abandoned() -> None:
+@pytest.mark.failure("C-07")
+async def test_a_poll_without_a_response_is_abandoned() -> None:
     async with Emulator() as telegram:
         telegram.faults.append(Fault("getUpdates", is_hanging=True, times=2))
         async with run_character(telegram, limits=Limits(poll_seconds=2, grace_seconds=0.2)) as harness:
@@ -235,9 +241,8 @@ async def test_c07_a_poll_without_a_response_is_abandoned() -> None:
             assert await harness.wait_texts(1) == ["You said: Hello"]
 
 
-async def test_d10_a_rejected_token_stops_the_bot_at_once_and_is_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+@pytest.mark.failure("D-10")
+async def test_a_rejected_token_stops_the_bot_at_once_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with Emulator() as telegram:
         telegram.faults.append(Fault("*", 401, build_refusal(401, "Unauthorized"), times=1000))
         async with run_character(telegram):
@@ -262,7 +267,8 @@ async def test_updates_older_than_a_day_expire() -> None:
             assert await harness.wait_texts(1) == ["You said: Today"]
 
 
-async def test_b10_messages_older_than_the_start_are_stored_and_not_answered() -> None:
+@pytest.mark.failure("B-10")
+async def test_messages_older_than_the_start_are_stored_and_not_answered() -> None:
     ago = [timedelta(minutes=16)]
     async with Emulator(clock=lambda: system_clock() - ago[-1]) as telegram:
         telegram.add_bot(TOKEN)
@@ -283,12 +289,10 @@ async def test_b10_messages_older_than_the_start_are_stored_and_not_answered() -
     assert [outcome for outcome, _ in reported[2:]] == [Outcome.ANSWERED] * 2
 
 
-async def test_b10_old_messages_received_after_an_outage_are_not_answered() -> None:
+@pytest.mark.failure("B-10")
+async def test_old_messages_received_after_an_outage_are_not_answered() -> None:
     ago = [timedelta()]
-    async with (
-        Emulator(clock=lambda: system_clock() - ago[-1]) as telegram,
-        run_character(telegram) as harness,
-    ):
+    async with Emulator(clock=lambda: system_clock() - ago[-1]) as telegram, run_character(telegram) as harness:
         alice = harness.people.add_user("Alice")
         chat = harness.people.open_private_chat(alice)
         harness.people.say(chat, alice, "Hello")
@@ -304,7 +308,8 @@ async def test_b10_old_messages_received_after_an_outage_are_not_answered() -> N
     assert (last.outcome, last.rule) == (Outcome.EXPIRED, "backfill")
 
 
-async def test_c15_a_disconnected_bot_does_not_affect_another() -> None:
+@pytest.mark.failure("C-15")
+async def test_a_disconnected_bot_does_not_affect_another() -> None:
     async with Emulator() as cut_off, Emulator() as telegram:
         cut_off.faults.append(Fault("*", is_hanging=True, times=1000))
         async with run_character(cut_off) as wedged, run_character(telegram) as harness:
@@ -318,11 +323,7 @@ async def test_c15_a_disconnected_bot_does_not_affect_another() -> None:
 async def test_the_token_appears_in_no_log_and_no_error(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with Emulator() as telegram:
-        telegram.faults += [
-            Fault("getUpdates"),
-            Fault("getUpdates", 200, "{"),
-            Fault("sendMessage", 500, "x"),
-        ]
+        telegram.faults += [Fault("getUpdates"), Fault("getUpdates", 200, "{"), Fault("sendMessage", 500, "x")]
         async with run_character(telegram) as harness:
             alice = harness.people.add_user("Alice")
             harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")

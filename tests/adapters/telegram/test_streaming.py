@@ -48,11 +48,7 @@ async def start_reply(harness: TelegramHarness, **details: Any) -> tuple[Any, An
 
 
 def visible_texts(harness: TelegramHarness, chat: Any) -> list[str]:
-    return [
-        item.text
-        for item in harness.telegram.recorder.messages
-        if item.chat_id == chat["id"] and not item.is_gone
-    ]
+    return [item.text for item in harness.telegram.recorder.messages if item.chat_id == chat["id"] and not item.is_gone]
 
 
 async def wait_for_message(harness: TelegramHarness, text: str, chat: Any) -> None:
@@ -68,9 +64,8 @@ async def test_a_reply_in_a_group_is_streamed(open_harness: OpenHarness) -> None
         assert visible_texts(harness, group) == [WHOLE]
 
 
-async def test_b14_a_group_that_migrates_during_a_reply_gets_all_of_it_in_the_supergroup(
-    open_harness: OpenHarness,
-) -> None:
+@pytest.mark.failure("B-14")
+async def test_a_group_that_migrates_during_a_reply_gets_all_of_it_in_the_supergroup(open_harness: OpenHarness) -> None:
     gate = asyncio.Event()
     async with open_harness(stream_script(gate), settings=LIVE) as harness:
         alice, group = await start_reply(harness, kind="group")
@@ -94,9 +89,8 @@ async def test_b14_a_group_that_migrates_during_a_reply_gets_all_of_it_in_the_su
         assert "@ada_bot tell me a story" in [item.content.text for item in memories]
 
 
-async def test_b14_a_migration_reported_only_by_an_error_moves_the_whole_reply(
-    open_harness: OpenHarness,
-) -> None:
+@pytest.mark.failure("B-14")
+async def test_a_migration_reported_only_by_an_error_moves_the_whole_reply(open_harness: OpenHarness) -> None:
     gate = asyncio.Event()
     async with open_harness(stream_script(gate), settings=LIVE) as harness:
         alice, group = await start_reply(harness, kind="group")
@@ -109,9 +103,8 @@ async def test_b14_a_migration_reported_only_by_an_error_moves_the_whole_reply(
         assert await harness.store.ledger.deliveries(is_open=True) == []
 
 
-async def test_b14_a_migration_between_two_parts_sends_the_rest_to_the_supergroup(
-    open_harness: OpenHarness,
-) -> None:
+@pytest.mark.failure("B-14")
+async def test_a_migration_between_two_parts_sends_the_rest_to_the_supergroup(open_harness: OpenHarness) -> None:
     text = "word " * 1500
     async with open_harness(lambda request: f"{HEAD}{text}{TAIL}") as harness:
         alice = harness.people.add_user("Alice")
@@ -151,9 +144,8 @@ async def test_a_draft_deleted_by_a_moderator_is_not_sent_again_and_the_receipt_
         }
 
 
-async def test_b08_erasing_a_user_deletes_the_draft_of_the_answer(
-    open_harness: OpenHarness,
-) -> None:
+@pytest.mark.failure("B-08")
+async def test_erasing_a_user_deletes_the_draft_of_the_answer(open_harness: OpenHarness) -> None:
     gate = asyncio.Event()
     async with open_harness(stream_script(gate), settings=LIVE) as harness:  # Telegram tells of no deletions
         _, group = await start_reply(harness)

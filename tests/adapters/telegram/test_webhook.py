@@ -52,7 +52,8 @@ async def test_the_secret_appears_in_no_log(caplog: pytest.LogCaptureFixture) ->
     assert SECRET not in caplog.text
 
 
-async def test_c11_a_delivery_is_acknowledged_only_after_it_is_stored() -> None:
+@pytest.mark.failure("C-11")
+async def test_a_delivery_is_acknowledged_only_after_it_is_stored() -> None:
     store = InMemoryStore()
     receive, is_writable = store.ledger.receive, asyncio.Event()
 
@@ -81,6 +82,7 @@ async def test_the_pictures_of_an_album_are_one_message() -> None:
     assert len(receipts) == 1
 
 
+@pytest.mark.failure("C-12")
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -92,21 +94,18 @@ async def test_the_pictures_of_an_album_are_one_message() -> None:
         ([(HEADER, SECRET)], 200),
     ],
 )
-async def test_c12_a_delivery_without_the_secret_is_rejected(
-    headers: list[tuple[str, str]], status: int
-) -> None:
+async def test_a_delivery_without_the_secret_is_rejected(headers: list[tuple[str, str]], status: int) -> None:
     async with run_with_webhook() as harness, ClientSession() as session:
         encoded = [(name, value.encode().decode("utf-8", "surrogateescape")) for name, value in headers]
         async with session.post(harness.bot.webhook, json={"update_id": 1}, headers=encoded) as answer:
             assert answer.status == status
-        async with session.post(
-            harness.bot.webhook.replace("1000001", "4711"), json={}, headers=encoded
-        ) as answer:
+        async with session.post(harness.bot.webhook.replace("1000001", "4711"), json={}, headers=encoded) as answer:
             assert answer.status == 404
 
 
+@pytest.mark.failure("C-12")
 @pytest.mark.parametrize("secret", ["", "   ", "with a space", "ümlaut", "x" * 257, "changeme"])
-def test_c12_a_blank_or_invalid_secret_prevents_the_start(secret: str) -> None:
+def test_a_blank_or_invalid_secret_prevents_the_start(secret: str) -> None:
     values = {"TELEGRAM_BOT_TOKEN": TOKEN, **HOOK, "TELEGRAM_WEBHOOK_SECRET": secret}
     with pytest.raises(SettingError, match="TELEGRAM_WEBHOOK_SECRET"):
         Settings([Layer("the test", values)]).load(TelegramSettings)

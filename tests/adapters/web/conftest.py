@@ -75,9 +75,7 @@ class EchoModel:
 class RunningServer:
     """A running server and a client of it; every JSON response is validated against the OpenAPI document."""
 
-    def __init__(
-        self, runtime: Runtime, adapter: WebAdapter, script: EchoModel, session: ClientSession
-    ) -> None:
+    def __init__(self, runtime: Runtime, adapter: WebAdapter, script: EchoModel, session: ClientSession) -> None:
         self.runtime, self.adapter, self.script, self.session = runtime, adapter, script, session
         self.origin = f"http://127.0.0.1:{adapter.port}"
         self.description: dict[str, Any] = {}
@@ -90,9 +88,7 @@ class RunningServer:
         self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **details: Any
     ) -> ClientResponse:
         """Send a request without added headers."""
-        return await self.session.request(
-            method, self.origin + path, headers=headers, allow_redirects=False, **details
-        )
+        return await self.session.request(method, self.origin + path, headers=headers, allow_redirects=False, **details)
 
     async def get(self, path: str, status: int = 200) -> Any:
         answer = await self.request("GET", path, headers=self.bearer)
@@ -116,10 +112,7 @@ class RunningServer:
             pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template))
             if re.fullmatch(pattern, path.partition("?")[0]):
                 content = operations[method.lower()]["responses"][str(status)]["content"]
-                schema = {
-                    **content["application/json"]["schema"],
-                    "components": self.description["components"],
-                }
+                schema = {**content["application/json"]["schema"], "components": self.description["components"]}
                 Draft202012Validator(schema).validate(body)
         return body
 

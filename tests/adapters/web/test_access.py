@@ -15,14 +15,12 @@ from tests.adapters.web.conftest import ServerFactory
 OTHER_TOKEN = "another-token-for-tests"
 
 
+@pytest.mark.failure("N-02")
 @pytest.mark.parametrize(("host", "token"), [("0.0.0.0", None), ("0.0.0.0", "  "), ("127.0.0.1", "")])
-async def test_n02_no_address_is_served_without_a_token(host: str, token: str | None, tmp_path: Path) -> None:
+async def test_no_address_is_served_without_a_token(host: str, token: str | None, tmp_path: Path) -> None:
     values = {"SERVER_HOST": host, "SERVER_PORT": "0", "BOT_DATA_DIR": str(tmp_path)}
     settings = Settings([Layer("the test", values if token is None else {**values, "SERVER_TOKEN": token})])
-    async with (
-        Runtime([AgentConfig(Character(name="Ada"), (), settings)]) as runtime,
-        ClientSession() as session,
-    ):
+    async with Runtime([AgentConfig(Character(name="Ada"), (), settings)]) as runtime, ClientSession() as session:
         adapter = open_web(runtime.handles)
         await runtime.connect(adapter)
         url = f"http://127.0.0.1:{adapter.port}/api/agents"
@@ -42,7 +40,8 @@ SPOOFED = {
 }
 
 
-async def test_n03_a_user_name_gives_no_role_and_not_the_agents_identity(web_server: Any) -> None:
+@pytest.mark.failure("N-03")
+async def test_a_user_name_gives_no_role_and_not_the_agents_identity(web_server: Any) -> None:
     [agent] = (await web_server.get("/api/agents"))["agents"]
     store = web_server.runtime.agents[0].agent.store
     for name in ("Ada", agent["id"], "OWNER", "ADMIN", "system", "client_chat", "0"):
@@ -61,9 +60,8 @@ async def test_n03_a_user_name_gives_no_role_and_not_the_agents_identity(web_ser
         assert not world.role_of(UUID(author["id"])).is_at_least(Role.ADMIN)
 
 
-async def test_n07_a_new_token_invalidates_the_old_token_and_cookie(
-    open_server: ServerFactory,
-) -> None:
+@pytest.mark.failure("N-07")
+async def test_a_new_token_invalidates_the_old_token_and_cookie(open_server: ServerFactory) -> None:
     async with open_server() as web_server:
         old = web_server.bearer
         link = await web_server.request("GET", f"/?token={old['Authorization'].removeprefix('Bearer ')}")

@@ -54,7 +54,8 @@ async def test_a_superseded_message_names_its_successor(web_server: Any) -> None
     assert [reply["text"] for reply in second["replies"]] == ["You said: and now"]
 
 
-async def test_n16_the_same_key_gives_the_same_answer_with_one_model_call(web_server: Any) -> None:
+@pytest.mark.failure("N-16")
+async def test_the_same_key_gives_the_same_answer_with_one_model_call(web_server: Any) -> None:
     first = await web_server.send("Hello", idempotency_key="k1")
     again = await web_server.send("Hello", idempotency_key="k1")
     by_header = await web_server.post("/api/agents/ada/messages", {"text": "Hello"}, Idempotency_Key="k1")
@@ -63,7 +64,8 @@ async def test_n16_the_same_key_gives_the_same_answer_with_one_model_call(web_se
     assert web_server.script.requested.locked()
 
 
-async def test_n16_the_same_key_waits_for_the_answer_in_progress(web_server: Any) -> None:
+@pytest.mark.failure("N-16")
+async def test_the_same_key_waits_for_the_answer_in_progress(web_server: Any) -> None:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(web_server.send("hold it", idempotency_key="k1")) for _ in range(5)]
         await web_server.script.requested.acquire()
@@ -73,13 +75,11 @@ async def test_n16_the_same_key_waits_for_the_answer_in_progress(web_server: Any
     assert answers[0]["outcome"] == "answered"
 
 
+@pytest.mark.failure("N-16")
 @pytest.mark.parametrize(
-    "other",
-    [{"text": "Bye"}, {"room": "den"}, {"user": "eve"}, {"attachments": [{"url": "https://a.example"}]}],
+    "other", [{"text": "Bye"}, {"room": "den"}, {"user": "eve"}, {"attachments": [{"url": "https://a.example"}]}]
 )
-async def test_n16_another_message_with_the_same_key_is_refused(
-    web_server: Any, other: dict[str, Any]
-) -> None:
+async def test_another_message_with_the_same_key_is_refused(web_server: Any, other: dict[str, Any]) -> None:
     await web_server.send("Hello", idempotency_key="k1")
     error = (await web_server.send(**{"text": "Hello", **other}, idempotency_key="k1", status=422))["error"]
     assert error["code"] == "idempotency_mismatch"
@@ -90,7 +90,8 @@ async def test_without_a_key_every_message_is_a_new_one(web_server: Any) -> None
     assert one["message_id"] != two["message_id"]
 
 
-async def test_n03_invalid_fields_are_named(web_server: Any) -> None:
+@pytest.mark.failure("N-03")
+async def test_invalid_fields_are_named(web_server: Any) -> None:
     error = (await web_server.send("Hello", 422, source="client_chat"))["error"]
     assert (error["code"], error["message"]) == ("invalid_request", "source: Extra inputs are not permitted")
 
@@ -162,6 +163,7 @@ async def test_receipts_of_all_agents_come_newest_first(open_server: Any) -> Non
         assert [one["message_id"] for one in found] == [told[2]["message_id"], told[1]["message_id"]]
 
 
+@pytest.mark.failure("N-11")
 @pytest.mark.parametrize(
     ("path", "status"),
     [
@@ -177,13 +179,12 @@ async def test_receipts_of_all_agents_come_newest_first(open_server: Any) -> Non
         ("/api/rooms?agent=nobody", 404),
     ],
 )
-async def test_n11_unknown_ids_and_invalid_queries_are_refused(
-    web_server: Any, path: str, status: int
-) -> None:
+async def test_unknown_ids_and_invalid_queries_are_refused(web_server: Any, path: str, status: int) -> None:
     await web_server.get(path, status)
 
 
-async def test_n13_no_secret_is_in_any_response(open_server: Any) -> None:
+@pytest.mark.failure("N-13")
+async def test_no_secret_is_in_any_response(open_server: Any) -> None:
     canary = "sk-canary-0123456789"
     async with open_server(settings={"OPENAI_API_KEY": canary, "MY_PASSWORD": 'pass "word"'}) as web_server:
         web_server.script.refusal = f"the key {canary} is wrong"
@@ -200,7 +201,8 @@ async def test_n13_no_secret_is_in_any_response(open_server: Any) -> None:
         assert "[redacted]" in str(told)
 
 
-async def test_n16_keys_are_remembered_after_a_restart(open_server: Any) -> None:
+@pytest.mark.failure("N-16")
+async def test_keys_are_remembered_after_a_restart(open_server: Any) -> None:
     stores = {"Ada": InMemoryStore()}
     async with open_server(stores=stores) as web_server:
         first = await web_server.send("Hello", idempotency_key="k1")

@@ -15,9 +15,7 @@ async def store_costs(web_server: Any) -> None:
     today = system_clock().date()
     entry = CostEntry(today, "large", ROOM, ANN, calls=2, tokens_in=100, tokens_out=10, cost=0.5)
     store = web_server.runtime.agents[0].agent.store.costs
-    yesterday = replace(
-        entry, day=today - timedelta(days=1), model="small", room_id=None, person_id=None, cost=0.75
-    )
+    yesterday = replace(entry, day=today - timedelta(days=1), model="small", room_id=None, person_id=None, cost=0.75)
     await store.add([entry, yesterday, replace(entry, day=today - timedelta(days=30))])
 
 

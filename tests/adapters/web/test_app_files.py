@@ -3,6 +3,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pytest
 from yarl import URL
 
 
@@ -45,7 +46,8 @@ STRAY = (
 )
 
 
-async def test_m06_only_the_listed_files_are_served(web_server: Any) -> None:
+@pytest.mark.failure("M-06")
+async def test_only_the_listed_files_are_served(web_server: Any) -> None:
     climbs = [
         f"{between.join([up] * times)}{between}{name}"
         for up, between, times, name in product(UP, BETWEEN, (1, 4), ELSEWHERE)
@@ -63,23 +65,21 @@ async def test_m06_only_the_listed_files_are_served(web_server: Any) -> None:
 RANGES = ("bytes=0-0", "bytes=-1", "bytes=5-1", "bytes=0-,0-,0-", "bytes=" + "0-0," * 1500, "lines=1-2")
 
 
-async def test_m06_range_requests_get_the_whole_file(web_server: Any) -> None:
+@pytest.mark.failure("M-06")
+async def test_range_requests_get_the_whole_file(web_server: Any) -> None:
     whole = await web_server.request("GET", "/pages/chat.js", headers=web_server.bearer)
     body = await whole.read()
     for ranges in RANGES:
-        part = await web_server.request(
-            "GET", "/pages/chat.js", headers={**web_server.bearer, "Range": ranges}
-        )
+        part = await web_server.request("GET", "/pages/chat.js", headers={**web_server.bearer, "Range": ranges})
         assert (part.status, await part.read()) == (200, body), ranges
 
 
-def test_n12_the_pages_obey_the_content_security_policy(pages: Path) -> None:
+@pytest.mark.failure("N-12")
+def test_the_pages_obey_the_content_security_policy(pages: Path) -> None:
     for path in pages.iterdir():
         text = path.read_text()
         assert not re.search(r"\bstyle=|\bon\w+=\"|<style|javascript:", text), path.name
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", text), (
-            path.name
-        )
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", text), path.name
         for script in re.findall(r"<script[^>]*>", text):
             assert "src=" in script
         outside = re.sub(r'xmlns="http://www.w3.org/2000/svg"', "", text)

@@ -1,3 +1,4 @@
+import pytest
 from aiohttp import web
 
 from adapters.web.auth import Credential, CredentialKind, TokenAuth
@@ -18,7 +19,8 @@ def test_the_token_is_valid_as_bearer_and_in_the_link() -> None:
     assert lock.is_valid(Credential(CredentialKind.LINK, TOKEN))
 
 
-def test_n04_the_cookie_is_valid_only_as_cookie_and_does_not_contain_the_token() -> None:
+@pytest.mark.failure("N-04")
+def test_the_cookie_is_valid_only_as_cookie_and_does_not_contain_the_token() -> None:
     lock = TokenAuth(TOKEN)
     _, value = cookie_of(lock)
     assert TOKEN not in value
@@ -27,7 +29,8 @@ def test_n04_the_cookie_is_valid_only_as_cookie_and_does_not_contain_the_token()
     assert not lock.is_valid(Credential(CredentialKind.COOKIE, TOKEN))
 
 
-def test_n07_another_token_changes_name_and_value_of_the_cookie() -> None:
+@pytest.mark.failure("N-07")
+def test_another_token_changes_name_and_value_of_the_cookie() -> None:
     name, value = cookie_of(TokenAuth(TOKEN))
     other_name, other_value = cookie_of(TokenAuth("another-token"))
     assert name != other_name
@@ -35,7 +38,8 @@ def test_n07_another_token_changes_name_and_value_of_the_cookie() -> None:
     assert not TokenAuth("another-token").is_valid(Credential(CredentialKind.COOKIE, value))
 
 
-def test_n05_the_cookie_is_same_site_and_http_only() -> None:
+@pytest.mark.failure("N-05")
+def test_the_cookie_is_same_site_and_http_only() -> None:
     response = web.Response()
     TokenAuth(TOKEN).set_cookie(response)
     [morsel] = response.cookies.values()

@@ -4,7 +4,8 @@ from adapters.web.auth import MAX_CLIENTS, GuessLimiter, client_network
 from bot.testing import ManualClock
 
 
-def test_n08_ten_wrong_guesses_within_a_minute_block_for_five_minutes() -> None:
+@pytest.mark.failure("N-08")
+def test_ten_wrong_guesses_within_a_minute_block_for_five_minutes() -> None:
     clock = ManualClock()
     throttle = GuessLimiter(clock=clock.monotonic)
     for _ in range(9):
@@ -18,7 +19,8 @@ def test_n08_ten_wrong_guesses_within_a_minute_block_for_five_minutes() -> None:
     assert throttle.blocked_seconds("a") == 0
 
 
-def test_n08_slow_wrong_guesses_do_not_block() -> None:
+@pytest.mark.failure("N-08")
+def test_slow_wrong_guesses_do_not_block() -> None:
     clock = ManualClock()
     throttle = GuessLimiter(clock=clock.monotonic)
     for _ in range(50):
@@ -27,7 +29,8 @@ def test_n08_slow_wrong_guesses_do_not_block() -> None:
     assert throttle.blocked_seconds("a") == 0
 
 
-def test_n08_the_table_is_bounded_and_drops_the_oldest() -> None:
+@pytest.mark.failure("N-08")
+def test_the_table_is_bounded_and_drops_the_oldest() -> None:
     throttle = GuessLimiter(max_guesses=1, clock=ManualClock().monotonic)
     for client in range(MAX_CLIENTS + 10):
         throttle.record_failure(client)
@@ -35,6 +38,7 @@ def test_n08_the_table_is_bounded_and_drops_the_oldest() -> None:
     assert throttle.blocked_seconds(10) == 300
 
 
+@pytest.mark.failure("N-08")
 @pytest.mark.parametrize(
     ("one", "other", "are_the_same"),
     [
@@ -48,5 +52,5 @@ def test_n08_the_table_is_bounded_and_drops_the_oldest() -> None:
         (None, "", True),
     ],
 )
-def test_n08_addresses_of_one_network_share_a_limit(one: str | None, other: str, are_the_same: bool) -> None:
+def test_addresses_of_one_network_share_a_limit(one: str | None, other: str, are_the_same: bool) -> None:
     assert (client_network(one) == client_network(other)) is are_the_same

@@ -31,10 +31,7 @@ async def test_a_command_is_answered_without_a_model(web_server: Any) -> None:
 async def test_why_reports_the_previous_message(web_server: Any) -> None:
     socket_client = await web_server.open_socket()
     await socket_client.send_message("Hello", "c1")
-    assert (
-        "every message in a room of type DM is answered"
-        in (await run_command(socket_client, "/why", "c2"))["text"]
-    )
+    assert "every message in a room of type DM is answered" in (await run_command(socket_client, "/why", "c2"))["text"]
 
 
 async def test_an_unknown_command_gets_a_suggestion(web_server: Any) -> None:
@@ -51,10 +48,7 @@ async def test_a_question_of_a_command_is_published_to_the_room(web_server: Any)
     reply = await socket_client.wait_for("message")
     assert (reply["text"], reply["in_reply_to"]) == ("You said: What now?", ack["message_id"])
     assert (await socket_client.wait_for("outcome"))["message_id"] == ack["message_id"]
-    assert [(await other.wait_for("message"))["text"] for _ in range(2)] == [
-        "What now?",
-        "You said: What now?",
-    ]
+    assert [(await other.wait_for("message"))["text"] for _ in range(2)] == ["What now?", "You said: What now?"]
     late = await web_server.open_socket()
     assert [one["text"] for one in late.ready["messages"]] == ["What now?", "You said: What now?"]
 

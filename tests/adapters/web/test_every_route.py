@@ -48,9 +48,7 @@ def list_routes(web_server: RunningServer) -> Iterator[tuple[str, str]]:
     for served in web_server.adapter.app.router.routes():
         assert served.resource is not None
         path = served.resource.canonical
-        assert check_classified(path), (
-            f"{served.method} {path} is new: say in ROUTES whether it needs the token"
-        )
+        assert check_classified(path), f"{served.method} {path} is new: say in ROUTES whether it needs the token"
         yield served.method, path
 
 
@@ -88,9 +86,7 @@ async def n11_check_unknown_id(web_server: RunningServer, method: str, path: str
             assert json.loads(await answer.text())["error"]["code"] == "not_found"
 
 
-async def n13_check_no_secret(
-    web_server: RunningServer, method: str, path: str, told: dict[str, str]
-) -> None:
+async def n13_check_no_secret(web_server: RunningServer, method: str, path: str, told: dict[str, str]) -> None:
     for name in (told["message_id"], told["room_id"], "nothing"):
         answer = await send_request(web_server, method, fill_path(path, name), shown=f"Bearer {TOKEN}")
         for text in (await answer.text(), str(answer.headers)):
@@ -99,15 +95,9 @@ async def n13_check_no_secret(
     assert (await send_request(web_server, method, fill_path(path, name))).status in {200, 401}
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        n01_check_token_required,
-        n11_check_unknown_id,
-        n13_check_no_secret,
-    ],
-)
-async def test_n01_n11_n13_every_route_is_guarded(open_server: ServerFactory, check: Any) -> None:
+@pytest.mark.failure("N-01", "N-11", "N-13")
+@pytest.mark.parametrize("check", [n01_check_token_required, n11_check_unknown_id, n13_check_no_secret])
+async def test_every_route_is_guarded(open_server: ServerFactory, check: Any) -> None:
     settings = {"OPENAI_API_KEY": CANARY, "LOG_LEVEL": "DEBUG"}
     async with open_server(TICK, settings=settings, limits=Limits(max_guesses=100_000)) as web_server:
         web_server.script.reply = f"{CANARY} and {TOKEN}: {{}}"
@@ -122,9 +112,8 @@ async def test_n01_n11_n13_every_route_is_guarded(open_server: ServerFactory, ch
             await check(web_server, method, path)
 
 
-async def test_n11_every_query_answers_the_same_for_an_unknown_id(
-    web_server: RunningServer,
-) -> None:
+@pytest.mark.failure("N-11")
+async def test_every_query_answers_the_same_for_an_unknown_id(web_server: RunningServer) -> None:
     asked = []
     for path, operations in (await web_server.get("/api/openapi.json"))["paths"].items():
         parameters = operations.get("get", {}).get("parameters", ())
@@ -146,7 +135,8 @@ class Broken:
         return fail
 
 
-async def test_n18_an_error_behind_any_route_shows_no_details(open_server: ServerFactory) -> None:
+@pytest.mark.failure("N-18")
+async def test_an_error_behind_any_route_shows_no_details(open_server: ServerFactory) -> None:
     store = InMemoryStore()
     async with open_server(TICK, stores={"Ada": store}, settings={"OPENAI_API_KEY": CANARY}) as web_server:
         whole = store.worlds, store.ledger, store.memories
@@ -154,19 +144,12 @@ async def test_n18_an_error_behind_any_route_shows_no_details(open_server: Serve
         try:
             store.worlds = store.ledger = store.memories = Broken()  # type: ignore[assignment]
             for method, path in list_routes(web_server):
-                answer = await send_request(
-                    web_server, method, fill_path(path, str(uuid4())), shown=f"Bearer {TOKEN}"
-                )
+                answer = await send_request(web_server, method, fill_path(path, str(uuid4())), shown=f"Bearer {TOKEN}")
                 text = await answer.text()
-                assert not any(
-                    word in text for word in (CANARY, "/secret", "SELECT", "Traceback", "RuntimeError")
-                )
+                assert not any(word in text for word in (CANARY, "/secret", "SELECT", "Traceback", "RuntimeError"))
                 if answer.status >= 500 and method != "HEAD":
                     error = json.loads(text)["error"]
-                    assert (error["code"], error["request_id"]) == (
-                        "internal_error",
-                        answer.headers["X-Request-Id"],
-                    )
+                    assert (error["code"], error["request_id"]) == ("internal_error", answer.headers["X-Request-Id"])
                     failed.add(path)
         finally:
             store.worlds, store.ledger, store.memories = whole

@@ -16,9 +16,7 @@ TEXT, GOING_ON, CLOSE, PING = 0x1, 0x0, 0x8, 0x9
 Pipe = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def handshake(
-    web_server: RunningServer, *, key: bytes = KEY, version: bytes = b"13"
-) -> tuple[bytes, Pipe]:
+async def handshake(web_server: RunningServer, *, key: bytes = KEY, version: bytes = b"13") -> tuple[bytes, Pipe]:
     """Send a handshake by hand; return the response and the connection."""
     reader, writer = await narrow_connection(web_server.adapter.port)
     writer.write(
@@ -48,10 +46,7 @@ PIECE = b"x" * 60_000
 HOSTILE = {
     "a gigabyte": (frame(TEXT, b"x", claims=1 << 30), TOO_BIG),
     "all that 64 bits hold": (frame(TEXT, b"x", claims=(1 << 64) - 1), TOO_BIG),
-    "too many pieces": (
-        frame(TEXT, PIECE, is_last=False) + frame(GOING_ON, PIECE, is_last=False) * 4,
-        TOO_BIG,
-    ),
+    "too many pieces": (frame(TEXT, PIECE, is_last=False) + frame(GOING_ON, PIECE, is_last=False) * 4, TOO_BIG),
     "no text": (frame(TEXT, b"\xff\xfe"), WSCloseCode.INVALID_TEXT),
     "nothing to go on with": (frame(GOING_ON, b"x"), PROTOCOL),
     "a long ping": (frame(PING, b"x" * 126), PROTOCOL),
@@ -62,7 +57,8 @@ HOSTILE = {
 }
 
 
-async def test_n14_a_hostile_frame_closes_only_its_own_connection(web_server: RunningServer) -> None:
+@pytest.mark.failure("N-14")
+async def test_a_hostile_frame_closes_only_its_own_connection(web_server: RunningServer) -> None:
     socket_client = await web_server.open_socket()
     for name, (sent, code) in HOSTILE.items():
         told, (reader, writer) = await handshake(web_server)
@@ -74,7 +70,8 @@ async def test_n14_a_hostile_frame_closes_only_its_own_connection(web_server: Ru
     assert (await socket_client.send_message("Hello", "c1"))[-1]["type"] == "outcome"
 
 
-async def test_n14_an_invalid_handshake_gets_upgrade_required(
+@pytest.mark.failure("N-14")
+async def test_an_invalid_handshake_gets_upgrade_required(
     web_server: RunningServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     for key, version in ((b"\xff\xfe", b"13"), (b"short", b"13"), (KEY, b"99"), (b"", b"")):
@@ -84,9 +81,8 @@ async def test_n14_an_invalid_handshake_gets_upgrade_required(
     assert "Traceback" not in caplog.text
 
 
-async def test_n14_a_flood_of_pings_without_reading_is_disconnected(
-    open_server: ServerFactory,
-) -> None:
+@pytest.mark.failure("N-14")
+async def test_a_flood_of_pings_without_reading_is_disconnected(open_server: ServerFactory) -> None:
     async with open_server(limits=Limits(write_seconds=0.2)) as web_server:
         _, (_, writer) = await handshake(web_server)
         async with asyncio.timeout(120):
@@ -96,7 +92,8 @@ async def test_n14_a_flood_of_pings_without_reading_is_disconnected(
         await web_server.open_socket()
 
 
-async def test_n14_a_client_can_join_only_web_rooms(open_server: Any) -> None:
+@pytest.mark.failure("N-14")
+async def test_a_client_can_join_only_web_rooms(open_server: Any) -> None:
     async with open_server(names=("Ada", "Bea")) as web_server:
         told = await web_server.send("a secret of Bea's", agent="bea", room="den")
         for room in (told["room_id"], f"web:{told['room_id']}", "den"):

@@ -38,18 +38,7 @@ ADDRESSES = (
     "https://",
     "https://javascript:alert(1)@a.example",
 )
-AROUND = (
-    "{}",
-    "`{}`",
-    "```\n{}\n```",
-    "```html\n{}",
-    "[{}]({})",
-    "![x]({})",
-    "<{}>",
-    "**{}**",
-    "\u202e{}",
-    "{}\0",
-)
+AROUND = ("{}", "`{}`", "```\n{}\n```", "```html\n{}", "[{}]({})", "![x]({})", "<{}>", "**{}**", "\u202e{}", "{}\0")
 WORDS = [frame.replace("{}", one) for frame, one in product(AROUND, (*SCRIPTS, *ADDRESSES))]
 
 # The parts of a browser's document that the page's modules use; the result is written as JSON.
@@ -81,9 +70,7 @@ def count_nodes(root: dict[str, Any]) -> list[dict[str, Any]]:
     return [root, *(depth_of_child for node in inner for depth_of_child in count_nodes(node))]
 
 
-NEEDS_NODE = pytest.mark.skipif(
-    shutil.which("node") is None, reason="there is no JavaScript here to run the page with"
-)
+NEEDS_NODE = pytest.mark.skipif(shutil.which("node") is None, reason="there is no JavaScript here to run the page with")
 
 
 async def render_in_page(pages: Path, texts: Sequence[str]) -> list[dict[str, Any]]:
@@ -105,8 +92,9 @@ async def render_in_page(pages: Path, texts: Sequence[str]) -> list[dict[str, An
     return output
 
 
+@pytest.mark.failure("N-12")
 @NEEDS_NODE
-async def test_n12_the_page_renders_hostile_text_as_text_and_links_only_to_http(pages: Path) -> None:
+async def test_the_page_renders_hostile_text_as_text_and_links_only_to_http(pages: Path) -> None:
     shown = await render_in_page(pages, WORDS)
     assert len(shown) == len(WORDS) > 200
     for words, root in zip(WORDS, shown, strict=True):
@@ -118,8 +106,9 @@ async def test_n12_the_page_renders_hostile_text_as_text_and_links_only_to_http(
                 assert (one["rel"], one["target"]) == ("noopener noreferrer nofollow", "_blank")
 
 
+@pytest.mark.failure("N-12")
 @NEEDS_NODE
-async def test_n12_a_very_long_url_does_not_block_the_page(pages: Path) -> None:
+async def test_a_very_long_url_does_not_block_the_page(pages: Path) -> None:
     tails = (")", ")]", ").", ".", "(", "[)", "~*")
     words = [f"https://a.example/{tail * (32_000 // len(tail))}" for tail in tails for _ in range(8)]
     words += [f"{one}x" for one in words]
@@ -141,7 +130,8 @@ async def test_punctuation_after_a_url_is_not_part_of_it(pages: Path) -> None:
         assert next(one["nodes"] for one in count_nodes(root) if one["tag"] == "a") == [expected]
 
 
-async def test_n12_names_and_messages_are_served_unchanged_as_json(web_server: Any) -> None:
+@pytest.mark.failure("N-12")
+async def test_names_and_messages_are_served_unchanged_as_json(web_server: Any) -> None:
     for words in SCRIPTS:
         answer = await web_server.request(
             "POST",
@@ -159,6 +149,7 @@ async def test_n12_names_and_messages_are_served_unchanged_as_json(web_server: A
             assert "script-src 'self'" in one.headers["Content-Security-Policy"]
 
 
+@pytest.mark.failure("N-12")
 @pytest.mark.parametrize(
     "words",
     [
@@ -173,7 +164,7 @@ async def test_n12_names_and_messages_are_served_unchanged_as_json(web_server: A
         "\x08\x08\x08ok",
     ],
 )
-def test_n12_logged_text_cannot_control_the_terminal(words: str) -> None:
+def test_logged_text_cannot_control_the_terminal(words: str) -> None:
     shown = strip_terminal_codes(words)
     assert shown.isprintable()
     assert "\x1b" not in shown

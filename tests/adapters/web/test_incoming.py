@@ -4,12 +4,7 @@ from uuid import UUID
 import pytest
 
 from adapters.web.errors import HttpProblem
-from adapters.web.incoming import (
-    SubmittedMessage,
-    build_inbound_message,
-    parse_api_message,
-    parse_page_message,
-)
+from adapters.web.incoming import SubmittedMessage, build_inbound_message, parse_api_message, parse_page_message
 from adapters.web.schemas import AttachmentRequest, MessageRequest
 from adapters.web.ws_frames import HelloFrame, SendFrame
 from bot import ChannelType, MediaKind, Role, derived_id, new_id
@@ -54,10 +49,7 @@ def test_requests_and_frames_have_different_sources() -> None:
 
 
 def test_a_key_identifies_an_event_separately_for_api_and_page() -> None:
-    one, two = (
-        build_inbound(build_request(idempotency_key="k")),
-        build_inbound(build_request(idempotency_key="k")),
-    )
+    one, two = (build_inbound(build_request(idempotency_key="k")), build_inbound(build_request(idempotency_key="k")))
     page = build_inbound(
         parse_page_message(HelloFrame(type="hello"), SendFrame(type="message", text="Hello", client_id="k"))
     )

@@ -7,6 +7,7 @@ from adapters.web.json_io import parse_json, validate_model
 from adapters.web.schemas import MessageRequest
 
 
+@pytest.mark.failure("N-10")
 @pytest.mark.parametrize(
     "text",
     [
@@ -24,7 +25,7 @@ from adapters.web.schemas import MessageRequest
     ],
     ids=lambda text: repr(text[:12]),
 )
-def test_n10_invalid_json_is_refused_quickly(text: str | bytes) -> None:
+def test_invalid_json_is_refused_quickly(text: str | bytes) -> None:
     began = time.process_time()
     with pytest.raises(HttpProblem) as raised:
         parse_json(text)
@@ -33,6 +34,7 @@ def test_n10_invalid_json_is_refused_quickly(text: str | bytes) -> None:
     assert time.process_time() - began < 0.5
 
 
+@pytest.mark.failure("N-03")
 @pytest.mark.parametrize(
     ("body", "named"),
     [
@@ -53,7 +55,7 @@ def test_n10_invalid_json_is_refused_quickly(text: str | bytes) -> None:
         ({"text": "x", "room": "\ud800"}, "room"),
     ],
 )
-def test_n03_a_wrong_field_is_named(body: object, named: str) -> None:
+def test_a_wrong_field_is_named(body: object, named: str) -> None:
     with pytest.raises(HttpProblem) as raised:
         validate_model(MessageRequest, body)
     assert raised.value.status == 422

@@ -72,7 +72,8 @@ async def cookie(web_server: Any) -> str:
     return f"{morsel.key}={morsel.value}"
 
 
-async def test_n01_without_the_token_only_public_routes_respond(open_server: Any) -> None:
+@pytest.mark.failure("N-01")
+async def test_without_the_token_only_public_routes_respond(open_server: Any) -> None:
     async with open_server(TICK, limits=MANY) as web_server:
         right_cookie = await cookie(web_server)
         basic = base64.b64encode(f"x:{TOKEN}".encode()).decode()
@@ -99,7 +100,8 @@ async def test_n01_without_the_token_only_public_routes_respond(open_server: Any
             assert answer.status in ({200, 405} if path == "/healthz" else {401}), path
 
 
-async def test_n01_with_the_token_every_route_responds(open_server: Any) -> None:
+@pytest.mark.failure("N-01")
+async def test_with_the_token_every_route_responds(open_server: Any) -> None:
     async with open_server(TICK) as web_server:
         for headers in (web_server.bearer, {"Cookie": await cookie(web_server)}):
             for path, _ in list_addresses(web_server):
@@ -107,7 +109,8 @@ async def test_n01_with_the_token_every_route_responds(open_server: Any) -> None
                 assert answer.status in {200, 404, 405, 426}, path
 
 
-async def test_n05_n15_every_response_has_the_security_headers(open_server: Any) -> None:
+@pytest.mark.failure("N-05", "N-15")
+async def test_every_response_has_the_security_headers(open_server: Any) -> None:
     async with open_server(TICK) as web_server:
         for headers, method in product(({}, web_server.bearer), ("GET", "POST")):
             for path, _ in list_addresses(web_server):
@@ -127,7 +130,8 @@ async def test_n05_n15_every_response_has_the_security_headers(open_server: Any)
                 assert told["Cache-Control"] == ("private, no-cache" if is_file else "no-store")
 
 
-async def test_n18_an_error_has_a_code_and_the_request_id(web_server: Any) -> None:
+@pytest.mark.failure("N-18")
+async def test_an_error_has_a_code_and_the_request_id(web_server: Any) -> None:
     answer = await web_server.request("GET", "/api/nothing", headers=web_server.bearer)
     error = (await answer.json())["error"]
     assert (answer.status, error["code"]) == (404, "not_found")
@@ -142,7 +146,8 @@ async def test_a_browser_without_the_token_gets_an_explanation(web_server: Any) 
     assert "<script" not in text
 
 
-async def test_n05_the_link_sets_a_cookie_and_redirects_to_a_url_without_token(web_server: Any) -> None:
+@pytest.mark.failure("N-05")
+async def test_the_link_sets_a_cookie_and_redirects_to_a_url_without_token(web_server: Any) -> None:
     answer = await web_server.request("GET", f"/?token={TOKEN}")
     [set_cookie] = answer.headers.getall("Set-Cookie")
     assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= {part.strip() for part in set_cookie.split(";")}
@@ -150,32 +155,34 @@ async def test_n05_the_link_sets_a_cookie_and_redirects_to_a_url_without_token(w
     assert TOKEN not in answer.headers["Location"]
 
 
-async def test_n08_ten_wrong_guesses_block_only_their_client(web_server: Any) -> None:
+@pytest.mark.failure("N-08")
+async def test_ten_wrong_guesses_block_only_their_client(web_server: Any) -> None:
     wrong = {"Authorization": "Bearer wrong-token"}
     statuses = [(await web_server.request("GET", "/api/agents", headers=wrong)).status for _ in range(12)]
     assert statuses == [401] * 10 + [429] * 2
     shut = await web_server.request("GET", "/api/agents", headers=web_server.bearer)
     assert shut.status == 429
     assert 290 <= int(shut.headers["Retry-After"]) <= 300
-    assert (
-        await web_server.request("GET", "/api/agents", headers={"Cookie": await cookie(web_server)})
-    ).status == 200
+    assert (await web_server.request("GET", "/api/agents", headers={"Cookie": await cookie(web_server)})).status == 200
     assert (await web_server.request("GET", "/healthz")).status == 200
 
 
-async def test_n08_a_cross_site_page_cannot_block_the_operator(web_server: Any) -> None:
+@pytest.mark.failure("N-08")
+async def test_a_cross_site_page_cannot_block_the_operator(web_server: Any) -> None:
     foreign = {"Sec-Fetch-Site": "cross-site"}
     for _ in range(20):
         await web_server.request("GET", "/?token=wrong-token", headers=foreign)
     assert await cookie(web_server)
 
 
-async def test_n08_a_request_without_a_token_is_not_a_guess(web_server: Any) -> None:
+@pytest.mark.failure("N-08")
+async def test_a_request_without_a_token_is_not_a_guess(web_server: Any) -> None:
     for _ in range(20):
         assert (await web_server.request("GET", "/api/agents")).status == 401
     await web_server.get("/api/agents")
 
 
+@pytest.mark.failure("N-06")
 @pytest.mark.parametrize(
     ("host", "status"),
     [
@@ -195,7 +202,7 @@ async def test_n08_a_request_without_a_token_is_not_a_guess(web_server: Any) -> 
         ("", 421),
     ],
 )
-async def test_n06_unknown_host_names_are_refused(open_server: Any, host: str, status: int) -> None:
+async def test_unknown_host_names_are_refused(open_server: Any, host: str, status: int) -> None:
     async with open_server(settings={"SERVER_ALLOWED_HOSTS": "bot.example.org"}) as web_server:
         for path in ("/healthz", "/api/agents"):
             answer = await web_server.request("GET", path, headers={**web_server.bearer, "Host": host})
@@ -208,6 +215,7 @@ SAY = "/api/agents/ada/messages"
 OWN, EVIL = "own", "http://evil.example"
 
 
+@pytest.mark.failure("N-05")
 @pytest.mark.parametrize(
     ("by", "headers", "status"),
     [
@@ -229,7 +237,7 @@ OWN, EVIL = "own", "http://evil.example"
         ("none", {"Origin": OWN}, 401),
     ],
 )
-async def test_n05_changes_need_the_own_page_or_a_bearer_token(
+async def test_changes_need_the_own_page_or_a_bearer_token(
     web_server: Any, by: str, headers: dict[str, str], status: int
 ) -> None:
     own = {name: web_server.origin if value == OWN else value for name, value in headers.items()}
@@ -247,6 +255,7 @@ async def test_n05_changes_need_the_own_page_or_a_bearer_token(
     answer.close()
 
 
+@pytest.mark.failure("N-10")
 @pytest.mark.parametrize(
     ("content_type", "body", "status"),
     [
@@ -265,9 +274,7 @@ async def test_n05_changes_need_the_own_page_or_a_bearer_token(
     ],
     ids=lambda value: repr(value)[:30],
 )
-async def test_n10_a_body_is_json_of_bounded_size(
-    web_server: Any, content_type: str, body: bytes, status: int
-) -> None:
+async def test_a_body_is_json_of_bounded_size(web_server: Any, content_type: str, body: bytes, status: int) -> None:
     headers = {**web_server.bearer, "Content-Type": content_type}
     answer = await web_server.request("POST", SAY, headers=headers, data=io.BytesIO(body))
     text = await answer.text()
@@ -277,7 +284,8 @@ async def test_n10_a_body_is_json_of_bounded_size(
         assert set(json.loads(text)["error"]) == {"code", "message", "request_id"}
 
 
-async def test_n09_a_compressed_body_is_refused_without_decompression(web_server: Any) -> None:
+@pytest.mark.failure("N-09")
+async def test_a_compressed_body_is_refused_without_decompression(web_server: Any) -> None:
     headers = {**web_server.bearer, "Content-Type": "application/json", "Content-Encoding": "gzip"}
     assert (await web_server.request("POST", SAY, headers=headers, data=b"x")).status == 415
 
@@ -289,9 +297,8 @@ class BrokenWorlds(InMemoryWorlds):
         raise RuntimeError("/secret/path is gone")
 
 
-async def test_n18_an_internal_error_shows_no_details(
-    open_server: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.failure("N-18")
+async def test_an_internal_error_shows_no_details(open_server: Any, caplog: pytest.LogCaptureFixture) -> None:
     store = InMemoryStore()
     store.worlds = BrokenWorlds(store.entities)
     async with open_server(stores={"Ada": store}) as web_server:

@@ -25,11 +25,4 @@ async def test_the_request_schema_matches_the_validation(web_server: Any) -> Non
     schema = (await web_server.get("/api/openapi.json"))["components"]["schemas"]["MessageRequest"]
     assert schema["required"] == ["text"]
     assert schema["additionalProperties"] is False
-    assert set(schema["properties"]) == {
-        "text",
-        "room",
-        "user",
-        "idempotency_key",
-        "stream",
-        "attachments",
-    }
+    assert set(schema["properties"]) == {"text", "room", "user", "idempotency_key", "stream", "attachments"}

@@ -81,7 +81,8 @@ async def test_a_route_is_served_under_its_plugins_name(web_server: Any) -> None
     assert await web_server.get("/plugins/tick/name?a=1") == {"name": "Ada", "query": {"a": "1"}}
 
 
-async def test_n17_a_public_route_needs_no_token_and_sees_its_own(web_server: Any) -> None:
+@pytest.mark.failure("N-17")
+async def test_a_public_route_needs_no_token_and_sees_its_own(web_server: Any) -> None:
     headers = {"X-Signature": "s", "Authorization": "Hook x", "Cookie": "a=b", "Content-Type": "text/plain"}
     answer = await web_server.request("POST", "/plugins/tick/hook", headers=headers, data=b"raw \xc3\xbc")
     assert answer.status == 202
@@ -94,7 +95,8 @@ async def test_n17_a_public_route_needs_no_token_and_sees_its_own(web_server: An
     }
 
 
-async def test_n17_other_routes_need_the_token_and_do_not_see_it(web_server: Any) -> None:
+@pytest.mark.failure("N-17")
+async def test_other_routes_need_the_token_and_do_not_see_it(web_server: Any) -> None:
     assert (await web_server.request("POST", "/plugins/tick/private")).status == 401
     assert await web_server.post("/plugins/tick/private", {}) == []
 
@@ -109,9 +111,7 @@ async def test_n17_other_routes_need_the_token_and_do_not_see_it(web_server: Any
         ("hook", 405, "method_not_allowed"),
     ],
 )
-async def test_a_failing_route_affects_only_its_request(
-    web_server: Any, path: str, status: int, code: str
-) -> None:
+async def test_a_failing_route_affects_only_its_request(web_server: Any, path: str, status: int, code: str) -> None:
     error = (await web_server.get(f"/plugins/tick/{path}", status))["error"]
     assert error["code"] == code
     assert "secret" not in error["message"]
@@ -129,7 +129,8 @@ async def test_a_route_chooses_its_content_type_but_not_the_headers(web_server: 
     assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
 
 
-async def test_n17_a_route_cannot_replace_the_api(web_server: Any) -> None:
+@pytest.mark.failure("N-17")
+async def test_a_route_cannot_replace_the_api(web_server: Any) -> None:
     assert (await web_server.request("GET", "/plugins/tick/api/agents")).status == 200
     assert (await web_server.request("GET", "/api/agents")).status == 401
 
@@ -147,10 +148,7 @@ async def iter_bytes(body: bytes) -> Any:
 async def test_the_query_selects_one_of_several_agents(open_server: Any) -> None:
     async with open_server(TICK, names=("Ada", "Bea")) as web_server:
         assert (await web_server.get("/plugins/tick/name"))["name"] == "Ada"
-        assert await web_server.get("/plugins/tick/name?agent=bea&x=1") == {
-            "name": "Bea",
-            "query": {"x": "1"},
-        }
+        assert await web_server.get("/plugins/tick/name?agent=bea&x=1") == {"name": "Bea", "query": {"x": "1"}}
         await web_server.get("/plugins/tick/name?agent=cleo", 404)
 
 
@@ -159,7 +157,8 @@ async def everything(agent: Agent, request: RouteRequest) -> RouteResponse:
     return RouteResponse(text="everything")
 
 
-async def test_n17_a_catch_all_route_stays_in_its_plugin_and_is_logged(
+@pytest.mark.failure("N-17")
+async def test_a_catch_all_route_stays_in_its_plugin_and_is_logged(
     open_server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -168,24 +167,18 @@ async def test_n17_a_catch_all_route_stays_in_its_plugin_and_is_logged(
         for path, status in (
             *(("/plugins/tick/", 200), ("/plugins/tick/a/b", 200), ("/plugins/tick/private", 200)),
             *(("/plugins/tick2/name", 401), ("/plugins/tick2/nothing", 401), ("/plugins/tick", 401)),
-            *(
-                ("/api/agents", 401),
-                ("/plugins", 401),
-                ("/", 401),
-                ("/plugins/tick/%2e%2e/%2e%2e/api/agents", 200),
-            ),
+            *(("/api/agents", 401), ("/plugins", 401), ("/", 401), ("/plugins/tick/%2e%2e/%2e%2e/api/agents", 200)),
         ):
-            answer = await web_server.session.get(
-                URL(web_server.origin + path, encoded=True), allow_redirects=False
-            )
+            answer = await web_server.session.get(URL(web_server.origin + path, encoded=True), allow_redirects=False)
             assert (answer.status, "Ada" in await answer.text()) == (status, False), path
         assert (await web_server.request("POST", "/plugins/tick/private")).status == 401
     [told] = [one for one in caplog.messages if "needs no token" in one]
     assert told == "GET /plugins/tick/{rest:.*} of plugin 'tick' needs no token"
 
 
+@pytest.mark.failure("N-17")
 @pytest.mark.parametrize("path", ["/{", "2/name", ""])
-async def test_n17_an_invalid_path_is_reported_at_the_start(path: str) -> None:
+async def test_an_invalid_path_is_reported_at_the_start(path: str) -> None:
     async def nothing(agent: Agent, request: RouteRequest) -> RouteResponse:
         return RouteResponse()
 

@@ -23,9 +23,7 @@ async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter
 async def test_a_port_in_use_is_reported_with_advice() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(
-            SettingError, match=rf"SERVER_PORT {port} is in use.*SERVER_PORT=\d+, or 0 for any"
-        ):
+        with pytest.raises(SettingError, match=rf"SERVER_PORT {port} is in use.*SERVER_PORT=\d+, or 0 for any"):
             async with settings_at("127.0.0.1", port):
                 pass
 
@@ -58,7 +56,8 @@ async def test_the_url_contains_port_and_token(host: str, shown: str) -> None:
         assert adapter.url == f"http://{shown}:{adapter.port}/?token=a-token%2Ffor%20tests"
 
 
-async def test_n09_slow_headers_time_out(open_server: Any) -> None:
+@pytest.mark.failure("N-09")
+async def test_slow_headers_time_out(open_server: Any) -> None:
     async with open_server(limits=Limits(header_seconds=0.1)) as web_server:
         reader, writer = await connect(web_server.adapter.port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
@@ -67,7 +66,8 @@ async def test_n09_slow_headers_time_out(open_server: Any) -> None:
         writer.close()
 
 
-async def test_n09_a_slow_body_times_out(open_server: Any) -> None:
+@pytest.mark.failure("N-09")
+async def test_a_slow_body_times_out(open_server: Any) -> None:
     async with open_server(limits=Limits(body_seconds=0.1)) as web_server:
         reader, writer = await connect(web_server.adapter.port)
         writer.write(
@@ -79,7 +79,8 @@ async def test_n09_a_slow_body_times_out(open_server: Any) -> None:
         writer.close()
 
 
-async def test_n09_the_number_of_connections_is_limited(open_server: Any) -> None:
+@pytest.mark.failure("N-09")
+async def test_the_number_of_connections_is_limited(open_server: Any) -> None:
     async with open_server(limits=Limits(max_connections=2)) as web_server:
         held = [await connect(web_server.adapter.port) for _ in range(2)]
         for reader, writer in held:

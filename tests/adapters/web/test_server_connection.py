@@ -49,7 +49,8 @@ MALFORMED = {
 }
 
 
-async def test_n09_n18_invalid_http_gets_a_json_error_and_no_traceback(
+@pytest.mark.failure("N-09", "N-18")
+async def test_invalid_http_gets_a_json_error_and_no_traceback(
     web_server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name, request in MALFORMED.items():
@@ -65,7 +66,8 @@ async def test_n09_n18_invalid_http_gets_a_json_error_and_no_traceback(
     assert "Traceback" not in caplog.text
 
 
-async def test_n18_an_unsupported_expect_header_gets_a_json_error(web_server: Any) -> None:
+@pytest.mark.failure("N-18")
+async def test_an_unsupported_expect_header_gets_a_json_error(web_server: Any) -> None:
     request = b"GET /api/agents HTTP/1.1\r\n" + HOST + b"Expect: <script>\r\n\r\n"
     status, headers, body = await exchange(web_server.adapter.port, request)
     error = json.loads(body)["error"]
@@ -74,7 +76,8 @@ async def test_n18_an_unsupported_expect_header_gets_a_json_error(web_server: An
     assert b"script" not in body
 
 
-async def test_n09_a_client_that_never_reads_is_disconnected(open_server: ServerFactory) -> None:
+@pytest.mark.failure("N-09")
+async def test_a_client_that_never_reads_is_disconnected(open_server: ServerFactory) -> None:
     async with open_server(limits=Limits(write_seconds=0.2, max_guesses=1_000_000)) as web_server:
         _, writer = await narrow_connection(web_server.adapter.port)
         asking = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200
@@ -85,7 +88,8 @@ async def test_n09_a_client_that_never_reads_is_disconnected(open_server: Server
         await web_server.get("/api/agents")
 
 
-async def test_n09_a_slow_reader_gets_the_whole_response(open_server: ServerFactory) -> None:
+@pytest.mark.failure("N-09")
+async def test_a_slow_reader_gets_the_whole_response(open_server: ServerFactory) -> None:
     async with open_server(limits=Limits(write_seconds=60)) as web_server:
         web_server.script.reply = "x" * 30_000
         for number in range(5):
@@ -100,6 +104,7 @@ async def test_n09_a_slow_reader_gets_the_whole_response(open_server: ServerFact
         assert len(json.loads(whole)["messages"]) == 10
 
 
+@pytest.mark.failure("N-09")
 @pytest.mark.parametrize(
     "body",
     [
@@ -108,14 +113,13 @@ async def test_n09_a_slow_reader_gets_the_whole_response(open_server: ServerFact
     ],
     ids=["a chunk a byte", "long extension"],
 )
-async def test_n09_a_body_in_irregular_chunks_is_accepted(web_server: Any, body: bytes) -> None:
-    status, _, told = await exchange(
-        web_server.adapter.port, SAY + b"Transfer-Encoding: chunked\r\n\r\n" + body
-    )
+async def test_a_body_in_irregular_chunks_is_accepted(web_server: Any, body: bytes) -> None:
+    status, _, told = await exchange(web_server.adapter.port, SAY + b"Transfer-Encoding: chunked\r\n\r\n" + body)
     assert b" 200 " in status or b" 422 " in status, told
 
 
-async def test_n09_a_huge_form_is_refused_without_parsing(web_server: Any) -> None:
+@pytest.mark.failure("N-09")
+async def test_a_huge_form_is_refused_without_parsing(web_server: Any) -> None:
     form = b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\n\r\n" * 100_000
     head = SAY.replace(b"application/json", b"multipart/form-data; boundary=x")
     status, _, body = await exchange(

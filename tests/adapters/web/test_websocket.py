@@ -34,10 +34,7 @@ async def test_a_conversation_from_hello_to_outcome(web_server: Any) -> None:
 
 async def test_every_frame_matches_the_schema(web_server: Any) -> None:
     described = await web_server.get("/api/openapi.json")
-    schema = {
-        "$ref": "#/components/schemas/ServerFrame",
-        "components": described["components"],
-    }
+    schema = {"$ref": "#/components/schemas/ServerFrame", "components": described["components"]}
     socket_client = await web_server.open_socket()
     for text in ("Hello", "silence", "refuse"):
         for frame in await socket_client.send_message(text, text):
@@ -67,7 +64,8 @@ async def test_a_reconnecting_client_gets_the_history_with_outcomes(web_server: 
     assert told == [("Hello", "answered"), ("You said: Hello", None), ("silence now", "ignored")]
 
 
-async def test_n16_a_message_sent_again_after_a_reconnect_is_not_doubled(web_server: Any) -> None:
+@pytest.mark.failure("N-16")
+async def test_a_message_sent_again_after_a_reconnect_is_not_doubled(web_server: Any) -> None:
     socket_client = await web_server.open_socket(room="den")
     await socket_client.send(type="message", text="hold on", client_id="c1")
     first = await socket_client.wait_for("ack")
@@ -81,7 +79,8 @@ async def test_n16_a_message_sent_again_after_a_reconnect_is_not_doubled(web_ser
     assert [one["message_id"] for one in receipts] == [first["message_id"]]
 
 
-async def test_n16_a_message_sent_again_after_a_restart_is_not_doubled(open_server: Any) -> None:
+@pytest.mark.failure("N-16")
+async def test_a_message_sent_again_after_a_restart_is_not_doubled(open_server: Any) -> None:
     stores = {"Ada": InMemoryStore()}
     async with open_server(stores=stores) as web_server:
         frames = await (await web_server.open_socket()).send_message("Hello", "c1")
@@ -112,7 +111,8 @@ async def test_another_message_with_the_same_client_id_is_refused(web_server: An
     assert (error["code"], error["client_id"]) == ("idempotency_mismatch", "c1")
 
 
-async def test_n14_messages_reach_other_clients_of_the_room_only(web_server: Any) -> None:
+@pytest.mark.failure("N-14")
+async def test_messages_reach_other_clients_of_the_room_only(web_server: Any) -> None:
     one, two, elsewhere = [await web_server.open_socket(room=room) for room in ("den", "den", "attic")]
     await one.send_message("Hello", "c1")
     seen = [await two.wait_for("message"), await two.wait_for("message")]
@@ -139,6 +139,7 @@ async def test_a_second_hello_changes_the_room(open_server: Any) -> None:
         assert kinds(frames) == ["ack", "message", "outcome"]
 
 
+@pytest.mark.failure("N-14")
 @pytest.mark.parametrize(
     ("frame", "code"),
     [
@@ -155,9 +156,7 @@ async def test_a_second_hello_changes_the_room(open_server: Any) -> None:
     ],
     ids=lambda value: value[:30],
 )
-async def test_n14_a_wrong_frame_gets_an_error_and_the_connection_stays(
-    web_server: Any, frame: str, code: str
-) -> None:
+async def test_a_wrong_frame_gets_an_error_and_the_connection_stays(web_server: Any, frame: str, code: str) -> None:
     ws = await web_server.session.ws_connect(f"{web_server.origin}/api/ws", headers=web_server.bearer)
     for seq in (1, 2):
         await ws.send_str(frame)
@@ -167,7 +166,8 @@ async def test_n14_a_wrong_frame_gets_an_error_and_the_connection_stays(
     assert (await ws.receive_json())["code"] == "invalid_json"
 
 
-async def test_n14_a_frame_that_is_too_large_ends_the_connection(web_server: Any) -> None:
+@pytest.mark.failure("N-14")
+async def test_a_frame_that_is_too_large_ends_the_connection(web_server: Any) -> None:
     socket_client = await web_server.open_socket()
     await socket_client.ws.send_str("x" * (256 * 1024 + 1))
     message = await socket_client.ws.receive()
@@ -190,7 +190,8 @@ async def test_the_close_code_announces_the_end_of_the_server(open_server: Any) 
         assert (message.type, message.data) == (WSMsgType.CLOSE, WSCloseCode.GOING_AWAY)
 
 
-async def test_n14_the_number_of_sockets_is_limited(open_server: Any) -> None:
+@pytest.mark.failure("N-14")
+async def test_the_number_of_sockets_is_limited(open_server: Any) -> None:
     async with open_server(limits=Limits(max_sockets=1)) as web_server:
         socket_client = await web_server.open_socket()
         with pytest.raises(WSServerHandshakeError) as raised:
@@ -211,7 +212,8 @@ async def test_a_plain_request_gets_upgrade_required(web_server: Any) -> None:
     assert (answer.status, answer.headers["Upgrade"]) == (426, "websocket")
 
 
-async def test_n14_only_a_client_that_does_not_read_is_disconnected(open_server: Any) -> None:
+@pytest.mark.failure("N-14")
+async def test_only_a_client_that_does_not_read_is_disconnected(open_server: Any) -> None:
     settings = {"CONVERSATION_LENGTH": "1"}
     async with open_server(settings=settings, limits=Limits(max_backlog_bytes=100_000)) as web_server:
         web_server.script.reply = "x" * 32_000
@@ -248,9 +250,7 @@ def _masked(text: bytes) -> bytes:
     return bytes([0x81, 0x80 | len(text), 0, 0, 0, 0]) + text
 
 
-async def test_a_streamed_reply_reaches_all_clients_including_late_ones(
-    web_server: Any,
-) -> None:
+async def test_a_streamed_reply_reaches_all_clients_including_late_ones(web_server: Any) -> None:
     socket_client = await web_server.open_socket()
     await socket_client.send(type="message", text="a story", client_id="c1")
     first = await socket_client.wait_for("draft")

@@ -60,11 +60,7 @@ class XHarness:
         return {one.key.message_id: one for one in await self.agent.store.ledger.receipts(limit=200)}
 
     async def unsent(self) -> list[Delivery]:
-        return [
-            one
-            for one in await self.agent.store.ledger.undelivered(100)
-            if one.state is not DeliveryState.SENT
-        ]
+        return [one for one in await self.agent.store.ledger.undelivered(100) if one.state is not DeliveryState.SENT]
 
 
 RunX = Callable[..., AbstractAsyncContextManager[XHarness]]

@@ -40,9 +40,7 @@ async def test_refused_keys_are_reported_with_the_remedy(emulator: Emulator, tmp
     assert "X_ACCESS_TOKEN_SECRET" in problem
 
 
-async def test_the_off_switch_is_reported_and_nothing_is_requested(
-    emulator: Emulator, tmp_path: Path
-) -> None:
+async def test_the_off_switch_is_reported_and_nothing_is_requested(emulator: Emulator, tmp_path: Path) -> None:
     (tmp_path / "x.off").touch()
     [problem] = (await poll(emulator, tmp_path)).problems
     assert "remove it" in problem

@@ -32,9 +32,7 @@ async def test_a_signed_request_is_accepted_once(run_x: RunX, emulator: Emulator
         assert [call.status for call in emulator.calls] == [200]
 
 
-async def test_an_exhausted_limit_is_reported_and_renewed(
-    run_x: RunX, emulator: Emulator, clock: ManualClock
-) -> None:
+async def test_an_exhausted_limit_is_reported_and_renewed(run_x: RunX, emulator: Emulator, clock: ManualClock) -> None:
     emulator.limits["GET /2/users/me"] = (2, 900.0)
     async with run_x(X_REPLY_ENABLE="false") as harness:
         for _ in range(2):

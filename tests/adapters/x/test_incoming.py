@@ -40,7 +40,8 @@ def test_a_mention_becomes_a_message_in_its_conversation() -> None:
     assert arrival.message.created_at == datetime(2026, 3, 1, 8, tzinfo=UTC)
 
 
-def test_b12_own_posts_are_recognised_by_account_id() -> None:
+@pytest.mark.failure("B-12")
+def test_own_posts_are_recognised_by_account_id() -> None:
     found = page(told(author_id="1000"))
     assert to_inbound_message(found.posts[0], found, ME, received_at=NOW).author.id == ME.agent_id
 

@@ -1,5 +1,7 @@
 """From a mention to its answer, with the real library and the emulated X."""
 
+import pytest
+
 from adapters.x.emulator import Emulator, Fault
 from bot import Attachment, Character, Content, MediaKind, Outcome, Role, derived_id
 from bot.store import InMemoryStore
@@ -24,9 +26,7 @@ async def test_a_mention_is_answered_in_its_thread_without_a_decision_by_a_model
         assert all(call.purpose != "should_respond" for call in receipt.model_calls)
 
 
-async def test_a_long_answer_is_a_thread_each_part_a_reply_to_the_one_before(
-    run_x: RunX, emulator: Emulator
-) -> None:
+async def test_a_long_answer_is_a_thread_each_part_a_reply_to_the_one_before(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(model_answer(LONG)) as harness:
         asked = emulator.say("bob", "@greenroom_bot tell me everything")
         await harness.poll()
@@ -43,9 +43,7 @@ async def test_an_answer_has_at_most_five_posts(run_x: RunX, emulator: Emulator)
         assert emulator.bot_texts[-1].endswith("…")
 
 
-async def test_a_mention_that_cannot_be_stored_does_not_affect_others(
-    run_x: RunX, emulator: Emulator
-) -> None:
+async def test_a_mention_that_cannot_be_stored_does_not_affect_others(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(store=fussy_store()) as harness:
         emulator.say("mallory", f"@greenroom_bot {REFUSED}")
         asked = emulator.say("bob", "@greenroom_bot are you there?")
@@ -61,7 +59,8 @@ async def test_a_page_without_progress_is_not_read_again_at_once(run_x: RunX, em
         assert len(emulator.faults) == 1
 
 
-async def test_b01_a_mention_read_twice_is_answered_once(run_x: RunX, emulator: Emulator) -> None:
+@pytest.mark.failure("B-01")
+async def test_a_mention_read_twice_is_answered_once(run_x: RunX, emulator: Emulator) -> None:
     store = InMemoryStore()
     async with run_x(store=store) as harness:
         emulator.say("bob", "@greenroom_bot hello")
@@ -72,9 +71,8 @@ async def test_b01_a_mention_read_twice_is_answered_once(run_x: RunX, emulator: 
         assert emulator.bot_texts == ["Noted."]
 
 
-async def test_b10_mentions_missed_while_offline_are_answered_at_the_next_start(
-    run_x: RunX, emulator: Emulator
-) -> None:
+@pytest.mark.failure("B-10")
+async def test_mentions_missed_while_offline_are_answered_at_the_next_start(run_x: RunX, emulator: Emulator) -> None:
     store = InMemoryStore()
     async with run_x(store=store):
         pass
@@ -85,7 +83,8 @@ async def test_b10_mentions_missed_while_offline_are_answered_at_the_next_start(
         assert {one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)} == {first, second}
 
 
-async def test_b12_own_posts_hide_no_mention(run_x: RunX, emulator: Emulator) -> None:
+@pytest.mark.failure("B-12")
+async def test_own_posts_hide_no_mention(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(model_answer("One."), model_answer("Two.")) as harness:
         early = emulator.say("bob", "@greenroom_bot first")
         emulator.state.create_post(emulator.user_id, "I, @greenroom_bot, speak of myself.")
@@ -129,9 +128,7 @@ async def test_a_mention_is_read_with_the_posts_above_it(run_x: RunX, emulator: 
 
 
 async def test_a_thread_is_not_read_without_quota(run_x: RunX, emulator: Emulator) -> None:
-    async with run_x(
-        X_MONTHLY_READS="12"
-    ) as harness:  # one is kept, and five mentions with what they answer cost ten
+    async with run_x(X_MONTHLY_READS="12") as harness:  # one is kept, and five mentions with what they answer cost ten
         for number in range(5):
             root = emulator.say("carol", f"The mill burned down, says witness {number}.")
             middle = emulator.say("dave", f"It did not, whatever {number} says.", reply_to_id=root)
@@ -166,9 +163,7 @@ async def test_a_picture_is_posted_with_its_alt_text(run_x: RunX, emulator: Emul
 
 
 async def test_a_hostile_payload_affects_nothing_else(run_x: RunX, emulator: Emulator) -> None:
-    nonsense = (
-        '{"data": [{"id": "1 OR 1=1"}, 7, null, {"id": "9", "author_id": {}}], "includes": [], "meta": 3}'
-    )
+    nonsense = '{"data": [{"id": "1 OR 1=1"}, 7, null, {"id": "9", "author_id": {}}], "includes": [], "meta": 3}'
     faults = [nonsense, "[]", "null", '"text"', "{", "<html>busy</html>"]
     async with run_x() as harness:
         for body in faults:

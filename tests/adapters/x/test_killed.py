@@ -27,9 +27,7 @@ async def test_a_mention_is_answered_once_if_the_process_is_killed_at_any_stage(
         looks = len(emulator.calls)
         async with program.living() as life:
             await emulator.wait_until(
-                lambda: (
-                    bool(emulator.bot_texts) and any("mentions" in one.path for one in emulator.calls[looks:])
-                )
+                lambda: bool(emulator.bot_texts) and any("mentions" in one.path for one in emulator.calls[looks:])
             )
             life.stop()
             assert await life.ended() == 0, program.last_words

@@ -13,9 +13,7 @@ from tests.adapters.x.conftest import RunX
 from tests.adapters.x.test_sending import part_of
 
 
-async def test_no_key_and_no_signature_is_logged_at_any_level(
-    run_x: RunX, emulator: Emulator, tmp_path: Path
-) -> None:
+async def test_no_key_and_no_signature_is_logged_at_any_level(run_x: RunX, emulator: Emulator, tmp_path: Path) -> None:
     log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         async with run_x() as harness:

@@ -3,6 +3,8 @@
 from collections import Counter
 from itertools import count
 
+import pytest
+
 from adapters.x.emulator import Emulator
 from bot.background.posting import PostScheduler
 from bot.background.scheduler import Scheduler
@@ -21,7 +23,8 @@ async def _do_what_is_due(harness: XHarness) -> None:
     await harness.wait_idle()
 
 
-async def test_o09_a_month_of_posts_and_answers_stays_inside_the_free_plan(
+@pytest.mark.failure("O-09")
+async def test_a_month_of_posts_and_answers_stays_inside_the_free_plan(
     clock: ManualClock, run_x: RunX, emulator: Emulator
 ) -> None:
     emulator.limits.update(LIMITS)
@@ -31,9 +34,7 @@ async def test_o09_a_month_of_posts_and_answers_stays_inside_the_free_plan(
     def script(request: TextRequest) -> str:
         number = next(numbers)
         text = " ".join(f"{word}{number}" for word in ("tide", "fog", "rope", "gull", "salt"))
-        return (
-            f"<post>{text}</post>" if request.purpose is Purpose.POST else model_answer(f"Answer {number}.")
-        )
+        return f"<post>{text}</post>" if request.purpose is Purpose.POST else model_answer(f"Answer {number}.")
 
     settings = {
         "X_MONTHLY_READS": "",

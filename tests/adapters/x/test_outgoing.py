@@ -13,16 +13,7 @@ from bot.platform import PostOperation, PostOperationKind
 SENTENCE = "The tide comes in twice a day, and nobody has to ask it to. "
 WORDS = st.lists(
     st.sampled_from(
-        [
-            "fog",
-            "日本語",
-            "👨‍👩‍👧‍👦",
-            "https://example.com/" + "a" * 60,
-            "end.",
-            "So!",
-            "e\u0301e\u0301",
-            "\n",
-        ]
+        ["fog", "日本語", "👨‍👩‍👧‍👦", "https://example.com/" + "a" * 60, "end.", "So!", "e\u0301e\u0301", "\n"]
     ),
     max_size=120,
 )
@@ -39,16 +30,18 @@ def test_a_long_text_is_cut_where_sentences_end() -> None:
     assert " ".join(pieces) == (SENTENCE * 12).strip()
 
 
+@pytest.mark.failure("D-16")
 @given(WORDS.map(" ".join))
-def test_d16_no_piece_is_too_long_and_no_character_is_split(text: str) -> None:
+def test_no_piece_is_too_long_and_no_character_is_split(text: str) -> None:
     pieces = split_text(text)
     assert all(text_weight(piece) <= MAX_WEIGHT for piece in pieces)
     assert "".join("".join(pieces).split()) == "".join(text.split()).replace("e\u0301", "é")
     assert all(piece.count("👨") == piece.count("👨‍👩‍👧‍👦") for piece in pieces)
 
 
+@pytest.mark.failure("D-16")
 @given(st.text(max_size=1500))
-def test_d16_any_text_can_be_split(text: str) -> None:
+def test_any_text_can_be_split(text: str) -> None:
     pieces = split_text(text)
     assert all(text_weight(piece) <= MAX_WEIGHT or len(piece) == 1 for piece in pieces)
 
@@ -66,8 +59,9 @@ def test_a_reply_has_at_most_five_posts_and_other_texts_any_number() -> None:
         assert pieces[-1].endswith("…")
 
 
+@pytest.mark.failure("D-16")
 @given(st.lists(WORDS.map(" ".join), min_size=6, max_size=8))
-def test_d16_no_part_of_a_shortened_reply_is_too_long(texts: list[str]) -> None:
+def test_no_part_of_a_shortened_reply_is_too_long(texts: list[str]) -> None:
     reply = Content(text="\n".join(one * 3 for one in texts), in_reply_to=new_id())
     assert all(text_weight(part.text) <= MAX_WEIGHT for part in split_reply(reply))
 

@@ -33,29 +33,27 @@ HARMLESS = [
     "Duck's flyer: guarantee d returns",
     "Write to help@acme.example or call +1 555 010 0199.",
 ]
-LISTED = {
-    "X_FORBIDDEN_WORDS": "ducks fly,guaranteed returns",
-    "X_CONTACTS": "help@acme.example, +1 555 010 0199",
-}
+LISTED = {"X_FORBIDDEN_WORDS": "ducks fly,guaranteed returns", "X_CONTACTS": "help@acme.example, +1 555 010 0199"}
 
 
 def policy() -> ContentRules:
     return ContentRules(Settings([Layer("the test", LISTED)]).load(XSettings))
 
 
+@pytest.mark.failure("O-10")
 @pytest.mark.parametrize(("what", "text"), [(what, text) for what, texts in CORPUS.items() for text in texts])
-def test_o10_forbidden_content_is_named(what: str, text: str) -> None:
+def test_forbidden_content_is_named(what: str, text: str) -> None:
     assert what in policy().find_violation(f"Well: {text} indeed")
 
 
+@pytest.mark.failure("O-10")
 @pytest.mark.parametrize("text", HARMLESS)
-def test_o10_harmless_text_is_allowed(text: str) -> None:
+def test_harmless_text_is_allowed(text: str) -> None:
     assert policy().find_violation(text) == ""
 
 
-async def test_o10_a_thread_with_forbidden_content_is_not_posted_at_all(
-    run_x: RunX, emulator: Emulator
-) -> None:
+@pytest.mark.failure("O-10")
+async def test_a_thread_with_forbidden_content_is_not_posted_at_all(run_x: RunX, emulator: Emulator) -> None:
     text = "Fog again, and nothing to be seen of the mill. " * 8 + "Ask bob@mail.example.org."
     async with run_x(**QUIET, **LISTED) as harness:
         [feed] = harness.agent.outbox.feeds()
@@ -68,7 +66,8 @@ async def test_o10_a_thread_with_forbidden_content_is_not_posted_at_all(
         assert emulator.writes == []
 
 
-async def test_o10_every_way_to_post_is_checked_also_a_dry_run(run_x: RunX, emulator: Emulator) -> None:
+@pytest.mark.failure("O-10")
+async def test_every_way_to_post_is_checked_also_a_dry_run(run_x: RunX, emulator: Emulator) -> None:
     for settings in ({}, {"X_DRY_RUN": "true"}):
         async with run_x(**QUIET, **LISTED, **settings) as harness:
             with pytest.raises(Undeliverable, match="X_FORBIDDEN_WORDS"):

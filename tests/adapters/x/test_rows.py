@@ -15,7 +15,8 @@ from tests.adapters.x.conftest import RunX
 from tests.adapters.x.test_sending import QUIET, part_of
 
 
-async def test_b02_a_mention_read_again_after_29_days_is_recognised(
+@pytest.mark.failure("B-02")
+async def test_a_mention_read_again_after_29_days_is_recognised(
     run_x: RunX, emulator: Emulator, clock: ManualClock
 ) -> None:
     store = InMemoryStore(clock.now)
@@ -31,9 +32,8 @@ async def test_b02_a_mention_read_again_after_29_days_is_recognised(
     assert emulator.bot_texts == ["Noted."]
 
 
-async def test_b04_mentions_returned_newest_first_are_stored_in_order(
-    run_x: RunX, emulator: Emulator
-) -> None:
+@pytest.mark.failure("B-04")
+async def test_mentions_returned_newest_first_are_stored_in_order(run_x: RunX, emulator: Emulator) -> None:
     async with run_x() as harness:
         first = emulator.say("bob", "@greenroom_bot one")
         second = emulator.say("carol", "@greenroom_bot two", reply_to_id=first)
@@ -43,7 +43,8 @@ async def test_b04_mentions_returned_newest_first_are_stored_in_order(
         assert [one.external_id for one in kept if one.entity_id != harness.agent.id] == [first, second]
 
 
-async def test_b14_a_user_with_a_new_handle_is_the_same_entity(run_x: RunX, emulator: Emulator) -> None:
+@pytest.mark.failure("B-14")
+async def test_a_user_with_a_new_handle_is_the_same_entity(run_x: RunX, emulator: Emulator) -> None:
     async with run_x() as harness:
         emulator.say("bob", "@greenroom_bot hello")
         await harness.poll()
@@ -56,16 +57,16 @@ async def test_b14_a_user_with_a_new_handle_is_the_same_entity(run_x: RunX, emul
         assert "bobby" in known[author].names
 
 
-async def test_c07_a_request_without_response_times_out(
-    run_x: RunX, silent: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.failure("C-07")
+async def test_a_request_without_response_times_out(run_x: RunX, silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "REQUEST_TIMEOUT", 0.2)
     async with run_x(**QUIET, X_API_BASE_URL=silent) as harness:
         with pytest.raises(DeliveryUnknown):
             await harness.adapter.deliver(part_of(harness))
 
 
-async def test_c13_an_unreachable_proxy_means_not_sent(
+@pytest.mark.failure("C-13")
+async def test_an_unreachable_proxy_means_not_sent(
     run_x: RunX, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = await asyncio.start_server(lambda *_: None, "127.0.0.1")
@@ -80,9 +81,8 @@ async def test_c13_an_unreachable_proxy_means_not_sent(
             await harness.adapter.deliver(part_of(harness))
 
 
-async def test_c15_an_account_that_is_cut_off_does_not_affect_others(
-    run_x: RunX, emulator: Emulator, silent: str
-) -> None:
+@pytest.mark.failure("C-15")
+async def test_an_account_that_is_cut_off_does_not_affect_others(run_x: RunX, emulator: Emulator, silent: str) -> None:
     async with run_x(**QUIET, X_API_BASE_URL=silent) as wedged, run_x() as harness:
         waiting = asyncio.get_running_loop().create_task(wedged.adapter.deliver(part_of(wedged)))
         emulator.say("bob", "@greenroom_bot hello")

@@ -21,9 +21,8 @@ TURNS = int(os.environ.get("X_DRY_TURNS", "60"))  # 10000 for the whole form
 DM = ChannelType.DM
 
 
-async def test_o09_a_dry_run_writes_nothing_in_any_turn(
-    run_x: RunX, emulator: Emulator, clock: ManualClock
-) -> None:
+@pytest.mark.failure("O-09")
+async def test_a_dry_run_writes_nothing_in_any_turn(run_x: RunX, emulator: Emulator, clock: ManualClock) -> None:
     theirs = emulator.say("bob", "The mill burned down, @greenroom_bot.")
     deeds = cycle(
         [
@@ -57,9 +56,8 @@ async def test_o09_a_dry_run_writes_nothing_in_any_turn(
     assert len(dry) >= TURNS  # posts, threads, likes, answers
 
 
-async def test_o09_a_dry_run_writes_nothing_without_the_outbox_either(
-    run_x: RunX, emulator: Emulator
-) -> None:
+@pytest.mark.failure("O-09")
+async def test_a_dry_run_writes_nothing_without_the_outbox_either(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(X_DRY_RUN="true") as harness:
         part = part_of(harness)
         for operation in (None, *(PostOperation(kind, "5") for kind in PostOperationKind if kind != "reply")):
@@ -69,7 +67,8 @@ async def test_o09_a_dry_run_writes_nothing_without_the_outbox_either(
         assert emulator.writes == []
 
 
-async def test_o09_a_dry_run_reads_mentions_and_only_logs_answers(
+@pytest.mark.failure("O-09")
+async def test_a_dry_run_reads_mentions_and_only_logs_answers(
     run_x: RunX, emulator: Emulator, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="adapters.x")
@@ -82,9 +81,8 @@ async def test_o09_a_dry_run_reads_mentions_and_only_logs_answers(
             await harness.account.client.create_post("past the sender")
 
 
-async def test_o09_the_off_switch_stops_the_next_call(
-    run_x: RunX, emulator: Emulator, tmp_path: Path
-) -> None:
+@pytest.mark.failure("O-09")
+async def test_the_off_switch_stops_the_next_call(run_x: RunX, emulator: Emulator, tmp_path: Path) -> None:
     async with run_x() as harness:
         before = len(emulator.calls)
         (tmp_path / "x.off").touch()
@@ -98,7 +96,8 @@ async def test_o09_the_off_switch_stops_the_next_call(
         await harness.adapter.deliver(part_of(harness))
 
 
-async def test_o09_the_daily_cap_holds_over_restarts_and_ends_with_the_day(
+@pytest.mark.failure("O-09")
+async def test_the_daily_cap_holds_over_restarts_and_ends_with_the_day(
     run_x: RunX, emulator: Emulator, clock: ManualClock
 ) -> None:
     store, settings = InMemoryStore(), {"X_POST_DAILY_CAP": "2", **QUIET}
@@ -160,10 +159,9 @@ async def test_reads_are_counted_over_restarts(run_x: RunX, emulator: Emulator) 
     assert emulator.reads["2026-04"] == 2  # the next look was when the month was over
 
 
+@pytest.mark.failure("O-11")
 @pytest.mark.parametrize("words", ["STOP!", "@greenroom_bot Please stop.", "opt-out"])
-async def test_o11_a_user_who_opts_out_is_not_answered_any_more(
-    words: str, run_x: RunX, emulator: Emulator
-) -> None:
+async def test_a_user_who_opts_out_is_not_answered_any_more(words: str, run_x: RunX, emulator: Emulator) -> None:
     store = InMemoryStore()
     async with run_x(store=store) as harness:
         last = emulator.say("bob", f"@greenroom_bot {words}")
@@ -181,13 +179,12 @@ async def test_o11_a_user_who_opts_out_is_not_answered_any_more(
         assert (await harness.receipts())[back].outcome is Outcome.ANSWERED
 
 
-async def test_o11_an_opt_out_stops_pending_parts(run_x: RunX, emulator: Emulator) -> None:
+@pytest.mark.failure("O-11")
+async def test_an_opt_out_stops_pending_parts(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(model_answer("A sentence of a long answer. " * 20)) as harness:
         asked = emulator.say("bob", "@greenroom_bot hello")
         await harness.poll()
-        delivered = await harness.agent.store.ledger.deliveries(
-            turn_id=(await harness.receipts())[asked].turn_id
-        )
+        delivered = await harness.agent.store.ledger.deliveries(turn_id=(await harness.receipts())[asked].turn_id)
         said = len(emulator.bot_texts)
         assert len(delivered) == said > 1
         emulator.say("bob", "@greenroom_bot stop")
@@ -198,7 +195,8 @@ async def test_o11_an_opt_out_stops_pending_parts(run_x: RunX, emulator: Emulato
         assert len(emulator.bot_texts) == said
 
 
-async def test_o11_the_operators_list_applies_to_likes_and_quotes(run_x: RunX, emulator: Emulator) -> None:
+@pytest.mark.failure("O-11")
+async def test_the_operators_list_applies_to_likes_and_quotes(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(X_OPT_OUT_USERS="@Mallory", **QUIET) as harness:
         theirs = emulator.say("mallory", "Look at me.")
         for kind in PostOperationKind:
@@ -208,9 +206,7 @@ async def test_o11_the_operators_list_applies_to_likes_and_quotes(run_x: RunX, e
         assert emulator.writes == []
 
 
-async def test_only_users_who_mention_the_account_or_are_listed_get_replies(
-    run_x: RunX, emulator: Emulator
-) -> None:
+async def test_only_users_who_mention_the_account_or_are_listed_get_replies(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(**QUIET) as harness:
         strange, friend = emulator.say("carol", "Nice weather."), emulator.say("dave", "Hi @greenroom_bot")
         with pytest.raises(Undeliverable, match="X_TARGET_USERS"):

@@ -32,12 +32,7 @@ from tests.plugins.loopback import Answer, Cut, Hang, Loopback, Sink, loopback, 
 KEY = "sk-ant-a-key-of-the-tests"
 SAID = "<response><thought>t</thought><actions>REPLY</actions><text>Hello from there.</text></response>"
 ROLL = Tool("ROLL", "Roll a die.", {"type": "object", "properties": {"sides": {"type": "integer"}}})
-USAGE = {
-    "input_tokens": 10,
-    "cache_creation_input_tokens": 5,
-    "cache_read_input_tokens": 85,
-    "output_tokens": 20,
-}
+USAGE = {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 85, "output_tokens": 20}
 
 
 def message(*content: dict[str, Any], stop: str = "end_turn", **more: Any) -> dict[str, Any]:
@@ -106,11 +101,7 @@ async def test_a_text_comes_with_its_model_and_all_its_tokens_the_cached_ones_ap
     [asked] = api.asked
     assert asked.path == "/v1/messages"
     assert asked.headers["Authorization"] == f"Bearer {KEY}"
-    assert asked.json == {
-        "model": "large",
-        "messages": [{"role": "user", "content": "the prompt"}],
-        "max_tokens": 4096,
-    }
+    assert asked.json == {"model": "large", "messages": [{"role": "user", "content": "the prompt"}], "max_tokens": 4096}
 
 
 async def test_the_beginning_that_all_requests_share_is_marked_for_the_cache(
@@ -118,22 +109,14 @@ async def test_the_beginning_that_all_requests_share_is_marked_for_the_cache(
 ) -> None:
     await ask(there, system="You are Ada.")
 
-    assert api.bodies[0]["system"] == [
-        {"type": "text", "text": "You are Ada.", "cache_control": {"type": "ephemeral"}}
-    ]
+    assert api.bodies[0]["system"] == [{"type": "text", "text": "You are Ada.", "cache_control": {"type": "ephemeral"}}]
 
 
 async def test_only_what_is_set_is_sent(there: AgentHarness, api: Loopback) -> None:
     await ask(there, max_tokens=5, temperature=1.7, top_p=0.5, top_k=3, seed=7, stop=("x",))
     sent = {key: value for key, value in api.bodies[0].items() if key not in ("model", "messages")}
 
-    assert sent == {
-        "max_tokens": 5,
-        "temperature": 1.0,
-        "top_p": 0.5,
-        "top_k": 3,
-        "stop_sequences": ["x"],
-    }
+    assert sent == {"max_tokens": 5, "temperature": 1.0, "top_p": 0.5, "top_k": 3, "stop_sequences": ["x"]}
 
 
 async def test_what_a_model_refuses_to_be_asked_with_is_left_out_from_then_on(
@@ -148,9 +131,7 @@ async def test_what_a_model_refuses_to_be_asked_with_is_left_out_from_then_on(
     assert all(sent["temperature"] == 0.5 for sent in api.bodies)
 
 
-async def test_an_answered_message_costs_one_call_to_the_large_model(
-    there: AgentHarness, api: Loopback
-) -> None:
+async def test_an_answered_message_costs_one_call_to_the_large_model(there: AgentHarness, api: Loopback) -> None:
     receipt = await there.send("hi")
 
     assert there.texts == ["Hello from there."]
@@ -159,11 +140,11 @@ async def test_an_answered_message_costs_one_call_to_the_large_model(
     assert [sent["model"] for sent in api.bodies] == ["large"]
 
 
+@pytest.mark.failure("E-11")
 @pytest.mark.parametrize(
-    "usage",
-    [None, {}, {"input_tokens": -1, "output_tokens": 1}, {"input_tokens": "many", "output_tokens": 1}],
+    "usage", [None, {}, {"input_tokens": -1, "output_tokens": 1}, {"input_tokens": "many", "output_tokens": 1}]
 )
-async def test_e11_numbers_that_make_no_sense_are_left_to_be_estimated(
+async def test_numbers_that_make_no_sense_are_left_to_be_estimated(
     there: AgentHarness, api: Loopback, usage: Any
 ) -> None:
     api.answers = [Answer(message(usage=usage))]
@@ -178,6 +159,7 @@ async def test_a_text_that_was_cut_says_so(there: AgentHarness, api: Loopback, s
     assert (await ask(there)).is_truncated
 
 
+@pytest.mark.failure("E-07")
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
@@ -186,7 +168,7 @@ async def test_a_text_that_was_cut_says_so(there: AgentHarness, api: Loopback, s
         (message(stop="refusal", content=[]), "I would rather not answer that."),
     ],
 )
-async def test_e07_a_refusal_is_a_reply_and_not_tried_again(
+async def test_a_refusal_is_a_reply_and_not_tried_again(
     there: AgentHarness, api: Loopback, answer: dict[str, Any], said: str
 ) -> None:
     api.answers = [Answer(answer)]
@@ -202,12 +184,7 @@ async def test_e07_a_refusal_is_a_reply_and_not_tried_again(
         (401, error("authentication_error"), ModelRefused, "refused the key in ANTHROPIC_API_KEY (401)"),
         (402, error("billing_error"), ModelRefused, "no credit left"),
         (429, error("x", details={"error_code": "enforced_spend_limit_reached"}), ModelRefused, "no credit"),
-        (
-            400,
-            error("invalid_request_error", "credit balance is low"),
-            ModelRefused,
-            "credit balance",
-        ),
+        (400, error("invalid_request_error", "credit balance is low"), ModelRefused, "credit balance"),
         (403, error("permission_error"), ModelRefused, "refused the request (403)"),
         (404, error("not_found_error"), ModelRefused, "check ANTHROPIC_LARGE_MODEL"),
         (413, error("request_too_large"), ModelRefused, "(413)"),
@@ -239,9 +216,8 @@ async def test_the_key_is_never_in_an_error(there: AgentHarness, api: Loopback) 
     assert "\n" not in str(raised.value)
 
 
-async def test_e01_an_overloaded_model_is_asked_again_when_it_says(
-    there: AgentHarness, api: Loopback
-) -> None:
+@pytest.mark.failure("E-01")
+async def test_an_overloaded_model_is_asked_again_when_it_says(there: AgentHarness, api: Loopback) -> None:
     api.answers = [Answer(error("overloaded_error"), 529, {"Retry-After": "3"}), Answer(message())]
     waits: list[float] = []
     result = await patient(there, large, waits).text(TextRequest("the prompt"))
@@ -285,6 +261,7 @@ async def test_pieces_are_shown_as_they_come_thoughts_are_not(there: AgentHarnes
     assert sink.seen == ["Hel", "lo."]
 
 
+@pytest.mark.failure("E-03")
 @pytest.mark.parametrize(
     ("broken", "kind"),
     [
@@ -296,7 +273,7 @@ async def test_pieces_are_shown_as_they_come_thoughts_are_not(there: AgentHarnes
         ((f"event: error\ndata: {json.dumps(error('invalid_request_error'))}\n\n",), ModelError),
     ],
 )
-async def test_e03_an_answer_that_breaks_off_is_no_answer(
+async def test_an_answer_that_breaks_off_is_no_answer(
     there: AgentHarness, api: Loopback, broken: tuple[Any, ...], kind: type[ModelError]
 ) -> None:
     api.answers = [Answer(events=(START, BEGIN, wrote("Hel"), *broken))]
@@ -321,15 +298,11 @@ async def test_a_cancelled_call_closes_its_request(there: AgentHarness, api: Loo
 @pytest.mark.parametrize("is_streamed", [False, True])
 async def test_functions_are_called_natively(there: AgentHarness, api: Loopback, is_streamed: bool) -> None:
     call = {"type": "tool_use", "id": "t1", "name": "ROLL"}
-    whole = Answer(
-        message({"type": "text", "text": "Now."}, {**call, "input": {"sides": 6}}, stop="tool_use")
-    )
+    whole = Answer(message({"type": "text", "text": "Now."}, {**call, "input": {"sides": 6}}, stop="tool_use"))
     begin = event("content_block_start", index=1, content_block={**call, "input": {}})
     pieces = (filled('{"si', 1), filled('des": 6}', 1))
     api.answers = [
-        Answer(events=(START, BEGIN, wrote("Now."), begin, *pieces, ended("tool_use"), *STOP))
-        if is_streamed
-        else whole
+        Answer(events=(START, BEGIN, wrote("Now."), begin, *pieces, ended("tool_use"), *STOP)) if is_streamed else whole
     ]
     result = await ask(there, tools=(ROLL,), sink=Sink() if is_streamed else None)
 
@@ -340,9 +313,8 @@ async def test_functions_are_called_natively(there: AgentHarness, api: Loopback,
     assert there.agent.models.can_call_tools(ModelType.TEXT_LARGE)
 
 
-async def test_e03_a_call_with_half_its_arguments_is_never_handed_on(
-    there: AgentHarness, api: Loopback
-) -> None:
+@pytest.mark.failure("E-03")
+async def test_a_call_with_half_its_arguments_is_never_handed_on(there: AgentHarness, api: Loopback) -> None:
     begin = event("content_block_start", index=1, content_block={"type": "tool_use", "name": "ROLL"})
     api.answers = [Answer(events=(START, begin, filled('{"si', 1), ended("max_tokens"), *STOP))]
     with pytest.raises(ModelError, match="cannot be read"):
@@ -366,15 +338,11 @@ async def test_an_object_is_held_to_its_schema(there: AgentHarness, api: Loopbac
     assert shape["schema"]["additionalProperties"] is False
 
 
-async def test_a_schema_that_a_model_refuses_is_told_in_words_alone(
-    there: AgentHarness, api: Loopback
-) -> None:
+async def test_a_schema_that_a_model_refuses_is_told_in_words_alone(there: AgentHarness, api: Loopback) -> None:
     refusal = error("invalid_request_error", "output_config.format: not supported by this model")
     api.answers = [Answer(refusal, 400), Answer(message({"type": "text", "text": '{"town": "Ulm"}'}))]
 
-    assert (
-        await there.agent.models.object(Guess, TextRequest("Which?"), ModelType.OBJECT_LARGE)
-    ).town == "Ulm"
+    assert (await there.agent.models.object(Guess, TextRequest("Which?"), ModelType.OBJECT_LARGE)).town == "Ulm"
     assert ["output_config" in sent for sent in api.bodies] == [True, False]
     assert '"town"' in api.bodies[1]["messages"][0]["content"]
 
@@ -385,11 +353,7 @@ async def test_a_picture_is_described(there: AgentHarness, api: Loopback) -> Non
 
     assert told.text == "A boat."
     picture, words = api.bodies[0]["messages"][0]["content"]
-    assert picture["source"] == {
-        "type": "base64",
-        "media_type": "image/png",
-        "data": base64.b64encode(b"png").decode(),
-    }
+    assert picture["source"] == {"type": "base64", "media_type": "image/png", "data": base64.b64encode(b"png").decode()}
     assert words["text"] == "What is it?"
 
 

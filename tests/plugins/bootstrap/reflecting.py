@@ -5,19 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from uuid import UUID
 
-from bot import (
-    ChannelType,
-    Memory,
-    MemoryKind,
-    Plugin,
-    Receipt,
-    Role,
-    Turn,
-    derived_id,
-    model,
-    new_id,
-    short_id,
-)
+from bot import ChannelType, Memory, MemoryKind, Plugin, Receipt, Role, Turn, derived_id, model, new_id, short_id
 from bot.agent import Agent
 from bot.events import MessageReceived
 from bot.models import EmbeddingRequest, EmbeddingResult, ModelType, Purpose, TextRequest
@@ -81,9 +69,7 @@ def about(agent: Agent, arrival: InboundMessage) -> Turn:
     return Turn(agent, new_id(), arrival.room, arrival.world, [one])
 
 
-async def said(
-    stage: AgentHarness, *texts: str, author: str = "Alice", room: str = "lobby", **details: Any
-) -> Turn:
+async def said(stage: AgentHarness, *texts: str, author: str = "Alice", room: str = "lobby", **details: Any) -> Turn:
     """Have somebody say things in a room; gives the turn of the last."""
     details = {"kind": ChannelType.GROUP, "role": Role.MEMBER, **details}
     turn = None

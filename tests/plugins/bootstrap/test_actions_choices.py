@@ -37,9 +37,7 @@ async def ask(stage: AgentHarness, metadata: Mapping[str, Any], *, room: str = "
     return task
 
 
-@pytest.mark.parametrize(
-    ("option", "chosen"), [("red", "red"), ("blue", "blue"), ("1", "red"), (" 2 ", "blue")]
-)
+@pytest.mark.parametrize(("option", "chosen"), [("red", "red"), ("blue", "blue"), ("1", "red"), (" 2 ", "blue")])
 async def test_an_option_is_chosen_word_for_word_or_by_its_number(option: str, chosen: str) -> None:
     done: list[str] = []
     obedient = Obedient("CHOOSE_OPTION", option=option)
@@ -78,9 +76,7 @@ async def test_abort_drops_the_task_and_its_worker_does_not_run(option: str) -> 
 
 @pytest.mark.parametrize("role", list(Role))
 @pytest.mark.parametrize("roles", [None, ["MEMBER"], ["OWNER"], "nonsense", []])
-async def test_those_choose_whom_the_task_names_and_admins_where_it_names_nobody(
-    role: Role, roles: Any
-) -> None:
+async def test_those_choose_whom_the_task_names_and_admins_where_it_names_nobody(role: Role, roles: Any) -> None:
     done: list[str] = []
     obedient = Obedient("CHOOSE_OPTION", option="red")
     async with running_agent(painting(done), model=obedient.model) as stage:

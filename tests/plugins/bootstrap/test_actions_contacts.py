@@ -65,8 +65,9 @@ async def test_of_others_only_admins_have_something_kept_and_only_for_their_worl
         assert [one for one, _ in await decisions(stage, "UPDATE_CONTACT")] == [allowed]
 
 
+@pytest.mark.failure("O-08")
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.OWNER])
-async def test_o08_consent_to_messages_is_given_by_oneself_and_in_private(role: Role) -> None:
+async def test_consent_to_messages_is_given_by_oneself_and_in_private(role: Role) -> None:
     obedient = Obedient()
     async with running_agent(model=obedient.model) as stage:
         await stage.send("hello", kind=GROUP)

@@ -50,8 +50,9 @@ async def test_in_the_room_itself_anybody_has_something_said(to: str) -> None:
         assert "The engine is repaired." in await heard(stage, "lobby")
 
 
+@pytest.mark.failure("L-06")
 @pytest.mark.parametrize("role", list(Role))
-async def test_l06_in_another_room_only_an_admin_of_its_world_has_something_said(role: Role) -> None:
+async def test_in_another_room_only_an_admin_of_its_world_has_something_said(role: Role) -> None:
     obedient = Obedient()
     async with running_agent(model=obedient.model) as stage:
         await settle(stage)
@@ -61,9 +62,10 @@ async def test_l06_in_another_room_only_an_admin_of_its_world_has_something_said
         assert [one for one, _ in await decisions(stage, "SEND_MESSAGE")] == [said]
 
 
+@pytest.mark.failure("L-06")
 @pytest.mark.parametrize("role", list(Role))
 @pytest.mark.parametrize("has_agreed", [True, False])
-async def test_l06_somebody_is_written_to_who_agreed_or_by_their_admin(role: Role, has_agreed: bool) -> None:
+async def test_somebody_is_written_to_who_agreed_or_by_their_admin(role: Role, has_agreed: bool) -> None:
     obedient = Obedient()
     async with running_agent(model=obedient.model) as stage:
         await settle(stage)
@@ -74,7 +76,8 @@ async def test_l06_somebody_is_written_to_who_agreed_or_by_their_admin(role: Rol
         assert said is (has_agreed or role.is_at_least(Role.ADMIN))
 
 
-async def test_l02_an_owner_of_one_world_has_nothing_said_in_another() -> None:
+@pytest.mark.failure("L-02")
+async def test_an_owner_of_one_world_has_nothing_said_in_another() -> None:
     obedient, other = Obedient(), Other()
     async with running_agent(model=obedient.model) as stage:
         await stage.agent_runtime.agent.outbox.drain(1)
@@ -124,7 +127,8 @@ async def test_what_is_said_is_not_the_request_itself() -> None:
         assert await heard(stage, "news") == []
 
 
-async def test_o08_nobody_elses_private_room_is_written_to_as_a_room() -> None:
+@pytest.mark.failure("O-08")
+async def test_nobody_elses_private_room_is_written_to_as_a_room() -> None:
     obedient = Obedient()
     async with running_agent(model=obedient.model) as stage:
         await settle(stage)

@@ -16,9 +16,7 @@ async def gather(stage: AgentHarness) -> None:
         await stage.submit("hello", author=name, role=role, kind=GROUP)
 
 
-async def say(
-    stage: AgentHarness, text: str, author: str = "Root", role: Role = Role.OWNER
-) -> tuple[str, ...]:
+async def say(stage: AgentHarness, text: str, author: str = "Root", role: Role = Role.OWNER) -> tuple[str, ...]:
     receipt = await stage.send(text, author=author, role=role, kind=GROUP)
     await run_due(stage)
     return receipt.notes
@@ -58,9 +56,7 @@ async def test_a_role_is_given_once_its_giver_has_confirmed_it_and_survives_what
         ("Root", Role.OWNER, "Ada, confirm AAAAA"),
     ],
 )
-async def test_only_the_same_person_confirms_and_with_the_code_itself(
-    author: str, role: Role, text: str
-) -> None:
+async def test_only_the_same_person_confirms_and_with_the_code_itself(author: str, role: Role, text: str) -> None:
     obedient = Obedient("UPDATE_ROLE", person="Sarah", role="ADMIN")
     async with running_agent(model=obedient.model) as stage:
         await gather(stage)
@@ -82,9 +78,7 @@ async def test_who_has_lost_the_right_meanwhile_changes_nothing() -> None:
         # As if the choice had been made before, and the process had ended before it was carried out.
         deputy = derived_id("test", "entity", "Deputy")
         chosen = {**task.metadata, "choice": "confirm", "chosenBy": str(deputy)}
-        await stage.agent.store.tasks.save_task(
-            replace(task, tags=frozenset({TaskTag.QUEUE}), metadata=chosen)
-        )
+        await stage.agent.store.tasks.save_task(replace(task, tags=frozenset({TaskTag.QUEUE}), metadata=chosen))
         await run_due(stage)
         assert await role_of(stage, "Sarah") is Role.MEMBER
         assert (await decisions(stage, "UPDATE_ROLE"))[-1][0] is False

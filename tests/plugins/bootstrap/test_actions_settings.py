@@ -43,7 +43,8 @@ async def test_a_shorter_conversation_is_what_the_model_is_shown() -> None:
         assert "thirdly" in stage.model.requests[-1].prompt
 
 
-async def test_l16_what_was_changed_from_what_to_what_is_written_down() -> None:
+@pytest.mark.failure("L-16")
+async def test_what_was_changed_from_what_to_what_is_written_down() -> None:
     obedient = Obedient()
     async with running_agent(model=obedient.model) as stage:
         await change(stage, obedient, "ON_EDIT", "rerun")
@@ -54,6 +55,7 @@ async def test_l16_what_was_changed_from_what_to_what_is_written_down() -> None:
     assert body["allowed"]
 
 
+@pytest.mark.failure("L-16")
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -73,9 +75,7 @@ async def test_l16_what_was_changed_from_what_to_what_is_written_down() -> None:
         ("CONVERSATION LENGTH", "5"),
     ],
 )
-async def test_l16_no_other_setting_no_secret_and_nothing_of_the_wrong_type_is_set(
-    name: str, value: str
-) -> None:
+async def test_no_other_setting_no_secret_and_nothing_of_the_wrong_type_is_set(name: str, value: str) -> None:
     obedient = Obedient("UPDATE_SETTINGS", name=name, value=value)
     async with running_agent(model=obedient.model) as stage:
         await stage.send(f"Ada, set {name} to {value}", author="Root", role=Role.OWNER, kind=GROUP)
@@ -83,8 +83,9 @@ async def test_l16_no_other_setting_no_secret_and_nothing_of_the_wrong_type_is_s
         assert (await world_of(stage)).settings == {}
 
 
+@pytest.mark.failure("L-16")
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.NONE])
-async def test_l16_only_admins_set_anything(role: Role) -> None:
+async def test_only_admins_set_anything(role: Role) -> None:
     obedient = Obedient("UPDATE_SETTINGS", name="ON_EDIT", value="rerun")
     async with running_agent(model=obedient.model) as stage:
         await stage.send("Ada, set ON_EDIT to rerun", role=role, kind=GROUP)
@@ -92,7 +93,8 @@ async def test_l16_only_admins_set_anything(role: Role) -> None:
         assert await decisions(stage, "UPDATE_SETTINGS") == [(False, "UPDATE_SETTINGS needs the role ADMIN")]
 
 
-async def test_l07_the_value_is_the_actors_own_and_not_another_persons() -> None:
+@pytest.mark.failure("L-07")
+async def test_the_value_is_the_actors_own_and_not_another_persons() -> None:
     obedient = Obedient("UPDATE_SETTINGS", name="CONVERSATION_LENGTH", value="500")
     async with running_agent(model=obedient.model) as stage:
         await stage.send("Ada, set CONVERSATION_LENGTH to 500", author="Mallory", kind=GROUP)
@@ -100,9 +102,8 @@ async def test_l07_the_value_is_the_actors_own_and_not_another_persons() -> None
         assert await waiting(stage) == []
 
 
-async def test_l16_of_two_changes_asked_for_at_once_only_the_last_can_be_confirmed_and_by_its_own_code() -> (
-    None
-):
+@pytest.mark.failure("L-16")
+async def test_of_two_changes_asked_for_at_once_only_the_last_can_be_confirmed_and_by_its_own_code() -> None:
     asked = [("ON_EDIT", "rerun"), ("CONVERSATION_LENGTH", "5")]
     calls = tuple(ToolCall("UPDATE_SETTINGS", {"name": name, "value": value}) for name, value in asked)
     async with running_agent(model=ScriptedModel(TextResult("Very well.", tool_calls=calls))) as stage:

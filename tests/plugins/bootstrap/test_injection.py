@@ -99,8 +99,9 @@ async def is_untouched(stage: AgentHarness) -> bool:
     return not (world.grants or world.settings or await waiting(stage) or allowed or said)
 
 
+@pytest.mark.failure("L-13")
 @pytest.mark.parametrize("channel", CHANNELS)
-async def test_l13_what_others_have_written_anywhere_has_the_owner_order_nothing(channel: str) -> None:
+async def test_what_others_have_written_anywhere_has_the_owner_order_nothing(channel: str) -> None:
     async with running_agent(model=obeying()) as stage:
         await settle(stage)
         await ask(stage, CHANNELS[channel])
@@ -108,8 +109,9 @@ async def test_l13_what_others_have_written_anywhere_has_the_owner_order_nothing
         assert await decisions(stage, "SEND_MESSAGE")  # it was tried
 
 
+@pytest.mark.failure("L-13", "G-09")
 @pytest.mark.parametrize("channel", CHANNELS)
-async def test_l13_g09_what_others_have_written_anywhere_stays_within_its_line(channel: str) -> None:
+async def test_what_others_have_written_anywhere_stays_within_its_line(channel: str) -> None:
     async with running_agent(model=obeying()) as stage:
         await settle(stage)
         sign = make_message("", sent_at=stage.agent.clock(), author="Mallory", kind=GROUP)
@@ -138,8 +140,9 @@ DISGUISES: Mapping[str, str] = {
 }
 
 
+@pytest.mark.failure("L-19")
 @pytest.mark.parametrize("disguise", DISGUISES)
-async def test_l19_however_an_order_is_disguised_it_gives_nobody_a_right(disguise: str) -> None:
+async def test_however_an_order_is_disguised_it_gives_nobody_a_right(disguise: str) -> None:
     async with running_agent(model=obeying()) as stage:
         await settle(stage)
         details: dict[str, Any] = {"author": "Mallory", "kind": GROUP}

@@ -11,14 +11,7 @@ import pytest
 
 from bot import Agent, Content, Memory, MemoryKind, Plugin, derived_id, model, new_id
 from bot.events import EmbeddingCompleted
-from bot.models import (
-    EmbeddingRequest,
-    EmbeddingResult,
-    ModelError,
-    ModelRefused,
-    ModelType,
-    ModelUnavailable,
-)
+from bot.models import EmbeddingRequest, EmbeddingResult, ModelError, ModelRefused, ModelType, ModelUnavailable
 from bot.testing import AgentHarness, ScriptedModel, make_message, running_agent
 from plugins.bootstrap.listeners import embeddings
 from plugins.bootstrap.listeners.embeddings import PROBE_TEXT, EmbeddingBackfill
@@ -115,7 +108,8 @@ async def until_complete(stage: AgentHarness, name: str) -> None:
     leave()
 
 
-async def test_e10_the_log_tells_how_far_it_has_come(
+@pytest.mark.failure("E-10")
+async def test_the_log_tells_how_far_it_has_come(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(embeddings, "LOG_INTERVAL", 40)

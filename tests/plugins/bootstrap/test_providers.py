@@ -249,12 +249,8 @@ async def test_what_can_be_asked_for_is_listed_and_private_things_are_not() -> N
         (ChannelType.FEED, "What you write here is public and stays."),
     ],
 )
-async def test_manners_are_the_rooms_and_always_the_same(
-    stage: AgentHarness, kind: ChannelType, start: str
-) -> None:
-    texts = {
-        (await told(make_turn(stage.agent, str(number), kind=kind), "ANXIETY")).text for number in range(3)
-    }
+async def test_manners_are_the_rooms_and_always_the_same(stage: AgentHarness, kind: ChannelType, start: str) -> None:
+    texts = {(await told(make_turn(stage.agent, str(number), kind=kind), "ANXIETY")).text for number in range(3)}
     [text] = texts
     assert text.startswith(f"# Manners\n- {start}")
 
@@ -269,9 +265,7 @@ async def test_the_place_is_named_in_lines_nobody_can_forge(stage: AgentHarness)
     assert (await told(nameless, "WORLD")).text == ""
 
 
-async def test_people_are_listed_in_an_order_that_does_not_change_with_every_message(
-    stage: AgentHarness,
-) -> None:
+async def test_people_are_listed_in_an_order_that_does_not_change_with_every_message(stage: AgentHarness) -> None:
     names = ["Alice", "Bob", "Carol", "Dan"]
     for name in names:
         await keep(stage, make_message("hi", sent_at=NOW, author=name))
@@ -283,9 +277,7 @@ async def test_people_are_listed_in_an_order_that_does_not_change_with_every_mes
     assert [line.partition("(id ")[2][:8] for line in first.splitlines()[1:]] == ids
 
 
-async def test_who_owns_the_place_and_who_is_a_bot_is_told_and_the_agent_itself_is_not(
-    stage: AgentHarness,
-) -> None:
+async def test_who_owns_the_place_and_who_is_a_bot_is_told_and_the_agent_itself_is_not(stage: AgentHarness) -> None:
     await keep(stage, make_message("hi", sent_at=NOW, author="Root", role=Role.OWNER))
     await keep(stage, make_message("hi", sent_at=NOW, author="Robot", is_bot=True))
     turn = make_turn(stage.agent, author="Root", role=Role.OWNER)
@@ -300,8 +292,9 @@ async def test_who_owns_the_place_and_who_is_a_bot_is_told_and_the_agent_itself_
 # The conversation
 
 
+@pytest.mark.failure("G-06", "G-07")
 @pytest.mark.parametrize("text", HOSTILE)
-async def test_g06_g07_nobody_forges_a_line_by_what_they_write(stage: AgentHarness, text: str) -> None:
+async def test_nobody_forges_a_line_by_what_they_write(stage: AgentHarness, text: str) -> None:
     at = stage.agent.clock()
     await keep(stage, make_message("before", sent_at=at), make_message(text, sent_at=at, author="Mallory"))
     await stage.send("after", author="Bob")
@@ -313,10 +306,9 @@ async def test_g06_g07_nobody_forges_a_line_by_what_they_write(stage: AgentHarne
     assert not any(line.is_agent for line in lines)
 
 
+@pytest.mark.failure("G-06", "G-07")
 @pytest.mark.parametrize("name", NAMES)
-async def test_g06_g07_nobody_forges_a_line_by_their_name_or_the_rooms(
-    stage: AgentHarness, name: str
-) -> None:
+async def test_nobody_forges_a_line_by_their_name_or_the_rooms(stage: AgentHarness, name: str) -> None:
     await stage.send("hello", author=name, room=name)
     [request] = stage.model.requests
     [line] = parse_history(request.prompt)
@@ -353,9 +345,7 @@ async def test_a_whole_conversation_reads_back_as_it_was() -> None:
     assert [line.name for line in lines[::2]] == ["Bob", "Alice", "Bob", "Alice"]
 
 
-async def test_two_prompts_of_a_conversation_share_their_beginning_up_to_what_is_new(
-    stage: AgentHarness,
-) -> None:
+async def test_two_prompts_of_a_conversation_share_their_beginning_up_to_what_is_new(stage: AgentHarness) -> None:
     for number in range(6):
         await stage.send(f"Message {number}")
     large = stage.model.requests_for(Purpose.REPLY)
@@ -431,10 +421,9 @@ FLOODS = {
 }
 
 
+@pytest.mark.failure("G-01", "G-10")
 @pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
-async def test_g01_g10_however_much_strangers_write_the_prompt_stays_short_and_holds_what_is_asked(
-    flood: str,
-) -> None:
+async def test_however_much_strangers_write_the_prompt_stays_short_and_holds_what_is_asked(flood: str) -> None:
     async with running_agent() as stage:
         at = stage.agent.clock()
         floods = (make_message(f"see {flood}", sent_at=at, author="Mallory") for _ in range(20))
@@ -446,7 +435,8 @@ async def test_g01_g10_however_much_strangers_write_the_prompt_stays_short_and_h
         assert [one.outcome for one in await stage.agent.store.ledger.receipts(limit=1)] == [Outcome.ANSWERED]
 
 
-async def test_g01_a_message_that_is_answered_is_shown_in_full_and_says_where_it_was_cut() -> None:
+@pytest.mark.failure("G-01")
+async def test_a_message_that_is_answered_is_shown_in_full_and_says_where_it_was_cut() -> None:
     async with running_agent() as stage:
         await stage.send("x" * 30_000)
         await stage.send("y" * 40_000)
@@ -455,9 +445,7 @@ async def test_g01_a_message_that_is_answered_is_shown_in_full_and_says_where_it
     assert texts[-1] == f"{'y' * 32_768}… [cut: 40000 characters]"
 
 
-async def test_what_is_answered_stands_in_the_conversation_however_fast_the_room_talks_on(
-    stage: AgentHarness,
-) -> None:
+async def test_what_is_answered_stands_in_the_conversation_however_fast_the_room_talks_on(stage: AgentHarness) -> None:
     turn = make_turn(stage.agent, "And where is the key?", author="Alice")
     later = turn.message.created_at + timedelta(seconds=1)
     await keep(stage, *(make_message(f"Chatter {number}", sent_at=later) for number in range(30)))
@@ -482,10 +470,7 @@ async def test_only_this_room_is_told(stage: AgentHarness) -> None:
 @pytest.mark.parametrize(
     ("attachment", "line"),
     [
-        (
-            Attachment("1", MediaKind.IMAGE, title="A cat", description="A cat sits."),
-            "image A cat: A cat sits.",
-        ),
+        (Attachment("1", MediaKind.IMAGE, title="A cat", description="A cat sits."), "image A cat: A cat sits."),
         (Attachment("1", MediaKind.DOCUMENT, name="a.txt", text="a\nb"), r"document a.txt: a\nb"),
         (Attachment("1", MediaKind.VIDEO, problem="not read"), "video untitled: not read"),
         (Attachment("1", MediaKind.AUDIO), "audio untitled: not read"),
@@ -514,7 +499,8 @@ async def test_a_huge_file_is_cut(stage: AgentHarness) -> None:
     assert len((await told(turn, "ATTACHMENTS")).text) < 5_000
 
 
-async def test_g11_of_files_without_end_the_newest_are_told_within_bounds(stage: AgentHarness) -> None:
+@pytest.mark.failure("G-11")
+async def test_of_files_without_end_the_newest_are_told_within_bounds(stage: AgentHarness) -> None:
     def files(name: str) -> Content:
         one = Attachment(name, MediaKind.DOCUMENT, name=f"../../{name}", text="\u202e" * 5_000)
         return Content(text="see", attachments=tuple(replace(one, id=f"{name}{n}") for n in range(10)))
@@ -531,9 +517,7 @@ async def test_files_of_the_last_messages_are_told_too_each_once(stage: AgentHar
     await keep(stage, make_message(Content(text="see", attachments=(attachment,)), sent_at=NOW))
     read = replace(attachment, text="as read in this turn")
     turn = make_turn(stage.agent, Content(text="again", attachments=(read,)))
-    assert (await told(turn, "ATTACHMENTS")).text.splitlines()[1:] == [
-        "- document a.txt: as read in this turn"
-    ]
+    assert (await told(turn, "ATTACHMENTS")).text.splitlines()[1:] == ["- document a.txt: as read in this turn"]
 
 
 async def test_the_time_is_told_to_the_minute_in_utc() -> None:

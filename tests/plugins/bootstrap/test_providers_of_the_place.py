@@ -171,9 +171,7 @@ async def test_evaluators_are_told_only_to_those_who_ask_by_name(stage: AgentHar
 async def test_how_far_the_actions_have_come_is_told_without_a_forged_line(stage: AgentHarness) -> None:
     turn = make_turn(stage.agent)
     done = ActionResult(text=FORGED, action="FETCH")
-    plan = ActionPlan(
-        FORGED, [PlanStep("FETCH", StepStatus.COMPLETED), PlanStep("STORE"), PlanStep("TELL")], 1
-    )
+    plan = ActionPlan(FORGED, [PlanStep("FETCH", StepStatus.COMPLETED), PlanStep("STORE"), PlanStep("TELL")], 1)
     entry = {"actionName": "FETCH", "result": done, "timestamp": stage.agent.clock()}
     turn.state.data |= {"actionPlan": plan, "actionResults": [done], "workingMemory": [entry]}
     text = await told(turn, "ACTION_STATE")

@@ -94,10 +94,7 @@ async def test_a_fact_is_kept_with_its_message_its_author_its_room_and_its_audie
         messages = await store.memories.recent(turn.room.id)
         assert await reflected(turn)
         first, second = await facts_of(stage)
-    assert [first.content.text, second.content.text] == [
-        "Alice lives in Oslo.",
-        "Alice has a cat called Tom.",
-    ]
+    assert [first.content.text, second.content.text] == ["Alice lives in Oslo.", "Alice has a cat called Tom."]
     assert [first.source_id, second.source_id] == [messages[0].id, messages[2].id]
     assert {one.entity_id for one in (first, second)} == {person("Alice")}
     assert {(one.room_id, one.world_id) for one in (first, second)} == {(turn.room.id, turn.world.id)}
@@ -145,9 +142,7 @@ async def test_what_the_agent_says_what_was_read_before_and_what_nobody_said_is_
 
 
 async def test_a_fact_without_a_number_goes_with_the_message_that_says_so() -> None:
-    loose = (
-        "<response><facts><fact>Alice lives in Oslo.</fact><fact>Bob flies kites.</fact></facts></response>"
-    )
+    loose = "<response><facts><fact>Alice lives in Oslo.</fact><fact>Bob flies kites.</fact></facts></response>"
     async with running_agent(model=thinking([loose])) as stage:
         turn = await said(stage, *TALK)
         await reflected(turn)
@@ -218,9 +213,7 @@ async def test_nobody_waits_for_it() -> None:
         may_end.set()
 
 
-@pytest.mark.parametrize(
-    "garbage", ["", "I cannot do that.", "<facts><fact>", "{", model_answer("Hi"), "</response>"]
-)
+@pytest.mark.parametrize("garbage", ["", "I cannot do that.", "<facts><fact>", "{", model_answer("Hi"), "</response>"])
 async def test_an_answer_that_says_nothing_is_not_asked_for_again(garbage: str) -> None:
     async with running_agent(model=thinking([garbage])) as stage:
         turn = await said(stage, *TALK)
@@ -239,7 +232,8 @@ async def test_where_no_model_answers_the_next_message_tries_again() -> None:
         assert len(stage.model.requests_for(Purpose.REFLECTION)) == 2
 
 
-async def test_e05_what_is_too_long_for_the_model_is_read_by_its_newer_half() -> None:
+@pytest.mark.failure("E-05")
+async def test_what_is_too_long_for_the_model_is_read_by_its_newer_half() -> None:
     def read(request: TextRequest) -> str:
         if TALK[0] in request.prompt:
             raise PromptTooLong("4096")
@@ -290,11 +284,7 @@ async def test_after_a_crash_nothing_is_there_by_half_and_nothing_twice() -> Non
 
 async def test_what_is_known_is_not_kept_again_however_it_is_spelled(store: Store) -> None:
     again = noted(
-        [
-            fact(6, "alice lives  in OSLO"),
-            fact(7, "Alice lives in Bergen."),
-            fact(8, "Alice, lives in Bergen"),
-        ]
+        [fact(6, "alice lives  in OSLO"), fact(7, "Alice lives in Bergen."), fact(8, "Alice, lives in Bergen")]
     )
     async with running_agent(model=thinking([LEARNT, again]), store=store) as stage:
         await reflected(await said(stage, *TALK))
@@ -312,11 +302,7 @@ async def test_what_means_the_same_is_not_kept_again_but_other_numbers_and_denia
         await reflected(await said(stage, *TALK))
         assert await known(stage) == ["Alice lives in Oslo.", "Alice has a cat called Tom."]
         await reflected(await said(stage, *TALK))
-        assert sorted((await known(stage))[2:]) == [
-            "Alice has 2 cats.",
-            "Alice has 3 cats.",
-            "Alice has no cat.",
-        ]
+        assert sorted((await known(stage))[2:]) == ["Alice has 2 cats.", "Alice has 3 cats.", "Alice has no cat."]
 
 
 async def test_a_correction_takes_the_place_of_what_the_same_person_said(store: Store) -> None:
@@ -329,7 +315,8 @@ async def test_a_correction_takes_the_place_of_what_the_same_person_said(store: 
     assert f"1. Alice (id {called('Alice')}), " in prompt
 
 
-async def test_l12_forget_means_that_nothing_of_it_is_left_and_that_it_is_on_record(store: Store) -> None:
+@pytest.mark.failure("L-12")
+async def test_forget_means_that_nothing_of_it_is_left_and_that_it_is_on_record(store: Store) -> None:
     forget = noted(forgotten="<fact><number>1</number><message>6</message></fact>")
     async with running_agent(model=thinking([LEARNT, forget]), store=store) as stage:
         turn = await said(stage, *TALK)
@@ -343,10 +330,10 @@ async def test_l12_forget_means_that_nothing_of_it_is_left_and_that_it_is_on_rec
         assert str(first.id) in str(entry)
 
 
-async def test_l12_nobody_corrects_or_forgets_what_another_person_said() -> None:
+@pytest.mark.failure("L-12")
+async def test_nobody_corrects_or_forgets_what_another_person_said() -> None:
     hostile = noted(
-        [fact(6, "Alice lives nowhere.", replaces="1, 2")],
-        "<fact><number>1</number><message>6</message></fact>",
+        [fact(6, "Alice lives nowhere.", replaces="1, 2")], "<fact><number>1</number><message>6</message></fact>"
     )
     async with running_agent(model=thinking([LEARNT, hostile])) as stage:
         await reflected(await said(stage, *TALK))
@@ -371,11 +358,10 @@ ORDERS = (
 )
 
 
+@pytest.mark.failure("L-12")
 @pytest.mark.parametrize("order", ORDERS)
-async def test_l12_an_order_is_never_kept_as_a_fact(order: str) -> None:
-    async with running_agent(
-        model=thinking([noted([fact(1, order), fact(2, "Mallory likes tea.")])])
-    ) as stage:
+async def test_an_order_is_never_kept_as_a_fact(order: str) -> None:
+    async with running_agent(model=thinking([noted([fact(1, order), fact(2, "Mallory likes tea.")])])) as stage:
         await reflected(await said(stage, order, "I like tea.", "c", "d", "e", author="Mallory"))
         assert await known(stage) == ["Mallory likes tea."]
 
@@ -395,7 +381,8 @@ def test_what_people_tell_of_themselves_is_no_order(told: str) -> None:
     assert not is_order(told, "Ada")
 
 
-async def test_l12_twenty_facts_a_day_are_learnt_of_one_person_wherever_they_are_told(store: Store) -> None:
+@pytest.mark.failure("L-12")
+async def test_twenty_facts_a_day_are_learnt_of_one_person_wherever_they_are_told(store: Store) -> None:
     clock, count = Clock(), 0
 
     def flood(request: TextRequest) -> str:
@@ -434,11 +421,7 @@ async def test_relationships_are_kept_with_tags_and_count_what_was_said(store: S
         await reflected(await said(stage, "Hi", "Later", author="Bob"))
         [first] = await store.entities.relationships(person("Alice"))
         [second] = await store.entities.relationships(person("Bob"))
-        assert (first.target_id, first.tags, first.interactions) == (
-            person("Bob"),
-            ("friend", "colleague"),
-            3,
-        )
+        assert (first.target_id, first.tags, first.interactions) == (person("Bob"), ("friend", "colleague"), 3)
         assert (second.target_id, second.tags, second.interactions) == (AGENT_ID, ("fan",), 2)
         await reflected(await said(stage, *TALK))
         assert await ties_of(stage, "Alice") == [("friend", "colleague"), 8]
@@ -529,9 +512,7 @@ async def test_a_character_may_bring_its_own_template() -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        noted(
-            [fact(3, "A.", 1)], "<fact><number>2</number><message>4</message></fact>", [tie("a", "b", "x, y")]
-        ),
+        noted([fact(3, "A.", 1)], "<fact><number>2</number><message>4</message></fact>", [tie("a", "b", "x, y")]),
         '{"facts": [{"message": 3, "text": "A.", "replaces": [1]}], '
         '"forgotten": [{"number": 2, "message": 4}], '
         '"relationships": [{"source": "a", "target": "b", "tags": ["x", "y"]}]}',

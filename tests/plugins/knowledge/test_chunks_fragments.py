@@ -10,9 +10,7 @@ PARAGRAPH = "The lamp turns forty-one times a night. It has done so since the sp
 
 
 def test_a_short_text_is_one_fragment() -> None:
-    assert split_text("Low water is at six.\n\nHigh water at noon.") == [
-        "Low water is at six.\n\nHigh water at noon."
-    ]
+    assert split_text("Low water is at six.\n\nHigh water at noon.") == ["Low water is at six.\n\nHigh water at noon."]
 
 
 @pytest.mark.parametrize("nothing", ["", "  \n\n \t\n", "\r\n"])

@@ -7,13 +7,7 @@ import pytest
 
 from bot import Character, PluginError
 from plugins.knowledge import documents
-from plugins.knowledge.documents import (
-    MAX_FILE_BYTES,
-    UnreadableDocument,
-    check_paths,
-    extract_text,
-    list_sources,
-)
+from plugins.knowledge.documents import MAX_FILE_BYTES, UnreadableDocument, check_paths, extract_text, list_sources
 from tests.plugins.knowledge.papers import pdf
 
 
@@ -55,9 +49,7 @@ def test_files_outside_the_characters_folder_are_rejected(field: str, named: str
             refuse(who, home)
 
 
-def test_a_link_that_leads_outside_the_folder_is_skipped(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_link_that_leads_outside_the_folder_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (tmp_path / "secret.md").write_text("secret")

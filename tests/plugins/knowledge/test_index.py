@@ -153,10 +153,7 @@ async def test_deleting_a_file_removes_its_fragments(shore: Shore) -> None:
     async with shore.open() as stage:
         assert "Low water" not in await prompt_of(stage, "When is low water?")
     assert await shore.documents() == {"lamp.md", "gulls.md"}
-    assert {item.metadata["name"] for item in await shore.stored(MemoryKind.FRAGMENT)} == {
-        "lamp.md",
-        "gulls.md",
-    }
+    assert {item.metadata["name"] for item in await shore.stored(MemoryKind.FRAGMENT)} == {"lamp.md", "gulls.md"}
 
 
 async def test_every_fragment_refers_to_its_document(shore: Shore) -> None:
@@ -214,9 +211,7 @@ async def test_a_fragment_of_another_room_is_never_found(shore: Shore) -> None:
     assert "water: the key lies under the mat" in [item.text for item in result]
 
 
-async def test_a_broken_document_does_not_affect_the_others(
-    shore: Shore, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_broken_document_does_not_affect_the_others(shore: Shore, caplog: pytest.LogCaptureFixture) -> None:
     (shore.folder / "broken.pdf").write_bytes(b"%PDF-1.4 and no more")
     async with shore.open() as stage:
         assert "Low water is at six" in await prompt_of(stage, "When is low water?")
@@ -256,9 +251,7 @@ async def test_the_index_is_stored_in_the_database(shore: Shore, database: str) 
     assert sql is not None
     for number in range(2):
         brought = (plugin, sql, shore.embedder.plugin)
-        async with running_agent(
-            *brought, character=shore.character, settings=settings, folder=shore.folder
-        ) as stage:
+        async with running_agent(*brought, character=shore.character, settings=settings, folder=shore.folder) as stage:
             assert "Low water is at six" in await prompt_of(stage, "When is low water?")
         taken_in = [text for text in shore.embedder.texts if len(text) > 100]
         assert bool(taken_in) is (number == 0)

@@ -33,9 +33,7 @@ def is_clean(answer: str) -> bool:
 
 LINES = st.text(max_size=200) | st.builds(
     "{0}{1} {2}".format,
-    st.sampled_from(
-        ["", "my sister sings ", "I want to ", "I am ", "you are ", "my name is ", "what is ", "I like "]
-    ),
+    st.sampled_from(["", "my sister sings ", "I want to ", "I am ", "you are ", "my name is ", "what is ", "I like "]),
     st.sampled_from(
         [
             "@everyone",
@@ -55,9 +53,7 @@ LINES = st.text(max_size=200) | st.builds(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.text(max_size=8), LINES, st.booleans()), max_size=5), st.integers())
-def test_hostile_lines_are_answered_briefly_and_cleanly(
-    lines: list[tuple[str, str, bool]], seed: int
-) -> None:
+def test_hostile_lines_are_answered_briefly_and_cleanly(lines: list[tuple[str, str, bool]], seed: int) -> None:
     history = [ChatLine(*line) for line in lines]
 
     answer = respond(history, ADA, seed=seed)
@@ -69,9 +65,7 @@ def test_hostile_lines_are_answered_briefly_and_cleanly(
 
 @given(st.lists(st.text(max_size=60), max_size=4), st.text(max_size=30))
 def test_a_character_file_of_any_content_gives_clean_answers(texts: list[str], name: str) -> None:
-    voice = Persona(
-        name, tuple(texts), tuple(texts), tuple(texts), tuple((t, t) for t in texts), tuple(texts)
-    )
+    voice = Persona(name, tuple(texts), tuple(texts), tuple(texts), tuple((t, t) for t in texts), tuple(texts))
 
     for line in (*texts, "who are you?", "tell me something", "what shall we talk about?"):
         assert 0 < len(respond([ChatLine("Bob", line, False)], voice)) <= MAX_ANSWER_LENGTH
@@ -80,23 +74,7 @@ def test_a_character_file_of_any_content_gives_clean_answers(texts: list[str], n
 
 
 @pytest.mark.parametrize(
-    "unit",
-    [
-        "a",
-        "ab ",
-        "my my ",
-        "(",
-        "I am so so ",
-        "1+",
-        "a.b",
-        "ich ",
-        "Ada, ",
-        "\u0301",
-        "ﷺ",
-        ":;",
-        "{{",
-        "hi ",
-    ],
+    "unit", ["a", "ab ", "my my ", "(", "I am so so ", "1+", "a.b", "ich ", "Ada, ", "\u0301", "ﷺ", ":;", "{{", "hi "]
 )
 def test_a_line_of_64_kib_takes_no_longer_than_its_first_2000_characters(unit: str) -> None:
     line = (unit * 65_536)[:65_536]

@@ -55,18 +55,12 @@ def test_only_the_last_speaker_since_the_character_spoke_is_unanswered() -> None
     ],
 )
 def test_a_line_is_cut_into_tidied_sentences(line: str, texts: list[str]) -> None:
-    assert [sentence.text.lower() for sentence in parse_sentences(line, "Ada")] == [
-        text.lower() for text in texts
-    ]
+    assert [sentence.text.lower() for sentence in parse_sentences(line, "Ada")] == [text.lower() for text in texts]
 
 
 @pytest.mark.parametrize(
     ("lines", "name"),
-    [
-        (["my name is mara", "hm"], "Mara"),
-        (["call me Al", "I'm Mara."], "Mara"),
-        (["I'm tired", "I'm Fine."], ""),
-    ],
+    [(["my name is mara", "hm"], "Mara"), (["call me Al", "I'm Mara."], "Mara"), (["I'm tired", "I'm Fine."], "")],
 )
 def test_the_last_stated_name_is_used(lines: list[str], name: str) -> None:
     assert find_stated_name(lines) == name
@@ -75,8 +69,5 @@ def test_the_last_stated_name_is_used(lines: list[str], name: str) -> None:
 def test_possessions_and_preferences_are_offered_until_they_were_used() -> None:
     lines = ["my garden is full of weeds", "I want to plant beans"]
 
-    assert find_callbacks(lines, "hm", [], "Ada") == {
-        "memory": "your garden",
-        "wish": "you want to plant beans",
-    }
+    assert find_callbacks(lines, "hm", [], "Ada") == {"memory": "your garden", "wish": "you want to plant beans"}
     assert find_callbacks(lines, "hm", ["and your garden?"], "Ada") == {"wish": "you want to plant beans"}

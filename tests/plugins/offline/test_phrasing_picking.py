@@ -14,12 +14,6 @@ def test_rotation_keeps_every_item() -> None:
 def test_a_fresh_candidate_with_another_opening_is_preferred() -> None:
     offers = ["Go on, please.", "Tell me more.", "And then?"]
 
-    assert (
-        pick_freshest(offers, excluded=[fold_text("go on, PLEASE.")], recent_answers=["tell me why"])
-        == "And then?"
-    )
-    assert (
-        pick_freshest(offers[:2], excluded=[fold_text(offers[0])], recent_answers=["tell me why"])
-        == "Tell me more."
-    )
+    assert pick_freshest(offers, excluded=[fold_text("go on, PLEASE.")], recent_answers=["tell me why"]) == "And then?"
+    assert pick_freshest(offers[:2], excluded=[fold_text(offers[0])], recent_answers=["tell me why"]) == "Tell me more."
     assert pick_freshest(offers[:1], excluded=[fold_text(offers[0])], recent_answers=[]) == ""

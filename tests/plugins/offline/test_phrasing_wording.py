@@ -1,12 +1,6 @@
 import pytest
 
-from plugins.offline.phrasing import (
-    clean_persona_text,
-    fill_slots,
-    fit_sentences,
-    quote_words,
-    reflect_pronouns,
-)
+from plugins.offline.phrasing import clean_persona_text, fill_slots, fit_sentences, quote_words, reflect_pronouns
 
 
 @pytest.mark.parametrize(

@@ -51,9 +51,7 @@ def test_the_first_greeting_includes_its_name() -> None:
 
 
 def test_a_greeting_with_a_question_is_returned_and_the_question_answered() -> None:
-    assert all(
-        re.match(r"Hello, I'm Ada\. .*(?:you|day|going)", answer) for answer in answers("Hi! How are you?")
-    )
+    assert all(re.match(r"Hello, I'm Ada\. .*(?:you|day|going)", answer) for answer in answers("Hi! How are you?"))
 
 
 def test_a_voice_without_a_name_or_file_still_answers() -> None:
@@ -75,11 +73,7 @@ def test_asked_who_it_is_it_names_itself() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [
-        "my sister sings in a choir",
-        "Well, my little sister always sings in a choir.",
-        "My sister Eva sings in a choir",
-    ],
+    ["my sister sings in a choir", "Well, my little sister always sings in a choir.", "My sister Eva sings in a choir"],
 )
 def test_it_picks_up_a_family_member_that_was_mentioned(line: str) -> None:
     for answer in answers(line):
@@ -108,9 +102,7 @@ def test_pronouns_and_verbs_are_reflected_grammatically(line: str, expected: str
     assert any(re.search(expected, answer, re.IGNORECASE) for answer in answers(line))
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"), [("what's 12 * (3+4)?", "84"), ("How much is 1,000 minus 1?", "999")]
-)
+@pytest.mark.parametrize(("line", "expected"), [("what's 12 * (3+4)?", "84"), ("How much is 1,000 minus 1?", "999")])
 def test_a_small_sum_is_answered_by_its_value(line: str, expected: str) -> None:
     assert all(re.search(rf"\b{expected}\b", answer) for answer in answers(line))
 
@@ -145,9 +137,7 @@ def test_the_same_conversation_and_seed_give_the_same_answer_and_other_seeds_var
     assert len({respond(history, ADA, seed=seed) for seed in range(20)}) > 2
 
 
-@pytest.mark.parametrize(
-    "line", ["hi", "ok", "who are you?", "I want to leave", "", "hm", "ich bin nicht da", "😀"]
-)
+@pytest.mark.parametrize("line", ["hi", "ok", "who are you?", "I want to leave", "", "hm", "ich bin nicht da", "😀"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_it_never_repeats_one_of_its_last_five_answers(line: str, seed: int) -> None:
     earlier_answers = converse([line] * 14, seed=seed)

@@ -1,11 +1,5 @@
 from plugins.offline.input_analysis import Sentence
-from plugins.offline.responder import (
-    Persona,
-    build_slots,
-    find_example_answers,
-    find_named_topics,
-    list_topics,
-)
+from plugins.offline.responder import Persona, build_slots, find_example_answers, find_named_topics, list_topics
 
 ADA = Persona(
     "Ada",

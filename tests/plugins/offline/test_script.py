@@ -11,19 +11,7 @@ def test_the_last_rule_has_more_than_five_answers() -> None:
 
 
 def test_rule_names_are_unique_and_slots_are_known() -> None:
-    known = {
-        "name",
-        "who",
-        "topic",
-        "topic2",
-        "named",
-        "about",
-        "adjective",
-        "adjective2",
-        "post",
-        "told",
-        "user",
-    }
+    known = {"name", "who", "topic", "topic2", "named", "about", "adjective", "adjective2", "post", "told", "user"}
     known |= {"display", "memory", "wish", "sum", "1", "2"}
 
     assert len({rule.name for rule in RULES}) == len(RULES)

@@ -10,15 +10,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
 
 from bot import ChannelType, Outcome
-from bot.models import (
-    ModelBusy,
-    ModelError,
-    ModelRefused,
-    ModelUnavailable,
-    TextRequest,
-    TextResult,
-    Usage,
-)
+from bot.models import ModelBusy, ModelError, ModelRefused, ModelUnavailable, TextRequest, TextResult, Usage
 from bot.testing import AgentHarness, ScriptedModel, running_agent
 from plugins.openai import plugin
 from plugins.openai.chat import complete
@@ -35,9 +27,7 @@ def completion(content: str | None = SAID, **more: Any) -> dict[str, Any]:
         "object": "chat.completion",
         "created": 1,
         "model": "large-1",
-        "choices": [
-            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
-        ],
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}],
         "usage": {
             "prompt_tokens": 100,
             "completion_tokens": 20,
@@ -72,9 +62,7 @@ class Api:
         self.headers.append(request.headers)
         said = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         body = said.body if isinstance(said.body, str) else json.dumps(said.body)
-        return web.Response(
-            text=body, status=said.status, headers=said.headers, content_type=said.content_type
-        )
+        return web.Response(text=body, status=said.status, headers=said.headers, content_type=said.content_type)
 
 
 @pytest.fixture
@@ -119,10 +107,7 @@ async def test_a_text_comes_with_its_model_and_its_tokens(there: AgentHarness, a
     assert api.requests == [
         {
             "model": "large",
-            "messages": [
-                {"role": "system", "content": "the system prompt"},
-                {"role": "user", "content": "the prompt"},
-            ],
+            "messages": [{"role": "system", "content": "the system prompt"}, {"role": "user", "content": "the prompt"}],
         }
     ]
     assert api.headers[0]["Authorization"] == f"Bearer {KEY}"
@@ -145,7 +130,8 @@ async def test_a_text_that_was_cut_says_so(there: AgentHarness, api: Api) -> Non
     assert (await ask(there)).is_truncated
 
 
-async def test_e07_a_refusal_of_the_model_is_its_text(there: AgentHarness, api: Api) -> None:
+@pytest.mark.failure("E-07")
+async def test_a_refusal_of_the_model_is_its_text(there: AgentHarness, api: Api) -> None:
     """E-07: shown as a reply, not tried three times."""
     message = {"role": "assistant", "content": None, "refusal": "I would rather not."}
     api.answers = [Said(completion(choices=[{"index": 0, "finish_reason": "stop", "message": message}]))]
@@ -184,8 +170,9 @@ async def test_an_error_says_what_it_means_and_what_to_do(
     assert len(api.requests) == 1
 
 
+@pytest.mark.failure("E-02")
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 529])
-async def test_e02_a_passing_fault_is_passed_over_and_every_try_is_booked(
+async def test_a_passing_fault_is_passed_over_and_every_try_is_booked(
     there: AgentHarness, api: Api, status: int
 ) -> None:
     api.answers = [Said({"error": {"message": "slow down"}}, status, {"Retry-After": "0"}), Said()]
@@ -215,9 +202,7 @@ async def test_e02_a_passing_fault_is_passed_over_and_every_try_is_booked(
         Said(completion(choices=["text"])),
     ],
 )
-async def test_an_answer_of_another_shape_is_an_error_of_the_model(
-    there: AgentHarness, api: Api, said: Said
-) -> None:
+async def test_an_answer_of_another_shape_is_an_error_of_the_model(there: AgentHarness, api: Api, said: Said) -> None:
     api.answers = [said]
     with pytest.raises(ModelError) as raised:
         await ask(there)
@@ -225,6 +210,7 @@ async def test_an_answer_of_another_shape_is_an_error_of_the_model(
     assert "has no attribute" not in str(raised.value)
 
 
+@pytest.mark.failure("E-11")
 @pytest.mark.parametrize(
     ("usage", "expected"),
     [
@@ -238,23 +224,14 @@ async def test_an_answer_of_another_shape_is_an_error_of_the_model(
         ({"prompt_tokens": True, "completion_tokens": 2}, None),
         ({"prompt_tokens": 5, "completion_tokens": 2}, Usage(5, 2)),
         ({"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": None}, Usage(5, 2)),
-        (
-            {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": None}},
-            Usage(5, 2),
-        ),
-        (
-            {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 9}},
-            Usage(5, 2, 5),
-        ),
-        (
-            {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": "4"}},
-            Usage(5, 2),
-        ),
+        ({"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": None}}, Usage(5, 2)),
+        ({"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 9}}, Usage(5, 2, 5)),
+        ({"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": "4"}}, Usage(5, 2)),
         ({"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": "x"}, Usage(5, 2)),
         ("lots", None),
     ],
 )
-async def test_e11_tokens_are_taken_where_they_make_sense_and_estimated_where_not(
+async def test_tokens_are_taken_where_they_make_sense_and_estimated_where_not(
     there: AgentHarness, api: Api, usage: Any, expected: Usage | None
 ) -> None:
     api.answers = [Said(completion(usage=usage))]
@@ -307,9 +284,8 @@ async def test_where_the_server_is_down_the_next_model_is_asked(api: Api) -> Non
     assert KEY not in str(receipt)
 
 
-async def test_e06_a_refused_key_fails_with_its_reason_and_one_word_to_the_room(
-    there: AgentHarness, api: Api
-) -> None:
+@pytest.mark.failure("E-06")
+async def test_a_refused_key_fails_with_its_reason_and_one_word_to_the_room(there: AgentHarness, api: Api) -> None:
     api.answers = [Said({"error": {"message": "bad key"}}, 401)]
     receipt = await there.send("hi")
     assert receipt.outcome is Outcome.FAILED

@@ -76,9 +76,7 @@ def ollama(asked: Asked) -> Answer:
         }
     if not asked.json.get("stream"):
         usage = {"prompt_tokens": 40, "completion_tokens": 5, "total_tokens": 45}
-        return Answer(
-            {**base, "choices": [{"index": 0, "message": message, "finish_reason": ""}], "usage": usage}
-        )
+        return Answer({**base, "choices": [{"index": 0, "message": message, "finish_reason": ""}], "usage": usage})
     events: list[Any] = [{**base, "choices": [{"index": 0, "delta": message, "finish_reason": None}]}]
     events.append({**base, "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": "stop"}]})
     if asked.json.get("stream_options"):
@@ -157,11 +155,7 @@ async def test_a_server_that_takes_no_tools_is_asked_without_them_from_then_on(
             "temperature",
         ),
         ({"message": "max_tokens is not supported with this model"}, {"max_tokens": 5}, "max_tokens"),
-        (
-            {"message": "json schema", "param": "response_format.json_schema"},
-            {"schema": SHAPE},
-            "response_format",
-        ),
+        ({"message": "json schema", "param": "response_format.json_schema"}, {"schema": SHAPE}, "response_format"),
         ({"message": "response_format is not supported here"}, {"schema": SHAPE}, "response_format"),
         ({"message": "unknown field top_k"}, {"top_k": 5}, "top_k"),
         ({"message": "unexpected stream_options"}, {"sink": Sink()}, "stream_options"),
@@ -192,10 +186,7 @@ async def test_an_object_is_asked_for_by_its_schema(api: Loopback) -> None:
         await ask(stage, schema=SHAPE)
 
     [sent] = api.bodies
-    assert sent["response_format"] == {
-        "type": "json_schema",
-        "json_schema": {"name": "answer", "schema": SHAPE},
-    }
+    assert sent["response_format"] == {"type": "json_schema", "json_schema": {"name": "answer", "schema": SHAPE}}
 
 
 async def test_what_only_servers_of_ones_own_know_is_sent_where_it_is_set(api: Loopback) -> None:
@@ -207,6 +198,7 @@ async def test_what_only_servers_of_ones_own_know_is_sent_where_it_is_set(api: L
     assert (sent["top_k"], sent["min_p"], sent["repetition_penalty"]) == (40, 0.1, 1.5)
 
 
+@pytest.mark.failure("E-05")
 @pytest.mark.parametrize(
     "error",
     [
@@ -215,7 +207,7 @@ async def test_what_only_servers_of_ones_own_know_is_sent_where_it_is_set(api: L
         {"message": "'max_tokens' is too large: 5000. This model's maximum context length is 4096"},
     ],
 )
-async def test_e05_a_prompt_that_is_too_long_is_told_as_that(api: Loopback, error: dict[str, str]) -> None:
+async def test_a_prompt_that_is_too_long_is_told_as_that(api: Loopback, error: dict[str, str]) -> None:
     api.answers = [Answer({"error": error}, 400)]
     async with open_stage(api.url) as stage:
         with pytest.raises(PromptTooLong):
@@ -224,7 +216,8 @@ async def test_e05_a_prompt_that_is_too_long_is_told_as_that(api: Loopback, erro
     assert len(api.asked) == 1
 
 
-async def test_e06_no_credit_is_no_rate_limit_and_not_tried_again(api: Loopback) -> None:
+@pytest.mark.failure("E-06")
+async def test_no_credit_is_no_rate_limit_and_not_tried_again(api: Loopback) -> None:
     error = {"message": "You exceeded your current quota", "code": "insufficient_quota"}
     api.answers = [Answer({"error": error}, 429)]
     async with open_stage(api.url) as stage:
@@ -236,10 +229,9 @@ async def test_e06_no_credit_is_no_rate_limit_and_not_tried_again(api: Loopback)
     assert "credit" not in stage.texts[0]
 
 
+@pytest.mark.failure("E-07")
 @pytest.mark.parametrize("code", ["content_filter", "content_policy_violation"])
-async def test_e07_a_request_that_is_refused_for_its_content_is_answered_with_a_no(
-    api: Loopback, code: str
-) -> None:
+async def test_a_request_that_is_refused_for_its_content_is_answered_with_a_no(api: Loopback, code: str) -> None:
     api.answers = [Answer({"error": {"message": "filtered", "code": code}}, 400)]
     async with open_stage(api.url) as stage:
         await stage.send("hi")
@@ -248,7 +240,8 @@ async def test_e07_a_request_that_is_refused_for_its_content_is_answered_with_a_
     assert len(api.asked) == 1
 
 
-async def test_e07_an_answer_that_is_filtered_away_is_a_no(api: Loopback) -> None:
+@pytest.mark.failure("E-07")
+async def test_an_answer_that_is_filtered_away_is_a_no(api: Loopback) -> None:
     api.answers = [Answer(completion(None, "content_filter"))]
     async with open_stage(api.url) as stage:
         assert (await ask(stage)).text == "I would rather not answer that."

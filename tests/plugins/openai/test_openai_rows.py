@@ -43,7 +43,8 @@ def reading(most: int) -> Callable[[Asked], Answer]:
     return answered
 
 
-async def test_e05_where_the_prompt_is_too_long_the_model_is_asked_once_more_with_less(api: Loopback) -> None:
+@pytest.mark.failure("E-05")
+async def test_where_the_prompt_is_too_long_the_model_is_asked_once_more_with_less(api: Loopback) -> None:
     async with open_stage(api.url, character=ADA) as stage:
         api.answers = reading(100_000)
         for number in range(8):
@@ -64,11 +65,11 @@ async def test_e05_where_the_prompt_is_too_long_the_model_is_asked_once_more_wit
     assert "Ada keeps the lighthouse" in second
 
 
-async def test_e05_open_messages_and_what_they_bring_are_kept(api: Loopback) -> None:
+@pytest.mark.failure("E-05")
+async def test_open_messages_and_what_they_bring_are_kept(api: Loopback) -> None:
     api.answers = reading(9_000)
     files = tuple(
-        Attachment(str(day), MediaKind.DOCUMENT, name="log.txt", text=f"Day {day}: fog. {LONG}")
-        for day in range(8)
+        Attachment(str(day), MediaKind.DOCUMENT, name="log.txt", text=f"Day {day}: fog. {LONG}") for day in range(8)
     )
     async with open_stage(api.url) as stage:
         receipt = await stage.send(Content(text="what does the log say?", attachments=files))
@@ -80,7 +81,8 @@ async def test_e05_open_messages_and_what_they_bring_are_kept(api: Loopback) -> 
     assert parse_history(second)[-1].text == "what does the log say?"
 
 
-async def test_e05_a_prompt_that_is_still_too_long_ends_in_one_neutral_line(api: Loopback) -> None:
+@pytest.mark.failure("E-05")
+async def test_a_prompt_that_is_still_too_long_ends_in_one_neutral_line(api: Loopback) -> None:
     api.answers = [TOO_LONG]
     async with open_stage(api.url) as stage:
         receipt = await stage.send("hi")
@@ -92,14 +94,13 @@ async def test_e05_a_prompt_that_is_still_too_long_ends_in_one_neutral_line(api:
     assert "too long" not in stage.texts[0]
 
 
-async def test_e08_an_outage_costs_few_calls_and_every_message_has_its_end(api: Loopback) -> None:
+@pytest.mark.failure("E-08")
+async def test_an_outage_costs_few_calls_and_every_message_has_its_end(api: Loopback) -> None:
     api.answers = [AWAY]
     rooms, each = 50, 20
     async with open_stage(api.url) as stage:
         receipts = [await stage.submit(f"{n}", room=f"room {n % rooms}") for n in range(rooms * each)]
-        settled = await asyncio.gather(
-            *(stage.agent_runtime.inbox.wait_outcome(receipt.id) for receipt in receipts)
-        )
+        settled = await asyncio.gather(*(stage.agent_runtime.inbox.wait_outcome(receipt.id) for receipt in receipts))
         await stage.agent.outbox.drain(60.0)
 
     outcomes = Counter(one.outcome for one in settled)
@@ -109,9 +110,8 @@ async def test_e08_an_outage_costs_few_calls_and_every_message_has_its_end(api: 
     assert len(stage.texts) == rooms
 
 
-async def test_e08_after_the_outage_the_first_message_is_answered(
-    api: Loopback, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.failure("E-08")
+async def test_after_the_outage_the_first_message_is_answered(api: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "OPEN_SECONDS", 0.0)
     api.answers = [AWAY]
     async with open_stage(api.url) as stage:
@@ -160,8 +160,9 @@ async def until_all_have_vectors(stage: AgentHarness, model: str, texts: set[str
         await done.wait()
 
 
+@pytest.mark.failure("E-09")
 @pytest.mark.usefixtures("hurry")
-async def test_e09_without_the_embedding_service_replies_come_and_vectors_follow_later(api: Loopback) -> None:
+async def test_without_the_embedding_service_replies_come_and_vectors_follow_later(api: Loopback) -> None:
     is_away = asyncio.Event()
     is_away.set()
     api.answers = serving(4, is_away)
@@ -175,8 +176,9 @@ async def test_e09_without_the_embedding_service_replies_come_and_vectors_follow
         await until_all_have_vectors(stage, "v-4", {"what burns in the lamp?", "Aye."})
 
 
+@pytest.mark.failure("E-10")
 @pytest.mark.usefixtures("hurry")
-async def test_e10_another_dimension_is_never_mixed_in_and_everything_gets_it(api: Loopback) -> None:
+async def test_another_dimension_is_never_mixed_in_and_everything_gets_it(api: Loopback) -> None:
     store = InMemoryStore()
     api.answers = serving(4)
     async with open_stage(api.url, store=store, OPENAI_EMBEDDING_MODEL="v") as stage:

@@ -30,10 +30,7 @@ def test_a_server_the_operator_names_too_is_trusted() -> None:
     [
         ({"OPENAI_IMAGE_URL": "https://elsewhere.example/v1"}, KEY),
         ({"OPENAI_TTS_URL": "https://elsewhere.example/v1"}, {"OPENAI_TTS_API_KEY": "sk-operator-key"}),
-        (
-            {**THEIRS, "OPENAI_API_KEY": "sk-their-key"},
-            {"OPENAI_EMBEDDING_API_KEY": "sk-operator-key"},
-        ),
+        ({**THEIRS, "OPENAI_API_KEY": "sk-their-key"}, {"OPENAI_EMBEDDING_API_KEY": "sk-operator-key"}),
     ],
 )
 def test_neither_can_it_by_a_server_for_a_part(theirs: dict[str, str], operators: dict[str, str]) -> None:
@@ -56,6 +53,5 @@ def test_people_are_told_of_each_server_and_no_name_of_a_private_one() -> None:
     settings = {"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1", "OPENAI_EMBEDDING_MODEL": "v"}
     settings["OPENAI_EMBEDDING_URL"] = "https://vectors.example/v1"
     assert privacy_statement(load_settings(environment=settings)) == (
-        "Sent to a server of whoever runs me: what is said here. "
-        "Sent to vectors.example: what is to be found again."
+        "Sent to a server of whoever runs me: what is said here. Sent to vectors.example: what is to be found again."
     )

@@ -35,9 +35,7 @@ async def ask(stage: AgentHarness, sink: Sink, **details: Any) -> TextResult:
     return await complete(stage.agent.services[Client], "large", request)
 
 
-async def test_pieces_are_shown_as_they_come_and_the_whole_is_given(
-    there: AgentHarness, api: Loopback
-) -> None:
+async def test_pieces_are_shown_as_they_come_and_the_whole_is_given(there: AgentHarness, api: Loopback) -> None:
     go, sink = asyncio.Event(), Sink()
     api.answers = [Answer(events=(*HELLO[:2], go, HELLO[2], finish(), counted(), DONE))]
     task = asyncio.ensure_future(ask(there, sink))
@@ -50,9 +48,7 @@ async def test_pieces_are_shown_as_they_come_and_the_whole_is_given(
     assert (api.bodies[0]["stream"], api.bodies[0]["stream_options"]) == (True, {"include_usage": True})
 
 
-async def test_without_anybody_to_show_it_to_an_answer_comes_in_one_piece(
-    there: AgentHarness, api: Loopback
-) -> None:
+async def test_without_anybody_to_show_it_to_an_answer_comes_in_one_piece(there: AgentHarness, api: Loopback) -> None:
     api.answers = [Answer(completion())]
     await complete(there.agent.services[Client], "large", TextRequest("the prompt"))
 
@@ -80,17 +76,13 @@ async def test_every_way_to_end_a_stream_is_understood(
     assert (await ask(there, Sink())).text == "Hello."
 
 
-async def test_where_the_numbers_are_missing_they_are_left_to_be_estimated(
-    there: AgentHarness, api: Loopback
-) -> None:
+async def test_where_the_numbers_are_missing_they_are_left_to_be_estimated(there: AgentHarness, api: Loopback) -> None:
     api.answers = [Answer(events=(*HELLO, finish(), {"choices": [], "usage": None}, DONE))]
 
     assert (await ask(there, Sink())).usage is None
 
 
-async def test_a_text_keeps_line_ends_and_separators_of_every_kind(
-    there: AgentHarness, api: Loopback
-) -> None:
+async def test_a_text_keeps_line_ends_and_separators_of_every_kind(there: AgentHarness, api: Loopback) -> None:
     text = "a\u2028b\x85c\u000bd\ne"
     raw = '{"choices": [{"delta": {"content": "a\u2028b\x85c\\u000bd\\ne"}}]}'
     api.answers = [Answer(events=(f"data: {raw}\n\n", finish(), DONE))]
@@ -98,6 +90,7 @@ async def test_a_text_keeps_line_ends_and_separators_of_every_kind(
     assert (await ask(there, Sink())).text == text
 
 
+@pytest.mark.failure("E-03")
 @pytest.mark.parametrize(
     "broken",
     [
@@ -110,7 +103,7 @@ async def test_a_text_keeps_line_ends_and_separators_of_every_kind(
     ],
     ids=["cut", "closed", "no JSON", "plain text", "an error", "an error in a word"],
 )
-async def test_e03_an_answer_that_breaks_off_is_no_answer(
+async def test_an_answer_that_breaks_off_is_no_answer(
     there: AgentHarness, api: Loopback, broken: tuple[Any, ...]
 ) -> None:
     api.answers = [Answer(events=(*HELLO, *broken))]
@@ -118,9 +111,8 @@ async def test_e03_an_answer_that_breaks_off_is_no_answer(
         await ask(there, Sink())
 
 
-async def test_e03_after_a_cut_it_is_asked_again_and_the_shown_is_taken_back(
-    there: AgentHarness, api: Loopback
-) -> None:
+@pytest.mark.failure("E-03")
+async def test_after_a_cut_it_is_asked_again_and_the_shown_is_taken_back(there: AgentHarness, api: Loopback) -> None:
     sink, waits = Sink(), list[float]()
     retry = Answer({"error": {"message": "busy"}}, 503, {"Retry-After": "7"})
     api.answers = [
@@ -149,9 +141,7 @@ async def test_a_cancelled_call_closes_its_request(there: AgentHarness, api: Loo
     await api.gone.wait()
 
 
-async def test_a_call_without_a_first_byte_is_closed_when_it_is_cancelled(
-    there: AgentHarness, api: Loopback
-) -> None:
+async def test_a_call_without_a_first_byte_is_closed_when_it_is_cancelled(there: AgentHarness, api: Loopback) -> None:
     api.answers = [Answer(events=(Hang(),))]
     task = asyncio.ensure_future(there.agent.models.text(TextRequest("the prompt")))
     await api.streaming.wait()
@@ -162,9 +152,7 @@ async def test_a_call_without_a_first_byte_is_closed_when_it_is_cancelled(
     await api.gone.wait()
 
 
-async def test_a_server_that_does_not_stream_is_understood_all_the_same(
-    there: AgentHarness, api: Loopback
-) -> None:
+async def test_a_server_that_does_not_stream_is_understood_all_the_same(there: AgentHarness, api: Loopback) -> None:
     sink = Sink()
     api.answers = [Answer(completion())]
 
@@ -233,8 +221,9 @@ async def test_calls_without_a_number_follow_one_another(there: AgentHarness, ap
     assert [call.name for call in (await ask(there, Sink(), tools=(ROLL,))).tool_calls] == ["A", "B"]
 
 
+@pytest.mark.failure("E-03")
 @pytest.mark.parametrize("arguments", ['{"sides": ', "[6]", "six", "null"])
-async def test_e03_a_call_with_half_its_arguments_is_never_handed_on(
+async def test_a_call_with_half_its_arguments_is_never_handed_on(
     there: AgentHarness, api: Loopback, arguments: str
 ) -> None:
     call = {"index": 0, "id": "a", "function": {"name": "ROLL", "arguments": arguments}}
@@ -255,7 +244,8 @@ async def test_a_text_without_an_end_is_not_read_for_ever(there: AgentHarness, a
         await ask(there, Sink())
 
 
-async def test_e03_a_server_that_says_nothing_is_given_up_after_the_operators_time(api: Loopback) -> None:
+@pytest.mark.failure("E-03")
+async def test_a_server_that_says_nothing_is_given_up_after_the_operators_time(api: Loopback) -> None:
     api.answers = [Answer(events=(Hang(),))]
     async with open_stage(api.url, MODEL_TIMEOUT="0.05", MODEL_RETRIES="0") as stage:
         receipt = await stage.send("hi")

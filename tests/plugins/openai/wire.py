@@ -27,9 +27,7 @@ def open_stage(
         "OPENAI_SMALL_MODEL": "small",
         **settings,
     }
-    return running_agent(
-        plugin, *others, model=ScriptedModel(never), settings=given, store=store, character=character
-    )
+    return running_agent(plugin, *others, model=ScriptedModel(never), settings=given, store=store, character=character)
 
 
 def delta(**content: Any) -> dict[str, Any]:

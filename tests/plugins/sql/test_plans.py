@@ -15,9 +15,7 @@ from plugins.sql.core.settings import Synchronous
 from plugins.sql.core.statements import ListStatement, Statement
 from plugins.sql.sqlite import connection as sqlite
 
-MODULES = [
-    import_module(one.name) for one in walk_packages(plugins.sql.__path__, "plugins.sql.") if not one.ispkg
-]
+MODULES = [import_module(one.name) for one in walk_packages(plugins.sql.__path__, "plugins.sql.") if not one.ispkg]
 FOR_POSTGRESQL = ("search.NEAREST",)
 
 
@@ -34,10 +32,7 @@ def statements_of(module: ModuleType) -> Iterator[tuple[str, Statement | ListSta
 
 
 NAMED = {
-    name: statement
-    for module in MODULES
-    for name, statement in statements_of(module)
-    if name not in FOR_POSTGRESQL
+    name: statement for module in MODULES for name, statement in statements_of(module) if name not in FOR_POSTGRESQL
 }
 
 
@@ -61,14 +56,16 @@ def test_statements_are_found() -> None:
     assert len(NAMED) > 50
 
 
+@pytest.mark.failure("I-14")
 @pytest.mark.parametrize("name", sorted(NAMED))
 @pytest.mark.parametrize("size", [1, 4, 32])
-def test_i14_no_statement_scans_or_sorts(connection: Connection, name: str, size: int) -> None:
+def test_no_statement_scans_or_sorts(connection: Connection, name: str, size: int) -> None:
     for line in plan(connection, NAMED[name], size):
         assert "SCAN" not in line.removeprefix("SCAN given VIRTUAL TABLE")  # the list that comes along
         assert "TEMP B-TREE" not in line
 
 
+@pytest.mark.failure("I-14")
 @pytest.mark.parametrize(
     ("name", "index"),
     [
@@ -89,5 +86,5 @@ def test_i14_no_statement_scans_or_sorts(connection: Connection, name: str, size
         ("entities.FIND_PARTICIPANTS", "ix_participants_active"),
     ],
 )
-def test_i14_the_pipeline_uses_the_intended_index(connection: Connection, name: str, index: str) -> None:
+def test_the_pipeline_uses_the_intended_index(connection: Connection, name: str, index: str) -> None:
     assert index in " ".join(plan(connection, NAMED[name], 1))

@@ -45,12 +45,8 @@ async def test_every_store_has_its_data_after_reopening(open_store: OpenStore) -
         embedding=(0.5, 0.25),
         embedding_model="model-2",
     )
-    reply = Memory(
-        new_id(), MemoryKind.MESSAGE, new_id(), room.id, world.id, Content(text="Hi"), NOW, turn_id=TURN
-    )
-    part = Delivery(
-        delivery_id(TURN, 0, 0), TURN, room.id, reply.id, "test", "account", "lobby", 0, reply.content, NOW
-    )
+    reply = Memory(new_id(), MemoryKind.MESSAGE, new_id(), room.id, world.id, Content(text="Hi"), NOW, turn_id=TURN)
+    part = Delivery(delivery_id(TURN, 0, 0), TURN, room.id, reply.id, "test", "account", "lobby", 0, reply.content, NOW)
     step = Step(TURN, "answer:1", "answer", StepState.DONE, result={"text": "Hi"}, recorded_at=NOW)
     component = Component(new_id(), author.id, "profile", {"likes": ["tea"]}, created_at=NOW)
     relationship = Relationship(author.id, new_id(), ("friend",), 3)
@@ -79,9 +75,7 @@ async def test_every_store_has_its_data_after_reopening(open_store: OpenStore) -
         assert await store.ledger.deliveries(is_open=True) == [placed]
         assert await store.memories.memories([fact.id]) == {fact.id: fact}
         assert await store.memories.recent(room.id) == [arrival.message, reply]
-        found = await store.memories.recall(
-            (0.5, 0.25), "model-2", RecallScope(room.id, world.id), MemoryKind.FACT
-        )
+        found = await store.memories.recall((0.5, 0.25), "model-2", RecallScope(room.id, world.id), MemoryKind.FACT)
         assert [one.memory for one in found] == [fact]
         assert await store.entities.components(author.id) == [component]
         assert await store.entities.relationships(author.id) == [relationship]

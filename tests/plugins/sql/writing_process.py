@@ -19,10 +19,7 @@ ROOMS = 8
 
 async def main(path: Path) -> None:
     """Answer messages in several rooms at once until it is killed."""
-    async with (
-        OpenFiles().open_store(path, derived_id("agent")) as store,
-        asyncio.TaskGroup() as group,
-    ):
+    async with OpenFiles().open_store(path, derived_id("agent")) as store, asyncio.TaskGroup() as group:
         for room in range(ROOMS):
             group.create_task(_answer(store, f"room {room}"))
 

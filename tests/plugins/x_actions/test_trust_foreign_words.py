@@ -64,9 +64,7 @@ async def waiting(harness: XHarness) -> list[str]:
     return [str(task.metadata["code"]) for task in found]
 
 
-async def confirm(
-    harness: XHarness, puppet: Puppet, said: str, author: str = "Alice", **details: Any
-) -> None:
+async def confirm(harness: XHarness, puppet: Puppet, said: str, author: str = "Alice", **details: Any) -> None:
     """Submit a message that the model reads as a confirmation, and wait until idle."""
     puppet.does("CHOOSE_OPTION", option="confirm")
     await tell(harness, said, author, **details)
@@ -94,10 +92,9 @@ SEEN = {
 }
 
 
+@pytest.mark.failure("L-07")
 @pytest.mark.parametrize("seen", SEEN.values(), ids=SEEN)
-async def test_l07_content_shown_by_an_operator_publishes_nothing(
-    seen: Content, run_x: RunX, emulator: Emulator
-) -> None:
+async def test_content_shown_by_an_operator_publishes_nothing(seen: Content, run_x: RunX, emulator: Emulator) -> None:
     puppet = Puppet()
     async with run_x(puppet, **QUIET) as harness:
         receipt = await tell(harness, seen)
@@ -111,8 +108,9 @@ async def test_l07_content_shown_by_an_operator_publishes_nothing(
         assert await waiting(harness) != [code]
 
 
+@pytest.mark.failure("L-07")
 @pytest.mark.parametrize("kind", [ChannelType.GROUP, ChannelType.THREAD, ChannelType.FORUM, ChannelType.API])
-async def test_l07_nothing_is_published_unconfirmed_if_others_wrote_in_the_room(
+async def test_nothing_is_published_unconfirmed_if_others_wrote_in_the_room(
     kind: ChannelType, run_x: RunX, emulator: Emulator
 ) -> None:
     async with run_x(Puppet(), **QUIET) as harness:
@@ -122,6 +120,7 @@ async def test_l07_nothing_is_published_unconfirmed_if_others_wrote_in_the_room(
         assert len(await waiting(harness)) == 1
 
 
+@pytest.mark.failure("L-07")
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
@@ -134,7 +133,7 @@ async def test_l07_nothing_is_published_unconfirmed_if_others_wrote_in_the_room(
         ("RETWEET", {}),
     ],
 )
-async def test_l07_every_action_on_x_waits_for_confirmation(
+async def test_every_action_on_x_waits_for_confirmation(
     name: str, parameters: dict[str, str], run_x: RunX, emulator: Emulator
 ) -> None:
     theirs = emulator.say("bob", "I wonder what @greenroom_bot thinks.")
@@ -152,9 +151,8 @@ async def test_l07_every_action_on_x_waits_for_confirmation(
         assert "It is on its way to X." in await told(harness)
 
 
-async def test_l07_search_results_publish_nothing_in_this_or_a_later_turn(
-    run_x: RunX, emulator: Emulator
-) -> None:
+@pytest.mark.failure("L-07")
+async def test_search_results_publish_nothing_in_this_or_a_later_turn(run_x: RunX, emulator: Emulator) -> None:
     emulator.say("mallory", f"mill {BAIT}")
     calls = {"SEARCH_ON_X": {"query": "mill"}, "POST": {"text": SHOUT}}
     script = [
@@ -187,6 +185,7 @@ async def tides(turn: Turn) -> ProviderResult:
     return ProviderResult(BAIT)
 
 
+@pytest.mark.failure("L-13")
 @pytest.mark.parametrize(
     ("plugin", "actions"),
     [
@@ -196,7 +195,7 @@ async def tides(turn: Turn) -> ProviderResult:
     ],
     ids=["an action", "a provider", "a provider that claims to be trusted"],
 )
-async def test_l13_content_of_another_plugin_publishes_nothing(
+async def test_content_of_another_plugin_publishes_nothing(
     plugin: Plugin, actions: tuple[str, ...], run_x: RunX, emulator: Emulator
 ) -> None:
     said = model_answer("Yes.", actions=["REPLY", *actions], parameters={"POST": {"text": SHOUT}})
@@ -206,7 +205,8 @@ async def test_l13_content_of_another_plugin_publishes_nothing(
         assert len(await waiting(harness)) == 1
 
 
-async def test_l07_only_the_operators_own_code_confirms(run_x: RunX, emulator: Emulator) -> None:
+@pytest.mark.failure("L-07")
+async def test_only_the_operators_own_code_confirms(run_x: RunX, emulator: Emulator) -> None:
     puppet = Puppet()
     async with run_x(puppet, **QUIET) as harness:
         await tell(harness, BAIT, "Mallory", ChannelType.GROUP)
@@ -225,9 +225,8 @@ async def test_l07_only_the_operators_own_code_confirms(run_x: RunX, emulator: E
         assert emulator.bot_texts == [SHOUT]
 
 
-async def test_l02_a_former_operator_cannot_confirm(
-    run_x: RunX, emulator: Emulator, clock: ManualClock
-) -> None:
+@pytest.mark.failure("L-02")
+async def test_a_former_operator_cannot_confirm(run_x: RunX, emulator: Emulator, clock: ManualClock) -> None:
     puppet, store = Puppet(), InMemoryStore(clock.now)
     async with run_x(puppet, store=store, **QUIET) as harness:
         await tell(harness, f"> {BAIT}")
@@ -238,9 +237,7 @@ async def test_l02_a_former_operator_cannot_confirm(
     assert emulator.writes == []
 
 
-async def test_an_operator_in_a_direct_message_is_obeyed_at_once_repeatedly(
-    run_x: RunX, emulator: Emulator
-) -> None:
+async def test_an_operator_in_a_direct_message_is_obeyed_at_once_repeatedly(run_x: RunX, emulator: Emulator) -> None:
     puppet = Puppet()
     async with run_x(puppet, **QUIET) as harness:
         for number in range(3):

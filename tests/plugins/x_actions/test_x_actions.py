@@ -17,17 +17,10 @@ __all__ = ["clock", "emulator", "run_x"]
 QUIET = {"X_REPLY_ENABLE": "false", "X_OPERATORS": "test:Alice"}
 
 
-async def tell(
-    harness: XHarness, author: str = "Alice", *, role: Role = Role.MEMBER, platform: str = "test"
-) -> None:
+async def tell(harness: XHarness, author: str = "Alice", *, role: Role = Role.MEMBER, platform: str = "test") -> None:
     """Submit a message from another platform and wait for its outcome."""
     arrival = make_message(
-        "Ada, do it",
-        sent_at=harness.clock.now(),
-        author=author,
-        role=role,
-        kind=ChannelType.DM,
-        platform=platform,
+        "Ada, do it", sent_at=harness.clock.now(), author=author, role=role, kind=ChannelType.DM, platform=platform
     )
     receipt = await harness.agent_runtime.inbox.submit(arrival)
     await harness.agent_runtime.inbox.wait_outcome(receipt.id)
@@ -64,16 +57,11 @@ async def test_a_post_is_made_for_the_terminal(run_x: RunX, emulator: Emulator) 
         assert emulator.bot_texts == ["Fog, again."]
 
 
+@pytest.mark.failure("L-02")
 @pytest.mark.parametrize(("author", "platform"), [("Mallory", "test"), ("Alice", "elsewhere")])
-async def test_l02_the_owner_of_a_guild_is_no_operator(
-    author: str, platform: str, run_x: RunX, emulator: Emulator
-) -> None:
+async def test_the_owner_of_a_guild_is_no_operator(author: str, platform: str, run_x: RunX, emulator: Emulator) -> None:
     theirs = emulator.say("bob", "Look at me.")
-    for script in (
-        doing("POST", text="No."),
-        doing("LIKE", post=theirs),
-        doing("QUOTE", text="No.", post=theirs),
-    ):
+    for script in (doing("POST", text="No."), doing("LIKE", post=theirs), doing("QUOTE", text="No.", post=theirs)):
         async with run_x(script, **QUIET) as harness:
             await tell(harness, author, role=Role.OWNER, platform=platform)
     assert emulator.writes == []
@@ -98,17 +86,13 @@ async def test_users_of_x_cannot_make_it_post(run_x: RunX, emulator: Emulator) -
 
 async def test_a_post_is_quoted_on_our_own_timeline(run_x: RunX, emulator: Emulator) -> None:
     theirs = emulator.say("bob", "The mill burned down.")
-    async with run_x(
-        doing("QUOTE", text="It did.", post=f"https://x.com/bob/status/{theirs}"), **QUIET
-    ) as harness:
+    async with run_x(doing("QUOTE", text="It did.", post=f"https://x.com/bob/status/{theirs}"), **QUIET) as harness:
         await tell(harness)
     [made] = emulator.state.posts_by(emulator.user_id)
     assert (made.text, made.quoted_id, made.reply_to_id) == ("It did.", theirs, "")
 
 
-@pytest.mark.parametrize(
-    ("action", "mark"), [("LIKE", "likes"), ("REPOST", "reposts"), ("RETWEET", "reposts")]
-)
+@pytest.mark.parametrize(("action", "mark"), [("LIKE", "likes"), ("REPOST", "reposts"), ("RETWEET", "reposts")])
 async def test_a_post_is_liked_and_reposted(action: str, mark: str, run_x: RunX, emulator: Emulator) -> None:
     theirs = emulator.say("bob", "The mill burned down.")
     async with run_x(doing(action, post=theirs), **QUIET) as harness:
@@ -117,9 +101,7 @@ async def test_a_post_is_liked_and_reposted(action: str, mark: str, run_x: RunX,
     assert emulator.bot_texts == []
 
 
-async def test_a_post_whose_author_mentioned_the_account_can_be_replied_to(
-    run_x: RunX, emulator: Emulator
-) -> None:
+async def test_a_post_whose_author_mentioned_the_account_can_be_replied_to(run_x: RunX, emulator: Emulator) -> None:
     theirs = emulator.say("bob", "I wonder what @greenroom_bot thinks.")
     async with run_x(doing("REPLY_ON_X", text="Little.", post=theirs), **QUIET) as harness:
         await tell(harness)
@@ -172,9 +154,7 @@ async def test_an_operator_searches_x_and_is_shown_the_results(run_x: RunX, emul
     emulator.say("carol", "Nothing to do with it.")
     async with run_x(doing("SEARCH_ON_X", query="mill"), **QUIET) as harness:
         await tell(harness)
-        [told] = [
-            one.content.text for one in await harness.agent.store.ledger.deliveries() if "mill" in str(one)
-        ]
+        [told] = [one.content.text for one in await harness.agent.store.ledger.deliveries() if "mill" in str(one)]
     assert f"https://x.com/i/status/{theirs}" in told
     assert "carol" not in told
     assert len(told.splitlines()) == 2
@@ -199,12 +179,8 @@ async def test_a_search_keeps_within_the_months_reads(run_x: RunX, emulator: Emu
     assert emulator.calls == []
 
 
-async def test_a_plan_without_search_is_reported_and_only_operators_search(
-    run_x: RunX, emulator: Emulator
-) -> None:
-    emulator.add_faults(
-        Fault("GET /2/tweets/search/recent", status=403, body='{"detail": "not in your plan"}')
-    )
+async def test_a_plan_without_search_is_reported_and_only_operators_search(run_x: RunX, emulator: Emulator) -> None:
+    emulator.add_faults(Fault("GET /2/tweets/search/recent", status=403, body='{"detail": "not in your plan"}'))
     async with run_x(doing("SEARCH_ON_X", query="mill"), **QUIET) as harness:
         assert "not in your plan" in (await searched(harness))["error"]
     before = len(emulator.calls)

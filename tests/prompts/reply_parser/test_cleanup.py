@@ -53,9 +53,7 @@ def test_unescaping_does_not_break_json_strings() -> None:
     assert unescape_field('"&quot;&#10;&lt;"', for_json=True) == '"\\"\\n<"'
 
 
-@pytest.mark.parametrize(
-    "end", ["<", "</", "</tex", "</text ", "</respons", "&", "&am", "&#6", "&#x3c", "<![CDA"]
-)
+@pytest.mark.parametrize("end", ["<", "</", "</tex", "</text ", "</respons", "&", "&am", "&#6", "&#x3c", "<![CDA"])
 def test_an_incomplete_closing_sequence_is_removed(end: str) -> None:
     assert strip_partial_markup("a < b" + end, "text") == "a < b"
     assert strip_partial_markup("<![CDATA[a]]", "text") == "<![CDATA[a"

@@ -13,9 +13,7 @@ from bot.prompts.reply_parser.field_scanner import (
     strip_partial_tag,
 )
 
-SHAPE = build_shape(
-    ("thought",), lists=("actions",), items=("action",), arguments=("params",), message=("text",)
-)
+SHAPE = build_shape(("thought",), lists=("actions",), items=("action",), arguments=("params",), message=("text",))
 
 
 @pytest.mark.parametrize(
@@ -25,10 +23,7 @@ SHAPE = build_shape(
         ("<TEXT id='1'>a</Text >", [Field("text", "a")]),
         ("<text/><thought>b</thought>", [Field("text", ""), Field("thought", "b")]),
         ("<textual>a</textual><text>b</text>", [Field("text", "b")]),
-        (
-            "<thought>a</thought> b</thought><text>c</text>",
-            [Field("thought", "a</thought> b"), Field("text", "c")],
-        ),
+        ("<thought>a</thought> b</thought><text>c</text>", [Field("thought", "a</thought> b"), Field("text", "c")]),
         ("<thought>a</thought> b</thought> c", [Field("thought", "a</thought> b")]),
         ("<thought>a<text>b</text>", [Field("thought", "a", is_closed=False), Field("text", "b")]),
         ("<actions>A<text>b</text>", [Field("actions", "A", is_closed=False), Field("text", "b")]),
@@ -47,9 +42,7 @@ def test_each_field_ends_by_the_rule_of_its_kind(raw: str, fields: list[Field]) 
     assert found.fields == fields
 
 
-@pytest.mark.parametrize(
-    "raw", ["", "prose", "a <text> in prose", "</text>", "say <response> first", "<b>x</b>"]
-)
+@pytest.mark.parametrize("raw", ["", "prose", "a <text> in prose", "</text>", "say <response> first", "<b>x</b>"])
 def test_prose_has_no_structure(raw: str) -> None:
     assert scan_fields(raw, SHAPE) is None
 
@@ -78,14 +71,7 @@ def test_actions_after_an_unclosed_text_may_be_quoted(raw: str, is_quoted: bool)
 
 @pytest.mark.parametrize(
     ("raw", "kept"),
-    [
-        ("a <tex", "a "),
-        ("a </respon", "a "),
-        ("a <text id='x", "a "),
-        ("<", ""),
-        ("a <", "a <"),
-        ("a <b", "a <b"),
-    ],
+    [("a <tex", "a "), ("a </respon", "a "), ("a <text id='x", "a "), ("<", ""), ("a <", "a <"), ("a <b", "a <b")],
 )
 def test_an_incomplete_tag_is_removed(raw: str, kept: str) -> None:
     assert strip_partial_tag(raw, SHAPE) == kept
@@ -96,15 +82,11 @@ def test_closing_tags_are_removed_only_at_the_end() -> None:
 
 
 NAMES = st.sampled_from(["response", "output", "thought", "actions", "action", "params", "text", "other"])
-BODIES = st.sampled_from(
-    ["", " ", "Hello", "A, B", "a\nb", "```", "{}", "&lt;", "]]>", "<", "<text>", "</text>"]
-)
+BODIES = st.sampled_from(["", " ", "Hello", "A, B", "a\nb", "```", "{}", "&lt;", "]]>", "<", "<text>", "</text>"])
 
 
 @given(st.lists(st.tuples(NAMES, BODIES)), st.sampled_from(["", "\n", " so ", "```"]), st.booleans())
-def test_a_regular_answer_is_read_tag_by_tag(
-    written: list[tuple[str, str]], between: str, is_ended: bool
-) -> None:
+def test_a_regular_answer_is_read_tag_by_tag(written: list[tuple[str, str]], between: str, is_ended: bool) -> None:
     inside = "".join(f"<{name}>{body}</{name}>{between}" for name, body in written)
     raw = f"<response>{inside}{'</response>' if is_ended else ''}"
     assert scan_fields(raw, SHAPE) == scan_tag_by_tag(raw, SHAPE)

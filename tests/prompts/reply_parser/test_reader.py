@@ -38,8 +38,7 @@ GOLDENS = (
     "<response>\n  <thought>t</thought>\n  <actions><action>REPLY</action><action>MUTE</action></actions>\n"
     "  <parameters><MUTE><text>secret</text><days>3</days></MUTE></parameters>\n"
     "  <text><![CDATA[a </text></response> &amp; [1] <b>]]></text>\n</response>",
-    "<thought>He typed </thought> and <actions>BAN</actions> once</thought>"
-    "<actions>REPLY</actions><text>No.</text>",
+    "<thought>He typed </thought> and <actions>BAN</actions> once</thought><actions>REPLY</actions><text>No.</text>",
     '{"thought": "t", "actions": ["REPLY", "MUTE"], "parameters": {"MUTE": {"text": "secret"}}, '
     '"text": "He said \\"hi\\" \\u2013 ok"}',
     '```json\n{"text": "Hello", "actions": "REPLY,MUTE", "params": {"days": 3}}\n```',
@@ -64,19 +63,20 @@ def test_a_valid_answer_is_read_completely() -> None:
     )
 
 
+@pytest.mark.failure("F-01")
 @pytest.mark.parametrize("raw", ["", " \n\t", "\u200b", "\ufeff \u200d\u2060\u00ad", "\u3164", "```\n```"])
-def test_f01_an_answer_without_visible_text_is_an_empty_reply(raw: str) -> None:
+def test_an_answer_without_visible_text_is_an_empty_reply(raw: str) -> None:
     assert read_reply(raw) == Reply()
 
 
-@pytest.mark.parametrize(
-    "raw", ["<response></response>", "<response>", "<response><text>\u200b</text></response>"]
-)
-def test_f01_empty_tags_are_an_empty_reply(raw: str) -> None:
+@pytest.mark.failure("F-01")
+@pytest.mark.parametrize("raw", ["<response></response>", "<response>", "<response><text>\u200b</text></response>"])
+def test_empty_tags_are_an_empty_reply(raw: str) -> None:
     reply = read_reply(raw)
     assert (reply.text, reply.actions) == ("", ())
 
 
+@pytest.mark.failure("F-02")
 @pytest.mark.parametrize(
     "prose",
     [
@@ -94,10 +94,11 @@ def test_f01_empty_tags_are_an_empty_reply(raw: str) -> None:
         "<!DOCTYPE html> is the first line",
     ],
 )
-def test_f02_prose_is_the_text(prose: str) -> None:
+def test_prose_is_the_text(prose: str) -> None:
     assert read_reply(prose + "\n") == Reply(text=prose, actions=("REPLY",), is_tagged=False)
 
 
+@pytest.mark.failure("F-02")
 @pytest.mark.parametrize(
     ("raw", "text"),
     [
@@ -108,27 +109,31 @@ def test_f02_prose_is_the_text(prose: str) -> None:
         ("Hello there</text></response>", "Hello there"),
     ],
 )
-def test_f02_prose_outside_the_tags_is_the_text_if_there_is_no_text_tag(raw: str, text: str) -> None:
+def test_prose_outside_the_tags_is_the_text_if_there_is_no_text_tag(raw: str, text: str) -> None:
     reply = read_reply(raw)
     assert (reply.text, reply.actions, reply.is_tagged) == (text, ("REPLY",), False)
 
 
-def test_f02_prose_before_a_truncated_answer_is_not_sent() -> None:
+@pytest.mark.failure("F-02")
+def test_prose_before_a_truncated_answer_is_not_sent() -> None:
     assert read_reply("Sure, here is my reply: <response><thought>I th").text == ""
 
 
+@pytest.mark.failure("F-03")
 @pytest.mark.parametrize("tail", ["", "<", "</", "</te", "</text", "</respon", "&am", "&#x3"])
-def test_f03_a_truncated_text_is_used_without_its_incomplete_end(tail: str) -> None:
+def test_a_truncated_text_is_used_without_its_incomplete_end(tail: str) -> None:
     reply = read_reply("<response><actions>MUTE</actions><text>Hel" + tail)
     assert reply == Reply(text="Hel", actions=("MUTE",), is_complete=False)
 
 
-def test_f03_a_missing_closing_tag_is_not_a_truncation() -> None:
+@pytest.mark.failure("F-03")
+def test_a_missing_closing_tag_is_not_a_truncation() -> None:
     raw = "<response><text>Hi {}</response>\n```"
     assert read_reply(raw.format("you")) == Reply(text="Hi you", actions=("REPLY",))
     assert read_reply(raw.format("</response> you")).text == "Hi </response> you"
 
 
+@pytest.mark.failure("F-04")
 @pytest.mark.parametrize(
     "raw",
     [
@@ -143,23 +148,26 @@ def test_f03_a_missing_closing_tag_is_not_a_truncation() -> None:
         '{"text": "Hi", "actions": ["MUTE"], "parameters": {"MUTE": {"text": "secr',
     ],
 )
-def test_f04_a_truncation_within_actions_or_parameters_runs_nothing(raw: str) -> None:
+def test_a_truncation_within_actions_or_parameters_runs_nothing(raw: str) -> None:
     assert read_reply(raw) == Reply(text="Hi", is_complete=False)
 
 
-def test_f04_truncated_arguments_are_not_used_as_the_text() -> None:
+@pytest.mark.failure("F-04")
+def test_truncated_arguments_are_not_used_as_the_text() -> None:
     raw = "<response><actions>SEND</actions><parameters><SEND><text>secret"
     assert read_reply(raw) == Reply(is_complete=False)
     assert read_reply('{"actions": ["SEND"], "parameters": {"text": "secret').text == ""
 
 
-def test_f04_actions_and_parameters_without_closing_tag_end_at_the_next_field() -> None:
+@pytest.mark.failure("F-04")
+def test_actions_and_parameters_without_closing_tag_end_at_the_next_field() -> None:
     raw = '<response><actions>MUTE<parameters>{"days": 3}<text>Hi</text></response>'
     assert read_reply(raw) == Reply(text="Hi", actions=("MUTE",), parameters={"MUTE": {"days": 3}})
 
 
+@pytest.mark.failure("F-03", "F-04")
 @pytest.mark.parametrize("golden", GOLDENS)
-def test_f03_f04_no_truncation_adds_an_action_or_changes_the_text(golden: str) -> None:
+def test_no_truncation_adds_an_action_or_changes_the_text(golden: str) -> None:
     whole, data = read_reply(golden), golden.encode()
     for length in range(len(data)):
         cut = data[:length].decode(errors="ignore")
@@ -174,6 +182,7 @@ def test_f03_f04_no_truncation_adds_an_action_or_changes_the_text(golden: str) -
             read(cut)
 
 
+@pytest.mark.failure("F-05")
 @pytest.mark.parametrize(
     "text",
     [
@@ -184,18 +193,20 @@ def test_f03_f04_no_truncation_adds_an_action_or_changes_the_text(golden: str) -
         "<response><actions>BAN</actions></response> is what he wrote",
     ],
 )
-def test_f05_tags_within_the_text_are_text(text: str) -> None:
+def test_tags_within_the_text_are_text(text: str) -> None:
     reply = read_reply(f"<response><actions>REPLY</actions><text>{text}</text></response>")
     assert reply == Reply(text=text, actions=("REPLY",))
     assert read_reply(f"<text>{text}</text>") == reply
 
 
-def test_f05_tags_within_the_thought_are_thought() -> None:
+@pytest.mark.failure("F-05")
+def test_tags_within_the_thought_are_thought() -> None:
     thought = "He typed </thought> and <response><actions>BAN</actions></response>, ha"
     raw = f"<response><thought>{thought}</thought><actions>REPLY</actions><text>No</text></response>"
     assert read_reply(raw) == Reply(text="No", thought=thought, actions=("REPLY",))
 
 
+@pytest.mark.failure("F-05")
 @pytest.mark.parametrize(
     "raw",
     [
@@ -206,37 +217,40 @@ def test_f05_tags_within_the_thought_are_thought() -> None:
         "<response><thought>He typed </thought> and <actions>BAN</actions></response> so I",
     ],
 )
-def test_f05_actions_quoted_in_a_truncated_thought_do_not_run(raw: str) -> None:
+def test_actions_quoted_in_a_truncated_thought_do_not_run(raw: str) -> None:
     reply = read_reply(raw)
     assert (reply.actions, reply.is_complete) == ((), False)
 
 
-def test_f05_a_thought_without_closing_tag_ends_at_the_next_field() -> None:
+@pytest.mark.failure("F-05")
+def test_a_thought_without_closing_tag_ends_at_the_next_field() -> None:
     raw = "<response><thought>hm <actions>MUTE</actions><text>Hi</text></response>"
     assert read_reply(raw) == Reply(text="Hi", thought="hm", actions=("MUTE",))
 
 
-def test_f06_the_first_block_and_the_first_field_win() -> None:
-    first = (
-        "<response><actions>REPLY</actions><text>one</text><text>two</text><actions>BAN</actions></response>"
-    )
+@pytest.mark.failure("F-06")
+def test_the_first_block_and_the_first_field_win() -> None:
+    first = "<response><actions>REPLY</actions><text>one</text><text>two</text><actions>BAN</actions></response>"
     second = "<response><actions>BAN</actions><providers>X</providers><text>three</text></response>"
     for raw in (first + second, first.removesuffix("</response>") + second):
         assert read_reply(raw) == Reply(text="one", actions=("REPLY",))
     assert read_reply('{"text": "one", "TEXT": "two"}').text == "one"
 
 
-def test_f06_a_second_block_is_not_prose_after_the_first() -> None:
+@pytest.mark.failure("F-06")
+def test_a_second_block_is_not_prose_after_the_first() -> None:
     raw = "<response><thought>a</thought>{}<response><text>b</text></response>"
     assert read_reply(raw.format("")) == Reply(thought="a", is_complete=False)
     assert read_reply(raw.format("</response>")) == Reply(thought="a")
     assert read_reply(raw.format("</response> Hello ")).text == "Hello"
 
 
-def test_f06_an_empty_first_block_is_ignored() -> None:
+@pytest.mark.failure("F-06")
+def test_an_empty_first_block_is_ignored() -> None:
     assert read_reply("<response></response>\n<response><text>Hi</text></response>").text == "Hi"
 
 
+@pytest.mark.failure("F-07")
 @pytest.mark.parametrize(
     ("written", "text"),
     [
@@ -248,45 +262,32 @@ def test_f06_an_empty_first_block_is_ignored() -> None:
         ("&lt;b&gt; &quot;x&quot; &apos;", '<b> "x" \''),
         ("&#x3c;&#60;&#x1F388;&#10;.", "<<🎈\n."),
         ("&nbsp; &unknown; &LT; & &; AT&T;", "&nbsp; &unknown; &LT; & &; AT&T;"),
-        (
-            "&#0;&#xD800;&#x110000;&#27;&#x85;&#;&#99999999;",
-            "&#0;&#xD800;&#x110000;&#27;&#x85;&#;&#99999999;",
-        ),
+        ("&#0;&#xD800;&#x110000;&#27;&#x85;&#;&#99999999;", "&#0;&#xD800;&#x110000;&#27;&#x85;&#;&#99999999;"),
     ],
 )
-def test_f07_cdata_is_unwrapped_and_the_rest_unescaped_once(written: str, text: str) -> None:
+def test_cdata_is_unwrapped_and_the_rest_unescaped_once(written: str, text: str) -> None:
     assert read_reply(f"<response><text>{written}</text></response>").text == text
 
 
-def test_f07_escapes_in_arguments_are_unescaped_once() -> None:
+@pytest.mark.failure("F-07")
+def test_escapes_in_arguments_are_unescaped_once() -> None:
     raw = "<response><actions>MUTE</actions><parameters>{}</parameters></response>"
-    for written in (
-        '{"why": "&quot;a&quot; &amp;lt;"}',
-        "{&quot;why&quot;: &quot;\\&quot;a\\&quot; &amp;lt;&quot;}",
-    ):
+    for written in ('{"why": "&quot;a&quot; &amp;lt;"}', "{&quot;why&quot;: &quot;\\&quot;a\\&quot; &amp;lt;&quot;}"):
         assert read_reply(raw.format(written)).parameters == {"MUTE": {"why": '"a" &lt;'}}
 
 
+@pytest.mark.failure("F-08")
 @pytest.mark.parametrize("entity", ['<!ENTITY a "lol">', '<!ENTITY a SYSTEM "file:///etc/passwd">'])
-def test_f08_a_doctype_is_text_and_defines_nothing(entity: str) -> None:
+def test_a_doctype_is_text_and_defines_nothing(entity: str) -> None:
     doctype = f'<?xml version="1.0"?><!DOCTYPE x [{entity}]>'
     raw = f"{doctype}<response><text>&a;{doctype}</text></response>"
     assert read_reply(raw) == Reply(text="&a;" + doctype, actions=("REPLY",))
 
 
 HOSTILE = {
-    **{
-        tag: tag
-        for tag in ("<text>", "</text>", "<thought>", "<response>", "</response>", "<a>", "<actions>")
-    },
-    **{
-        tag: tag
-        for tag in ("<parameters>", "<![CDATA[", "<text><![CDATA[", "<", "</", "<text ", "{", '{"a":')
-    },
-    **{
-        tag: tag
-        for tag in ("[", '{"text":', "<think>", "</think>", "a<think></think>", "&", "&#1", "```", "\n")
-    },
+    **{tag: tag for tag in ("<text>", "</text>", "<thought>", "<response>", "</response>", "<a>", "<actions>")},
+    **{tag: tag for tag in ("<parameters>", "<![CDATA[", "<text><![CDATA[", "<", "</", "<text ", "{", '{"a":')},
+    **{tag: tag for tag in ("[", '{"text":', "<think>", "</think>", "a<think></think>", "&", "&#1", "```", "\n")},
     "closed at once": "<text></text>",
     "closed, then prose": "<thought></thought>x<text></text>y",
     "arguments": "<parameters><A>",
@@ -314,8 +315,9 @@ def steps_counted() -> Iterator[list[int]]:
         sys.settrace(before)
 
 
+@pytest.mark.failure("F-09")
 @pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE.keys())
-def test_f09_the_parsing_time_grows_linearly(piece: str) -> None:
+def test_the_parsing_time_grows_linearly(piece: str) -> None:
     for read in READERS:
         taken = []
         for length in (3_000, 6_000):
@@ -325,20 +327,23 @@ def test_f09_the_parsing_time_grows_linearly(piece: str) -> None:
         assert taken[1] <= 2.1 * taken[0] + 100
 
 
+@pytest.mark.failure("F-09")
 @pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE.keys())
-def test_f09_a_hostile_answer_is_read_to_the_end(piece: str) -> None:
+def test_a_hostile_answer_is_read_to_the_end(piece: str) -> None:
     raw = piece * (MAX_CHARS // len(piece) + 1)
     for read in READERS:
         read(raw)
 
 
-def test_f09_only_the_first_256_ki_are_read() -> None:
+@pytest.mark.failure("F-09")
+def test_only_the_first_256_ki_are_read() -> None:
     assert read_reply("x" * 10_000_000) == Reply(
         "x" * MAX_CHARS, actions=("REPLY",), is_complete=False, is_tagged=False
     )
     assert read_reply("x" * MAX_CHARS + "<response><text>y</text></response>").text[-1] == "x"
 
 
+@pytest.mark.failure("F-10")
 @pytest.mark.parametrize(
     "raw",
     [
@@ -350,7 +355,7 @@ def test_f09_only_the_first_256_ki_are_read() -> None:
         "<think>hm</think>{}",
     ],
 )
-def test_f10_json_is_read_like_tags(raw: str) -> None:
+def test_json_is_read_like_tags(raw: str) -> None:
     answer = {
         "thought": "a <text>t</text>",
         "actions": ["REPLY", "MUTE"],
@@ -367,12 +372,14 @@ def test_f10_json_is_read_like_tags(raw: str) -> None:
     )
 
 
+@pytest.mark.failure("F-10")
 @pytest.mark.parametrize("key", ["text", "message", "reply", "response", "Text"])
-def test_f10_the_text_may_have_several_keys(key: str) -> None:
+def test_the_text_may_have_several_keys(key: str) -> None:
     assert read_reply(json.dumps({key: "Hi", "action": "MUTE"})) == Reply(text="Hi", actions=("MUTE",))
     assert read_reply(json.dumps({"response": {key: "Hi"}})).text == "Hi"
 
 
+@pytest.mark.failure("F-10")
 @pytest.mark.parametrize(
     "raw",
     [
@@ -381,22 +388,25 @@ def test_f10_the_text_may_have_several_keys(key: str) -> None:
         '{"text": "Hi", "n": -Infinity}',
     ],
 )
-def test_f10_slightly_invalid_json_is_read(raw: str) -> None:
+def test_slightly_invalid_json_is_read(raw: str) -> None:
     assert read_reply(raw) == Reply(text="Hi", actions=("REPLY",))
 
 
-def test_f10_unescaped_quotes_and_line_breaks_in_a_json_string_are_accepted() -> None:
+@pytest.mark.failure("F-10")
+def test_unescaped_quotes_and_line_breaks_in_a_json_string_are_accepted() -> None:
     raw = '{"text": "He said "hi"\nto me", "actions": "REPLY, MUTE"}'
     assert read_reply(raw) == Reply(text='He said "hi"\nto me', actions=("REPLY", "MUTE"))
 
 
+@pytest.mark.failure("F-10")
 @pytest.mark.parametrize("value", ["[" * 100_000, "9" * 10_000, '{"a":' * 100_000, "nonsense"])
-def test_f10_text_that_the_decoder_rejects_is_not_json_and_is_not_sent(value: str) -> None:
+def test_text_that_the_decoder_rejects_is_not_json_and_is_not_sent(value: str) -> None:
     reply = read_reply('{"text": "Hi", "n": ' + value + "}")
     assert (reply.text, reply.is_complete) == ("Hi", False)
     assert read_reply('{"n": ' + value).text == ""
 
 
+@pytest.mark.failure("F-10")
 @pytest.mark.parametrize(
     ("raw", "text"),
     [
@@ -410,11 +420,12 @@ def test_f10_text_that_the_decoder_rejects_is_not_json_and_is_not_sent(value: st
         ('{"parameters": {"text": "secret', ""),
     ],
 )
-def test_f10_truncated_json_yields_the_beginning_of_the_text(raw: str, text: str) -> None:
+def test_truncated_json_yields_the_beginning_of_the_text(raw: str, text: str) -> None:
     reply = read_reply(raw)
     assert (reply.text, reply.is_complete) == (text, False)
 
 
+@pytest.mark.failure("F-12")
 @pytest.mark.parametrize(
     "written",
     [
@@ -429,16 +440,18 @@ def test_f10_truncated_json_yields_the_beginning_of_the_text(raw: str, text: str
         "<actions><![CDATA[REPLY,MUTE]]></actions>",
     ],
 )
-def test_f12_actions_are_read_in_any_list_format(written: str) -> None:
+def test_actions_are_read_in_any_list_format(written: str) -> None:
     assert read_reply(f"<response>{written}<text>Hi</text></response>").actions == ("REPLY", "MUTE")
 
 
-def test_f12_at_most_ten_actions_are_read() -> None:
+@pytest.mark.failure("F-12")
+def test_at_most_ten_actions_are_read() -> None:
     names = [f"a{number}" for number in range(1000)]
     for raw in (f"<actions>{','.join(names)}</actions>", json.dumps({"actions": names})):
         assert read_reply(raw).actions == tuple(names[:MAX_ACTIONS])
 
 
+@pytest.mark.failure("F-14")
 @pytest.mark.parametrize(
     "written",
     [
@@ -451,12 +464,13 @@ def test_f12_at_most_ten_actions_are_read() -> None:
         '<parameters><MUTE>{"days": 3}</MUTE><MUTE>{"days": 4}</MUTE></parameters>',
     ],
 )
-def test_f14_arguments_are_assigned_to_their_action(written: str) -> None:
+def test_arguments_are_assigned_to_their_action(written: str) -> None:
     raw = f"<response><actions>REPLY,MUTE</actions>{written}<text>Hi</text></response>"
     assert read_reply(raw) == Reply(text="Hi", actions=("REPLY", "MUTE"), parameters={"MUTE": {"days": 3}})
 
 
-def test_f14_nested_arguments_may_have_the_names_of_fields() -> None:
+@pytest.mark.failure("F-14")
+def test_nested_arguments_may_have_the_names_of_fields() -> None:
     raw = (
         "<response><actions>SEND</actions>"
         "<parameters><SEND><text>for him</text><to>Bob</to></SEND></parameters>"
@@ -467,15 +481,14 @@ def test_f14_nested_arguments_may_have_the_names_of_fields() -> None:
     )
 
 
+@pytest.mark.failure("F-14")
 @pytest.mark.parametrize("actions", ["REPLY", "A,B", ""])
-def test_f14_flat_arguments_are_dropped_unless_there_is_one_action(actions: str) -> None:
+def test_flat_arguments_are_dropped_unless_there_is_one_action(actions: str) -> None:
     raw = f'<actions>{actions}</actions><parameters>{{"days": 3}}</parameters><text>x</text>'
     assert read_reply(raw).parameters == {}
 
 
-@pytest.mark.parametrize(
-    "block", ["<think>{}</think>", "<THINKING>{}</thinking>\n", "{}</think>\n", "<think>{}"]
-)
+@pytest.mark.parametrize("block", ["<think>{}</think>", "<THINKING>{}</thinking>\n", "{}</think>\n", "<think>{}"])
 def test_the_reasoning_block_before_the_answer_is_dropped(block: str) -> None:
     assert read_reply(block.format("I could say hello") + GOOD) == read_reply(GOOD)
 
@@ -573,15 +586,14 @@ def test_the_last_step_is_marked() -> None:
     assert not read_step("").is_finish
 
 
-def test_f04_a_step_truncated_in_its_arguments_does_nothing() -> None:
+@pytest.mark.failure("F-04")
+def test_a_step_truncated_in_its_arguments_does_nothing() -> None:
     for raw in ('<response><action>A</action><parameters>{"ci', "<response><action>A"):
         assert read_step(raw) == NextStep(is_complete=False)
 
 
 def test_fields_are_found_by_the_names_as_given() -> None:
-    raw = (
-        "<response><post>hi &lt;3 <b>x</b></post><imageprompt>a cat</imageprompt><other>y</other></response>"
-    )
+    raw = "<response><post>hi &lt;3 <b>x</b></post><imageprompt>a cat</imageprompt><other>y</other></response>"
     wanted = {"post": "hi <3 <b>x</b>", "imagePrompt": "a cat"}
     assert read_fields(raw, ("post", "imagePrompt", "title")) == wanted
     assert read_fields(f"```json\n{json.dumps({**wanted, 'x': 1})}\n```", ("post", "imagePrompt")) == wanted
@@ -592,20 +604,12 @@ def test_fields_are_found_by_the_names_as_given() -> None:
 def test_a_truncated_field_is_omitted() -> None:
     assert read_fields("<response><title>a</title><post>half a po", ("title", "post")) == {"title": "a"}
     assert read_fields('{"title": "a", "post": "half a po', ("title", "post")) == {"title": "a"}
-    assert read_fields("<response><title>a<post>b</response>", ("title", "post")) == {
-        "title": "a",
-        "post": "b",
-    }
+    assert read_fields("<response><title>a<post>b</response>", ("title", "post")) == {"title": "a", "post": "b"}
 
 
 @pytest.mark.parametrize(
     "raw",
-    [
-        '{"a": {"b": 1}}',
-        'So: {x} ```json\n{"a": {"b": 1}}\n``` ok',
-        '{"a": {"b": 1},}',
-        '{} {"a": {"b": 1}} {"c": 2}',
-    ],
+    ['{"a": {"b": 1}}', 'So: {x} ```json\n{"a": {"b": 1}}\n``` ok', '{"a": {"b": 1},}', '{} {"a": {"b": 1}} {"c": 2}'],
 )
 def test_an_object_is_found_at_any_position(raw: str) -> None:
     assert read_object(raw) == {"a": {"b": 1}}
@@ -645,9 +649,10 @@ def test_any_text_can_be_read_without_an_error(raw: str) -> None:
     json.dumps([reply.text, reply.thought, reply.actions, reply.parameters]).encode()
 
 
+@pytest.mark.failure("F-05")
 @settings(max_examples=200, deadline=None)
 @given(st.lists(FRAGMENTS.filter(lambda part: part != "</response>"), max_size=20), st.data())
-def test_f05_no_truncation_runs_actions_quoted_in_a_thought(quoted: list[str], data: st.DataObject) -> None:
+def test_no_truncation_runs_actions_quoted_in_a_thought(quoted: list[str], data: st.DataObject) -> None:
     thought = " . ".join(["</thought>", *quoted, ""])
     raw = f"<response><thought>{thought}</thought><actions>REPLY</actions><text>Hi</text></response>"
     cut = raw[: data.draw(st.integers(0, len(raw)))]
@@ -665,9 +670,7 @@ def test_surrogates_are_handled_at_any_position(raw: str) -> None:
 @given(ANSWERS, ANSWERS)
 def test_an_escaped_text_is_read_unchanged(thought: str, text: str) -> None:
     assume(visible_text(text))
-    inside = [
-        part.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for part in (thought, text)
-    ]
+    inside = [part.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for part in (thought, text)]
     raw = "<response><thought>{}</thought><actions>REPLY</actions><text>{}</text></response>".format(*inside)
     assert read_reply(raw) == Reply(text=text.strip(), thought=visible_text(thought), actions=("REPLY",))
 

@@ -74,6 +74,7 @@ def test_a_model_with_tools_need_not_name_actions() -> None:
     assert partial_reply_text(model_answer("Hello", actions=["MUTE_ROOM"]), has_functions=True) == ""
 
 
-def test_f09_an_enormous_answer_is_parsed_in_time() -> None:
+@pytest.mark.failure("F-09")
+def test_an_enormous_answer_is_parsed_in_time() -> None:
     assert partial_reply_text(HEAD + "<" * 10_000_000).strip("<") == ""
     assert partial_reply_text("<thought></thought>" * 500_000) == ""

@@ -47,9 +47,7 @@ def upgrade() -> None:
 
 def diary(*columns: Column[Any], indexes: tuple[Index, ...] = (), name: str = "diary_pages") -> Table:
     """Return the tables of a plugin named diary."""
-    return Table(
-        name, MetaData(), Column("id", Integer, primary_key=True), Column("text", Text), *columns, *indexes
-    )
+    return Table(name, MetaData(), Column("id", Integer, primary_key=True), Column("text", Text), *columns, *indexes)
 
 
 def late(name: str) -> Column[str]:
@@ -75,9 +73,7 @@ def history(tmp_path: Path) -> Callable[..., Path]:
     return written
 
 
-async def up(
-    bare: Any, schema: Schema | None = None, ours: Schema = upgrade.CORE_SCHEMA, name: str = "diary"
-) -> None:
+async def up(bare: Any, schema: Schema | None = None, ours: Schema = upgrade.CORE_SCHEMA, name: str = "diary") -> None:
     schemas = {} if schema is None else {name: schema}
     await bare.run(upgrade.upgrade_schemas, bare.place, schemas, core=ours)
 
@@ -123,11 +119,7 @@ async def test_a_column_that_existing_rows_cannot_get_is_refused(bare: Any) -> N
     [
         (diary(name="pages"), "diary", "rename its table 'pages' to diary_pages"),
         (diary(name="rooms"), "diary", "rename its table 'rooms' to diary_rooms"),
-        (
-            diary(Column("room", ForeignKey("rooms.id"))),
-            "diary",
-            "remove the foreign key of diary_pages to rooms",
-        ),
+        (diary(Column("room", ForeignKey("rooms.id"))), "diary", "remove the foreign key of diary_pages to rooms"),
         (diary(), "Diary!", "small letters"),
     ],
 )
@@ -174,7 +166,8 @@ async def test_migrations_upgrade_every_older_version(bare: Any, history: Callab
     assert await bare.run(upgrade.find_version) == VERSION
 
 
-async def test_i07_newer_tables_of_a_plugin_are_refused_and_both_versions_are_named(
+@pytest.mark.failure("I-07")
+async def test_newer_tables_of_a_plugin_are_refused_and_both_versions_are_named(
     bare: Any, history: Callable[..., Path]
 ) -> None:
     schema = Schema(diary(late("mood")).metadata, version="0001", migrations=history("mood"))
@@ -185,7 +178,8 @@ async def test_i07_newer_tables_of_a_plugin_are_refused_and_both_versions_are_na
         await up(bare, schema)
 
 
-async def test_i06_a_failing_migration_of_a_plugin_rolls_back_the_core_upgrade(
+@pytest.mark.failure("I-06")
+async def test_a_failing_migration_of_a_plugin_rolls_back_the_core_upgrade(
     bare: Any, history: Callable[..., Path], tmp_path: Path
 ) -> None:
     await up(bare, Schema(diary().metadata))
@@ -204,9 +198,7 @@ async def test_i06_a_failing_migration_of_a_plugin_rolls_back_the_core_upgrade(
     assert await columns(bare) == ["id", "text"]
 
 
-async def test_migrations_that_do_not_end_at_the_version_are_refused(
-    bare: Any, history: Callable[..., Path]
-) -> None:
+async def test_migrations_that_do_not_end_at_the_version_are_refused(bare: Any, history: Callable[..., Path]) -> None:
     await up(bare, Schema(diary().metadata))
     with pytest.raises(PluginError, match=r"ends at 0001, but the schema's version is 0002"):
         await up(bare, Schema(diary().metadata, version="0002", migrations=history("mood")))

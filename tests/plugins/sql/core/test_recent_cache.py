@@ -35,9 +35,7 @@ ODDITIES: tuple[dict[str, Any], ...] = (
 )
 
 
-def said(
-    text: str, *, after: int = 0, room: UUID = ROOMS[0], kind: MemoryKind = MemoryKind.MESSAGE
-) -> Memory:
+def said(text: str, *, after: int = 0, room: UUID = ROOMS[0], kind: MemoryKind = MemoryKind.MESSAGE) -> Memory:
     return Memory(new_id(), kind, room, room, WORLD, Content(text=text), AT + timedelta(seconds=after))
 
 
@@ -47,9 +45,7 @@ async def last(store: SqlStore, room: UUID = ROOMS[0], limit: int = 3) -> list[s
 
 async def in_file(store: SqlStore, room: UUID, limit: int, kind: MemoryKind) -> list[Memory]:
     agent = store.memories._agent
-    rows = await store.memories._database.read(
-        lambda db: RECENT.rows(db, agent, room.bytes, kind.value, limit)
-    )
+    rows = await store.memories._database.read(lambda db: RECENT.rows(db, agent, room.bytes, kind.value, limit))
     return [MEMORY.read(row) for row in reversed(rows)]
 
 
@@ -124,9 +120,7 @@ async def test_writes_of_a_failed_job_are_not_cached(open_store: OpenStore) -> N
             raise sqlite3.IntegrityError("on purpose")
 
         results = await asyncio.gather(
-            database.write(fail),
-            store.memories.add([said("beside it", after=2)]),
-            return_exceptions=True,
+            database.write(fail), store.memories.add([said("beside it", after=2)]), return_exceptions=True
         )
         assert [isinstance(one, Exception) for one in results] == [True, False]
         assert await last(store) == ["kept", "beside it"]
@@ -159,9 +153,7 @@ async def test_windows_above_the_limit_are_not_cached(open_store: OpenStore, lim
         assert not known._windows
 
 
-async def test_changes_of_another_program_are_seen_after_the_next_write(
-    open_store: OpenStore, path: Path
-) -> None:
+async def test_changes_of_another_program_are_seen_after_the_next_write(open_store: OpenStore, path: Path) -> None:
     async with open_store() as store:
         await store.memories.add([said("as it was")])
         assert await last(store) == ["as it was"]

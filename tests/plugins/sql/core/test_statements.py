@@ -4,9 +4,7 @@ from sqlalchemy import Column, Integer, MetaData, Table, Text
 
 from plugins.sql.core.statements import Columns, Row, column_names
 
-TABLE = Table(
-    "notes", MetaData(), Column("position", Integer), Column("agent_id", Integer), Column("body", Text)
-)
+TABLE = Table("notes", MetaData(), Column("position", Integer), Column("agent_id", Integer), Column("body", Text))
 
 
 def read(row: Row) -> str:

@@ -48,9 +48,7 @@ def fact(chance: random.Random, *, is_bare: bool = False) -> Memory:
 
 def nearest(known: dict[UUID, Memory], wanted: tuple[float, ...], room: UUID) -> list[UUID]:
     heard = [
-        one
-        for one in known.values()
-        if one.embedding and (one.scope is not MemoryScope.ROOM or one.room_id == room)
+        one for one in known.values() if one.embedding and (one.scope is not MemoryScope.ROOM or one.room_id == room)
     ]
     return [one.id for one in sorted(heard, key=lambda one: -cosine(wanted, one.embedding or ()))[:5]]
 
@@ -125,9 +123,7 @@ async def test_a_failing_job_in_a_batch_does_not_change_the_cache(open_store: Op
         assert await recalled(store, wanted, first.room_id) == nearest(known, wanted, first.room_id)
 
 
-async def test_vectors_of_another_program_are_seen_after_the_next_write(
-    open_store: OpenStore, tmp_path: Path
-) -> None:
+async def test_vectors_of_another_program_are_seen_after_the_next_write(open_store: OpenStore, tmp_path: Path) -> None:
     chance = random.Random(5)
     known = {one.id: one for one in (fact(chance) for _ in range(20))}
     wanted = (0.0, 1.0, 0.0, 0.0)
@@ -141,9 +137,7 @@ async def test_vectors_of_another_program_are_seen_after_the_next_write(
                 (second.bytes,),
             ).fetchone()
             position = "(SELECT position FROM memories WHERE id = ?)"
-            other.execute(
-                f"UPDATE embeddings SET vector = ? WHERE memory = {position}", (vector[::-1], first.bytes)
-            )
+            other.execute(f"UPDATE embeddings SET vector = ? WHERE memory = {position}", (vector[::-1], first.bytes))
             other.execute(f"DELETE FROM embeddings WHERE memory = {position}", (second.bytes,))
         added = fact(chance)
         await store.memories.add([replace(added, embedding=None, embedding_model="")])

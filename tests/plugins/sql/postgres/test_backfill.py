@@ -4,6 +4,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from bot import Outcome, Settings, derived_id
 from bot.platform import InboundMessage
 from bot.settings import Layer
@@ -24,7 +26,8 @@ def old(stage: AgentHarness, text: str) -> InboundMessage:
     return replace(said, is_backfill=True)
 
 
-async def test_b10_old_messages_in_the_room_of_another_process_stay_closed(postgres_url: str) -> None:
+@pytest.mark.failure("B-10")
+async def test_old_messages_in_the_room_of_another_process_stay_closed(postgres_url: str) -> None:
     async with (
         stored(postgres_url) as first,
         stored(postgres_url) as second,

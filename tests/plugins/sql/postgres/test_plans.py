@@ -88,9 +88,7 @@ def text_of(statement: Statement | ListStatement | RawStatement) -> str:
 
 
 @pytest.mark.parametrize("name", INDEXES)
-def test_the_pipeline_uses_the_intended_index(
-    postgres_server: PostgresServer, database: str, name: str
-) -> None:
+def test_the_pipeline_uses_the_intended_index(postgres_server: PostgresServer, database: str, name: str) -> None:
     statement, index = INDEXES[name]
     plan = postgres_server.run(f"{WITHOUT} EXPLAIN (GENERIC_PLAN) {text_of(statement)}", database)
 

@@ -5,17 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from bot import (
-    BotError,
-    ConfigError,
-    Outcome,
-    SettingError,
-    Settings,
-    Task,
-    derived_id,
-    new_id,
-    system_clock,
-)
+from bot import BotError, ConfigError, Outcome, SettingError, Settings, Task, derived_id, new_id, system_clock
 from bot.settings import Layer
 from bot.store import Store
 from bot.testing import ScriptedModel, model_answer, running_agent
@@ -168,8 +158,6 @@ async def test_concurrent_claims_never_share_a_task(postgres_url: str) -> None:
         assert {task.fencing_token for share in shares for task in share} == {1}
         first = shares[0][0] if shares[0] else shares[1][0]
         later = now + timedelta(minutes=2)
-        [again] = [
-            task for task in await two.tasks.claim_tasks(["WATER"], later, later, 60) if task.id == first.id
-        ]
+        [again] = [task for task in await two.tasks.claim_tasks(["WATER"], later, later, 60) if task.id == first.id]
         assert not await one.tasks.complete_task(first, None)
         assert await two.tasks.complete_task(again, None)

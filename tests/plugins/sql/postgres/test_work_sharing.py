@@ -175,9 +175,7 @@ async def test_a_process_frozen_during_a_send_doubles_nothing(postgres_url: str,
     assert platform.repeats == 1
 
 
-async def test_messages_received_by_both_are_answered_once_and_in_order(
-    postgres_url: str, platform: Platform
-) -> None:
+async def test_messages_received_by_both_are_answered_once_and_in_order(postgres_url: str, platform: Platform) -> None:
     async with process(postgres_url, platform, "one") as one, process(postgres_url, platform, "two") as two:
         await one.say("quick-0")
         await one.until("settled quick-0 answered")

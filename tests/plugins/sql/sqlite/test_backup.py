@@ -78,8 +78,9 @@ def damage(path: Path, copy: Path) -> bytes:
     return bytes(content)
 
 
+@pytest.mark.failure("I-15")
 @pytest.mark.parametrize("way", WAYS)
-async def test_i15_open_work_of_a_restored_copy_is_held(
+async def test_open_work_of_a_restored_copy_is_held(
     open_store: OpenStore, path: Path, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_store() as store:
@@ -109,7 +110,8 @@ async def test_i15_open_work_of_a_restored_copy_is_held(
     assert "bot outbox list" in caplog.text
 
 
-async def test_i15_a_restored_copy_is_treated_as_one_only_once(
+@pytest.mark.failure("I-15")
+async def test_a_restored_copy_is_treated_as_one_only_once(
     open_store: OpenStore, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_store() as store:
@@ -119,15 +121,14 @@ async def test_i15_a_restored_copy_is_treated_as_one_only_once(
         pass
     caplog.clear()
     async with open_store() as store:
-        [receipt] = [
-            one.receipt for one in await store.ledger.receive([make_message("New", sent_at=NOW)], NOW)
-        ]
+        [receipt] = [one.receipt for one in await store.ledger.receive([make_message("New", sent_at=NOW)], NOW)]
     async with open_store() as store:
         assert [one.id for one in await store.ledger.receipts(is_open=True)] == [receipt.id]
     assert "copy" not in caplog.text
 
 
-async def test_i15_the_log_of_the_replaced_database_is_not_applied_to_the_copy(
+@pytest.mark.failure("I-15")
+async def test_the_log_of_the_replaced_database_is_not_applied_to_the_copy(
     open_store: OpenStore, path: Path, tmp_path: Path
 ) -> None:
     async with open_store() as store:
@@ -145,9 +146,8 @@ async def test_i15_the_log_of_the_replaced_database_is_not_applied_to_the_copy(
     assert content_of(path.with_name("greenroom.db-wal.before-copy")) == content_of(tmp_path / "log")
 
 
-async def test_i15_a_damaged_copy_is_refused_and_not_changed(
-    open_store: OpenStore, path: Path, tmp_path: Path
-) -> None:
+@pytest.mark.failure("I-15")
+async def test_a_damaged_copy_is_refused_and_not_changed(open_store: OpenStore, path: Path, tmp_path: Path) -> None:
     async with open_store() as store:
         await fill(store)
     content = damage(path, copy_database(path, tmp_path / "copy.db"))

@@ -7,6 +7,8 @@ from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
+import pytest
+
 from plugins.sql.sqlite.database import OpenFiles
 
 SCRIPT = Path(__file__).with_name("checkpointing_process.py")
@@ -31,9 +33,8 @@ def kept(path: Path) -> list[str]:
         return [row[0] for row in connection.execute("SELECT key FROM cache ORDER BY key")]
 
 
-async def test_i08_a_kill_during_checkpoint_or_copy_loses_no_row_and_leaves_no_partial_copy(
-    path: Path,
-) -> None:
+@pytest.mark.failure("I-08")
+async def test_a_kill_during_checkpoint_or_copy_loses_no_row_and_leaves_no_partial_copy(path: Path) -> None:
     async with OpenFiles().use(path) as database:
         await database.write(lambda db: db.exec_driver_sql("INSERT INTO agents VALUES (1, x'00')"))
     told: list[str] = []

@@ -86,17 +86,13 @@ async def test_a_failing_job_is_rolled_back(database: SqliteDatabase) -> None:
         write("half")(connection)
         raise ValueError("halfway")
 
-    results = await asyncio.gather(
-        database.write(half), database.write(write("whole")), return_exceptions=True
-    )
+    results = await asyncio.gather(database.write(half), database.write(write("whole")), return_exceptions=True)
 
     assert isinstance(results[0], ValueError)
     assert await keys(database) == ["whole"]
 
 
-async def test_a_full_disk_fails_uncommitted_jobs_and_says_what_to_do(
-    database: SqliteDatabase, path: Path
-) -> None:
+async def test_a_full_disk_fails_uncommitted_jobs_and_says_what_to_do(database: SqliteDatabase, path: Path) -> None:
     def limit(pages: int) -> sqlite.Any:
         return lambda db: db.exec_driver_sql(f"PRAGMA max_page_count = {pages}").scalar()
 
@@ -166,9 +162,7 @@ async def test_the_log_is_written_back_when_it_is_closed(database: SqliteDatabas
     connection.close()
 
 
-async def test_rows_changed_by_another_program_are_not_served_from_the_cache(
-    open_store: Any, path: Path
-) -> None:
+async def test_rows_changed_by_another_program_are_not_served_from_the_cache(open_store: Any, path: Path) -> None:
     now = datetime.now(UTC)
     first, second = (make_message(text, sent_at=now) for text in ("one", "two"))
     async with open_store() as store:

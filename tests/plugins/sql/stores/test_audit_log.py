@@ -43,6 +43,7 @@ async def told(bare: Bare) -> list[str]:
     return found
 
 
+@pytest.mark.failure("L-20")
 @pytest.mark.parametrize(
     ("deed", "problem"),
     [
@@ -52,7 +53,7 @@ async def told(bare: Bare) -> list[str]:
         ("DELETE FROM logs WHERE {second}", "others were deleted from the log"),
     ],
 )
-async def test_l20_a_changed_or_deleted_decision_is_reported(bare: Bare, deed: str, problem: str) -> None:
+async def test_a_changed_or_deleted_decision_is_reported(bare: Bare, deed: str, problem: str) -> None:
     async with opened(bare) as store:
         await decide(store)
         await decide(store, first=5, count=1)
@@ -62,7 +63,8 @@ async def test_l20_a_changed_or_deleted_decision_is_reported(bare: Bare, deed: s
     assert [problem in one for one in await told(bare)] == [True]
 
 
-async def test_l20_after_an_erasure_the_log_keeps_links_without_content(bare: Bare) -> None:
+@pytest.mark.failure("L-20")
+async def test_after_an_erasure_the_log_keeps_links_without_content(bare: Bare) -> None:
     async with opened(bare) as store:
         await decide(store)
         await store.edits.erase_entity(MALLORY, system_clock())
@@ -74,7 +76,8 @@ async def test_l20_after_an_erasure_the_log_keeps_links_without_content(bare: Ba
     assert "UPDATE_ROLE" not in rows[2][1]
 
 
-async def test_l20_an_entry_may_have_any_keys(bare: Bare) -> None:
+@pytest.mark.failure("L-20")
+async def test_an_entry_may_have_any_keys(bare: Bare) -> None:
     body = {"action": "RENAME", "before": "Ann", "after": "Anna", "seal": "of approval", "forgotten": True}
     async with opened(bare) as store:
         await store.logs.log(LogKind.AUTHORIZATION, body)
@@ -84,9 +87,8 @@ async def test_l20_an_entry_may_have_any_keys(bare: Bare) -> None:
     assert await told(bare) == []
 
 
-async def test_l20_deleting_entries_with_wrong_times_does_not_break_the_chain(
-    bare: Bare,
-) -> None:
+@pytest.mark.failure("L-20")
+async def test_deleting_entries_with_wrong_times_does_not_break_the_chain(bare: Bare) -> None:
     async with opened(bare) as store:
         await decide(store)
         await decide(store, first=5, count=1)
@@ -103,7 +105,8 @@ async def test_l20_deleting_entries_with_wrong_times_does_not_break_the_chain(
     assert await told(bare) == before
 
 
-async def test_l20_concurrent_writers_make_one_chain(bare: Bare) -> None:
+@pytest.mark.failure("L-20")
+async def test_concurrent_writers_make_one_chain(bare: Bare) -> None:
     async with opened(bare) as one:
         if bare.is_sqlite:
             await asyncio.gather(*(decide(one, first=n * 5) for n in range(4)))
@@ -114,12 +117,12 @@ async def test_l20_concurrent_writers_make_one_chain(bare: Bare) -> None:
     assert await told(bare) == []
 
 
-async def test_l20_many_denials_do_not_displace_permissions(bare: Bare) -> None:
+@pytest.mark.failure("L-20")
+async def test_many_denials_do_not_displace_permissions(bare: Bare) -> None:
     async with opened(bare) as store:
         await store.logs.log(LogKind.AUTHORIZATION, {"number": -1, "allowed": True})
         flood = [
-            LogEntry(LogKind.AUTHORIZATION, {"number": number})
-            for number in range(cache_logs_costs.MAX_LOGS + 600)
+            LogEntry(LogKind.AUTHORIZATION, {"number": number}) for number in range(cache_logs_costs.MAX_LOGS + 600)
         ]
         await store.logs.log_all(flood[:-1])
         await store.logs.log_all(flood[-1:])

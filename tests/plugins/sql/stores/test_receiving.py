@@ -82,9 +82,7 @@ async def test_a_stored_entity_is_read_once_after_a_start(open_store: OpenStore)
         await store.ledger.receive(arrivals[:1], NOW)
     asked: list[str] = []
     async with open_store() as store:
-        await store.ledger._database.write(
-            lambda db: connection.driver_of(db).set_trace_callback(asked.append)
-        )
+        await store.ledger._database.write(lambda db: connection.driver_of(db).set_trace_callback(asked.append))
         for arrival in arrivals[1:]:
             await store.ledger.receive([arrival], NOW)
         await store.ledger._database.write(lambda db: connection.driver_of(db).set_trace_callback(None))

@@ -19,18 +19,7 @@ from bot.store.ledger import TurnCommit
 from bot.testing import make_message
 from plugins.sql.core import upgrade
 from plugins.sql.core.base import AgentRow
-from plugins.sql.core.schema import (
-    agents,
-    cache,
-    deliveries,
-    entities,
-    logs,
-    metadata,
-    receipts,
-    rooms,
-    steps,
-    worlds,
-)
+from plugins.sql.core.schema import agents, cache, deliveries, entities, logs, metadata, receipts, rooms, steps, worlds
 from plugins.sql.core.settings import RetentionPolicy, SqlSettings
 from plugins.sql.core.values import microseconds_of
 from plugins.sql.sqlite.database import OpenFiles
@@ -85,7 +74,8 @@ async def test_recent_rows_stay(open_store: Any) -> None:
         assert await retention(store, days=6.9).run_once() == 0
 
 
-async def test_b02_a_redelivered_event_is_recognised_for_thirty_days(open_store: Any) -> None:
+@pytest.mark.failure("B-02")
+async def test_a_redelivered_event_is_recognised_for_thirty_days(open_store: Any) -> None:
     async with open_store() as store:
         first = await answered(store, "Hello")
         await retention(store, days=29.9).run_once()
@@ -96,7 +86,8 @@ async def test_b02_a_redelivered_event_is_recognised_for_thirty_days(open_store:
         assert await store.ledger.receipts() == []
 
 
-async def test_b02_a_redelivered_event_among_the_newest_million_is_recognised(open_store: Any) -> None:
+@pytest.mark.failure("B-02")
+async def test_a_redelivered_event_among_the_newest_million_is_recognised(open_store: Any) -> None:
     async with open_store() as store:
         receipts = [await answered(store, f"message {number}") for number in range(5)]
         await retention(store, RetentionPolicy(receipt_rows=3), days=400).run_once()
@@ -143,7 +134,8 @@ async def test_memories_are_never_deleted(open_store: Any) -> None:
         assert memory.content.text == "Remember me"
 
 
-async def test_l20_decisions_are_kept_for_more_than_a_year(open_store: Any) -> None:
+@pytest.mark.failure("L-20")
+async def test_decisions_are_kept_for_more_than_a_year(open_store: Any) -> None:
     async with open_store() as store:
         await store.logs.log(LogKind.AUTHORIZATION, {"action": "UPDATE_ROLE"})
         await retention(store, days=399).run_once()
@@ -166,10 +158,7 @@ async def test_expired_logs_and_values_are_deleted(open_store: Any) -> None:
 
 async def test_rows_of_other_agents_are_not_deleted(path: Path) -> None:
     files = OpenFiles()
-    async with (
-        files.open_store(path, derived_id("Ada")) as store,
-        files.open_store(path, derived_id("Bob")) as other,
-    ):
+    async with files.open_store(path, derived_id("Ada")) as store, files.open_store(path, derived_id("Bob")) as other:
         await answered(store, "Hello")
         await retention(other, days=400).run_once()
 

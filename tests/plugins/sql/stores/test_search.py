@@ -20,9 +20,7 @@ REACH = RecallScope(ROOM, WORLD)
 def fact(vector: tuple[float, ...]) -> Memory:
     at = datetime(2026, 5, 4, tzinfo=UTC)
     content = Content(text="a fact")
-    return Memory(
-        new_id(), MemoryKind.FACT, ROOM, ROOM, WORLD, content, at, embedding=vector, embedding_model="m"
-    )
+    return Memory(new_id(), MemoryKind.FACT, ROOM, ROOM, WORLD, content, at, embedding=vector, embedding_model="m")
 
 
 def test_half_precision_uses_two_bytes_per_number() -> None:
