@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from bot.cli.process.limits import reduce_gc_frequency
 from tests.chaos.program import Nursery
@@ -26,6 +27,9 @@ PRELOADED = (
     *("bot.cli.commands.why", "plugins.offline"),
 )
 
+# A slow machine is no failure: examples have no deadline, and slow generation is no health problem.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 pytest_plugins = ["tests.postgres"]
 
 
