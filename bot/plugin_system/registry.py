@@ -63,6 +63,9 @@ class Registry:
             self.providers.values(), key=lambda component: (component.spec.position, component.spec.name)
         )
         self.prompt_providers = tuple(ordered_providers)
+        self._names_by_kind: dict[ProviderKind, list[str]] = {kind: [] for kind in ProviderKind}
+        for provider in self.prompt_providers:
+            self._names_by_kind[provider.spec.kind].append(provider.spec.name)
 
     def is_trusted(self, component: Action[Any] | Provider | Evaluator | Worker) -> bool:
         """Whether a component belongs to a trusted plugin, whose code needs no task of its own."""
@@ -77,8 +80,8 @@ class Registry:
         return self._providers_by_folded_name.get(fold_name(name))
 
     def provider_names(self, *kinds: ProviderKind) -> list[str]:
-        """Return the names of the providers of these kinds, in the order of the prompt."""
-        return [provider.spec.name for provider in self.prompt_providers if provider.spec.kind in kinds]
+        """Return the names of the providers of these kinds, kind by kind in the order of the prompt."""
+        return [name for kind in kinds for name in self._names_by_kind[kind]]
 
     def build_catalog(self) -> Catalog:
         """Return the descriptions of all components, in the order of the plugins."""

@@ -32,7 +32,7 @@ from plugins.sql.core.values import (
     storable_text,
 )
 
-REFERENCE_KEYS = REPLACES_KEY, DRAFT_KEY = "edits", "draft"
+REFERENCE_KEYS = ("edits", "draft")
 OPEN_STATES = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
 DELIVERY_NAMES = (
     "agent_id",
@@ -77,9 +77,7 @@ def _read_delivery(row: Row) -> Delivery:
         cause,
         seq,
     ) = row
-    stored = content_of(content)
-    references = {key: str(stored.metadata.get(key, "")) for key in REFERENCE_KEYS}
-    metadata = {key: value for key, value in stored.metadata.items() if key not in REFERENCE_KEYS}
+    stored, replaces_external_id, draft_id = _split_references(content_of(content))
     return Delivery(
         id=delivery_id,
         turn_id=id_of(turn_id),
@@ -89,7 +87,7 @@ def _read_delivery(row: Row) -> Delivery:
         account=account,
         target=target,
         part=part,
-        content=replace(stored, metadata=metadata) if any(references.values()) else stored,
+        content=stored,
         created_at=datetime_of(created_at),
         seq=seq,
         state=DeliveryState(state),
@@ -98,9 +96,18 @@ def _read_delivery(row: Row) -> Delivery:
         external_id=external_id,
         reply_to=reply_to,
         cause=cause,
-        replaces_external_id=references[REPLACES_KEY],
-        draft_id=references[DRAFT_KEY],
+        replaces_external_id=replaces_external_id,
+        draft_id=draft_id,
     )
+
+
+def _split_references(stored: Content) -> tuple[Content, str, str]:
+    """Return a stored content without the references in its metadata, what it replaces, and its draft's id."""
+    if not stored.metadata:
+        return stored, "", ""
+    metadata = dict(stored.metadata)
+    replaces_external_id, draft_id = (str(metadata.pop(key, "")) for key in REFERENCE_KEYS)
+    return replace(stored, metadata=metadata), replaces_external_id, draft_id
 
 
 DELIVERY = Columns(deliveries, (*DELIVERY_NAMES[1:-1], "seq"), _read_delivery)
