@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from bot.cli.process.limits import reduce_gc_frequency
-from tests.chaos.program import Nursery
+from tests.chaos.program import ForkServer
 
 # A root certificate without a key; the tests need none of the system's certificates.
 ROOT_CERTIFICATE = Path(__file__).with_name("root.pem")
@@ -61,9 +61,9 @@ def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
 
 
 @pytest.fixture(scope="session")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
     """Start the process that forks bots, so that modules are imported once for all of them."""
-    with Nursery(tmp_path_factory.mktemp("nursery"), *PRELOADED) as opened:
+    with ForkServer(tmp_path_factory.mktemp("fork_server"), *PRELOADED) as opened:
         yield opened
 
 

@@ -8,16 +8,16 @@ import tempfile
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-from tests.chaos.adapter import Unsure
-from tests.chaos.campaign import Plan, Report, carried_out
+from tests.chaos.adapter import Unclear
+from tests.chaos.campaign import Plan, Report, run_plan
 from tests.chaos.loopback import Ability
-from tests.chaos.program import Nursery
+from tests.chaos.program import ForkServer
 
 SETTINGS = (
-    (Ability.NONCE, Unsure.RESEND_MARKED),
-    (Ability.REFUSING, Unsure.RESEND_MARKED),
-    (Ability.NEITHER, Unsure.RESEND_MARKED),
-    (Ability.NEITHER, Unsure.HOLD),
+    (Ability.NONCE, Unclear.RESEND_MARKED),
+    (Ability.REFUSING, Unclear.RESEND_MARKED),
+    (Ability.NEITHER, Unclear.RESEND_MARKED),
+    (Ability.NEITHER, Unclear.HOLD),
 )
 COLUMNS = (
     ("platform", 23),
@@ -37,7 +37,7 @@ MOST_COMPLAINTS = 10
 
 
 def main() -> int:
-    """Carry out one plan for each ability, as many at once as there are processors."""
+    """Carry out one plan for each platform kind, one process a core."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--messages", type=int, default=4000, help="per platform")
     parser.add_argument("--kills", type=int, default=200, help="per platform")
@@ -58,20 +58,20 @@ def main() -> int:
     ):
         place = given.keep or Path(folder)
         for done in as_completed([pool.submit(carry_out, plan, place) for plan in plans]):
-            complaints += tell(done.result())
+            complaints += print_report(done.result())
     return 1 if complaints else 0
 
 
 def carry_out(plan: Plan, folder: Path) -> Report:
-    """Carry out one plan in a folder and a nursery of its own."""
+    """Carry out one plan in a folder and with a fork server of its own."""
     own = folder / plan.title.replace(", ", "-")
     own.mkdir(parents=True)
-    with Nursery(own) as nursery:
-        return asyncio.run(carried_out(plan, own, nursery))
+    with ForkServer(own) as fork_server:
+        return asyncio.run(run_plan(plan, own, fork_server))
 
 
-def tell(report: Report) -> int:
-    """Print one line of the table, and the first complaints; give back how many there are."""
+def print_report(report: Report) -> int:
+    """Print one line of the table and the first complaints; return the number of complaints."""
     verdict = report.verdict
     cells = (
         report.plan.title,
@@ -95,7 +95,7 @@ def tell(report: Report) -> int:
 
 
 def write(line: str) -> None:
-    """Say it at once: the whole takes minutes."""
+    """Write a line without delay: the whole run takes minutes."""
     sys.stdout.write(f"{line.rstrip()}\n")
     sys.stdout.flush()
 

@@ -49,7 +49,7 @@ PAUSE = 0.05
 HELD = "loopback has no way to ask whether it arrived"
 
 
-class Unsure(StrEnum):
+class Unclear(StrEnum):
     """What is done about an unclear send where the platform can neither tell nor refuse it."""
 
     RESEND_MARKED = "resend_marked"
@@ -61,7 +61,7 @@ class LoopbackSettings(SettingsModel):
 
     loopback_url: str = Field("", description="The server's address.")
     loopback_ability: Ability = Field(Ability.NONCE, description="What it does about a repeated message.")
-    loopback_unclear: Unsure = Field(Unsure.RESEND_MARKED, description="What to do where nobody can know.")
+    loopback_unclear: Unclear = Field(Unclear.RESEND_MARKED, description="What to do about an ambiguous send.")
     loopback_edits: float = Field(0.0, description="How many seconds apart it edits; 0 for not at all.")
 
 
@@ -99,9 +99,9 @@ class LoopbackAdapter(Adapter):
     platform = PLATFORM
     is_trusted_audience = True
 
-    def __init__(self, door: AgentHandle) -> None:
-        self._door = door
-        self._settings = door.settings.load(LoopbackSettings)
+    def __init__(self, handle: AgentHandle) -> None:
+        self._handle = handle
+        self._settings = handle.settings.load(LoopbackSettings)
         self.can_edit = self._settings.loopback_edits > 0
         self._session: ClientSession | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -150,7 +150,7 @@ class LoopbackAdapter(Adapter):
             return await self._post(delivery, text)
         if self._settings.loopback_ability is Ability.REFUSING:
             return await self._found(delivery) or await self._post(delivery, text, is_again=True)
-        if self._settings.loopback_unclear is Unsure.HOLD:
+        if self._settings.loopback_unclear is Unclear.HOLD:
             raise DeliveryUnknown(HELD)
         return await self._post(delivery, MARK + text)
 
@@ -160,8 +160,8 @@ class LoopbackAdapter(Adapter):
         return self._session
 
     async def _read(self) -> None:
-        account = str(self._door.agent_id)
-        offset = int(await self._door.cursor(PLATFORM, account, "offset") or 1)
+        account = str(self._handle.agent_id)
+        offset = int(await self._handle.cursor(PLATFORM, account, "offset") or 1)
         with suppress(InboxClosed):  # stopping: what is not acknowledged comes again
             while True:
                 try:
@@ -172,9 +172,9 @@ class LoopbackAdapter(Adapter):
                     continue
                 if updates:
                     offset = updates[-1]["id"] + 1
-                    arrivals = [message_received(one, agent_id=self._door.agent_id) for one in updates]
+                    arrivals = [message_received(one, agent_id=self._handle.agent_id) for one in updates]
                     place = StreamCursor(PLATFORM, account, "offset", str(offset))
-                    await self._door.submit_all(arrivals, place)
+                    await self._handle.submit_all(arrivals, place)
 
     async def _found(self, delivery: Delivery) -> str:
         """Look whether the room has it already."""
@@ -207,14 +207,14 @@ class LoopbackAdapter(Adapter):
 
 
 async def _written(body: bytes) -> AsyncIterator[bytes]:
-    """Give the body; whoever asks for more has written it, and the length says that it is all."""
+    """Yield the body; when the client asks for more, it has written all of it."""
     yield body
     crash_point("send.post_write")
 
 
-def open_loopback(doors: Sequence[AgentHandle]) -> LoopbackAdapter:
+def open_loopback(handles: Sequence[AgentHandle]) -> LoopbackAdapter:
     """Make the adapter."""
-    return LoopbackAdapter(doors[0])
+    return LoopbackAdapter(handles[0])
 
 
 adapter = AdapterSpec("loopback", open_loopback, LoopbackSettings, needs=("LOOPBACK_URL",))

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.program import Nursery
-from tests.chaos.scene import Scene, played
+from tests.chaos.program import ForkServer
+from tests.chaos.scene import Scene, build_scene
 
-Play = Callable[..., AbstractAsyncContextManager[Scene]]
+OpenScene = Callable[..., AbstractAsyncContextManager[Scene]]
 
 
 @pytest.fixture
-def play(nursery: Nursery, tmp_path: Path) -> Play:
-    """Give a function that sets up a scene; settings are passed on to the bot."""
-    return partial(played, nursery, tmp_path)
+def open_scene(fork_server: ForkServer, tmp_path: Path) -> OpenScene:
+    """Return a function that builds a scene; its keyword arguments are settings of the bot."""
+    return partial(build_scene, fork_server, tmp_path)

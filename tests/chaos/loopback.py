@@ -1,9 +1,9 @@
-"""A chat platform on this machine that keeps the truth: what it handed out and what it was sent.
+"""A chat platform on this machine that records what it handed out and what it was sent.
 
 It speaks a small protocol: `GET /updates?offset=` hands out messages and takes the offset as an
 acknowledgement of all before it, `POST /send` posts, `POST /edit` changes what was posted, `GET /sent` gives
-back what the bot has posted where the platform can be asked, `POST /deeds` is the outside world that actions
-change. `/file` is served as to a proxy, by any name of a host.
+back what the bot has posted where the platform can be asked, `POST /effects` counts the side effects of
+actions. `/file` is served as to a proxy, by any name of a host.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class Ability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A message that somebody wrote to the bot."""
+    """A message of a user to the bot."""
 
     id: int
     name: str
@@ -40,7 +40,7 @@ class Update:
     file: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Write it as the protocol does."""
+        """Return it as the protocol has it."""
         return {
             "id": self.id,
             "name": self.name,
@@ -53,7 +53,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """One request to post: `key` names the delivery, for the truth's sake; `is_new` if it was posted."""
+    """One request to post: `key` names the delivery, for the record; `is_new` if it was posted."""
 
     key: str
     room: str
@@ -72,7 +72,7 @@ class Edit:
 
 
 @dataclass(slots=True)
-class Truth:
+class PlatformRecord:
     """All that went over the wire, in order."""
 
     updates: list[Update] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Truth:
     acknowledged: int = 0
     posts: list[Post] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)
-    deeds: list[tuple[str, str, str]] = field(default_factory=list)
+    effects: list[tuple[str, str, str]] = field(default_factory=list)
 
     @property
     def posted(self) -> list[Post]:
@@ -93,7 +93,7 @@ class Platform:
 
     def __init__(self, ability: Ability, wire: Wire) -> None:
         self.ability = ability
-        self.truth = Truth()
+        self.record = PlatformRecord()
         self.url = ""
         self._wire = wire
         self.hands_out_again = False
@@ -108,7 +108,7 @@ class Platform:
         app.router.add_post("/send", self._send)
         app.router.add_post("/edit", self._edit)
         app.router.add_get("/sent", self._sent)
-        app.router.add_post("/deeds", self._deeds)
+        app.router.add_post("/effects", self._effects)
         app.router.add_get("/file", self._file)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -129,10 +129,10 @@ class Platform:
         return [text for room in self._rooms.values() for _, text in room if text]
 
     def feed(self, room: str, text: str, *, is_private: bool = True, file: str = "") -> Update:
-        """Have somebody write a message."""
-        number = len(self.truth.updates) + 1
+        """Add a message of a user."""
+        number = len(self.record.updates) + 1
         update = Update(number, f"m{number}", room, text, is_private, file)
-        self.truth.updates.append(update)
+        self.record.updates.append(update)
         self._fed.set()
         self._fed = asyncio.Event()
         return update
@@ -141,17 +141,17 @@ class Platform:
         offset = int(request.query["offset"])
         if self.hands_out_again:
             self.hands_out_again, offset = False, 1
-        self.truth.acknowledged = max(self.truth.acknowledged, offset - 1)
+        self.record.acknowledged = max(self.record.acknowledged, offset - 1)
         self._wire.note(ASKED)
-        if len(self.truth.updates) < offset:
+        if len(self.record.updates) < offset:
             fed = self._fed
             try:
                 async with asyncio.timeout(LONG_POLL):
                     await fed.wait()
             except TimeoutError:
                 return web.json_response([])
-        batch = self.truth.updates[max(offset - 1, 0) :][:MOST_UPDATES]
-        self.truth.handed_out += [update.id for update in batch]
+        batch = self.record.updates[max(offset - 1, 0) :][:MOST_UPDATES]
+        self.record.handed_out += [update.id for update in batch]
         self._wire.note("updates handed out")
         return web.json_response([update.as_json() for update in batch])
 
@@ -159,9 +159,9 @@ class Platform:
         wanted = await request.json()
         room, text, nonce = wanted["room"], wanted["text"], wanted["nonce"]
         known = self._known(room, text, nonce)
-        post_id = known or f"p{len(self.truth.posts) + 1}"
+        post_id = known or f"p{len(self.record.posts) + 1}"
         post = Post(wanted["key"], room, text, wanted["reply_to"], is_new=not known)
-        self.truth.posts.append(post)
+        self.record.posts.append(post)
         if post.is_new:
             self._rooms[room].append((post_id, text))
             self._nonces[nonce] = post_id
@@ -173,7 +173,7 @@ class Platform:
     async def _edit(self, request: web.Request) -> web.Response:
         wanted = await request.json()
         edit = Edit(wanted["key"], wanted["id"], wanted["text"])
-        self.truth.edits.append(edit)
+        self.record.edits.append(edit)
         for room in self._rooms.values():
             room[:] = [(one, edit.text if one == edit.post else text) for one, text in room]
         self._wire.note("edit")
@@ -196,8 +196,8 @@ class Platform:
         self._wire.note("file")
         return web.Response(text="what stands in the file")
 
-    async def _deeds(self, request: web.Request) -> web.Response:
-        deed = await request.json()
-        self.truth.deeds.append((deed["kind"], deed["name"], deed["key"]))
-        self._wire.note("deed")
+    async def _effects(self, request: web.Request) -> web.Response:
+        effect = await request.json()
+        self.record.effects.append((effect["kind"], effect["name"], effect["key"]))
+        self._wire.note("effect")
         return web.json_response({})

@@ -26,7 +26,7 @@ DECIDED = "should say something now"
 REFLECTED = "Note what is worth remembering"
 NAME = re.compile(r"m\d+")
 PARTS, PART = 5, 80
-PIECES, PATIENCE = 3, 1.0
+PIECES, SEEN_TIMEOUT = 3, 1.0
 
 
 class ModelServer:
@@ -68,7 +68,7 @@ class ModelServer:
         self.asked[purpose, name] += 1
         self._wire.note(purpose)
         if purpose == "reply" and len(NAME.findall(said)) < self.least_together:
-            await asyncio.Event().wait()  # until whoever asked has gone
+            await asyncio.Event().wait()  # until the client disconnects
         if asked.get("stream"):
             return await self._write(request, said)
         choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
@@ -94,8 +94,8 @@ class ModelServer:
         return self._wire.seen["post"] + self._wire.seen["edit"]
 
     async def _until_seen(self, looks: int) -> None:
-        with suppress(TimeoutError):  # whoever asked may have been killed, or sees nothing of it
-            await self._wire.until(lambda: self._looks > looks, seconds=PATIENCE, what="a look at the reply")
+        with suppress(TimeoutError):  # the bot may have been killed, or it does not stream
+            await self._wire.until(lambda: self._looks > looks, seconds=SEEN_TIMEOUT, what="a look at the reply")
 
 
 def _event(delta: dict[str, str], finish: str | None = None) -> bytes:
@@ -108,13 +108,13 @@ def _spoken(prompt: str) -> tuple[str, str, str]:
     """Tell what a prompt is for, about which message, and what is said to it."""
     said = {line.name: line.text for line in parse_history(prompt) if not line.is_agent}
     if DECIDED in prompt:
-        name, text = list(said.items())[-1] if said else ("nobody", "")  # a provider may have been too slow
+        name, text = list(said.items())[-1] if said else ("none", "")  # a provider may have been too slow
         verdict = "IGNORE" if "quiet" in text else "RESPOND"
         return "decide", name, f"<response><reasoning>so</reasoning><action>{verdict}</action></response>"
     if summed_up := SUMMED_UP.search(prompt):
         return "summary", summed_up[1], f"<response><text>sum of {summed_up[1]}</text></response>"
     if REFLECTED in prompt:
-        return "reflection", "nobody", "<response></response>"
+        return "reflection", "none", "<response></response>"
     whom = TO_WHOM.search(prompt)
     assert whom is not None, prompt
     taken = OPEN.search(prompt)

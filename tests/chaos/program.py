@@ -13,15 +13,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
 
-DEEDS = str(Path(__file__).with_name("deeds.py"))
+EFFECTS_PLUGIN = str(Path(__file__).with_name("effects_plugin.py"))
 PACKAGE = "greenroom_chaos-1.dist-info"
 ENTRY = "[greenroom.adapters]\nloopback = tests.chaos.adapter:adapter\n"
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandResult:
     """How a command ended, and what it wrote."""
 
     code: int
@@ -29,8 +29,8 @@ class Ended:
     err: str
 
 
-class Nursery:
-    """Where children come from, with `modules` imported beforehand; to be entered. One lives at a time."""
+class ForkServer:
+    """Starts bots as forks of a process that has imported `modules`, one at a time. A context manager."""
 
     def __init__(self, folder: Path, *modules: str) -> None:
         self._installed = folder / "installed"
@@ -44,7 +44,7 @@ class Nursery:
         (package / "entry_points.txt").write_text(ENTRY)
         path = os.pathsep.join(map(str, (ROOT, self._installed)))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.nursery", *self._modules],
+            [sys.executable, "-m", "tests.chaos.fork_server", *self._modules],
             env={**os.environ, "PYTHONPATH": path},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -53,28 +53,28 @@ class Nursery:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._process is not None, "the nursery has been entered"
-        self._process.kill()  # and whoever still lives of its children with it
+        assert self._process is not None, "the fork server has been entered"
+        self._process.kill()  # its children are killed with it
         self._process.communicate()
 
-    async def bear(self, order: Mapping[str, object]) -> int:
-        """Start a child and give its process id."""
-        assert self._process is not None, "the nursery has been entered"
+    async def fork(self, order: Mapping[str, object]) -> int:
+        """Start a child and return its process id."""
+        assert self._process is not None, "the fork server has been entered"
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
-        return await self.told()
+        return await self.read_number()
 
-    async def told(self) -> int:
-        """Read the next number that is told: a process id, or the exit code of what was started last."""
-        assert self._process is not None, "the nursery has been entered"
+    async def read_number(self) -> int:
+        """Return the next number that is written: a process id, or the exit code of the last child."""
+        assert self._process is not None, "the fork server has been entered"
         assert self._process.stdout is not None
         return int(await asyncio.to_thread(self._process.stdout.readline))
 
-    async def ran(
+    async def run(
         self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], said: bytes = b""
-    ) -> Ended:
-        """Run a command to its end, with this to read in the pipe that is its stdin."""
+    ) -> CommandResult:
+        """Run a command to its end, with these bytes as its standard input."""
         with TemporaryDirectory(prefix="greenroom-ran-") as streams:
             stdin, out, err = (Path(streams, name) for name in ("in", "out", "err"))
             os.mkfifo(stdin)
@@ -86,22 +86,22 @@ class Nursery:
                 "log": str(out),
                 "errors": str(err),
             }
-            await self.bear(order)
-            async with asyncio.timeout(PATIENCE):
-                with suppress(BrokenPipeError):  # it has ended without a look at it
+            await self.fork(order)
+            async with asyncio.timeout(TIMEOUT):
+                with suppress(BrokenPipeError):  # it ended without reading all of it
                     await asyncio.to_thread(stdin.write_bytes, said)
-                code = await self.told()
-            return Ended(code, out.read_text(), err.read_text())
+                code = await self.read_number()
+            return CommandResult(code, out.read_text(), err.read_text())
 
 
-def inherited(*names: str) -> dict[str, str]:
-    """Give those of our variables that are set."""
+def inherited_variables(*names: str) -> dict[str, str]:
+    """Return the environment variables of these names that are set."""
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
 @dataclass(slots=True, eq=False)
-class Life:
-    """One child, from its start to its end."""
+class BotProcess:
+    """One running bot."""
 
     pid: int
     ending: asyncio.Task[int]
@@ -109,66 +109,66 @@ class Life:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended; where a test was broken off, nobody has waited for that."""
+        """Whether the process has ended and its exit code was read."""
         return self.ending.done() and not self.ending.cancelled()
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Send SIGKILL, once."""
         if not self.is_over and not self.is_killed:
             self.is_killed = True
             os.kill(self.pid, signal.SIGKILL)
 
     def stop(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
         if not self.is_over:
             os.kill(self.pid, signal.SIGTERM)
 
-    async def ended(self, seconds: float = PATIENCE) -> int:
-        """Wait for its end and give the exit code; a negative one is the signal that ended it."""
+    async def wait(self, seconds: float = TIMEOUT) -> int:
+        """Wait for its end and return the exit code; a negative one is the signal that ended it."""
         async with asyncio.timeout(seconds):
             return await asyncio.shield(self.ending)
 
 
 @dataclass(slots=True)
 class Program:
-    """A bot's folder and settings; `lives` counts how often it was started."""
+    """A bot's folder and settings; `starts` counts how often it was started."""
 
-    nursery: Nursery
+    fork_server: ForkServer
     folder: Path
     settings: Mapping[str, str]
     platform: str = "loopback"
-    plugins: Sequence[str] = ("sql", "openai", DEEDS)
-    lives: int = field(default=0)
+    plugins: Sequence[str] = ("sql", "openai", EFFECTS_PLUGIN)
+    starts: int = field(default=0)
 
     def __post_init__(self) -> None:
         (self.folder / "ada.json").write_text(json.dumps({"name": "Ada", "plugins": self.plugins}))
 
     @property
     def database(self) -> Path:
-        """The file that everything is kept in."""
+        """Path of the database file."""
         return self.folder / "greenroom.db"
 
     @property
     def log(self) -> Path:
-        """What all its lives have printed."""
+        """Path of the output of all starts."""
         return self.folder / "log.txt"
 
     @property
-    def printed(self) -> str:
-        """All that was printed, in all its lives."""
+    def output(self) -> str:
+        """The output of all starts."""
         return self.log.read_text() if self.log.exists() else ""
 
     @property
-    def last_words(self) -> str:
-        """What was printed last."""
-        return self.printed[-2000:]
+    def output_end(self) -> str:
+        """The end of the output."""
+        return self.output[-2000:]
 
     @asynccontextmanager
-    async def living(self, kill_at: str = "") -> AsyncIterator[Life]:
-        """Start it, to kill itself at a point like `turn.claimed:2`; what lives at the end is killed."""
-        self.lives += 1
+    async def running(self, kill_at: str = "") -> AsyncIterator[BotProcess]:
+        """Start the bot, which kills itself at a point like `turn.claimed:2`; kill it at the end of the block."""
+        self.starts += 1
         environment = {
-            **inherited("PATH", "SSL_CERT_FILE"),
+            **inherited_variables("PATH", "SSL_CERT_FILE"),
             "DATABASE_URL": f"sqlite:///{self.database}",
             "BOT_DATA_DIR": str(self.folder),
             "BOT_KILL_AT": kill_at,
@@ -181,23 +181,23 @@ class Program:
             "folder": str(self.folder),
             "log": str(self.log),
         }
-        pid = await self.nursery.bear(order)
-        life = Life(pid, asyncio.get_running_loop().create_task(self.nursery.told()))
+        pid = await self.fork_server.fork(order)
+        bot = BotProcess(pid, asyncio.get_running_loop().create_task(self.fork_server.read_number()))
         try:
-            yield life
+            yield bot
         finally:
-            life.kill()
-            await life.ended()
+            bot.kill()
+            await bot.wait()
 
     @asynccontextmanager
-    async def dying(self, kill_at: str) -> AsyncIterator[None]:
-        """Start it, to kill itself at a point: before the block has ended or after, but for certain."""
-        async with self.living(kill_at) as life:
+    async def running_until_killed(self, kill_at: str) -> AsyncIterator[None]:
+        """Start the bot and wait after the block until it has killed itself at this point."""
+        async with self.running(kill_at) as bot:
             yield
-            code = await life.ended()
-        assert code == -signal.SIGKILL, f"{kill_at}: it ended with {code}: {self.last_words}"
+            code = await bot.wait()
+        assert code == -signal.SIGKILL, f"{kill_at}: it ended with {code}: {self.output_end}"
 
-    async def killed_at(self, point: str) -> None:
-        """Have it live until it kills itself at a point."""
-        async with self.dying(point):
+    async def run_until_killed(self, point: str) -> None:
+        """Run the bot until it kills itself at a point."""
+        async with self.running_until_killed(point):
             pass

@@ -5,15 +5,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.chaos.adapter import Unsure
-from tests.chaos.books import Books
+from tests.chaos.adapter import Unclear
+from tests.chaos.database import BotDatabase
 from tests.chaos.loopback import Ability, Platform
 from tests.chaos.model import ModelServer
-from tests.chaos.program import Nursery, Program
-from tests.chaos.verdict import Verdict, judged
+from tests.chaos.program import ForkServer, Program
+from tests.chaos.verdict import Verdict, compare
 from tests.chaos.wire import ASKED, Wire
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 STOPPED = "stopping: no new messages are accepted"
 OPEN = """
 SELECT (SELECT count(*) FROM receipts WHERE is_open = 1 OR is_learnt = 0)
@@ -24,7 +24,7 @@ KEPT = "SELECT count(*) FROM receipts"
 
 @dataclass(slots=True)
 class Scene:
-    """What a test plays with."""
+    """The loopback servers and the bot of one test."""
 
     wire: Wire
     platform: Platform
@@ -32,14 +32,14 @@ class Scene:
     program: Program
 
     @property
-    def books(self) -> Books:
+    def database(self) -> BotDatabase:
         """The bot's database."""
-        return Books(self.program.database)
+        return BotDatabase(self.program.database)
 
     @property
     def said(self) -> list[str]:
         """What can be read in the rooms, in the order in which it came."""
-        return [post.text for post in self.platform.truth.posted]
+        return [post.text for post in self.platform.record.posted]
 
     @property
     def readable(self) -> list[str]:
@@ -48,50 +48,50 @@ class Scene:
 
     @property
     def verdict(self) -> Verdict:
-        """What the truth has to say to the books."""
-        return judged(self.platform.truth, self.books)
+        """The comparison of the platform's record with the database."""
+        return compare(self.platform.record, self.database)
 
-    async def killed_at(self, point: str, *, times: int = 1) -> None:
-        """Live until the point is reached so many times; the process must end there by its own hand."""
-        await self.program.killed_at(f"{point}:{times}")
+    async def run_until_killed(self, point: str, *, times: int = 1) -> None:
+        """Run the bot until it kills itself when the point is reached for the n-th time."""
+        await self.program.run_until_killed(f"{point}:{times}")
 
-    async def killed_on(self, event: str) -> None:
-        """Live until something happens on the wire; the process is killed before it gets an answer."""
-        async with self.program.living() as life:
-            self.wire.strike = lambda name: life.kill() if name == event else None
-            await life.ended(PATIENCE)
+    async def run_until_event(self, event: str) -> None:
+        """Run the bot until an event on the wire; kill it before its request is answered."""
+        async with self.program.running() as bot:
+            self.wire.strike = lambda name: bot.kill() if name == event else None
+            await bot.wait(TIMEOUT)
         self.wire.strike = lambda name: None
 
-    async def settled(self, seconds: float = PATIENCE) -> Verdict:
-        """Live until nothing is open, end well and say why (I10), and hold all against the truth."""
-        before, asked = self.program.printed, self.wire.seen[ASKED]
-        async with self.program.living() as life:
+    async def run_until_settled(self, seconds: float = TIMEOUT) -> Verdict:
+        """Run the bot until nothing is open, stop it (I10), and compare its database with the record."""
+        before, asked = self.program.output, self.wire.seen[ASKED]
+        async with self.program.running() as bot:
             await self.wire.until_seen(
-                lambda: life.is_over or (self.wire.seen[ASKED] > asked and self._is_settled()),
+                lambda: bot.is_over or (self.wire.seen[ASKED] > asked and self._is_settled()),
                 seconds=seconds,
                 what="everything settled",
             )
-            life.stop()
-            code = await life.ended(PATIENCE)
-        assert code == 0, f"it ended with {code}: {self.program.last_words}"
-        assert STOPPED in self.program.printed.removeprefix(before)
+            bot.stop()
+            code = await bot.wait(TIMEOUT)
+        assert code == 0, f"it ended with {code}: {self.program.output_end}"
+        assert STOPPED in self.program.output.removeprefix(before)
         return self.verdict
 
     def _is_settled(self) -> bool:
-        is_kept = self.books.counted(KEPT) >= len(self.platform.truth.updates)
-        return is_kept and not self.books.counted(OPEN)
+        is_kept = self.database.count(KEPT) >= len(self.platform.record.updates)
+        return is_kept and not self.database.count(OPEN)
 
 
 @asynccontextmanager
-async def played(
-    nursery: Nursery,
+async def build_scene(
+    fork_server: ForkServer,
     folder: Path,
     *,
     ability: Ability = Ability.NONCE,
-    unclear: Unsure = Unsure.RESEND_MARKED,
+    unclear: Unclear = Unclear.RESEND_MARKED,
     **settings: str,
 ) -> AsyncIterator[Scene]:
-    """Set a scene up in an empty folder; the bot is not started yet."""
+    """Build a scene in an empty folder, without starting the bot."""
     wire = Wire()
     async with Platform(ability, wire) as platform, ModelServer(wire) as model:
         known = {
@@ -103,4 +103,4 @@ async def played(
             "NO_PROXY": "127.0.0.1",
             "LOG_LEVEL": "WARNING",
         }
-        yield Scene(wire, platform, model, Program(nursery, folder, known | settings))
+        yield Scene(wire, platform, model, Program(fork_server, folder, known | settings))

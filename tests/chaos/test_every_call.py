@@ -12,16 +12,16 @@ from bot import ActionResult, Effect, Outcome, Plugin, TemporaryError, Turn, act
 from bot.platform import Delivery, InboundMessage, InboxClosed
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from plugins.sql.sqlite.database import OpenFiles
-from tests.chaos.books import Books
-from tests.chaos.failing import Fault, failing
+from tests.chaos.database import BotDatabase
+from tests.chaos.failing_database import Fault, failing
 
 AGENT = derived_id("agent", "Ada")
 MOST_CALLS, SIDE_BY_SIDE = 300, 25
 SECONDS = 30.0
 
 
-class Forgiving(RecordingAdapter):
-    """A platform that knows every part by its id, through all lives of the bot."""
+class IdempotentAdapter(RecordingAdapter):
+    """A platform that knows every part by its id, across restarts of the bot."""
 
     async def deliver(self, delivery: Delivery) -> str:
         if all(one.id != delivery.id for one in self.sent):
@@ -32,12 +32,12 @@ class Forgiving(RecordingAdapter):
         return await self.deliver(delivery)
 
 
-class Tally:
+class Counters:
     """How often something unsafe was done, and how often the model was asked."""
 
     def __init__(self) -> None:
         self.shouts = 0
-        self.platform = Forgiving()
+        self.platform = IdempotentAdapter()
         self.model = ScriptedModel([model_answer("Done.", actions=["SHOUT"]), model_answer("Done, I think.")])
 
         @action("SHOUT", "Shout.", effect=Effect.UNSAFE)
@@ -49,48 +49,48 @@ class Tally:
 
 
 @asynccontextmanager
-async def alive(path: Path, tally: Tally, fault: Fault) -> AsyncIterator[AgentHarness]:
-    """Live once on a file, with the fault."""
+async def run_with_fault(path: Path, counters: Counters, fault: Fault) -> AsyncIterator[AgentHarness]:
+    """Run an agent on a database file with the fault."""
     async with (
         OpenFiles(failing(fault)).open_store(path, AGENT) as store,
-        running_agent(tally.plugin, model=tally.model, adapter=tally.platform, store=store) as stage,
+        running_agent(counters.plugin, model=counters.model, adapter=counters.platform, store=store) as stage,
     ):
         fault.is_armed = True
         yield stage
 
 
-async def handed_over(stage: AgentHarness, arrival: InboundMessage) -> None:
-    """Hand a message over and wait for its end, or for the store's fault."""
+async def submit_and_wait(stage: AgentHarness, arrival: InboundMessage) -> None:
+    """Submit a message and wait for its outcome, or for the store's fault."""
     with suppress(TemporaryError, InboxClosed):
         async with asyncio.timeout(SECONDS):
             receipt = await stage.agent_runtime.inbox.submit(arrival)
             await stage.agent_runtime.inbox.wait_outcome(receipt.id)
 
 
-async def lived(path: Path, at: int, *, is_late: bool) -> bool:
-    """Live with a fault, then without one; tells whether there were that many calls."""
-    tally, fault = Tally(), Fault(at, is_late)
+async def answer_with_fault(path: Path, at: int, *, is_late: bool) -> bool:
+    """Run with a fault, then without one; return whether there were that many calls."""
+    counters, fault = Counters(), Fault(at, is_late)
     arrival = make_message("Shout!", sent_at=system_clock(), message_id="m1")
-    async with alive(path, tally, fault) as stage:
-        await handed_over(stage, arrival)
-    async with alive(path, tally, Fault(at=0)) as stage:
-        await handed_over(stage, arrival)  # the platform was not told, or has forgotten that it was
-        await tally.platform.wait_until_sent(1)
+    async with run_with_fault(path, counters, fault) as stage:
+        await submit_and_wait(stage, arrival)
+    async with run_with_fault(path, counters, Fault(at=0)) as stage:
+        await submit_and_wait(stage, arrival)  # the platform was not told, or has forgotten that it was
+        await counters.platform.wait_until_sent(1)
         await stage.agent.outbox.drain(SECONDS)
         [receipt] = await stage.agent.store.ledger.receipts()
         parts = await stage.agent.store.ledger.deliveries()
     where = f"call {at}"
     assert receipt.outcome is Outcome.ANSWERED, where
     assert [part.state for part in parts] == ["sent"], where
-    assert len(tally.platform.sent) == 1, where
-    assert tally.shouts <= 1, where
-    assert Books(path).faults() == [], where
-    return fault.has_come
+    assert len(counters.platform.sent) == 1, where
+    assert counters.shouts <= 1, where
+    assert BotDatabase(path).integrity_errors() == [], where
+    return fault.is_reached
 
 
 @pytest.fixture
 async def empty(tmp_path: Path) -> Path:
-    """Give a database that nothing has been written to but its schema."""
+    """Return a database that holds only its schema."""
     path = tmp_path / "empty.db"
     async with OpenFiles().use(path):
         pass
@@ -105,7 +105,7 @@ async def test_nothing_is_lost_or_doubled_if_any_database_call_fails(
         files = {at: tmp_path / f"{at}.db" for at in range(first, first + SIDE_BY_SIDE)}
         for path in files.values():
             copyfile(empty, path)
-        lives = [lived(path, at, is_late=is_late) for at, path in files.items()]
-        if not all(await asyncio.gather(*lives)):  # each waits for its database to come back
+        results = [answer_with_fault(path, at, is_late=is_late) for at, path in files.items()]
+        if not all(await asyncio.gather(*results)):  # each waits for its database to come back
             return
     pytest.fail(f"more than {MOST_CALLS} calls for one message")

@@ -5,8 +5,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from tests.chaos.adapter import MARK
-from tests.chaos.books import Books, KeptDelivery, KeptReceipt
-from tests.chaos.loopback import Post, Truth, Update
+from tests.chaos.database import BotDatabase, DeliveryRow, ReceiptRow
+from tests.chaos.loopback import PlatformRecord, Post, Update
 
 NAME = re.compile(r"m\d+")
 CROWDED_OUT = ", but the answer is about the newest"
@@ -16,7 +16,7 @@ APOLOGY = "Sorry,"
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found; the lists hold a sentence each and are empty where all is well."""
+    """The result of a comparison: counts, and lists of complaints."""
 
     messages: int = 0
     failed: int = 0
@@ -31,62 +31,62 @@ class Verdict:
 
     @property
     def complaints(self) -> list[str]:
-        """All that must not be."""
+        """All complaints."""
         return [*self.lost, *self.doubled, *self.inverted, *self.uncaused, *self.damaged]
 
 
 @dataclass(slots=True)
 class _Evidence:
-    """What there is to look at: posts by their delivery, parts by their turn, and what each turn is about."""
+    """Posts by delivery, parts by turn, and the messages that each turn answers."""
 
-    truth: Truth
-    receipts: list[KeptReceipt]
-    deliveries: list[KeptDelivery]
+    record: PlatformRecord
+    receipts: list[ReceiptRow]
+    deliveries: list[DeliveryRow]
     posts: dict[str, list[Post]]
-    parts: defaultdict[str, list[KeptDelivery]]
+    parts: defaultdict[str, list[DeliveryRow]]
     about: defaultdict[str, set[str]]
     edited: set[str] = field(default_factory=set)
 
-    def has_left(self, part: KeptDelivery) -> bool:
-        """Tell whether the platform was given a part, anew or in another's place."""
+    def has_left(self, part: DeliveryRow) -> bool:
+        """Return whether the platform received a part, as a post or as an edit."""
         return part.id in self.posts or part.id in self.edited
 
     @classmethod
-    def gathered(cls, truth: Truth, books: Books) -> "_Evidence":
-        """Read it from both sides."""
-        found = cls(truth, books.receipts(), books.deliveries(), {}, defaultdict(list), defaultdict(set))
-        for post in truth.posted:
+    def collect(cls, record: PlatformRecord, database: BotDatabase) -> "_Evidence":
+        """Read the record and the database."""
+        found = cls(record, database.receipts(), database.deliveries(), {}, defaultdict(list), defaultdict(set))
+        for post in record.posted:
             found.posts.setdefault(post.key, []).append(post)
-        found.edited |= {edit.key for edit in truth.edits}
+        found.edited |= {edit.key for edit in record.edits}
         for part in found.deliveries:
             found.parts[part.turn].append(part)
             found.about[part.turn] |= set(NAME.findall(part.content))
-        for turn, text in books.answers():
+        for turn, text in database.answers():
             found.about[turn] |= set(NAME.findall(text))
         return found
 
 
-def judged(truth: Truth, books: Books) -> Verdict:
-    """Hold what the platform saw against what the books say, once all is settled."""
-    verdict = Verdict(messages=len(truth.updates), damaged=books.faults())
-    evidence = _Evidence.gathered(truth, books)
-    _look_for_lost(verdict, evidence)
-    _look_for_doubled(verdict, evidence)
-    _look_for_inverted(verdict, evidence)
-    _look_for_repeated_deeds(verdict, truth)
+def compare(record: PlatformRecord, database: BotDatabase) -> Verdict:
+    """Compare the platform's record with the database of a bot that has settled."""
+    verdict = Verdict(messages=len(record.updates), damaged=database.integrity_errors())
+    evidence = _Evidence.collect(record, database)
+    _find_lost(verdict, evidence)
+    _find_doubled(verdict, evidence)
+    _find_inverted(verdict, evidence)
+    _find_repeated_effects(verdict, record)
     return verdict
 
 
-def _look_for_lost(verdict: Verdict, evidence: _Evidence) -> None:
-    """I1: every message has one outcome, and whoever is said to be answered was."""
+def _find_lost(verdict: Verdict, evidence: _Evidence) -> None:
+    """I1: every message has one outcome, and an answered one has a reply."""
     of_name = {one.name: one for one in evidence.receipts}
     of_memory = {one.memory: one for one in evidence.receipts}
     for name, count in Counter(one.name for one in evidence.receipts).items():
         if count > 1:
             verdict.doubled.append(f"{name} has {count} receipts")
-    for update in evidence.truth.updates:
+    for update in evidence.record.updates:
         end = of_name.get(update.name)
-        if end is not None and CROWDED_OUT in end.reason:  # and whoever asks why is told
+        if end is not None and CROWDED_OUT in end.reason:  # its reason is stored
             verdict.crowded += 1
             continue
         while end is not None and end.outcome == "superseded":
@@ -101,13 +101,13 @@ def _look_for_lost(verdict: Verdict, evidence: _Evidence) -> None:
         verdict.held += is_held and end.name == update.name
 
 
-def _why_lost(update: Update, end: KeptReceipt, evidence: _Evidence) -> str:
-    """Say why a message counts as lost; empty where it does not."""
+def _why_lost(update: Update, end: ReceiptRow, evidence: _Evidence) -> str:
+    """Return why a message counts as lost, or an empty text."""
     parts = evidence.parts[end.turn]
     if end.outcome == "ignored":
-        return "" if end.rule.startswith("shouldRespond") else "nobody wanted it ignored"
+        return "" if end.rule.startswith("shouldRespond") else "it was ignored without a decision"
     if end.outcome == "failed":
-        told = any(post.room == update.room and APOLOGY in post.text for post in evidence.truth.posted)
+        told = any(post.room == update.room and APOLOGY in post.text for post in evidence.record.posted)
         is_said = any(part.state == "unknown" or evidence.has_left(part) for part in parts)
         return "" if told or is_said else "the room was told nothing"
     if end.outcome != "answered":
@@ -122,13 +122,13 @@ def _why_lost(update: Update, end: KeptReceipt, evidence: _Evidence) -> str:
     return "" if update.name in about else f"what was said is about {', '.join(sorted(about))}"
 
 
-def _look_for_doubled(verdict: Verdict, evidence: _Evidence) -> None:
-    """I2 and I5: each part once, unless an attempt that nobody could judge explains it by a mark."""
+def _find_doubled(verdict: Verdict, evidence: _Evidence) -> None:
+    """I2 and I5: each part is posted once, or again with a mark after an ambiguous attempt."""
     known = {one.id: one for one in evidence.deliveries}
     turns: defaultdict[str, set[str]] = defaultdict(set)
     for key, several in evidence.posts.items():
         if key not in known:
-            verdict.uncaused.append(f"{several[0].text!r} is in no book")
+            verdict.uncaused.append(f"{several[0].text!r} has no delivery")
             continue
         for name in NAME.findall(several[0].text):
             turns[name].add(known[key].turn)
@@ -141,7 +141,7 @@ def _look_for_doubled(verdict: Verdict, evidence: _Evidence) -> None:
     verdict.doubled += [f"{name} was answered by {len(by)} turns" for name, by in turns.items() if len(by) > 1]
 
 
-def _look_for_inverted(verdict: Verdict, evidence: _Evidence) -> None:
+def _find_inverted(verdict: Verdict, evidence: _Evidence) -> None:
     """I4: per room, parts leave in the order in which they were committed."""
     places = {one.id: one.seq for one in evidence.deliveries}
     last: defaultdict[str, int] = defaultdict(int)
@@ -153,10 +153,10 @@ def _look_for_inverted(verdict: Verdict, evidence: _Evidence) -> None:
         last[post.room] = max(place, last[post.room])
 
 
-def _look_for_repeated_deeds(verdict: Verdict, truth: Truth) -> None:
-    """I5: what is unsafe happens once at most, what is keyed under one key."""
-    done = Counter((kind, name) for kind, name, _ in truth.deeds)
-    keys = Counter((kind, name) for kind, name, _ in set(truth.deeds))
+def _find_repeated_effects(verdict: Verdict, record: PlatformRecord) -> None:
+    """I5: an unsafe effect happens at most once, a keyed one under one key."""
+    done = Counter((kind, name) for kind, name, _ in record.effects)
+    keys = Counter((kind, name) for kind, name, _ in set(record.effects))
     for (kind, name), count in done.items():
         times = count if kind == "unsafe" else keys[kind, name]
         if kind in MOST_ONCE and times > 1:

@@ -10,12 +10,12 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 ASKED = "updates asked for"
-GLANCE = 0.05  # what only the database tells is looked at this often
+GLANCE = 0.05  # seconds between two looks at the database
 
 
 @web.middleware
 async def unhurt(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Take it calmly that whoever asks is killed in the middle of a request."""
+    """Answer requests of a process that is killed before it reads the response."""
     try:
         return await handler(request)
     except ConnectionError:
@@ -23,7 +23,7 @@ async def unhurt(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 class Wire:
-    """Counts events by name; `strike` is called at every one of them, before anybody gets an answer."""
+    """Counts events by name; `strike` is called at each, before its request is answered."""
 
     def __init__(self) -> None:
         self.seen: Counter[str] = Counter()
@@ -37,18 +37,18 @@ class Wire:
 
     @property
     def done(self) -> int:
-        """How many there have been that lead to something."""
+        """How many events there have been, requests for updates excluded."""
         return self.total - self.seen[ASKED]
 
     def note(self, name: str) -> None:
-        """Count an event and wake whoever waits for one."""
+        """Count an event and wake those who wait for one."""
         self.seen[name] += 1
         self._next.set()
         self._next = asyncio.Event()
         self.strike(name)
 
     async def until(self, is_so: Callable[[], bool], *, seconds: float, what: str) -> None:
-        """Wait until something is so, looking at every event; else raises TimeoutError."""
+        """Wait until a condition holds, checking it at every event. Raises TimeoutError."""
         async with _named(seconds, what):
             while not is_so():
                 with suppress(TimeoutError):
@@ -56,7 +56,7 @@ class Wire:
                         await self._next.wait()
 
     async def until_seen(self, is_so: Callable[[], bool], *, seconds: float, what: str) -> None:
-        """Wait as `until` does for what is dear to look at: only now and then."""
+        """Wait as `until` does, checking a slow condition at intervals only."""
         async with _named(seconds, what):
             for _ in count():
                 if is_so():
@@ -66,7 +66,7 @@ class Wire:
 
 @asynccontextmanager
 async def _named(seconds: float, what: str) -> AsyncIterator[None]:
-    """Bound a wait, and say what was waited for."""
+    """Limit a wait; the error names what was waited for."""
     try:
         async with asyncio.timeout(seconds):
             yield

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from tests.chaos.program import Ended, Nursery, inherited
+from tests.chaos.program import CommandResult, ForkServer, inherited_variables
 
 ROOT = Path(__file__).parents[2]
 BOT = (sys.executable, "-m", "bot")
@@ -26,7 +26,7 @@ class Place:
 
     folder: Path
     environment: Mapping[str, str]
-    nursery: Nursery
+    fork_server: ForkServer
     started: list[asyncio.subprocess.Process] = field(default_factory=list)
 
     def write(self, name: str, content: object) -> str:
@@ -49,21 +49,21 @@ class Place:
         self.started.append(process)
         return process
 
-    async def run(self, *arguments: str, said: str | bytes = "", **variables: str) -> Ended:
+    async def run(self, *arguments: str, said: str | bytes = "", **variables: str) -> CommandResult:
         """Run `bot` to its end on this input; no run may show a traceback."""
         environment = {**self.environment, **variables}
         given = said.encode() if isinstance(said, str) else said
-        told = await self.nursery.ran(arguments, self.folder, environment, given)
+        told = await self.fork_server.run(arguments, self.folder, environment, given)
         assert "Traceback" not in told.err, told.err
         return told
 
 
-async def ended(process: asyncio.subprocess.Process, said: bytes = b"") -> Ended:
+async def ended(process: asyncio.subprocess.Process, said: bytes = b"") -> CommandResult:
     async with asyncio.timeout(DEADLINE):
         out, err = await process.communicate(said)
     code = process.returncode
     assert code is not None
-    told = Ended(code, out.decode(), err.decode())
+    told = CommandResult(code, out.decode(), err.decode())
     assert "Traceback" not in told.err, told.err
     return told
 
@@ -79,11 +79,11 @@ async def until(stream: asyncio.StreamReader | None, wanted: str) -> str:
 
 
 @pytest.fixture
-async def place(tmp_path: Path, nursery: Nursery) -> AsyncIterator[Place]:
+async def place(tmp_path: Path, fork_server: ForkServer) -> AsyncIterator[Place]:
     """Return an empty folder and a clean environment."""
-    kept = inherited("PATH", "HOME", "LANG", "SSL_CERT_FILE")
+    kept = inherited_variables("PATH", "HOME", "LANG", "SSL_CERT_FILE")
     data = {"BOT_DATA_DIR": str(tmp_path / "data"), "SERVER_PORT": str(free_port()), "PYTHONPATH": str(ROOT)}
-    made = Place(tmp_path, kept | data, nursery)
+    made = Place(tmp_path, kept | data, fork_server)
     yield made
     for process in made.started:
         if process.returncode is None:  # the test has failed before its end

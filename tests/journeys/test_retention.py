@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from tests.chaos.program import Ended, Nursery, inherited
+from tests.chaos.program import CommandResult, ForkServer, inherited_variables
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 20.0
@@ -28,7 +28,7 @@ class Desk:
 
     folder: Path
     environment: Mapping[str, str]
-    nursery: Nursery
+    fork_server: ForkServer
 
     @property
     def address(self) -> str:
@@ -38,8 +38,8 @@ class Desk:
     def database(self) -> Path:
         return self.folder / "data" / "greenroom.db"
 
-    async def run(self, *arguments: str, said: str = "") -> Ended:
-        told = await self.nursery.ran(arguments, self.folder, self.environment, said.encode())
+    async def run(self, *arguments: str, said: str = "") -> CommandResult:
+        told = await self.fork_server.run(arguments, self.folder, self.environment, said.encode())
         assert "Traceback" not in told.err, told.err
         return told
 
@@ -89,13 +89,13 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, nursery: Nursery) -> Desk:
+def desk(tmp_path: Path, fork_server: ForkServer) -> Desk:
     """Return an empty folder and a clean environment without storage settings."""
-    kept = inherited("PATH", "HOME", "LANG", "SSL_CERT_FILE")
+    kept = inherited_variables("PATH", "HOME", "LANG", "SSL_CERT_FILE")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     own = {"SERVER_PORT": str(port), "SERVER_TOKEN": TOKEN, "PYTHONPATH": str(ROOT)}
-    return Desk(tmp_path, kept | own, nursery)
+    return Desk(tmp_path, kept | own, fork_server)
 
 
 async def test_a_chat_is_stored_and_can_be_explained_after_its_process_ended(desk: Desk) -> None:

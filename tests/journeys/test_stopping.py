@@ -21,7 +21,7 @@ from bot.cli.process.watchdog import FLUSH_TIMEOUT
 from bot.runtime.runtime import STOP_TIMEOUT, TURNS_TIMEOUT
 from bot.testing import model_answer
 from plugins.sql.sqlite.database import OpenFiles
-from tests.chaos.program import inherited
+from tests.chaos.program import inherited_variables
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-for-the-tests"
@@ -273,7 +273,7 @@ class Process:
 @pytest.fixture
 async def program(tmp_path: Path, model: ModelServer) -> AsyncIterator[Program]:
     """Return an empty folder, a clean environment and the character Ada."""
-    kept = inherited("PATH", "HOME", "LANG", "SSL_CERT_FILE")
+    kept = inherited_variables("PATH", "HOME", "LANG", "SSL_CERT_FILE")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     own = {

@@ -6,14 +6,14 @@ import pytest
 
 from adapters.discord.emulator import Emulator
 from tests.adapters.discord.server import TOKEN, EmulatedServer
-from tests.chaos.program import Nursery, Program
+from tests.chaos.program import ForkServer, Program
 
 SECONDS = 60.0
 STAGES = ["ingress.pre_commit", "send.pre_write", "send.post_write", "send.pre_record"]
 
 
 @pytest.mark.failure("A-16")
-async def test_killed_at_every_stage_nothing_is_lost_or_sent_twice(tmp_path: Path, nursery: Nursery) -> None:
+async def test_killed_at_every_stage_nothing_is_lost_or_sent_twice(tmp_path: Path, fork_server: ForkServer) -> None:
     async with Emulator() as emulator:
         server = EmulatedServer(emulator)
         ledger, say = emulator.recorder, emulator.people.say
@@ -23,17 +23,17 @@ async def test_killed_at_every_stage_nothing_is_lost_or_sent_twice(tmp_path: Pat
             "DISCORD_API_BASE_URL": emulator.url,
             "PYTHONWARNINGS": "ignore",
         }
-        program = Program(nursery, tmp_path, settings, "discord", plugins=["sql"])
-        async with program.living():
+        program = Program(fork_server, tmp_path, settings, "discord", plugins=["sql"])
+        async with program.running():
             await ledger.wait_until(lambda: ledger.counts["ready"] > 0, SECONDS)
             await say(server.direct(server.kim), server.kim, "hello")
             await ledger.wait_until(lambda: len(ledger.texts()) == 1, SECONDS)
         for stage in STAGES:
-            async with program.dying(f"{stage}:1"):
+            async with program.running_until_killed(f"{stage}:1"):
                 await say(server.direct(server.kim), server.kim, f"hello before {stage}")
-        async with program.living() as life:
+        async with program.running() as bot:
             await ledger.wait_until(lambda: len(ledger.texts()) > len(STAGES), SECONDS)
-            life.stop()
-            await life.ended()
+            bot.stop()
+            await bot.wait()
     answered = [one.channel for one in ledger.messages]
     assert len(set(answered)) == len(answered) == 1 + len(STAGES)

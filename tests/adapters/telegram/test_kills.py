@@ -8,7 +8,7 @@ import pytest
 from adapters.telegram.emulator import Emulator
 from adapters.telegram.outgoing import DUPLICATE_NOTICE
 from tests.adapters.telegram.conftest import TOKEN
-from tests.chaos.program import Nursery, Program
+from tests.chaos.program import ForkServer, Program
 
 SECONDS = 60.0
 CLEAR_STAGES = ("ingress.pre_commit", "ingress.post_commit", "outbox.committed")
@@ -17,7 +17,7 @@ ProgramFactory = Callable[..., Program]
 
 
 @pytest.fixture
-def program_on(tmp_path: Path, nursery: Nursery) -> ProgramFactory:
+def program_on(tmp_path: Path, fork_server: ForkServer) -> ProgramFactory:
     """Return a factory for bot processes on the emulator that are killed."""
 
     def program_on(telegram: Emulator, unclear: str = "resend_marked") -> Program:
@@ -28,7 +28,7 @@ def program_on(tmp_path: Path, nursery: Nursery) -> ProgramFactory:
             "ON_EDIT": "rerun",
             **telegram.settings(telegram.add_bot(TOKEN)),
         }
-        return Program(nursery, tmp_path, settings, "telegram", plugins=["sql"])
+        return Program(fork_server, tmp_path, settings, "telegram", plugins=["sql"])
 
     return program_on
 
@@ -44,12 +44,12 @@ async def test_killed_at_every_stage_nothing_is_lost_and_possible_duplicates_are
             person = telegram.people.add_user(stage.replace(".", " "))
             chats[stage] = telegram.people.open_private_chat(person)
             telegram.people.say(chats[stage], person, "hello")
-            await program.killed_at(f"{stage}:1")
+            await program.run_until_killed(f"{stage}:1")
         said = telegram.recorder.texts
-        async with program.living() as life:
+        async with program.running() as bot:
             await telegram.recorder.wait_until(lambda: all(said(chat["id"]) for chat in chats.values()), SECONDS)
-            life.stop()
-            await life.ended()
+            bot.stop()
+            await bot.wait()
     for stage, chat in chats.items():
         texts = said(chat["id"])
         plain = [text for text in texts if not text.startswith(DUPLICATE_NOTICE)]
@@ -66,12 +66,12 @@ async def test_with_hold_a_kill_during_a_send_never_duplicates_a_message(program
         kim = telegram.people.add_user("Kim")
         chat = telegram.people.open_private_chat(kim)
         telegram.people.say(chat, kim, "hello")
-        await program.killed_at("send.pre_record:1")
-        async with program.living() as life:
+        await program.run_until_killed("send.pre_record:1")
+        async with program.running() as bot:
             telegram.people.say(chat, kim, "what is 2 + 2?")
             await telegram.recorder.wait_until(lambda: len(telegram.recorder.texts()) == 2, SECONDS)
-            life.stop()
-            await life.ended()
+            bot.stop()
+            await bot.wait()
         assert len(set(telegram.recorder.texts())) == 2
         assert not [text for text in telegram.recorder.texts() if text.startswith(DUPLICATE_NOTICE)]
 
@@ -83,19 +83,19 @@ async def test_killed_during_a_command_response_or_an_edit(program_on: ProgramFa
         kim, robin = telegram.people.add_user("Kim"), telegram.people.add_user("Robin")
         chat, other = telegram.people.open_private_chat(kim), telegram.people.open_private_chat(robin)
         question = telegram.people.say(chat, kim, "what is 2 + 2?")
-        async with program.dying("errand.pre_write:1"):
+        async with program.running_until_killed("errand.pre_write:1"):
             await ledger.wait_until(lambda: bool(ledger.texts(chat["id"])), SECONDS)
             before = ledger.texts(chat["id"])
             telegram.people.edit(question, "what is 3 + 4?")
             telegram.people.say(other, robin, "/forget_me")
         assert ledger.texts(other["id"]) == []
-        await program.killed_at("edit.pre_write:1")
+        await program.run_until_killed("edit.pre_write:1")
         assert ledger.texts(chat["id"]) == before
-        await program.killed_at("edit.post_write:1")
-        async with program.living() as life:
+        await program.run_until_killed("edit.post_write:1")
+        async with program.running() as bot:
             await ledger.wait_until(lambda: ledger.texts(chat["id"]) != before, SECONDS)
             await ledger.wait_until(lambda: bool(ledger.texts(other["id"])), SECONDS)
-            life.stop()
-            await life.ended()
+            bot.stop()
+            await bot.wait()
     assert len([item for item in ledger.messages if item.chat_id == chat["id"]]) == 1
     assert len(set(ledger.texts(other["id"]))) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from adapters.x.emulator import Emulator
-from tests.chaos.program import PATIENCE, Nursery, Program
+from tests.chaos.program import TIMEOUT, ForkServer, Program
 
 STAGES = (  # what is spent is kept three times before the mention is
     "ingress.pre_commit:4",
@@ -18,18 +18,18 @@ STAGES = (  # what is spent is kept three times before the mention is
 
 @pytest.mark.parametrize("stage", STAGES)
 async def test_a_mention_is_answered_once_if_the_process_is_killed_at_any_stage(
-    stage: str, nursery: Nursery, tmp_path: Path
+    stage: str, fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    async with Emulator() as emulator, asyncio.timeout(2 * PATIENCE):
-        program = Program(nursery, tmp_path, emulator.environment, "x", plugins=["sql"])
+    async with Emulator() as emulator, asyncio.timeout(2 * TIMEOUT):
+        program = Program(fork_server, tmp_path, emulator.environment, "x", plugins=["sql"])
         asked = emulator.say("bob", "@greenroom_bot hello Ada!")
-        await program.killed_at(stage)
+        await program.run_until_killed(stage)
         looks = len(emulator.calls)
-        async with program.living() as life:
+        async with program.running() as bot:
             await emulator.wait_until(
                 lambda: bool(emulator.bot_texts) and any("mentions" in one.path for one in emulator.calls[looks:])
             )
-            life.stop()
-            assert await life.ended() == 0, program.last_words
+            bot.stop()
+            assert await bot.wait() == 0, program.output_end
         made = emulator.state.posts_by(emulator.user_id)
-        assert [one.reply_to_id for one in made] == [asked], program.last_words
+        assert [one.reply_to_id for one in made] == [asked], program.output_end

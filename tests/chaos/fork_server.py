@@ -1,8 +1,7 @@
-"""A process that has imported the bot once, and gives birth to as many bots as are asked for.
+"""A process that imports the bot once and forks a bot for each order.
 
-Each is the real command, `bot`, in a process of its own that may be killed; what is saved is the seconds
-that Python takes to import it all, with the modules that are named for it. One order a line on stdin, the
-process id and then its exit code on stdout.
+Each is the real command `bot` in its own process, which may be killed; forking saves the seconds that
+Python needs to import everything. One order a line on stdin; the process id, then its exit code on stdout.
 """
 
 import asyncio
@@ -31,31 +30,31 @@ IMPORTED = (bot.cli.commands.run, plugins)
 
 
 def main() -> None:
-    """Serve until nobody orders any more."""
+    """Carry out orders until stdin ends."""
     _die_with_the_parent()
     for module in sys.argv[1:]:
         import_module(module)
-    asyncio.run(_practise())
+    asyncio.run(_open_model_client())
     gc.collect()
     gc.freeze()  # no child need look through what was imported
     for line in sys.stdin:
         order = json.loads(line)
         process = os.fork()
         if not process:
-            os._exit(_live(order))
-        _tell(process)
+            os._exit(_run_bot(order))
+        _write_number(process)
         _, status = os.waitpid(process, 0)
-        _tell(os.waitstatus_to_exitcode(status))
+        _write_number(os.waitstatus_to_exitcode(status))
 
 
-async def _practise() -> None:
-    """Have a model's client once, which imports half of itself only then."""
+async def _open_model_client() -> None:
+    """Open a model client once: it imports many modules only then."""
     async with openai.AsyncOpenAI(api_key="none"):
         pass
 
 
-def _live(order: Mapping[str, Any]) -> int:
-    """Be the bot: the order's environment, and its files for what is read and printed."""
+def _run_bot(order: Mapping[str, Any]) -> int:
+    """Run the bot in this process with the environment and files of an order; return its exit code."""
     _die_with_the_parent()
     os.environ.clear()
     os.environ.update(order["environment"])
@@ -72,12 +71,12 @@ def _live(order: Mapping[str, Any]) -> int:
 
 
 def _die_with_the_parent() -> None:
-    """Leave no bot behind where the driver itself is killed; only Linux can do that."""
+    """Ask the kernel (Linux only) to kill this process when its parent dies."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _tell(number: int) -> None:
+def _write_number(number: int) -> None:
     sys.stdout.write(f"{number}\n")
     sys.stdout.flush()
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
-HARMLESS = "BEGIN"  # it touches no file
+UNCOUNTED = "BEGIN"  # it touches no file
 
 
 @dataclass(slots=True)
@@ -18,12 +18,12 @@ class Fault:
     calls: int = 0
 
     @property
-    def has_come(self) -> bool:
-        """Whether it has happened."""
+    def is_reached(self) -> bool:
+        """Whether the failing call was made."""
         return self.calls >= self.at
 
-    def passes(self) -> None:
-        """Count one call; the one that is to fail raises what a bad disk does."""
+    def count_call(self) -> None:
+        """Count one call; raise the error of a bad disk if it is the failing one."""
         if self.is_armed:
             self.calls += 1
             if self.calls == self.at:
@@ -31,15 +31,15 @@ class Fault:
 
 
 def failing(fault: Fault) -> type[sqlite3.Connection]:
-    """Make a class of connections that share a fault."""
+    """Return a connection class with this fault."""
 
     class FailingCursor(sqlite3.Cursor):
         def execute(self, sql: str, *values: Any) -> Self:
-            fault.passes()
+            fault.count_call()
             return super().execute(sql, *values)
 
         def executemany(self, sql: str, rows: Iterable[Any], /) -> Self:
-            fault.passes()
+            fault.count_call()
             return super().executemany(sql, rows)
 
     class FailingConnection(sqlite3.Connection):
@@ -47,16 +47,16 @@ def failing(fault: Fault) -> type[sqlite3.Connection]:
             return super().cursor(factory)
 
         def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
-            if sql != HARMLESS:
-                fault.passes()
+            if sql != UNCOUNTED:
+                fault.count_call()
             return super().execute(sql, *values)
 
         def commit(self) -> None:
             if not fault.is_late:
-                fault.passes()
+                fault.count_call()
             super().commit()
             if fault.is_late:
-                fault.passes()
+                fault.count_call()
 
     return FailingConnection
 

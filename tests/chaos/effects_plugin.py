@@ -23,8 +23,8 @@ from bot import (
 FACTS = 3
 
 
-class World(Service):
-    """The world outside, where deeds can be counted."""
+class OutsideWorld(Service):
+    """Posts side effects to the loopback platform, which counts them."""
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
@@ -42,10 +42,10 @@ class World(Service):
             await self._session.close()
 
     async def change(self, turn: Turn, kind: str) -> ActionResult:
-        """Do something that somebody outside notices; the process may be killed before it knows."""
+        """Cause a side effect. The process may be killed before it receives the response."""
         assert self._session is not None, "the service has been entered"
-        deed = {"kind": kind, "name": turn.message.external_id, "key": str(turn.id)}
-        async with self._session.post("/deeds", json=deed) as answer:
+        effect = {"kind": kind, "name": turn.message.external_id, "key": str(turn.id)}
+        async with self._session.post("/effects", json=effect) as answer:
             answer.raise_for_status()
         crash_point("action.mid")
         return ActionResult(text=f"{kind} is done")
@@ -53,22 +53,22 @@ class World(Service):
 
 @action("PURE", "Look at something.", effect=Effect.PURE)
 async def pure(turn: Turn) -> ActionResult:
-    return await turn.agent.services[World].change(turn, "pure")
+    return await turn.agent.services[OutsideWorld].change(turn, "pure")
 
 
 @action("IDEMPOTENT", "Set something.", effect=Effect.IDEMPOTENT)
 async def idempotent(turn: Turn) -> ActionResult:
-    return await turn.agent.services[World].change(turn, "idempotent")
+    return await turn.agent.services[OutsideWorld].change(turn, "idempotent")
 
 
 @action("KEYED", "Pay something, once a key.", effect=Effect.KEYED)
 async def keyed(turn: Turn) -> ActionResult:
-    return await turn.agent.services[World].change(turn, "keyed")
+    return await turn.agent.services[OutsideWorld].change(turn, "keyed")
 
 
 @action("UNSAFE", "Shout something.", effect=Effect.UNSAFE)
 async def unsafe(turn: Turn) -> ActionResult:
-    return await turn.agent.services[World].change(turn, "unsafe")
+    return await turn.agent.services[OutsideWorld].change(turn, "unsafe")
 
 
 @evaluator("FACTS", "Learns three facts from a turn, all of them or none.")
@@ -91,9 +91,9 @@ async def facts(turn: Turn) -> None:
 
 
 plugin = Plugin(
-    "deeds",
-    "Changes the world outside.",
+    "effects",
+    "Causes side effects outside the process.",
     actions=[pure, idempotent, keyed, unsafe],
     evaluators=[facts],
-    services=[World],
+    services=[OutsideWorld],
 )

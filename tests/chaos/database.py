@@ -19,7 +19,7 @@ ANSWERS = "SELECT hex(turn_id), result FROM steps WHERE kind = 'model' ORDER BY 
 
 
 @dataclass(frozen=True, slots=True)
-class KeptReceipt:
+class ReceiptRow:
     """A receipt as the database has it."""
 
     name: str
@@ -33,7 +33,7 @@ class KeptReceipt:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptDelivery:
+class DeliveryRow:
     """A part as the database has it."""
 
     id: str
@@ -47,28 +47,28 @@ class KeptDelivery:
     content: str
 
 
-class Books:
+class BotDatabase:
     """Reads one database file; nothing is there before the bot has made it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def receipts(self) -> list[KeptReceipt]:
+    def receipts(self) -> list[ReceiptRow]:
         """All receipts, the oldest first."""
         with self._open() as database:
-            return [KeptReceipt(*row) for row in database.execute(RECEIPTS)]
+            return [ReceiptRow(*row) for row in database.execute(RECEIPTS)]
 
-    def deliveries(self) -> list[KeptDelivery]:
+    def deliveries(self) -> list[DeliveryRow]:
         """All parts, in the order in which they were committed."""
         with self._open() as database:
-            return [KeptDelivery(*row) for row in database.execute(DELIVERIES)]
+            return [DeliveryRow(*row) for row in database.execute(DELIVERIES)]
 
     def answers(self) -> list[tuple[str, str]]:
         """All that the model was paid for, with the turn it was for."""
         with self._open() as database:
             return list(database.execute(ANSWERS))
 
-    def counted(self, statement: str) -> int:
+    def count(self, statement: str) -> int:
         """Ask for one number; zero while there is nothing."""
         try:
             with self._open() as database:
@@ -76,7 +76,7 @@ class Books:
         except sqlite3.OperationalError:  # not made yet
             return 0
 
-    def faults(self) -> list[str]:
+    def integrity_errors(self) -> list[str]:
         """What the database itself finds wrong."""
         with self._open() as database:
             found = [str(row[0]) for row in database.execute("PRAGMA integrity_check")]
