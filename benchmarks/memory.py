@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.doubles import DiscardingAdapter, StatelessModel
 from benchmarks.figures import Row, check_answered, report_progress
-from bot.plugin_system.loading import SQL, find_plugin
+from bot.plugin_system.loading import find_plugin
 from bot.testing import AgentHarness, running_agent
 
 MARKS = (5_000, 10_000, 20_000)
@@ -33,7 +33,7 @@ def measure_memory() -> list[Row]:
 
 async def main() -> None:
     """Answer the messages, and print the resident size in KB at each mark."""
-    sql = find_plugin(SQL)
+    sql = find_plugin("sql")
     if sql is None:
         raise SystemExit("the sql plugin is not installed")
     with tempfile.TemporaryDirectory() as folder:

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from plugins.bundled import BUNDLED
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("bot", "adapters", "plugins")
 PUBLIC = ("bot", "bot.events", "bot.models", "bot.platform", "bot.prompts", "bot.store", "bot.testing", "bot.text")
@@ -32,6 +34,8 @@ MAX_PUBLIC_METHODS = 20
 MAX_BROAD_EXCEPTS_PER_1000_LINES = 1.0
 DATA_FILES = ("plugins/offline/script.py", "bot/prompts/templates.py", "bot/__init__.py")
 NOT_BUILT = frozenset({"L-18", "O-14"})  # as docs/failures.md says
+# Strings in bot that are called like a bundled plugin: a field of character files, the logger of a library.
+OTHER_MEANINGS = frozenset({("bot/characters/conversion.py", "knowledge"), ("bot/logs.py", "openai")})
 ADAPTER_FILES = frozenset({"adapter", "config", "incoming", "outgoing"})
 MUTATORS = frozenset({"append", "extend", "add", "update", "insert", "remove", "pop", "clear", "setdefault"})
 # Spelled in two parts, so that this file does not contain what it forbids.
@@ -173,6 +177,24 @@ def test_a_module_imports_only_what_its_package_may(path: Path) -> Iterator[str]
                 yield f":{line} imports {target}: only the public modules {', '.join(PUBLIC)}"
         elif parts[:2] != package[:2] and len(parts) > 1:
             yield f":{line} imports {target}: adapters and plugins do not import each other"
+
+
+@each_module
+def test_the_core_names_no_bundled_plugin(path: Path) -> Iterator[str]:
+    if not _name(path).startswith("bot."):
+        return
+    names = {str(row["name"]) for row in BUNDLED}
+    paths = re.compile(rf"\bplugins\.(?:{'|'.join(sorted(names))})\b")
+    for node in _nodes(path):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            is_name = node.value in names and (_id(path), node.value) not in OTHER_MEANINGS
+            if is_name or paths.search(node.value):
+                yield f":{node.lineno} names the plugin {node.value}: ask bot.plugin_system.bundled"
+
+
+def test_the_table_of_bundled_plugins_lists_every_package_in_plugins() -> None:
+    packages = {path.parent.name for path in (ROOT / "plugins").glob("*/__init__.py")}
+    assert {row["name"] for row in BUNDLED} == packages
 
 
 @each_module

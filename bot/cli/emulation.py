@@ -11,7 +11,8 @@ from tempfile import TemporaryDirectory
 from bot.characters import load_character
 from bot.cli.characters import CharacterConfig, default_character
 from bot.inbound.agent_handle import AdapterSpec, EmulatedPlatform
-from bot.plugin_system.loading import DATABASE_SETTINGS, OFFLINE, find_emulator
+from bot.plugin_system.bundled import PluginPurpose, bundled_names, store_settings
+from bot.plugin_system.loading import find_emulator
 from bot.settings import Layer, load_settings, secret_fields
 
 LOOPBACK = "127.0.0.1"
@@ -37,7 +38,8 @@ class EmulatedRun:
         """Yield what to tell the operator: URLs, which data leaves the machine, where data is stored."""
         for name, url in self.urls.items():
             yield f"{name} is emulated: open {url} to talk"
-        models = sorted({plugin_name for config in configs for plugin_name in config.text_plugins} - {OFFLINE})
+        local_models = bundled_names(PluginPurpose.FALLBACK_MODEL)
+        models = sorted({name for config in configs for name in config.text_plugins}.difference(local_models))
         if models:
             yield f"nothing leaves this machine except model calls ({', '.join(models)})"
         else:
@@ -70,7 +72,7 @@ def _settings_layer(
 ) -> Layer:
     """Return a character's settings layer; it hides the real accounts and databases."""
     values = {"BOT_DATA_DIR": folder}
-    hidden_names = {*values, *DATABASE_SETTINGS}
+    hidden_names = {*values, *store_settings()}
     for spec in specs:
         values.update(emulators[spec.name].settings[name])
         hidden_names.update(

@@ -13,7 +13,8 @@ from typing import Any
 
 from bot.errors import PluginError, SettingError
 
-BUNDLED_PACKAGES = ("plugins.", "adapters.")
+PLUGINS_PACKAGE, ADAPTERS_PACKAGE = "plugins", "adapters"  # of this distribution
+BUNDLED_PACKAGES = (f"{PLUGINS_PACKAGE}.", f"{ADAPTERS_PACKAGE}.")
 
 
 def import_by_name(module: str, name: str) -> ModuleType:

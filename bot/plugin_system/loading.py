@@ -17,25 +17,21 @@ from bot.domain.character import Character
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec, StartEmulator
 from bot.models.types import ModelType
-from bot.plugin_system.imports import LazyImport, import_by_name, import_path, missing_package_message
+from bot.plugin_system.bundled import TABLE, PluginPurpose, bundled_names, bundled_plugins, model_advice
+from bot.plugin_system.imports import (
+    ADAPTERS_PACKAGE,
+    PLUGINS_PACKAGE,
+    LazyImport,
+    import_by_name,
+    import_path,
+    missing_package_message,
+)
 from bot.plugin_system.plugin import Plugin
 from bot.settings import CoreSettings, Settings
 from bot.text import find_closest
 
-DISTRIBUTION = "greenroom"
 PLUGIN_GROUP, ADAPTER_GROUP = "greenroom.plugins", "greenroom.adapters"
-BOOTSTRAP, KNOWLEDGE, OFFLINE, SQL = "bootstrap", "knowledge", "offline", "sql"
-X_ACTIONS, X_KEYS = "x_actions", ("X_API_KEY", "X_API_SECRET", "X_ACCESS_TOKEN", "X_ACCESS_TOKEN_SECRET")
-DATABASE_SETTINGS = ("DATABASE_URL", "POSTGRES_URL")  # either enables the sql plugin
-# Any of its variables enables a plugin; the first enabled one is asked first, the others are fallbacks.
-MODEL_PLUGINS = {
-    "anthropic": ("ANTHROPIC_API_KEY",),
-    "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_EMBEDDING_URL"),
-}
-NO_EMBEDDINGS_NOTE = (
-    "no plugin here makes vectors, so what was said is found by its words alone: set OPENAI_API_KEY, or "
-    "OPENAI_EMBEDDING_MODEL and OPENAI_EMBEDDING_URL for a server of your own"
-)
+NO_EMBEDDINGS_NOTE = "no plugin here makes vectors, so what was said is found by its words alone"
 SCRIPT_SUFFIXES = frozenset({".cjs", ".js", ".mjs", ".ts", ".tsx"})
 ELIZAOS_PACKAGE = re.compile(r"@[\w.-]+/(?:plugin-|adapter-|client-)?([\w.-]+)")
 
@@ -51,7 +47,7 @@ class LoadedPlugins:
 def load_plugins(
     character: Character, settings: Settings, *, folder: Path, is_foreign_format: bool = False
 ) -> LoadedPlugins:
-    """Load the plugins that a character names, and bootstrap, a model, its store and its knowledge.
+    """Load the plugins that a character names, and the bundled ones that it needs.
 
     Paths are relative to `folder`. Names of elizaOS packages are mapped; those without a counterpart are
     noted. With `is_foreign_format` (a file of another program) any unknown name is only noted.
@@ -77,7 +73,7 @@ def load_plugins(
         plugins += [plugin for plugin in models if plugin not in plugins]
         notes += [note] if note else []
     if not any(_serves_model(plugin, ModelType.TEXT_EMBEDDING, settings) for plugin in plugins):
-        notes.append(NO_EMBEDDINGS_NOTE)
+        notes.append(f"{NO_EMBEDDINGS_NOTE}: {model_advice(is_embedding=True)}")
     return LoadedPlugins(sort_plugins(plugins), tuple(notes))
 
 
@@ -111,9 +107,10 @@ def find_plugin(name: str, folder: Path = Path()) -> Plugin | None:
     """Find a plugin by path (`./my_plugin`, relative to `folder`), by name, or by entry point."""
     if name.startswith((".", "/", "~")):
         return _single_plugin(import_path((folder / Path(name).expanduser()).resolve(), name), name)
-    if re.fullmatch(r"\w+", name) and importlib.util.find_spec(f"plugins.{name}") is not None:
-        plugin = _single_plugin(import_by_name(f"plugins.{name}", name), name)
-        return _as_trusted(plugin) if f"plugins.{name}" in _bundled_modules() else plugin
+    bundled = f"{PLUGINS_PACKAGE}.{name}"
+    if re.fullmatch(r"\w+", name) and bundled != TABLE and importlib.util.find_spec(bundled) is not None:
+        plugin = _single_plugin(import_by_name(bundled, name), name)
+        return _as_trusted(plugin) if any(name == row.name for row in bundled_plugins()) else plugin
     for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP, name=name):
         module = import_by_name(entry.module, name)
         exported = getattr(module, entry.attr, None) if entry.attr else None
@@ -126,16 +123,9 @@ def _as_trusted(plugin: Plugin) -> Plugin:
     return replace(plugin, is_trusted=True)
 
 
-@lru_cache(maxsize=1)
-def _bundled_modules() -> frozenset[str]:
-    """Return the modules of the plugins that this distribution itself brings."""
-    entries = importlib.metadata.entry_points(group=PLUGIN_GROUP)
-    return frozenset(entry.module for entry in entries if entry.dist is not None and entry.dist.name == DISTRIBUTION)
-
-
 def plugin_names() -> list[str]:
     """Return the names of all installed plugins, bundled ones first."""
-    return list(dict.fromkeys([*_list_subpackages("plugins"), *_list_entry_points(PLUGIN_GROUP)]))
+    return list(dict.fromkeys([*_list_subpackages(PLUGINS_PACKAGE), *_list_entry_points(PLUGIN_GROUP)]))
 
 
 def find_adapters() -> dict[str, AdapterSpec | str]:
@@ -195,7 +185,7 @@ def _duplicate_error(name: str) -> PluginError:
 
 
 def _adapter_modules() -> dict[str, str]:
-    modules = {name: f"adapters.{name}" for name in _list_subpackages("adapters")}
+    modules = {name: f"{ADAPTERS_PACKAGE}.{name}" for name in _list_subpackages(ADAPTERS_PACKAGE)}
     for entry in importlib.metadata.entry_points(group=ADAPTER_GROUP):
         modules.setdefault(entry.name, entry.module)
     return modules
@@ -215,30 +205,34 @@ def _load_adapter(name: str, module: str) -> AdapterSpec | str:
 
 def _requested_names(character: Character, settings: Settings, store: Sequence[str]) -> Iterator[str]:
     if not settings.load(CoreSettings).ignore_basic_capabilities:
-        yield BOOTSTRAP
+        yield from bundled_names(PluginPurpose.BASE)
     yield from store
     yield from character.plugins
     if any(item.path or item.directory for item in character.knowledge):
-        yield KNOWLEDGE
-    if all(name in settings for name in X_KEYS):
-        yield X_ACTIONS
+        yield from bundled_names(PluginPurpose.DOCUMENTS)
+    yield from _enabled_names(PluginPurpose.ACCOUNT, settings)
 
 
 def _default_store(character: Character, settings: Settings) -> tuple[Sequence[str], str]:
-    """Return the names of the default storage plugins, or none and a note if SQL is not installed."""
-    if SQL in character.plugins:
+    """Return the names of the default storage plugins, or none and a note if none is installed."""
+    stores = bundled_names(PluginPurpose.STORE)
+    if not set(stores).isdisjoint(character.plugins):
         return (), ""
-    if any(name in settings for name in DATABASE_SETTINGS):
-        return (SQL,), ""
-    if character.plugins:
-        return (), ""
+    enabled = _enabled_names(PluginPurpose.STORE, settings)
+    if enabled or character.plugins:
+        return enabled, ""
     try:
-        find_plugin(SQL)
+        for name in stores:
+            find_plugin(name)
     except PluginError as error:
         if not isinstance(error.__cause__, ModuleNotFoundError):
             raise
         return (), f"everything is forgotten when the process ends: {error}"
-    return (SQL,), ""
+    return stores, ""
+
+
+def _enabled_names(purpose: PluginPurpose, settings: Settings) -> list[str]:
+    return [item.name for item in bundled_plugins() if item.purpose is purpose and item.is_enabled(settings)]
 
 
 def _resolve(name: str, folder: Path, *, is_foreign_format: bool) -> tuple[Plugin | None, str]:
@@ -267,17 +261,16 @@ def _serves_model(plugin: Plugin, kind: ModelType, settings: Settings) -> bool:
 
 
 def _default_models(settings: Settings) -> tuple[Sequence[Plugin], str]:
-    """Return the model plugins that the settings enable; offline, with a note, if none can work."""
+    """Return the model plugins that the settings enable; the fallback, with a note, if none can work."""
     plugins: list[Plugin] = []
     note = ""
-    for name, variables in MODEL_PLUGINS.items():
-        if any(variable in settings for variable in variables):
-            plugin = _find_model_plugin(name)
-            missing = _missing_settings_note(plugin, settings)
-            note = note or missing
-            plugins += [] if missing else [plugin]
+    for name in _enabled_names(PluginPurpose.MODEL, settings):
+        plugin = _find_model_plugin(name)
+        missing = _missing_settings_note(plugin, settings)
+        note = note or missing
+        plugins += [] if missing else [plugin]
     if not any(_serves_model(plugin, ModelType.TEXT_LARGE, settings) for plugin in plugins):
-        plugins.append(_find_model_plugin(OFFLINE))
+        plugins += [_find_model_plugin(name) for name in bundled_names(PluginPurpose.FALLBACK_MODEL)]
     return plugins, note
 
 

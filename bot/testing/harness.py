@@ -19,7 +19,8 @@ from bot.domain.inbound import InboundMessage
 from bot.domain.ledger import EventKey, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import PluginError
-from bot.plugin_system.loading import BOOTSTRAP, find_plugin
+from bot.plugin_system.bundled import PluginPurpose, bundled_names
+from bot.plugin_system.loading import find_plugin
 from bot.plugin_system.plugin import Plugin
 from bot.runtime.agent_config import AgentConfig
 from bot.runtime.agent_runtime import AgentRuntime
@@ -89,9 +90,9 @@ async def running_agent(
 
 
 def _add_required(plugins: Sequence[Plugin]) -> list[Plugin]:
-    """Return the plugins, preceded by bootstrap and the plugins they require."""
+    """Return the plugins, preceded by the base plugin and the plugins they require."""
     given_names = {plugin.name for plugin in plugins}
-    required = [BOOTSTRAP, *(name for plugin in plugins for name in plugin.requires)]
+    required = [*bundled_names(PluginPurpose.BASE), *(name for plugin in plugins for name in plugin.requires)]
     required_plugins = []
     for name in dict.fromkeys(name for name in required if name not in given_names):
         plugin = find_plugin(name)

@@ -14,7 +14,8 @@ from bot.cli.doctor.plugin_checks import check_plugin, list_components
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.variables import list_variables
 from bot.errors import PluginError
-from bot.plugin_system.loading import OFFLINE, PLUGIN_GROUP, find_plugin, plugin_names
+from bot.plugin_system.bundled import PluginPurpose, bundled_names
+from bot.plugin_system.loading import PLUGIN_GROUP, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
 from bot.text import find_closest, strip_terminal_codes
 
@@ -157,7 +158,7 @@ def _load_plugin(name: str) -> Plugin | str:
 def _off_reason(plugin: Plugin, config: CharacterConfig) -> str:
     if missing := plugin.missing_settings(config.settings):
         return f"a setting is missing: {missing}"
-    if plugin.name == OFFLINE:
+    if plugin.name in bundled_names(PluginPurpose.FALLBACK_MODEL):
         return "another plugin provides a model"
     return f"{config.path.name} does not name it among its plugins"
 

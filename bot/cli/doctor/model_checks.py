@@ -19,7 +19,7 @@ from bot.models.types import Purpose, TextRequest
 from bot.pipeline.compose import Composer
 from bot.pipeline.respond import build_first_request
 from bot.pipeline.run_actions import list_usable_actions
-from bot.plugin_system.loading import OFFLINE
+from bot.plugin_system.bundled import PluginPurpose, bundled_names, model_advice
 from bot.plugin_system.registry import Registry
 from bot.runtime.agent_runtime import AgentRuntime, run_agent
 from bot.settings import Settings
@@ -141,11 +141,9 @@ async def check_model(config: CharacterConfig) -> list[Finding]:
         return [*findings, Finding(Status.FAIL, "model", str(error), advice)]
     except ModelError as error:
         return [*findings, Finding(Status.FAIL, "model", str(error), advice_outside, is_outside=True)]
-    if result.model == OFFLINE:
-        keys = "OPENAI_API_KEY or ANTHROPIC_API_KEY"
-        advice = f"for a real model set {keys}, or OPENAI_BASE_URL for your own server"
-        message = "offline: built-in patterns, no language model"
-        return [*findings, Finding(Status.WARN, "model", message, advice)]
+    if result.model in bundled_names(PluginPurpose.FALLBACK_MODEL):
+        message = f"{result.model}: built-in patterns, no language model"
+        return [*findings, Finding(Status.WARN, "model", message, model_advice())]
     elapsed_ms = (time.monotonic() - started) * 1000
     message = f"{result.model} wrote {shorten(result.text, 40)!r} in {elapsed_ms:.0f} ms"
     return [*findings, Finding(Status.OK, "model", message), *check_price(config.settings, result.model)]

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from bot.cli.doctor.checks import Finding, Status
 from bot.cli.variables import list_variables
 from bot.errors import PluginError, SettingError
+from bot.plugin_system.bundled import PluginPurpose, bundled_names
 from bot.plugin_system.components import Service
-from bot.plugin_system.loading import BOOTSTRAP, find_plugin, sort_plugins
+from bot.plugin_system.loading import find_plugin, sort_plugins
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
 from bot.settings import load_settings
@@ -62,14 +63,14 @@ def _check_descriptions(plugin: Plugin) -> Iterator[Finding]:
 
 
 def _check_compatibility(plugin: Plugin) -> Iterator[Finding]:
-    """Check that a plugin can be registered with bootstrap and the plugins it requires."""
+    """Check that a plugin can be registered with the base plugin and the plugins it requires."""
     for service in plugin.services:
         if not (isinstance(service, type) and issubclass(service, Service)):
             message = f"{service!r} is not a Service"
             yield Finding(Status.FAIL, "services", message, "derive it from bot.Service")
     required_plugins: dict[str, Plugin] = {}
     try:
-        for name in dict.fromkeys([BOOTSTRAP, *plugin.requires]):
+        for name in dict.fromkeys([*bundled_names(PluginPurpose.BASE), *plugin.requires]):
             required_plugin = find_plugin(name)
             if required_plugin is not None and required_plugin.name != plugin.name:
                 required_plugins[required_plugin.name] = required_plugin

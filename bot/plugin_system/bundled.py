@@ -1,0 +1,63 @@
+"""Reads `plugins.bundled`, the table of the plugins that come with this distribution.
+
+The core names no plugin. It asks for the bundled plugins of a purpose.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from bot.plugin_system.imports import PLUGINS_PACKAGE, import_by_name
+from bot.settings import Settings
+
+TABLE = f"{PLUGINS_PACKAGE}.bundled"
+
+
+class PluginPurpose(StrEnum):
+    """When a bundled plugin is loaded for a character that does not name it."""
+
+    BASE = "base"  # unless IGNORE_BASIC_CAPABILITIES is set
+    STORE = "store"  # if one of its settings is set, or the character names no plugins
+    DOCUMENTS = "documents"  # if the character's knowledge has files
+    ACCOUNT = "account"  # if all its settings are set
+    MODEL = "model"  # if one of its settings is set, and no named plugin serves large texts
+    FALLBACK_MODEL = "fallback model"  # if no other plugin serves large texts
+
+
+@dataclass(frozen=True, slots=True)
+class BundledPlugin:
+    """One row of the table; `settings` are the variables that enable the plugin."""
+
+    name: str
+    purpose: PluginPurpose
+    settings: tuple[str, ...] = ()
+
+    def is_enabled(self, settings: Settings) -> bool:
+        """Return whether these settings enable the plugin, without importing it."""
+        are_set = [name in settings for name in self.settings]
+        return all(are_set) if self.purpose is PluginPurpose.ACCOUNT else any(are_set)
+
+
+@lru_cache(maxsize=1)
+def bundled_plugins() -> tuple[BundledPlugin, ...]:
+    """Return the rows of the table in order."""
+    rows = import_by_name(TABLE, PLUGINS_PACKAGE).BUNDLED
+    return tuple(BundledPlugin(row["name"], PluginPurpose(row["purpose"]), row.get("settings", ())) for row in rows)
+
+
+def bundled_names(purpose: PluginPurpose) -> tuple[str, ...]:
+    """Return the names of the bundled plugins of a purpose."""
+    return tuple(plugin.name for plugin in bundled_plugins() if plugin.purpose is purpose)
+
+
+def store_settings() -> frozenset[str]:
+    """Return the variables that name a database."""
+    return frozenset(
+        name for plugin in bundled_plugins() if plugin.purpose is PluginPurpose.STORE for name in plugin.settings
+    )
+
+
+def model_advice(*, is_embedding: bool = False) -> str:
+    """Return which variables enable a model for text, or one for embeddings."""
+    table = import_by_name(TABLE, PLUGINS_PACKAGE)
+    return str(table.EMBEDDING_MODEL_ADVICE if is_embedding else table.TEXT_MODEL_ADVICE)

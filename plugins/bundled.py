@@ -1,0 +1,28 @@
+"""The table of bundled plugins: when each is loaded for a character that does not name it.
+
+`bot.plugin_system.bundled` reads it by name and documents the fields. It imports nothing, so that reading it is
+cheap. A plugin's optional dependencies are the extra of its name: `pip install 'greenroom[sql]'`.
+"""
+
+from typing import Final
+
+# Model plugins in order of preference: the first enabled one is asked first, the others are fallbacks.
+BUNDLED: Final = (
+    {"name": "bootstrap", "purpose": "base"},
+    {"name": "sql", "purpose": "store", "settings": ("DATABASE_URL", "POSTGRES_URL")},
+    {"name": "knowledge", "purpose": "documents"},
+    {
+        "name": "x_actions",
+        "purpose": "account",
+        "settings": ("X_API_KEY", "X_API_SECRET", "X_ACCESS_TOKEN", "X_ACCESS_TOKEN_SECRET"),
+    },
+    {"name": "anthropic", "purpose": "model", "settings": ("ANTHROPIC_API_KEY",)},
+    {"name": "openai", "purpose": "model", "settings": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_EMBEDDING_URL")},
+    {"name": "offline", "purpose": "fallback model"},
+)
+TEXT_MODEL_ADVICE: Final = (
+    "for a real model set OPENAI_API_KEY or ANTHROPIC_API_KEY, or OPENAI_BASE_URL for your own server"
+)
+EMBEDDING_MODEL_ADVICE: Final = (
+    "set OPENAI_API_KEY, or OPENAI_EMBEDDING_MODEL and OPENAI_EMBEDDING_URL for a server of your own"
+)
