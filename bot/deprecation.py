@@ -4,7 +4,7 @@ import functools
 import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,14 +27,24 @@ class RenamedMembers:
     __slots__ = ()
     _renamed: ClassVar[Mapping[str, str]] = {}
 
-    if not TYPE_CHECKING:  # a type checker shall still report an unknown name
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        for old_name, new_name in cls.__dict__.get("_renamed", {}).items():
+            setattr(cls, old_name, _RenamedMember(old_name, new_name))
 
-        def __getattr__(self, name: str) -> Any:
-            new_name = type(self)._renamed.get(name)
-            if new_name is None:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            _warn(f"{type(self).__name__}.{name}", new_name)
-            return getattr(self, new_name)
+
+class _RenamedMember:
+    """Descriptor of one old name; a `__getattr__` would slow down every read of every attribute of the class."""
+
+    def __init__(self, old_name: str, new_name: str) -> None:
+        self._old_name = old_name
+        self._new_name = new_name
+
+    def __get__(self, instance: object | None, owner: type) -> Any:
+        if instance is None:
+            return self
+        _warn(f"{owner.__name__}.{self._old_name}", self._new_name)
+        return getattr(instance, self._new_name)
 
 
 def renamed_parameters(**renamed: str) -> Callable[[F], F]:
@@ -50,9 +60,11 @@ def renamed_parameters(**renamed: str) -> Callable[[F], F]:
 
 
 def _translating(function: Callable[..., Any], renamed: Mapping[str, str]) -> Callable[..., Any]:
+    old_names = frozenset(renamed)
+
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        for old_name in renamed.keys() & kwargs.keys():
+        for old_name in old_names.intersection(kwargs):
             _warn(f"{function.__qualname__}({old_name}=…)", f"{renamed[old_name]}=…")
             kwargs[renamed[old_name]] = kwargs.pop(old_name)
         return function(*args, **kwargs)
