@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Self
 
 from bot.concurrency.crash_points import crash_point
 from bot.domain.content import Content
@@ -13,7 +14,7 @@ from bot.errors import BudgetSpent, ModelError, NoAnswer
 from bot.outbound.message_parts import OutgoingReply
 from bot.pipeline.compose import Composer
 from bot.pipeline.evaluate import has_evaluation_work
-from bot.pipeline.should_respond import MessageCounters, limit_notice
+from bot.pipeline.should_respond import MessageCounters, ResponseDecision, limit_notice
 from bot.prompts.templates import APOLOGY
 from bot.store.similarity import normalize_wording
 from bot.text import shorten
@@ -36,6 +37,11 @@ class TurnResult:
     reason: str
     rule: str
     content: Content | None = None
+
+    @classmethod
+    def answered(cls, decision: ResponseDecision, content: Content | None = None) -> Self:
+        """Return the result of a turn that ran as it was decided."""
+        return cls(Outcome.ANSWERED, decision.reason, decision.rule, content)
 
 
 @dataclass(frozen=True, slots=True)

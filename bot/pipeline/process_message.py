@@ -6,7 +6,6 @@
 import asyncio
 import time
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from uuid import UUID
 
 from bot.agent import Agent
@@ -166,13 +165,12 @@ class MessagePipeline:
                     await debounce(turn, self._settings.burst_pause / 1000)
                     await read_attachments(turn, self._attachment_limits)
                     turn.actions = await list_usable_actions(turn, self._registry)
-                    result = TurnResult(Outcome.ANSWERED, decision.reason, decision.rule)
                     if self._settings.use_multi_step:
                         text = await self._multi_step.run(turn)
-                        result = replace(result, content=Content(text=text, actions=tuple(turn.results)))
+                        result = TurnResult.answered(decision, Content(text=text, actions=tuple(turn.results)))
                     else:
                         reply = await respond(turn, self._composer)
-                        result = await run_actions(turn, reply, result, self._registry, self._action_runner)
+                        result = await run_actions(turn, reply, decision, self._registry, self._action_runner)
                 else:
                     turn_input.is_evaluated |= decision.is_rate_limited
                     notice = self._composer.render_notice(turn, decision.notice_template)

@@ -23,6 +23,7 @@ from bot.pipeline.compose import Composer
 from bot.pipeline.journal import load_steps
 from bot.pipeline.reply_plan import ActionCall, call_key, plan_reply
 from bot.pipeline.respond import write_summary
+from bot.pipeline.should_respond import ResponseDecision
 from bot.plugin_system.action import Action
 from bot.plugin_system.registry import Registry
 from bot.prompts.reply_parser.reader import Reply, read_object
@@ -79,9 +80,9 @@ async def list_usable_actions(turn: Turn, registry: Registry) -> tuple[ActionSpe
 
 
 async def run_actions(
-    turn: Turn, reply: Reply, result: TurnResult, registry: Registry, runner: "ActionRunner"
+    turn: Turn, reply: Reply, decision: ResponseDecision, registry: Registry, runner: "ActionRunner"
 ) -> TurnResult:
-    """Run the actions of a reply in order; return `result` with the content that remains to be sent.
+    """Run the actions of a reply in order; return the answer with the content that remains to be sent.
 
     A reply that asks for neither text nor action is silence. Where the actions said nothing, or failed, the
     model writes a summary; raises as `write_summary` does.
@@ -95,16 +96,16 @@ async def run_actions(
         return TurnResult(Outcome.IGNORED, reply.thought or "it chose silence", Rule.CHOSE_SILENCE)
     content = Content(text=reply.text, thought=reply.thought, actions=reply.actions)
     if plan.is_simple:
-        return replace(result, content=content)
+        return TurnResult.answered(decision, content)
     if plan.has_text:
         await turn.reply(content)
     await runner.run_plan(turn, plan.calls, reply.thought)
     action_results = turn.state.data.get("actionResults", ())  # one action may have several
     if turn.replies and not any(entry.error == OUTCOME_UNKNOWN for entry in action_results):
-        return result
+        return TurnResult.answered(decision)
     is_unchanged = not turn.replies and all(entry.success for entry in action_results)
     text = reply.text if is_unchanged and reply.text else await write_summary(turn, runner.composer)
-    return replace(result, content=replace(content, text=text))
+    return TurnResult.answered(decision, replace(content, text=text))
 
 
 class RepeatedCall(Exception):
