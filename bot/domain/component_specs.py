@@ -33,7 +33,7 @@ class ActionSpec:
     name: str
     description: str
     similes: tuple[str, ...] = ()
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
     role: Role = Role.NONE
     effect: Effect = Effect.UNSAFE
     is_critical: bool = False

@@ -1,6 +1,7 @@
 """The providers ACTIONS, ACTION_STATE, PROVIDERS, EVALUATORS, CAPABILITIES and CHOICE."""
 
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from bot import (
@@ -46,6 +47,7 @@ def actions(turn: Turn) -> ProviderResult:
     return ProviderResult(text=text, values={"actionNames": names}, data={"actions": turn.actions})
 
 
+@lru_cache(maxsize=1_024)  # every prompt lists the same few actions
 def _action_line(spec: ActionSpec, *, is_function: bool) -> str:
     properties: Schema = spec.parameters.get("properties", {})
     required = spec.parameters.get("required", ())
