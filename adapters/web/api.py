@@ -1,7 +1,7 @@
 """HTTP handlers of the API."""
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import cache
 from uuid import UUID
@@ -9,6 +9,7 @@ from uuid import UUID
 from aiohttp import web
 from pydantic import TypeAdapter
 
+from adapters.web import schemas
 from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.incoming import parse_api_message
@@ -23,29 +24,6 @@ from adapters.web.queries import (
     load_room_messages,
     parse_id,
 )
-from adapters.web.schemas import (
-    AgentsResponse,
-    CostBody,
-    CostsQuery,
-    CostsResponse,
-    DecisionResponse,
-    HealthResponse,
-    Key,
-    MessageRequest,
-    MessageResponse,
-    MessagesQuery,
-    MessagesResponse,
-    OutboxQuery,
-    OutboxResponse,
-    PlatformHealth,
-    ReceiptResponse,
-    ReceiptsQuery,
-    ReceiptsResponse,
-    RoomsQuery,
-    RoomsResponse,
-    SumBody,
-    UndeliveredPartBody,
-)
 from bot import system_clock
 from bot.platform import (
     AgentHandle,
@@ -59,13 +37,13 @@ from bot.platform import (
 )
 from bot.store import CostEntry, sum_costs
 
-HeaderKey = TypeAdapter[str](Key)
+HeaderKey = TypeAdapter[str](schemas.Key)
 WORST_FIRST = (ConnectionState.OFF, ConnectionState.DEGRADED, ConnectionState.CONNECTING, ConnectionState.CONNECTED)
 Decision = Callable[[UndeliveredParts, str], Awaitable[DeliveryDecision | None]]
 
 
 class Api:
-    """Handlers for agents, rooms, messages and receipts."""
+    """Handlers for agents, rooms, messages, receipts, costs and the health check."""
 
     def __init__(
         self,
@@ -84,12 +62,12 @@ class Api:
     async def list_agents(self, request: web.Request) -> web.StreamResponse:
         """List the agents."""
         bodies = [build_agent_body(handle.agent_id, handle.character) for handle in self._directory]
-        return self._responder.respond(AgentsResponse(agents=bodies))
+        return self._responder.respond(schemas.AgentsResponse(agents=bodies))
 
     async def send_message(self, request: web.Request) -> web.StreamResponse:
-        """Submit a message and respond with its outcome."""
+        """Send an agent, by id or name, a message and wait for its outcome."""
         handle = self._directory.find_agent(request.match_info["agent"])
-        body = validate_model(MessageRequest, await read_json(request, timeout=self._limits.body_seconds))
+        body = validate_model(schemas.MessageRequest, await read_json(request, timeout=self._limits.body_seconds))
         key = request.headers.get("Idempotency-Key")
         submitted = parse_api_message(body, None if key is None else validate_with(HeaderKey, key))
         if body.stream:
@@ -99,24 +77,24 @@ class Api:
 
     async def list_rooms(self, request: web.Request) -> web.StreamResponse:
         """List rooms."""
-        query = validate_model(RoomsQuery, dict(request.query))
-        handles = self._directory if query.agent is None else [self._directory.find_agent(query.agent)]
+        query = validate_model(schemas.RoomsQuery, dict(request.query))
+        handles = self._directory.select_agents(query.agent)
         bodies = [
             build_room_body(room, handle.agent_id) for handle in handles for room in await handle.conversations.rooms()
         ]
-        return self._responder.respond(RoomsResponse(rooms=bodies[: query.limit]))
+        return self._responder.respond(schemas.RoomsResponse(rooms=bodies[: query.limit]))
 
     async def list_messages(self, request: web.Request) -> web.StreamResponse:
         """List the last messages of a room."""
-        query = validate_model(MessagesQuery, dict(request.query))
+        query = validate_model(schemas.MessagesQuery, dict(request.query))
         handle, room = await self._directory.find_room(parse_id(request.match_info["id"]))
         return self._responder.respond(
-            MessagesResponse(messages=await load_room_messages(handle, room.id, query.limit))
+            schemas.MessagesResponse(messages=await load_room_messages(handle, room.id, query.limit))
         )
 
     async def list_receipts(self, request: web.Request) -> web.StreamResponse:
         """List the receipts of the latest messages."""
-        query = validate_model(ReceiptsQuery, dict(request.query))
+        query = validate_model(schemas.ReceiptsQuery, dict(request.query))
         if query.room is not None:
             await self._directory.find_room(query.room)
         bodies = [
@@ -125,12 +103,42 @@ class Api:
             for receipt in await handle.conversations.receipts(room_id=query.room, limit=query.limit)
         ]
         bodies.sort(key=lambda body: body.received_at, reverse=True)
-        return self._responder.respond(ReceiptsResponse(receipts=bodies[: query.limit]))
+        return self._responder.respond(schemas.ReceiptsResponse(receipts=bodies[: query.limit]))
 
     async def show_receipt(self, request: web.Request) -> web.StreamResponse:
-        """Return the receipt of a message."""
+        """Return the receipt of a message, by its id or its receipt's id."""
         handle, receipt = await self._directory.find_receipt(parse_id(request.match_info["id"]))
         return self._responder.respond(await load_receipt_response(handle, receipt))
+
+    async def show_costs(self, request: web.Request) -> web.StreamResponse:
+        """Return what models have cost, by day, room, person or model."""
+        query = validate_model(schemas.CostsQuery, dict(request.query))
+        handles = self._directory.select_agents(query.agent)
+        last = system_clock().date()
+        first = last - timedelta(days=query.days - 1)
+        entries = [entry for handle in handles for entry in await handle.conversations.costs(first, last)]
+        total_entry = sum_costs(entries, lambda entry: None).get(None, CostEntry(last, ""))
+        total = schemas.CostBody(**total_entry.to_json())
+        return self._responder.respond(
+            schemas.CostsResponse(first=first, last=last, total=total, sums=_build_sums(entries, query.by))
+        )
+
+    async def show_health(self, request: web.Request) -> web.StreamResponse:
+        """Return whether messages are accepted, and the connection of each platform; needs no token.
+
+        So the response contains no private information. It is a 503 only if no message is accepted: because
+        of a disconnected platform a probe must not end the process.
+        """
+        problem = next((item for handle in self._directory if (item := handle.problem)), None)
+        states = worst_states(self._directory.find_agent(None).connections())
+        platforms = {name: schemas.PlatformHealth.build(item, cause=item.cause) for name, item in states.items()}
+        health = schemas.HealthResponse(platforms=platforms)
+        if problem is not None:
+            details = {"status": "unavailable", "cause": problem.cause, "since": problem.since}
+            return self._responder.respond(health.model_copy(update=details), status=503)
+        if any(item.is_problem for item in states.values()):
+            health = health.model_copy(update={"status": "degraded"})
+        return self._responder.respond(health)
 
 
 COST_KEYS: dict[str, Callable[[CostEntry], str | None]] = {
@@ -141,29 +149,8 @@ COST_KEYS: dict[str, Callable[[CostEntry], str | None]] = {
 }
 
 
-class CostsApi:
-    """Handler for costs."""
-
-    def __init__(self, directory: AgentDirectory, responder: JsonResponder) -> None:
-        self._directory = directory
-        self._responder = responder
-
-    async def show_costs(self, request: web.Request) -> web.StreamResponse:
-        """Return what the models have cost."""
-        query = validate_model(CostsQuery, dict(request.query))
-        handles = self._directory if query.agent is None else [self._directory.find_agent(query.agent)]
-        last = system_clock().date()
-        first = last - timedelta(days=query.days - 1)
-        entries = [entry for handle in handles for entry in await handle.conversations.costs(first, last)]
-        total_entry = sum_costs(entries, lambda entry: None).get(None, CostEntry(last, ""))
-        total = CostBody(**total_entry.to_json())
-        return self._responder.respond(
-            CostsResponse(first=first, last=last, total=total, sums=_build_sums(entries, query.by))
-        )
-
-
-def _build_sums(entries: Sequence[CostEntry], by: str) -> list[SumBody]:
-    sums = [SumBody(key=key, **item.to_json()) for key, item in sum_costs(entries, COST_KEYS[by]).items()]
+def _build_sums(entries: Sequence[CostEntry], by: str) -> list[schemas.SumBody]:
+    sums = [schemas.SumBody(key=key, **item.to_json()) for key, item in sum_costs(entries, COST_KEYS[by]).items()]
     if by == "day":
         return sorted(sums, key=lambda item: item.key or "")
     return sorted(sums, key=lambda item: (-item.usd, -item.tokens_in - item.tokens_out))
@@ -171,30 +158,6 @@ def _build_sums(entries: Sequence[CostEntry], by: str) -> list[SumBody]:
 
 def _id_text(value: UUID | None) -> str | None:
     return str(value) if value else None
-
-
-class HealthApi:
-    """Handler of the health check, which needs no token: so it contains no private information."""
-
-    def __init__(self, handles: Sequence[AgentHandle], responder: JsonResponder) -> None:
-        self._handles = tuple(handles)
-        self._responder = responder
-
-    async def show_health(self, request: web.Request) -> web.StreamResponse:
-        """Return the state of the store and the platforms; 503 only if no message is accepted.
-
-        A disconnected platform is no 503: a probe would end the process because of it.
-        """
-        problem = next((item for handle in self._handles if (item := handle.problem)), None)
-        states = worst_states(self._handles[0].connections())
-        platforms = {
-            name: PlatformHealth(state=item.state, since=item.since, cause=item.cause) for name, item in states.items()
-        }
-        if problem is not None:
-            body = HealthResponse(status="unavailable", cause=problem.cause, since=problem.since, platforms=platforms)
-            return self._responder.respond(body, status=503)
-        is_degraded = any(item.is_problem for item in states.values())
-        return self._responder.respond(HealthResponse(status="degraded" if is_degraded else "ok", platforms=platforms))
 
 
 def worst_states(links: Iterable[ConnectionStatus]) -> dict[str, ConnectionSnapshot]:
@@ -217,22 +180,22 @@ class OutboxApi:
         self._responder = responder
 
     async def list_parts(self, request: web.Request) -> web.StreamResponse:
-        """List the undelivered parts."""
-        query = validate_model(OutboxQuery, dict(request.query))
-        handles = self._directory if query.agent is None else [self._directory.find_agent(query.agent)]
+        """List the parts that wait, are held or have failed."""
+        query = validate_model(schemas.OutboxQuery, dict(request.query))
+        handles = self._directory.select_agents(query.agent)
         bodies = [
             await _build_part_body(handle, part)
             for handle in handles
             for part in await handle.undelivered.parts(query.limit)
         ]
-        return self._responder.respond(OutboxResponse(parts=bodies[: query.limit]))
+        return self._responder.respond(schemas.OutboxResponse(parts=bodies[: query.limit]))
 
     async def send_part(self, request: web.Request) -> web.StreamResponse:
         """Send a held or failed part again."""
         return await run_shielded(self._requests, self._decide(request.match_info["id"], UndeliveredParts.retry))
 
     async def drop_part(self, request: web.Request) -> web.StreamResponse:
-        """Drop a part."""
+        """Give a part up."""
         return await run_shielded(self._requests, self._decide(request.match_info["id"], UndeliveredParts.drop))
 
     async def _decide(self, delivery_id: str, decide: Decision) -> web.StreamResponse:
@@ -243,129 +206,50 @@ class OutboxApi:
             if not decision.is_done:
                 raise HttpProblem(409, "conflict", decision.note)
             body = await _build_part_body(handle, decision.part)
-            return self._responder.respond(DecisionResponse(**dict(body), note=decision.note))
+            return self._responder.respond(schemas.DecisionResponse(**dict(body), note=decision.note))
         raise build_not_found("part", delivery_id)
 
 
-async def _build_part_body(handle: AgentHandle, part: Delivery) -> UndeliveredPartBody:
+async def _build_part_body(handle: AgentHandle, part: Delivery) -> schemas.UndeliveredPartBody:
     return build_part_body(part, handle.agent_id, await handle.conversations.room(part.room_id))
 
 
-def build_operations(
-    api: Api, costs: CostsApi, health: HealthApi, outbox: OutboxApi, socket: Handler
-) -> list[Operation]:
+def build_operations(api: Api, outbox: OutboxApi, socket: Handler) -> list[Operation]:
     """Return all operations of the API with their handlers; the OpenAPI document describes the same list."""
-    operations = [
-        Operation(
-            "health",
-            health.show_health,
-            "GET",
-            HEALTH_PATH,
-            "Return whether messages are accepted, and the connection of each platform; needs no token",
-            HealthResponse,
-            problem_statuses=(503,),
-        ),
-        Operation("agents", api.list_agents, "GET", "/api/agents", "List the agents", AgentsResponse),
-        Operation(
-            "say",
-            api.send_message,
-            "POST",
-            "/api/agents/{agent}/messages",
-            "Send an agent, by id or name, a message and wait for its outcome",
-            MessageResponse,
-            body=MessageRequest,
-            problem_statuses=(400, 404, 408, 413, 415, 422, 503),
-        ),
-        *_list_operations(api, costs),
-        Operation(
-            "outbox",
-            outbox.list_parts,
-            "GET",
-            "/api/outbox",
-            "List the parts that wait, are held or have failed",
-            OutboxResponse,
-            OutboxQuery,
-            (404, 422),
-        ),
-        Operation(
-            "send",
-            outbox.send_part,
-            "POST",
-            "/api/outbox/{id}/send",
-            "Send a held or failed part again",
-            DecisionResponse,
-            problem_statuses=(404, 409),
-        ),
-        Operation(
-            "drop",
-            outbox.drop_part,
-            "POST",
-            "/api/outbox/{id}/drop",
-            "Give a part up",
-            DecisionResponse,
-            problem_statuses=(404, 409),
-        ),
-    ]
-    operations += _meta_operations(operations, socket)
-    return operations
-
-
-def _list_operations(api: Api, costs: CostsApi) -> Iterator[Operation]:
-    """Yield the operations that read rooms, messages, receipts and costs."""
-    yield Operation("rooms", api.list_rooms, "GET", "/api/rooms", "List rooms", RoomsResponse, RoomsQuery, (404, 422))
-    yield Operation(
-        "messages",
-        api.list_messages,
-        "GET",
-        "/api/rooms/{id}/messages",
-        "List the last messages of a room",
-        MessagesResponse,
-        MessagesQuery,
-        (404, 422),
-    )
-    yield Operation(
-        "receipts",
-        api.list_receipts,
-        "GET",
-        "/api/receipts",
-        "List the receipts of the latest messages",
-        ReceiptsResponse,
-        ReceiptsQuery,
-        (404, 422),
-    )
-    yield Operation(
-        "receipt",
-        api.show_receipt,
-        "GET",
-        "/api/receipts/{id}",
-        "Return the receipt of a message, by its id or its receipt's id",
-        ReceiptResponse,
-        problem_statuses=(404,),
-    )
-    yield Operation(
-        "costs",
-        costs.show_costs,
-        "GET",
-        "/api/costs",
-        "Return what models have cost, by day, room, person or model",
-        CostsResponse,
-        CostsQuery,
-        (404, 422),
-    )
-
-
-def _meta_operations(operations: Sequence[Operation], socket: Handler) -> list[Operation]:
-    """Return the operations for the OpenAPI document and the WebSocket."""
 
     @cache
     def document() -> str:
         return json.dumps(build_document(operations))
 
     async def show_openapi(request: web.Request) -> web.StreamResponse:
+        """Return this description."""
         return web.Response(text=document(), content_type="application/json")
 
-    summary = "Talk over a WebSocket; its frames are ClientFrame and ServerFrame"
-    return [
-        Operation("openapi", show_openapi, "GET", "/api/openapi.json", "This description"),
-        Operation("socket", socket, "GET", SOCKET_PATH, summary),
+    send_message = Operation(
+        "say",
+        api.send_message,
+        "/api/agents/{agent}/messages",
+        schemas.MessageResponse,
+        problem_statuses=(400, 404, 408, 413, 415, 422, 503),
+        body=schemas.MessageRequest,
+        method="POST",
+    )
+    part_path, decision = "/api/outbox/{id}", schemas.DecisionResponse
+    operations = [
+        Operation("health", api.show_health, HEALTH_PATH, schemas.HealthResponse, problem_statuses=(503,)),
+        Operation("agents", api.list_agents, "/api/agents", schemas.AgentsResponse),
+        send_message,
+        Operation("rooms", api.list_rooms, "/api/rooms", schemas.RoomsResponse, schemas.RoomsQuery),
+        Operation(
+            "messages", api.list_messages, "/api/rooms/{id}/messages", schemas.MessagesResponse, schemas.MessagesQuery
+        ),
+        Operation("receipts", api.list_receipts, "/api/receipts", schemas.ReceiptsResponse, schemas.ReceiptsQuery),
+        Operation("receipt", api.show_receipt, "/api/receipts/{id}", schemas.ReceiptResponse, problem_statuses=(404,)),
+        Operation("costs", api.show_costs, "/api/costs", schemas.CostsResponse, schemas.CostsQuery),
+        Operation("outbox", outbox.list_parts, "/api/outbox", schemas.OutboxResponse, schemas.OutboxQuery),
+        Operation("send", outbox.send_part, f"{part_path}/send", decision, problem_statuses=(404, 409), method="POST"),
+        Operation("drop", outbox.drop_part, f"{part_path}/drop", decision, problem_statuses=(404, 409), method="POST"),
+        Operation("openapi", show_openapi, "/api/openapi.json"),
+        Operation("socket", socket, SOCKET_PATH),
     ]
+    return operations

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from adapters.web.api import Api, CostsApi, HealthApi, OutboxApi, build_operations
+from adapters.web.api import Api, OutboxApi, build_operations
 from adapters.web.auth import GuessLimiter, TokenAuth
 from adapters.web.config import Limits
 from adapters.web.json_io import JsonResponder
@@ -55,8 +55,7 @@ class WebApp:
         )
         self.app.on_response_prepare.append(add_headers)
         router = self.app.router
-        health, costs = HealthApi(handles, responder), CostsApi(self.directory, responder)
-        for operation in build_operations(api, costs, health, outbox, self._sockets.serve):
+        for operation in build_operations(api, outbox, self._sockets.serve):
             add = router.add_get if operation.method == "GET" else router.add_post
             add(operation.path, operation.handler)
         add_static_files(router)

@@ -1,47 +1,24 @@
 """The OpenAPI document."""
 
+import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, get_args
 
 from aiohttp import web
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from adapters.web.schemas import ErrorResponse, HealthResponse, Query
-from adapters.web.ws_frames import (
-    AckFrame,
-    CommandFrame,
-    CommandResultFrame,
-    DraftFrame,
-    ErrorFrame,
-    HelloFrame,
-    MessageFrame,
-    OutcomeFrame,
-    ReadyFrame,
-    SelectFrame,
-    SendFrame,
-    TypingFrame,
-)
+from adapters.web.ws_frames import ClientFrame, ServerFrame
 
 HEALTH_PATH = "/healthz"
 SOCKET_PATH = "/api/ws"
-
-
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-CLIENT_FRAMES: tuple[type[BaseModel], ...] = (HelloFrame, SendFrame, CommandFrame, SelectFrame)
-SERVER_FRAMES: tuple[type[BaseModel], ...] = (
-    ReadyFrame,
-    AckFrame,
-    CommandResultFrame,
-    TypingFrame,
-    DraftFrame,
-    MessageFrame,
-    OutcomeFrame,
-    ErrorFrame,
-)
+CLIENT_FRAMES: tuple[type[BaseModel], ...] = get_args(ClientFrame)
+SERVER_FRAMES: tuple[type[BaseModel], ...] = get_args(ServerFrame)
 SCHEMA_PREFIX = "#/components/schemas/"
 EVENTS_DESCRIPTION = (
     "With `stream`, server-sent events: `typing`, `piece` (a PieceBody) as a reply is written, `reply` (a "
@@ -63,33 +40,38 @@ STATUS_DESCRIPTIONS = {
     503: "The bot is stopping, nothing can be stored now, or there are too many connections",
 }
 COMMON_STATUSES = (401, 403, 421, 429)
+QUERY_STATUSES = (404, 422)
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path; `problem_statuses` come in addition to those that every path has."""
+    """One method of one path; `problem_statuses` come in addition to those of all paths and queries.
+
+    The handler's docstring is the summary.
+    """
 
     name: str
     handler: Handler
-    method: str
     path: str
-    summary: str
     response: type[BaseModel] | None = None
     query: type[Query] | None = None
     problem_statuses: tuple[int, ...] = ()
     body: type[BaseModel] | None = None
+    method: str = "GET"
+
+    @property
+    def summary(self) -> str:
+        """The first line of the handler's docstring."""
+        return (inspect.getdoc(self.handler) or self.name).partition("\n")[0].rstrip(".")
 
 
 def build_document(operations: Sequence[Operation]) -> Json:
     """Return the OpenAPI document of the operations."""
-    request_models = [operation.body for operation in operations if operation.body] + list(CLIENT_FRAMES)
-    response_models = [operation.response for operation in operations if operation.response] + [
-        ErrorResponse,
-        *SERVER_FRAMES,
-    ]
-    modes: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in request_models]
-    modes += [(model, "serialization") for model in response_models]
+    request_models = [*(operation.body for operation in operations), *CLIENT_FRAMES]
+    response_models = [*(operation.response for operation in operations), ErrorResponse, *SERVER_FRAMES]
+    modes: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in request_models if model]
+    modes += [(model, "serialization") for model in response_models if model]
     _, definitions = models_json_schema(modes, ref_template=f"{SCHEMA_PREFIX}{{model}}")
     schemas = definitions["$defs"]
     schemas["ClientFrame"] = {"anyOf": [_schema_ref(model) for model in CLIENT_FRAMES]}
@@ -142,15 +124,13 @@ def _describe_parameters(operation: Operation) -> list[Json]:
 
 
 def _describe_responses(operation: Operation) -> Json:
-    statuses = (
-        operation.problem_statuses
-        if operation.path == HEALTH_PATH
-        else sorted({*COMMON_STATUSES, *operation.problem_statuses})
-    )
+    statuses = {*operation.problem_statuses, *(QUERY_STATUSES if operation.query else ())}
+    if operation.path != HEALTH_PATH:
+        statuses |= {*COMMON_STATUSES}
     problem_ref = _schema_ref(HealthResponse if operation.path == HEALTH_PATH else ErrorResponse)
     problem_responses = {
         str(status): {"description": STATUS_DESCRIPTIONS[status], "content": _json_content(problem_ref)}
-        for status in statuses
+        for status in sorted(statuses)
     }
     if operation.path == SOCKET_PATH:
         return {"101": {"description": "The conversation begins"}, **problem_responses}

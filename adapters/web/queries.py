@@ -27,6 +27,10 @@ class AgentDirectory:
                 return handle
         raise build_not_found("agent", name)
 
+    def select_agents(self, name: str | None) -> Sequence[AgentHandle]:
+        """Return the agent with this id or name, all agents for None. Raises HttpProblem if there is none."""
+        return self._handles if name is None else [self.find_agent(name)]
+
     async def find_room(self, room_id: UUID) -> tuple[AgentHandle, Room]:
         """Return a room with its agent. Raises HttpProblem if there is none."""
         for handle in self._handles:

@@ -1,7 +1,7 @@
 """Request and response models; the OpenAPI document is built from them."""
 
 from datetime import date, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
@@ -36,6 +36,12 @@ class ResponseModel(BaseModel):
     """Base of responses."""
 
     model_config = ConfigDict(frozen=True)
+
+    @classmethod
+    def build(cls, source: object, **fields: object) -> Self:
+        """Return the model with these fields; the other required ones are attributes of the source."""
+        required = [name for name, field in cls.model_fields.items() if field.is_required() and name not in fields]
+        return cls.model_validate({**{name: getattr(source, name) for name in required}, **fields})
 
 
 class AttachmentRequest(RequestModel):

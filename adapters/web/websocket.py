@@ -27,9 +27,9 @@ from adapters.web.room_updates import (
 )
 from adapters.web.schemas import MessageBody
 from adapters.web.ws_frames import (
+    CLIENT_FRAME_ADAPTER,
     AckFrame,
     ChoiceBody,
-    ClientFrame,
     CommandFrame,
     CommandResultFrame,
     DraftFrame,
@@ -72,7 +72,7 @@ class WebSocketServer:
         self._open: set[web.WebSocketResponse] = set()
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Serve a WebSocket until the client or the server closes it."""
+        """Talk over a WebSocket; its frames are ClientFrame and ServerFrame."""
         if len(self._open) >= self.limits.max_sockets:
             raise HttpProblem(503, "too_many_sockets", "there are too many connections", {"Retry-After": "30"})
         socket = web.WebSocketResponse(
@@ -147,7 +147,7 @@ class _Session:
             document = parse_json(data)
             client_id = document.get("client_id") if isinstance(document, dict) else None
             with self._report_problems(client_id[:200] if isinstance(client_id, str) else None):
-                match validate_with(ClientFrame, document):
+                match validate_with(CLIENT_FRAME_ADAPTER, document):
                     case HelloFrame() as hello:
                         await self._join_room(hello)
                     case SendFrame() as send_frame:
@@ -266,15 +266,7 @@ class _Session:
                 self._known_ids.add(message.id)
                 self._send(MessageFrame(**dict(message)))
             case OutcomeKnown(response):
-                self._send(
-                    OutcomeFrame(
-                        message_id=response.message_id,
-                        outcome=response.outcome,
-                        reason=response.reason,
-                        rule=response.rule,
-                        superseded_by=response.superseded_by,
-                    )
-                )
+                self._send(OutcomeFrame.build(response))
             case Interrupted() | MessageAdded() | DraftDelta():
                 pass  # the connection is about to close, or the client has the message
 

@@ -55,9 +55,8 @@ class SelectFrame(RequestModel):
     client_id: Key
 
 
-ClientFrame = TypeAdapter[HelloFrame | SendFrame | CommandFrame | SelectFrame](
-    Annotated[HelloFrame | SendFrame | CommandFrame | SelectFrame, Field(discriminator="type")]
-)
+ClientFrame = HelloFrame | SendFrame | CommandFrame | SelectFrame
+CLIENT_FRAME_ADAPTER = TypeAdapter[ClientFrame](Annotated[ClientFrame, Field(discriminator="type")])
 
 
 class BaseServerFrame(ResponseModel):
