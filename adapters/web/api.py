@@ -195,7 +195,7 @@ class OutboxApi:
         return await run_shielded(self._requests, self._decide(request.match_info["id"], UndeliveredParts.retry))
 
     async def drop_part(self, request: web.Request) -> web.StreamResponse:
-        """Give a part up."""
+        """Drop a part."""
         return await run_shielded(self._requests, self._decide(request.match_info["id"], UndeliveredParts.drop))
 
     async def _decide(self, delivery_id: str, decide: Decision) -> web.StreamResponse:

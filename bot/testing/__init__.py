@@ -13,6 +13,7 @@ from bot.testing.emulator import (
     FaultResponse,
     loopback_only,
 )
+from bot.testing.emulator_server import EmulatorServer, EventRecorder
 from bot.testing.harness import AgentHarness, make_message, make_turn, running_agent
 from bot.testing.manual_clock import ManualClock
 from bot.testing.recording_adapter import RecordingAdapter
@@ -23,8 +24,10 @@ __all__ = [
     "EmulatorMessage",
     "EmulatorPage",
     "EmulatorRoom",
+    "EmulatorServer",
     "EmulatorUser",
     "EmulatorView",
+    "EventRecorder",
     "FaultResponse",
     "ManualClock",
     "RecordingAdapter",

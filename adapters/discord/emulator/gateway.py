@@ -93,7 +93,7 @@ class GatewayServer:
     async def revive(self) -> None:
         """End `is_mute` and `is_dead`."""
         self.is_mute = self.is_dead = False
-        await self._recorder.record("revived")
+        self._recorder.record("revived")
 
     async def ask_to_reconnect(self) -> None:
         """Ask every bot to reconnect (opcode 7)."""
@@ -130,16 +130,16 @@ class GatewayServer:
             for session in self.sessions.values():
                 if session.line is line:
                     session.line = None
-            await self._recorder.record(f"closed:{socket.close_code}")
+            self._recorder.record(f"closed:{socket.close_code}")
         return socket
 
     async def _handle_frame(self, line: GatewayLine, frame: Mapping[str, Any]) -> None:
         if self.is_dead or self.is_mute:
-            await self._recorder.record("unheard")
+            self._recorder.record("unheard")
             return
         match frame.get("op"):
             case 1:
-                await self._recorder.record("heartbeat")
+                self._recorder.record("heartbeat")
                 await line.send({"op": ACK, "d": None, "s": None, "t": None})
             case 2:
                 await self._identify(line, frame["d"])
@@ -147,7 +147,7 @@ class GatewayServer:
                 await self._resume(line, frame["d"])
 
     async def _identify(self, line: GatewayLine, payload: Mapping[str, Any]) -> None:
-        await self._recorder.record("identify")
+        self._recorder.record("identify")
         self.remaining_identifies -= 1
         bot = self._state.tokens.get(payload.get("token", ""))
         privileged = payload.get("intents", 0) & (MESSAGE_CONTENT | GUILD_MEMBERS)
@@ -168,10 +168,10 @@ class GatewayServer:
         await self._send_event(session, "READY", ready)
         for guild_id in guilds if not self.skips_guilds else ():
             await self._send_event(session, "GUILD_CREATE", self._state.to_guild_create(guild_id, bot))
-        await self._recorder.record("ready")
+        self._recorder.record("ready")
 
     async def _resume(self, line: GatewayLine, payload: Mapping[str, Any]) -> None:
-        await self._recorder.record("resume")
+        self._recorder.record("resume")
         session = self.sessions.get(payload.get("session_id", ""))
         if session is None or self._state.tokens.get(payload.get("token", "")) != session.bot:
             await line.send({"op": INVALID_SESSION, "d": False, "s": None, "t": None})
@@ -193,7 +193,7 @@ class GatewayServer:
         await line.send(payload)
         if self.closes_after and len(session.sent_events) % self.closes_after == 0:
             session.line = None
-            await self._recorder.record("dropped")
+            self._recorder.record("dropped")
             await line.close(RESUMABLE_CLOSE)
 
     async def _send_to_all(self, payload: Mapping[str, Any]) -> None:

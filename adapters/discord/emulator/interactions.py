@@ -98,27 +98,27 @@ class InteractionServer:
         responses.append({"type": body["type"], "content": None, **data})
         if data:
             self._show(request, responses[0])
-        await self._recorder.record("acknowledged")
+        self._recorder.record("acknowledged")
         return web.Response(status=204)
 
     async def _follow_up(self, request: web.Request) -> web.Response:
         body = await request.json()
         self._responses(request).append(body)
-        await self._recorder.record("followed up")
+        self._recorder.record("followed up")
         return json_response(self._show(request, body))
 
     async def _edit_original(self, request: web.Request) -> web.Response:
         responses = self._responses(request)
         body = await request.json()
         responses[0].update(body)
-        await self._recorder.record("answered")
+        self._recorder.record("answered")
         return json_response(self._show(request, responses[0]))
 
     async def _delete_original(self, request: web.Request) -> web.Response:
         response = self._responses(request)[0]
         response["is_gone"] = True
         self._visible[self._channel_of(request)].pop(response.get("message_id", ""), None)
-        await self._recorder.record("removed")
+        self._recorder.record("removed")
         return web.Response(status=204)
 
     def _show(self, request: web.Request, response: Json) -> Json:

@@ -1,11 +1,10 @@
 """Record of what the emulator has shown to users and of the requests it received."""
 
-import asyncio
 import re
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+from bot.testing import EventRecorder
 
 _USER = re.compile(r"<@!?(\d+)>")
 _ROLE = re.compile(r"<@&(\d+)>")
@@ -31,16 +30,15 @@ class ShownMessage:
         return self.texts[-1]
 
 
-class Recorder:
+class Recorder(EventRecorder):
     """Records messages and counts events; every entry wakes those who wait."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.messages: list[ShownMessage] = []
-        self.counts: Counter[str] = Counter()
         self.requests: list[tuple[str, str, Any]] = []
         self.commands: list[dict[str, Any]] = []
         self.responses: dict[str, list[dict[str, Any]]] = {}  # by interaction: the messages that answered it
-        self._changed = asyncio.Condition()
 
     def texts(self, channel: str = "") -> list[str]:
         """List the current texts of the bots' messages that were not deleted."""
@@ -49,17 +47,6 @@ class Recorder:
     def find(self, message_id: str) -> ShownMessage | None:
         """Find a message of a bot."""
         return next((message for message in self.messages if message.id == message_id), None)
-
-    async def record(self, name: str) -> None:
-        """Count an event."""
-        self.counts[name] += 1
-        async with self._changed:
-            self._changed.notify_all()
-
-    async def wait_until(self, predicate: Callable[[], bool], timeout: float = 30.0) -> None:
-        """Wait until a condition holds, checked after every entry; raise TimeoutError."""
-        async with asyncio.timeout(timeout), self._changed:
-            await self._changed.wait_for(predicate)
 
     async def wait_for_texts(self, count: int, channel: str = "") -> list[str]:
         """Wait until bots have sent `count` messages; return their texts."""

@@ -123,7 +123,7 @@ class RestServer:
     async def _register_commands(self, request: web.Request) -> web.Response:
         bot = self.bot_of(request)
         self._recorder.commands = await request.json()
-        await self._recorder.record("commands")
+        self._recorder.record("commands")
         defaults = {"application_id": bot, "version": "1", "dm_permission": True, "nsfw": False}
         registered = [{**defaults, **command, "id": self._state.new_id()} for command in self._recorder.commands]
         for command in registered:  # a number in requests, a string in responses
@@ -142,7 +142,7 @@ class RestServer:
             limit,
             is_oldest_first="after" in request.query,
         )
-        await self._recorder.record("history")
+        self._recorder.record("history")
         return json_response(messages)
 
     async def _create_message(self, request: web.Request) -> web.Response:
@@ -151,7 +151,7 @@ class RestServer:
         check_message(body, has_files=bool(files))
         nonce = str(body.get("nonce") or "")
         if body.get("enforce_nonce") and (existing_id := self._state.find_nonce(bot, nonce)):
-            await self._recorder.record("same nonce")
+            self._recorder.record("same nonce")
             return json_response(self._state.messages[channel["id"]][existing_id])
         reference = body.get("message_reference") or {}
         fields: Json = {
@@ -172,7 +172,7 @@ class RestServer:
         )
         self._recorder.messages.append(record)
         await self._gateway.dispatch_event("MESSAGE_CREATE", message)
-        await self._recorder.record("said")
+        self._recorder.record("said")
         return json_response(message)
 
     async def _edit_message(self, request: web.Request) -> web.Response:
@@ -188,7 +188,7 @@ class RestServer:
             record.texts.append(message["content"])
             record.message.update(body)
         await self._gateway.dispatch_event("MESSAGE_UPDATE", message)
-        await self._recorder.record("edited")
+        self._recorder.record("edited")
         return json_response(message)
 
     async def _delete_message(self, request: web.Request) -> web.Response:
@@ -198,13 +198,13 @@ class RestServer:
         record = self._recorder.find(message["id"])
         if record is not None:
             record.is_gone = True
-        await self._recorder.record("deleted")
+        self._recorder.record("deleted")
         return web.Response(status=204)
 
     async def _start_typing(self, request: web.Request) -> web.Response:
         self.bot_of(request)
         channel = self._find_channel(request)
-        await self._recorder.record(f"typing:{channel['id']}")
+        self._recorder.record(f"typing:{channel['id']}")
         return web.Response(status=204)
 
     async def _get_file(self, request: web.Request) -> web.Response:

@@ -4,11 +4,10 @@ import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 
 from adapters.discord.emulator.gateway import GatewayServer
 from adapters.discord.emulator.interactions import InteractionServer
@@ -19,7 +18,7 @@ from adapters.discord.emulator.rest import ApiError, RestServer, json_response
 from adapters.discord.emulator.state import PlatformState
 from bot import Clock, system_clock
 from bot.platform import EmulatedPlatform
-from bot.testing import EmulatorPage, FaultResponse, loopback_only
+from bot.testing import EmulatorPage, EmulatorServer, FaultResponse
 
 HOSTS = ("discord.com", "gateway.discord.gg", "cdn.discordapp.com")
 TOKEN = "emulated-token"
@@ -27,15 +26,14 @@ TOKEN = "emulated-token"
 NEUTRAL_SETTINGS = {"CHANNEL_IDS": "", "DISCORD_LISTEN_CHANNEL_IDS": ""}
 
 
-class Emulator:
-    """An emulated Discord on localhost; `url` is the value of DISCORD_API_BASE_URL.
+class Emulator(EmulatorServer):
+    """An emulated Discord; `url` is the value of DISCORD_API_BASE_URL.
 
-    `people` act as users, `faults` and `gateway` inject errors, `recorder` has what was shown. Beside
-    localhost it accepts requests for `hosts`, which a test reaches through a proxy.
+    `people` act as users, `faults` and `gateway` inject errors, `recorder` has what was shown.
     """
 
     def __init__(self, *, port: int = 0, clock: Clock = system_clock, hosts: Iterable[str] = HOSTS) -> None:
-        self.url = ""
+        super().__init__(port=port, hosts=hosts)
         self.faults: list[Fault] = []
         self.state = PlatformState(clock)
         self.recorder = Recorder()
@@ -44,31 +42,25 @@ class Emulator:
         self.interactions = InteractionServer(self.state, self.recorder, self.gateway)
         self.people = People(self.state, self.gateway, self.rest)
         self._page = EmulatorPage(DiscordView(self.state, self.people, self.interactions, self.gateway, self.recorder))
-        self._port, self._hosts = port, hosts
-        self._runner: web.AppRunner | None = None
+
+    def routes(self) -> Sequence[web.AbstractRouteDef]:
+        """Return the routes of the REST API, the gateway and the page."""
+        gateway = web.get("/gateway/", self.gateway.serve)
+        return [*self.rest.routes(), *self.interactions.routes(), *self._page.routes(), gateway]
+
+    def middlewares(self) -> Sequence[Middleware]:
+        """Return fault injection, and Discord's form of errors and headers."""
+        return [self._inject_fault, _map_api_errors, _add_limit_headers]
 
     async def __aenter__(self) -> Self:
-        app = web.Application(
-            middlewares=[loopback_only(self._hosts), self._inject_fault, _map_api_errors, _add_limit_headers],
-            client_max_size=32 * 1024 * 1024,
-        )
-        app.add_routes([*self.rest.routes(), *self.interactions.routes(), *self._page.routes()])
-        app.add_routes([web.get("/gateway/", self.gateway.serve)])
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self._port)
-        await site.start()
-        port = self._runner.addresses[0][1]
-        self.url = self.rest.base_url = f"http://127.0.0.1:{port}"
-        self.gateway.url = f"ws://127.0.0.1:{port}/gateway/"
+        await super().__aenter__()
+        self.rest.base_url = self.url
+        self.gateway.url = f"{self.url.replace('http', 'ws', 1)}/gateway/"
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def stop_tasks(self) -> None:
+        """Close the gateway connections."""
         await self.gateway.stop()
-        if self._runner is not None:
-            await self._runner.cleanup()
 
     def add_bot(self, name: str, token: str = TOKEN) -> str:
         """Register a bot with its token; return its id."""
@@ -84,7 +76,7 @@ class Emulator:
             return await handler(request)
         if fault.is_late:
             await handler(request)
-        await self.recorder.record("fault")
+        self.recorder.record("fault")
         return await fault.respond(request)
 
 

@@ -1,10 +1,10 @@
 """Record of what users have been shown and of all API calls, in order."""
 
-import asyncio
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from bot.testing import EventRecorder
 
 
 @dataclass(slots=True)
@@ -31,16 +31,15 @@ class ShownMessage:
         return [button for row in rows for button in row]
 
 
-class Recorder:
+class Recorder(EventRecorder):
     """Records messages and calls and wakes waiting tests at every entry."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.messages: list[ShownMessage] = []
         self.calls: list[tuple[str, Mapping[str, Any]]] = []
-        self.counts: Counter[str] = Counter()
         self.alerts: dict[str, str] = {}  # answers to button presses by query id
         self.problems: list[str] = []  # deviations from the published description
-        self._changed = asyncio.Event()
 
     def texts(self, chat_id: int | None = None, thread_id: int | None = None) -> list[str]:
         """Return the current texts of all messages that were not deleted."""
@@ -59,15 +58,3 @@ class Recorder:
         return next(
             (message for message in self.messages if (message.chat_id, message.id) == (chat_id, message_id)), None
         )
-
-    def record(self, name: str) -> None:
-        """Count an event and wake all waiting tests."""
-        self.counts[name] += 1
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    async def wait_until(self, predicate: Callable[[], object], timeout: float = 60.0) -> None:
-        """Wait until `predicate` is true, checked after every entry. Raises TimeoutError."""
-        async with asyncio.timeout(timeout):
-            while not predicate():
-                await self._changed.wait()

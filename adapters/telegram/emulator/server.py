@@ -5,9 +5,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import aiohttp
 from aiohttp import web
@@ -19,12 +17,11 @@ from adapters.telegram.emulator.people import People
 from adapters.telegram.emulator.recorder import Recorder
 from adapters.telegram.emulator.rest import ApiError, BotApi, Files, parse_value
 from adapters.telegram.emulator.state import BotRecord, PlatformState
-from bot import Clock
-from bot.platform import EmulatedPlatform
-from bot.testing import EmulatorPage, loopback_only
+from bot import Clock, system_clock
+from bot.platform import EmulatedPlatform, TaskSet
+from bot.testing import EmulatorPage, EmulatorServer
 
 TEXT_PARAMETERS = frozenset({"text", "caption", "url", "secret_token", "callback_query_id", "file_id"})
-MAX_UPLOAD_BYTES = 64 << 20
 WEBHOOK_TIMEOUT = 10.0
 HOSTS = ("api.telegram.org",)
 FIRST_BOT_ID = 1_000_001
@@ -32,30 +29,30 @@ FIRST_BOT_ID = 1_000_001
 NEUTRAL_SETTINGS = {"TELEGRAM_ALLOWED_CHATS": "", "TELEGRAM_WEBHOOK_URL": ""}
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
+class Emulator(EmulatorServer):
+    """Local Telegram server; `faults` make calls fail.
 
-
-class Emulator:
-    """Local Telegram server while it is entered as a context manager; `url` is its base URL.
-
-    `faults` make calls fail. With a `schema`, the published description of the API, deviations are listed in
-    `recorder.problems`. `hosts` are accepted beside the loopback names, for clients behind a proxy.
+    With a `schema`, the published description of the API, deviations are listed in `recorder.problems`.
     """
 
+    cancels_handlers = True  # a poll that waits
+
     def __init__(
-        self, *, clock: Clock = _now, schema: ApiSchema | None = None, port: int = 0, hosts: Iterable[str] = HOSTS
+        self,
+        *,
+        clock: Clock = system_clock,
+        schema: ApiSchema | None = None,
+        port: int = 0,
+        hosts: Iterable[str] = HOSTS,
     ) -> None:
+        super().__init__(port=port, hosts=hosts)
         self.state = PlatformState(clock)
         self.people = People(self.state)
         self.recorder = Recorder()
         self.faults: list[Fault] = []
-        self.url = ""
         self._api = BotApi(self.state, self.recorder)
         self._schema = schema
-        self._port, self._hosts = port, hosts
-        self._runner: web.AppRunner | None = None
-        self._webhook_tasks: set[asyncio.Task[None]] = set()
+        self._webhooks = TaskSet("delivering updates by webhook")
 
     def add_bot(self, token: str, *, username: str = "ada_bot", name: str = "Ada", reads_all: bool = True) -> BotRecord:
         """Create a bot with this token; it joins all existing chats."""
@@ -73,26 +70,18 @@ class Emulator:
             members.setdefault(record.id, "member")
         return record
 
-    async def __aenter__(self) -> Self:
-        app = web.Application(middlewares=[loopback_only(self._hosts)], client_max_size=MAX_UPLOAD_BYTES)
-        app.router.add_route("*", "/bot{token}/{method}", self._call)
-        app.router.add_get("/file/bot{token}/{path:.+}", self._file)
-        app.add_routes(EmulatorPage(TelegramView(self.state, self.people, self.recorder)).routes())
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
-        return self
+    def routes(self) -> Sequence[web.AbstractRouteDef]:
+        """Return the routes of the Bot API and of the page."""
+        page = EmulatorPage(TelegramView(self.state, self.people, self.recorder))
+        return [
+            web.route("*", "/bot{token}/{method}", self._call),
+            web.get("/file/bot{token}/{path:.+}", self._file),
+            *page.routes(),
+        ]
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for task in self._webhook_tasks:
-            task.cancel()
-        if self._webhook_tasks:
-            await asyncio.wait(self._webhook_tasks)
-        if self._runner is not None:
-            await self._runner.cleanup()
+    async def stop_tasks(self) -> None:
+        """Stop delivering updates."""
+        await self._webhooks.cancel()
 
     def settings(self, bot: BotRecord) -> dict[str, str]:
         """Return the variables that connect a character as this bot."""
@@ -119,7 +108,7 @@ class Emulator:
             self.recorder.problems += self._schema.find_call_problems(method, parameters, files)
             self.recorder.problems += self._schema.find_result_problems(method, result)
         if method == "setWebhook":
-            self._start_webhook(bot)
+            self._webhooks.start(self._deliver_updates(bot))
         return web.json_response({"ok": True, "result": result})
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
@@ -129,11 +118,6 @@ class Emulator:
             if path == request.match_info["path"]:
                 return web.Response(body=content)
         return web.json_response(build_refusal(404, "Not Found"), status=404)
-
-    def _start_webhook(self, bot: BotRecord) -> None:
-        task = asyncio.get_running_loop().create_task(self._deliver_updates(bot))
-        self._webhook_tasks.add(task)
-        task.add_done_callback(self._webhook_tasks.discard)
 
     async def _deliver_updates(self, bot: BotRecord) -> None:
         """Deliver updates by webhook, concurrently, each until it is accepted."""

@@ -1,6 +1,5 @@
 """The emulator's HTTP server, fault injection, and `emulated` for `--emulate`."""
 
-import asyncio
 import json
 import re
 from collections import Counter, deque
@@ -9,8 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from aiohttp import web
 
@@ -20,9 +18,8 @@ from adapters.x.emulator.state import PlatformState
 from adapters.x.rate_limits import endpoint_of
 from bot import Clock, system_clock
 from bot.platform import EmulatedPlatform
-from bot.testing import EmulatorPage, loopback_only
+from bot.testing import EmulatorPage, EmulatorServer, EventRecorder
 
-HOST = "127.0.0.1"
 HOSTS = ("api.x.com", "api.twitter.com", "upload.twitter.com")
 USERNAME = "greenroom_bot"
 DEFAULT_LIMIT = (10_000, 900.0)
@@ -77,12 +74,11 @@ class Call:
         return not self.endpoint.startswith("GET ")
 
 
-class Emulator:
+class Emulator(EmulatorServer):
     """An emulated X for one account or more; `environment` has the variables of a bot that uses the first.
 
     `limits` are the calls that an account may make to an endpoint within a number of seconds,
-    `monthly_reads` the posts it may read in a month. Each of `faults` applies once. Beside localhost the
-    server accepts requests for `hosts`, which a test reaches through a proxy.
+    `monthly_reads` the posts it may read in a month. Each of `faults` applies once.
     """
 
     def __init__(
@@ -95,6 +91,7 @@ class Emulator:
         port: int = 0,
         hosts: Iterable[str] = HOSTS,
     ) -> None:
+        super().__init__(port=port, hosts=hosts)
         self._clock = clock
         self.limits = dict(limits or {})
         self.monthly_reads = monthly_reads
@@ -108,30 +105,13 @@ class Emulator:
         self.reset_override: Callable[[datetime], str] | None = None  # builds the reset header from the end of a window
         self.is_revoked = False
         self._rest = RestServer(self.state)
-        self._port, self._hosts = port, hosts
         self._windows: dict[tuple[str, str], tuple[datetime, int]] = {}
         self._nonces: set[str] = set()
-        self._changed = asyncio.Condition()
-        self._runner: web.AppRunner | None = None
-        self.url = ""
+        self._recorder = EventRecorder()
 
-    async def __aenter__(self) -> Self:
-        app = web.Application(middlewares=[loopback_only(self._hosts)], client_max_size=16 * 1024 * 1024)
-        app.router.add_routes(EmulatorPage(XView(self.state, self._bots)).routes())
-        app.router.add_route("*", "/2/{path:.*}", self._serve)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, HOST, self._port)
-        await site.start()
-        port = self._runner.addresses[0][1]
-        self.url = f"http://{HOST}:{port}"
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+    def routes(self) -> Sequence[web.AbstractRouteDef]:
+        """Return the routes of the API and of the page."""
+        return [*EmulatorPage(XView(self.state, self._bots)).routes(), web.route("*", "/2/{path:.*}", self._serve)]
 
     def add_account(self, username: str) -> Keys:
         """Create an account; return the keys with which a bot uses it."""
@@ -178,8 +158,7 @@ class Emulator:
 
     async def wait_until(self, predicate: Callable[[], bool]) -> None:
         """Wait until a condition holds, checked after every call."""
-        async with self._changed:
-            await self._changed.wait_for(predicate)
+        await self._recorder.wait_until(predicate)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
@@ -203,8 +182,7 @@ class Emulator:
                 request.transport.abort()
             return web.Response(status=status, text=text, headers=headers, content_type="application/json")
         finally:
-            async with self._changed:
-                self._changed.notify_all()
+            self._recorder.record(endpoint)
 
     def _respond(self, request: web.Request, endpoint: str, body: dict[str, Any]) -> tuple[int, str, dict[str, str]]:
         try:
