@@ -13,7 +13,8 @@ from bot.domain.component_specs import ActionSpec
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Entity, Role, Room, World
 from bot.domain.ids import derived_id, new_id
-from bot.domain.ledger import EventKey, ModelCall, Receipt
+from bot.domain.inbound import InboundMessage
+from bot.domain.ledger import ModelCall, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.results import ActionResult, State
 from bot.outbound.message_parts import OutgoingReply
@@ -87,19 +88,10 @@ class Turn(RenamedMembers):
         world = World(world_id, platform, "world", "The World", {author.id: role})
         room_id = derived_id(platform, "room", "lobby")
         room = Room(room_id, world_id, ChannelType.DM, platform, "lobby", "account", "lobby")
-        message = Memory(
-            id=new_id(),
-            kind=MemoryKind.MESSAGE,
-            entity_id=author.id,
-            room_id=room_id,
-            world_id=world_id,
-            content=Content(text=text, source=platform),
-            created_at=now,
-            external_id="preview",
-        )
-        key = EventKey(platform, "account", "event-preview", room_id, "preview")
-        receipt = Receipt(new_id(), key, room_id, author.id, message.id, now)
-        turn_input = TurnInput(receipt, message, author, time.monotonic(), lambda receipt: None)
+        content = Content(text=text, source=platform)
+        inbound = InboundMessage.build(world, room, author, content, created_at=now, message_id="preview")
+        receipt = Receipt(new_id(), inbound.key, room_id, author.id, inbound.message.id, now)
+        turn_input = TurnInput(receipt, inbound.message, author, time.monotonic(), lambda receipt: None)
         return cls(agent, new_id(), room, world, [turn_input], actions=agent.catalog.actions)
 
     @property

@@ -19,8 +19,6 @@ from bot import (
     ChannelType,
     Content,
     Entity,
-    Memory,
-    MemoryKind,
     Room,
     Runtime,
     World,
@@ -30,7 +28,7 @@ from bot import (
     load_settings,
     new_id,
 )
-from bot.platform import AgentHandle, EventKey, InboundMessage
+from bot.platform import AgentHandle, InboundMessage
 
 PLATFORM = "embedded"
 HANDLE = web.AppKey("handle", AgentHandle)
@@ -42,19 +40,8 @@ def build_message(user: str, text: str) -> InboundMessage:
     world = World(derived_id(PLATFORM, "world"), PLATFORM, "app", "My application")
     room = Room(derived_id(PLATFORM, "room", user), world.id, ChannelType.DM, PLATFORM, user, "app", user)
     author = Entity(derived_id(PLATFORM, "entity", user), PLATFORM, user, (user,))
-    message_id = new_id()
-    message = Memory(
-        id=message_id,
-        kind=MemoryKind.MESSAGE,
-        entity_id=author.id,
-        room_id=room.id,
-        world_id=world.id,
-        content=Content(text=text, source=PLATFORM),
-        created_at=datetime.now(UTC),
-        external_id=message_id.hex,
-    )
-    key = EventKey(PLATFORM, "app", message_id.hex, room.id, message_id.hex)
-    return InboundMessage(key, world, room, author, message)
+    content = Content(text=text, source=PLATFORM)
+    return InboundMessage.build(world, room, author, content, created_at=datetime.now(UTC), message_id=new_id().hex)
 
 
 async def chat(request: web.Request) -> web.Response:

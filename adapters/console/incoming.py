@@ -3,8 +3,8 @@
 from datetime import datetime
 from uuid import UUID
 
-from bot import ChannelType, Content, Entity, Memory, MemoryKind, Role, Room, World, derived_id, new_id
-from bot.platform import CommandInvocation, EventKey, InboundMessage
+from bot import ChannelType, Content, Entity, Role, Room, World, derived_id, new_id
+from bot.platform import CommandInvocation, InboundMessage
 from bot.text import sanitize_name
 
 PLATFORM = "console"
@@ -31,18 +31,10 @@ def build_inbound_message(
         account=account,
         name=f"Terminal of {name}",
     )
-    message = Memory(
-        id=message_id,
-        kind=MemoryKind.MESSAGE,
-        entity_id=author.id,
-        room_id=room.id,
-        world_id=world.id,
-        content=Content(text=text, source=PLATFORM),
-        created_at=sent_at,
-        external_id=str(message_id),
+    content = Content(text=text, source=PLATFORM)
+    return InboundMessage.build(
+        world, room, author, content, created_at=sent_at, message_id=str(message_id), memory_id=message_id
     )
-    key = EventKey(PLATFORM, account, str(message_id), room.id, str(message_id))
-    return InboundMessage(key, world, room, author, message)
 
 
 def build_command_invocation(line: str, *, agent_id: UUID, user: str, sent_at: datetime) -> CommandInvocation:

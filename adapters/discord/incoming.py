@@ -8,8 +8,8 @@ import discord
 
 from adapters.discord.config import DiscordSettings
 from adapters.discord.entities import PLATFORM, EntityMapper
-from bot import Attachment, Content, Entity, MediaKind, Memory, MemoryKind, World, new_id
-from bot.platform import EventKey, InboundMessage, MentionContext, Reaction, RoomRule
+from bot import Attachment, Content, Entity, MediaKind, World
+from bot.platform import InboundMessage, MentionContext, Reaction, RoomRule
 from bot.text import shorten
 
 USER_MESSAGE_TYPES = (
@@ -75,7 +75,7 @@ def build_reaction(
         else Entity(mapper.entity_id(payload.user_id), PLATFORM, str(payload.user_id))
     )
     room = mapper.to_room(channel, payload.guild_id)
-    world = mapper.to_world(guild, [member]) if guild is not None else _world_of_reaction(payload, mapper)
+    world = _world_of(payload.guild_id, guild, payload.channel_id, member, mapper)
     return Reaction(world, room, author, str(payload.message_id), str(payload.emoji), timestamp)
 
 
@@ -96,41 +96,36 @@ def _build_inbound(
 ) -> InboundMessage:
     room = mapper.to_room(message.channel, guild_id_of(message))
     author = mapper.to_entity(message.author, is_webhook=message.webhook_id is not None)
-    memory = Memory(
-        id=new_id(),
-        kind=MemoryKind.MESSAGE,
-        entity_id=author.id,
-        room_id=room.id,
-        world_id=room.world_id,
-        content=Content(
-            text=text_of(message),
-            attachments=attachments_of(message),
-            source=PLATFORM,
-            url=message.jump_url,
-            mention=mention,
-            metadata=_reply_metadata(message),
-        ),
-        created_at=message.created_at,
-        external_id=str(message.id),
+    content = Content(
+        text=text_of(message),
+        attachments=attachments_of(message),
+        source=PLATFORM,
+        url=message.jump_url,
+        mention=mention,
+        metadata=_reply_metadata(message),
     )
-    event_key = EventKey(PLATFORM, mapper.account, event_id, room.id, str(message.id), revision)
-    world = _world_of(message, mapper, [message.author])
-    return InboundMessage(event_key, world, room, author, memory, is_backfill=is_backfill)
+    world = _world_of(guild_id_of(message), message.guild, message.channel.id, message.author, mapper)
+    return InboundMessage.build(
+        world,
+        room,
+        author,
+        content,
+        created_at=message.created_at,
+        message_id=str(message.id),
+        event_id=event_id,
+        revision=revision,
+        is_backfill=is_backfill,
+    )
 
 
-def _world_of(message: discord.Message, mapper: EntityMapper, users: Sequence[object]) -> World:
-    guild_id = guild_id_of(message)
+def _world_of(
+    guild_id: int | None, guild: discord.Guild | None, channel_id: int, author: object, mapper: EntityMapper
+) -> World:
     if guild_id is None:
-        return mapper.to_direct_world(message.channel.id)
-    if message.guild is None:  # a guild that is not cached yet
+        return mapper.to_direct_world(channel_id)
+    if guild is None:  # not cached yet
         return World(mapper.world_id(guild_id), PLATFORM, str(guild_id))
-    return mapper.to_world(message.guild, users)
-
-
-def _world_of_reaction(payload: discord.RawReactionActionEvent, mapper: EntityMapper) -> World:
-    if payload.guild_id is None:
-        return mapper.to_direct_world(payload.channel_id)
-    return World(mapper.world_id(payload.guild_id), PLATFORM, str(payload.guild_id))
+    return mapper.to_world(guild, [author])
 
 
 def _reply_metadata(message: discord.Message) -> dict[str, str]:
@@ -202,10 +197,7 @@ def _to_attachment(file: discord.Attachment) -> Attachment:
 
 
 def _media_kind(file: discord.Attachment) -> MediaKind:
-    family = (file.content_type or "").partition("/")[0].strip().lower()
-    if file.is_voice_message() or family == "audio":
-        return MediaKind.AUDIO
-    return MediaKind(family.upper()) if family in ("image", "video") else MediaKind.DOCUMENT
+    return MediaKind.AUDIO if file.is_voice_message() else MediaKind.of_content_type(file.content_type or "")
 
 
 def apply_rules(

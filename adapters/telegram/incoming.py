@@ -30,16 +30,8 @@ from adapters.telegram.mentions import (
     is_reply,
 )
 from adapters.telegram.validation import field_names
-from bot import Attachment, Content, MediaKind, Memory, MemoryKind, Role, new_id
-from bot.platform import (
-    ChoiceSelection,
-    CommandInvocation,
-    EventKey,
-    InboundMessage,
-    MentionContext,
-    Reaction,
-    RoomRules,
-)
+from bot import Attachment, Content, MediaKind, Role
+from bot.platform import ChoiceSelection, CommandInvocation, InboundMessage, MentionContext, Reaction, RoomRules
 
 ALLOWED_CHATS_RULE = "TELEGRAM_ALLOWED_CHATS"
 REVISION_STEP = 1 << 20  # edits within one second differ by their update id
@@ -101,21 +93,17 @@ def parse_message(message: Message, update_id: int, context: IncomingContext) ->
         attachments=attachments if quotation is None else (*attachments, quotation),
         mention=_build_mention(message, context, location, is_service=not text and not attachments),
     )
-    external_id = str(message.message_id)
-    revision = _revision_of(message, update_id)
-    key = EventKey(PLATFORM, identity.account, str(update_id), location.room.id, external_id, revision)
-    memory = Memory(
-        id=new_id(),
-        kind=MemoryKind.MESSAGE,
-        entity_id=author.id,
-        room_id=location.room.id,
-        world_id=location.world.id,
-        content=content,
+    return InboundMessage.build(
+        location.world,
+        location.room,
+        author,
+        content,
         created_at=message.date,
-        external_id=external_id,
+        message_id=str(message.message_id),
+        event_id=str(update_id),
+        revision=_revision_of(message, update_id),
         metadata=build_metadata(message),
     )
-    return InboundMessage(key, location.world, location.room, author, memory)
 
 
 def parse_command(
@@ -278,7 +266,7 @@ def attachments_of(message: Message, account: str) -> Iterator[Attachment]:
     if message.animation:
         yield _build_attachment(account, message.animation, MediaKind.VIDEO, "video/mp4", "animation.mp4")
     elif message.document:
-        kind = _media_kind_of(message.document.mime_type or "")
+        kind = MediaKind.of_content_type(message.document.mime_type or "")
         yield _build_attachment(account, message.document, kind, "application/octet-stream", "document")
     if message.voice:
         yield _build_attachment(account, message.voice, MediaKind.AUDIO, "audio/ogg", "voice.ogg")
@@ -300,8 +288,3 @@ def _build_attachment(account: str, file: Any, kind: MediaKind, content_type: st
         content_type=getattr(file, "mime_type", None) or content_type,
         name=getattr(file, "file_name", None) or name,
     )
-
-
-def _media_kind_of(content_type: str) -> MediaKind:
-    family = content_type.partition("/")[0].strip().lower()
-    return MediaKind(family.upper()) if family in ("image", "video", "audio") else MediaKind.DOCUMENT

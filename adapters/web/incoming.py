@@ -12,8 +12,8 @@ from uuid import UUID
 from adapters.web.errors import HttpProblem
 from adapters.web.schemas import AttachmentRequest, MessageRequest
 from adapters.web.ws_frames import CommandFrame, HelloFrame, SelectFrame, SendFrame
-from bot import Attachment, ChannelType, Content, Entity, MediaKind, Memory, MemoryKind, Room, World, derived_id, new_id
-from bot.platform import ChoiceSelection, CommandInvocation, EventKey, InboundMessage
+from bot import Attachment, ChannelType, Content, Entity, MediaKind, Room, World, derived_id, new_id
+from bot.platform import ChoiceSelection, CommandInvocation, InboundMessage
 from bot.text import sanitize_name
 
 PLATFORM = "web"
@@ -92,20 +92,16 @@ def build_inbound_message(
         account=account,
         name=submitted.room,
     )
-    external_id = f"{submitted.source}:{submitted.key or message_id}"
-    message = Memory(
-        id=message_id,
-        kind=MemoryKind.MESSAGE,
-        entity_id=author.id,
-        room_id=room.id,
-        world_id=world.id,
-        content=Content(text=submitted.text, attachments=submitted.attachments, source=submitted.source),
+    return InboundMessage.build(
+        world,
+        room,
+        author,
+        Content(text=submitted.text, attachments=submitted.attachments, source=submitted.source),
         created_at=sent_at,
-        external_id=external_id,
+        message_id=f"{submitted.source}:{submitted.key or message_id}",
+        memory_id=message_id,
         metadata={FINGERPRINT_KEY: submitted.fingerprint},
     )
-    key = EventKey(PLATFORM, account, external_id, room.id, external_id)
-    return InboundMessage(key, world, room, author, message)
 
 
 def room_id_of(agent_id: UUID, room: str) -> UUID:
@@ -132,11 +128,8 @@ def _build_attachments(requests: Iterable[AttachmentRequest]) -> tuple[Attachmen
 
 
 def _media_kind(request: AttachmentRequest) -> MediaKind:
-    type_ = request.content_type or mimetypes.guess_type(urlsplit(request.url).path)[0] or ""
-    family = type_.partition("/")[0].strip().lower()
-    if family in ("image", "video", "audio"):
-        return MediaKind(family.upper())
-    return MediaKind.DOCUMENT
+    content_type = request.content_type or mimetypes.guess_type(urlsplit(request.url).path)[0]
+    return MediaKind.of_content_type(content_type or "")
 
 
 def build_command_invocation(

@@ -8,8 +8,8 @@ from datetime import datetime
 from uuid import UUID
 
 from adapters.x.payloads import Media, Page, Post, User
-from bot import Attachment, ChannelType, Content, Entity, MediaKind, Memory, MemoryKind, Room, World, derived_id, new_id
-from bot.platform import EventKey, InboundMessage, MentionContext
+from bot import Attachment, ChannelType, Content, Entity, MediaKind, Room, World, derived_id
+from bot.platform import InboundMessage, MentionContext
 
 PLATFORM = "x"
 THREAD_CONTEXT = "thread context"
@@ -79,25 +79,15 @@ def to_inbound_message(
     room = build_conversation_room(identity, _conversation_id(conversation_post or post))
     user = page.users.get(post.author_id) or User(id=post.author_id)
     author = _to_entity(user, identity)
-    mention = MentionContext(is_mention=not denied_by, is_thread=True, denied_by=denied_by)
-    message = Memory(
-        id=new_id(),
-        kind=MemoryKind.MESSAGE,
-        entity_id=author.id,
-        room_id=room.id,
-        world_id=room.world_id,
-        content=Content(
-            text=text_of(post),
-            attachments=tuple(_attachments_of(post, page)),
-            source=PLATFORM,
-            url=f"https://x.com/{user.username or 'i'}/status/{post.id}",
-            mention=mention,
-        ),
-        created_at=post.created_at or received_at,
-        external_id=post.id,
+    content = Content(
+        text=text_of(post),
+        attachments=tuple(_attachments_of(post, page)),
+        source=PLATFORM,
+        url=f"https://x.com/{user.username or 'i'}/status/{post.id}",
+        mention=MentionContext(is_mention=not denied_by, is_thread=True, denied_by=denied_by),
     )
-    return InboundMessage(
-        EventKey(PLATFORM, identity.account_id, post.id, room.id, post.id), build_world(identity), room, author, message
+    return InboundMessage.build(
+        build_world(identity), room, author, content, created_at=post.created_at or received_at, message_id=post.id
     )
 
 

@@ -23,6 +23,12 @@ class MediaKind(StrEnum):
     DOCUMENT = "DOCUMENT"
     LINK = "LINK"
 
+    @classmethod
+    def of_content_type(cls, content_type: str) -> "MediaKind":
+        """Return the kind of a file by its MIME type; DOCUMENT for an unknown one."""
+        family = content_type.partition("/")[0].strip().lower()
+        return cls(family.upper()) if family in ("image", "video", "audio") else cls.DOCUMENT
+
 
 @dataclass(frozen=True, slots=True)
 class Attachment:

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
-from bot.domain.content import Choice
+from bot.domain.content import Choice, Content
 from bot.domain.environment import Entity, ParticipantState, Role, Room, World
 from bot.domain.ids import new_id
 from bot.domain.ledger import EventKey, Outcome, Receipt, Rule
-from bot.domain.memory import Memory
+from bot.domain.memory import Memory, MemoryKind
 
 MAX_BACKFILL_AGE = timedelta(minutes=15)
 MAX_ROOMS, MAX_ENTITIES = 2_000, 10_000
@@ -33,6 +33,40 @@ class InboundMessage:
     message: Memory
     is_backfill: bool = False
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def build(
+        cls,
+        world: World,
+        room: Room,
+        author: Entity,
+        content: Content,
+        *,
+        created_at: datetime,
+        message_id: str,
+        event_id: str = "",
+        revision: int = 0,
+        memory_id: UUID | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        is_backfill: bool = False,
+    ) -> Self:
+        """Return the message of an author in a room; its platform and account are those of the room.
+
+        `message_id` is the platform's id of the message, `event_id` that of the event if it is another one.
+        """
+        memory = Memory(
+            id=memory_id or new_id(),
+            kind=MemoryKind.MESSAGE,
+            entity_id=author.id,
+            room_id=room.id,
+            world_id=world.id,
+            content=content,
+            created_at=created_at,
+            external_id=message_id,
+            metadata=metadata or {},
+        )
+        key = EventKey(room.platform, room.account, event_id or message_id, room.id, message_id, revision)
+        return cls(key, world, room, author, memory, is_backfill)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Entity, Role, Room, World
 from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import InboundMessage
-from bot.domain.ledger import EventKey, Receipt
-from bot.domain.memory import Memory, MemoryKind
+from bot.domain.ledger import Receipt
 from bot.errors import PluginError
 from bot.plugin_system.bundled import PluginPurpose, bundled_names
 from bot.plugin_system.loading import find_plugin
@@ -120,18 +119,10 @@ def make_message(
     world = World(derived_id(platform, "world"), platform, "world", "The World", {author_entity.id: role})
     room_entity = Room(derived_id(platform, "room", room), world.id, kind, platform, room, "account", room)
     external_id = message_id or new_id().hex
-    message = Memory(
-        id=new_id(),
-        kind=MemoryKind.MESSAGE,
-        entity_id=author_entity.id,
-        room_id=room_entity.id,
-        world_id=world.id,
-        content=content,
-        created_at=sent_at,
-        external_id=external_id,
+    event_id = f"event-{external_id}"
+    return InboundMessage.build(
+        world, room_entity, author_entity, content, created_at=sent_at, message_id=external_id, event_id=event_id
     )
-    key = EventKey(platform, "account", f"event-{external_id}", room_entity.id, external_id)
-    return InboundMessage(key, world, room_entity, author_entity, message)
 
 
 def make_turn(agent: Agent, text: str | Content = "Hello", **details: object) -> Turn:
