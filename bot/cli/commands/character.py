@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from bot.characters import LoadedCharacter, load_character, parse_character
@@ -102,7 +104,7 @@ def _print_result(result: CheckResult) -> None:
 def _write_file(path: Path | None, name: str) -> int:
     name = name or (path.stem.replace("_", " ").replace("-", " ").title() if path else DEFAULT_NAME)
     path = path or Path(re.sub(r"[^\w-]+", "_", name.lower()).strip("_") or "character").with_suffix(".json")
-    text = json.dumps(_starter_character(name), ensure_ascii=False, indent=2) + "\n"
+    text = _starter_character(name)
     parse_character(text, source=str(path))
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -115,27 +117,7 @@ def _write_file(path: Path | None, name: str) -> int:
     return Exit.OK
 
 
-def _starter_character(name: str) -> dict[str, Any]:
-    """Return a short complete character as an example to replace."""
-    return {
-        "name": name,
-        "system": f"You are {name}. Answer briefly and honestly; say so when you do not know something.",
-        "bio": [
-            f"{name} has just moved in and is curious about everybody.",
-            f"{name} used to repair clocks and still cannot pass one that is wrong.",
-        ],
-        "topics": ["clocks and what makes them stop", "small repairs", "the people next door"],
-        "adjectives": ["curious", "patient", "dry"],
-        "messageExamples": [
-            [
-                {"name": "{{name1}}", "content": {"text": "What are you up to?"}},
-                {"name": name, "content": {"text": "Listening to a clock. It says it is fine. It is not."}},
-            ]
-        ],
-        "postExamples": ["A stopped clock is right twice a day. Try that with a fast one."],
-        "style": {
-            "all": ["Short, plain sentences.", "No emoji, no exclamation marks."],
-            "chat": ["Answer first, then perhaps one question back."],
-            "post": ["One thought, complete in itself."],
-        },
-    }
+def _starter_character(name: str) -> str:
+    """Return a short complete character file as an example to replace."""
+    template = files("bot.cli").joinpath("templates", "character.txt").read_text(encoding="utf-8")
+    return Template(template).substitute(name=json.dumps(name, ensure_ascii=False)[1:-1])

@@ -5,6 +5,7 @@ import importlib.metadata
 import keyword
 import re
 from collections.abc import Iterator, Sequence
+from importlib.resources import files
 from pathlib import Path
 from string import Template
 
@@ -20,88 +21,7 @@ from bot.plugin_system.plugin import Plugin
 from bot.text import find_closest, strip_terminal_codes
 
 GREENROOM = "greenroom"
-_PLUGIN = Template('''\
-"""$title: throws dice on request. Replace it by what your character should be able to do."""
-
-import random
-from typing import Annotated
-
-from bot import ActionResult, Agent, Plugin, ProviderResult, Service, SettingsModel, Turn, action, provider
-from pydantic import Field
-
-
-class ${title}Settings(SettingsModel):
-    """The variables of this plugin; each can be set in .env."""
-
-    ${name}_sides: int = Field(6, ge=2, le=1000, description="The default number of sides of a die.")
-
-
-class Cup(Service):
-    """The dice: started and stopped with the agent, shared by the components below."""
-
-    capability = "throw dice"
-
-    def __init__(self, agent: Agent) -> None:
-        super().__init__(agent)
-        self.sides = agent.settings.load(${title}Settings).${name}_sides
-        self.last: int | None = None
-
-    def throw(self, sides: int) -> int:
-        """Throw one die."""
-        self.last = random.randint(1, sides)
-        return self.last
-
-
-@action("ROLL_DICE", "Throw a die and tell what it shows.", similes=["THROW_DICE"])
-async def roll(
-    turn: Turn,
-    sides: Annotated[int | None, "How many sides the die has", Field(ge=2, le=1000)] = None,
-) -> ActionResult:
-    """Throw a die and send the result."""
-    cup = turn.agent.services[Cup]
-    number = cup.throw(sides or cup.sides)
-    await turn.reply(f"The die shows {number}.")
-    return ActionResult(text=f"The die showed {number}.", data={"number": number})
-
-
-@provider("LAST_THROW", "What the die showed last.", position=50)
-async def last_throw(turn: Turn) -> ProviderResult:
-    """Return the last throw for the prompt."""
-    last = turn.agent.services[Cup].last
-    return ProviderResult(text=f"The die on the table shows {last}." if last else "")
-
-
-plugin = Plugin(
-    "$name",
-    "Throws dice on request.",
-    actions=[roll],
-    providers=[last_throw],
-    services=[Cup],
-    settings=${title}Settings,
-)
-''')
-_TEST = Template('''\
-"""Tests of the plugin $name; run them with: pytest test_$name.py"""
-
-import asyncio
-
-from bot import Outcome, Receipt
-from bot.testing import ScriptedModel, model_answer, running_agent
-
-from $name import plugin
-
-
-def test_the_action_throws_a_die_and_replies() -> None:
-    async def talk() -> tuple[Receipt, list[str]]:
-        model = ScriptedModel(model_answer(actions=["ROLL_DICE"], parameters={"sides": 2}))
-        async with running_agent(plugin, model=model) as harness:
-            receipt = await harness.send("Throw a coin for me, will you?")
-            return receipt, harness.texts
-
-    receipt, texts = asyncio.run(talk())
-    assert receipt.outcome is Outcome.ANSWERED
-    assert texts in (["The die shows 1."], ["The die shows 2."])
-''')
+TEMPLATES = files("bot.cli").joinpath("templates")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -196,16 +116,16 @@ def _write_files(name: str) -> int:
         raise UsageError(f"{name!r} is not a valid plugin name: use lower-case letters, digits and _")
     if name in plugin_names():
         raise UsageError(f"a plugin named {name!r} exists already: choose another name")
-    files = {Path(path): text for path, text in plugin_files(name).items()}
-    if existing_paths := [str(path) for path in files if path.exists()]:
+    texts = {Path(path): text for path, text in plugin_files(name).items()}
+    if existing_paths := [str(path) for path in texts if path.exists()]:
         raise PluginError(f"{' and '.join(existing_paths)} exist already and are not changed: choose another name")
-    for path, text in files.items():
+    for path, text in texts.items():
         try:
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise PluginError(f"{path} cannot be written: {error.strerror or error}") from None
     print(
-        f"wrote {' and '.join(map(str, files))}\n"
+        f"wrote {' and '.join(map(str, texts))}\n"
         f"check it:  bot plugin check ./{name}\n"
         f"test it:   pytest test_{name}.py\n"
         f'use it:    "plugins": ["./{name}"] in a character file in this folder'
@@ -216,4 +136,8 @@ def _write_files(name: str) -> int:
 def plugin_files(name: str) -> dict[str, str]:
     """Return the files of a new plugin, by name."""
     words = {"name": name, "title": "".join(part.capitalize() for part in name.split("_"))}
-    return {f"{name}.py": _PLUGIN.substitute(words), f"test_{name}.py": _TEST.substitute(words)}
+    templates = {f"{name}.py": "plugin.txt", f"test_{name}.py": "test_plugin.txt"}
+    return {
+        path: Template(TEMPLATES.joinpath(template).read_text(encoding="utf-8")).substitute(words)
+        for path, template in templates.items()
+    }
