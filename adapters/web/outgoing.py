@@ -3,58 +3,47 @@
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
-from adapters.web.schemas import (
-    AgentBody,
-    AttachmentBody,
-    Author,
-    CallBody,
-    DeliveryBody,
-    MessageBody,
-    MessageResponse,
-    OutcomeBody,
-    ReceiptBody,
-    ReceiptResponse,
-    RoomBody,
-    UndeliveredPartBody,
-)
+from adapters.web import schemas
 from bot import Attachment, Character, Entity, Memory, Outcome, Receipt, Room
 from bot.platform import Delivery
 
 
-def build_agent_body(agent_id: UUID, character: Character) -> AgentBody:
+def build_agent_body(agent_id: UUID, character: Character) -> schemas.AgentBody:
     """Return a character's public data."""
-    return AgentBody.build(character, id=agent_id)
+    return schemas.AgentBody.build(character, id=agent_id)
 
 
-def build_room_body(room: Room, agent_id: UUID) -> RoomBody:
+def build_room_body(room: Room, agent_id: UUID) -> schemas.RoomBody:
     """Return a room."""
-    return RoomBody.build(room, agent_id=agent_id)
+    return schemas.RoomBody.build(room, agent_id=agent_id)
 
 
 def build_message_body(
     memory: Memory, agent_id: UUID, authors: Mapping[UUID, Entity], receipt: Receipt | None = None
-) -> MessageBody:
+) -> schemas.MessageBody:
     """Return a message; with its receipt, also its outcome."""
     author = authors.get(memory.entity_id)
-    return MessageBody.build(
+    return schemas.MessageBody.build(
         memory.content,
         id=memory.id,
         room_id=memory.room_id,
         author=build_author_body(memory.entity_id, author.name if author else "", agent_id),
         created_at=memory.created_at,
         attachments=[_build_attachment_body(attachment) for attachment in memory.content.attachments],
-        outcome=None if receipt is None else OutcomeBody.build(receipt),
+        outcome=None if receipt is None else schemas.OutcomeBody.build(receipt),
     )
 
 
-def build_author_body(entity_id: UUID, name: str, agent_id: UUID) -> Author:
+def build_author_body(entity_id: UUID, name: str, agent_id: UUID) -> schemas.Author:
     """Return the author of a message."""
-    return Author(id=entity_id, name=name, is_agent=entity_id == agent_id)
+    return schemas.Author(id=entity_id, name=name, is_agent=entity_id == agent_id)
 
 
-def build_message_response(receipt: Receipt, replies: Sequence[MessageBody], room: Room | None) -> MessageResponse:
+def build_message_response(
+    receipt: Receipt, replies: Sequence[schemas.MessageBody], room: Room | None
+) -> schemas.MessageResponse:
     """Return the outcome with the replies; none for a superseded message."""
-    return MessageResponse.build(
+    return schemas.MessageResponse.build(
         receipt,
         message_id=receipt.memory_id,
         replies=[] if receipt.outcome is Outcome.SUPERSEDED else replies,
@@ -62,12 +51,12 @@ def build_message_response(receipt: Receipt, replies: Sequence[MessageBody], roo
     )
 
 
-def build_receipt_body(receipt: Receipt, agent_id: UUID) -> ReceiptBody:
+def build_receipt_body(receipt: Receipt, agent_id: UUID) -> schemas.ReceiptBody:
     """Return a receipt with its costs."""
     calls = receipt.model_calls
     costs = [call.cost for call in calls if call.cost is not None]
     duration = receipt.closed_at - receipt.received_at if receipt.closed_at else None
-    return ReceiptBody.build(
+    return schemas.ReceiptBody.build(
         receipt,
         agent_id=agent_id,
         message_id=receipt.memory_id,
@@ -77,21 +66,24 @@ def build_receipt_body(receipt: Receipt, agent_id: UUID) -> ReceiptBody:
         tokens_in=sum(call.tokens_in for call in calls),
         tokens_out=sum(call.tokens_out for call in calls),
         cost=sum(costs) if costs else None,
-        model_calls=[CallBody.build(call) for call in calls],
+        model_calls=[schemas.CallBody.build(call) for call in calls],
     )
 
 
 def build_receipt_response(
-    body: ReceiptBody, message: MessageBody | None, replies: Sequence[MessageBody], deliveries: Iterable[Delivery]
-) -> ReceiptResponse:
+    body: schemas.ReceiptBody,
+    message: schemas.MessageBody | None,
+    replies: Sequence[schemas.MessageBody],
+    deliveries: Iterable[Delivery],
+) -> schemas.ReceiptResponse:
     """Return a receipt with its message, replies and deliveries."""
-    delivery_bodies = [DeliveryBody.build(delivery, message_id=delivery.memory_id) for delivery in deliveries]
-    return ReceiptResponse(**dict(body), message=message, replies=list(replies), deliveries=delivery_bodies)
+    delivery_bodies = [schemas.DeliveryBody.build(delivery, message_id=delivery.memory_id) for delivery in deliveries]
+    return schemas.ReceiptResponse(**dict(body), message=message, replies=list(replies), deliveries=delivery_bodies)
 
 
-def build_part_body(delivery: Delivery, agent_id: UUID, room: Room | None) -> UndeliveredPartBody:
+def build_part_body(delivery: Delivery, agent_id: UUID, room: Room | None) -> schemas.UndeliveredPartBody:
     """Return an undelivered part."""
-    return UndeliveredPartBody.build(
+    return schemas.UndeliveredPartBody.build(
         delivery,
         message_id=delivery.memory_id,
         agent_id=agent_id,
@@ -100,5 +92,5 @@ def build_part_body(delivery: Delivery, agent_id: UUID, room: Room | None) -> Un
     )
 
 
-def _build_attachment_body(attachment: Attachment) -> AttachmentBody:
-    return AttachmentBody.build(attachment, title=attachment.title or attachment.name)
+def _build_attachment_body(attachment: Attachment) -> schemas.AttachmentBody:
+    return schemas.AttachmentBody.build(attachment, title=attachment.title or attachment.name)

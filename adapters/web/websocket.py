@@ -9,6 +9,7 @@ from uuid import UUID
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from adapters.web import ws_frames
 from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem, build_stopping, build_unavailable
 from adapters.web.incoming import parse_page_message, room_id_of, user_id_of
@@ -26,23 +27,6 @@ from adapters.web.room_updates import (
     TypingChanged,
 )
 from adapters.web.schemas import MessageBody
-from adapters.web.ws_frames import (
-    CLIENT_FRAME_ADAPTER,
-    AckFrame,
-    ChoiceBody,
-    CommandFrame,
-    CommandResultFrame,
-    DraftFrame,
-    ErrorFrame,
-    HelloFrame,
-    MessageFrame,
-    OutcomeFrame,
-    ReadyFrame,
-    SelectFrame,
-    SendFrame,
-    ServerFrame,
-    TypingFrame,
-)
 from bot import Receipt, TemporaryError
 from bot.platform import AgentHandle, BoundedSet, InboxClosed
 
@@ -119,7 +103,7 @@ class _Session:
         self._backlog = 0
         self._wake = asyncio.Event()
         self._known_ids = BoundedSet[UUID](MAX_KNOWN_IDS)
-        self._joined: tuple[AgentHandle, HelloFrame] | None = None
+        self._joined: tuple[AgentHandle, ws_frames.HelloFrame] | None = None
         self._buffered: list[RoomUpdate] | None = None
         self._running_commands = 0
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -147,12 +131,12 @@ class _Session:
             document = parse_json(data)
             client_id = document.get("client_id") if isinstance(document, dict) else None
             with self._report_problems(client_id[:200] if isinstance(client_id, str) else None):
-                match validate_with(CLIENT_FRAME_ADAPTER, document):
-                    case HelloFrame() as hello:
+                match validate_with(ws_frames.CLIENT_FRAME_ADAPTER, document):
+                    case ws_frames.HelloFrame() as hello:
                         await self._join_room(hello)
-                    case SendFrame() as send_frame:
+                    case ws_frames.SendFrame() as send_frame:
                         await self._submit_message(send_frame)
-                    case CommandFrame() | SelectFrame() as command:
+                    case ws_frames.CommandFrame() | ws_frames.SelectFrame() as command:
                         self._start_command(command, group)
 
     @contextmanager
@@ -161,16 +145,18 @@ class _Session:
         try:
             yield
         except HttpProblem as problem:
-            self._send(ErrorFrame(code=problem.code, message=problem.message, client_id=client_id))
+            self._send(ws_frames.ErrorFrame(code=problem.code, message=problem.message, client_id=client_id))
         except InboxClosed:
-            self._send(ErrorFrame(code="stopping", message=build_stopping().message, client_id=client_id))
+            self._send(ws_frames.ErrorFrame(code="stopping", message=build_stopping().message, client_id=client_id))
         except TemporaryError as error:
             unavailable_problem = build_unavailable(error)
             self._send(
-                ErrorFrame(code=unavailable_problem.code, message=unavailable_problem.message, client_id=client_id)
+                ws_frames.ErrorFrame(
+                    code=unavailable_problem.code, message=unavailable_problem.message, client_id=client_id
+                )
             )
 
-    async def _join_room(self, hello: HelloFrame) -> None:
+    async def _join_room(self, hello: ws_frames.HelloFrame) -> None:
         """Join a room; updates during the load of its history are sent after it."""
         server = self._server
         handle = server.directory.find_agent(hello.agent)
@@ -185,7 +171,7 @@ class _Session:
         for message in messages:
             self._known_ids.add(message.id)
         self._send(
-            ReadyFrame(
+            ws_frames.ReadyFrame(
                 agent=build_agent_body(handle.agent_id, handle.character),
                 room=hello.room,
                 room_id=joined_room_id,
@@ -206,12 +192,12 @@ class _Session:
                 if receipt is not None:
                     server.message_service.announce_outcome(handle, receipt)
 
-    def _require_room(self) -> tuple[AgentHandle, HelloFrame]:
+    def _require_room(self) -> tuple[AgentHandle, ws_frames.HelloFrame]:
         if self._joined is None:
             raise HttpProblem(409, "hello_first", "send a hello frame before the first message")
         return self._joined
 
-    def _start_command(self, command: CommandFrame | SelectFrame, group: asyncio.TaskGroup) -> None:
+    def _start_command(self, command: ws_frames.CommandFrame | ws_frames.SelectFrame, group: asyncio.TaskGroup) -> None:
         """Run a command in its own task: it may take a minute."""
         handle, hello = self._require_room()
         if self._running_commands >= MAX_RUNNING_COMMANDS:
@@ -223,23 +209,27 @@ class _Session:
     def _on_command_done(self, task: asyncio.Task[None]) -> None:
         self._running_commands -= 1
 
-    async def _run_command(self, handle: AgentHandle, hello: HelloFrame, command: CommandFrame | SelectFrame) -> None:
+    async def _run_command(
+        self, handle: AgentHandle, hello: ws_frames.HelloFrame, command: ws_frames.CommandFrame | ws_frames.SelectFrame
+    ) -> None:
         with self._report_problems(command.client_id):
             response = await self._server.message_service.run_command(handle, hello, command, sender=self._on_update)
             if response.receipt is not None:
                 self._known_ids.add(response.receipt.memory_id)
-                self._send(AckFrame(client_id=command.client_id, message_id=response.receipt.memory_id))
+                self._send(ws_frames.AckFrame(client_id=command.client_id, message_id=response.receipt.memory_id))
                 self._server.message_service.announce_outcome(handle, response.receipt)
             else:
-                choices = [ChoiceBody(label=choice.label, value=choice.value) for choice in response.choices]
-                self._send(CommandResultFrame(client_id=command.client_id, text=response.text, choices=choices))
+                choices = [ws_frames.ChoiceBody(label=choice.label, value=choice.value) for choice in response.choices]
+                self._send(
+                    ws_frames.CommandResultFrame(client_id=command.client_id, text=response.text, choices=choices)
+                )
 
-    async def _submit_message(self, frame: SendFrame) -> None:
+    async def _submit_message(self, frame: ws_frames.SendFrame) -> None:
         handle, hello = self._require_room()
 
         def on_stored(receipt: Receipt) -> None:
             self._known_ids.add(receipt.memory_id)
-            self._send(AckFrame(client_id=frame.client_id, message_id=receipt.memory_id))
+            self._send(ws_frames.AckFrame(client_id=frame.client_id, message_id=receipt.memory_id))
 
         submitted = parse_page_message(hello, frame)
         self._buffered = []  # updates about the message are sent after the acknowledgement
@@ -259,18 +249,18 @@ class _Session:
             return
         match update:
             case TypingChanged(is_active):
-                self._send(TypingFrame(active=is_active))
+                self._send(ws_frames.TypingFrame(active=is_active))
             case DraftDelta(message_id, text, is_reset) if message_id not in self._known_ids:
-                self._send(DraftFrame(id=message_id, text=text, is_reset=is_reset))
+                self._send(ws_frames.DraftFrame(id=message_id, text=text, is_reset=is_reset))
             case MessageAdded(message) if message.id not in self._known_ids:
                 self._known_ids.add(message.id)
-                self._send(MessageFrame(**dict(message)))
+                self._send(ws_frames.MessageFrame(**dict(message)))
             case OutcomeKnown(response):
-                self._send(OutcomeFrame.build(response))
+                self._send(ws_frames.OutcomeFrame.build(response))
             case Interrupted() | MessageAdded() | DraftDelta():
                 pass  # the connection is about to close, or the client has the message
 
-    def _send(self, frame: ServerFrame) -> None:
+    def _send(self, frame: ws_frames.ServerFrame) -> None:
         """Queue a frame; abort the connection if the client reads too slowly."""
         if self._backlog > self._server.limits.max_backlog_bytes:
             self._queue.clear()

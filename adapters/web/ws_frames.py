@@ -5,61 +5,48 @@ from uuid import UUID
 
 from pydantic import Field, TypeAdapter
 
-from adapters.web.schemas import (
-    AgentBody,
-    AgentName,
-    AttachmentRequest,
-    Author,
-    Key,
-    MessageBody,
-    OutcomeBody,
-    RequestModel,
-    ResponseModel,
-    RoomName,
-    Text,
-    UserName,
-)
+from adapters.web import schemas
 
 
-class HelloFrame(RequestModel):
+class HelloFrame(schemas.RequestModel):
     """The first frame of a client: the room to join and the user's name."""
 
     type: Literal["hello"]
-    room: RoomName = "main"
-    user: UserName = "guest"
-    agent: AgentName | None = None
+    room: schemas.RoomName = "main"
+    user: schemas.UserName = "guest"
+    agent: schemas.AgentName | None = None
 
 
-class SendFrame(RequestModel):
+class SendFrame(schemas.RequestModel):
     """A message; send it again with the same `client_id` if it was not acknowledged."""
 
     type: Literal["message"]
-    text: Text
-    client_id: Key
-    attachments: list[AttachmentRequest] = Field(default_factory=list, max_length=10)
+    text: schemas.Text
+    client_id: schemas.Key
+    attachments: list[schemas.AttachmentRequest] = Field(default_factory=list, max_length=10)
 
 
-class CommandFrame(RequestModel):
+class CommandFrame(schemas.RequestModel):
     """A command such as `/help`; repeated with the same `client_id` within a day it has no effect."""
 
     type: Literal["command"]
-    text: Annotated[Text, Field(min_length=1, max_length=4100)]
-    client_id: Key
+    text: Annotated[schemas.Text, Field(min_length=1, max_length=4100)]
+    client_id: schemas.Key
 
 
-class SelectFrame(RequestModel):
+class SelectFrame(schemas.RequestModel):
     """A selected choice, by its value."""
 
     type: Literal["press"]
     value: Annotated[str, Field(min_length=1, max_length=64)]
-    client_id: Key
+    client_id: schemas.Key
 
 
 ClientFrame = HelloFrame | SendFrame | CommandFrame | SelectFrame
 CLIENT_FRAME_ADAPTER = TypeAdapter[ClientFrame](Annotated[ClientFrame, Field(discriminator="type")])
 
 
-class BaseServerFrame(ResponseModel):
+class BaseServerFrame(schemas.ResponseModel):
     """Base of frames to a client; `seq` increases by one with each frame."""
 
     seq: int = 0
@@ -69,11 +56,11 @@ class ReadyFrame(BaseServerFrame):
     """The current state of the room; later frames update it."""
 
     type: Literal["ready"] = "ready"
-    agent: AgentBody
+    agent: schemas.AgentBody
     room: str
     room_id: UUID
-    user: Author
-    messages: list[MessageBody]
+    user: schemas.Author
+    messages: list[schemas.MessageBody]
     is_typing: bool
 
 
@@ -85,7 +72,7 @@ class AckFrame(BaseServerFrame):
     message_id: UUID
 
 
-class ChoiceBody(ResponseModel):
+class ChoiceBody(schemas.ResponseModel):
     """A choice, shown as a button."""
 
     label: str
@@ -120,13 +107,13 @@ class DraftFrame(BaseServerFrame):
     is_reset: bool = Field(serialization_alias="anew")
 
 
-class MessageFrame(BaseServerFrame, MessageBody):
+class MessageFrame(BaseServerFrame, schemas.MessageBody):
     """A message of this room: a reply, or a message of another user."""
 
     type: Literal["message"] = "message"
 
 
-class OutcomeFrame(BaseServerFrame, OutcomeBody):
+class OutcomeFrame(BaseServerFrame, schemas.OutcomeBody):
     """The outcome of a message."""
 
     type: Literal["outcome"] = "outcome"
@@ -139,8 +126,8 @@ class ErrorFrame(BaseServerFrame):
 
     type: Literal["error"] = "error"
     code: str
-    message: Text
-    client_id: Text | None = None
+    message: schemas.Text
+    client_id: schemas.Text | None = None
 
 
 ServerFrame = (

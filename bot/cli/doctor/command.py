@@ -14,21 +14,8 @@ from bot.cli.characters import (
     load_character_config,
     read_character_settings,
 )
+from bot.cli.doctor import checks
 from bot.cli.doctor.account_checks import check_accounts, check_tasks
-from bot.cli.doctor.checks import (
-    SETTINGS_ADVICE,
-    Finding,
-    Status,
-    check_character,
-    check_database,
-    check_files,
-    check_platforms,
-    check_plugins,
-    check_port,
-    check_python,
-    check_settings,
-    finding_lines,
-)
 from bot.cli.doctor.model_checks import check_budget, check_model
 from bot.cli.platforms import WEB, list_platforms
 from bot.cli.process.exit_codes import Exit
@@ -47,14 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run every check and print the findings; return the exit code."""
-    findings: list[Finding] = []
+    findings: list[checks.Finding] = []
     for finding in _collect_findings(args):
         if finding.message in [earlier.message for earlier in findings]:
             continue
         findings.append(finding)
         if not args.json:
-            print("\n".join(finding_lines(finding)), flush=True)
-    failed = [finding for finding in findings if finding.status is Status.FAIL]
+            print("\n".join(checks.finding_lines(finding)), flush=True)
+    failed = [finding for finding in findings if finding.status is checks.Status.FAIL]
     if args.json:
         document = {"ok": not failed, "findings": [finding.to_json() for finding in findings]}
         print(json.dumps(document, ensure_ascii=False, indent=2))
@@ -63,20 +50,22 @@ def run(args: argparse.Namespace) -> int:
     return Exit.TRY_AGAIN if all(finding.is_outside for finding in failed) else Exit.CONFIG
 
 
-def _collect_findings(args: argparse.Namespace) -> Iterator[Finding]:
-    yield from check_python()
+def _collect_findings(args: argparse.Namespace) -> Iterator[checks.Finding]:
+    yield from checks.check_python()
     path = args.character or default_character()
     loaded = None
     try:
         loaded = load_character(path)
     except ConfigError as error:
-        yield Finding(Status.FAIL, "character", str(error), "correct the file, or name another with -c FILE")
+        yield checks.Finding(
+            checks.Status.FAIL, "character", str(error), "correct the file, or name another with -c FILE"
+        )
     else:
-        yield from check_character(path, loaded)
+        yield from checks.check_character(path, loaded)
     try:
         settings = read_character_settings(loaded)
     except ConfigError as error:
-        yield Finding(Status.FAIL, "settings", str(error), "save .env as plain text in UTF-8")
+        yield checks.Finding(checks.Status.FAIL, "settings", str(error), "save .env as plain text in UTF-8")
         return
     config = None
     if loaded is not None:
@@ -84,30 +73,30 @@ def _collect_findings(args: argparse.Namespace) -> Iterator[Finding]:
             config = load_character_config(path)
         except SettingError as error:
             for line in str(error).splitlines():
-                yield Finding(Status.FAIL, "settings", line, SETTINGS_ADVICE)
+                yield checks.Finding(checks.Status.FAIL, "settings", line, checks.SETTINGS_ADVICE)
         except ConfigError as error:
-            yield Finding(Status.FAIL, "plugins", str(error), "`bot plugin list` shows the plugins")
+            yield checks.Finding(checks.Status.FAIL, "plugins", str(error), "`bot plugin list` shows the plugins")
     yield from _settings_findings(settings, config, fix=args.fix)
 
 
-def _settings_findings(settings: Settings, config: CharacterConfig | None, *, fix: bool) -> Iterator[Finding]:
+def _settings_findings(settings: Settings, config: CharacterConfig | None, *, fix: bool) -> Iterator[checks.Finding]:
     """Yield the findings that need settings, and those that need a loaded character if there is one."""
     groups, problems = find_settings_groups(config.plugins if config else ())
-    yield from check_settings(settings, groups)
+    yield from checks.check_settings(settings, groups)
     for problem in problems:
-        yield Finding(Status.OK, "platforms", f"not available: {problem}")
+        yield checks.Finding(checks.Status.OK, "platforms", f"not available: {problem}")
     with suppress(SettingError):
-        yield from check_files(settings.load(CoreSettings), fix=fix)
+        yield from checks.check_files(settings.load(CoreSettings), fix=fix)
     if config is None:
         return
-    yield from check_plugins(config)
-    yield from check_database(config)
+    yield from checks.check_plugins(config)
+    yield from checks.check_database(config)
     yield from check_tasks(config)
     platforms = list_platforms([config])
-    yield from check_platforms(platforms)
+    yield from checks.check_platforms(platforms)
     for platform in platforms:
         if platform.name == WEB:
-            yield from check_port(config.settings, platform)
+            yield from checks.check_port(config.settings, platform)
     yield from check_budget(config.settings)
     level = config.settings.get("LOG_LEVEL") or "ERROR"
     specs = [connected.spec for connected in platforms if connected.spec is not None]
