@@ -11,14 +11,14 @@ from sqlalchemy import Connection, select
 from bot.store import StoreHealth
 from plugins.sql.core.recent_cache import RecentMemoryCache
 from plugins.sql.core.schema import agents
-from plugins.sql.core.statements import Statement, equals, insert_into
+from plugins.sql.core.statements import Statement, insert_into, matches
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 Work = Callable[[Connection], T]
 
-INSERT_AGENT = Statement(lambda insert: insert_into(agents, ["key"])(insert).on_conflict_do_nothing(), "key")
-FIND_AGENT = Statement(lambda _: select(agents.c.id).where(equals(agents.c.key, "key")), "key")
+INSERT_AGENT = Statement(lambda insert: insert_into(agents, ["key"])(insert).on_conflict_do_nothing())
+FIND_AGENT = Statement(lambda _: select(agents.c.id).where(matches(agents, "key")))
 
 
 @dataclass(frozen=True, slots=True)

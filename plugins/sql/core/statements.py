@@ -2,17 +2,18 @@
 
 SQLAlchemy's execution costs several times SQLite's own: 12 µs for an insert and 14 µs for a row read,
 against 2 µs of the cursor. Therefore statements are compiled once and handed to the driver's cursor. Bound
-values are those of `values.py`, in the order of a statement's names. Errors are the driver's own.
+values are those of `values.py`, in the order in which a statement's text first names their parameters. Errors
+are the driver's own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, islice
 from typing import Any, Generic, Protocol, TypeVar
 
-from sqlalchemy import BindParameter, Connection, Dialect, Integer, Table, bindparam, literal_column
+from sqlalchemy import BindParameter, Connection, Dialect, Integer, Table, and_, bindparam, literal_column
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.elements import ColumnElement
-from sqlalchemy.sql.expression import Executable
+from sqlalchemy.sql.expression import Executable, FromClause
 from sqlalchemy.util import await_only
 
 T = TypeVar("T")
@@ -77,14 +78,14 @@ Insert = Callable[[Table], Any]
 
 
 class Statement:
-    """One statement; `names` are its parameters, in the order in which `run` takes their values.
+    """One statement; it takes values in the order in which its text first names their parameters.
 
-    `build` gets the dialect's own `insert`, which knows ON CONFLICT.
+    `build` gets the dialect's own `insert`, which knows ON CONFLICT. The values of `items` come last.
     """
 
-    def __init__(self, build: Callable[[Insert], Executable], *names: str) -> None:
+    def __init__(self, build: Callable[[Insert], Executable], items: Sequence[str] = ()) -> None:
         self._build = build
-        self._names = names
+        self._items = items
         self._compiled: dict[str, _Compiled] = {}
 
     def run(self, connection: Connection, *values: Any) -> int:
@@ -121,7 +122,7 @@ class Statement:
     def _compiled_for(self, dialect: Dialect) -> "_Compiled":
         compiled = self._compiled.get(dialect.name)
         if compiled is None:
-            compiled = _Compiled(self._build(INSERTS[dialect.name]), self._names, dialect)
+            compiled = _Compiled(self._build(INSERTS[dialect.name]), self._items, dialect)
             self._compiled[dialect.name] = compiled
         return compiled
 
@@ -129,14 +130,13 @@ class Statement:
 class ListStatement:
     """A statement about a list of ids, compiled for 1, 2, 4 … items; other lists repeat their last item.
 
-    `build` gets the parameters of all items, `width` for each item.
+    `build` gets the parameters of all items, `width` for each item; their values come last.
     """
 
     def __init__(
-        self, build: Callable[[list[BindParameter[Any]]], Executable], *names: str, width: int = 1, max_items: int = 256
+        self, build: Callable[[list[BindParameter[Any]]], Executable], *, width: int = 1, max_items: int = 256
     ) -> None:
         self._build = build
-        self._names = names
         self._width = width
         self._max_items = max_items
         self._sizes: dict[int, Statement] = {}
@@ -166,7 +166,7 @@ class ListStatement:
         statement = self._sizes.get(size)
         if statement is None:
             names = [f"item_{number}" for number in range(size * self._width)]
-            statement = Statement(lambda _: self._build(list(map(bindparam, names))), *self._names, *names)
+            statement = Statement(lambda _: self._build(list(map(bindparam, names))), names)
             self._sizes[size] = statement
         return statement
 
@@ -174,11 +174,13 @@ class ListStatement:
 class _Compiled:
     """A statement's text for one dialect, and the order of its values."""
 
-    def __init__(self, statement: Executable, names: Sequence[str], dialect: Dialect) -> None:
+    def __init__(self, statement: Executable, items: Sequence[str], dialect: Dialect) -> None:
         compiled = statement.compile(dialect=dialect)  # type: ignore[attr-defined]  # every Executable has it
         self.sql = str(compiled)
         self.driver = DRIVERS[dialect.name]
         order: list[str] = compiled.positiontup or []
+        parameters = [name for name in dict.fromkeys(order) if compiled.binds[name].required and name not in items]
+        names = (*parameters, *items)
         constants = [name for name in order if name not in names]
         self._constants = tuple(compiled.params[name] for name in constants)
         indices = {name: index for index, name in enumerate((*names, *constants))}
@@ -234,7 +236,7 @@ def upsert(table: Table, keys: Sequence[str], columns: Sequence[str]) -> Stateme
         updates = {name: statement.excluded[name] for name in columns if name not in keys}
         return statement.on_conflict_do_update(index_elements=list(keys), set_=updates)  # type: ignore[no-any-return]
 
-    return Statement(build, *columns)
+    return Statement(build)
 
 
 def typed_parameter(column: ColumnElement[Any], name: str) -> BindParameter[Any]:
@@ -245,6 +247,11 @@ def typed_parameter(column: ColumnElement[Any], name: str) -> BindParameter[Any]
 def equals(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
     """Return the condition that a column equals a parameter."""
     return column == typed_parameter(column, name)
+
+
+def matches(table: FromClause, *columns: str) -> ColumnElement[bool]:
+    """Return the condition that these columns equal the parameters of their names."""
+    return and_(*(equals(table.c[name], name) for name in columns))
 
 
 def limit_parameter() -> BindParameter[Any]:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, select
 
 from bot.store import LogKind
 from plugins.sql.core.schema import logs
-from plugins.sql.core.statements import RawStatement, Row, Statement, equals
+from plugins.sql.core.statements import RawStatement, Row, Statement, matches
 from plugins.sql.core.values import datetime_of, dumps, loads
 
 PREVIOUS_SEAL, SEAL, ERASED = "$after", "$seal", "$forgotten"  # keys beside an entry's own
@@ -22,15 +22,11 @@ MAX_BREAKS = 5  # reported by a check: the others are alike
 SUSPECT = "the bot never does that; find out which other program can write to the database"
 LOCK_KEY = int.from_bytes(b"decision")
 
-_OF_AGENT = (equals(logs.c.agent_id, "agent"), equals(logs.c.kind, "kind"))
 LAST_ENTRY = Statement(
-    lambda _: select(logs.c.body).where(*_OF_AGENT).order_by(logs.c.position.desc()).limit(1), "agent", "kind"
+    lambda _: select(logs.c.body).where(matches(logs, "agent_id", "kind")).order_by(logs.c.position.desc()).limit(1)
 )
 ENTRIES_OF_ENTITY = Statement(
-    lambda _: select(logs.c.position, logs.c.body).where(*_OF_AGENT, equals(logs.c.entity_id, "entity")),
-    "agent",
-    "kind",
-    "entity",
+    lambda _: select(logs.c.position, logs.c.body).where(matches(logs, "agent_id", "kind", "entity_id"))
 )
 ACQUIRE_LOCK = RawStatement("SELECT pg_advisory_xact_lock(?)")
 ALL_ENTRIES = "SELECT agent_id, at, body FROM logs WHERE kind = '{}' ORDER BY agent_id, position"
@@ -61,10 +57,10 @@ def entry_content(body: Mapping[str, Any]) -> dict[str, Any] | None:
     return {name: value for name, value in body.items() if name not in (PREVIOUS_SEAL, SEAL)}
 
 
-def build_tombstones(connection: Connection, agent: int, entity: bytes) -> list[tuple[int, str]]:
-    """Return position and remaining body of each decision about a person to be erased."""
+def build_tombstones(connection: Connection, agent: int, entity: bytes) -> list[tuple[str, int]]:
+    """Return remaining body and position of each decision about a person to be erased."""
     return [
-        (position, dumps({ERASED: True, PREVIOUS_SEAL: body.get(PREVIOUS_SEAL, ""), SEAL: body.get(SEAL, "")}))
+        (dumps({ERASED: True, PREVIOUS_SEAL: body.get(PREVIOUS_SEAL, ""), SEAL: body.get(SEAL, "")}), position)
         for position, text in ENTRIES_OF_ENTITY.rows(connection, agent, LogKind.AUTHORIZATION, entity)
         for body in [loads(text)]
     ]

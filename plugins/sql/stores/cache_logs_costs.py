@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, and_, delete, select
+from sqlalchemy import Connection, delete, select
 from sqlalchemy.sql.expression import Executable
 
 from bot import Clock
@@ -19,9 +19,9 @@ from plugins.sql.core.statements import (
     Insert,
     Row,
     Statement,
-    equals,
     insert_into,
     limit_parameter,
+    matches,
     typed_parameter,
     upsert,
 )
@@ -44,58 +44,31 @@ TRIM_INTERVAL = 500
 CACHE_NAMES = ("agent_id", "key", "value", "expires_at")
 LOG_NAMES = ("agent_id", "kind", "at", "room_id", "entity_id", "body")
 LOG = tuple(logs.c[name] for name in LOG_NAMES[1:])
-OF_AGENT = equals(logs.c.agent_id, "agent")
+OF_AGENT = matches(logs, "agent_id")
 NEWEST_FIRST = logs.c.position.desc()
 
 SET_VALUE = upsert(cache, ("agent_id", "key"), CACHE_NAMES)
-GET_VALUE = Statement(
-    lambda _: select(cache.c.value, cache.c.expires_at).where(
-        equals(cache.c.agent_id, "agent"), equals(cache.c.key, "key")
-    ),
-    "agent",
-    "key",
-)
-DELETE_VALUE = Statement(
-    lambda _: delete(cache).where(equals(cache.c.agent_id, "agent"), equals(cache.c.key, "key")), "agent", "key"
-)
+GET_VALUE = Statement(lambda _: select(cache.c.value, cache.c.expires_at).where(matches(cache, "agent_id", "key")))
+DELETE_VALUE = Statement(lambda _: delete(cache).where(matches(cache, "agent_id", "key")))
 DELETE_EXPIRED = Statement(
     lambda _: delete(cache).where(
-        equals(cache.c.agent_id, "agent"), cache.c.expires_at <= typed_parameter(cache.c.expires_at, "now")
-    ),
-    "agent",
-    "now",
+        matches(cache, "agent_id"), cache.c.expires_at <= typed_parameter(cache.c.expires_at, "now")
+    )
 )
-INSERT_LOG = Statement(lambda insert: insert_into(logs, LOG_NAMES)(insert), *LOG_NAMES)
-ALL_LOGS = Statement(
-    lambda _: select(*LOG).where(OF_AGENT).order_by(NEWEST_FIRST).limit(limit_parameter()), "agent", "limit"
-)
+INSERT_LOG = Statement(lambda insert: insert_into(logs, LOG_NAMES)(insert))
+ALL_LOGS = Statement(lambda _: select(*LOG).where(OF_AGENT).order_by(NEWEST_FIRST).limit(limit_parameter()))
 LOGS_OF_KIND = Statement(
-    lambda _: select(*LOG).where(OF_AGENT, equals(logs.c.kind, "kind")).order_by(NEWEST_FIRST).limit(limit_parameter()),
-    "agent",
-    "kind",
-    "limit",
+    lambda _: select(*LOG).where(OF_AGENT, matches(logs, "kind")).order_by(NEWEST_FIRST).limit(limit_parameter())
 )
 LOGS_OF_ROOM = Statement(
-    lambda _: (
-        select(*LOG).where(OF_AGENT, equals(logs.c.room_id, "room")).order_by(NEWEST_FIRST).limit(limit_parameter())
-    ),
-    "agent",
-    "room",
-    "limit",
+    lambda _: select(*LOG).where(OF_AGENT, matches(logs, "room_id")).order_by(NEWEST_FIRST).limit(limit_parameter())
 )
 LOGS_OF_ROOM_AND_KIND = Statement(
     lambda _: (
-        select(*LOG)
-        .where(and_(OF_AGENT, equals(logs.c.room_id, "room"), equals(logs.c.kind, "kind")))
-        .order_by(NEWEST_FIRST)
-        .limit(limit_parameter())
-    ),
-    "agent",
-    "room",
-    "kind",
-    "limit",
+        select(*LOG).where(OF_AGENT, matches(logs, "room_id", "kind")).order_by(NEWEST_FIRST).limit(limit_parameter())
+    )
 )
-SAME_KIND = and_(OF_AGENT, equals(logs.c.kind, "kind"))
+SAME_KIND = matches(logs, "agent_id", "kind")
 
 NANO = 1_000_000_000
 COST_KEYS = ("agent_id", "day", "room_id", "person_id", "model")
@@ -106,9 +79,7 @@ COST_NAMES = (*COST_KEYS, *COST_SUMS)
 def _delete_all_but(count: int) -> Statement:
     """Return a statement that deletes all but the latest entries of a kind."""
     newest_deleted = select(logs.c.position).where(SAME_KIND).order_by(NEWEST_FIRST).limit(1).offset(count)
-    return Statement(
-        lambda _: delete(logs).where(SAME_KIND, logs.c.position <= newest_deleted.scalar_subquery()), "agent", "kind"
-    )
+    return Statement(lambda _: delete(logs).where(SAME_KIND, logs.c.position <= newest_deleted.scalar_subquery()))
 
 
 DELETE_OLD_LOGS, DELETE_OLD_DECISIONS = _delete_all_but(MAX_LOGS), _delete_all_but(MAX_DECISIONS)
@@ -218,20 +189,17 @@ def _add_to_sums(insert: Insert) -> Executable:
     return statement.on_conflict_do_update(index_elements=list(COST_KEYS), set_=sums)  # type: ignore[no-any-return]
 
 
-ADD_COST = Statement(_add_to_sums, *COST_NAMES)
+ADD_COST = Statement(_add_to_sums)
 COSTS_BETWEEN = Statement(
     lambda _: (
         select(*(spending.c[name] for name in COST_NAMES[1:]))
         .where(
-            equals(spending.c.agent_id, "agent"),
+            matches(spending, "agent_id"),
             spending.c.day >= typed_parameter(spending.c.day, "since"),
             spending.c.day <= typed_parameter(spending.c.day, "until"),
         )
         .order_by(spending.c.day)
-    ),
-    "agent",
-    "since",
-    "until",
+    )
 )
 
 

@@ -16,9 +16,10 @@ from plugins.sql.core.statements import (
     ListStatement,
     Row,
     Statement,
-    equals,
+    column_names,
     flag_equals,
     insert_into,
+    matches,
     typed_parameter,
 )
 from plugins.sql.core.values import (
@@ -34,49 +35,13 @@ from plugins.sql.core.values import (
 
 REFERENCE_KEYS = ("edits", "draft")
 OPEN_STATES = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
-DELIVERY_NAMES = (
-    "agent_id",
-    "id",
-    "turn_id",
-    "room_id",
-    "memory_id",
-    "platform",
-    "account",
-    "target",
-    "part",
-    "content",
-    "created_at",
-    "reply_to",
-    "state",
-    "attempts",
-    "first_attempt_at",
-    "external_id",
-    "cause",
-    "is_open",
-)
-DELIVERY_STATE_NAMES = DELIVERY_NAMES[DELIVERY_NAMES.index("reply_to") :]
+DELIVERY_NAMES = tuple(name for name in column_names(deliveries) if name != "seq")
+DELIVERY_STATE_NAMES = DELIVERY_NAMES[DELIVERY_NAMES.index("state") :]
 
 
 def _read_delivery(row: Row) -> Delivery:
-    (
-        delivery_id,
-        turn_id,
-        room_id,
-        memory_id,
-        platform,
-        account,
-        target,
-        part,
-        content,
-        created_at,
-        reply_to,
-        state,
-        attempts,
-        first_attempt_at,
-        external_id,
-        cause,
-        seq,
-    ) = row
+    delivery_id, turn_id, room_id, memory_id, platform, account, target, part, content, created_at, *rest = row
+    state, attempts, first_attempt_at, external_id, reply_to, cause, seq = rest
     stored, replaces_external_id, draft_id = _split_references(content_of(content))
     return Delivery(
         id=delivery_id,
@@ -111,43 +76,34 @@ def _split_references(stored: Content) -> tuple[Content, str, str]:
 
 
 DELIVERY = Columns(deliveries, (*DELIVERY_NAMES[1:-1], "seq"), _read_delivery)
-OF_AGENT = equals(deliveries.c.agent_id, "agent")
-IN_ROOM = equals(deliveries.c.room_id, "room")
-OF_TURN = equals(deliveries.c.turn_id, "turn")
+OF_AGENT = matches(deliveries, "agent_id")
+IN_ROOM = matches(deliveries, "room_id")
+OF_TURN = matches(deliveries, "turn_id")
 IS_OPEN = flag_equals(deliveries.c.is_open)
 BY_POSITION = deliveries.c.position
 
 
 def _insert_delivery(insert: Insert) -> Executable:
     """Insert a delivery with the next sequence number of its room, unless it exists."""
-    last = select(func.coalesce(func.max(deliveries.c.seq), 0) + 1).where(
-        equals(deliveries.c.agent_id, "agent_id"), equals(deliveries.c.room_id, "room_id")
-    )
+    last = select(func.coalesce(func.max(deliveries.c.seq), 0) + 1).where(matches(deliveries, "agent_id", "room_id"))
     statement = insert_into(deliveries, DELIVERY_NAMES, seq=last.scalar_subquery())(insert)
     statement = statement.on_conflict_do_nothing(index_elements=["agent_id", "id"])
     return statement.returning(deliveries.c.seq)  # type: ignore[no-any-return]
 
 
-INSERT_DELIVERY = Statement(_insert_delivery, *DELIVERY_NAMES)
-FIND_DELIVERIES = ListStatement(lambda ids: select(*DELIVERY).where(OF_AGENT, deliveries.c.id.in_(ids)), "agent")
+INSERT_DELIVERY = Statement(_insert_delivery)
+FIND_DELIVERIES = ListStatement(lambda ids: select(*DELIVERY).where(OF_AGENT, deliveries.c.id.in_(ids)))
 UPDATE_DELIVERY = Statement(
     lambda _: (
         update(deliveries)
-        .where(OF_AGENT, equals(deliveries.c.id, "of_id"))
+        .where(OF_AGENT, matches(deliveries, "id"))
         .values({name: typed_parameter(deliveries.c[name], name) for name in DELIVERY_STATE_NAMES})
-    ),
-    *DELIVERY_STATE_NAMES,
-    "agent",
-    "of_id",
+    )
 )
-ALL_DELIVERIES = Statement(lambda _: select(*DELIVERY).where(OF_AGENT).order_by(BY_POSITION), "agent")
-OPEN_DELIVERIES = Statement(lambda _: select(*DELIVERY).where(OF_AGENT, IS_OPEN).order_by(BY_POSITION), "agent")
-DELIVERIES_OF_ROOM = Statement(
-    lambda _: select(*DELIVERY).where(OF_AGENT, IN_ROOM).order_by(deliveries.c.seq), "agent", "room"
-)
-DELIVERIES_OF_TURN = Statement(
-    lambda _: select(*DELIVERY).where(OF_AGENT, OF_TURN).order_by(BY_POSITION), "agent", "turn"
-)
+ALL_DELIVERIES = Statement(lambda _: select(*DELIVERY).where(OF_AGENT).order_by(BY_POSITION))
+OPEN_DELIVERIES = Statement(lambda _: select(*DELIVERY).where(OF_AGENT, IS_OPEN).order_by(BY_POSITION))
+DELIVERIES_OF_ROOM = Statement(lambda _: select(*DELIVERY).where(OF_AGENT, IN_ROOM).order_by(deliveries.c.seq))
+DELIVERIES_OF_TURN = Statement(lambda _: select(*DELIVERY).where(OF_AGENT, OF_TURN).order_by(BY_POSITION))
 
 
 def insert_deliveries(connection: Connection, agent: int, deliveries: Sequence[Delivery]) -> list[Delivery]:
@@ -222,11 +178,11 @@ def _content_with_references(delivery: Delivery) -> Content:
 def _state_values(delivery: Delivery) -> Row:
     """Return the column values of a delivery that may change."""
     return (
-        storable_text(delivery.reply_to),
         delivery.state.value,
         delivery.attempts,
         microseconds_or_none(delivery.first_attempt_at),
         storable_text(delivery.external_id),
+        storable_text(delivery.reply_to),
         storable_text(delivery.cause),
         int(delivery.state in OPEN_STATES),
     )

@@ -26,7 +26,7 @@ from bot.store import (
 )
 from plugins.sql.core.base import AgentRow, SqlStorePart
 from plugins.sql.core.schema import deliveries, memories, receipts
-from plugins.sql.core.statements import ListStatement, Statement, equals, limit_parameter
+from plugins.sql.core.statements import ListStatement, Statement, limit_parameter, matches
 from plugins.sql.core.values import id_of, storable_text
 from plugins.sql.stores import search
 from plugins.sql.stores.deliveries import DELIVERY, list_deliveries, save_delivery
@@ -52,39 +52,27 @@ NO_LIMIT = 2**31 - 1
 SOURCE_MEMORIES = memories.alias("said")
 
 RECEIPTS_OF_MESSAGES = ListStatement(
-    lambda ids: select(*RECEIPT).where(OF_AGENT, IN_ROOM, receipts.c.message_id.in_(ids)), "agent", "room"
+    lambda ids: select(*RECEIPT).where(OF_AGENT, IN_ROOM, receipts.c.message_id.in_(ids))
 )
 LATEST_DELIVERIES = Statement(
     lambda _: (
         select(*DELIVERY)
-        .where(equals(deliveries.c.agent_id, "agent"), equals(deliveries.c.room_id, "room"))
+        .where(matches(deliveries, "agent_id", "room_id"))
         .order_by(deliveries.c.seq.desc())
         .limit(limit_parameter())
-    ),
-    "agent",
-    "room",
-    "limit",
+    )
 )
 DERIVED_FROM_ROOM = Statement(
     lambda _: select(memories.c.id).where(
-        equals(memories.c.agent_id, "agent"),
+        matches(memories, "agent_id"),
         memories.c.source_id.in_(
             select(SOURCE_MEMORIES.c.id).where(
-                SOURCE_MEMORIES.c.agent_id == memories.c.agent_id, equals(SOURCE_MEMORIES.c.room_id, "room")
+                SOURCE_MEMORIES.c.agent_id == memories.c.agent_id, matches(SOURCE_MEMORIES, "room_id")
             )
         ),
-    ),
-    "agent",
-    "room",
+    )
 )
-DELETE_KIND_IN_ROOM = Statement(
-    lambda _: delete(memories).where(
-        equals(memories.c.agent_id, "agent"), equals(memories.c.room_id, "room"), equals(memories.c.kind, "kind")
-    ),
-    "agent",
-    "room",
-    "kind",
-)
+DELETE_KIND_IN_ROOM = Statement(lambda _: delete(memories).where(matches(memories, "agent_id", "room_id", "kind")))
 
 
 def _apply_edit(

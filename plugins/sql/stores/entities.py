@@ -24,6 +24,7 @@ from plugins.sql.core.statements import (
     equals,
     insert_into,
     limit_parameter,
+    matches,
     typed_parameter,
     upsert,
 )
@@ -76,7 +77,7 @@ RELATIONSHIP = Columns(relationships, RELATIONSHIP_NAMES[1:], _read_relationship
 def _touch_participant(insert: Insert) -> Executable:
     """Make a participant the most active of a room; write nothing if it is already."""
     latest = select(func.coalesce(func.max(participants.c.active), 0) + 1).where(
-        equals(participants.c.agent_id, "agent_id"), equals(participants.c.room_id, "room_id")
+        matches(participants, "agent_id", "room_id")
     )
     names = ("agent_id", "room_id", "entity_id", "attendance")
     statement = insert_into(participants, names, active=latest.scalar_subquery())(insert)
@@ -90,75 +91,54 @@ def _touch_participant(insert: Insert) -> Executable:
 
 UPSERT_ENTITY = upsert(entities, ("agent_id", "id"), ENTITY_NAMES)
 INSERT_ENTITY_IF_MISSING = Statement(
-    lambda insert: insert_into(entities, ENTITY_NAMES)(insert).on_conflict_do_nothing(), *ENTITY_NAMES
+    lambda insert: insert_into(entities, ENTITY_NAMES)(insert).on_conflict_do_nothing()
 )
-TOUCH_PARTICIPANT = Statement(_touch_participant, "agent_id", "room_id", "entity_id", "attendance")
+TOUCH_PARTICIPANT = Statement(_touch_participant)
 LEAVE_ROOMS = ListStatement(
     lambda ids: delete(participants).where(
-        equals(participants.c.agent_id, "agent"),
-        equals(participants.c.entity_id, "entity"),
+        matches(participants, "agent_id", "entity_id"),
         participants.c.attendance == ParticipantState.DEFAULT.value,  # keep rows that hold a decision about the room
         participants.c.room_id.in_(ids),
-    ),
-    "agent",
-    "entity",
+    )
 )
-FIND_ENTITIES = ListStatement(
-    lambda ids: select(*ENTITY).where(equals(entities.c.agent_id, "agent"), entities.c.id.in_(ids)), "agent"
-)
+FIND_ENTITIES = ListStatement(lambda ids: select(*ENTITY).where(matches(entities, "agent_id"), entities.c.id.in_(ids)))
 FIND_PARTICIPANTS = Statement(
     lambda _: (
         select(*ENTITY)
         .join(
             participants, (participants.c.agent_id == entities.c.agent_id) & (participants.c.entity_id == entities.c.id)
         )
-        .where(
-            equals(participants.c.agent_id, "agent"), equals(participants.c.room_id, "room"), participants.c.active > 0
-        )
+        .where(matches(participants, "agent_id", "room_id"), participants.c.active > 0)
         .order_by(participants.c.active.desc())
         .limit(limit_parameter())
-    ),
-    "agent",
-    "room",
-    "limit",
+    )
 )
 FIND_BY_NAME = Statement(
     lambda _: (
         select(*ENTITY)
         .where(
-            equals(entities.c.agent_id, "agent"),
+            matches(entities, "agent_id"),
             or_(
                 equals(entities.c.external_id, "name"),
                 text_position(entities.c.names, typed_parameter(entities.c.names, "written")) > 0,
             ),
         )
         .order_by(entities.c.id)
-    ),
-    "agent",
-    "name",
-    "written",
+    )
 )
 UPSERT_COMPONENT = upsert(
     components, ("agent_id", "entity_id", "type", "world_id", "source_entity_id"), COMPONENT_NAMES
 )
 FIND_COMPONENTS = Statement(
-    lambda _: (
-        select(*COMPONENT)
-        .where(equals(components.c.agent_id, "agent"), equals(components.c.entity_id, "entity"))
-        .order_by(components.c.position)
-    ),
-    "agent",
-    "entity",
+    lambda _: select(*COMPONENT).where(matches(components, "agent_id", "entity_id")).order_by(components.c.position)
 )
 UPSERT_RELATIONSHIP = upsert(relationships, ("agent_id", "source_id", "target_id"), RELATIONSHIP_NAMES)
 FIND_RELATIONSHIPS = Statement(
     lambda _: (
         select(*RELATIONSHIP)
-        .where(equals(relationships.c.agent_id, "agent"), equals(relationships.c.source_id, "source"))
+        .where(matches(relationships, "agent_id", "source_id"))
         .order_by(relationships.c.interactions.desc(), relationships.c.position.desc())
-    ),
-    "agent",
-    "source",
+    )
 )
 
 

@@ -30,7 +30,7 @@ from plugins.sql.core.schema import (
     steps,
     tasks,
 )
-from plugins.sql.core.statements import ListStatement, Statement, equals, typed_parameter
+from plugins.sql.core.statements import ListStatement, Statement, equals, matches, typed_parameter
 from plugins.sql.core.values import content_text
 from plugins.sql.stores.audit_log import build_tombstones
 from plugins.sql.stores.deliveries import list_deliveries, save_delivery
@@ -44,51 +44,36 @@ FINISHED_STATES = tuple(state.value for state in (DeliveryState.SENT, DeliverySt
 def _delete_of_entity(table: Table, *columns: ColumnElement[Any]) -> Statement:
     """Return a statement that deletes the rows in which one of these columns names the entity."""
     is_of_entity = or_(*(equals(column, "entity") for column in columns))
-    of_agent = equals(table.c.agent_id, "agent")
-    return Statement(lambda _: delete(table).where(of_agent, is_of_entity), "agent", "entity")
+    of_agent = matches(table, "agent_id")
+    return Statement(lambda _: delete(table).where(of_agent, is_of_entity))
 
 
 MEMORIES_OF_ENTITY = Statement(
-    lambda _: select(memories.c.id, memories.c.kind).where(
-        equals(memories.c.agent_id, "agent"), equals(memories.c.entity_id, "entity")
-    ),
-    "agent",
-    "entity",
+    lambda _: select(memories.c.id, memories.c.kind).where(matches(memories, "agent_id", "entity_id"))
 )
-RECEIPTS_OF_ENTITY = Statement(
-    lambda _: select(*RECEIPT).where(equals(receipts.c.agent_id, "agent"), equals(receipts.c.author_id, "entity")),
-    "agent",
-    "entity",
-)
+RECEIPTS_OF_ENTITY = Statement(lambda _: select(*RECEIPT).where(matches(receipts, "agent_id", "author_id")))
 REDACT_RECEIPT = Statement(
     lambda _: (
         update(receipts)
-        .where(equals(receipts.c.agent_id, "agent"), equals(receipts.c.id, "of_id"))
+        .where(matches(receipts, "agent_id", "id"))
         .values({name: typed_parameter(receipts.c[name], name) for name in RECEIPT_STATE_NAMES})
-    ),
-    *RECEIPT_STATE_NAMES,
-    "agent",
-    "of_id",
+    )
 )
 MEMORIES_OF_TURNS = ListStatement(
-    lambda ids: select(memories.c.id).where(equals(memories.c.agent_id, "agent"), memories.c.turn_id.in_(ids)), "agent"
+    lambda ids: select(memories.c.id).where(matches(memories, "agent_id"), memories.c.turn_id.in_(ids))
 )
 CLEAR_CONTENT = ListStatement(
     lambda ids: (
         update(deliveries)
         .where(
-            equals(deliveries.c.agent_id, "agent"),
+            matches(deliveries, "agent_id"),
             deliveries.c.turn_id.in_(ids),
             deliveries.c.state.in_([literal_column(f"'{state}'") for state in FINISHED_STATES]),
         )
         .values(content=typed_parameter(deliveries.c.content, "content"))
-    ),
-    "content",
-    "agent",
+    )
 )
-DELETE_STEPS = ListStatement(
-    lambda ids: delete(steps).where(equals(steps.c.agent_id, "agent"), steps.c.turn_id.in_(ids)), "agent"
-)
+DELETE_STEPS = ListStatement(lambda ids: delete(steps).where(matches(steps, "agent_id"), steps.c.turn_id.in_(ids)))
 DELETE_COMPONENTS = _delete_of_entity(components, components.c.entity_id, components.c.source_entity_id)
 DELETE_RELATIONSHIPS = _delete_of_entity(relationships, relationships.c.source_id, relationships.c.target_id)
 DELETE_TASKS = _delete_of_entity(tasks, tasks.c.entity_id)
@@ -96,12 +81,8 @@ DELETE_PARTICIPATION = _delete_of_entity(participants, participants.c.entity_id)
 DELETE_LOGS = _delete_of_entity(logs, logs.c.entity_id)
 EMPTY_LOG = Statement(
     lambda _: (
-        update(logs)
-        .where(equals(logs.c.position, "position"))
-        .values(body=typed_parameter(logs.c.body, "body"), entity_id=None)
-    ),
-    "position",
-    "body",
+        update(logs).where(matches(logs, "position")).values(body=typed_parameter(logs.c.body, "body"), entity_id=None)
+    )
 )
 
 

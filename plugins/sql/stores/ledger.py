@@ -18,8 +18,8 @@ from plugins.sql.core.statements import (
     Row,
     Statement,
     column_names,
-    equals,
     limit_parameter,
+    matches,
     upsert,
 )
 from plugins.sql.core.values import datetime_or_none, dumps, id_of, loads, microseconds_or_none, storable_text
@@ -38,13 +38,10 @@ from plugins.sql.stores.receiving import find_cursor, find_inbound, receive
 # By room, so that an index is used.
 RECEIPTS_OF_MESSAGE = Statement(
     lambda _: select(*RECEIPT, receipts.c.position).where(
-        equals(receipts.c.agent_id, "agent"),
-        receipts.c.room_id.in_(select(rooms.c.id).where(equals(rooms.c.agent_id, "of_agent"))),
-        equals(receipts.c.message_id, "message"),
-    ),
-    "agent",
-    "of_agent",
-    "message",
+        matches(receipts, "agent_id"),
+        receipts.c.room_id.in_(select(rooms.c.id).where(matches(rooms, "agent_id"))),
+        matches(receipts, "message_id"),
+    )
 )
 # By room as well: each reads one entry at the end of an index.
 LAST_MESSAGE_IDS = ListStatement(
@@ -60,18 +57,15 @@ LAST_MESSAGE_IDS = ListStatement(
         .limit(literal_column("1"))
         .correlate(rooms)
         .scalar_subquery(),
-    ).where(equals(rooms.c.agent_id, "agent"), rooms.c.id.in_(ids)),
-    "agent",
+    ).where(matches(rooms, "agent_id"), rooms.c.id.in_(ids))
 )
 UNDELIVERED = Statement(
     lambda _: (
         select(*DELIVERY)
-        .where(equals(deliveries.c.agent_id, "agent"), text(UNFINISHED))
+        .where(matches(deliveries, "agent_id"), text(UNFINISHED))
         .order_by(deliveries.c.position.desc())
         .limit(limit_parameter())
-    ),
-    "agent",
-    "limit",
+    )
 )
 
 
@@ -83,13 +77,11 @@ def _read_step(row: Row) -> Step:
 STEP_NAMES = column_names(steps)
 STEP = Columns(steps, STEP_NAMES[1:], _read_step)
 SAVE_STEP = upsert(steps, ("agent_id", "turn_id", "key"), STEP_NAMES)
-STEPS_OF_TURN = Statement(
-    lambda _: select(*STEP).where(equals(steps.c.agent_id, "agent"), equals(steps.c.turn_id, "turn")), "agent", "turn"
-)
+STEPS_OF_TURN = Statement(lambda _: select(*STEP).where(matches(steps, "agent_id", "turn_id")))
 
 
 def _receipts_of_message(agent: int, message_id: str, connection: Connection) -> list[Receipt]:
-    rows = RECEIPTS_OF_MESSAGE.rows(connection, agent, agent, storable_text(message_id))
+    rows = RECEIPTS_OF_MESSAGE.rows(connection, agent, storable_text(message_id))
     newest_first = sorted(rows, key=lambda row: int(row[-1]), reverse=True)
     return [RECEIPT.read(row[: RECEIPT.width]) for row in newest_first]
 

@@ -26,7 +26,7 @@ from plugins.sql.core.schema import (
     tasks,
     words,
 )
-from plugins.sql.core.statements import Insert, ListStatement, Statement, equals, insert_into, typed_parameter
+from plugins.sql.core.statements import Insert, ListStatement, Statement, equals, insert_into, matches, typed_parameter
 from plugins.sql.core.values import microseconds_of, storable_text
 from plugins.sql.stores.cache_logs_costs import CACHE_NAMES, DELETE_EXPIRED
 from plugins.sql.stores.deliveries import find_deliveries, list_deliveries
@@ -57,19 +57,14 @@ def _upsert_listed_room(insert: Insert) -> Executable:
     )
 
 
-UPSERT_LISTED_ROOM = Statement(_upsert_listed_room, *ROOM_NAMES)
-INSERT_EVENT_KEY = Statement(
-    lambda insert: insert_into(cache, CACHE_NAMES)(insert).on_conflict_do_nothing(), *CACHE_NAMES
-)
+UPSERT_LISTED_ROOM = Statement(_upsert_listed_room)
+INSERT_EVENT_KEY = Statement(lambda insert: insert_into(cache, CACHE_NAMES)(insert).on_conflict_do_nothing())
 REMOVE_MEMBERS = ListStatement(
     lambda ids: delete(participants).where(
-        equals(participants.c.agent_id, "agent"),
-        equals(participants.c.room_id, "room"),
+        matches(participants, "agent_id", "room_id"),
         participants.c.attendance == literal_column("'DEFAULT'"),  # keep rows that hold a decision about the room
         participants.c.entity_id.in_(ids),
-    ),
-    "agent",
-    "room",
+    )
 )
 
 
@@ -126,83 +121,58 @@ TARGET_PARTICIPANTS, TARGET_DELIVERIES = participants.alias("there"), deliveries
 MOVE_MEMORIES = Statement(
     lambda _: (
         update(memories)
-        .where(equals(memories.c.agent_id, "agent"), equals(memories.c.room_id, "old"))
+        .where(matches(memories, "agent_id", "room_id"))
         .values(
             room_id=typed_parameter(memories.c.room_id, "new"), world_id=typed_parameter(memories.c.world_id, "world")
         )
-    ),
-    "new",
-    "world",
-    "agent",
-    "old",
+    )
 )
 MOVE_PARTICIPANTS = Statement(
     lambda _: (
         update(participants)
         .where(
-            equals(participants.c.agent_id, "agent"),
+            matches(participants, "agent_id"),
             equals(participants.c.room_id, "old"),
             participants.c.entity_id.not_in(
                 select(TARGET_PARTICIPANTS.c.entity_id).where(
-                    equals(TARGET_PARTICIPANTS.c.agent_id, "agent"), equals(TARGET_PARTICIPANTS.c.room_id, "new")
+                    matches(TARGET_PARTICIPANTS, "agent_id"), equals(TARGET_PARTICIPANTS.c.room_id, "new")
                 )
             ),
         )
         .values(room_id=typed_parameter(participants.c.room_id, "new"))
-    ),
-    "new",
-    "agent",
-    "old",
+    )
 )
-DELETE_OLD_PARTICIPANTS = Statement(
-    lambda _: delete(participants).where(
-        equals(participants.c.agent_id, "agent"), equals(participants.c.room_id, "old")
-    ),
-    "agent",
-    "old",
-)
+DELETE_OLD_PARTICIPANTS = Statement(lambda _: delete(participants).where(matches(participants, "agent_id", "room_id")))
 RETARGET_DELIVERY = Statement(
     lambda _: (
         update(deliveries)
-        .where(equals(deliveries.c.agent_id, "agent"), equals(deliveries.c.id, "id"))
+        .where(matches(deliveries, "agent_id", "id"))
         .values(
             room_id=typed_parameter(deliveries.c.room_id, "new"),
             account=typed_parameter(deliveries.c.account, "account"),
             target=typed_parameter(deliveries.c.target, "target"),
             seq=select(func.coalesce(func.max(TARGET_DELIVERIES.c.seq), 0) + 1)
-            .where(equals(TARGET_DELIVERIES.c.agent_id, "agent"), equals(TARGET_DELIVERIES.c.room_id, "new"))
+            .where(matches(TARGET_DELIVERIES, "agent_id"), equals(TARGET_DELIVERIES.c.room_id, "new"))
             .scalar_subquery(),
         )
-    ),
-    "new",
-    "account",
-    "target",
-    "agent",
-    "id",
+    )
 )
 
 
 def _update_audience(table: Table) -> Statement:
     """Return a statement that sets the audience of rows about a room's memories to the memories' own."""
     audience = select(AUDIENCE).where(memories.c.position == table.c.memory).scalar_subquery()
-    in_new_room = select(memories.c.position).where(
-        equals(memories.c.agent_id, "agent"), equals(memories.c.room_id, "new")
-    )
-    return Statement(
-        lambda _: update(table).where(table.c.memory.in_(in_new_room)).values(audience=audience), "agent", "new"
-    )
+    in_new_room = select(memories.c.position).where(matches(memories, "agent_id", "room_id"))
+    return Statement(lambda _: update(table).where(table.c.memory.in_(in_new_room)).values(audience=audience))
 
 
 def _move_rows(table: Table) -> Statement:
     return Statement(
         lambda _: (
             update(table)
-            .where(equals(table.c.agent_id, "agent"), equals(table.c.room_id, "old"))
+            .where(matches(table, "agent_id", "room_id"))
             .values(room_id=typed_parameter(table.c.room_id, "new"))
-        ),
-        "new",
-        "agent",
-        "old",
+        )
     )
 
 

@@ -26,8 +26,8 @@ from plugins.sql.core.statements import (
     Row,
     Statement,
     column_names,
-    equals,
     limit_parameter,
+    matches,
     typed_parameter,
     upsert,
 )
@@ -51,20 +51,8 @@ def _read_memory(row: Row) -> Memory:
 
 
 def _parse_memory(row: Row) -> Memory:
-    (
-        memory_id,
-        kind,
-        entity_id,
-        room_id,
-        world_id,
-        content,
-        created_at,
-        external_id,
-        scope,
-        source_id,
-        turn_id,
-        metadata,
-    ) = row
+    memory_id, kind, entity_id, room_id, world_id, content, created_at, external_id, *rest = row
+    scope, source_id, turn_id, metadata = rest
     return Memory(
         id=id_of(memory_id),
         kind=MemoryKind(kind),
@@ -89,8 +77,8 @@ MEMORY = Columns(memories, MEMORY_NAMES[1:], _read_memory)
 WITH_VECTOR = (*MEMORY, embeddings.c.model, embeddings.c.vector, memories.c.position)
 CONTENT, EXTERNAL_ID = MEMORY.names.index("content"), MEMORY.names.index("external_id")
 HAS_VECTOR = embeddings.c.memory == memories.c.position
-OF_AGENT = equals(memories.c.agent_id, "agent")
-IN_ROOM_OF_KIND = and_(OF_AGENT, equals(memories.c.room_id, "room"), equals(memories.c.kind, "kind"))
+OF_AGENT = matches(memories, "agent_id")
+IN_ROOM_OF_KIND = matches(memories, "agent_id", "room_id", "kind")
 SCAN_WINDOW = 1000  # positions of all agents that one query examines
 MAX_POSITION = 2**62
 ZERO: ColumnElement[int] = literal_column("0")  # added to a column, it prevents the use of an index
@@ -99,44 +87,29 @@ NEWEST_FIRST = (memories.c.created_at.desc(), memories.c.id.desc())
 
 UPSERT_MEMORY = upsert(memories, ("agent_id", "id"), MEMORY_NAMES)
 FIND_MEMORIES = ListStatement(
-    lambda ids: select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(OF_AGENT, memories.c.id.in_(ids)), "agent"
+    lambda ids: select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(OF_AGENT, memories.c.id.in_(ids))
 )
 AT_POSITIONS = ListStatement(
     lambda ids: select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(memories.c.position.in_(ids))
 )
-COUNT_OF_KIND = Statement(
-    lambda _: select(func.count()).where(OF_AGENT, equals(memories.c.kind, "kind")), "agent", "kind"
-)
-COUNT_IN_ROOM = Statement(lambda _: select(func.count()).where(IN_ROOM_OF_KIND), "agent", "room", "kind")
-RECENT = Statement(
-    lambda _: select(*MEMORY).where(IN_ROOM_OF_KIND).order_by(*NEWEST_FIRST).limit(limit_parameter()),
-    "agent",
-    "room",
-    "kind",
-    "limit",
-)
+COUNT_OF_KIND = Statement(lambda _: select(func.count()).where(OF_AGENT, matches(memories, "kind")))
+COUNT_IN_ROOM = Statement(lambda _: select(func.count()).where(IN_ROOM_OF_KIND))
+RECENT = Statement(lambda _: select(*MEMORY).where(IN_ROOM_OF_KIND).order_by(*NEWEST_FIRST).limit(limit_parameter()))
 RECENT_BEFORE = Statement(
     lambda _: (
         select(*MEMORY)
         .where(IN_ROOM_OF_KIND, memories.c.created_at < typed_parameter(memories.c.created_at, "before"))
         .order_by(*NEWEST_FIRST)
         .limit(limit_parameter())
-    ),
-    "agent",
-    "room",
-    "kind",
-    "before",
-    "limit",
+    )
 )
 MEMORIES_OF_TURN = Statement(
     lambda _: (
         select(*WITH_VECTOR)
         .outerjoin(embeddings, HAS_VECTOR)
-        .where(OF_AGENT, equals(memories.c.turn_id, "turn"))
+        .where(OF_AGENT, matches(memories, "turn_id"))
         .order_by(memories.c.created_at, memories.c.id)
-    ),
-    "agent",
-    "turn",
+    )
 )
 NEWEST_BEFORE = Statement(
     lambda _: (
@@ -144,31 +117,25 @@ NEWEST_BEFORE = Statement(
         .where(memories.c.position < typed_parameter(memories.c.position, "before"))
         .order_by(memories.c.position.desc())
         .limit(1)
-    ),
-    "before",
+    )
 )
 UNEMBEDDED = Statement(
     lambda _: (
         select(*MEMORY)
-        .outerjoin(embeddings, and_(HAS_VECTOR, equals(embeddings.c.model, "model")))
+        .outerjoin(embeddings, and_(HAS_VECTOR, matches(embeddings, "model")))
         .where(
             memories.c.position <= typed_parameter(memories.c.position, "newest"),
             memories.c.position > typed_parameter(memories.c.position, "oldest"),
-            memories.c.agent_id + ZERO == typed_parameter(memories.c.agent_id, "agent"),
+            memories.c.agent_id + ZERO == typed_parameter(memories.c.agent_id, "agent_id"),
             or_(*(memories.c.kind == kind.value for kind in EMBEDDED_KINDS)),
             embeddings.c.memory.is_(None),
         )
         .order_by(memories.c.position.desc())
-    ),
-    "model",
-    "newest",
-    "oldest",
-    "agent",
+    )
 )
-DELETE_MEMORIES = ListStatement(lambda ids: delete(memories).where(OF_AGENT, memories.c.id.in_(ids)), "agent")
+DELETE_MEMORIES = ListStatement(lambda ids: delete(memories).where(OF_AGENT, memories.c.id.in_(ids)))
 DERIVED_MEMORIES = ListStatement(
-    lambda ids: select(memories.c.id).where(equals(memories.c.agent_id, "agent"), memories.c.source_id.in_(ids)),
-    "agent",
+    lambda ids: select(memories.c.id).where(matches(memories, "agent_id"), memories.c.source_id.in_(ids))
 )
 
 

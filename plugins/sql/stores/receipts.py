@@ -19,10 +19,10 @@ from plugins.sql.core.statements import (
     Row,
     Statement,
     column_names,
-    equals,
     flag_equals,
     insert_into,
     limit_parameter,
+    matches,
     typed_parameter,
 )
 from plugins.sql.core.values import (
@@ -40,8 +40,8 @@ from plugins.sql.core.values import (
 
 RECEIPT_NAMES = column_names(receipts)
 RECEIPT_STATE_NAMES = RECEIPT_NAMES[RECEIPT_NAMES.index("outcome") :]  # the others never change
-OF_AGENT = equals(receipts.c.agent_id, "agent")
-IN_ROOM = equals(receipts.c.room_id, "room")
+OF_AGENT = matches(receipts, "agent_id")
+IN_ROOM = matches(receipts, "room_id")
 NEWEST_FIRST = receipts.c.position.desc()
 EVENT_KEY = (receipts.c.platform, receipts.c.account, receipts.c.event_id)
 MESSAGE_KEY = (receipts.c.room_id, receipts.c.message_id, receipts.c.revision)
@@ -50,30 +50,9 @@ CALL_FIELDS = tuple(field.name for field in fields(ModelCall))
 
 
 def _read_receipt(row: Row) -> Receipt:
-    (
-        receipt_id,
-        platform,
-        account,
-        event_id,
-        room_id,
-        message_id,
-        revision,
-        author_id,
-        memory_id,
-        received_at,
-        outcome,
-        reason,
-        rule,
-        turn_id,
-        superseded_by,
-        attempts,
-        carried,
-        claimed_at,
-        closed_at,
-        model_calls,
-        notes,
-        is_learnt,
-    ) = row
+    receipt_id, platform, account, event_id, room_id, message_id, revision, author_id, memory_id, *rest = row
+    received_at, outcome, reason, rule, turn_id, superseded_by, attempts, *state = rest
+    carried, claimed_at, closed_at, model_calls, notes, is_learnt = state
     room = id_of(room_id)
     return Receipt(
         id=id_of(receipt_id),
@@ -98,19 +77,14 @@ def _read_receipt(row: Row) -> Receipt:
 
 
 RECEIPT = Columns(receipts, RECEIPT_NAMES[1:-1], _read_receipt)
-INSERT_IF_NEW = Statement(
-    lambda insert: insert_into(receipts, RECEIPT_NAMES)(insert).on_conflict_do_nothing(), *RECEIPT_NAMES
-)
-INSERT_RECEIPT = Statement(lambda insert: insert_into(receipts, RECEIPT_NAMES)(insert), *RECEIPT_NAMES)
+INSERT_IF_NEW = Statement(lambda insert: insert_into(receipts, RECEIPT_NAMES)(insert).on_conflict_do_nothing())
+INSERT_RECEIPT = Statement(lambda insert: insert_into(receipts, RECEIPT_NAMES)(insert))
 SAVE_RECEIPT = Statement(
     lambda _: (
         update(receipts)
-        .where(OF_AGENT, equals(receipts.c.id, "of_id"), flag_equals(receipts.c.is_open))
+        .where(OF_AGENT, matches(receipts, "id"), flag_equals(receipts.c.is_open))
         .values({name: typed_parameter(receipts.c[name], name) for name in RECEIPT_STATE_NAMES})
-    ),
-    *RECEIPT_STATE_NAMES,
-    "agent",
-    "of_id",
+    )
 )
 
 
@@ -122,18 +96,12 @@ def _select_by_keys(items: Sequence[BindParameter[Any]]) -> Executable:
     return union_all(select(*RECEIPT).where(or_(*event)), select(*RECEIPT).where(or_(*message)))
 
 
-FIND_BY_KEYS = ListStatement(_select_by_keys, "agent", width=len(UNIQUE_KEYS), max_items=64)
-FIND_RECEIPT = Statement(lambda _: select(*RECEIPT).where(OF_AGENT, equals(receipts.c.id, "id")), "agent", "id")
+FIND_BY_KEYS = ListStatement(_select_by_keys, width=len(UNIQUE_KEYS), max_items=64)
+FIND_RECEIPT = Statement(lambda _: select(*RECEIPT).where(OF_AGENT, matches(receipts, "id")))
 FIND_BY_MEMORY = Statement(
     lambda _: (
-        select(*RECEIPT)
-        .where(OF_AGENT, equals(receipts.c.memory_id, "memory"))
-        .order_by(NEWEST_FIRST)
-        .limit(limit_parameter())
-    ),
-    "agent",
-    "memory",
-    "limit",
+        select(*RECEIPT).where(OF_AGENT, matches(receipts, "memory_id")).order_by(NEWEST_FIRST).limit(limit_parameter())
+    )
 )
 UNEVALUATED = Statement(
     lambda _: (
@@ -141,12 +109,10 @@ UNEVALUATED = Statement(
         .where(OF_AGENT, flag_equals(receipts.c.is_learnt, is_set=False))
         .order_by(receipts.c.position)
         .limit(limit_parameter())
-    ),
-    "agent",
-    "limit",
+    )
 )
 MARK_EVALUATED = ListStatement(
-    lambda ids: update(receipts).where(OF_AGENT, receipts.c.id.in_(ids)).values(is_learnt=literal_column("1")), "agent"
+    lambda ids: update(receipts).where(OF_AGENT, receipts.c.id.in_(ids)).values(is_learnt=literal_column("1"))
 )
 
 
@@ -156,12 +122,7 @@ def _receipts_query(*, is_open: bool | None, in_room: bool) -> Statement:
         conditions.append(IN_ROOM)
     if is_open is not None:
         conditions.append(flag_equals(receipts.c.is_open, is_set=is_open))
-    return Statement(
-        lambda _: select(*RECEIPT).where(*conditions).order_by(NEWEST_FIRST).limit(limit_parameter()),
-        "agent",
-        *(["room"] if in_room else []),
-        "limit",
-    )
+    return Statement(lambda _: select(*RECEIPT).where(*conditions).order_by(NEWEST_FIRST).limit(limit_parameter()))
 
 
 RECEIPT_LISTS = {

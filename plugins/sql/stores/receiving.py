@@ -11,7 +11,7 @@ from bot.platform import InboundMessage, StreamCursor
 from bot.store import StoredEvent, new_receipt
 from plugins.sql.core.base import AgentRow
 from plugins.sql.core.schema import cursors, entities, memories, rooms, worlds
-from plugins.sql.core.statements import Statement, equals, upsert
+from plugins.sql.core.statements import Statement, equals, matches, upsert
 from plugins.sql.core.values import storable_text
 from plugins.sql.stores.entities import ENTITY, is_entity_unchanged, put_entities, touch_participants
 from plugins.sql.stores.memories import MEMORY, put_memories
@@ -33,25 +33,13 @@ FIND_INBOUND_ROWS = Statement(
         .join(rooms, and_(rooms.c.agent_id == memories.c.agent_id, rooms.c.id == memories.c.room_id))
         .join(worlds, and_(worlds.c.agent_id == memories.c.agent_id, worlds.c.id == rooms.c.world_id))
         .join(entities, and_(entities.c.agent_id == memories.c.agent_id, equals(entities.c.id, "author")))
-        .where(equals(memories.c.agent_id, "agent"), equals(memories.c.id, "memory"))
-    ),
-    "author",
-    "agent",
-    "memory",
+        .where(matches(memories, "agent_id", "id"))
+    )
 )
 CURSOR_KEY = ("agent_id", "platform", "account", "name")
 SAVE_CURSOR = upsert(cursors, CURSOR_KEY, (*CURSOR_KEY, "value"))
 FIND_CURSOR = Statement(
-    lambda _: select(cursors.c.value).where(
-        equals(cursors.c.agent_id, "agent"),
-        equals(cursors.c.platform, "platform"),
-        equals(cursors.c.account, "account"),
-        equals(cursors.c.name, "name"),
-    ),
-    "agent",
-    "platform",
-    "account",
-    "name",
+    lambda _: select(cursors.c.value).where(matches(cursors, "agent_id", "platform", "account", "name"))
 )
 
 

@@ -25,8 +25,8 @@ from plugins.sql.core.statements import (
     ListStatement,
     RawStatement,
     Statement,
-    equals,
     limit_parameter,
+    matches,
     typed_parameter,
 )
 from plugins.sql.core.values import NO_ID, dumps
@@ -74,37 +74,27 @@ def _insert_embeddings(insert: Insert) -> Executable:
         AUDIENCE,
         memories.c.position,
         typed_parameter(embeddings.c.vector, "vector"),
-    ).where(equals(memories.c.agent_id, "agent"), equals(memories.c.id, "id"))
+    ).where(matches(memories, "agent_id", "id"))
     names = ("agent_id", "model", "dimension", "kind", "audience", "memory", "vector")
     return insert(embeddings).from_select(names, source)  # type: ignore[no-any-return]
 
 
-INSERT_EMBEDDINGS = Statement(_insert_embeddings, "agent", "id", "model", "dimension", "vector")
+INSERT_EMBEDDINGS = Statement(_insert_embeddings)
 DELETE_EMBEDDINGS = ListStatement(
     lambda ids: delete(embeddings).where(
         embeddings.c.memory.in_(
-            select(memories.c.position).where(equals(memories.c.agent_id, "agent"), memories.c.id.in_(ids))
+            select(memories.c.position).where(matches(memories, "agent_id"), memories.c.id.in_(ids))
         )
-    ),
-    "agent",
+    )
 )
-EMBEDDING_SCOPE = (
-    equals(embeddings.c.agent_id, "agent"),
-    equals(embeddings.c.model, "model"),
-    equals(embeddings.c.dimension, "dimension"),
-    equals(embeddings.c.kind, "kind"),
-)
-EMBEDDING_SCOPE_NAMES = ("agent", "model", "dimension", "kind")
+EMBEDDING_SCOPE = matches(embeddings, "agent_id", "model", "dimension", "kind")
 AUDIENCES = ("all", "world", "room")
 CANDIDATES = Statement(
     lambda _: (
         select(embeddings.c.memory, embeddings.c.vector)
-        .where(*EMBEDDING_SCOPE, equals(embeddings.c.audience, "audience"), embeddings.c.memory > bindparam("after"))
+        .where(EMBEDDING_SCOPE, matches(embeddings, "audience"), embeddings.c.memory > bindparam("after"))
         .order_by(embeddings.c.memory)
-    ),
-    *EMBEDDING_SCOPE_NAMES,
-    "audience",
-    "after",
+    )
 )
 
 
@@ -115,11 +105,11 @@ def _nearest_in_postgresql(_: Insert) -> Executable:
     )
     similarity = func.coalesce(func.nullif(1 - distance, literal_column("'NaN'")), 0).label("similarity")
     is_visible = embeddings.c.audience.in_([typed_parameter(embeddings.c.audience, name) for name in AUDIENCES])
-    query = select(embeddings.c.memory, similarity).where(*EMBEDDING_SCOPE, is_visible)
+    query = select(embeddings.c.memory, similarity).where(EMBEDDING_SCOPE, is_visible)
     return query.order_by(similarity.desc()).limit(limit_parameter())
 
 
-NEAREST = Statement(_nearest_in_postgresql, "wanted", *EMBEDDING_SCOPE_NAMES, *AUDIENCES, "limit")
+NEAREST = Statement(_nearest_in_postgresql)
 
 
 def store_embeddings(connection: Connection, agent: int, vectors: Sequence[StoredVector]) -> None:
@@ -127,7 +117,7 @@ def store_embeddings(connection: Connection, agent: int, vectors: Sequence[Store
     INSERT_EMBEDDINGS.run_many(
         connection,
         [
-            (agent, stored.memory_id.bytes, stored.model, len(stored.vector), pack_vector(stored.vector))
+            (stored.model, len(stored.vector), pack_vector(stored.vector), agent, stored.memory_id.bytes)
             for stored in vectors
         ],
     )
@@ -201,53 +191,37 @@ def _compare_with_numpy(
 def _insert_words(insert: Insert) -> Executable:
     new_words = json_elements(bindparam("words")).table_valued("value", name="given")
     source = select(memories.c.agent_id, memories.c.kind, new_words.c.value, AUDIENCE, memories.c.position).where(
-        equals(memories.c.agent_id, "agent"), equals(memories.c.id, "id")
+        matches(memories, "agent_id", "id")
     )
     names = ("agent_id", "kind", "word", "audience", "memory")
     return insert(words).from_select(names, source).on_conflict_do_nothing()  # type: ignore[no-any-return]
 
 
-INSERT_WORDS = Statement(_insert_words, "words", "agent", "id")
+INSERT_WORDS = Statement(_insert_words)
 DELETE_WORDS = ListStatement(
     lambda ids: delete(words).where(
-        words.c.memory.in_(
-            select(memories.c.position).where(equals(memories.c.agent_id, "agent"), memories.c.id.in_(ids))
-        )
-    ),
-    "agent",
+        words.c.memory.in_(select(memories.c.position).where(matches(memories, "agent_id"), memories.c.id.in_(ids)))
+    )
 )
 WORD_SCOPE = (
-    equals(words.c.agent_id, "agent"),
-    equals(words.c.kind, "kind"),
+    matches(words, "agent_id", "kind"),
     words.c.audience.in_([typed_parameter(words.c.audience, name) for name in ("all", "world", "room")]),
 )
-WORD_SCOPE_NAMES = ("agent", "kind", "all", "world", "room")
 COUNT_WORDS = ListStatement(
     lambda searched: (
         select(words.c.word, func.count()).where(*WORD_SCOPE, words.c.word.in_(searched)).group_by(words.c.word)
-    ),
-    *WORD_SCOPE_NAMES,
+    )
 )
 FIND_WORDS = ListStatement(
-    lambda searched: select(words.c.memory, words.c.word).where(*WORD_SCOPE, words.c.word.in_(searched)),
-    *WORD_SCOPE_NAMES,
+    lambda searched: select(words.c.memory, words.c.word).where(*WORD_SCOPE, words.c.word.in_(searched))
 )
 FIND_SAME_WORDING = Statement(
     lambda _: (
         select(memories.c.id)
         .join(words, words.c.memory == memories.c.position)
-        .where(
-            equals(words.c.agent_id, "agent"),
-            equals(words.c.kind, "kind"),
-            equals(words.c.word, "word"),
-            equals(words.c.audience, "audience"),
-        )
+        .where(matches(words, "agent_id", "kind", "word", "audience"))
         .limit(1)
-    ),
-    "agent",
-    "kind",
-    "word",
-    "audience",
+    )
 )
 ACQUIRE_LOCK = RawStatement("SELECT pg_advisory_xact_lock(?)")
 

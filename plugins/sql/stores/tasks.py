@@ -19,10 +19,10 @@ from plugins.sql.core.statements import (
     Row,
     Statement,
     column_names,
-    equals,
     flag_equals,
     insert_into,
     limit_parameter,
+    matches,
     typed_parameter,
 )
 from plugins.sql.core.values import (
@@ -43,8 +43,8 @@ MAX_EXCLUDED_ROOMS = 1024
 MAX_EMPTY_ROOMS = 10_000
 TASK_NAMES = column_names(tasks)
 LEASE_NAMES = ("leased_until", "fence")
-OF_AGENT = equals(tasks.c.agent_id, "agent")
-HAS_FENCE = and_(OF_AGENT, equals(tasks.c.id, "of_id"), equals(tasks.c.fence, "of_fence"))
+OF_AGENT = matches(tasks, "agent_id")
+HAS_FENCE = matches(tasks, "agent_id", "id", "fence")
 ELIGIBLE = and_(OF_AGENT, flag_equals(tasks.c.is_queued), flag_equals(tasks.c.is_parked, is_set=False))
 DUE = and_(
     ELIGIBLE,
@@ -54,22 +54,8 @@ DUE = and_(
 
 
 def _read_task(row: Row) -> Task:
-    (
-        task_id,
-        name,
-        next_run,
-        description,
-        room_id,
-        world_id,
-        entity_id,
-        tags,
-        metadata,
-        attempts,
-        leased_until,
-        fence,
-        is_parked,
-        last_error,
-    ) = row
+    task_id, name, next_run, description, room_id, world_id, entity_id, tags, metadata, *rest = row
+    attempts, leased_until, fence, is_parked, last_error = rest
     return Task(
         id=id_of(task_id),
         name=name,
@@ -100,26 +86,19 @@ def _upsert_task(insert: Insert) -> Executable:
     )
 
 
-UPSERT_TASK = Statement(_upsert_task, *TASK_NAMES)
-FIND_TASK = Statement(lambda _: select(*TASK).where(OF_AGENT, equals(tasks.c.id, "id")), "agent", "id")
-ALL_TASKS = Statement(lambda _: select(*TASK).where(OF_AGENT).order_by(tasks.c.position), "agent")
-TASKS_BY_NAME = Statement(
-    lambda _: select(*TASK).where(OF_AGENT, equals(tasks.c.name, "name")).order_by(tasks.c.position), "agent", "name"
-)
-TASKS_IN_ROOM = Statement(
-    lambda _: select(*TASK).where(OF_AGENT, equals(tasks.c.room_id, "room")).order_by(tasks.c.position), "agent", "room"
-)
+UPSERT_TASK = Statement(_upsert_task)
+FIND_TASK = Statement(lambda _: select(*TASK).where(OF_AGENT, matches(tasks, "id")))
+ALL_TASKS = Statement(lambda _: select(*TASK).where(OF_AGENT).order_by(tasks.c.position))
+TASKS_BY_NAME = Statement(lambda _: select(*TASK).where(OF_AGENT, matches(tasks, "name")).order_by(tasks.c.position))
+TASKS_IN_ROOM = Statement(lambda _: select(*TASK).where(OF_AGENT, matches(tasks, "room_id")).order_by(tasks.c.position))
 FIND_DUE = ListStatement(
     lambda names: (
         select(*TASK)
         .where(DUE, tasks.c.name.in_(names))
         .order_by(tasks.c.next_run)
         .limit(limit_parameter())
-        .with_for_update(skip_locked=True)
-    ),  # for PostgreSQL; SQLite has one writer
-    "agent",
-    "now",
-    "limit",
+        .with_for_update(skip_locked=True)  # for PostgreSQL; SQLite has one writer
+    )
 )
 
 
@@ -137,10 +116,6 @@ def _find_due_elsewhere(count: int) -> ListStatement:
             .limit(limit_parameter())
             .with_for_update(skip_locked=True)
         ),
-        "agent",
-        "now",
-        "limit",
-        *names,
         max_items=MAX_EXCLUDED_ROOMS,
     )
 
@@ -151,16 +126,14 @@ NEXT_DUE = ListStatement(
         .where(ELIGIBLE, tasks.c.leased_until.is_(None), tasks.c.name.in_(names))
         .order_by(tasks.c.next_run)
         .limit(1)
-    ),
-    "agent",
+    )
 )
 COUNT_TASKS = Statement(
     lambda _: (
         select(tasks.c.name, func.count(), func.sum(tasks.c.is_parked))
         .where(OF_AGENT, flag_equals(tasks.c.is_queued))
         .group_by(tasks.c.name)
-    ),
-    "agent",
+    )
 )
 LEASE_TASK = Statement(
     lambda _: (
@@ -171,25 +144,16 @@ LEASE_TASK = Statement(
             fence=tasks.c.fence + 1,
             attempts=tasks.c.attempts + case((tasks.c.leased_until.is_(None), 0), else_=1),
         )
-    ),
-    "until",
-    "agent",
-    "of_id",
-    "of_fence",
-    "now",
+    )
 )
 REPLACED_NAMES = tuple(name for name in TASK_NAMES if name not in ("agent_id", "id", "fence"))
 REPLACE_TASK = Statement(
     lambda _: (
         update(tasks).where(HAS_FENCE).values({name: typed_parameter(tasks.c[name], name) for name in REPLACED_NAMES})
-    ),
-    *REPLACED_NAMES,
-    "agent",
-    "of_id",
-    "of_fence",
+    )
 )
-DELETE_HELD_TASK = Statement(lambda _: delete(tasks).where(HAS_FENCE), "agent", "of_id", "of_fence")
-DELETE_TASK = Statement(lambda _: delete(tasks).where(OF_AGENT, equals(tasks.c.id, "id")), "agent", "id")
+DELETE_HELD_TASK = Statement(lambda _: delete(tasks).where(HAS_FENCE))
+DELETE_TASK = Statement(lambda _: delete(tasks).where(OF_AGENT, matches(tasks, "id")))
 
 
 def _task_values(agent: int, task: Task) -> Row:
@@ -225,7 +189,7 @@ def _find_due(
         rows = FIND_DUE.rows(connection, agent, now, limit, ids=sorted(names))
     else:
         rooms = [room_id.bytes for room_id in excluded_room_ids][:MAX_EXCLUDED_ROOMS]
-        rows = _find_due_elsewhere(len(names)).rows(connection, agent, now, limit, *sorted(names), ids=rooms)
+        rows = _find_due_elsewhere(len(names)).rows(connection, agent, now, *sorted(names), limit, ids=rooms)
     return [TASK.read(row) for row in rows]
 
 

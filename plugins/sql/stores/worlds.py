@@ -21,8 +21,8 @@ from plugins.sql.core.statements import (
     Row,
     Statement,
     column_names,
-    equals,
     insert_into,
+    matches,
 )
 from plugins.sql.core.values import dumps, id_bytes, id_of, id_or_none, loads, storable_text
 from plugins.sql.stores.entities import ensure_entity
@@ -88,7 +88,7 @@ def _upsert_world(insert: Insert) -> Executable:
 
 def _upsert_room(insert: Insert) -> Executable:
     """Make a room the most active; write nothing if nothing changes."""
-    statement = insert_into(rooms, ROOM_NAMES, active=_next_active("agent_id"))(insert)
+    statement = insert_into(rooms, ROOM_NAMES, active=_next_active())(insert)
     new = statement.excluded
     values = {name: new[name] for name in ROOM_NAMES if name not in ("agent_id", "id")}
     values["name"] = func.coalesce(func.nullif(new.name, ""), rooms.c.name)
@@ -100,9 +100,9 @@ def _upsert_room(insert: Insert) -> Executable:
     )
 
 
-def _next_active(agent: str = "agent") -> ScalarSelect[int]:
+def _next_active() -> ScalarSelect[int]:
     last = func.coalesce(func.max(rooms.c.active), 0)
-    return select(last + 1).where(equals(rooms.c.agent_id, agent)).scalar_subquery()
+    return select(last + 1).where(matches(rooms, "agent_id")).scalar_subquery()
 
 
 def _upsert_participant_state(insert: Insert) -> Executable:
@@ -113,58 +113,25 @@ def _upsert_participant_state(insert: Insert) -> Executable:
     )
 
 
-TOUCH_ROOM = Statement(
-    lambda _: (
-        update(rooms).where(equals(rooms.c.agent_id, "agent"), equals(rooms.c.id, "room")).values(active=_next_active())
-    ),
-    "agent",
-    "room",
-)
-UPSERT_WORLD = Statement(_upsert_world, *WORLD_NAMES)
-UPSERT_ROOM = Statement(_upsert_room, *ROOM_NAMES)
-UPSERT_PARTICIPANT_STATE = Statement(
-    _upsert_participant_state, "agent_id", "room_id", "entity_id", "active", "attendance"
-)
-FIND_WORLDS = ListStatement(
-    lambda ids: select(*WORLD).where(equals(worlds.c.agent_id, "agent"), worlds.c.id.in_(ids)), "agent"
-)
-FIND_ROOMS = ListStatement(
-    lambda ids: select(*ROOM).where(equals(rooms.c.agent_id, "agent"), rooms.c.id.in_(ids)), "agent"
-)
-ALL_ROOMS = Statement(
-    lambda _: select(*ROOM).where(equals(rooms.c.agent_id, "agent")).order_by(rooms.c.active.desc()), "agent"
-)
+TOUCH_ROOM = Statement(lambda _: update(rooms).where(matches(rooms, "agent_id", "id")).values(active=_next_active()))
+UPSERT_WORLD = Statement(_upsert_world)
+UPSERT_ROOM = Statement(_upsert_room)
+UPSERT_PARTICIPANT_STATE = Statement(_upsert_participant_state)
+FIND_WORLDS = ListStatement(lambda ids: select(*WORLD).where(matches(worlds, "agent_id"), worlds.c.id.in_(ids)))
+FIND_ROOMS = ListStatement(lambda ids: select(*ROOM).where(matches(rooms, "agent_id"), rooms.c.id.in_(ids)))
+ALL_ROOMS = Statement(lambda _: select(*ROOM).where(matches(rooms, "agent_id")).order_by(rooms.c.active.desc()))
 ROOMS_OF_WORLD = Statement(
-    lambda _: (
-        select(*ROOM)
-        .where(equals(rooms.c.agent_id, "agent"), equals(rooms.c.world_id, "world"))
-        .order_by(rooms.c.active.desc())
-    ),
-    "agent",
-    "world",
+    lambda _: select(*ROOM).where(matches(rooms, "agent_id", "world_id")).order_by(rooms.c.active.desc())
 )
 ROOMS_OF_ENTITY = Statement(
     lambda _: (
         select(rooms.c.active, *ROOM)
         .join(participants, and_(participants.c.agent_id == rooms.c.agent_id, participants.c.room_id == rooms.c.id))
-        .where(
-            equals(participants.c.agent_id, "agent"),
-            equals(participants.c.entity_id, "entity"),
-            participants.c.active > 0,
-        )
-    ),
-    "agent",
-    "entity",
+        .where(matches(participants, "agent_id", "entity_id"), participants.c.active > 0)
+    )
 )
 FIND_PARTICIPANT_STATE = Statement(
-    lambda _: select(participants.c.attendance).where(
-        equals(participants.c.agent_id, "agent"),
-        equals(participants.c.room_id, "room"),
-        equals(participants.c.entity_id, "entity"),
-    ),
-    "agent",
-    "room",
-    "entity",
+    lambda _: select(participants.c.attendance).where(matches(participants, "agent_id", "room_id", "entity_id"))
 )
 
 
