@@ -32,7 +32,7 @@ MAX_MODULES = 16
 MAX_ADAPTER_MODULES = 22
 MAX_PUBLIC_METHODS = 20
 MAX_BROAD_EXCEPTS_PER_1000_LINES = 1.0
-DATA_FILES = ("plugins/offline/script.py", "bot/prompts/templates.py", "bot/__init__.py")
+DATA_FILES = ("bot/prompts/templates.py", "bot/__init__.py")
 NOT_BUILT = frozenset({"L-18", "O-14"})  # as docs/failures.md says
 # Strings in bot that are called like a bundled plugin: a field of character files, the logger of a library.
 OTHER_MEANINGS = frozenset({("bot/characters/conversion.py", "knowledge"), ("bot/logs.py", "openai")})
