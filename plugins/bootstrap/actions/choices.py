@@ -2,8 +2,14 @@
 
 from typing import Annotated
 
-from bot import ActionResult, ChoiceRequest, Effect, ExampleLine, Role, Task, TaskTag, Turn, World, action, short_id
-from plugins.bootstrap.actions.permissions import AuthorizationRule, authorize, build_request, refusal_result
+from bot import ActionResult, ChoiceRequest, Effect, Role, Task, TaskTag, Turn, World, action, short_id
+from plugins.bootstrap.actions.permissions import (
+    AuthorizationRule,
+    authorize,
+    build_request,
+    refusal_result,
+    request_example,
+)
 
 CHOICES_SHOWN_KEY = "openChoices"
 
@@ -40,9 +46,7 @@ async def has_choices(turn: Turn) -> bool:
     similes=["SELECT_OPTION", "SELECT", "PICK", "CHOOSE"],
     when=has_choices,
     effect=Effect.UNSAFE,
-    examples=[
-        [ExampleLine("Robin", "Take the second one"), ExampleLine("Ada", "As you wish.", ("REPLY", "CHOOSE_OPTION"))]
-    ],
+    examples=[request_example("Take the second one", "As you wish.", "CHOOSE_OPTION")],
 )
 async def choose_option(
     turn: Turn,

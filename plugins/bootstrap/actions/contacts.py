@@ -3,20 +3,7 @@
 import re
 from typing import Annotated, Any, Literal
 
-from bot import (
-    ActionResult,
-    Agent,
-    ChannelType,
-    Component,
-    Effect,
-    Entity,
-    ExampleLine,
-    Role,
-    Turn,
-    World,
-    action,
-    derived_id,
-)
+from bot import ActionResult, Agent, ChannelType, Component, Effect, Entity, Role, Turn, World, action, derived_id
 from plugins.bootstrap.actions.lookup import NotFound, describe_entity, entity_titles, find_member
 from plugins.bootstrap.actions.permissions import (
     AuthorizationRule,
@@ -24,6 +11,7 @@ from plugins.bootstrap.actions.permissions import (
     build_request,
     no_additional_rule,
     refusal_result,
+    request_example,
 )
 
 CONTACT_COMPONENT, MESSAGES_FIELD = "CONTACT", "MESSAGES"
@@ -44,12 +32,7 @@ VALUE_PATTERNS = {
     "Remember how somebody can be reached, as they have just told it.",
     similes=["UPDATE_ENTITY"],
     effect=Effect.IDEMPOTENT,
-    examples=[
-        [
-            ExampleLine("Robin", "My mail is robin@example.org"),
-            ExampleLine("Ada", "Noted.", ("REPLY", "UPDATE_CONTACT")),
-        ]
-    ],
+    examples=[request_example("My mail is robin@example.org", "Noted.", "UPDATE_CONTACT")],
 )
 async def update_contact(
     turn: Turn,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from bot import ActionResult, Effect, Entity, ExampleLine, Role, Room, Turn, World, action, short_id
+from bot import ActionResult, Effect, Entity, Role, Room, Turn, World, action, short_id
 from bot.text import sanitize_name
 from plugins.bootstrap.actions.contacts import accepts_messages
 from plugins.bootstrap.actions.lookup import (
@@ -17,7 +17,7 @@ from plugins.bootstrap.actions.lookup import (
     quote_name,
     strip_prefix,
 )
-from plugins.bootstrap.actions.permissions import authorize, build_request, refusal_result
+from plugins.bootstrap.actions.permissions import authorize, build_request, refusal_result, request_example
 
 MAX_TEXT_LENGTH = 4_000
 CURRENT_ROOM_NAMES = frozenset({"", "here", "this room"})
@@ -42,12 +42,7 @@ class MessageTarget:
     "Say something in another room, or to somebody alone.",
     similes=["DM", "MESSAGE", "SEND_DM", "POST_MESSAGE"],
     effect=Effect.KEYED,
-    examples=[
-        [
-            ExampleLine("Robin", "Ada, tell #news that the engine is repaired"),
-            ExampleLine("Ada", "They will be glad.", ("REPLY", "SEND_MESSAGE")),
-        ]
-    ],
+    examples=[request_example("Ada, tell #news that the engine is repaired", "They will be glad.", "SEND_MESSAGE")],
 )
 async def send_message(
     turn: Turn,

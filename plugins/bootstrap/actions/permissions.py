@@ -11,6 +11,7 @@ from bot import (
     ActionResult,
     Agent,
     Content,
+    ExampleLine,
     Memory,
     MemoryKind,
     Role,
@@ -91,6 +92,11 @@ def _find_refusal(request: AuthorizationRequest, world: World, role: Role) -> st
         if not any(contains_text(request.own_text, text) for text in texts):
             return f"the requester must name it in this message: {texts[0]}"
     return request.rule(world, role)
+
+
+def request_example(request: str, answer: str, action: str) -> list[ExampleLine]:
+    """Return the example in which somebody asks for an action, and the character answers and takes it."""
+    return [ExampleLine("Robin", request), ExampleLine("Ada", answer, ("REPLY", action))]
 
 
 def refusal_result(refusal: str) -> ActionResult:

@@ -2,11 +2,11 @@
 
 from typing import Annotated
 
-from bot import ActionResult, Attachment, Content, Effect, ExampleLine, MediaKind, Turn, action, derived_id
+from bot import ActionResult, Attachment, Content, Effect, MediaKind, Turn, action, derived_id
 from bot.models import ImageRequest, ModelError, ModelType, Purpose, TextRequest
 from bot.prompts import render_template
 from bot.text import escape_line, shorten
-from plugins.bootstrap.actions.permissions import authorize, build_request, refusal_result
+from plugins.bootstrap.actions.permissions import authorize, build_request, refusal_result, request_example
 
 
 @action(
@@ -69,12 +69,7 @@ def can_generate_image(turn: Turn) -> bool:
     similes=["DRAW", "CREATE_IMAGE", "RENDER_IMAGE", "VISUALIZE"],
     when=can_generate_image,
     effect=Effect.UNSAFE,
-    examples=[
-        [
-            ExampleLine("Robin", "Draw me a steam engine"),
-            ExampleLine("Ada", "Here it comes.", ("REPLY", "GENERATE_IMAGE")),
-        ]
-    ],
+    examples=[request_example("Draw me a steam engine", "Here it comes.", "GENERATE_IMAGE")],
 )
 async def generate_image(turn: Turn, subject: Annotated[str, "What the picture shows, in a sentence"]) -> ActionResult:
     """Describe the picture with the small model, draw it with the image model, and send it."""

@@ -9,7 +9,6 @@ from bot import (
     ChoiceRequest,
     Effect,
     Entity,
-    ExampleLine,
     ParticipantState,
     Role,
     Task,
@@ -29,6 +28,7 @@ from plugins.bootstrap.actions.permissions import (
     refusal_result,
     report_outcome,
     request_confirmation,
+    request_example,
     required_role,
 )
 
@@ -44,16 +44,16 @@ def can_follow(turn: Turn) -> bool:
     return not turn.room.type.is_direct and is_room_admin(turn)
 
 
-async def _set_participant_state(
-    turn: Turn, name: str, new_state: ParticipantState, *, required_states: frozenset[ParticipantState]
+async def _set_state(
+    turn: Turn, name: str, new_state: ParticipantState, *, only_from: ParticipantState | None = None
 ) -> ActionResult:
-    """Set the room's state if its present one is among `required_states`; return the resulting state."""
+    """Set the room's state, if `only_from` is given only from that one; return the resulting state."""
     request = build_request(turn, name, {"room": turn.room.id}, required_role=required_role(turn.room))
     if refusal := await authorize(turn.agent, request):
         return refusal_result(refusal)
     worlds = turn.agent.store.worlds
     old_state = await worlds.participant_state(turn.room.id)
-    current_state = new_state if old_state in required_states else old_state
+    current_state = new_state if only_from in (None, old_state) else old_state
     if current_state is not old_state:
         await worlds.set_participant_state(turn.room.id, current_state)
     return ActionResult(text=SPOKEN_STATES[current_state], values={"attendance": current_state.value})
@@ -65,18 +65,11 @@ async def _set_participant_state(
     similes=["FOLLOW_CHAT", "FOLLOW_CHANNEL", "FOLLOW_CONVERSATION", "FOLLOW_THREAD"],
     when=can_follow,
     effect=Effect.IDEMPOTENT,
-    examples=[
-        [
-            ExampleLine("Robin", "Ada, please take part in everything here"),
-            ExampleLine("Ada", "Gladly.", ("REPLY", "FOLLOW_ROOM")),
-        ]
-    ],
+    examples=[request_example("Ada, please take part in everything here", "Gladly.", "FOLLOW_ROOM")],
 )
 async def follow_room(turn: Turn) -> ActionResult:
     """Follow the room, muted or not."""
-    return await _set_participant_state(
-        turn, "FOLLOW_ROOM", ParticipantState.FOLLOWED, required_states=frozenset(ParticipantState)
-    )
+    return await _set_state(turn, "FOLLOW_ROOM", ParticipantState.FOLLOWED)
 
 
 @action(
@@ -88,10 +81,7 @@ async def follow_room(turn: Turn) -> ActionResult:
 )
 async def unfollow_room(turn: Turn) -> ActionResult:
     """Stop following the room; a muted room stays muted."""
-    required_states = frozenset({ParticipantState.FOLLOWED})
-    return await _set_participant_state(
-        turn, "UNFOLLOW_ROOM", ParticipantState.DEFAULT, required_states=required_states
-    )
+    return await _set_state(turn, "UNFOLLOW_ROOM", ParticipantState.DEFAULT, only_from=ParticipantState.FOLLOWED)
 
 
 @action(
@@ -100,18 +90,11 @@ async def unfollow_room(turn: Turn) -> ActionResult:
     similes=["MUTE_CHAT", "MUTE_CHANNEL", "MUTE_CONVERSATION", "MUTE_THREAD"],
     when=is_room_admin,
     effect=Effect.IDEMPOTENT,
-    examples=[
-        [
-            ExampleLine("Robin", "Ada, be quiet in here from now on"),
-            ExampleLine("Ada", "Call me when you need me.", ("REPLY", "MUTE_ROOM")),
-        ]
-    ],
+    examples=[request_example("Ada, be quiet in here from now on", "Call me when you need me.", "MUTE_ROOM")],
 )
 async def mute_room(turn: Turn) -> ActionResult:
     """Mute the room, followed or not."""
-    return await _set_participant_state(
-        turn, "MUTE_ROOM", ParticipantState.MUTED, required_states=frozenset(ParticipantState)
-    )
+    return await _set_state(turn, "MUTE_ROOM", ParticipantState.MUTED)
 
 
 @action(
@@ -123,9 +106,7 @@ async def mute_room(turn: Turn) -> ActionResult:
 )
 async def unmute_room(turn: Turn) -> ActionResult:
     """Unmute the room; a followed room stays followed."""
-    return await _set_participant_state(
-        turn, "UNMUTE_ROOM", ParticipantState.DEFAULT, required_states=frozenset({ParticipantState.MUTED})
-    )
+    return await _set_state(turn, "UNMUTE_ROOM", ParticipantState.DEFAULT, only_from=ParticipantState.MUTED)
 
 
 def has_other_members(turn: Turn) -> bool:
@@ -140,9 +121,7 @@ def has_other_members(turn: Turn) -> bool:
     when=has_other_members,
     role=Role.ADMIN,
     effect=Effect.KEYED,
-    examples=[
-        [ExampleLine("Robin", "Ada, make Sam an admin"), ExampleLine("Ada", "One moment.", ("REPLY", "UPDATE_ROLE"))]
-    ],
+    examples=[request_example("Ada, make Sam an admin", "One moment.", "UPDATE_ROLE")],
 )
 async def update_role(
     turn: Turn, person: Annotated[str, "Their exact name or id"], role: Annotated[Role, "The new role"]

@@ -4,20 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import ValidationError
 
-from bot import (
-    ActionResult,
-    Agent,
-    ChannelType,
-    ChoiceRequest,
-    CoreSettings,
-    Effect,
-    ExampleLine,
-    Role,
-    Task,
-    Turn,
-    action,
-    worker,
-)
+from bot import ActionResult, Agent, ChannelType, ChoiceRequest, CoreSettings, Effect, Role, Task, Turn, action, worker
 from plugins.bootstrap.actions.permissions import (
     AuthorizationRequest,
     authorize,
@@ -25,6 +12,7 @@ from plugins.bootstrap.actions.permissions import (
     refusal_result,
     report_outcome,
     request_confirmation,
+    request_example,
 )
 
 ChangeableSetting = Literal["CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "SHOULD_RESPOND_BYPASS_TYPES"]
@@ -38,12 +26,7 @@ DEFAULT_VALUE = "default"
     similes=["UPDATE_SETTING", "SAVE_SETTING", "SET_CONFIGURATION", "CONFIGURE"],
     role=Role.ADMIN,
     effect=Effect.KEYED,
-    examples=[
-        [
-            ExampleLine("Robin", "Ada, set CONVERSATION_LENGTH to 12"),
-            ExampleLine("Ada", "One moment.", ("REPLY", "UPDATE_SETTINGS")),
-        ]
-    ],
+    examples=[request_example("Ada, set CONVERSATION_LENGTH to 12", "One moment.", "UPDATE_SETTINGS")],
 )
 async def update_settings(
     turn: Turn,
