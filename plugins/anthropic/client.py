@@ -5,8 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import anthropic
 
@@ -50,12 +49,7 @@ class Client(Service):
             timeout=anthropic.Timeout(None, connect=CONNECT_TIMEOUT),
         )
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._sdk.close()
 
     async def write(self, model: str, request: TextRequest) -> TextResult:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from bot import Content, Memory, MemoryKind, MemoryScope, derived_id
@@ -98,32 +99,22 @@ def build_memories(indexed: IndexedDocument, agent_id: UUID, room_id: UUID, crea
     """Return the memories of a document, its own first, with ids derived from name and content."""
     document_id = derived_id(room_id, indexed.name)
     ids = [derived_id(document_id, indexed.digest, str(number)) for number in range(len(indexed.pieces))]
-    document = Memory(
-        id=document_id,
-        kind=MemoryKind.DOCUMENT,
-        entity_id=agent_id,
-        room_id=room_id,
-        world_id=room_id,
-        content=Content(text=indexed.name, source=SOURCE),
-        created_at=created_at,
-        scope=MemoryScope.SHARED,
-        metadata={
-            "name": indexed.name,
-            "digest": indexed.digest,
-            "model": indexed.model,
-            "fragments": list(map(str, ids)),
-        },
+    build = partial(
+        Memory, entity_id=agent_id, room_id=room_id, world_id=room_id, created_at=created_at, scope=MemoryScope.SHARED
     )
+    metadata = {
+        "name": indexed.name,
+        "digest": indexed.digest,
+        "model": indexed.model,
+        "fragments": list(map(str, ids)),
+    }
+    content = Content(text=indexed.name, source=SOURCE)
+    document = build(document_id, MemoryKind.DOCUMENT, content=content, metadata=metadata)
     fragments = [
-        Memory(
-            id=fragment_id,
-            kind=MemoryKind.FRAGMENT,
-            entity_id=agent_id,
-            room_id=room_id,
-            world_id=room_id,
+        build(
+            fragment_id,
+            MemoryKind.FRAGMENT,
             content=Content(text=piece, source=SOURCE),
-            created_at=created_at,
-            scope=MemoryScope.SHARED,
             source_id=document_id,
             embedding=vector,
             embedding_model=indexed.model if vector is not None else "",

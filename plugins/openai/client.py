@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Self
 
 import openai
 
@@ -65,12 +63,7 @@ class Client(Service):
         # Parameters that a model, by host and name, has refused.
         self.refused_parameters: dict[tuple[str, str], set[str]] = {}
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for connection in self._connections.values():
             await connection.sdk.close()
 

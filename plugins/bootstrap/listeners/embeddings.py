@@ -7,14 +7,13 @@ New messages are embedded in the pipeline and do not wait for this.
 import asyncio
 import logging
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 from uuid import UUID
 
 from bot import Agent, Memory, Service, on
 from bot.events import EmbeddingCompleted, EmbeddingRequested, ModelUsed
 from bot.models import ModelError, ModelRefused, ModelType
-from bot.platform import Backoff
+from bot.platform import Backoff, TaskSet
 from bot.store import StoreUnavailable
 from bot.text import is_blank
 
@@ -37,20 +36,16 @@ class EmbeddingBackfill(Service):
         self._wake_event = asyncio.Event()
         self._wake_event.set()
         self._refused: set[UUID] = set()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = TaskSet("adding missing vectors")
 
     async def __aenter__(self) -> Self:
         if self.agent.models.has_handler_for(ModelType.TEXT_EMBEDDING):
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._tasks.start(self._run())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop; the rest is found at the next start."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await self._tasks.cancel()
 
     def wake(self) -> None:
         """Make the task scan the store again."""

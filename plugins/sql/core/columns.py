@@ -1,6 +1,8 @@
 """Column definitions of the schema, and SQL functions that differ between the databases."""
 
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 from sqlalchemy import (
     BigInteger,
@@ -77,57 +79,44 @@ def partial_index(condition: str) -> dict[str, Any]:
     return {"sqlite_where": literal_column(condition), "postgresql_where": literal_column(condition)}
 
 
-class merge_json(FunctionElement[str]):  # lower case, like a function of SQL
+class DialectFunction(FunctionElement[Any]):
+    """A SQL function of which each database has its own text; `{}` stands for an argument."""
+
+    inherit_cache = True
+    texts: ClassVar[Mapping[str, str]]
+
+
+@compiles(DialectFunction)
+def _compile_function(element: DialectFunction, compiler: Any, **options: Any) -> str:
+    arguments = [compiler.process(clause, **options) for clause in element.clauses]
+    return element.texts[compiler.dialect.name].format(*arguments)
+
+
+class merge_json(DialectFunction):  # lower case, like a function of SQL
     """One JSON object merged with another; members that are null in the second are removed.
 
     Both must be flat: PostgreSQL would also remove nested nulls.
     """
 
     type = Text()
-    inherit_cache = True
+    texts = MappingProxyType(
+        {
+            "sqlite": "json_patch({}, {})",
+            "postgresql": "CAST(jsonb_strip_nulls(CAST({} AS jsonb) || CAST({} AS jsonb)) AS text)",
+        }
+    )
 
 
-@compiles(merge_json, "sqlite")
-def _merge_json_in_sqlite(element: merge_json, compiler: Any, **options: Any) -> str:
-    return f"json_patch({compiler.process(element.clauses, **options)})"
-
-
-@compiles(merge_json, "postgresql")
-def _merge_json_in_postgresql(element: merge_json, compiler: Any, **options: Any) -> str:
-    old, new = (f"CAST({compiler.process(clause, **options)} AS jsonb)" for clause in element.clauses)
-    return f"CAST(jsonb_strip_nulls({old} || {new}) AS text)"
-
-
-class text_position(FunctionElement[int]):  # likewise
+class text_position(DialectFunction):  # likewise
     """The index of one text within another, counted from 1; 0 if it does not occur."""
 
     type = Integer()
-    inherit_cache = True
+    texts = MappingProxyType({"sqlite": "instr({}, {})", "postgresql": "strpos({}, {})"})
 
 
-@compiles(text_position, "sqlite")
-def _text_position_in_sqlite(element: text_position, compiler: Any, **options: Any) -> str:
-    return f"instr({compiler.process(element.clauses, **options)})"
-
-
-@compiles(text_position, "postgresql")
-def _text_position_in_postgresql(element: text_position, compiler: Any, **options: Any) -> str:
-    return f"strpos({compiler.process(element.clauses, **options)})"
-
-
-class json_elements(FunctionElement[str]):  # likewise
+class json_elements(DialectFunction):  # likewise
     """The texts of a JSON list, one row each."""
 
     name = "each_of"
     type = Text()
-    inherit_cache = True
-
-
-@compiles(json_elements, "sqlite")
-def _json_elements_in_sqlite(element: json_elements, compiler: Any, **options: Any) -> str:
-    return f"json_each({compiler.process(element.clauses, **options)})"
-
-
-@compiles(json_elements, "postgresql")
-def _json_elements_in_postgresql(element: json_elements, compiler: Any, **options: Any) -> str:
-    return f"jsonb_array_elements_text(CAST({compiler.process(element.clauses, **options)} AS jsonb))"
+    texts = MappingProxyType({"sqlite": "json_each({})", "postgresql": "jsonb_array_elements_text(CAST({} AS jsonb))"})

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
+from bot import BotError
 from bot.platform import Backoff, TaskSet
 from bot.store import NO_SCHEMAS, Schemas, StoreHealth, StoreUnavailable
 from plugins.sql.core.base import Work
@@ -140,6 +141,9 @@ class PostgresDatabase:
     `health` reports whether writes are accepted; an unreachable server is probed every second.
     """
 
+    is_sole_writer = False  # other processes may write
+    recent_cache = None
+
     def __init__(self, address: Address, direct: Address | None = None) -> None:
         self.address = address
         self.direct = direct or address
@@ -151,39 +155,22 @@ class PostgresDatabase:
         self.main_queries, self.inbox_queries, self.search_queries = (
             QueryRunner(pool, address.label, self.health) for pool in self._pools
         )
-        self._recheck_task: asyncio.Task[None] | None = None
+        self._rechecks = TaskSet("rechecking the database")
         self._connecting = TaskSet("connecting", logs_failures=False)
 
     async def open(self, schemas: Schemas = NO_SCHEMAS) -> None:
         """Connect and upgrade the schema; raise ConfigError or StoreUnavailable."""
-        engine = build_engine(self.address, is_bounded=False)
-        try:
-            async with engine.connect() as connection:
-                await connection.run_sync(upgrade_schemas, self.address.label, schemas)
-        except Exception as error:  # the driver raises more types than it documents
-            raise opening_error(error, self.address.label) from error
-        finally:
-            await engine.dispose()
-        if self._recheck_task is None:
-            self._recheck_task = asyncio.get_running_loop().create_task(self._recheck_regularly())
+        upgrade = partial(upgrade_schemas, location=self.address.label, schemas=schemas)
+        await run_once(self.address, upgrade, is_bounded=False)
+        if not self._rechecks:
+            self._rechecks.start(self._recheck_regularly())
 
     async def close(self) -> None:
         """Finish running work and close all connections."""
-        if self._recheck_task is not None:
-            self._recheck_task.cancel()
-            await asyncio.wait({self._recheck_task})
+        await self._rechecks.cancel()
         await asyncio.gather(*(pool.close() for pool in self._pools))
         await self._connecting.wait()
         await self._engine.dispose()
-
-    @property
-    def is_sole_writer(self) -> bool:
-        """False: other processes may write."""
-        return False
-
-    @property
-    def recent_cache(self) -> None:
-        """None: other processes may write."""
 
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
         """Run work that writes, in a transaction."""
@@ -237,6 +224,20 @@ def build_engine(address: Address, *, is_bounded: bool = True) -> AsyncEngine:
     """Return an engine; if `is_bounded`, statements end after 30 seconds."""
     creator: Any = partial(connect, address, is_bounded=is_bounded)
     return create_async_engine("postgresql+asyncpg://", poolclass=NullPool, async_creator=creator)
+
+
+async def run_once(address: Address, work: Work[T], *, is_bounded: bool = True) -> T:
+    """Run work on a new connection; raise ConfigError or StoreUnavailable if the database cannot be used."""
+    engine = build_engine(address, is_bounded=is_bounded)
+    try:
+        async with engine.connect() as connection:
+            return await connection.run_sync(work)
+    except BotError:
+        raise
+    except Exception as error:  # the driver raises more types than it documents
+        raise opening_error(error, address.label) from error
+    finally:
+        await engine.dispose()
 
 
 def build_read_only_engine(address: Address) -> AsyncEngine:

@@ -18,8 +18,7 @@ from plugins.sql.core.schema import VERSION
 from plugins.sql.core.settings import DEFAULT_RETENTION, RetentionPolicy, SqlSettings, find_postgres_variable
 from plugins.sql.core.upgrade import find_version
 from plugins.sql.postgres.connection import Address, parse_address
-from plugins.sql.postgres.database import PostgresDatabase, build_engine, build_read_only_engine
-from plugins.sql.postgres.errors import opening_error
+from plugins.sql.postgres.database import PostgresDatabase, build_read_only_engine, run_once
 from plugins.sql.postgres.leases import RoomLeases
 from plugins.sql.postgres.ledger import PostgresLedger
 from plugins.sql.postgres.work_sharing import PostgresSharing
@@ -57,7 +56,7 @@ class PostgresStorage(Storage):
         address = _address(settings)
         database = _ReadOnlyDatabase(address)
         try:
-            agent_row = await _run_once(address, partial(find_agent_row, address.label, agent_id))
+            agent_row = await run_once(address, partial(find_agent_row, address.label, agent_id))
             async with open_plugin_tables(database, partial(build_read_only_engine, address)) as tables:
                 yield SqlStore(database, agent_row, tables)
         finally:
@@ -67,14 +66,14 @@ class PostgresStorage(Storage):
         """Check the database; return its problems and facts."""
         address = _address(settings)
         try:
-            return await _run_once(address, partial(_check_database, address.label))
+            return await run_once(address, partial(_check_database, address.label))
         except BotError as error:
             return CheckReport(address.label, problems=(str(error),))
 
     async def upgrade(self, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> UpgradeResult:
         """Upgrade the schema to this version; operators back up with PostgreSQL's tools."""
         address = _address(settings)
-        previous = await _run_once(address, find_version)
+        previous = await run_once(address, find_version)
         async with self._servers.use(address, schemas):
             return UpgradeResult(address.label, previous, VERSION)
 
@@ -110,20 +109,6 @@ def _direct_address(settings: Settings) -> Address | None:
             "itself, over which this process reports that it is alive"
         )
     return None
-
-
-async def _run_once(address: Address, work: Work[T]) -> T:
-    """Run work on a new connection."""
-    engine = build_engine(address)
-    try:
-        async with engine.connect() as connection:
-            return await connection.run_sync(work)
-    except BotError:
-        raise
-    except Exception as error:  # the driver raises more types than it documents
-        raise opening_error(error, address.label) from error
-    finally:
-        await engine.dispose()
 
 
 def _check_database(label: str, connection: Connection) -> CheckReport:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 from uuid import UUID
 
+from bot.platform import TaskSet
 from bot.store import OpenWork, StoreUnavailable
 from plugins.sql.core.base import AgentRow
 from plugins.sql.core.statements import RawStatement, Row
@@ -92,7 +93,7 @@ class PostgresSharing:
         self._leases = leases
         self._heartbeat = _HeartbeatConnection(database.direct, self._on_notify)
         self._notified = asyncio.Event()
-        self._notify_task: asyncio.Task[None] | None = None
+        self._notifiers = TaskSet("notifying other processes")
 
     def owns_room(self, room_id: UUID) -> bool:
         """Return whether this process works on a room."""
@@ -102,8 +103,8 @@ class PostgresSharing:
         """Start to share the work under a new number."""
         async with self._heartbeat.connected() as connection:
             self._leases.start(await connection.fetchval(INSERT_WORKER, self._agent, _microseconds(LEASE_SECONDS)))
-        if self._notify_task is None:
-            self._notify_task = asyncio.get_running_loop().create_task(self._send_notifications())
+        if not self._notifiers:
+            self._notifiers.start(self._send_notifications())
         await self.heartbeat()
 
     async def heartbeat(self) -> bool:
@@ -141,9 +142,7 @@ class PostgresSharing:
 
     async def leave(self) -> None:
         """Release all rooms; an unreachable server frees them when the row expires."""
-        if self._notify_task is not None:
-            self._notify_task.cancel()
-            await asyncio.wait({self._notify_task})
+        await self._notifiers.cancel()
         with suppress(StoreUnavailable):
             async with self._heartbeat.connected() as connection:
                 await connection.execute(FREE_LEASES, self._agent, self._leases.worker)

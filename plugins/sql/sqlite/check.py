@@ -1,6 +1,7 @@
 """Checks of a database file: integrity, schema version and location."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -21,39 +22,11 @@ COUNTED_TABLES = ("agents", "rooms", "entities", "memories", "receipts", "delive
 DAMAGE_REMEDY = "keep the file, and put a backup in its place"
 
 MOUNTS_FILE = Path("/proc/self/mountinfo")
-NETWORK_FILE_SYSTEMS = frozenset(
-    [
-        "9p",
-        "afs",
-        "beegfs",
-        "ceph",
-        "cifs",
-        "davfs",
-        "fuse.glusterfs",
-        "fuse.rclone",
-        "fuse.s3fs",
-        "fuse.sshfs",
-        "glusterfs",
-        "lustre",
-        "ncpfs",
-        "nfs",
-        "nfs4",
-        "smb3",
-        "smbfs",
-        "vboxsf",
-    ]
+NETWORK_FILE_SYSTEM = re.compile(
+    r"9p|afs|beegfs|ceph|cifs|davfs|fuse\.(?:glusterfs|rclone|s3fs|sshfs)|glusterfs|lustre|ncpfs|nfs4?|smb3|smbfs|vboxsf"
 )
-SYNCHRONISED_FOLDERS = (
-    "dropbox",
-    "google drive",
-    "googledrive",
-    "icloud",
-    "mobile documents",
-    "nextcloud",
-    "onedrive",
-    "owncloud",
-    "pcloud",
-    "syncthing",
+SYNCHRONISED_FOLDER = re.compile(
+    r"dropbox|google ?drive|icloud|mobile documents|nextcloud|onedrive|owncloud|pcloud|syncthing"
 )
 ADVICE = "set BOT_DATA_DIR or DATABASE_URL to a folder on a local disk, and copy backups there"
 
@@ -141,13 +114,13 @@ def find_location_problems(path: Path, mounts: Path = MOUNTS_FILE) -> Iterator[s
     """Yield reasons not to store a database at this path."""
     real_path = os.path.realpath(path)
     file_system = _file_system_of(real_path, mounts)
-    if file_system in NETWORK_FILE_SYSTEMS:
+    if NETWORK_FILE_SYSTEM.fullmatch(file_system):
         yield (
             f"the database {path} is on a network disk ({file_system}), where locks and commits cannot be "
             f"relied on: {ADVICE}"
         )
     folders = Path(real_path).parent.parts
-    name = next((folder for folder in folders if folder.casefold().startswith(SYNCHRONISED_FOLDERS)), None)
+    name = next((folder for folder in folders if SYNCHRONISED_FOLDER.match(folder.casefold())), None)
     if name is not None:
         yield (
             f"the database {path} is in a synchronised folder ({name!r}), which may replace the file "

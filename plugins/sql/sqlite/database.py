@@ -44,6 +44,8 @@ class SqliteDatabase:
     probed repeatedly; once it is damaged nothing more is written.
     """
 
+    is_sole_writer = True  # the lock ensures it
+
     def __init__(
         self,
         path: Path,
@@ -80,11 +82,6 @@ class SqliteDatabase:
         await asyncio.gather(self._reader.stop(), self._searcher.stop())
         await self._writer.stop()
         self._engine.dispose()
-
-    @property
-    def is_sole_writer(self) -> bool:
-        """Whether no other process changes the stored data; the lock ensures it."""
-        return True
 
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
         """Run work that writes, in one commit with other waiting work; a failure undoes only its own."""

@@ -81,7 +81,10 @@ def _check_writable(path: Path) -> None:
 
 
 class ReadOnlyDatabase:
-    """A file that is only read; see `Access`."""
+    """A file that is only read; see `Access`. The running bot may write it."""
+
+    is_sole_writer = False
+    recent_cache = None
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -99,15 +102,6 @@ class ReadOnlyDatabase:
         """Stop the thread and close the file."""
         await self._reader.stop()
         self._engine.dispose()
-
-    @property
-    def is_sole_writer(self) -> bool:
-        """False: the running bot may write."""
-        return False
-
-    @property
-    def recent_cache(self) -> None:
-        """None: other processes may write."""
 
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
         """Raise ConfigError."""

@@ -43,7 +43,16 @@ class Worker(ABC):
     It is started once; `run` may be called from any event loop.
     """
 
-    def __init__(self, name: str, *, max_batch: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        open_connection: Callable[[], Connection],
+        close_connection: Callable[[Connection], None] = Connection.close,
+        *,
+        max_batch: int,
+    ) -> None:
+        self._open_connection = open_connection
+        self._close_connection = close_connection
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._ready: Future[None] = Future()
         self._stopped: Future[None] = Future()
@@ -77,16 +86,8 @@ class Worker(ABC):
         return await future
 
     @abstractmethod
-    def _open(self) -> Connection:
-        """Open the connection, in the thread."""
-
-    @abstractmethod
     def _serve(self, connection: Connection, batch: list[Job]) -> None:
         """Run these jobs, and store each job's result or error."""
-
-    def _close(self, connection: Connection) -> None:
-        """Close the connection, in the thread."""
-        connection.close()
 
     def _on_idle(self, connection: Connection, *, is_quiet: bool) -> float | None:
         """Do background work; return the idle seconds until the next call, None for never."""
@@ -94,7 +95,7 @@ class Worker(ABC):
 
     def _main(self) -> None:
         try:
-            connection = self._open()
+            connection = self._open_connection()
         except BaseException as error:  # passed to the caller of `start`
             self._is_closed = True
             self._ready.set_exception(error)
@@ -110,7 +111,7 @@ class Worker(ABC):
 
     def _end(self, connection: Connection) -> None:
         try:
-            self._close(connection)
+            self._close_connection(connection)
         except (BotError, OSError, *DATABASE_ERRORS) as error:  # commits are not affected
             logger.warning("the database was not closed properly: %s", error)
         finally:
@@ -185,12 +186,8 @@ class Reader(Worker):
     def __init__(
         self, name: str, open_connection: Callable[[], Connection], explain: Callable[[BaseException], BaseException]
     ) -> None:
-        super().__init__(name, max_batch=MAX_BATCH)
-        self._open_connection = open_connection
+        super().__init__(name, open_connection, max_batch=MAX_BATCH)
         self._explain = explain
-
-    def _open(self) -> Connection:
-        return self._open_connection()
 
     def _serve(self, connection: Connection, batch: list[Job]) -> None:
         begin(connection)  # takes no lock yet: the first query does

@@ -36,9 +36,7 @@ class Writer(Worker):
         record_log: Callable[..., None],
         synchronous: Synchronous,
     ) -> None:
-        super().__init__("greenroom-sql-writer", max_batch=MAX_BATCH)
-        self._open_connection = open_connection
-        self._close_connection = close_connection
+        super().__init__("greenroom-sql-writer", open_connection, close_connection, max_batch=MAX_BATCH)
         self._monitor = monitor
         self._record_log = record_log
         self._current_level = self._synchronous = synchronous
@@ -46,12 +44,6 @@ class Writer(Worker):
         self._is_log_needed = False
         self._is_log_stuck = False
         self.commit_count = 0
-
-    def _open(self) -> Connection:
-        return self._open_connection()
-
-    def _close(self, connection: Connection) -> None:
-        self._close_connection(connection)
 
     def _serve(self, connection: Connection, batch: list[Job]) -> None:
         try:

@@ -12,13 +12,12 @@ from datetime import timedelta
 from functools import partial
 from itertools import takewhile
 from time import perf_counter
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, literal, select
 
 from bot import Clock, system_clock
-from bot.platform import DeliveryState
+from bot.platform import DeliveryState, TaskSet
 from bot.store import LogKind
 from plugins.sql.core.base import Access, AgentRow
 from plugins.sql.core.schema import cache, deliveries, logs, receipts, spending, steps
@@ -172,19 +171,15 @@ class Retention:
         self._policy = policy
         self._clock = clock
         self._sleep = sleep
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = TaskSet("deleting expired rows")
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._tasks.start(self._run())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop between two steps."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await self._tasks.cancel()
 
     async def run_once(self) -> int:
         """Delete all expired rows, resting in between; return how many there were."""
