@@ -95,7 +95,7 @@ def _find_refusal(request: AuthorizationRequest, world: World, role: Role) -> st
 
 
 def request_example(request: str, answer: str, action: str) -> list[ExampleLine]:
-    """Return the example in which somebody asks for an action, and the character answers and takes it."""
+    """Return the example of a user who asks for an action, and the character that answers and takes it."""
     return [ExampleLine("Robin", request), ExampleLine("Ada", answer, ("REPLY", action))]
 
 
