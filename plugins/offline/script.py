@@ -1,9 +1,10 @@
-"""Data of the offline responder: rules, word lists and post templates.
+"""Data of the offline responder: the rules of `script.txt`, word lists and post templates.
 
-A rule in `script.txt` is a header `name rank pattern` at the margin (continued by eight spaces) and, indented,
+A rule of the script is a header `name rank pattern` at the margin (continued by eight spaces) and, indented,
 its answers, separated by ` | `. A pattern is searched, ignoring case, in one cleaned sentence of at most 300
-characters: contractions are expanded ("I am"), name and closing punctuation are removed; `%word%` stands
-for an entry of `WORD_GROUPS`. The matching rule of the highest rank answers; among equals, the first.
+characters: contractions are expanded ("I am"), name and closing punctuation are removed; `%word%` stands for
+the pattern of an earlier line `%word% pattern`. The matching rule of the highest rank answers; among equals,
+the first.
 
 In an answer `{1}` is a group with pronouns reflected, `{1:raw}` as written, `{1:quoted}` in quotation marks,
 `{1:base}` with the verb's base form first, `{1:she}` the pronoun for a relative, `{…:top}` with a capital;
@@ -15,41 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-
-WORD_GROUPS: Mapping[str, str] = MappingProxyType(
-    {
-        "kin": "sister|brother|mother|mom|mum|father|dad|wife|husband|son|daughter|aunt|uncle|cousin|niece|"
-        "nephew|grandmother|grandma|gran|grandfather|grandpa|girlfriend|boyfriend|partner|friend|boss|"
-        "teacher|neighbou?r|colleague|flatmate|roommate|parents|kids|children|friends|neighbou?rs|colleagues|"
-        "family|baby|dog|cat|puppy|kitten|horse|rabbit|hamster|parrot",
-        "own": r"\bmy (?:(?:older|younger|little|big|best|old|twin|dear) )?",
-        "often": "always|often|really|still|also|just|usually|sometimes|now|even|only",
-        "bad": "sad|unhappy|depressed|lonely|afraid|scared|anxious|worried|nervous|upset|angry|furious|hurt|"
-        "miserable|down|stressed|frustrated|ashamed|guilty|jealous|homesick|heartbroken|hopeless|awful|lost|"
-        "terrible|overwhelmed|disappointed|desperate|confused|embarrassed|annoyed|alone|stupid|useless|bad",
-        "good": "happy|glad|excited|proud|relieved|thrilled|cheerful|grateful|delighted|calm|great|wonderful|"
-        "fantastic|in love|better|fine|well|good",
-        "very": "so|very|really|a bit|a little|kind of|quite|too|pretty|rather|totally|just|still|such",
-        "kind": "nice|kind|great|cool|awesome|sweet|lovely|funny|clever|smart|amazing|wonderful|helpful|good|"
-        "brilliant|cute|the best|beautiful|interesting|fun",
-        "rude": "stupid|dumb|idiot|useless|boring|annoying|terrible|ugly|awful|an? idiot|a moron|a loser|"
-        "rubbish|trash|garbage|the worst|pathetic|silly|lame|crap|shit|a joke|slow",
-        "do": "write|translate|summari[sz]e|search|google|look up|remind|turn (?:on|off)|send|draw|generate|"
-        "buy|book (?:me|a|us)|order|e-?mail|download|schedule|set (?:an?|the|my|alarm)|fix|record|run|show|"
-        "find|check|list|code|compose|manage|transfer|deploy|analy[sz]e|create|make (?:me|an?|us)|give me|"
-        "open|post|play (?:me|a|the|some)|read (?:me|this|my|the)|calculate|explain",
-        "live": "price|prices|stocks?|bitcoin|btc|eth|exchange rate|scores?|balances?|traffic|weather|"
-        "forecast|rain|snow|sunny|news|time is it|day is it|the (?:time|date)|going on|happening",
-        "de": "ich|nicht|und|bist|ist|du|wir|mein|meine|heute|danke|guten|gut|bitte|aber|geht|dir|das|wie",
-        "fr": "je|suis|est|pas|vous|une|avec|bonjour|merci|mon|oui|quoi|allez|ça|va|les|tu|salut|le|c'est",
-        "es": "hola|estoy|que|qué|cómo|estás|por|soy|para|gracias|una|los|muy|pero|tu|buenos|días|está",
-        "other": "ciao|sono|che|stai|grazie|molto|questo|sto|bene|oggi|olá|você|não|estou|tudo|bem|uma|minha",
-        "script": "[\u0370-\u1dff\u2e80-\ufaff\U00020000-\U0003ffff]",
-        "sum": r"^(?!\d+[-/]\d+(?:[-/]\d+)?$)(?:what is |how much is |calculate )?[\d(-](?=.*(?:[+*/x×÷-]|"
-        r"plus|minus|times|by|over))(?:[\d\s.,+*/x×÷()=-]|plus|minus|times|divided|multiplied|by|over)+$",
-    }
-)
-
 
 # Ranks of rules: before everything; before a file's examples; may be repeated soon; substantial.
 CRISIS, FRANK, SOCIAL, STRONG = 10, 9, 7, 6
@@ -67,11 +33,15 @@ class Rule:
 
 def parse_rules(script: str) -> tuple[Rule, ...]:
     """Parse rules in the format of the module's docstring; highest rank first, else in their order."""
-    rules = []
+    rules, word_groups = [], dict[str, str]()
     for block in re.split(r"\n(?=\S)", script.strip("\n")):
         header, _, body = re.sub(r"\n {8}", "", block).partition("\n")
+        if header.startswith("%"):
+            group, pattern = header.split(" ", 1)
+            word_groups[group] = pattern
+            continue
         name, rank, pattern = header.split(" ", 2)
-        pattern = re.sub(r"%(\w+)%", lambda word: WORD_GROUPS[word[1]], pattern)
+        pattern = re.sub(r"%\w+%", lambda group: word_groups[group[0]], pattern)
         answers = tuple(" ".join(body.split()).split(" | "))
         rules.append(Rule(name, int(rank), re.compile(pattern, re.IGNORECASE), answers))
     return tuple(sorted(rules, key=lambda rule: -rule.rank))

@@ -227,13 +227,13 @@ def insert_into(table: Table, columns: Sequence[str], **expressions: ColumnEleme
     return lambda insert: insert(table).values(values)
 
 
-def upsert(table: Table, keys: Sequence[str], columns: Sequence[str]) -> Statement:
-    """Return a statement that inserts a row or updates the row of that key."""
+def upsert(table: Table, keys: Sequence[str], columns: Sequence[str], *, unchanged: Sequence[str] = ()) -> Statement:
+    """Return a statement that inserts a row or updates the row of that key, except its `unchanged` columns."""
     begin = insert_into(table, columns)
 
     def build(insert: Insert) -> Executable:
         statement = begin(insert)
-        updates = {name: statement.excluded[name] for name in columns if name not in keys}
+        updates = {name: statement.excluded[name] for name in columns if name not in (*keys, *unchanged)}
         return statement.on_conflict_do_update(index_elements=list(keys), set_=updates)  # type: ignore[no-any-return]
 
     return Statement(build)

@@ -7,23 +7,21 @@ from functools import cache, partial
 from uuid import UUID
 
 from sqlalchemy import Connection, and_, bindparam, case, delete, func, or_, select, update
-from sqlalchemy.sql.expression import Executable
 
 from bot import Task, TaskTag
 from plugins.sql.core.base import Access, AgentRow, SqlStorePart
 from plugins.sql.core.schema import tasks
 from plugins.sql.core.statements import (
     Columns,
-    Insert,
     ListStatement,
     Row,
     Statement,
     column_names,
     flag_equals,
-    insert_into,
     limit_parameter,
     matches,
     typed_parameter,
+    upsert,
 )
 from plugins.sql.core.values import (
     datetime_of,
@@ -42,7 +40,6 @@ MAX_EXCLUDED_ROOMS = 1024
 
 MAX_EMPTY_ROOMS = 10_000
 TASK_NAMES = column_names(tasks)
-LEASE_NAMES = ("leased_until", "fence")
 OF_AGENT = matches(tasks, "agent_id")
 HAS_FENCE = matches(tasks, "agent_id", "id", "fence")
 ELIGIBLE = and_(OF_AGENT, flag_equals(tasks.c.is_queued), flag_equals(tasks.c.is_parked, is_set=False))
@@ -75,18 +72,7 @@ def _read_task(row: Row) -> Task:
 
 
 TASK = Columns(tasks, TASK_NAMES[1:-1], _read_task)
-
-
-def _upsert_task(insert: Insert) -> Executable:
-    statement = insert_into(tasks, TASK_NAMES)(insert)
-    unchanged = ("agent_id", "id", *LEASE_NAMES)
-    updates = {name: statement.excluded[name] for name in TASK_NAMES if name not in unchanged}
-    return statement.on_conflict_do_update(  # type: ignore[no-any-return]
-        index_elements=["agent_id", "id"], set_=updates
-    )
-
-
-UPSERT_TASK = Statement(_upsert_task)
+UPSERT_TASK = upsert(tasks, ("agent_id", "id"), TASK_NAMES, unchanged=("leased_until", "fence"))
 FIND_TASK = Statement(lambda _: select(*TASK).where(OF_AGENT, matches(tasks, "id")))
 ALL_TASKS = Statement(lambda _: select(*TASK).where(OF_AGENT).order_by(tasks.c.position))
 TASKS_BY_NAME = Statement(lambda _: select(*TASK).where(OF_AGENT, matches(tasks, "name")).order_by(tasks.c.position))

@@ -23,6 +23,7 @@ from plugins.sql.core.statements import (
     column_names,
     insert_into,
     matches,
+    upsert,
 )
 from plugins.sql.core.values import dumps, id_bytes, id_of, id_or_none, loads, storable_text
 from plugins.sql.stores.entities import ensure_entity
@@ -105,18 +106,13 @@ def _next_active() -> ScalarSelect[int]:
     return select(last + 1).where(matches(rooms, "agent_id")).scalar_subquery()
 
 
-def _upsert_participant_state(insert: Insert) -> Executable:
-    names = ("agent_id", "room_id", "entity_id", "active", "attendance")
-    statement = insert_into(participants, names)(insert)
-    return statement.on_conflict_do_update(  # type: ignore[no-any-return]
-        index_elements=["agent_id", "room_id", "entity_id"], set_={"attendance": statement.excluded.attendance}
-    )
-
-
 TOUCH_ROOM = Statement(lambda _: update(rooms).where(matches(rooms, "agent_id", "id")).values(active=_next_active()))
 UPSERT_WORLD = Statement(_upsert_world)
 UPSERT_ROOM = Statement(_upsert_room)
-UPSERT_PARTICIPANT_STATE = Statement(_upsert_participant_state)
+PARTICIPANT_KEY = ("agent_id", "room_id", "entity_id")
+UPSERT_PARTICIPANT_STATE = upsert(
+    participants, PARTICIPANT_KEY, (*PARTICIPANT_KEY, "active", "attendance"), unchanged=["active"]
+)
 FIND_WORLDS = ListStatement(lambda ids: select(*WORLD).where(matches(worlds, "agent_id"), worlds.c.id.in_(ids)))
 FIND_ROOMS = ListStatement(lambda ids: select(*ROOM).where(matches(rooms, "agent_id"), rooms.c.id.in_(ids)))
 ALL_ROOMS = Statement(lambda _: select(*ROOM).where(matches(rooms, "agent_id")).order_by(rooms.c.active.desc()))
