@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import openai
 
-from bot import Agent, Service
+from bot import Agent, Secret, Service
 from bot.models import ModelBusy, ModelError, ModelRefused, PromptTooLong, parse_retry_after
 from plugins.openai.settings import CAPABILITIES, Endpoint, OpenAISettings, endpoint_for
 
@@ -52,14 +52,12 @@ class Client(Service):
         endpoints = {capability: endpoint_for(self.settings, capability) for capability in ("", *CAPABILITIES)}
         secrets = frozenset(endpoint.key.get_secret_value() for endpoint in endpoints.values() if endpoint.key)
         self._connections: dict[str, Connection] = {}
+        sdks: dict[tuple[str | None, Secret | None], openai.AsyncOpenAI] = {}
         for capability, endpoint in endpoints.items():
-            same_server = (
-                connection
-                for connection in self._connections.values()
-                if _is_same_server(connection.endpoint, endpoint)
-            )
-            sdk = next((connection.sdk for connection in same_server), None) or _open_sdk(endpoint)
-            self._connections[capability] = Connection(sdk, endpoint, secrets)
+            server = (endpoint.url, endpoint.key)
+            if server not in sdks:
+                sdks[server] = _open_sdk(endpoint)
+            self._connections[capability] = Connection(sdks[server], endpoint, secrets)
         # Parameters that a model, by host and name, has refused.
         self.refused_parameters: dict[tuple[str, str], set[str]] = {}
 
@@ -70,10 +68,6 @@ class Client(Service):
     def connection(self, capability: str = "") -> Connection:
         """Return the connection of a capability; blank for text."""
         return self._connections[capability]
-
-
-def _is_same_server(first: Endpoint, second: Endpoint) -> bool:
-    return (first.url, first.key) == (second.url, second.key)
 
 
 def _open_sdk(endpoint: Endpoint) -> openai.AsyncOpenAI:

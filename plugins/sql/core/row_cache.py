@@ -6,37 +6,20 @@ until a transaction is rolled back or another program (such as a database browse
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection
 
 from bot import Entity, ParticipantState, Room, World
+from bot.platform import BoundedDict
 
-T = TypeVar("T")
-MAX_ROWS = 10_000
+MAX_ROWS = 10_000  # of one table
 INFO_KEY = "greenroom-known"
 
 
-class CachedRows(Generic[T]):
-    """Some rows of one table; all are dropped when there are too many."""
-
-    def __init__(self) -> None:
-        self._rows: dict[Hashable, T] = {}
-
-    def get(self, key: Hashable) -> T | None:
-        """Return a cached row."""
-        return self._rows.get(key)
-
-    def put(self, key: Hashable, row: T) -> None:
-        """Store the current state of a row."""
-        if len(self._rows) >= MAX_ROWS:
-            self._rows.clear()
-        self._rows[key] = row
-
-    def drop(self, key: Hashable) -> None:
-        """Remove a row."""
-        self._rows.pop(key, None)
+def _no_rows() -> BoundedDict[Any, Any]:
+    return BoundedDict(MAX_ROWS)
 
 
 @dataclass(slots=True)
@@ -47,12 +30,12 @@ class RowCache:
     """
 
     version: int = 0
-    worlds: CachedRows[World] = field(default_factory=CachedRows)
-    rooms: CachedRows[Room] = field(default_factory=CachedRows)
-    entities: CachedRows[Entity] = field(default_factory=CachedRows)
-    participant_states: CachedRows[ParticipantState] = field(default_factory=CachedRows)
-    latest_rooms: CachedRows[UUID] = field(default_factory=CachedRows)
-    latest_speakers: CachedRows[UUID] = field(default_factory=CachedRows)
+    worlds: BoundedDict[Hashable, World] = field(default_factory=_no_rows)
+    rooms: BoundedDict[Hashable, Room] = field(default_factory=_no_rows)
+    entities: BoundedDict[Hashable, Entity] = field(default_factory=_no_rows)
+    participant_states: BoundedDict[Hashable, ParticipantState] = field(default_factory=_no_rows)
+    latest_rooms: BoundedDict[Hashable, UUID] = field(default_factory=_no_rows)
+    latest_speakers: BoundedDict[Hashable, UUID] = field(default_factory=_no_rows)
 
 
 def enable_row_cache(connection: Connection) -> None:

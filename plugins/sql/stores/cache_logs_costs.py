@@ -44,7 +44,6 @@ TRIM_INTERVAL = 500
 CACHE_NAMES = ("agent_id", "key", "value", "expires_at")
 LOG_NAMES = ("agent_id", "kind", "at", "room_id", "entity_id", "body")
 LOG = tuple(logs.c[name] for name in LOG_NAMES[1:])
-OF_AGENT = matches(logs, "agent_id")
 NEWEST_FIRST = logs.c.position.desc()
 
 SET_VALUE = upsert(cache, ("agent_id", "key"), CACHE_NAMES)
@@ -56,24 +55,22 @@ DELETE_EXPIRED = Statement(
     )
 )
 INSERT_LOG = Statement(lambda insert: insert_into(logs, LOG_NAMES)(insert))
-ALL_LOGS = Statement(lambda _: select(*LOG).where(OF_AGENT).order_by(NEWEST_FIRST).limit(limit_parameter()))
-LOGS_OF_KIND = Statement(
-    lambda _: select(*LOG).where(OF_AGENT, matches(logs, "kind")).order_by(NEWEST_FIRST).limit(limit_parameter())
-)
-LOGS_OF_ROOM = Statement(
-    lambda _: select(*LOG).where(OF_AGENT, matches(logs, "room_id")).order_by(NEWEST_FIRST).limit(limit_parameter())
-)
-LOGS_OF_ROOM_AND_KIND = Statement(
-    lambda _: (
-        select(*LOG).where(OF_AGENT, matches(logs, "room_id", "kind")).order_by(NEWEST_FIRST).limit(limit_parameter())
-    )
-)
 SAME_KIND = matches(logs, "agent_id", "kind")
 
 NANO = 1_000_000_000
 COST_KEYS = ("agent_id", "day", "room_id", "person_id", "model")
 COST_SUMS = ("calls", "tokens_in", "tokens_cached", "tokens_out", "cost", "unpriced", "estimated", "failed")
 COST_NAMES = (*COST_KEYS, *COST_SUMS)
+
+
+def _logs_query(*columns: str) -> Statement:
+    conditions = matches(logs, "agent_id", *columns)
+    return Statement(lambda _: select(*LOG).where(conditions).order_by(NEWEST_FIRST).limit(limit_parameter()))
+
+
+LOG_LISTS: dict[tuple[str, ...], Statement] = {
+    columns: _logs_query(*columns) for columns in ((), ("room_id",), ("kind",), ("room_id", "kind"))
+}
 
 
 def _delete_all_but(count: int) -> Statement:
@@ -160,16 +157,9 @@ def _insert_logs(rows: Sequence[Row], kinds_to_trim: Sequence[str], connection: 
         (DELETE_OLD_DECISIONS if kind == LogKind.AUTHORIZATION else DELETE_OLD_LOGS).run(connection, rows[0][0], kind)
 
 
-def _find_logs(agent: int, kind: str | None, room: bytes | None, limit: int, connection: Connection) -> list[Row]:
-    if room is None:
-        return list(
-            ALL_LOGS.rows(connection, agent, limit)
-            if kind is None
-            else LOGS_OF_KIND.rows(connection, agent, kind, limit)
-        )
-    if kind is None:
-        return list(LOGS_OF_ROOM.rows(connection, agent, room, limit))
-    return list(LOGS_OF_ROOM_AND_KIND.rows(connection, agent, room, kind, limit))
+def _find_logs(agent: int, kind: str | None, room: bytes | None, limit: int, connection: Connection) -> Sequence[Row]:
+    given = {column: value for column, value in (("room_id", room), ("kind", kind)) if value is not None}
+    return LOG_LISTS[tuple(given)].rows(connection, agent, *given.values(), limit)
 
 
 def _entry_of(row: Row) -> dict[str, Any]:

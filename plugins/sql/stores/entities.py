@@ -154,13 +154,13 @@ def put_entities(connection: Connection, agent: int, people: Sequence[Entity]) -
     for entity in people:
         stored_entity = stored.get(entity.id)
         if stored_entity == entity:
-            cache.put((agent, entity.id), entity)
+            cache[agent, entity.id] = entity
             continue
         names = dict.fromkeys((*entity.names, *(stored_entity.names if stored_entity else ())))
         merged = replace(entity, names=tuple(names)[: MAX_NAME_MATCHES if stored_entity else None])
         if merged != stored_entity:
             stored[entity.id] = changed[entity.id] = merged
-        cache.put((agent, entity.id), merged)
+        cache[agent, entity.id] = merged
     UPSERT_ENTITY.run_many(connection, [entity_values(agent, entity) for entity in changed.values()])
     return stored
 
@@ -176,7 +176,7 @@ def touch_participants(connection: Connection, agent: int, active: Sequence[tupl
     rows: list[Row] = []
     for room_id, entity_id in active:
         if cache.get((agent, room_id)) != entity_id:
-            cache.put((agent, room_id), entity_id)
+            cache[agent, room_id] = entity_id
             rows.append((agent, room_id.bytes, entity_id.bytes, "DEFAULT"))
     TOUCH_PARTICIPANT.run_many(connection, rows)
 
@@ -235,7 +235,7 @@ def _save_entities(agent: int, people: Sequence[Entity], room_id: UUID | None, c
 def _leave_rooms(agent: int, entity_id: UUID, room_ids: Collection[UUID], connection: Connection) -> None:
     LEAVE_ROOMS.count(connection, agent, entity_id.bytes, ids=[room_id.bytes for room_id in room_ids])
     for room_id in room_ids:
-        row_cache_of(connection).latest_speakers.drop((agent, room_id))
+        row_cache_of(connection).latest_speakers.pop((agent, room_id), None)
 
 
 class SqlEntities(SqlStorePart):

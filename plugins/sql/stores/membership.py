@@ -7,8 +7,7 @@ from datetime import datetime
 from operator import attrgetter
 from uuid import UUID
 
-from sqlalchemy import Connection, Table, delete, func, literal_column, or_, select, update
-from sqlalchemy.sql.expression import Executable
+from sqlalchemy import Connection, Table, delete, func, literal_column, select, update
 
 from bot import Entity, Room, World
 from bot.platform import Delivery, DeliveryState
@@ -22,11 +21,10 @@ from plugins.sql.core.schema import (
     logs,
     memories,
     participants,
-    rooms,
     tasks,
     words,
 )
-from plugins.sql.core.statements import Insert, ListStatement, Statement, equals, insert_into, matches, typed_parameter
+from plugins.sql.core.statements import ListStatement, Statement, equals, insert_into, matches, typed_parameter
 from plugins.sql.core.values import microseconds_of, storable_text
 from plugins.sql.stores.cache_logs_costs import CACHE_NAMES, DELETE_EXPIRED
 from plugins.sql.stores.deliveries import find_deliveries, list_deliveries
@@ -35,7 +33,7 @@ from plugins.sql.stores.search import AUDIENCE
 from plugins.sql.stores.worlds import (
     FIND_ROOMS,
     ROOM,
-    ROOM_NAMES,
+    UPSERT_LISTED_ROOM,
     find_room,
     find_world,
     put_rooms,
@@ -44,20 +42,6 @@ from plugins.sql.stores.worlds import (
     rooms_of_world,
 )
 
-
-def _upsert_listed_room(insert: Insert) -> Executable:
-    """Insert a room as the least active one, or update it without changing its activity."""
-    statement = insert_into(rooms, ROOM_NAMES, active=literal_column("0"))(insert)
-    new = statement.excluded
-    values = {name: new[name] for name in ROOM_NAMES if name not in ("agent_id", "id")}
-    values["name"] = func.coalesce(func.nullif(new.name, ""), rooms.c.name)
-    is_other = or_(*(rooms.c[name].is_distinct_from(value) for name, value in values.items()))
-    return statement.on_conflict_do_update(  # type: ignore[no-any-return]
-        index_elements=["agent_id", "id"], set_=values, where=is_other
-    )
-
-
-UPSERT_LISTED_ROOM = Statement(_upsert_listed_room)
 INSERT_EVENT_KEY = Statement(lambda insert: insert_into(cache, CACHE_NAMES)(insert).on_conflict_do_nothing())
 REMOVE_MEMBERS = ListStatement(
     lambda ids: delete(participants).where(
@@ -106,14 +90,14 @@ def _upsert_listed_rooms(connection: Connection, agent: int, listed: tuple[Room,
         connection, [room_values(agent, room) for room in listed if existing.get(room.id) != room]
     )
     for room in listed:
-        row_cache_of(connection).rooms.drop((agent, room.id))
+        row_cache_of(connection).rooms.pop((agent, room.id), None)
     return frozenset(room.id for room in listed) - existing.keys()
 
 
 def _remove_members(connection: Connection, agent: int, membership: MembershipUpdate, people: list[Entity]) -> None:
     for room_id in rooms_of_world(connection, agent, membership.world.id):
         REMOVE_MEMBERS.count(connection, agent, room_id.bytes, ids=[entity.id.bytes for entity in people])
-        row_cache_of(connection).latest_speakers.drop((agent, room_id))
+        row_cache_of(connection).latest_speakers.pop((agent, room_id), None)
 
 
 TARGET_PARTICIPANTS, TARGET_DELIVERIES = participants.alias("there"), deliveries.alias("placed")

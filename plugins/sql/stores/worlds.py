@@ -6,7 +6,19 @@ from functools import partial
 from operator import itemgetter
 from uuid import UUID
 
-from sqlalchemy import Connection, ScalarSelect, and_, bindparam, func, literal, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    ScalarSelect,
+    and_,
+    bindparam,
+    func,
+    literal,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.sql.expression import Executable
 
 from bot import ChannelType, ParticipantState, Role, Room, World
@@ -87,18 +99,26 @@ def _upsert_world(insert: Insert) -> Executable:
     )
 
 
-def _upsert_room(insert: Insert) -> Executable:
-    """Make a room the most active; write nothing if nothing changes."""
-    statement = insert_into(rooms, ROOM_NAMES, active=_next_active())(insert)
-    new = statement.excluded
-    values = {name: new[name] for name in ROOM_NAMES if name not in ("agent_id", "id")}
-    values["name"] = func.coalesce(func.nullif(new.name, ""), rooms.c.name)
-    is_changed = or_(
-        rooms.c.active < new.active - 1, *(rooms.c[name].is_distinct_from(value) for name, value in values.items())
-    )
-    return statement.on_conflict_do_update(  # type: ignore[no-any-return]
-        index_elements=["agent_id", "id"], set_=values | {"active": new.active}, where=is_changed
-    )
+def upsert_room(active: ColumnElement[int], *, is_active: bool) -> Statement:
+    """Return a statement that inserts a room or updates it; it writes nothing if nothing changes.
+
+    A new room has the given activity, an existing one only if it `is_active` now.
+    """
+
+    def build(insert: Insert) -> Executable:
+        statement = insert_into(rooms, ROOM_NAMES, active=active)(insert)
+        new = statement.excluded
+        values = {name: new[name] for name in ROOM_NAMES if name not in ("agent_id", "id")}
+        values["name"] = func.coalesce(func.nullif(new.name, ""), rooms.c.name)
+        changes = [rooms.c[name].is_distinct_from(value) for name, value in values.items()]
+        if is_active:
+            changes.insert(0, rooms.c.active < new.active - 1)
+            values["active"] = new.active
+        return statement.on_conflict_do_update(  # type: ignore[no-any-return]
+            index_elements=["agent_id", "id"], set_=values, where=or_(*changes)
+        )
+
+    return Statement(build)
 
 
 def _next_active() -> ScalarSelect[int]:
@@ -108,7 +128,8 @@ def _next_active() -> ScalarSelect[int]:
 
 TOUCH_ROOM = Statement(lambda _: update(rooms).where(matches(rooms, "agent_id", "id")).values(active=_next_active()))
 UPSERT_WORLD = Statement(_upsert_world)
-UPSERT_ROOM = Statement(_upsert_room)
+UPSERT_ROOM = upsert_room(_next_active(), is_active=True)
+UPSERT_LISTED_ROOM = upsert_room(literal_column("0"), is_active=False)
 PARTICIPANT_KEY = ("agent_id", "room_id", "entity_id")
 UPSERT_PARTICIPANT_STATE = upsert(
     participants, PARTICIPANT_KEY, (*PARTICIPANT_KEY, "active", "attendance"), unchanged=["active"]
@@ -146,7 +167,7 @@ def put_worlds(connection: Connection, agent: int, submitted: Sequence[World]) -
     rows = FIND_WORLDS.rows(connection, agent, ids=[world_id.bytes for world_id in changed])
     for world in map(WORLD.read, rows):
         stored[world.id] = world
-        cache.put((agent, world.id), world)
+        cache[agent, world.id] = world
     return stored
 
 
@@ -175,11 +196,11 @@ def put_rooms(connection: Connection, agent: int, submitted: Sequence[Room]) -> 
         else:
             UPSERT_ROOM.run(connection, *room_values(agent, room))
             changed[room.id] = room
-        cache.latest_rooms.put(agent, room.id)
+        cache.latest_rooms[agent] = room.id
     rows = FIND_ROOMS.rows(connection, agent, ids=[room_id.bytes for room_id in changed])
     for room in map(ROOM.read, rows):
         stored[room.id] = room
-        cache.rooms.put((agent, room.id), room)
+        cache.rooms[agent, room.id] = room
     return stored
 
 
@@ -201,7 +222,7 @@ def participant_state(connection: Connection, agent: int, agent_id: UUID, room_i
     if state is None:
         row = FIND_PARTICIPANT_STATE.first(connection, agent, room_id.bytes, agent_id.bytes)
         state = ParticipantState(row[0]) if row else ParticipantState.DEFAULT
-        cache.put((agent, room_id), state)
+        cache[agent, room_id] = state
     return state
 
 
@@ -244,7 +265,7 @@ def _set_participant_state(agent: int, agent_id: UUID, room_id: UUID, state: Par
     """Store the state in the agent's own participant row."""
     ensure_entity(db, agent, agent_id)
     UPSERT_PARTICIPANT_STATE.run(db, agent, room_id.bytes, agent_id.bytes, 0, state.value)
-    row_cache_of(db).participant_states.put((agent, room_id), state)
+    row_cache_of(db).participant_states[agent, room_id] = state
 
 
 def _add_decisions(
@@ -256,7 +277,7 @@ def _add_decisions(
         raise LookupError(f"there is no world {world_id}")
     addition = replace(world, roles={}, grants=grants, settings=settings)
     UPSERT_WORLD.run(db, *world_values(agent, addition))
-    row_cache_of(db).worlds.put((agent, world_id), find_world(agent, world_id, db) or world)
+    row_cache_of(db).worlds[agent, world_id] = find_world(agent, world_id, db) or world
 
 
 def find_room(agent: int, room_id: UUID, connection: Connection) -> Room | None:
