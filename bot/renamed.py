@@ -1,6 +1,6 @@
 """Where the names of version 0.1.0 of `bot` and `bot.testing` are now; removed with the next release."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from types import MappingProxyType
 from uuid import UUID
@@ -10,236 +10,96 @@ from bot.domain.content import Choice
 from bot.domain.environment import Role
 from bot.domain.task import Task
 
-BOT = MappingProxyType(
+
+def _parse_table(table: Mapping[str, str]) -> Mapping[str, str]:
+    """Return old names with their places, "module:Name", from the names of each module.
+
+    A name is written as `old=new`, or alone if only its module changed.
+    """
+    return MappingProxyType(
+        {
+            old: f"{module}:{new or old}"
+            for module, names in table.items()
+            for old, _, new in (name.partition("=") for name in names.split())
+        }
+    )
+
+
+BOT = _parse_table(
     {
-        "BaseUrl": "bot.platform:BaseUrl",
-        "FetchError": "bot.platform:FetchError",
-        "StepStatus": "bot.domain.results:StepStatus",
-        "ABORT": "bot:ChoiceRequest.ABORT",
-        "ANY_ADDRESS": "bot.platform:WILDCARD_HOSTS",
-        "AUDIT": "bot.store:LogKind.AUTHORIZATION",
-        "AWAITING_CHOICE": "bot:TaskTag.AWAITING_CHOICE",
-        "Action": "bot.plugin_system.action:Action",
-        "ActionCompleted": "bot.events:ActionCompleted",
-        "ActionStarted": "bot.events:ActionStarted",
-        "AdapterSpec": "bot.platform:AdapterSpec",
-        "Allowed": "bot.platform:AllowList",
-        "Answers": "bot.platform:AnswerPolicy",
-        "Arrival": "bot.platform:InboundMessage",
-        "Asked": "bot.platform:CommandInvocation",
-        "Asking": "bot:CommandContext",
-        "Attendance": "bot:ParticipantState",
-        "Blueprint": "bot:AgentConfig",
-        "BoundRoute": "bot.platform:BoundRoute",
-        "Cause": "bot.platform:DisconnectCause",
-        "ChannelCleared": "bot.events:ChannelCleared",
-        "Check": "bot.platform:AccountCheck",
-        "Checkup": "bot.store:CheckReport",
-        "Command": "bot.plugin_system.command:Command",
-        "CommandSpec": "bot.platform:CommandSpec",
-        "Commitment": "bot.store:TurnCommit",
-        "ControlMessage": "bot.events:ControlMessage",
-        "Cursor": "bot.platform:StreamCursor",
-        "Decided": "bot.platform:DeliveryDecision",
-        "Deferred": "bot.platform:LazyImport",
-        "Delivery": "bot.platform:Delivery",
-        "DeliveryError": "bot.platform:DeliveryError",
-        "DeliveryState": "bot.platform:DeliveryState",
-        "Door": "bot.platform:AgentHandle",
-        "EmbeddingCompleted": "bot.events:EmbeddingCompleted",
-        "EmbeddingFailed": "bot.events:EmbeddingFailed",
-        "EmbeddingRequest": "bot.models:EmbeddingRequest",
-        "EmbeddingRequested": "bot.events:EmbeddingRequested",
-        "EmbeddingResult": "bot.models:EmbeddingResult",
-        "EntityForgotten": "bot.events:EntityErased",
-        "EntityJoined": "bot.events:EntityJoined",
-        "EntityLeft": "bot.events:EntityLeft",
-        "EntityUpdated": "bot.events:EntityUpdated",
-        "Evaluator": "bot.plugin_system.components:Evaluator",
-        "EvaluatorCompleted": "bot.events:EvaluatorCompleted",
-        "EvaluatorSpec": "bot.domain.component_specs:EvaluatorSpec",
-        "EvaluatorStarted": "bot.events:EvaluatorStarted",
-        "Event": "bot.events:Event",
-        "EventKey": "bot.platform:EventKey",
-        "Example": "bot:ExampleLine",
-        "FORGOTTEN": "bot:Rule.ERASED",
-        "Feed": "bot.platform:Feed",
-        "Forgotten": "bot.store:ErasureResult",
-        "FoundPost": "bot.platform:FoundPost",
-        "Gathering": "bot.platform:Batcher",
-        "Health": "bot.store:StoreHealth",
-        "IMMEDIATE": "bot:TaskTag.IMMEDIATE",
-        "ImageDescriptionRequest": "bot.models:ImageDescriptionRequest",
-        "ImageRequest": "bot.models:ImageRequest",
-        "ImageResult": "bot.models:ImageResult",
-        "IntakeClosed": "bot.platform:InboxClosed",
-        "InteractionReceived": "bot.events:InteractionReceived",
-        "LAST_SAID": "bot.store:MAX_TRANSCRIPT_SCAN",
-        "LATEST": "bot.store:MAX_SCANNED_ROWS",
-        "LaneLost": "bot.store:LeaseLost",
-        "Line": "bot.prompts:HistoryLine",
-        "Link": "bot.platform:ConnectionStatus",
-        "LinkState": "bot.platform:ConnectionSnapshot",
-        "Listener": "bot.plugin_system.components:Listener",
-        "LogEntry": "bot.store:LogEntry",
-        "MOST_NAMES": "bot.store:MAX_NAME_MATCHES",
-        "MentionContext": "bot.platform:MentionContext",
-        "MessageDeleted": "bot.events:MessageDeleted",
-        "MessageEdited": "bot.events:MessageEdited",
-        "MessageReceived": "bot.events:MessageReceived",
-        "MessageSent": "bot.events:MessageSent",
-        "Model": "bot.plugin_system.components:Model",
-        "ModelBusy": "bot.models:ModelBusy",
-        "ModelCall": "bot.models:ModelCall",
-        "ModelError": "bot.models:ModelError",
-        "ModelRefused": "bot.models:ModelRefused",
-        "ModelUnavailable": "bot.models:ModelUnavailable",
-        "ModelUsed": "bot.events:ModelUsed",
-        "NO_SCHEMAS": "bot.store:NO_SCHEMAS",
-        "News": "bot.platform:MembershipReporter",
-        "NotSent": "bot.platform:NotSent",
-        "Notice": "bot.store:MembershipUpdate",
-        "Noticed": "bot.store:MembershipChange",
-        "OpenWork": "bot.store:OpenWork",
-        "Outgoing": "bot.platform:OutgoingReply",
-        "PlanStep": "bot.domain.results:PlanStep",
-        "PostGenerated": "bot.events:PostGenerated",
-        "Pressed": "bot.platform:ChoiceSelection",
-        "PromptTooLong": "bot.models:PromptTooLong",
-        "Provider": "bot.plugin_system.components:Provider",
-        "ProviderSpec": "bot.domain.component_specs:ProviderSpec",
-        "Purpose": "bot.models:Purpose",
-        "QUEUE": "bot:TaskTag.QUEUE",
-        "REMEMBERED": "bot.store:MEMBERSHIP_EVENT_TTL",
-        "REPEAT": "bot:TaskTag.REPEAT",
-        "RUN_LOG": "bot.store:LogKind.RUN",
-        "Reach": "bot:RecallScope",
-        "Reaction": "bot.platform:Reaction",
-        "ReactionReceived": "bot.events:ReactionReceived",
-        "ReadCursor": "bot.platform:CursorReader",
-        "Recalled": "bot.store:MemoryMatch",
-        "Received": "bot.store:StoredEvent",
-        "Remembered": "bot.platform:BoundedSet",
-        "Removed": "bot.store:DeletionResult",
-        "Revised": "bot.store:EditResult",
-        "RoomJoined": "bot.events:RoomJoined",
-        "RoomLeft": "bot.events:RoomLeft",
-        "RoomMoved": "bot.events:RoomMigrated",
-        "RoomRule": "bot.platform:RoomRule",
-        "RoomRules": "bot.platform:RoomRules",
-        "Route": "bot.plugin_system.components:Route",
-        "RunEnded": "bot.events:RunEnded",
-        "RunStarted": "bot.events:RunStarted",
-        "RunStatus": "bot.events:RunStatus",
-        "RunTimedOut": "bot.events:RunTimedOut",
-        "SAID": "bot.store:TRANSCRIPT_KINDS",
-        "Schema": "bot.store:Schema",
-        "Schemas": "bot.store:Schemas",
-        "Scope": "bot:MemoryScope",
-        "Sharing": "bot.store:WorkSharing",
-        "Shown": "bot:CommandResponse",
-        "SpeechRequest": "bot.models:SpeechRequest",
-        "SpeechResult": "bot.models:SpeechResult",
-        "Spending": "bot.store:CostEntry",
-        "Standing": "bot.platform:ConnectionState",
-        "Step": "bot.store:Step",
-        "StepState": "bot.store:StepState",
-        "Storage": "bot.store:Storage",
-        "Store": "bot.store:Store",
-        "StoreRefused": "bot.store:StoreInaccessible",
-        "StoreUnavailable": "bot.store:StoreUnavailable",
-        "Tables": "bot.store:PluginTables",
-        "TakenAway": "bot.platform:MessageGone",
-        "TemplateError": "bot.prompts:TemplateError",
-        "TextRequest": "bot.models:TextRequest",
-        "TextResult": "bot.models:TextResult",
-        "TextSink": "bot.models:TextSink",
-        "Tool": "bot.models:Tool",
-        "ToolCall": "bot.models:ToolCall",
-        "TranscriptionRequest": "bot.models:TranscriptionRequest",
-        "Tree": "bot.prompts:TagTree",
-        "Trial": "bot.platform:EmulatedPlatform",
-        "Trouble": "bot.store:StoreProblem",
-        "TryAgain": "bot:TemporaryError",
-        "Unclear": "bot.platform:DeliveryUnknown",
-        "Undeliverable": "bot.platform:Undeliverable",
-        "Unembedded": "bot.store:UnembeddedPage",
-        "Unsent": "bot.platform:UndeliveredParts",
-        "Upgraded": "bot.store:UpgradeResult",
-        "Usage": "bot.models:Usage",
-        "VoiceMessageReceived": "bot.events:VoiceMessageReceived",
-        "VoiceMessageSent": "bot.events:VoiceMessageSent",
-        "WORLD_SETTINGS": "bot:CoreSettings.WORLD_SETTINGS",
-        "Words": "bot:CommaList",
-        "Worker": "bot.plugin_system.components:Worker",
-        "WorldConnected": "bot.events:WorldConnected",
-        "WorldJoined": "bot.events:WorldJoined",
-        "WorldLeft": "bot.events:WorldLeft",
-        "allowed_hosts": "bot.platform:allowed_hosts",
-        "audience_of": "bot.store:recall_audience",
-        "best_by_words": "bot.store:top_by_word_overlap",
-        "blotted": "bot.store:redact_receipt",
-        "cancelled": "bot.store:cancel_receipt",
-        "cause_of": "bot.platform:disconnect_cause",
-        "choices_of": "bot.renamed:choices_of",
-        "chosen": "bot.renamed:chosen",
-        "clean_name": "bot.text:sanitize_name",
-        "cleared_so_far": "bot.platform:filter_partial_text",
-        "cosine": "bot.store:cosine",
-        "cut_line": "bot.text:truncate_line",
-        "delivery_id": "bot.domain.ids:delivery_id",
-        "escape_line": "bot.text:escape_line",
-        "event_class": "bot.events:event_class",
-        "first_claim": "bot.store:new_receipt",
-        "folded_name": "bot:fold_name",
-        "host_name": "bot.platform:parse_host_header",
-        "is_blank": "bot.text:is_blank",
-        "is_foreign": "bot.platform:is_cross_site",
-        "is_open": "bot.renamed:is_open",
-        "is_own_page": "bot.platform:is_same_origin",
-        "keep_key": "bot:reject_redirected_key",
-        "last_break": "bot.text:grapheme_boundary_before",
-        "last_lines": "bot.prompts:truncate_history",
-        "nobody": "bot.store:anonymize_entity",
-        "objection": "bot.renamed:objection",
-        "opted_out": "bot.store:opt_out_component",
-        "option_named": "bot.renamed:option_named",
-        "options_of": "bot.renamed:options_of",
-        "parse_history": "bot.prompts:parse_history",
-        "put_surely": "bot.platform:AgentHandle.submit_tolerant",
-        "ranked_by_words": "bot.store:rank_by_word_overlap",
-        "reached": "bot:crash_point",
-        "read_retry_after": "bot.models:parse_retry_after",
-        "read_tree": "bot.prompts:parse_tag_tree",
-        "render": "bot.prompts:render_template",
-        "render_history": "bot.prompts:render_history",
-        "sent_as": "bot.store:messages_by_external_id",
-        "shorten": "bot.text:shorten",
-        "summed": "bot.store:sum_costs",
-        "told_host": "bot.models:host_label",
-        "unasked": "bot.store:orphaned_deliveries",
-        "weighed": "bot.store:plan_edit",
-        "withheld": "bot.store:cancel_unsent",
-        "word_weights": "bot.store:word_weights",
-        "wording": "bot.store:normalize_wording",
-        "words_of": "bot.store:index_words",
+        "bot": """
+            ABORT=ChoiceRequest.ABORT AWAITING_CHOICE=TaskTag.AWAITING_CHOICE Asking=CommandContext
+            Attendance=ParticipantState Blueprint=AgentConfig Example=ExampleLine FORGOTTEN=Rule.ERASED
+            IMMEDIATE=TaskTag.IMMEDIATE QUEUE=TaskTag.QUEUE REPEAT=TaskTag.REPEAT Reach=RecallScope
+            Scope=MemoryScope Shown=CommandResponse TryAgain=TemporaryError
+            WORLD_SETTINGS=CoreSettings.WORLD_SETTINGS Words=CommaList folded_name=fold_name
+            keep_key=reject_redirected_key reached=crash_point
+        """,
+        "bot.domain.component_specs": "EvaluatorSpec ProviderSpec",
+        "bot.domain.ids": "delivery_id",
+        "bot.domain.results": "PlanStep StepStatus",
+        "bot.events": """
+            ActionCompleted ActionStarted ChannelCleared ControlMessage EmbeddingCompleted EmbeddingFailed
+            EmbeddingRequested EntityForgotten=EntityErased EntityJoined EntityLeft EntityUpdated EvaluatorCompleted
+            EvaluatorStarted Event InteractionReceived MessageDeleted MessageEdited MessageReceived MessageSent
+            ModelUsed PostGenerated ReactionReceived RoomJoined RoomLeft RoomMoved=RoomMigrated RunEnded RunStarted
+            RunStatus RunTimedOut VoiceMessageReceived VoiceMessageSent WorldConnected WorldJoined WorldLeft
+            event_class
+        """,
+        "bot.models": """
+            EmbeddingRequest EmbeddingResult ImageDescriptionRequest ImageRequest ImageResult ModelBusy ModelCall
+            ModelError ModelRefused ModelUnavailable PromptTooLong Purpose SpeechRequest SpeechResult TextRequest
+            TextResult TextSink Tool ToolCall TranscriptionRequest Usage read_retry_after=parse_retry_after
+            told_host=host_label
+        """,
+        "bot.platform": """
+            ANY_ADDRESS=WILDCARD_HOSTS AdapterSpec Allowed=AllowList Answers=AnswerPolicy Arrival=InboundMessage
+            Asked=CommandInvocation BaseUrl BoundRoute Cause=DisconnectCause Check=AccountCheck CommandSpec
+            Cursor=StreamCursor Decided=DeliveryDecision Deferred=LazyImport Delivery DeliveryError DeliveryState
+            Door=AgentHandle EventKey Feed FetchError FoundPost Gathering=Batcher IntakeClosed=InboxClosed
+            Link=ConnectionStatus LinkState=ConnectionSnapshot MentionContext News=MembershipReporter NotSent
+            Outgoing=OutgoingReply Pressed=ChoiceSelection Reaction ReadCursor=CursorReader Remembered=BoundedSet
+            RoomRule RoomRules Standing=ConnectionState TakenAway=MessageGone Trial=EmulatedPlatform
+            Unclear=DeliveryUnknown Undeliverable Unsent=UndeliveredParts allowed_hosts cause_of=disconnect_cause
+            cleared_so_far=filter_partial_text host_name=parse_host_header is_foreign=is_cross_site
+            is_own_page=is_same_origin put_surely=AgentHandle.submit_tolerant
+        """,
+        "bot.plugin_system.action": "Action",
+        "bot.plugin_system.command": "Command",
+        "bot.plugin_system.components": "Evaluator Listener Model Provider Route Worker",
+        "bot.prompts": """
+            Line=HistoryLine TemplateError Tree=TagTree last_lines=truncate_history parse_history
+            read_tree=parse_tag_tree render=render_template render_history
+        """,
+        "bot.renamed": "choices_of chosen is_open objection option_named options_of",
+        "bot.store": """
+            AUDIT=LogKind.AUTHORIZATION Checkup=CheckReport Commitment=TurnCommit Forgotten=ErasureResult
+            Health=StoreHealth LAST_SAID=MAX_TRANSCRIPT_SCAN LATEST=MAX_SCANNED_ROWS LaneLost=LeaseLost LogEntry
+            MOST_NAMES=MAX_NAME_MATCHES NO_SCHEMAS Notice=MembershipUpdate Noticed=MembershipChange OpenWork
+            REMEMBERED=MEMBERSHIP_EVENT_TTL RUN_LOG=LogKind.RUN Recalled=MemoryMatch Received=StoredEvent
+            Removed=DeletionResult Revised=EditResult SAID=TRANSCRIPT_KINDS Schema Schemas Sharing=WorkSharing
+            Spending=CostEntry Step StepState Storage Store StoreRefused=StoreInaccessible StoreUnavailable
+            Tables=PluginTables Trouble=StoreProblem Unembedded=UnembeddedPage Upgraded=UpgradeResult
+            audience_of=recall_audience best_by_words=top_by_word_overlap blotted=redact_receipt
+            cancelled=cancel_receipt cosine first_claim=new_receipt nobody=anonymize_entity
+            opted_out=opt_out_component ranked_by_words=rank_by_word_overlap sent_as=messages_by_external_id
+            summed=sum_costs unasked=orphaned_deliveries weighed=plan_edit withheld=cancel_unsent word_weights
+            wording=normalize_wording words_of=index_words
+        """,
+        "bot.text": """
+            clean_name=sanitize_name cut_line=truncate_line escape_line is_blank last_break=grapheme_boundary_before
+            shorten
+        """,
     }
 )
-TESTING = MappingProxyType(
+TESTING = _parse_table(
     {
-        "FaultyAnswer": "bot.testing:FaultResponse",
-        "Pieces": "bot.testing:StreamedText",
-        "Scene": "bot.testing:EmulatorView",
-        "Stage": "bot.testing:AgentHarness",
-        "TalkPage": "bot.testing:EmulatorPage",
-        "answer": "bot.testing:model_answer",
-        "make_arrival": "bot.testing:make_message",
-        "on_stage": "bot.testing:running_agent",
-        "only_from_here": "bot.testing:loopback_only",
-        "InMemoryStore": "bot.store:InMemoryStore",
-        "Person": "bot.testing:EmulatorUser",
-        "Place": "bot.testing:EmulatorRoom",
-        "Said": "bot.testing:EmulatorMessage",
+        "bot.store": "InMemoryStore",
+        "bot.testing": """
+            FaultyAnswer=FaultResponse Person=EmulatorUser Pieces=StreamedText Place=EmulatorRoom
+            Said=EmulatorMessage Scene=EmulatorView Stage=AgentHarness TalkPage=EmulatorPage answer=model_answer
+            make_arrival=make_message on_stage=running_agent only_from_here=loopback_only
+        """,
     }
 )
 
