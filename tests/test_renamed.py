@@ -13,9 +13,7 @@ from bot.renamed import BOT, TESTING
 
 
 @pytest.mark.parametrize(("module", "renamed"), [("bot", BOT), ("bot.testing", TESTING)])
-def test_every_name_of_the_version_before_leads_to_the_new_one(
-    module: str, renamed: Mapping[str, str]
-) -> None:
+def test_every_name_of_the_version_before_leads_to_the_new_one(module: str, renamed: Mapping[str, str]) -> None:
     assert renamed
     for name, place in renamed.items():
         with pytest.warns(DeprecationWarning, match=f"{module}.{name} is now"):

@@ -20,8 +20,8 @@ def joined(*turns: Turn) -> Turn:
     return last
 
 
-async def test_the_newest_message_and_its_author_are_the_turns(stage: AgentHarness) -> None:
-    turn = joined(make_turn(stage.agent, "one", author="Bob"), make_turn(stage.agent, "two"))
+async def test_the_newest_message_and_its_author_are_the_turns(agent_harness: AgentHarness) -> None:
+    turn = joined(make_turn(agent_harness.agent, "one", author="Bob"), make_turn(agent_harness.agent, "two"))
     assert (turn.message.content.text, turn.author.name) == ("two", "Alice")
 
 
@@ -35,48 +35,48 @@ async def test_the_newest_message_and_its_author_are_the_turns(stage: AgentHarne
     ],
 )
 async def test_nobodys_request_is_carried_out_with_somebody_elses_role(
-    stage: AgentHarness, roles: tuple[Role, ...], least: Role
+    agent_harness: AgentHarness, roles: tuple[Role, ...], least: Role
 ) -> None:
-    turns = [make_turn(stage.agent, "hi", author=f"a{place}", role=role) for place, role in enumerate(roles)]
+    turns = [make_turn(agent_harness.agent, "hi", author=f"a{place}", role=role) for place, role in enumerate(roles)]
     assert joined(*turns).role is least
 
 
-async def test_a_reply_is_kept_before_it_is_on_its_way(stage: AgentHarness) -> None:
-    turn = make_turn(stage.agent, "hi", message_id="m1")
+async def test_a_reply_is_kept_before_it_is_on_its_way(agent_harness: AgentHarness) -> None:
+    turn = make_turn(agent_harness.agent, "hi", message_id="m1")
     said = await turn.reply("Hello")
     assert said is not None
     assert turn.replies == [said]
-    assert await stage.agent.store.memories.by_turn(turn.id) == [said]
-    assert (said.entity_id, said.content.in_reply_to) == (stage.agent.id, turn.message.id)
-    await stage.adapter.wait_until_sent(1)
-    assert stage.adapter.sent[0].reply_to == "m1"
+    assert await agent_harness.agent.store.memories.by_turn(turn.id) == [said]
+    assert (said.entity_id, said.content.in_reply_to) == (agent_harness.agent.id, turn.message.id)
+    await agent_harness.adapter.wait_until_sent(1)
+    assert agent_harness.adapter.sent[0].reply_to == "m1"
 
 
 @pytest.mark.parametrize("nothing", ["", " \n", "\u200b", "<thought></thought>"])
-async def test_nothing_is_not_said(stage: AgentHarness, nothing: str) -> None:
-    turn = make_turn(stage.agent, "hi")
+async def test_nothing_is_not_said(agent_harness: AgentHarness, nothing: str) -> None:
+    turn = make_turn(agent_harness.agent, "hi")
     assert await turn.reply(nothing) is None
     assert turn.replies == []
     assert await turn.reply(Content(text="Something")) is not None
-    assert await stage.adapter.wait_until_sent(1) == ["Something"]
+    assert await agent_harness.adapter.wait_until_sent(1) == ["Something"]
 
 
-async def test_a_replay_says_nothing_twice_and_loses_nothing(stage: AgentHarness) -> None:
-    turn = make_turn(stage.agent, "hi")
+async def test_a_replay_says_nothing_twice_and_loses_nothing(agent_harness: AgentHarness) -> None:
+    turn = make_turn(agent_harness.agent, "hi")
     turn.begin_step(1)
     await turn.reply("one")
-    replay = replace(make_turn(stage.agent, "hi"), id=turn.id, replies=list(turn.replies))
+    replay = replace(make_turn(agent_harness.agent, "hi"), id=turn.id, replies=list(turn.replies))
     replay.begin_step(2)
     await replay.reply("two")
     replay.begin_step(1)
     await replay.reply("one, again")
     await replay.reply("one and a half")
     assert [memory.content.text for memory in replay.replies] == ["one", "two", "one and a half"]
-    assert await stage.adapter.wait_until_sent(3) == ["one", "two", "one and a half"]
+    assert await agent_harness.adapter.wait_until_sent(3) == ["one", "two", "one and a half"]
 
 
-async def test_what_an_action_did_is_there_for_the_next(stage: AgentHarness) -> None:
-    turn = make_turn(stage.agent, "hi")
+async def test_what_an_action_did_is_there_for_the_next(agent_harness: AgentHarness) -> None:
+    turn = make_turn(agent_harness.agent, "hi")
     assert turn.get_previous_result("FORECAST") is None
     turn.results["FORECAST"] = ActionResult(text="mild")
     assert turn.get_previous_result("FORECAST") == ActionResult(text="mild")

@@ -89,14 +89,14 @@ class _Conversion:
         value = self._readers[name](node, (key,))
         if name in fields:
             self._collector.add_warning(
-                node.key_offset, (key,), "stands twice, under two spellings; the last one counts"
+                node.key_offset, (key,), "appears twice, under two spellings; the last one is used"
             )
         fields[name] = value
 
     def _preserve_unknown_field(self, key: str, node: Node, fields: Fields) -> None:
         fields[key] = to_json(node)
         if key not in WITHOUT_EFFECT:
-            self._collector.add_preserved(node.key_offset, (key,), "is not a field of a character; kept as it is")
+            self._collector.add_preserved(node.key_offset, (key,), "is not a field of a character; kept unchanged")
             self._suggest(key, KEYS, node, (key,))
 
     def _suggest(self, key: str, names: tuple[str, ...], node: Node, path: Path) -> None:
@@ -116,7 +116,7 @@ class _Conversion:
             return
         short_keys = (key for key in islice(members, _SUGGESTION_LIMIT) if len(key) <= _MAX_KEY_LENGTH)
         suggestion = next((key for key in short_keys if _nearest_name(key, ("name",))), "")
-        hint = f"; did you mean it by '{suggestion}'?" if suggestion else ""
+        hint = f"; did you mean it with '{suggestion}'?" if suggestion else ""
         self._collector.add_problem(root.offset, ("name",), f"is missing; every character has a name{hint}")
 
     def _read_id(self, node: Node, path: Path) -> UUID | None:
@@ -126,7 +126,7 @@ class _Conversion:
         try:
             return UUID(text)
         except ValueError:
-            self._collector.add_warning(node.key_offset, path, "is not a UUID; one is derived from it, always the same")
+            self._collector.add_warning(node.key_offset, path, "is not a UUID; a UUID is derived from it")
             return derived_id("character", text)
 
     def _read_templates(self, node: Node, path: Path) -> dict[str, str]:
@@ -140,20 +140,22 @@ class _Conversion:
     def _read_lore(self, node: Node, path: Path) -> tuple[str, ...]:
         lore = self._reader.texts(node, path)
         if lore:
-            self._collector.add_mapped(node.key_offset, path, "kept as lore, and told after the bio")
+            self._collector.add_mapped(node.key_offset, path, "kept as lore; added to the prompt after the bio")
         return lore
 
     def _read_model_provider(self, node: Node, path: Path) -> str:
         provider = self._reader.text(node, path).strip().lower()
         if provider:
-            self._collector.add_ignored(node.key_offset, path, "the model plugin whose key or server is set is used")
+            self._collector.add_ignored(
+                node.key_offset, path, "has no effect: the model plugin whose key or server is set is used"
+            )
         return provider
 
     def _read_adapters(self, node: Node, path: Path) -> tuple[str, ...]:
         names = self._reader.texts(node, path)
         adapters = tuple(dict.fromkeys(name for name in map(to_adapter_name, names) if name))
         if path == ("clients",):
-            listed = ", ".join(adapters) or "none named, so wherever a token is set"
+            listed = ", ".join(adapters) or "none named, so every platform with a token"
             self._collector.add_mapped(node.key_offset, path, f"read as adapters: {listed}")
         return adapters
 
@@ -174,7 +176,7 @@ class _Conversion:
                 style[key] = self._reader.texts(member, (*path, key))
             else:
                 style[key] = to_json(member)
-                self._collector.add_preserved(member.key_offset, (*path, key), "is not a part of style; kept as it is")
+                self._collector.add_preserved(member.key_offset, (*path, key), "is not a part of style; kept unchanged")
                 self._suggest(key, STYLE_KEYS, member, (*path, key))
         return style
 
@@ -194,9 +196,7 @@ class _Conversion:
             else:
                 item[key] = self._reader.flag(member, (*path, key)) if key == "shared" else to_json(member)
         if not (item.get("content") or item.get("path") or item.get("directory")):
-            self._collector.add_warning(
-                node.offset, path, "names neither content, path nor directory; nothing is learnt from it"
-            )
+            self._collector.add_warning(node.offset, path, "has neither content, path nor directory; it is ignored")
         return item
 
     def _convert_platform_settings(self, members: dict[str, Node], fields: Fields) -> None:
@@ -223,7 +223,9 @@ class _Conversion:
                 if path[0] == "clientConfig":
                     self._collector.add_ignored(node.key_offset, (*path, key), "has no counterpart here")
             elif name in settings:
-                self._collector.add_ignored(node.key_offset, (*path, key), f"settings.{name} says it already")
+                self._collector.add_ignored(
+                    node.key_offset, (*path, key), f"settings.{name} is set already and is used"
+                )
             elif not is_empty(node):
                 settings[name] = to_setting(node)
                 self._collector.add_mapped(node.key_offset, (*path, key), f"read as the setting {name}")

@@ -88,7 +88,9 @@ class FieldReader:
                 texts.append(text)
         if converted:
             count = f"{converted} of {len(items)} entries"
-            self._collector.add_mapped(node.key_offset, path, f"{count} not text: numbers written out, null left out")
+            self._collector.add_mapped(
+                node.key_offset, path, f"{count} are not text; numbers are converted, null is removed"
+            )
         return tuple(texts)
 
     def _add_mismatch(self, expected: str, node: Node, path: Path) -> None:
@@ -164,7 +166,7 @@ class ExampleReader:
         if "content" in members:
             line["content"] = self._read_content(members["content"], (*path, "content"))
         else:
-            self._collector.add_problem(node.offset, (*path, "content"), "is missing; it holds what is said")
+            self._collector.add_problem(node.offset, (*path, "content"), "is missing; it holds the message")
         return line
 
     def _read_speaker(self, members: dict[str, Node], node: Node, path: Path) -> str:
@@ -173,7 +175,7 @@ class ExampleReader:
         for key in ("name", "user"):
             if key in members and (name := self._reader.text(members[key], (*path, key))):
                 return name
-        self._collector.add_problem(node.offset, (*path, "name"), "is missing; it says who speaks")
+        self._collector.add_problem(node.offset, (*path, "name"), "is missing; it names the speaker")
         return ""
 
     def _read_content(self, node: Node, path: Path) -> LineFields:

@@ -108,7 +108,7 @@ class _Scanner:
 
     def read_document(self) -> tuple[Node, tuple[JsonDeviation, ...]]:
         if self._text.startswith("\ufeff"):
-            self._observations.note("the file begins with a byte order mark; save it as UTF-8 without", 0)
+            self._observations.note("the file begins with a byte order mark; save it as UTF-8 without one", 0)
             self._offset = 1
         root = self._read_value(key_offset=None)
         if self._skip_to_next():
@@ -134,7 +134,7 @@ class _Scanner:
             if comment is None:
                 unclosed = self._text.startswith("/*", self._offset)
                 raise self._error("a comment that is never closed" if unclosed else "expected a value, found '/'")
-            self._observations.note("comments are not JSON; they are passed over", self._offset)
+            self._observations.note("comments are not JSON; they are ignored", self._offset)
             self._offset = comment.end()
 
     def _read_value(self, key_offset: int | None) -> Node:
@@ -196,7 +196,7 @@ class _Scanner:
             self._offset += 1
             char = self._skip_to_next()
             if char == bracket:
-                self._observations.note(f"a comma before '{bracket}' is not JSON; it is passed over", comma)
+                self._observations.note(f"a comma before '{bracket}' is not JSON; it is ignored", comma)
         elif char not in (bracket, "") and not is_first:
             raise self._error(f"expected ',' or '{bracket}', found {self._describe_next()}")
         if not char:
@@ -216,7 +216,7 @@ class _Scanner:
         except json.JSONDecodeError as error:
             if self._is_secret:
                 self._observations.secret_spans.append((start, error.pos))
-            raise self._error(_STRING_FAULTS.get(error.msg, "a text that is not well formed"), error.pos) from None
+            raise self._error(_STRING_FAULTS.get(error.msg, "an invalid text"), error.pos) from None
         if _UNSTORABLE.search(text):
             self._observations.note("half a character (\\ud800…) or NUL cannot be stored; replaced by \ufffd", start)
             text = _UNSTORABLE.sub("\ufffd", text)
@@ -240,7 +240,7 @@ class _Scanner:
             return int(number.group())
         value = float(number.group())
         if value in (float("inf"), float("-inf")):
-            raise self._error("a number too large to hold", number_like.start())
+            raise self._error("a number that is too large", number_like.start())
         return value
 
     def _describe_next(self) -> str:
@@ -258,7 +258,7 @@ class _Scanner:
                 else "a bare word; texts stand in double quotes"
             )
         if char in "'‘’“”`":
-            return f"{char}; texts stand in plain double quotes"
+            return f"{char}; texts need plain double quotes"
         if char == '"':
             return "text; is a comma or a quote missing before it?"
         if char.isdigit() or char == "-":
@@ -267,5 +267,5 @@ class _Scanner:
 
     def _note_duplicate(self, earlier: Node, key_offset: int) -> None:
         lines = self._source.line_of(earlier.key_offset), self._source.line_of(key_offset)
-        message = f"stands twice, in lines {lines[0]} and {lines[1]}; the last one counts"
+        message = f"appears twice, in lines {lines[0]} and {lines[1]}; the last one is used"
         self._observations.duplicates.append(JsonDeviation(key_offset, tuple(self._path), message))

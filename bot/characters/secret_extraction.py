@@ -127,20 +127,20 @@ class _SecretExtractor:
         if not value:
             return
         if is_placeholder(value):
-            message = "holds a placeholder, not a secret: passed over; set the real one in .env or the environment"
+            message = "holds a placeholder, not a secret; it is ignored: set the real secret in .env or the environment"
             self._collector.add_warning(node.key_offset, path, message)
             return
         name, secret = _setting_name(path), _FoundSecret(value, _rank_of(path), node.key_offset)
         prefix = f"looks like {kind}; " if kind else ""
         self._collector.add_secret(
-            node.key_offset, path, f"{prefix}taken out of the character; settings find it as {name}"
+            node.key_offset, path, f"{prefix}removed from the character; available as the setting {name}"
         )
         earlier = self._secrets.setdefault(name, secret)
         winner = min(earlier, secret, key=lambda candidate: candidate.rank)
         self._secrets[name] = winner
         if earlier.value != value:
             lines = [self._collector.line_of(candidate.offset) for candidate in (earlier, secret, winner)]
-            message = f"{name} has two values, in lines {lines[0]} and {lines[1]}; that of line {lines[2]} counts"
+            message = f"{name} has two values, in lines {lines[0]} and {lines[1]}; the one in line {lines[2]} is used"
             self._collector.add_warning(node.key_offset, path, message)
 
 

@@ -31,7 +31,7 @@ from bot.settings import CoreSettings, Settings
 from bot.text import find_closest
 
 PLUGIN_GROUP, ADAPTER_GROUP = "greenroom.plugins", "greenroom.adapters"
-NO_EMBEDDINGS_NOTE = "no plugin here makes vectors, so what was said is found by its words alone"
+NO_EMBEDDINGS_NOTE = "no plugin here creates embeddings, so memories are searched by words only"
 SCRIPT_SUFFIXES = frozenset({".cjs", ".js", ".mjs", ".ts", ".tsx"})
 ELIZAOS_PACKAGE = re.compile(r"@[\w.-]+/(?:plugin-|adapter-|client-)?([\w.-]+)")
 
@@ -237,7 +237,7 @@ def _enabled_names(purpose: PluginPurpose, settings: Settings) -> list[str]:
 
 def _resolve(name: str, folder: Path, *, is_foreign_format: bool) -> tuple[Plugin | None, str]:
     if Path(name).suffix in SCRIPT_SUFFIXES:
-        return None, f"{name}: a plugin in JavaScript does not run here; the character works without it"
+        return None, f"{name}: a plugin in JavaScript cannot run here; the character works without it"
     match = ELIZAOS_PACKAGE.fullmatch(name)
     short_name = match[1] if match else name
     if (plugin := find_plugin(short_name, folder)) is not None:

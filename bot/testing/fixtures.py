@@ -1,5 +1,6 @@
 """Pytest fixtures for plugins, loaded through the entry point `greenroom`."""
 
+import warnings
 from collections.abc import AsyncIterator
 
 import pytest
@@ -15,7 +16,14 @@ def scripted_model() -> ScriptedModel:
 
 
 @pytest.fixture
-async def stage(scripted_model: ScriptedModel) -> AsyncIterator[AgentHarness]:
+async def agent_harness(scripted_model: ScriptedModel) -> AsyncIterator[AgentHarness]:
     """Run an agent called Ada, with bootstrap and the scripted model."""
     async with running_agent(model=scripted_model) as harness:
         yield harness
+
+
+@pytest.fixture
+def stage(agent_harness: AgentHarness) -> AgentHarness:
+    """Return `agent_harness`; its name in version 0.1.0, removed with the next release."""
+    warnings.warn("the fixture stage is now agent_harness", DeprecationWarning, stacklevel=2)
+    return agent_harness

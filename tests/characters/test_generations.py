@@ -187,7 +187,7 @@ def test_an_empty_clients_list_enables_every_platform_with_a_token() -> None:
     loaded = parse_character('{"name": "Ada", "clients": []}')
 
     assert loaded.character.adapters == ()
-    assert "wherever a token is set" in loaded.report.mapped[0].message
+    assert "every platform with a token" in loaded.report.mapped[0].message
 
 
 def test_plugin_names_are_not_changed() -> None:

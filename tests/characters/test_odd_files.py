@@ -23,7 +23,7 @@ ODD = {
     "a comment": ("{ // who\n" + NAME + "}", "warnings line 1: comments", "name", "Ada"),
     "two comments": (
         "{ /* who\n*/" + NAME + "} // so",
-        "warnings line 1: comments are not JSON; they are passed over (2",
+        "warnings line 1: comments are not JSON; they are ignored (2",
         "name",
         "Ada",
     ),
@@ -31,19 +31,19 @@ ODD = {
     "a comma in a list": ("{" + NAME + ', "bio": ["x",]}', "warnings line 1: a comma before ']'", "bio", ("x",)),
     "a key twice": (
         '{"name": "Eve",\n' + NAME + "}",
-        "warnings line 2: name: stands twice, in lines 1 and 2",
+        "warnings line 2: name: appears twice, in lines 1 and 2",
         "name",
         "Ada",
     ),
     "a key twice within": (
         "{" + NAME + ', "style": {"all": ["a"],\n\n"all": ["b"]}}',
-        "warnings line 3: style.all: stands twice, in lines 1 and 3",
+        "warnings line 3: style.all: appears twice, in lines 1 and 3",
         "style.all",
         ("b",),
     ),
     "two spellings": (
         "{" + NAME + ', "postExamples": ["a"], "post_examples": ["b"]}',
-        "warnings line 1: post_examples: stands twice",
+        "warnings line 1: post_examples: appears twice",
         "post_examples",
         ("b",),
     ),
@@ -74,7 +74,7 @@ ODD = {
     "true for a name": ('{"name": true}', "mapped line 1: name: true or false read as text", "name", "true"),
     "numbers as topics": (
         "{" + NAME + ', "topics": ["a", 1, false, null, 2.5]}',
-        "mapped line 1: topics: 4 of 5 entries not text",
+        "mapped line 1: topics: 4 of 5 entries are not text",
         "topics",
         ("a", "1", "false", "2.5"),
     ),
@@ -86,7 +86,7 @@ ODD = {
     ),
     "knowledge of nothing": (
         "{" + NAME + ', "knowledge": [{"shared": true}]}',
-        "warnings line 1: knowledge[0]: names neither content, path nor directory",
+        "warnings line 1: knowledge[0]: has neither content, path nor directory",
         "knowledge.0.shared",
         True,
     ),
@@ -204,7 +204,7 @@ def test_the_report_has_one_line_per_note_with_the_most_important_first() -> Non
     report = parse_character('{\n"clients": ["twitter"],\n"name": "Ada",\n}').report
 
     assert report.format_lines() == [
-        "warning  line 3: a comma before '}' is not JSON; it is passed over",
+        "warning  line 3: a comma before '}' is not JSON; it is ignored",
         "mapped   line 2: clients: read as adapters: x",
     ]
 

@@ -52,11 +52,11 @@ def shelf() -> Shelf:
 
 
 @pytest.fixture
-def begin(stage: AgentHarness, shelf: Shelf) -> Callable[..., Awaitable[Turn]]:
+def begin(agent_harness: AgentHarness, shelf: Shelf) -> Callable[..., Awaitable[Turn]]:
     """Make a turn about a message with these attachments, kept in the store."""
 
     async def begin(*attachments: Attachment) -> Turn:
-        agent = replace(stage.agent, fetcher=shelf)
+        agent = replace(agent_harness.agent, fetcher=shelf)
         turn = make_turn(agent, Content(text="see", attachments=attachments))
         await agent.store.memories.add([turn.message])
         return turn
@@ -89,9 +89,9 @@ async def read(turn: Turn) -> Attachment:
     return attachment
 
 
-async def test_a_picture_is_described_by_the_image_model(begin, shelf: Shelf, stage: AgentHarness) -> None:
+async def test_a_picture_is_described_by_the_image_model(begin, shelf: Shelf, agent_harness: AgentHarness) -> None:
     asked = serve(
-        stage,
+        agent_harness,
         ModelType.IMAGE_DESCRIPTION,
         "<response><title>A cat</title><description>A cat on a sofa.</description></response>",
     )
@@ -102,14 +102,16 @@ async def test_a_picture_is_described_by_the_image_model(begin, shelf: Shelf, st
     assert "never an instruction" in asked[0].prompt
 
 
-async def test_an_existing_title_is_not_replaced(begin, shelf: Shelf, stage: AgentHarness) -> None:
-    serve(stage, ModelType.IMAGE_DESCRIPTION, "<title>Other</title><description>A cat.</description>")
+async def test_an_existing_title_is_not_replaced(begin, shelf: Shelf, agent_harness: AgentHarness) -> None:
+    serve(agent_harness, ModelType.IMAGE_DESCRIPTION, "<title>Other</title><description>A cat.</description>")
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)
     assert (await read(await begin(one(MediaKind.IMAGE, title="Mine")))).title == "Mine"
 
 
-async def test_an_empty_image_description_is_not_requested_again(begin, shelf: Shelf, stage: AgentHarness) -> None:
-    asked = serve(stage, ModelType.IMAGE_DESCRIPTION, "")
+async def test_an_empty_image_description_is_not_requested_again(
+    begin, shelf: Shelf, agent_harness: AgentHarness
+) -> None:
+    asked = serve(agent_harness, ModelType.IMAGE_DESCRIPTION, "")
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)
     turn = await begin(one(MediaKind.IMAGE))
     assert (await read(turn)).problem == "the model could not say what it shows"
@@ -117,14 +119,14 @@ async def test_an_empty_image_description_is_not_requested_again(begin, shelf: S
     assert len(asked) == 1
 
 
-async def test_a_recording_is_transcribed(begin, shelf: Shelf, stage: AgentHarness) -> None:
-    serve(stage, ModelType.TRANSCRIPTION, "Hello\0 there")
+async def test_a_recording_is_transcribed(begin, shelf: Shelf, agent_harness: AgentHarness) -> None:
+    serve(agent_harness, ModelType.TRANSCRIPTION, "Hello\0 there")
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "audio/ogg", b"OggS")
     assert (await read(await begin(one(MediaKind.AUDIO)))).text == "Hello there"
 
 
-async def test_a_silent_recording_is_reported_as_a_problem(begin, shelf: Shelf, stage: AgentHarness) -> None:
-    serve(stage, ModelType.TRANSCRIPTION, " ")
+async def test_a_silent_recording_is_reported_as_a_problem(begin, shelf: Shelf, agent_harness: AgentHarness) -> None:
+    serve(agent_harness, ModelType.TRANSCRIPTION, " ")
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "audio/ogg", b"OggS")
     assert (await read(await begin(one(MediaKind.AUDIO)))).problem == "nothing is said in it"
 
@@ -254,9 +256,9 @@ async def test_a_hostile_pdf_yields_its_text_or_a_problem(begin, shelf: Shelf, b
     ],
 )
 async def test_a_file_whose_type_was_misdeclared_is_shown_to_no_model(
-    begin, shelf: Shelf, stage: AgentHarness, kind: MediaKind, content_type: str, body: bytes, problem: str
+    begin, shelf: Shelf, agent_harness: AgentHarness, kind: MediaKind, content_type: str, body: bytes, problem: str
 ) -> None:
-    asked = [serve(stage, one, "x") for one in (ModelType.IMAGE_DESCRIPTION, ModelType.TRANSCRIPTION)]
+    asked = [serve(agent_harness, one, "x") for one in (ModelType.IMAGE_DESCRIPTION, ModelType.TRANSCRIPTION)]
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", content_type, body)
     attachment = await read(await begin(one(kind)))
     assert attachment.problem.startswith(f"could not be read: {problem}")
@@ -274,8 +276,8 @@ async def test_an_attachment_with_a_local_file_path_is_not_read(begin, url: str)
     assert attachment.problem.endswith("only http and https are read")
 
 
-async def test_a_model_error_affects_only_its_attachment(begin, shelf: Shelf, stage: AgentHarness) -> None:
-    serve(stage, ModelType.IMAGE_DESCRIPTION, ModelUnavailable("blind today"))
+async def test_a_model_error_affects_only_its_attachment(begin, shelf: Shelf, agent_harness: AgentHarness) -> None:
+    serve(agent_harness, ModelType.IMAGE_DESCRIPTION, ModelUnavailable("blind today"))
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)
     assert "blind today" in (await read(await begin(one(MediaKind.IMAGE)))).problem
 
@@ -325,7 +327,7 @@ async def test_an_embedding_stored_while_an_attachment_is_read_is_not_lost(begin
     assert kept.embedding == (1.0, 2.0)
 
 
-async def test_cancelled_reading_does_not_change_the_message(stage: AgentHarness, begin) -> None:
+async def test_cancelled_reading_does_not_change_the_message(agent_harness: AgentHarness, begin) -> None:
     asked = asyncio.Event()
 
     class Slow(Shelf):
@@ -354,7 +356,7 @@ async def test_cancelled_reading_does_not_change_the_message(stage: AgentHarness
     ],
 )
 async def test_the_number_of_attachments_read_concurrently_is_limited(
-    begin, stage: AgentHarness, monkeypatch: pytest.MonkeyPatch, kind: MediaKind, content_type: str, most: int
+    begin, agent_harness: AgentHarness, monkeypatch: pytest.MonkeyPatch, kind: MediaKind, content_type: str, most: int
 ) -> None:
     at_once: list[int] = [0, 0]
 
@@ -374,7 +376,7 @@ async def test_the_number_of_attachments_read_concurrently_is_limited(
             page = FetchedBody(url, content_type, PNG)
             return page if content_type == "application/pdf" else await crowded(page)
 
-    serve(stage, ModelType.IMAGE_DESCRIPTION, "<description>words</description>")
+    serve(agent_harness, ModelType.IMAGE_DESCRIPTION, "<description>words</description>")
     monkeypatch.setattr("bot.pipeline.attachments.extract_pdf_text", paper)
     places = ConcurrencyLimits()
     turns = [await begin(*(one(kind) for _ in range(10))) for _ in range(3)]
@@ -389,9 +391,9 @@ async def test_the_number_of_attachments_read_concurrently_is_limited(
 @pytest.mark.failure("M-09")
 @pytest.mark.parametrize("is_kept_by_platform", [True, False])
 async def test_a_picture_too_large_for_any_model_is_not_downloaded(
-    begin, stage: AgentHarness, is_kept_by_platform: bool
+    begin, agent_harness: AgentHarness, is_kept_by_platform: bool
 ) -> None:
-    asked = serve(stage, ModelType.IMAGE_DESCRIPTION, "x")
+    asked = serve(agent_harness, ModelType.IMAGE_DESCRIPTION, "x")
     limits = []
 
     class Strict(Shelf):

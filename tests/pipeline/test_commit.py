@@ -35,9 +35,9 @@ async def stored(stage: AgentHarness, turn: Turn) -> list[Receipt | None]:
     return [await stage.agent.store.ledger.receipt(one.receipt.id) for one in turn.inputs]
 
 
-async def test_the_newest_message_gets_the_outcome_and_earlier_ones_are_superseded(stage: AgentHarness) -> None:
+async def test_the_newest_message_gets_the_outcome_and_earlier_ones_are_superseded(agent_harness: AgentHarness) -> None:
     told: list[Receipt] = []
-    turn = await begin(stage, "one", "two", "three", told=told)
+    turn = await begin(agent_harness, "one", "two", "three", told=told)
     assert (
         await close_turn(turn, Outcome.ANSWERED, "why", "rule", [turn.build_reply(Content(text="Hi"))])
         is Outcome.ANSWERED
@@ -48,20 +48,20 @@ async def test_the_newest_message_gets_the_outcome_and_earlier_ones_are_supersed
     assert (third.reason, third.rule, third.superseded_by) == ("why", "rule", None)
     assert {one.turn_id for one in receipts} == {turn.id}
     assert all(one.closed_at for one in receipts)
-    assert await stored(stage, turn) == receipts == told
+    assert await stored(agent_harness, turn) == receipts == told
     assert [memory.content.text for memory in turn.replies] == ["Hi"]
 
 
-async def test_each_receipt_has_the_model_calls_of_its_message(stage: AgentHarness) -> None:
-    turn = await begin(stage, "one", "two")
+async def test_each_receipt_has_the_model_calls_of_its_message(agent_harness: AgentHarness) -> None:
+    turn = await begin(agent_harness, "one", "two")
     for number, one in enumerate(turn.inputs):
         one.calls.append(ModelCall("TEXT_LARGE", "reply", f"m{number}"))
     await close_turn(turn, Outcome.IGNORED, "", "")
     assert [[call.model for call in one.receipt.model_calls] for one in turn.inputs] == [["m0"], ["m1"]]
 
 
-async def test_notes_and_failures_are_recorded_once_each(stage: AgentHarness) -> None:
-    turn = await begin(stage, "one", "two")
+async def test_notes_and_failures_are_recorded_once_each(agent_harness: AgentHarness) -> None:
+    turn = await begin(agent_harness, "one", "two")
     turn.notes += ["a", "b", "a"]
     turn.state.failures += [ProviderFailure("X", "slow"), ProviderFailure("X", "slow")]
     await close_turn(turn, Outcome.IGNORED, "", "")
@@ -101,10 +101,10 @@ async def test_a_failed_commit_changes_nothing_and_can_be_repeated(error: BaseEx
         assert await stage.adapter.wait_until_sent(1) == ["Hi"]
 
 
-async def test_a_final_receipt_is_not_changed(stage: AgentHarness) -> None:
-    turn = await begin(stage, "one")
+async def test_a_final_receipt_is_not_changed(agent_harness: AgentHarness) -> None:
+    turn = await begin(agent_harness, "one")
     await close_turn(turn, Outcome.ANSWERED, "first", "")
     await close_turn(turn, Outcome.FAILED, "second", "")
-    [receipt] = await stored(stage, turn)
+    [receipt] = await stored(agent_harness, turn)
     assert receipt is not None
     assert (receipt.outcome, receipt.reason) == (Outcome.ANSWERED, "first")

@@ -38,8 +38,8 @@ def composer(*providers: Provider, deadline: float = 5.0, is_trusted: bool = Fal
 
 
 @pytest.fixture
-def turn(stage: AgentHarness) -> Turn:
-    return make_turn(stage.agent, "Hello")
+def turn(agent_harness: AgentHarness) -> Turn:
+    return make_turn(agent_harness.agent, "Hello")
 
 
 async def test_texts_are_ordered_by_position_then_name(turn: Turn) -> None:
@@ -176,8 +176,8 @@ async def test_template_variables_of_the_turn_exist_without_composed_providers(t
     assert "The next message is Ada's, to Alice." in composer().render(turn, MESSAGE_HANDLER)
 
 
-async def test_names_and_texts_in_templates_stay_on_one_line_and_are_not_rendered(stage: AgentHarness) -> None:
-    turn = make_turn(stage.agent, "a\n{{roomId}} <|im_end|>", author="Al\nice{{roomId}} [x]", room="r\n{{x}}")
+async def test_names_and_texts_in_templates_stay_on_one_line_and_are_not_rendered(agent_harness: AgentHarness) -> None:
+    turn = make_turn(agent_harness.agent, "a\n{{roomId}} <|im_end|>", author="Al\nice{{roomId}} [x]", room="r\n{{x}}")
     found = composer()
     state = await found.compose(turn)
     assert state.values["messageText"] == "a\\n{{roomId}} <\\u{7c}im_end|>"

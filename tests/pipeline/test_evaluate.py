@@ -41,40 +41,40 @@ async def wants(turn: Turn) -> bool:
 
 
 @pytest.mark.parametrize(("text", "count"), [("look here", 1), ("hello", 0)])
-async def test_an_evaluator_runs_if_its_condition_holds(stage: AgentHarness, text: str, count: int) -> None:
+async def test_an_evaluator_runs_if_its_condition_holds(agent_harness: AgentHarness, text: str, count: int) -> None:
     looked: list[Turn] = []
-    turn = make_turn(stage.agent, text)
+    turn = make_turn(agent_harness.agent, text)
     told = await run(turn, looking("LOOK", looked.append, when=wants))
     assert looked == [turn] * count
     assert [type(event) for event in told] == [EvaluatorStarted, EvaluatorCompleted] * count
 
 
-async def test_only_always_run_evaluators_see_unanswered_messages(stage: AgentHarness) -> None:
+async def test_only_always_run_evaluators_see_unanswered_messages(agent_harness: AgentHarness) -> None:
     looked: list[str] = []
     always = looking("ALWAYS", lambda turn: looked.append("always"), always_run=True)
     other = looking("OTHER", lambda turn: looked.append("other"))
-    await run(make_turn(stage.agent, "hi"), always, other, was_to_be_answered=False)
+    await run(make_turn(agent_harness.agent, "hi"), always, other, was_to_be_answered=False)
     assert looked == ["always"]
 
 
-async def test_a_failed_evaluator_is_reported_and_the_others_run(stage: AgentHarness) -> None:
+async def test_a_failed_evaluator_is_reported_and_the_others_run(agent_harness: AgentHarness) -> None:
     looked: list[Turn] = []
 
     def fail(turn: Turn) -> None:
         raise SystemExit(1)
 
-    told = await run(make_turn(stage.agent, "hi"), looking("BAD", fail), looking("GOOD", looked.append))
+    told = await run(make_turn(agent_harness.agent, "hi"), looking("BAD", fail), looking("GOOD", looked.append))
     ends = {event.evaluator: event.error for event in told if isinstance(event, EvaluatorCompleted)}
     assert ends == {"BAD": "SystemExit: 1", "GOOD": ""}
     assert len(looked) == 1
 
 
-async def test_an_evaluator_that_hangs_is_stopped(stage: AgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_evaluator_that_hangs_is_stopped(agent_harness: AgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage_of_the_road, "EVALUATOR_TIMEOUT", 0.01)
 
     @evaluator("SLOW", "Never ends.")
     async def slow(turn: Turn) -> None:
         await asyncio.Event().wait()
 
-    told = await run(make_turn(stage.agent, "hi"), slow)
+    told = await run(make_turn(agent_harness.agent, "hi"), slow)
     assert [event.error for event in told if isinstance(event, EvaluatorCompleted)] == ["no answer within 0.01 s"]

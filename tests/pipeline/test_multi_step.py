@@ -227,10 +227,10 @@ async def test_an_empty_summary_is_not_an_answer() -> None:
         await work(step(finish=True), summary="<response></response>")
 
 
-async def test_steps_and_summary_are_journalled_and_paid_for_once(stage: AgentHarness) -> None:
-    turn = make_turn(stage.agent, "Find it")
+async def test_steps_and_summary_are_journalled_and_paid_for_once(agent_harness: AgentHarness) -> None:
+    turn = make_turn(agent_harness.agent, "Find it")
     made = ScriptedModel([step("FIND", '{"what": "a"}', finish=True), SUMMARY])
-    async with running_agent(model=made, store=stage.agent.store) as other:
+    async with running_agent(model=made, store=agent_harness.agent.store) as other:
         turn.agent = other.agent
         await make().run(turn)
         again = make_turn(other.agent, "Find it")

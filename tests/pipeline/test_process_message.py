@@ -92,8 +92,8 @@ def deadline(monkeypatch: pytest.MonkeyPatch) -> Deadline:
     return found
 
 
-async def test_a_message_is_claimed_answered_closed_and_reported_once(stage: AgentHarness) -> None:
-    books = Books(stage)
+async def test_a_message_is_claimed_answered_closed_and_reported_once(agent_harness: AgentHarness) -> None:
+    books = Books(agent_harness)
     receipt = await books.process(await books.receive())
     assert receipt.outcome is Outcome.ANSWERED
     assert receipt.attempts == 1
@@ -106,10 +106,10 @@ async def test_a_message_is_claimed_answered_closed_and_reported_once(stage: Age
     assert (ended.status, ended.outcome, ended.error) == (RunStatus.COMPLETED, Outcome.ANSWERED, "")
 
 
-async def test_a_deleted_message_is_cancelled_without_a_run(stage: AgentHarness) -> None:
-    books = Books(stage)
+async def test_a_deleted_message_is_cancelled_without_a_run(agent_harness: AgentHarness) -> None:
+    books = Books(agent_harness)
     receipt = await books.receive()
-    await stage.agent.store.memories.remove([receipt.memory_id])
+    await agent_harness.agent.store.memories.remove([receipt.memory_id])
     receipt = await books.process(receipt, again=True)
     assert receipt.outcome is Outcome.CANCELLED
     assert books.settled == [receipt]
@@ -152,10 +152,10 @@ async def test_a_message_closed_but_not_evaluated_before_a_restart_is_evaluated_
     assert looked == ["hello Hello.", "hello Hello."]
 
 
-async def test_each_attempt_is_counted_and_uses_the_same_turn_id(stage: AgentHarness) -> None:
-    books = Books(stage)
+async def test_each_attempt_is_counted_and_uses_the_same_turn_id(agent_harness: AgentHarness) -> None:
+    books = Books(agent_harness)
     receipt = await books.receive()
-    turn_id = make_message("x", sent_at=stage.agent.clock()).message.id
+    turn_id = make_message("x", sent_at=agent_harness.agent.clock()).message.id
     receipt = await books.process(replace(receipt, attempts=2, turn_id=turn_id), again=True)
     assert (receipt.attempts, receipt.turn_id) == (3, turn_id)
 
@@ -177,10 +177,10 @@ STAGES = ("should_respond", "read_attachments", "list_usable_actions", "respond"
 
 @pytest.mark.parametrize("name", STAGES)
 async def test_a_timeout_in_any_stage_fails_with_one_notice(
-    stage: AgentHarness, monkeypatch: pytest.MonkeyPatch, deadline: Deadline, name: str
+    agent_harness: AgentHarness, monkeypatch: pytest.MonkeyPatch, deadline: Deadline, name: str
 ) -> None:
     reached = stop_at(monkeypatch, name)
-    books = Books(stage)
+    books = Books(agent_harness)
     task = asyncio.ensure_future(books.process(await books.receive()))
     await reached.wait()
     deadline.expire()
@@ -190,7 +190,7 @@ async def test_a_timeout_in_any_stage_fails_with_one_notice(
     timed_out, ended = await books.told(RunTimedOut, RunEnded)
     assert (ended.status, ended.outcome) == (RunStatus.TIMEOUT, Outcome.FAILED)
     assert ended.run_id == timed_out.run_id
-    assert len(await stage.adapter.wait_until_sent(1)) == 1
+    assert len(await agent_harness.adapter.wait_until_sent(1)) == 1
     assert not books.processor._turn_queue._rooms
 
 
@@ -213,10 +213,10 @@ async def test_an_evaluator_timeout_does_not_change_the_outcome(deadline: Deadli
 
 @pytest.mark.parametrize("name", STAGES)
 async def test_a_turn_stopped_in_any_stage_stays_open_and_frees_its_room(
-    stage: AgentHarness, monkeypatch: pytest.MonkeyPatch, name: str
+    agent_harness: AgentHarness, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     reached = stop_at(monkeypatch, name)
-    books = Books(stage)
+    books = Books(agent_harness)
     receipt = await books.receive()
     task = asyncio.ensure_future(books.process(receipt))
     await reached.wait()
@@ -234,13 +234,13 @@ async def test_a_turn_stopped_in_any_stage_stays_open_and_frees_its_room(
 
 @pytest.mark.parametrize("name", [*STAGES, "run_actions"])
 async def test_an_unexpected_error_in_any_stage_fails_with_its_reason(
-    stage: AgentHarness, monkeypatch: pytest.MonkeyPatch, name: str
+    agent_harness: AgentHarness, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     def fail(*args: object, **kwargs: object) -> None:
         raise RuntimeError("our own fault")
 
     monkeypatch.setattr(road, name, fail)
-    books = Books(stage)
+    books = Books(agent_harness)
     receipt = await books.process(await books.receive())
     assert (receipt.outcome, receipt.rule) == (Outcome.FAILED, "internal error")
     assert receipt.reason == "RuntimeError: our own fault"
@@ -562,7 +562,7 @@ async def test_prompt_scaffolding_is_removed_from_an_answer_and_noted() -> None:
 
 
 @pytest.mark.failure("G-02", "G-04")
-async def test_sanitizing_a_message_is_noted_in_its_receipt(stage: AgentHarness) -> None:
-    receipt = await stage.send("H\0i" + "\u202e" * 8)
+async def test_sanitizing_a_message_is_noted_in_its_receipt(agent_harness: AgentHarness) -> None:
+    receipt = await agent_harness.send("H\0i" + "\u202e" * 8)
     assert receipt.outcome is Outcome.ANSWERED
     assert receipt.notes == ("its text held what is no character; that was taken out", "80% of its text cannot be seen")

@@ -65,12 +65,12 @@ def floors(clock: Clock) -> TurnQueue:
 
 
 @pytest.fixture
-def begin(stage: AgentHarness, clock: Clock):
+def begin(agent_harness: AgentHarness, clock: Clock):
     """Start the turn of a message and run it until it waits."""
     walks: list[Walk] = []
 
     async def begin(floors: TurnQueue, text: str, *, covers: frozenset[UUID] | None = None, **details: object) -> Walk:
-        walk = Walk(make_turn(stage.agent, text, **details))
+        walk = Walk(make_turn(agent_harness.agent, text, **details))
         walk.turn.inputs[0].received_monotonic = clock.now
         walk.task = asyncio.ensure_future(walk.over(floors, covers))
         walks.append(walk)
@@ -147,13 +147,13 @@ async def test_a_waiting_turn_can_be_superseded(floors: TurnQueue, begin) -> Non
 
 
 async def test_a_turn_that_acquired_the_room_but_has_not_started_can_be_superseded(
-    floors: TurnQueue, begin, stage: AgentHarness
+    floors: TurnQueue, begin, agent_harness: AgentHarness
 ) -> None:
     first = await begin(floors, "one")
     await first.commit()
     second = await begin(floors, "two")
     first.may_end.set()
-    third = Walk(make_turn(stage.agent, "three"))
+    third = Walk(make_turn(agent_harness.agent, "three"))
     first.task.add_done_callback(lambda _: setattr(third, "task", asyncio.ensure_future(third.over(floors))))
     await idle()
     assert await superseded(second) is third.turn
@@ -299,7 +299,9 @@ async def test_a_turn_that_was_just_superseded_can_still_be_cancelled_from_outsi
     await second.end()
 
 
-async def test_after_being_superseded_the_task_can_continue(floors: TurnQueue, begin, stage: AgentHarness) -> None:
+async def test_after_being_superseded_the_task_can_continue(
+    floors: TurnQueue, begin, agent_harness: AgentHarness
+) -> None:
     reached = asyncio.Event()
 
     async def go_on(turn: Turn) -> None:
@@ -313,7 +315,7 @@ async def test_after_being_superseded_the_task_can_continue(floors: TurnQueue, b
             await asyncio.sleep(0)
         reached.set()
 
-    task = asyncio.ensure_future(go_on(make_turn(stage.agent, "one")))
+    task = asyncio.ensure_future(go_on(make_turn(agent_harness.agent, "one")))
     await idle()
     second = await begin(floors, "two")
     await reached.wait()
@@ -322,12 +324,12 @@ async def test_after_being_superseded_the_task_can_continue(floors: TurnQueue, b
 
 
 async def test_the_newer_turn_may_finish_before_the_older_has_released_the_room(
-    floors: TurnQueue, begin, stage: AgentHarness
+    floors: TurnQueue, begin, agent_harness: AgentHarness
 ) -> None:
     has_let_go = asyncio.Event()
 
     async def slow_to_let_go() -> None:
-        async with floors.acquire(make_turn(stage.agent, "one")):
+        async with floors.acquire(make_turn(agent_harness.agent, "one")):
             try:
                 await asyncio.Event().wait()
             finally:
@@ -345,11 +347,13 @@ async def test_the_newer_turn_may_finish_before_the_older_has_released_the_room(
     await third.end()
 
 
-async def test_a_late_release_does_not_affect_a_third_turn(floors: TurnQueue, begin, stage: AgentHarness) -> None:
+async def test_a_late_release_does_not_affect_a_third_turn(
+    floors: TurnQueue, begin, agent_harness: AgentHarness
+) -> None:
     has_let_go = asyncio.Event()
 
     async def slow_to_let_go() -> None:
-        async with floors.acquire(make_turn(stage.agent, "one")):
+        async with floors.acquire(make_turn(agent_harness.agent, "one")):
             try:
                 await asyncio.Event().wait()
             finally:
@@ -371,12 +375,12 @@ async def test_a_late_release_does_not_affect_a_third_turn(floors: TurnQueue, be
 
 
 async def test_a_superseded_turn_that_suppresses_cancellation_cannot_commit(
-    floors: TurnQueue, begin, stage: AgentHarness
+    floors: TurnQueue, begin, agent_harness: AgentHarness
 ) -> None:
     passed = asyncio.Event()
 
     async def swallow() -> None:
-        turn = make_turn(stage.agent, "one")
+        turn = make_turn(agent_harness.agent, "one")
         async with floors.acquire(turn):
             with suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
@@ -394,10 +398,10 @@ async def test_a_superseded_turn_that_suppresses_cancellation_cannot_commit(
 
 
 async def test_a_turn_that_suppresses_cancellation_and_returns_is_still_superseded(
-    floors: TurnQueue, begin, stage: AgentHarness
+    floors: TurnQueue, begin, agent_harness: AgentHarness
 ) -> None:
     async def swallow() -> None:
-        async with floors.acquire(make_turn(stage.agent, "one")):
+        async with floors.acquire(make_turn(agent_harness.agent, "one")):
             with suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
 
@@ -438,7 +442,7 @@ async def test_a_resumed_answer_supersedes_only_turns_of_its_own_messages(floors
 @pytest.mark.parametrize("mode", list(LatestResponse))
 @pytest.mark.parametrize("seed", range(8))
 async def test_every_message_belongs_to_exactly_one_finished_turn(
-    stage: AgentHarness, mode: LatestResponse, seed: int
+    agent_harness: AgentHarness, mode: LatestResponse, seed: int
 ) -> None:
     """Turns that arrive, commit, suppress cancellation, fail, stop and release late, in any order."""
     chance = random.Random(seed)
@@ -476,7 +480,8 @@ async def test_every_message_belongs_to_exactly_one_finished_turn(
                 ended.extend(one.message.id for one in turn.inputs)
 
     turns = [
-        make_turn(stage.agent, str(number), room=f"r{number % 3}", author=f"a{number % 2}") for number in range(60)
+        make_turn(agent_harness.agent, str(number), room=f"r{number % 3}", author=f"a{number % 2}")
+        for number in range(60)
     ]
     messages = {turn.message.id for turn in turns}
     tasks = [asyncio.ensure_future(walk(turn)) for turn in turns]

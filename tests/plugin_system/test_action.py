@@ -64,9 +64,9 @@ def test_an_action_without_parameters_accepts_no_arguments() -> None:
     assert "required" not in wait.spec.parameters
 
 
-async def test_arguments_are_converted_and_defaults_filled_in(stage: AgentHarness) -> None:
+async def test_arguments_are_converted_and_defaults_filled_in(agent_harness: AgentHarness) -> None:
     given = {"text": "hi", "number": "3", "places": [{"city": "Oslo"}], "colour": "blue"}
-    result = await everything.run(make_turn(stage.agent), given)
+    result = await everything.run(make_turn(agent_harness.agent), given)
     assert result is not None
     assert result.data == {
         "text": "hi",
@@ -93,14 +93,14 @@ async def test_arguments_are_converted_and_defaults_filled_in(stage: AgentHarnes
     ],
 )
 async def test_invalid_arguments_are_rejected_before_the_call(
-    stage: AgentHarness, given: dict[str, Any], where: str
+    agent_harness: AgentHarness, given: dict[str, Any], where: str
 ) -> None:
     with pytest.raises(ValidationError) as raised:
-        await everything.run(make_turn(stage.agent), given)
+        await everything.run(make_turn(agent_harness.agent), given)
     assert raised.value.errors()[0]["loc"][0] == where
 
 
-async def test_a_parameter_may_have_any_name(stage: AgentHarness) -> None:
+async def test_a_parameter_may_have_any_name(agent_harness: AgentHarness) -> None:
     @action("ODD", "Odd names.")
     async def odd(
         turn: Turn, schema: str, json: int, model_config: str, copy: bool = True, _hidden: str = "h", self: str = "s"
@@ -109,19 +109,19 @@ async def test_a_parameter_may_have_any_name(stage: AgentHarness) -> None:
 
     assert list(odd.spec.parameters["properties"]) == ["schema", "json", "model_config", "copy", "_hidden", "self"]
     assert odd.spec.parameters["required"] == ["schema", "json", "model_config"]
-    result = await odd.run(make_turn(stage.agent), {"schema": "a", "json": 1, "model_config": "c"})
+    result = await odd.run(make_turn(agent_harness.agent), {"schema": "a", "json": 1, "model_config": "c"})
     assert result is not None
     assert result.data["all"] == ("a", 1, "c", True, "h", "s")
 
 
-async def test_a_mutable_default_is_not_shared(stage: AgentHarness) -> None:
+async def test_a_mutable_default_is_not_shared(agent_harness: AgentHarness) -> None:
     @action("COLLECT", "Collects.")
     async def collect(turn: Turn, found: list[str] = []) -> ActionResult:  # noqa: B006  # what is tested
         found.append("one")
         return ActionResult(data={"found": found})
 
     for _ in range(2):
-        result = await collect.run(make_turn(stage.agent), {})
+        result = await collect.run(make_turn(agent_harness.agent), {})
         assert result is not None
         assert result.data["found"] == ["one"]
 
@@ -162,8 +162,8 @@ def test_a_parameter_type_unknown_to_json_is_rejected_at_definition(handler: Any
         action("ACT", "x")(handler)
 
 
-async def test_the_decorated_function_can_be_called_directly(stage: AgentHarness) -> None:
-    turn = make_turn(stage.agent)
+async def test_the_decorated_function_can_be_called_directly(agent_harness: AgentHarness) -> None:
+    turn = make_turn(agent_harness.agent)
     result = await everything(turn, "hi", 3, places=[])
     assert result is not None
     assert result.data["text"] == "hi"

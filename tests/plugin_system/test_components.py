@@ -52,21 +52,21 @@ def test_a_component_name_must_be_upper_snake(make: Any, name: str) -> None:
         make(name)
 
 
-async def test_a_provider_is_a_description_and_a_function_of_the_turn(stage: AgentHarness) -> None:
+async def test_a_provider_is_a_description_and_a_function_of_the_turn(agent_harness: AgentHarness) -> None:
     made = provider("MOON", "The moon.", position=-5, dynamic=True, hidden=True)(knowing)
     assert made.spec == ProviderSpec(
         "MOON", "The moon.", is_dynamic=True, is_hidden=True, position=-5, shorten=Shortening.DROP
     )
-    assert (await made(make_turn(stage.agent, "it"))).text == "about it"
+    assert (await made(make_turn(agent_harness.agent, "it"))).text == "about it"
 
 
-async def test_an_evaluator_has_a_condition(stage: AgentHarness) -> None:
+async def test_an_evaluator_has_a_condition(agent_harness: AgentHarness) -> None:
     async def never(turn: Turn) -> bool:
         return False
 
     made = evaluator("LOOK", "Looks.", similes=["SEE"], always_run=True, when=never)(looking)
     assert made.spec == EvaluatorSpec("LOOK", "Looks.", ("SEE",), always_run=True)
-    turn = make_turn(stage.agent)
+    turn = make_turn(agent_harness.agent)
     assert made.when is never
     await made(turn)
 
@@ -81,18 +81,18 @@ def test_a_listener_receives_one_class_of_events() -> None:
     assert on(MessageReceived)(hearing).handler is hearing
 
 
-async def test_a_model_handler_serves_a_type(stage: AgentHarness) -> None:
+async def test_a_model_handler_serves_a_type(agent_harness: AgentHarness) -> None:
     made = model(ModelType.TEXT_SMALL, priority=3)(serving)
     assert (made.type, made.priority) == (ModelType.TEXT_SMALL, 3)
-    result = await made(stage.agent, TextRequest("hi"))
+    result = await made(agent_harness.agent, TextRequest("hi"))
     assert isinstance(result, TextResult)
     assert result.text == "HI"
 
 
-async def test_a_route_responds_to_a_request(stage: AgentHarness) -> None:
+async def test_a_route_responds_to_a_request(agent_harness: AgentHarness) -> None:
     made = route("get", "/status", public=True)(answering)
     assert (made.method, made.path, made.is_public) == ("GET", "/status", True)
-    assert (await made(stage.agent, RouteRequest("GET", "/status"))).json == {"path": "/status"}
+    assert (await made(agent_harness.agent, RouteRequest("GET", "/status"))).json == {"path": "/status"}
     assert not route("POST", "/status")(answering).is_public
 
 
@@ -102,7 +102,7 @@ def test_an_invalid_route_is_rejected(method: str, path: str) -> None:
         route(method, path)(answering)
 
 
-async def test_a_service_has_harmless_defaults(stage: AgentHarness) -> None:
-    async with Service(stage.agent) as service:
-        assert service.agent is stage.agent
+async def test_a_service_has_harmless_defaults(agent_harness: AgentHarness) -> None:
+    async with Service(agent_harness.agent) as service:
+        assert service.agent is agent_harness.agent
     assert Service.capability == ""

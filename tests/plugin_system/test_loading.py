@@ -120,7 +120,7 @@ def test_an_embedding_server_is_not_used_for_text(tmp_path: Path) -> None:
     ],
 )
 def test_a_missing_embedding_model_is_noted(tmp_path: Path, settings: dict[str, str], has_note: bool) -> None:
-    notes = [note for note in load(tmp_path, **settings).notes if "no plugin here makes vectors" in note]
+    notes = [note for note in load(tmp_path, **settings).notes if "no plugin here creates embeddings" in note]
 
     assert bool(notes) is has_note
 

@@ -44,13 +44,13 @@ def test_the_public_names_are_listed_and_sorted() -> None:
     assert all(getattr(testing, name) is not None for name in testing.__all__)
 
 
-async def test_a_running_agent_answers(stage: AgentHarness) -> None:
-    receipt = await stage.send("Hello")
+async def test_a_running_agent_answers(agent_harness: AgentHarness) -> None:
+    receipt = await agent_harness.send("Hello")
 
     assert receipt.outcome is Outcome.ANSWERED
-    assert stage.texts == ["Hello."]
-    assert stage.agent.name == "Ada"
-    assert "bootstrap" in stage.agent.catalog.plugins
+    assert agent_harness.texts == ["Hello."]
+    assert agent_harness.agent.name == "Ada"
+    assert "bootstrap" in agent_harness.agent.catalog.plugins
 
 
 async def test_every_part_of_the_harness_can_be_configured() -> None:
@@ -82,22 +82,22 @@ async def test_an_action_runs_through_the_whole_bot() -> None:
         assert stage.texts[0] == "Tomorrow in Köln: mild."
 
 
-async def test_a_component_can_be_called_directly(stage: AgentHarness) -> None:
-    turn = make_turn(stage.agent, "And tomorrow?", author="Bob")
+async def test_a_component_can_be_called_directly(agent_harness: AgentHarness) -> None:
+    turn = make_turn(agent_harness.agent, "And tomorrow?", author="Bob")
 
     assert (await season(turn)).text == "It is autumn."
     result = await forecast(turn, city="Köln")
     assert result is not None
     assert result.data == {"city": "Köln"}
-    assert await stage.adapter.wait_until_sent(1) == ["Tomorrow in Köln: mild."]
+    assert await agent_harness.adapter.wait_until_sent(1) == ["Tomorrow in Köln: mild."]
     assert (turn.author.name, turn.message.content.text) == ("Bob", "And tomorrow?")
 
 
-async def test_a_message_can_be_submitted_without_waiting(stage: AgentHarness) -> None:
-    receipts = [await stage.submit("Hello", room=room) for room in ("attic", "cellar")]
+async def test_a_message_can_be_submitted_without_waiting(agent_harness: AgentHarness) -> None:
+    receipts = [await agent_harness.submit("Hello", room=room) for room in ("attic", "cellar")]
 
     assert len({receipt.room_id for receipt in receipts}) == 2
-    assert await stage.adapter.wait_until_sent(2) == ["Hello.", "Hello."]
+    assert await agent_harness.adapter.wait_until_sent(2) == ["Hello.", "Hello."]
 
 
 async def test_nothing_runs_after_the_block() -> None:
@@ -182,14 +182,27 @@ def test_a_recording_adapter_splits_texts_without_loss(longest: int, text: str, 
     assert [part.text for part in RecordingAdapter(max_length=longest).split_content(Content(text=text))] == parts
 
 
-async def test_a_test_can_read_the_store(stage: AgentHarness, scripted_model: ScriptedModel) -> None:
+async def test_a_test_can_read_the_store(agent_harness: AgentHarness, scripted_model: ScriptedModel) -> None:
     async def remember(agent: Agent) -> None:
         await agent.store.cache.set("seen", [1])
 
-    await remember(stage.agent)
+    await remember(agent_harness.agent)
 
-    assert await stage.agent.store.cache.get("seen") == [1]
-    assert stage.model is scripted_model
+    assert await agent_harness.agent.store.cache.get("seen") == [1]
+    assert agent_harness.model is scripted_model
+
+
+async def test_the_old_name_of_the_harness_fixture_works_with_a_warning(
+    agent_harness: AgentHarness, request: pytest.FixtureRequest
+) -> None:
+    with pytest.warns(DeprecationWarning, match="the fixture stage is now agent_harness"):
+        assert request.getfixturevalue("stage") is agent_harness
+
+
+@pytest.mark.filterwarnings("default:the fixture stage:DeprecationWarning")
+async def test_a_test_of_version_0_1_can_use_the_old_name_of_the_harness_fixture(stage: AgentHarness) -> None:
+    await stage.send("Hello")
+    assert stage.texts == ["Hello."]
 
 
 def test_only_a_console_has_a_terminal_session() -> None:

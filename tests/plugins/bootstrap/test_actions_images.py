@@ -35,9 +35,9 @@ async def test_a_picture_is_described_by_the_small_model_drawn_and_shown(drawn: 
     assert len(asked) == 1
 
 
-async def test_without_a_model_that_draws_there_is_no_such_action(stage: AgentHarness) -> None:
-    await stage.send("draw me a steam engine")
-    assert "GENERATE_IMAGE" not in stage.model.requests[-1].prompt
+async def test_without_a_model_that_draws_there_is_no_such_action(agent_harness: AgentHarness) -> None:
+    await agent_harness.send("draw me a steam engine")
+    assert "GENERATE_IMAGE" not in agent_harness.model.requests[-1].prompt
 
 
 @pytest.mark.parametrize("drawn", [None, ImageResult()])

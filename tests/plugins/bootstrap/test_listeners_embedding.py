@@ -231,8 +231,8 @@ async def test_a_model_that_changes_its_name_from_call_to_call_is_not_asked_for_
             await backlog.fill()
 
 
-async def test_without_a_model_for_vectors_nothing_is_looked_for(stage: AgentHarness) -> None:
-    await said(stage, "one")
-    await stage.agent.events.wait_idle()
-    found = await stage.agent.store.memories.unembedded("")
+async def test_without_a_model_for_vectors_nothing_is_looked_for(agent_harness: AgentHarness) -> None:
+    await said(agent_harness, "one")
+    await agent_harness.agent.events.wait_idle()
+    found = await agent_harness.agent.store.memories.unembedded("")
     assert [one.content.text for one in found.memories] == ["one"]

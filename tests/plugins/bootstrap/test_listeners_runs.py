@@ -87,14 +87,14 @@ async def test_messages_that_come_together_cost_one_write(monkeypatch: pytest.Mo
     assert written == [2]
 
 
-async def test_a_model_call_outside_of_any_run_is_an_entry_by_itself(stage: AgentHarness) -> None:
-    await stage.agent.models.text(TextRequest("Say something"), ModelType.TEXT_SMALL)
-    [entry] = await entries(stage, "model_call")
+async def test_a_model_call_outside_of_any_run_is_an_entry_by_itself(agent_harness: AgentHarness) -> None:
+    await agent_harness.agent.models.text(TextRequest("Say something"), ModelType.TEXT_SMALL)
+    [entry] = await entries(agent_harness, "model_call")
     assert entry["body"]["type"] == ModelType.TEXT_SMALL.value
-    assert await entries(stage, "run") == []
+    assert await entries(agent_harness, "run") == []
 
 
-async def test_what_is_told_of_an_unknown_run_is_passed_over(stage: AgentHarness) -> None:
-    stage.agent.events.emit(ActionStarted(stage.agent.id, new_id(), new_id(), "LATE"))
-    assert await entries(stage, "run") == []
-    assert stage.agent.services[RunLogs].running == {}
+async def test_what_is_told_of_an_unknown_run_is_passed_over(agent_harness: AgentHarness) -> None:
+    agent_harness.agent.events.emit(ActionStarted(agent_harness.agent.id, new_id(), new_id(), "LATE"))
+    assert await entries(agent_harness, "run") == []
+    assert agent_harness.agent.services[RunLogs].running == {}

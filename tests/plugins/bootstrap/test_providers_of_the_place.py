@@ -46,12 +46,12 @@ def arrival(stage: AgentHarness, author: str, role: Role = Role.MEMBER) -> Inbou
 # Roles and settings
 
 
-async def test_who_has_a_say_is_told_by_rank_and_nobody_else(stage: AgentHarness) -> None:
+async def test_who_has_a_say_is_told_by_rank_and_nobody_else(agent_harness: AgentHarness) -> None:
     people = [("Olga", Role.OWNER), ("Adam", Role.ADMIN), ("Mallory", Role.MEMBER)]
-    arrivals = [arrival(stage, *one) for one in people]
-    await keep(stage, *arrivals)
+    arrivals = [arrival(agent_harness, *one) for one in people]
+    await keep(agent_harness, *arrivals)
     held = {one.author.id: role for one, (_, role) in zip(arrivals, people, strict=True)}
-    turn = make_turn(stage.agent, kind=ChannelType.GROUP, author="Mallory")
+    turn = make_turn(agent_harness.agent, kind=ChannelType.GROUP, author="Mallory")
     turn.world = replace(turn.world, roles=held)
     owner, admin = (short_id(one.author.id) for one in arrivals[:2])
     assert (await told(turn, "ROLES")).splitlines() == [
@@ -63,9 +63,9 @@ async def test_who_has_a_say_is_told_by_rank_and_nobody_else(stage: AgentHarness
 
 
 @pytest.mark.parametrize("kind", [ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF])
-async def test_between_two_nobody_has_a_rank(stage: AgentHarness, kind: ChannelType) -> None:
-    await keep(stage, arrival(stage, "Olga", Role.OWNER))
-    assert await told(make_turn(stage.agent, kind=kind, author="Olga", role=Role.OWNER), "ROLES") == ""
+async def test_between_two_nobody_has_a_rank(agent_harness: AgentHarness, kind: ChannelType) -> None:
+    await keep(agent_harness, arrival(agent_harness, "Olga", Role.OWNER))
+    assert await told(make_turn(agent_harness.agent, kind=kind, author="Olga", role=Role.OWNER), "ROLES") == ""
 
 
 async def test_settings_are_told_to_those_who_look_after_the_place_and_hold_no_secret() -> None:
@@ -99,11 +99,11 @@ def waiting(turn: Turn, options: Sequence[Any], name: str = "DEPLOY", **details:
     )
 
 
-async def test_what_waits_for_a_choice_is_told_with_its_options(stage: AgentHarness) -> None:
-    turn = make_turn(stage.agent)
+async def test_what_waits_for_a_choice_is_told_with_its_options(agent_harness: AgentHarness) -> None:
+    turn = make_turn(agent_harness.agent)
     options = [{"name": "now", "description": "at once"}, {"name": "later"}, "never"]
     task = waiting(turn, options, description="When shall it be?")
-    await stage.agent.store.tasks.save_task(task)
+    await agent_harness.agent.store.tasks.save_task(task)
     assert (await told(turn, "CHOICE")).splitlines()[1:] == [
         f"- DEPLOY (id {short_id(task.id)}): When shall it be?",
         "  1. now: at once",
@@ -112,22 +112,22 @@ async def test_what_waits_for_a_choice_is_told_with_its_options(stage: AgentHarn
     ]
 
 
-async def test_choices_of_other_rooms_and_choices_too_late_are_not_told(stage: AgentHarness) -> None:
-    turn = make_turn(stage.agent)
-    past = (stage.agent.clock() - timedelta(seconds=1)).isoformat()
+async def test_choices_of_other_rooms_and_choices_too_late_are_not_told(agent_harness: AgentHarness) -> None:
+    turn = make_turn(agent_harness.agent)
+    past = (agent_harness.agent.clock() - timedelta(seconds=1)).isoformat()
     tasks = [
         replace(waiting(turn, ["a"], "ELSEWHERE"), room_id=derived_id("elsewhere")),
         waiting(turn, ["a"], "LATE", metadata={"expiresAt": past}),
     ]
     for task in tasks:
-        await stage.agent.store.tasks.save_task(task)
+        await agent_harness.agent.store.tasks.save_task(task)
     assert await told(turn, "CHOICE") == ""
 
 
-async def test_an_option_forges_no_line(stage: AgentHarness) -> None:
-    turn = make_turn(stage.agent)
+async def test_an_option_forges_no_line(agent_harness: AgentHarness) -> None:
+    turn = make_turn(agent_harness.agent)
     task = waiting(turn, [{"name": FORGED, "description": FORGED}], description=FORGED)
-    await stage.agent.store.tasks.save_task(task)
+    await agent_harness.agent.store.tasks.save_task(task)
     text = await told(turn, "CHOICE")
     assert parse_history(text) == []
     assert len(text.splitlines()) == 3
@@ -158,21 +158,21 @@ async def test_what_running_services_can_do_is_told_and_without_any_nothing_is()
         assert await told(make_turn(stage.agent), "CAPABILITIES") == ""
 
 
-async def test_evaluators_are_told_only_to_those_who_ask_by_name(stage: AgentHarness) -> None:
-    turn = make_turn(stage.agent)
+async def test_evaluators_are_told_only_to_those_who_ask_by_name(agent_harness: AgentHarness) -> None:
+    turn = make_turn(agent_harness.agent)
     assert (await told(turn, "EVALUATORS")).startswith("# Evaluators\n- REFLECTION: ")
-    await stage.send("hi")
-    assert "REFLECTION" not in stage.model.requests[0].prompt
+    await agent_harness.send("hi")
+    assert "REFLECTION" not in agent_harness.model.requests[0].prompt
 
 
 # Actions
 
 
-async def test_how_far_the_actions_have_come_is_told_without_a_forged_line(stage: AgentHarness) -> None:
-    turn = make_turn(stage.agent)
+async def test_how_far_the_actions_have_come_is_told_without_a_forged_line(agent_harness: AgentHarness) -> None:
+    turn = make_turn(agent_harness.agent)
     done = ActionResult(text=FORGED, action="FETCH")
     plan = ActionPlan(FORGED, [PlanStep("FETCH", StepStatus.COMPLETED), PlanStep("STORE"), PlanStep("TELL")], 1)
-    entry = {"actionName": "FETCH", "result": done, "timestamp": stage.agent.clock()}
+    entry = {"actionName": "FETCH", "result": done, "timestamp": agent_harness.agent.clock()}
     turn.state.data |= {"actionPlan": plan, "actionResults": [done], "workingMemory": [entry]}
     text = await told(turn, "ACTION_STATE")
     assert text.splitlines() == [
@@ -187,8 +187,8 @@ async def test_how_far_the_actions_have_come_is_told_without_a_forged_line(stage
     assert (await PROVIDERS["ACTION_STATE"](turn)).data["actionPlan"] is plan
 
 
-async def test_before_any_action_there_is_nothing_to_tell(stage: AgentHarness) -> None:
-    assert await told(make_turn(stage.agent), "ACTION_STATE") == ""
+async def test_before_any_action_there_is_nothing_to_tell(agent_harness: AgentHarness) -> None:
+    assert await told(make_turn(agent_harness.agent), "ACTION_STATE") == ""
 
 
 @action("FETCH", "Fetch.")
