@@ -50,6 +50,7 @@ async def _measure_burst() -> Row:
         receipts = [await stage.submit(f"part {number}") for number in range(5)]
         await asyncio.gather(*(stage.agent_runtime.inbox.wait_outcome(receipt.id) for receipt in receipts))
         await stage.agent.outbox.drain(5)
+        check_answered(await stage.agent_runtime.inbox.wait_outcome(receipts[-1].id))
         calls, replies = len(stage.model.requests), len(stage.texts)
     return "five quick messages", f"{replies} reply, {calls} model calls begun"
 
