@@ -13,6 +13,7 @@ from adapters.discord.outgoing import split_reply
 from bot import Clock, ConfigError, Content, Room, system_clock
 from bot.platform import Adapter, AgentHandle, ConnectionStatus, Delivery, NotSent, select_accounts
 
+TOKEN = "DISCORD_API_TOKEN"
 DRAFT_INTERVAL_SECONDS = 1.0  # between two edits of a streamed reply; Discord allows five edits in five seconds
 
 
@@ -88,11 +89,7 @@ def open_discord(handles: Sequence[AgentHandle]) -> DiscordAdapter:
 
     Raises ConfigError if none has, or if two characters share a token.
     """
-    owners = select_accounts(handles, PLATFORM, ("DISCORD_API_TOKEN",), _token_of)
+    owners = select_accounts(handles, PLATFORM, (TOKEN,), lambda handle: handle.settings.require(TOKEN))
     if not owners:
         raise ConfigError("DISCORD_API_TOKEN is not set: set it in .env, the environment or the character's secrets")
     return DiscordAdapter(tuple(owners.values()))
-
-
-def _token_of(handle: AgentHandle) -> str:
-    return handle.settings.require("DISCORD_API_TOKEN")

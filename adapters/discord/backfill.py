@@ -51,9 +51,8 @@ class Backfill:
         self, channels: Mapping[UUID, Any], last_seen: Mapping[UUID, int]
     ) -> AsyncIterator[list[discord.Message]]:
         for room_id, channel in channels.items():
-            after_id = last_seen.get(
-                room_id, self._newest_seen
-            )  # a channel created meanwhile has no message of its own
+            # A channel that was created meanwhile has no message of its own.
+            after_id = last_seen.get(room_id, self._newest_seen)
             if after_id and (channel.last_message_id or 0) > after_id:
                 yield await self._read_after(channel, after_id)
 

@@ -87,7 +87,9 @@ class DiscordHttp(HTTPClient):
         """
         self._guard.check()
         bucket = (route.key, route.major_parameters)
-        self._check_bucket(bucket)
+        remaining = self._blocked_until.get(bucket, 0.0) - self.loop.time()
+        if remaining > 0:
+            raise discord.RateLimited(remaining)
         route.url = self._api_url + route.url.removeprefix(self._api_url).removeprefix(Route.BASE)
         try:
             async with asyncio.timeout(self._limits.request_timeout):
@@ -100,11 +102,6 @@ class DiscordHttp(HTTPClient):
             raise
         # The library returns JSON as text if a proxy has added a charset to the content type.
         return json.loads(data) if isinstance(data, str) and data else data
-
-    def _check_bucket(self, bucket: tuple[str, str]) -> None:
-        remaining = self._blocked_until.get(bucket, 0.0) - self.loop.time()
-        if remaining > 0:
-            raise discord.RateLimited(remaining)
 
 
 @dataclass(frozen=True, slots=True)

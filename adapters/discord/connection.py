@@ -101,7 +101,8 @@ class GatewayConnection:
             finally:
                 if socket is not None:
                     await socket.close()
-            await self._wait_before_retry()
+            self._failures += 1
+            await self._limits.sleep(self._backoff.delay(self._failures))
 
     def _report_disconnect(
         self, reason: object, cause: DisconnectCause = DisconnectCause.PLATFORM, *, was_connected: bool = True
@@ -138,8 +139,3 @@ class GatewayConnection:
             socket = await GatewaySocket.from_client(self._client, gateway=url, **options)
         self._client.ws = socket
         return socket
-
-    async def _wait_before_retry(self) -> None:
-        """Wait, exponentially longer after consecutive failures."""
-        self._failures += 1
-        await self._limits.sleep(self._backoff.delay(self._failures))

@@ -33,27 +33,12 @@ def is_own_message(message: discord.Message, mapper: EntityMapper, application_i
     return bool(message.webhook_id and application_id and message.application_id == application_id)
 
 
-def to_inbound_message(
-    message: discord.Message, mapper: EntityMapper, mention: MentionContext, *, is_backfill: bool = False
-) -> InboundMessage:
-    """Build the inbound message; `mention` already contains the rule that forbids an answer."""
-    return _build_inbound(message, mapper, mention, f"MC:{message.id}", 0, is_backfill)
-
-
-def to_inbound_edit(
-    message: discord.Message, edited_at: datetime, mapper: EntityMapper, mention: MentionContext
-) -> InboundMessage:
-    """Build the inbound message of an edit, with the time of the edit as its revision."""
-    revision = int(edited_at.timestamp() * 1000)
-    return _build_inbound(message, mapper, mention, f"MU:{message.id}:{revision}", revision, False)
-
-
 def build_mention(message: discord.Message, bot_id: int) -> MentionContext:
     """Return how a message addresses the bot by Discord's own entities; its text does not count."""
     referenced = message.reference.resolved if message.reference is not None else None
     return MentionContext(
         is_mention=any(user.id == bot_id for user in message.mentions)
-        or any(_is_bot_role(role, bot_id) for role in message.role_mentions),
+        or any(role.tags is not None and role.tags.bot_id == bot_id for role in message.role_mentions),
         is_reply=isinstance(referenced, discord.Message) and referenced.author.id == bot_id,
         is_thread=isinstance(message.channel, discord.Thread),
     )
@@ -86,14 +71,19 @@ def guild_id_of(message: discord.Message) -> int | None:
     return guild_id
 
 
-def _build_inbound(
+def to_inbound_message(
     message: discord.Message,
     mapper: EntityMapper,
     mention: MentionContext,
-    event_id: str,
-    revision: int,
-    is_backfill: bool,
+    *,
+    edited_at: datetime | None = None,
+    is_backfill: bool = False,
 ) -> InboundMessage:
+    """Build the inbound message; `mention` already contains the rule that forbids an answer.
+
+    The time of an edit is its revision.
+    """
+    revision = int(edited_at.timestamp() * 1000) if edited_at else 0
     room = mapper.to_room(message.channel, guild_id_of(message))
     author = mapper.to_entity(message.author, is_webhook=message.webhook_id is not None)
     content = Content(
@@ -112,7 +102,7 @@ def _build_inbound(
         content,
         created_at=message.created_at,
         message_id=str(message.id),
-        event_id=event_id,
+        event_id=f"MU:{message.id}:{revision}" if edited_at else f"MC:{message.id}",
         revision=revision,
         is_backfill=is_backfill,
     )
@@ -131,10 +121,6 @@ def _world_of(
 def _reply_metadata(message: discord.Message) -> dict[str, str]:
     reference = message.reference
     return {"replies_to": str(reference.message_id)} if reference is not None and reference.message_id else {}
-
-
-def _is_bot_role(role: discord.Role, bot_id: int) -> bool:
-    return role.tags is not None and role.tags.bot_id == bot_id
 
 
 def text_of(message: discord.Message) -> str:
@@ -212,18 +198,12 @@ def apply_rules(
 
     `lineage_ids` are the ids of the channel, most specific first; a thread is under the rules of its channel.
     """
-    rule = _direct_rule(settings) if is_direct else _guild_rule(mention, lineage_ids, settings)
+    if is_direct:
+        rule = "DISCORD_SHOULD_IGNORE_DIRECT_MESSAGES" if settings.discord_should_ignore_direct_messages else ""
+    else:
+        rule = _guild_rule(mention, lineage_ids, settings)
     rule = rule or room_rule.refusal_for(mention, is_direct=is_direct)
     return replace(mention, denied_by=rule) if rule else mention
-
-
-def is_ignored_author(settings: DiscordSettings, *, is_bot: bool) -> bool:
-    """Return whether messages of this kind of author are not stored."""
-    return is_bot and settings.discord_should_ignore_bot_messages
-
-
-def _direct_rule(settings: DiscordSettings) -> str:
-    return "DISCORD_SHOULD_IGNORE_DIRECT_MESSAGES" if settings.discord_should_ignore_direct_messages else ""
 
 
 def _guild_rule(mention: MentionContext, lineage_ids: Sequence[str], settings: DiscordSettings) -> str:

@@ -25,10 +25,8 @@ RETRY_SECONDS = 60.0  # seconds until an unknown guild is requested again
 class MembershipHandler:
     """Reports membership events; `handlers` has one method by event name of the library."""
 
-    BEFORE_BACKFILL: ClassVar = (
-        "guild_available",
-        "guild_join",
-    )  # events that are processed before the backfill is complete
+    # Events that are processed before the backfill is complete.
+    BEFORE_BACKFILL: ClassVar = ("guild_available", "guild_join")
 
     def __init__(self, handle: AgentHandle, mapper: EntityMapper) -> None:
         self._handle = handle

@@ -13,7 +13,6 @@ from adapters.discord.backfill import Backfill
 from adapters.discord.client import DiscordClient, GatewayEvent, GatewaySession
 from adapters.discord.config import DiscordSettings, Limits
 from adapters.discord.entities import PLATFORM, EntityMapper, build_lineage
-from adapters.discord.incoming import apply_rules, is_ignored_author
 from adapters.discord.membership import MembershipHandler
 from bot import Clock
 from bot.platform import AgentHandle, InboundMessage, InboxClosed, MentionContext, StreamCursor
@@ -135,26 +134,19 @@ class EventReceiver:
     async def _submit_missed(self, batches: AsyncIterator[list[discord.Message]]) -> None:
         try:
             async for missed in batches:
-                inbound = [
-                    inbound_message
-                    for inbound_message in (self._to_inbound(message, is_backfill=True) for message in missed)
-                    if inbound_message
-                ]
-                await self._handle.submit_all(inbound)
+                inbound = [self._to_inbound(message, is_backfill=True) for message in missed]
+                await self._handle.submit_all([message for message in inbound if message])
         except (StoreUnavailable, InboxClosed):
             raise
         except Exception:  # new messages must not wait for a failed backfill
             logger.exception("missed Discord messages could not be read")
 
     async def _submit_messages(self, events: Sequence[GatewayEvent]) -> None:
-        inbound = [
-            inbound_message
-            for inbound_message in (self._to_inbound(*event.args) for event in events)
-            if inbound_message
-        ]
+        inbound = [self._to_inbound(*event.args) for event in events]
+        messages = [message for message in inbound if message]
         cursor = self._session_cursor(events[-1].session)
-        if inbound or cursor:
-            await self._handle.submit_all(inbound, cursor)
+        if messages or cursor:
+            await self._handle.submit_all(messages, cursor)
 
     def _session_cursor(self, session: GatewaySession | None) -> StreamCursor | None:
         return StreamCursor(PLATFORM, self._mapper.account, SESSION_CURSOR, session.to_json()) if session else None
@@ -179,7 +171,7 @@ class EventReceiver:
         ):
             return False
         is_bot = bool(message.author.bot or message.webhook_id)
-        return not is_ignored_author(self._settings, is_bot=is_bot)
+        return not (is_bot and self._settings.discord_should_ignore_bot_messages)
 
     def _mention_context(self, message: discord.Message) -> MentionContext | None:
         """Return how a message addresses the bot and what forbids an answer; None if it is not stored."""
@@ -189,13 +181,14 @@ class EventReceiver:
         if rule.is_ignored:
             return None
         mention = incoming.build_mention(message, self._mapper.bot_id)
-        return apply_rules(mention, lineage_ids, self._settings, rule, is_direct=guild_id is None)
+        return incoming.apply_rules(mention, lineage_ids, self._settings, rule, is_direct=guild_id is None)
 
     async def _on_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
         message, edited_at = payload.message, payload.message.edited_at
         mention = self._mention_context(message) if edited_at is not None and self._should_store(message) else None
         if edited_at is not None and mention is not None:
-            await self._handle.edits.submit_edit(incoming.to_inbound_edit(message, edited_at, self._mapper, mention))
+            inbound = incoming.to_inbound_message(message, self._mapper, mention, edited_at=edited_at)
+            await self._handle.edits.submit_edit(inbound)
 
     async def _on_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
         await self._handle.edits.delete_messages(self._mapper.room_id(payload.channel_id), [str(payload.message_id)])

@@ -31,11 +31,6 @@ MAX_CONCURRENT_REQUESTS = 5
 REQUEST_TIMEOUT = 5.0
 
 
-def roles_by_user(members: tuple[ChatMember, ...]) -> Roles:
-    """Return the roles of a chat's administrators by user id."""
-    return {member.user.id: ROLES_BY_STATUS.get(member.status, Role.MEMBER) for member in members}
-
-
 def parse_service_message(message: Message, location: ChatLocation, context: IncomingContext) -> list[Change] | None:
     """Return the changes that a service message reports; None for any other message."""
     world, room, identity = location.world, location.room, context.identity
@@ -157,7 +152,7 @@ class AdministratorCache:
         try:
             async with self._semaphore:
                 members = await self._client.get_chat_administrators(chat_id, read_timeout=REQUEST_TIMEOUT)
-            roles = roles_by_user(members)
+            roles = {member.user.id: ROLES_BY_STATUS.get(member.status, Role.MEMBER) for member in members}
         except (TelegramError, *PARSE_ERRORS):
             pass  # the last known roles stay
         self._entries[chat_id] = (self._monotonic(), roles)

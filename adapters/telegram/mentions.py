@@ -1,7 +1,6 @@
 """Mentions, replies, commands and forwards of a message, by Telegram's entities; pure."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from telegram import Message, MessageEntity
@@ -38,7 +37,8 @@ def is_mention(message: Message, identity: BotIdentity) -> bool:
     """Return whether a message mentions the bot by @name, linked name or addressed command."""
     if message.forward_origin is not None:  # forwarded text addresses the other members
         return False
-    return any(_names_bot(entity, text, identity) for entity, text in _iter_entities(message))
+    entities = [*message.parse_entities().items(), *message.parse_caption_entities().items()]
+    return any(_names_bot(entity, text, identity) for entity, text in entities)
 
 
 def is_reply(message: Message, identity: BotIdentity) -> bool:
@@ -86,11 +86,6 @@ def chat_names(target: ChatTarget, username: str | None) -> tuple[str, ...]:
     """Return the names of a chat in settings, the most specific first."""
     names = (str(target), str(target.chat_id), f"@{username}" if username else "", username or "")
     return tuple(dict.fromkeys(filter(None, names)))
-
-
-def _iter_entities(message: Message) -> Iterator[tuple[MessageEntity, str]]:
-    yield from message.parse_entities().items()
-    yield from message.parse_caption_entities().items()
 
 
 def _names_bot(entity: MessageEntity, text: str, identity: BotIdentity) -> bool:

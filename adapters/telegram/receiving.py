@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from telegram import Bot, CallbackQuery, Message, Update
+from telegram import Bot, Message, Update
 from telegram.error import TelegramError
 
 from adapters.telegram.entities import build_location
@@ -98,15 +98,9 @@ class UpdateContext:
 
     incoming: IncomingContext
     command_names: Sequence[str]
-    find_thread_id: Callable[[int, int], int | None]
+    threads: Mapping[tuple[int, int], int]  # topics by chat and message
     now: datetime
     may_be_old: bool = False
-
-
-def chat_id_of(update: Update) -> int | None:
-    """Return the id of the chat that an update is about."""
-    chat = update.effective_chat
-    return chat.id if chat is not None else None
 
 
 def parse_update(update: Update, context: UpdateContext) -> list[UpdateItem]:
@@ -119,9 +113,11 @@ def parse_update(update: Update, context: UpdateContext) -> list[UpdateItem]:
     if edited is not None:
         return _parse_edit(edited, update_id, incoming)
     if update.callback_query is not None:
-        return [_parse_button(update.callback_query, update_id, context)]
+        query = update.callback_query
+        message_id = query.message.message_id if query.message is not None else 0
+        return [ButtonItem(query.id, parse_choice(query, update_id, incoming, context.now), message_id)]
     if (reaction_update := update.message_reaction) is not None:
-        thread_id = context.find_thread_id(reaction_update.chat.id, reaction_update.message_id)
+        thread_id = context.threads.get((reaction_update.chat.id, reaction_update.message_id))
         location = build_location(incoming.identity, reaction_update.chat, thread_id)
         if incoming.is_ignored(location, reaction_update.chat):
             return []
@@ -166,11 +162,6 @@ def _parse_edit(message: Message, update_id: int, incoming: IncomingContext) -> 
     return [ChangeItem(lambda handle: handle.edits.submit_edit(inbound))]
 
 
-def _parse_button(query: CallbackQuery, update_id: int, context: UpdateContext) -> ButtonItem:
-    message_id = query.message.message_id if query.message is not None else 0
-    return ButtonItem(query.id, parse_choice(query, update_id, context.incoming, context.now), message_id)
-
-
 @dataclass(frozen=True, slots=True)
 class ParsedUpdate:
     """A parsed update and its items."""
@@ -212,7 +203,6 @@ class UpdateReceiver:
         self._administrators, self._execute = administrators, execute
         self._time, self._note_user = time_source, note_user
         self._command_names = tuple(spec.name.replace("-", "_") for spec in handle.commands)
-        # topics of messages, because reactions do not name the topic
         self._threads: BoundedDict[tuple[int, int], int] = BoundedDict(MAX_THREADS)  # reactions do not name the topic
         self._tasks = TaskSet("a command or a button on Telegram")
 
@@ -306,8 +296,8 @@ class UpdateReceiver:
         with _skip_invalid(raw):
             check_update(raw)
             update = Update.de_json(raw, self._bot)
-            chat_id = chat_id_of(update)
-            return update, None if chat_id is None else int(chat_id)
+            chat = update.effective_chat
+            return update, None if chat is None else int(chat.id)
         return None
 
     def _parse_items(self, update: Update, chat_id: int | None, may_be_old: bool) -> ParsedUpdate:
@@ -317,17 +307,12 @@ class UpdateReceiver:
                 self._administrators.invalidate(chat_id or 0)
             roles = self._administrators.find(chat_id) if chat_id is not None else None
             context = replace(self._context, roles=roles)
-            update_context = UpdateContext(
-                context, self._command_names, self._find_thread_id, self._time.now(), may_be_old
-            )
+            update_context = UpdateContext(context, self._command_names, self._threads, self._time.now(), may_be_old)
             message = update.effective_message
             if message is not None and getattr(message, "is_topic_message", None):
                 self.note_topic(message.chat.id, message.message_id, message.message_thread_id)
             items = tuple(parse_update(update, update_context))
         return ParsedUpdate(update.update_id, chat_id, items)
-
-    def _find_thread_id(self, chat_id: int, message_id: int) -> int | None:
-        return self._threads.get((chat_id, message_id))
 
 
 def update_id_of(raw: RawUpdate) -> int | None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from uuid import UUID
@@ -17,13 +18,7 @@ from adapters.web.json_io import JsonResponder, read_json, validate_model, valid
 from adapters.web.messages import MessageService, MessageStreams, run_shielded
 from adapters.web.openapi import HEALTH_PATH, SOCKET_PATH, Handler, Operation, build_document
 from adapters.web.outgoing import build_agent_body, build_part_body, build_receipt_body, build_room_body
-from adapters.web.queries import (
-    AgentDirectory,
-    load_message_response,
-    load_receipt_response,
-    load_room_messages,
-    parse_id,
-)
+from adapters.web.queries import AgentDirectory, load_receipt_response, load_room_messages, parse_id
 from bot import system_clock
 from bot.platform import (
     AgentHandle,
@@ -42,22 +37,15 @@ WORST_FIRST = (ConnectionState.OFF, ConnectionState.DEGRADED, ConnectionState.CO
 Decision = Callable[[UndeliveredParts, str], Awaitable[DeliveryDecision | None]]
 
 
+@dataclass(frozen=True, slots=True)
 class Api:
     """Handlers for agents, rooms, messages, receipts, costs and the health check."""
 
-    def __init__(
-        self,
-        directory: AgentDirectory,
-        message_service: MessageService,
-        streams: MessageStreams,
-        responder: JsonResponder,
-        limits: Limits,
-    ) -> None:
-        self._directory = directory
-        self._message_service = message_service
-        self._streams = streams
-        self._responder = responder
-        self._limits = limits
+    _directory: AgentDirectory
+    _message_service: MessageService
+    _streams: MessageStreams
+    _responder: JsonResponder
+    _limits: Limits
 
     async def list_agents(self, request: web.Request) -> web.StreamResponse:
         """List the agents."""
@@ -73,7 +61,7 @@ class Api:
         if body.stream:
             return await self._streams.respond(request, handle, submitted)
         receipt = await self._message_service.submit(handle, submitted)
-        return self._responder.respond(await load_message_response(handle, await handle.wait_outcome(receipt.id)))
+        return self._responder.respond(await self._message_service.wait_response(handle, receipt))
 
     async def list_rooms(self, request: web.Request) -> web.StreamResponse:
         """List rooms."""
@@ -171,13 +159,13 @@ def worst_states(links: Iterable[ConnectionStatus]) -> dict[str, ConnectionSnaps
     }
 
 
+@dataclass(frozen=True, slots=True)
 class OutboxApi:
     """Handlers for undelivered parts."""
 
-    def __init__(self, directory: AgentDirectory, requests: TaskSet, responder: JsonResponder) -> None:
-        self._directory = directory
-        self._requests = requests
-        self._responder = responder
+    _directory: AgentDirectory
+    _requests: TaskSet
+    _responder: JsonResponder
 
     async def list_parts(self, request: web.Request) -> web.StreamResponse:
         """List the parts that wait, are held or have failed."""

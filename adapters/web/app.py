@@ -41,9 +41,7 @@ class WebApp:
         self._requests = TaskSet("a request", logs_failures=False)
         responder = JsonResponder(secrets)
         self._message_service = MessageService(self.broadcaster, self._requests)
-        streams = MessageStreams(
-            self._message_service, self.broadcaster, responder, keep_alive=limits.keep_alive_seconds
-        )
+        streams = MessageStreams(self._message_service, self.broadcaster, responder, limits.keep_alive_seconds)
         api = Api(self.directory, self._message_service, streams, responder, limits)
         outbox = OutboxApi(self.directory, self._requests, responder)
         self._sockets = WebSocketServer(self.directory, self._message_service, self.broadcaster, responder, limits)

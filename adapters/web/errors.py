@@ -7,21 +7,13 @@ from bot import BotError, TemporaryError
 from bot.store import StoreUnavailable
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
-CODE_BY_STATUS = {
-    400: "bad_request",
-    404: "not_found",
-    405: "method_not_allowed",
-    413: "too_large",
-    417: "expectation_failed",
-    500: "internal_error",
-}
-MESSAGE_BY_STATUS = {
-    400: "the request is not valid HTTP",
-    404: "nothing exists at this address",
-    405: "this address does not support the method",
-    413: "the body is too large",
-    417: "only 100-continue is supported in Expect",
-    500: "internal error; the server's log has more",
+CODE_AND_MESSAGE_BY_STATUS = {
+    400: ("bad_request", "the request is not valid HTTP"),
+    404: ("not_found", "nothing exists at this address"),
+    405: ("method_not_allowed", "this address does not support the method"),
+    413: ("too_large", "the body is too large"),
+    417: ("expectation_failed", "only 100-continue is supported in Expect"),
+    500: ("internal_error", "internal error; the server's log has more"),
 }
 
 
@@ -38,8 +30,8 @@ class HttpProblem(BotError):
 
 def build_refusal(status: int, headers: Mapping[str, str] | None = None) -> HttpProblem:
     """Return the problem for an HTTP status."""
-    code = CODE_BY_STATUS.get(status, "refused")
-    return HttpProblem(status, code, MESSAGE_BY_STATUS.get(status, "the request is refused"), headers)
+    code, message = CODE_AND_MESSAGE_BY_STATUS.get(status, ("refused", "the request is refused"))
+    return HttpProblem(status, code, message, headers)
 
 
 def build_not_found(label: str, name: object) -> HttpProblem:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -144,21 +145,14 @@ class MessageService:
         self._broadcaster.publish(receipt.room_id, OutcomeKnown(response))
 
 
+@dataclass(frozen=True, slots=True)
 class MessageStreams:
     """Responds to messages with server-sent events; a comment is sent after `keep_alive` silent seconds."""
 
-    def __init__(
-        self,
-        message_service: MessageService,
-        broadcaster: RoomBroadcaster,
-        responder: JsonResponder,
-        *,
-        keep_alive: float,
-    ) -> None:
-        self._message_service = message_service
-        self._broadcaster = broadcaster
-        self._responder = responder
-        self._keep_alive = keep_alive
+    _message_service: MessageService
+    _broadcaster: RoomBroadcaster
+    _responder: JsonResponder
+    _keep_alive: float
 
     async def respond(
         self, request: web.Request, handle: AgentHandle, submitted: SubmittedMessage

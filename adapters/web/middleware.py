@@ -2,7 +2,6 @@
 
 import logging
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from hashlib import sha256
 from secrets import token_hex
@@ -12,13 +11,12 @@ from aiohttp import web
 from adapters.web.auth import Credential, CredentialKind, GuessLimiter, TokenAuth, client_network
 from adapters.web.errors import REQUEST_ID, HttpProblem, build_refusal, build_stopping, build_unavailable
 from adapters.web.json_io import JsonResponder
-from adapters.web.openapi import HEALTH_PATH
+from adapters.web.openapi import HEALTH_PATH, Handler
 from bot import TemporaryError
 from bot.platform import InboxClosed, is_cross_site, is_same_origin, parse_host_header
 
 logger = logging.getLogger(__name__)
 _has_started: ContextVar[bool] = ContextVar("is_begun", default=False)
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -92,7 +90,8 @@ class Middleware:
         except web.HTTPException as error:
             if error.status < 400:
                 raise
-            reply_problem = build_refusal(error.status, _allow_header(error))
+            headers = {name: value for name, value in error.headers.items() if name == "Allow"}
+            reply_problem = build_refusal(error.status, headers)
         except ConnectionError:
             raise
         except Exception:  # an error of a handler affects its own request only
@@ -143,7 +142,3 @@ def _check_origin(request: web.Request, credential: Credential | None) -> None:
     is_by_cookie = credential is not None and credential.kind is CredentialKind.COOKIE
     if is_cross_site(request.headers) or (is_by_cookie and not is_same_origin(request.headers)):
         raise HttpProblem(403, "cross_site", "only the server's own pages, or a bearer token, may do this")
-
-
-def _allow_header(error: web.HTTPException) -> dict[str, str]:
-    return {name: value for name, value in error.headers.items() if name == "Allow"}

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 from aiohttp import web
@@ -14,12 +14,12 @@ from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.json_io import JsonResponder, read_body
 from adapters.web.messages import run_shielded
+from adapters.web.openapi import Handler
 from adapters.web.queries import AgentDirectory
 from bot import PluginError, RouteRequest, RouteResponse
 from bot.platform import AgentHandle, BoundRoute, TaskSet
 
 logger = logging.getLogger(__name__)
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 RouteCandidate = tuple[AgentHandle, BoundRoute]
 
 
@@ -66,9 +66,7 @@ class PluginRoutes:
         return handle
 
     def _select_route(self, candidates: Sequence[RouteCandidate], query: dict[str, str]) -> BoundRoute:
-        if len(candidates) == 1:
-            return candidates[0][1]
-        if "agent" not in query:
+        if len(candidates) == 1 or "agent" not in query:
             return candidates[0][1]
         agent_handle = self._directory.find_agent(query.pop("agent"))
         for handle, route in candidates:

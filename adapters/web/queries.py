@@ -73,7 +73,10 @@ async def load_replies(handle: AgentHandle, receipt: Receipt) -> list[MessageBod
     if receipt.turn_id is None or receipt.outcome is Outcome.SUPERSEDED:
         return []
     memories = await handle.conversations.replies(receipt.turn_id)
-    return await _build_message_bodies(handle, [memory for memory in memories if _is_reply(handle, memory)])
+    replies = [
+        memory for memory in memories if memory.kind is MemoryKind.MESSAGE and memory.entity_id == handle.agent_id
+    ]
+    return await _build_message_bodies(handle, replies)
 
 
 async def load_message_response(handle: AgentHandle, receipt: Receipt) -> MessageResponse:
@@ -97,7 +100,3 @@ async def _build_message_bodies(
     return [
         build_message_body(memory, handle.agent_id, authors, (outcomes or {}).get(memory.id)) for memory in memories
     ]
-
-
-def _is_reply(handle: AgentHandle, memory: Memory) -> bool:
-    return memory.kind is MemoryKind.MESSAGE and memory.entity_id == handle.agent_id

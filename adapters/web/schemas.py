@@ -93,11 +93,8 @@ class ReceiptsQuery(Query):
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 
 
-class OutboxQuery(Query):
+class OutboxQuery(RoomsQuery):
     """Selection of undelivered parts."""
-
-    agent: AgentName | None = None
-    limit: Annotated[int, Field(ge=1, le=500)] = 100
 
 
 class CostsQuery(Query):

@@ -5,6 +5,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -37,23 +38,16 @@ CLOSE_TIMEOUT = 1.0
 MAX_RUNNING_COMMANDS = 10  # commands of one connection at a time
 
 
+@dataclass(frozen=True, slots=True)
 class WebSocketServer:
     """All WebSockets of the server."""
 
-    def __init__(
-        self,
-        directory: AgentDirectory,
-        message_service: MessageService,
-        broadcaster: RoomBroadcaster,
-        responder: JsonResponder,
-        limits: Limits,
-    ) -> None:
-        self.directory = directory
-        self.message_service = message_service
-        self.broadcaster = broadcaster
-        self.responder = responder
-        self.limits = limits
-        self._open: set[web.WebSocketResponse] = set()
+    directory: AgentDirectory
+    message_service: MessageService
+    broadcaster: RoomBroadcaster
+    responder: JsonResponder
+    limits: Limits
+    _open: set[web.WebSocketResponse] = field(default_factory=set)
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Talk over a WebSocket; its frames are ClientFrame and ServerFrame."""
@@ -72,7 +66,7 @@ class WebSocketServer:
         self._open.add(socket)
         try:
             await socket.prepare(request)
-            await _Session(self, socket, _abort_callback(request)).run()
+            await _Session(self, socket, request).run()
         except ExceptionGroup:  # an internal error ends only this connection
             logger.exception("a WebSocket session failed")
             await socket.close(code=WSCloseCode.INTERNAL_ERROR)
@@ -94,10 +88,10 @@ class _Closed(Exception):
 class _Session:
     """One connection: its room, and the queue of frames to write."""
 
-    def __init__(self, server: WebSocketServer, socket: web.WebSocketResponse, abort: Callable[[], None]) -> None:
+    def __init__(self, server: WebSocketServer, socket: web.WebSocketResponse, request: web.Request) -> None:
         self._server = server
         self._socket = socket
-        self._abort = abort
+        self._request = request
         self._seq = 0
         self._queue: deque[str] = deque()
         self._backlog = 0
@@ -264,7 +258,8 @@ class _Session:
         """Queue a frame; abort the connection if the client reads too slowly."""
         if self._backlog > self._server.limits.max_backlog_bytes:
             self._queue.clear()
-            self._abort()
+            if self._request.transport is not None:
+                self._request.transport.abort()
             return
         self._seq += 1
         text = self._server.responder.to_json(frame.model_copy(update={"seq": self._seq}))
@@ -299,16 +294,6 @@ def _latest_within(messages: list[MessageBody], size: int) -> list[MessageBody]:
         if size < 0:
             return messages[len(messages) - number :]
     return messages
-
-
-def _abort_callback(request: web.Request) -> Callable[[], None]:
-    """Return a function that aborts a connection without waiting for its reader."""
-
-    def abort() -> None:
-        if request.transport is not None:
-            request.transport.abort()
-
-    return abort
 
 
 async def _close_socket(socket: web.WebSocketResponse) -> None:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from adapters.x import incoming
-from adapters.x.client import PostSearch, XClient
+from adapters.x.client import XClient
 from adapters.x.config import read_settings
 from adapters.x.connection import RequestRefused, XConnection
 from adapters.x.permissions import OptOutList, ReplyPermissions
@@ -43,24 +43,16 @@ class XAccount:
         self.settings = settings
         clock, self._sleep = time_source.now, time_source.sleep
         self._identity = incoming.BotIdentity(handle.agent_id, settings.account_id)
-        state = AccountState(handle, settings.account_id)
+        state = AccountState(handle.cursor, settings.account_id, handle)
         self.quota = Quota(settings, state, handle.settings.load(CoreSettings).bot_data_dir, clock)
         self.status = ConnectionStatus(incoming.PLATFORM, handle.character.name, clock)
         self.connection = XConnection(settings, self.quota, state, self.status, clock)
         self.client = XClient(settings.account_id, self.connection, self.quota)
-        self._search = PostSearch(self.client)
         self._opt_outs = OptOutList(settings, state)
         permissions = ReplyPermissions(handle, self.client, settings, self._opt_outs)
         self.sender = MessageSender(handle, self.client, settings, permissions, time_source)
         self.receiver = MentionReceiver(
-            handle,
-            self._identity,
-            self.client,
-            settings,
-            state=state,
-            permissions=permissions,
-            opt_outs=self._opt_outs,
-            clock=clock,
+            handle, self._identity, self.client, state, permissions, self._opt_outs, clock, settings.x_thread_depth
         )
         self._stack = AsyncExitStack()
         self._polling: asyncio.Task[None] | None = None
@@ -92,7 +84,7 @@ class XAccount:
             )
         pause_reason = self.connection.stop_reason or self.quota.pause_reason()
         room = incoming.build_feed_room(self._identity)
-        return Feed(incoming.build_world(self._identity), room, interval, pause_reason, self._search.search)
+        return Feed(incoming.build_world(self._identity), room, interval, pause_reason, self.client.find_posts)
 
     async def _poll_mentions(self) -> None:
         """Poll mentions until the process stops or the keys are refused."""

@@ -1,30 +1,15 @@
 """`bot doctor` for X: the keys, the remaining quota and anything that prevents posting."""
 
-from collections.abc import Sequence
-
 from adapters.x.config import read_settings
 from adapters.x.connection import RequestRefused, XConnection, account_problem
 from adapters.x.incoming import PLATFORM
 from adapters.x.rate_limits import Quota, next_month_start
 from adapters.x.state import AccountState
-from bot import CoreSettings, Receipt, Settings, TemporaryError, system_clock
-from bot.platform import ConnectionStatus, CursorReader, DeliveryError, InboundMessage, StreamCursor
+from bot import CoreSettings, Settings, TemporaryError, system_clock
+from bot.platform import ConnectionStatus, CursorReader, DeliveryError
 from bot.store import CheckReport
 
 KEY_VARIABLES = "X_API_KEY, X_API_SECRET, X_ACCESS_TOKEN and X_ACCESS_TOKEN_SECRET"
-
-
-class _ReadOnlyStore:
-    """Reads the state of an account for a check; cannot write."""
-
-    def __init__(self, read_cursor: CursorReader) -> None:
-        self._read_cursor = read_cursor
-
-    async def cursor(self, platform: str, account: str, name: str) -> str | None:
-        return await self._read_cursor(platform, account, name)
-
-    async def submit_all(self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None) -> list[Receipt]:
-        raise TemporaryError("a check stores nothing")
 
 
 async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckReport:
@@ -33,7 +18,7 @@ async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckR
     Raises SettingError if variables are wrong, TemporaryError if X cannot be reached.
     """
     x_settings, clock = read_settings(settings), system_clock
-    state = AccountState(_ReadOnlyStore(read_cursor), x_settings.account_id)
+    state = AccountState(read_cursor, x_settings.account_id)
     quota = Quota(x_settings, state, settings.load(CoreSettings).bot_data_dir, clock)
     await quota.load()
     facts: dict[str, str | int] = {

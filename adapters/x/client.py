@@ -67,13 +67,22 @@ class XClient:
         call = self._tweepy.get_tweets(ids, expansions=AUTHOR_AND_MEDIA, media_fields=MEDIA_FIELDS, **FIELDS)
         return await self._connection.read_page(call, len(ids))
 
-    async def search_posts(self, query: str) -> Page:
-        """Read a page of public posts of the last week, without reposts."""
-        self._quota.check_reads(SEARCH_PAGE_SIZE, self._quota.remaining_reads())
-        call = self._tweepy.search_recent_tweets(
-            f"({query}) -is:retweet", max_results=SEARCH_PAGE_SIZE, expansions=["author_id"], **FIELDS
-        )
-        return await self._connection.read_page(call, SEARCH_PAGE_SIZE)
+    async def find_posts(self, query: str) -> list[FoundPost]:
+        """Return the latest posts of the last week for a query in X's syntax; raise TemporaryError."""
+        normalized_query = " ".join(query.split())[:MAX_QUERY_LENGTH]
+        if not normalized_query:
+            return []
+        try:
+            self._quota.check_reads(SEARCH_PAGE_SIZE, self._quota.remaining_reads())
+            call = self._tweepy.search_recent_tweets(
+                f"({normalized_query}) -is:retweet", max_results=SEARCH_PAGE_SIZE, expansions=["author_id"], **FIELDS
+            )
+            page = await self._connection.read_page(call, SEARCH_PAGE_SIZE)
+        except RequestRefused as error:
+            raise TemporaryError(f"X refuses to search for this account: {error}") from error
+        except DeliveryError as error:
+            raise TemporaryError(f"X cannot be searched now: {error}") from error
+        return [_to_found_post(post, page) for post in page.posts]
 
     async def read_own_posts(self, since: datetime, page_token: str = "") -> Page:
         """Read a page of the account's own posts since a time; may use the reserved reads."""
@@ -140,26 +149,6 @@ class XClient:
         except RequestRefused as error:
             raise Undeliverable(f"X does not take {picture.name or 'the picture'}: {error}") from error
         return media_id
-
-
-class PostSearch:
-    """The search of one account."""
-
-    def __init__(self, client: XClient) -> None:
-        self._client = client
-
-    async def search(self, query: str) -> list[FoundPost]:
-        """Return the latest posts of the last week for a query in X's syntax; raise TemporaryError."""
-        normalized_query = " ".join(query.split())[:MAX_QUERY_LENGTH]
-        if not normalized_query:
-            return []
-        try:
-            page = await self._client.search_posts(normalized_query)
-        except RequestRefused as error:
-            raise TemporaryError(f"X refuses to search for this account: {error}") from error
-        except DeliveryError as error:
-            raise TemporaryError(f"X cannot be searched now: {error}") from error
-        return [_to_found_post(post, page) for post in page.posts]
 
 
 def _to_found_post(post: Post, page: Page) -> FoundPost:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from adapters.x.payloads import Media, Page, Post, User
+from adapters.x.payloads import Page, Post, User
 from bot import Attachment, ChannelType, Content, Entity, MediaKind, Room, World, derived_id
 from bot.platform import InboundMessage, MentionContext
 
@@ -76,7 +76,7 @@ def to_inbound_message(
 
     `conversation_post` is the post in whose conversation it appears, if that is not its own.
     """
-    room = build_conversation_room(identity, _conversation_id(conversation_post or post))
+    room = build_conversation_room(identity, (conversation_post or post).conversation)
     user = page.users.get(post.author_id) or User(id=post.author_id)
     author = _to_entity(user, identity)
     content = Content(
@@ -104,10 +104,6 @@ def text_of(post: Post) -> str:
     return text
 
 
-def _conversation_id(post: Post) -> str:
-    return post.conversation_id or post.id
-
-
 def _to_entity(user: User, identity: BotIdentity) -> Entity:
     names = tuple(name for name in (user.name, user.username) if name) or (user.id,)
     return Entity(entity_id_of(identity, user.id), PLATFORM, user.id, names, metadata={"username": user.username})
@@ -116,11 +112,6 @@ def _to_entity(user: User, identity: BotIdentity) -> Entity:
 def _attachments_of(post: Post, page: Page) -> Iterator[Attachment]:
     media = [page.media[key] for key in post.attachments.media_keys if key in page.media]
     for index, item in enumerate(media):
-        yield Attachment(
-            f"{post.id}-{index}", _MEDIA.get(item.type, MediaKind.LINK), url=_media_url(item), description=item.alt_text
-        )
-
-
-def _media_url(media: Media) -> str:
-    url = media.url or media.preview_image_url
-    return url if url.startswith("https://") else ""
+        kind, url = _MEDIA.get(item.type, MediaKind.LINK), item.url or item.preview_image_url
+        safe_url = url if url.startswith("https://") else ""
+        yield Attachment(f"{post.id}-{index}", kind, url=safe_url, description=item.alt_text)

@@ -57,16 +57,17 @@ def weighted_pieces(text: str) -> Iterator[tuple[str, int]]:
     start = 0
     for match in _URL.finditer(text):
         yield from _weighted_characters(text[start : match.start()])
-        plain_weight = sum(character_weight for _, character_weight in _weighted_characters(match[0]))
         certain_url = _CERTAIN_URL.match(match[0])
-        extra_weight = (
-            plain_weight
-            if certain_url is None
-            else sum(character_weight for _, character_weight in _weighted_characters(match[0][certain_url.end() :]))
-        )
-        yield match[0], URL_WEIGHT + extra_weight if certain_url else max(plain_weight, URL_WEIGHT)
+        if certain_url is None:
+            yield match[0], max(_plain_weight(match[0]), URL_WEIGHT)
+        else:
+            yield match[0], URL_WEIGHT + _plain_weight(match[0][certain_url.end() :])
         start = match.end()
     yield from _weighted_characters(text[start:])
+
+
+def _plain_weight(text: str) -> int:
+    return sum(weight for _, weight in _weighted_characters(text))
 
 
 def _weighted_characters(text: str) -> Iterator[tuple[str, int]]:

@@ -92,6 +92,11 @@ class Post(Payload):
     attachments: MediaKeys = MediaKeys()
     note_tweet: LongText | None = None
 
+    @property
+    def conversation(self) -> str:
+        """The id of the conversation: that of its first post."""
+        return self.conversation_id or self.id
+
     def has_mention_of(self, account: str) -> bool:
         """Return whether the post mentions an account or replies to it."""
         mentioned_ids = {user.id for user in self.entities.mentions}

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from json import dumps, loads
+from json import dumps
 from pathlib import Path
 from typing import Self
 from zoneinfo import ZoneInfo
+
+from pydantic import TypeAdapter
 
 from adapters.x.config import PlanLimits, XSettings, parse_quiet_hours
 from adapters.x.state import AccountState
@@ -90,16 +92,7 @@ class Usage:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse the text of `str`; raise ValueError."""
-        values = loads(text)
-        if not isinstance(values, dict):
-            raise ValueError("not an object")
-        return cls(
-            month=str(values.get("month", "")),
-            day=str(values.get("day", "")),
-            reads=int(values.get("reads", 0)),
-            posts=int(values.get("posts", 0)),
-            today=int(values.get("today", 0)),
-        )
+        return TypeAdapter(cls).validate_json(text)
 
     def __str__(self) -> str:
         return dumps(asdict(self))
@@ -152,7 +145,7 @@ class Quota:
         text = await self._state.read(USAGE_KEY)
         try:
             self._usage = Usage.parse(text) if text else Usage()
-        except (ValueError, TypeError):
+        except ValueError:
             logger.warning("the stored X usage cannot be read; counting starts at zero")
 
     @property

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from adapters.x.client import XClient
-from adapters.x.config import XSettings
 from adapters.x.connection import RequestRefused
 from adapters.x.incoming import (
     PLATFORM,
@@ -77,29 +76,18 @@ class MentionPosition:
         return parameters
 
 
+@dataclass(frozen=True, slots=True)
 class MentionReceiver:
-    """The mentions of one account."""
+    """The mentions of one account, each with at most `_depth` posts above it."""
 
-    def __init__(
-        self,
-        handle: AgentHandle,
-        identity: BotIdentity,
-        client: XClient,
-        settings: XSettings,
-        *,
-        state: AccountState,
-        permissions: ReplyPermissions,
-        opt_outs: OptOutList,
-        clock: Clock,
-    ) -> None:
-        self._handle = handle
-        self._identity = identity
-        self._client = client
-        self._depth = settings.x_thread_depth
-        self._state = state
-        self._permissions = permissions
-        self._opt_outs = opt_outs
-        self._clock = clock
+    _handle: AgentHandle
+    _identity: BotIdentity
+    _client: XClient
+    _state: AccountState
+    _permissions: ReplyPermissions
+    _opt_outs: OptOutList
+    _clock: Clock
+    _depth: int
 
     async def poll(self) -> bool:
         """Read and store one page; return whether more can be read at once.
@@ -112,7 +100,7 @@ class MentionReceiver:
         mentions = [post for post in page.posts if post.author_id != self._identity.account_id]
         messages: list[InboundMessage] = []
         for post in sorted(mentions, key=lambda mention: int(mention.id)):
-            rule = self._handle.room_rules.find(PLATFORM, post.conversation_id or post.id, self._identity.account_id)
+            rule = self._handle.room_rules.find(PLATFORM, post.conversation, self._identity.account_id)
             if not rule.is_ignored:
                 messages += [*await self._read_context(post, page), await self._to_inbound(post, page, rule)]
         lowest = min((post.id for post in page.posts), key=int, default="")
@@ -144,16 +132,10 @@ class MentionReceiver:
 
     async def _read_context(self, post: Post, page: Page) -> list[InboundMessage]:
         """Return the posts that a mention replies to and quotes, oldest first; none is answered."""
+        context = await self._read_thread_above(post, page) if self._depth else []
         quoted_post = page.referenced.get(post.reference_id("quoted"))
-        thread = await self._read_thread_above(post, page) if self._depth else []
-        context = [
-            *thread,
-            *(
-                [(quoted_post, page)]
-                if quoted_post and not quoted_post.has_mention_of(self._identity.account_id)
-                else []
-            ),
-        ]
+        if quoted_post and not quoted_post.has_mention_of(self._identity.account_id):
+            context.append((quoted_post, page))
         return [
             to_inbound_message(
                 context_post,
@@ -168,7 +150,7 @@ class MentionReceiver:
 
     async def _read_thread_above(self, post: Post, page: Page) -> list[tuple[Post, Page]]:
         """Return the posts above a mention, oldest first, as far as they are unknown and the quota allows."""
-        room = build_conversation_room(self._identity, post.conversation_id or post.id)
+        room = build_conversation_room(self._identity, post.conversation)
         is_known = await self._handle.conversations.room(room.id) is not None
         thread: list[tuple[Post, Page]] = []
         current, current_page = page.referenced.get(post.reference_id("replied_to")), page

@@ -67,10 +67,11 @@ def entry(argv: Sequence[str] | None = None) -> int:
 def _run(argv: list[str]) -> int:
     if argv and not argv[0].startswith("-"):
         return _run_command(argv[0], argv[1:])
+    command_list = "\n".join(f"  {command.name:<11}{command.help}" for command in COMMANDS)
     parser = argparse.ArgumentParser(
         prog="bot",
         usage="bot COMMAND [...]",
-        description="Greenroom: chat bots with character.\n\ncommands:\n" + _command_list(),
+        description=f"Greenroom: chat bots with character.\n\ncommands:\n{command_list}",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -93,10 +94,6 @@ def _run_command(name: str, rest: list[str]) -> int:
     module.add_arguments(parser)
     code: int = module.run(parser.parse_args(rest))
     return code
-
-
-def _command_list() -> str:
-    return "\n".join(f"  {command.name:<11}{command.help}" for command in COMMANDS)
 
 
 def _report_error(error: Exception) -> int:

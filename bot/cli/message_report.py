@@ -62,7 +62,7 @@ class MessageReport:
             "outcome": receipt.outcome.value,
             "reason": receipt.reason,
             "rule": receipt.rule,
-            "superseded_by": _id_text(receipt.superseded_by),
+            "superseded_by": str(receipt.superseded_by) if receipt.superseded_by else None,
             "attempts": receipt.attempts,
             "carried": receipt.supersede_count,
             "claimed_at": _to_iso(receipt.claimed_at),
@@ -145,16 +145,8 @@ def _to_iso(timestamp: datetime | None) -> str | None:
     return timestamp.isoformat() if timestamp else None
 
 
-def _id_text(value: UUID | None) -> str | None:
-    return str(value) if value else None
-
-
-def explain_receipt(receipt: Receipt) -> list[str]:
-    """Return a receipt as lines: outcome, reason, rule, model calls with costs, duration."""
-    return list(_receipt_lines(receipt))
-
-
-def _receipt_lines(receipt: Receipt) -> Iterator[str]:
+def explain_receipt(receipt: Receipt) -> Iterator[str]:
+    """Yield a receipt as lines: outcome, reason, rule, model calls with costs, duration."""
     yield f"{receipt.outcome}: {receipt.reason}" if receipt.reason else str(receipt.outcome)
     if receipt.rule:
         yield f"decided by: {receipt.rule}"

@@ -101,7 +101,8 @@ def _platform(
         return Platform(name, None, str(adapter))
     if missing := _missing_settings(spec, configs):
         return Platform(name, spec, f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set")
-    if not only and name != WEB and not _is_listed(name, configs):
+    is_listed = any(lists_platform(config.loaded.character, name) for config in configs)
+    if not only and name != WEB and not is_listed:
         return Platform(name, spec, "the character's file names only other platforms (`adapters`)")
     loaded_adapter = find_adapter(name)  # imports its libraries now: later it would block the event loop
     if isinstance(loaded_adapter, str):
@@ -113,7 +114,3 @@ def _missing_settings(spec: AdapterSpec, configs: Sequence[CharacterConfig]) -> 
     """Return the missing variables of the character that lacks the fewest."""
     lists = [[name for name in spec.needs if name not in config.settings] for config in configs]
     return min(lists, key=len, default=list(spec.needs))
-
-
-def _is_listed(name: str, configs: Sequence[CharacterConfig]) -> bool:
-    return any(lists_platform(config.loaded.character, name) for config in configs)

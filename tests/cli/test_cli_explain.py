@@ -28,7 +28,7 @@ def test_a_receipt_shows_reason_rule_calls_tokens_and_time() -> None:
         ),
         notes=("provider TIME: late",),
     )
-    assert explain_receipt(receipt) == [
+    assert list(explain_receipt(receipt)) == [
         "answered: every message in a room of type DM is answered",
         "decided by: room type DM",
         "called gpt-4o for reply: 1200 tokens in (1024 of them cached), 34 out, $0.00206, 800 ms",
@@ -41,4 +41,4 @@ def test_a_receipt_shows_reason_rule_calls_tokens_and_time() -> None:
 
 def test_an_open_receipt_shows_the_known_fields() -> None:
     receipt = Receipt(UUID(int=2), KEY, UUID(int=1), UUID(int=3), UUID(int=4), NOON)
-    assert explain_receipt(receipt) == ["received", "no model was called"]
+    assert list(explain_receipt(receipt)) == ["received", "no model was called"]

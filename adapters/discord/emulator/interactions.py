@@ -133,24 +133,11 @@ class InteractionServer:
 
     def _to_message(self, request: web.Request, body: Json) -> Json:
         """Return a response as a message object."""
-        return {
-            "id": self._state.new_id(),
-            "channel_id": self._channel_of(request),
-            "author": self._state.users[self._bots[self._interactions[request.match_info["token"]]]],
-            "content": body.get("content") or "",
-            "timestamp": self._state.clock().isoformat(),
-            "edited_timestamp": None,
-            "tts": False,
-            "mention_everyone": False,
-            "mentions": [],
-            "mention_roles": [],
-            "attachments": [],
-            "embeds": [],
-            "components": number_components(body.get("components") or []),
-            "pinned": False,
-            "type": 0,
-            "flags": body.get("flags", 0),
-        }
+        bot = self._bots[self._interactions[request.match_info["token"]]]
+        message = self._state.build_message(self._channel_of(request), bot, body.get("content") or "")
+        message["components"] = number_components(body.get("components") or [])
+        message["flags"] = body.get("flags", 0)
+        return message
 
     def _responses(self, request: web.Request) -> list[Json]:
         interaction_id = self._interactions.get(request.match_info["token"])

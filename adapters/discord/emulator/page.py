@@ -1,6 +1,7 @@
 """The emulated channels on the chat page."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from adapters.discord.emulator.gateway import GatewayServer
 from adapters.discord.emulator.interactions import InteractionServer
@@ -13,25 +14,20 @@ CHANNEL_HINT = "In a channel a character always answers if you mention it or rep
 DIRECT_HINT = "In a direct message every message is answered. Say hello."
 
 
+@dataclass(slots=True)
 class DiscordView:
     """The channels and direct messages of all emulated users.
 
     A text that starts with the name of a command runs it; the page shows the response to everybody.
     """
 
-    platform = "Discord"
-    max_length = 2000
-
-    def __init__(
-        self,
-        state: PlatformState,
-        people: People,
-        interactions: InteractionServer,
-        gateway: GatewayServer,
-        recorder: Recorder,
-    ) -> None:
-        self._state, self._people, self._interactions, self._gateway = state, people, interactions, gateway
-        self._recorder = recorder
+    _state: PlatformState
+    _people: People
+    _interactions: InteractionServer
+    _gateway: GatewayServer
+    _recorder: Recorder
+    platform: str = "Discord"
+    max_length: int = 2000
 
     def rooms(self) -> Sequence[EmulatorRoom]:
         """List the channels, direct messages first."""

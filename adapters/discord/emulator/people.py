@@ -1,14 +1,11 @@
 """What emulated users do, and the events this sends to bots."""
 
-import re
 from datetime import datetime
 from typing import Any
 
 from adapters.discord.emulator.gateway import GatewayServer
 from adapters.discord.emulator.rest import RestServer
-from adapters.discord.emulator.state import Json, PlatformState
-
-_USER = re.compile(r"<@!?(\d+)>")
+from adapters.discord.emulator.state import USER_MENTION, Json, PlatformState
 
 
 class People:
@@ -42,7 +39,7 @@ class People:
         message = self._state.messages[channel][message_id]
         message.update(content=text, edited_timestamp=self._state.clock().isoformat())
         message["mentions"] = [
-            self._state.users[user_id] for user_id in _USER.findall(text) if user_id in self._state.users
+            self._state.users[user_id] for user_id in USER_MENTION.findall(text) if user_id in self._state.users
         ]
         await self._gateway.dispatch_event("MESSAGE_UPDATE", message)
 

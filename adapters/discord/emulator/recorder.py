@@ -4,10 +4,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from adapters.discord.emulator.state import ROLE_MENTION, USER_MENTION
 from bot.testing import EventRecorder
-
-_USER = re.compile(r"<@!?(\d+)>")
-_ROLE = re.compile(r"<@&(\d+)>")
 
 
 @dataclass(slots=True)
@@ -57,7 +55,7 @@ class Recorder(EventRecorder):
 def notified_by(body: dict[str, Any], replied_to: str = "") -> set[str]:
     """Return whom a message notifies, by Discord's rules for `allowed_mentions`."""
     text, allowed = body.get("content") or "", body.get("allowed_mentions")
-    users, roles = set(_USER.findall(text)), {f"role:{role_id}" for role_id in _ROLE.findall(text)}
+    users, roles = set(USER_MENTION.findall(text)), {f"role:{role_id}" for role_id in ROLE_MENTION.findall(text)}
     everyone = {"everyone"} if re.search(r"@(everyone|here)", text) else set()
     if allowed is None:
         return users | roles | everyone | ({replied_to} if replied_to else set())

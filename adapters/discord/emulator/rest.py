@@ -158,7 +158,7 @@ class RestServer:
             "embeds": [{"type": "rich", **embed} for embed in body.get("embeds") or ()],
             "components": number_components(body.get("components") or []),
         }
-        fields["attachments"] = [self._store_attachment(channel["id"], name, data) for name, data in files.items()]
+        fields["attachments"] = [self.store_file(channel["id"], name, data) for name, data in files.items()]
         if nonce:
             fields["nonce"] = nonce
         message = self._state.add_message(
@@ -213,7 +213,9 @@ class RestServer:
             raise web.HTTPNotFound
         return web.Response(body=data, content_type=request.query.get("type", "application/octet-stream"))
 
-    def store_file(self, channel_id: str, name: str, data: bytes, content_type: str) -> Json:
+    def store_file(
+        self, channel_id: str, name: str, data: bytes, content_type: str = "application/octet-stream"
+    ) -> Json:
         """Store a file and return it as an attachment object."""
         file_id = self._state.new_id()
         self.uploads[file_id] = data
@@ -226,9 +228,6 @@ class RestServer:
             "proxy_url": url,
             "content_type": content_type,
         }
-
-    def _store_attachment(self, channel_id: str, name: str, data: bytes) -> Json:
-        return self.store_file(channel_id, name, data, "application/octet-stream")
 
     def _channels_of(self, request: web.Request) -> list[Json]:
         guild = self._find(request, "guild", self._state.guilds, 10004, "Unknown Guild")

@@ -2,7 +2,7 @@
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,8 +13,8 @@ NONCE_WINDOW = timedelta(minutes=5)
 TEXT, DM, VOICE, CATEGORY, NEWS, NEWS_THREAD, THREAD, PRIVATE_THREAD, STAGE, FORUM = (0, 1, 2, 4, 5, 10, 11, 12, 13, 15)
 THREADS = (NEWS_THREAD, THREAD, PRIVATE_THREAD)
 ADMINISTRATOR, DEFAULT_PERMISSIONS = "8", "1099515874304"
-_USER = re.compile(r"<@!?(\d+)>")
-_ROLE = re.compile(r"<@&(\d+)>")
+USER_MENTION = re.compile(r"<@!?(\d+)>")
+ROLE_MENTION = re.compile(r"<@&(\d+)>")
 
 Json = dict[str, Any]
 
@@ -29,9 +29,7 @@ class PlatformState:
         self.guilds: dict[str, Json] = {}
         self.channels: dict[str, Json] = {}
         self.messages: dict[str, OrderedDict[str, Json]] = {}
-        self.direct_bots: dict[
-            str, str
-        ] = {}  # direct channels in emulators with several bots: the bot that they belong to
+        self.direct_bots: dict[str, str] = {}  # with several bots: the bot of each direct channel
         self._nonces: dict[tuple[str, str], tuple[datetime, str]] = {}
         self._count = 0
 
@@ -165,12 +163,29 @@ class PlatformState:
     ) -> Json:
         """Store a message and return it as an API object."""
         channel = self.channels[channel_id]
-        guild_id = channel.get("guild_id")
-        mentioned = [user_id for user_id in dict.fromkeys(_USER.findall(text)) if user_id in self.users]
+        mentioned = [user_id for user_id in dict.fromkeys(USER_MENTION.findall(text)) if user_id in self.users]
         reply_fields = self._reply_fields(channel_id, fields.pop("reply_to", None))
         if reply_fields and reply_fields.get("referenced_message"):
             mentioned = list(dict.fromkeys((*mentioned, reply_fields["referenced_message"]["author"]["id"])))
-        message: Json = {
+        message = self.build_message(channel_id, author, text, timestamp)
+        message |= {
+            "mentions": [self.users[user_id] for user_id in mentioned],
+            "mention_roles": ROLE_MENTION.findall(text),
+            "type": 19 if reply_fields else 0,
+            **reply_fields,
+            **fields,
+        }
+        if (guild_id := channel.get("guild_id")) is not None:
+            message["guild_id"] = guild_id
+            if member := self.find_member(guild_id, author):
+                message["member"] = {name: value for name, value in member.items() if name != "user"}
+        self.messages[channel_id][message["id"]] = message
+        channel["last_message_id"] = message["id"]
+        return message
+
+    def build_message(self, channel_id: str, author: str, text: str, timestamp: datetime | None = None) -> Json:
+        """Return a message as an API object, without storing it."""
+        return {
             "id": self.new_id(timestamp),
             "channel_id": channel_id,
             "author": self.users[author],
@@ -179,24 +194,15 @@ class PlatformState:
             "edited_timestamp": None,
             "tts": False,
             "mention_everyone": False,
-            "mentions": [self.users[user_id] for user_id in mentioned],
-            "mention_roles": _ROLE.findall(text),
+            "mentions": [],
+            "mention_roles": [],
             "attachments": [],
             "embeds": [],
             "components": [],
             "pinned": False,
-            "type": 19 if reply_fields else 0,
+            "type": 0,
             "flags": 0,
-            **reply_fields,
-            **fields,
         }
-        if guild_id is not None:
-            message["guild_id"] = guild_id
-            if member := self.find_member(guild_id, author):
-                message["member"] = {name: value for name, value in member.items() if name != "user"}
-        self.messages[channel_id][message["id"]] = message
-        channel["last_message_id"] = message["id"]
-        return message
 
     def _reply_fields(self, channel_id: str, message_id: str | None) -> Json:
         if not message_id:
@@ -224,7 +230,10 @@ class PlatformState:
         matches = [message for name, message in self.messages[channel_id].items() if is_included(int(name))]
         matches.sort(key=lambda message: int(message["id"]))
         page = matches[:limit] if is_oldest_first else matches[-limit:]
-        return [_to_history_form(message) for message in reversed(page)]
+        live_fields = ("guild_id", "member", "nonce")  # the history has no such fields
+        return [
+            {name: value for name, value in message.items() if name not in live_fields} for message in reversed(page)
+        ]
 
 
 def _build_role(role_id: str, name: str, permissions: str, position: int) -> Json:
@@ -240,8 +249,3 @@ def _build_role(role_id: str, name: str, permissions: str, position: int) -> Jso
         "mentionable": False,
         "flags": 0,
     }
-
-
-def _to_history_form(message: Mapping[str, Any]) -> Json:
-    """Return a message as the history has it: without guild, member and nonce."""
-    return {name: value for name, value in message.items() if name not in ("guild_id", "member", "nonce")}

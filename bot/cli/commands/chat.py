@@ -40,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the conversation until the input ends."""
     config = load_character_config(args.character)
-    spec = _find_console()
+    spec = find_adapter(CONSOLE)
+    if isinstance(spec, str):
+        raise PluginError(spec)
     print_notes([config])
     core = config.settings.load(CoreSettings)
     level = config.settings.get("LOG_LEVEL") or "WARNING"
@@ -70,11 +72,8 @@ async def _run_chat(config: CharacterConfig, spec: AdapterSpec) -> int:
 @asynccontextmanager
 async def _with_store(config: CharacterConfig) -> AsyncIterator[AgentConfig]:
     """Open the store; use memory, with a notice, if another process uses the database."""
-    agent_config, storage, schemas = (
-        config.agent_config,
-        find_storage(config.plugins),
-        collect_schemas(config.plugins),
-    )
+    agent_config, storage = config.agent_config, find_storage(config.plugins)
+    schemas = collect_schemas(config.plugins)
     async with AsyncExitStack() as stack:
         if storage is not None:
             try:
@@ -132,11 +131,8 @@ class Conversation:
 
     async def _run_command(self, terminal: TerminalSession, line: str) -> str:
         if line == "/why":  # in full: the user of the terminal is the operator
-            return (
-                "\n".join(explain_receipt(self._last_receipt))
-                if self._last_receipt
-                else "there has been no message yet"
-            )
+            lines = explain_receipt(self._last_receipt) if self._last_receipt else ["there has been no message yet"]
+            return "\n".join(lines)
         response = await terminal.run_command(line)
         return f"{response}\n{QUIT_HELP}" if line == "/help" else response
 
@@ -146,10 +142,3 @@ class Conversation:
         if receipt.outcome is Outcome.FAILED:
             self._failures.append(receipt.rule)
             print_notice(strip_terminal_codes(f"bot: not answered: {receipt.reason}"))
-
-
-def _find_console() -> AdapterSpec:
-    spec = find_adapter(CONSOLE)
-    if isinstance(spec, str):
-        raise PluginError(spec)
-    return spec

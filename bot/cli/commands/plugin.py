@@ -4,7 +4,7 @@ import argparse
 import importlib.metadata
 import keyword
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -56,7 +56,10 @@ def _print_list(config: CharacterConfig) -> int:
         print(strip_terminal_codes(f"{name:<12} {state}  {plugin.description}"))
         if name not in enabled_names:
             print(strip_terminal_codes(f"{'':<17} off because {_off_reason(plugin, config)}"))
-        for line in (*_origin_lines(name), *list_components(plugin), *_variable_lines(plugin)):
+        lines = [*_origin_lines(name), *list_components(plugin)]
+        if plugin.settings is not None:
+            lines.append(f"settings: {', '.join(variable.name for variable in list_variables(plugin.settings))}")
+        for line in lines:
             print(strip_terminal_codes(f"{'':<17} {line}"))
     return Exit.OK
 
@@ -83,11 +86,6 @@ def _off_reason(plugin: Plugin, config: CharacterConfig) -> str:
     return f"{config.path.name} does not name it among its plugins"
 
 
-def _variable_lines(plugin: Plugin) -> Iterator[str]:
-    if plugin.settings is not None:
-        yield f"settings: {', '.join(variable.name for variable in list_variables(plugin.settings))}"
-
-
 def _check(name: str) -> int:
     findings = list(check_plugin(_find_named(name)))
     for finding in findings:
@@ -104,11 +102,9 @@ def _find_named(name: str) -> Plugin:
     if Path(f"{name}.py").is_file() or Path(name, "__init__.py").is_file():
         raise PluginError(f"plugin {name!r} is not installed; for the one in this folder use ./{name}")
     suggestion = find_closest(name, plugin_names())
-    raise PluginError(f"plugin {name!r} is unknown: {_hint(suggestion, plugin_names())}")
-
-
-def _hint(suggestion: str | None, names: Sequence[str]) -> str:
-    return f"did you mean {suggestion!r}?" if suggestion else f"available: {', '.join(names)}; a path begins with ./"
+    available = f"available: {', '.join(plugin_names())}; a path begins with ./"
+    hint = f"did you mean {suggestion!r}?" if suggestion else available
+    raise PluginError(f"plugin {name!r} is unknown: {hint}")
 
 
 def _write_files(name: str) -> int:

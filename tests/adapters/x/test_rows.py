@@ -25,7 +25,7 @@ async def test_a_mention_read_again_after_29_days_is_recognised(
         await harness.poll()
     clock.advance(29 * 86_400)
     async with run_x(store=store, **QUIET) as harness:
-        notes = AccountState(harness.agent_runtime.handle, emulator.user_id)
+        notes = AccountState(harness.agent_runtime.handle.cursor, emulator.user_id, harness.agent_runtime.handle)
         await notes.write(POSITION_KEY, "0")  # as if nothing had been read
         await harness.account.receiver.poll()
         assert len(await harness.receipts()) == 1
