@@ -11,7 +11,6 @@ from adapters.web.auth import TokenAuth, load_or_create_token
 from adapters.web.config import Limits, WebSettings
 from adapters.web.incoming import PLATFORM
 from adapters.web.queries import load_message
-from adapters.web.room_updates import MessageAdded
 from adapters.web.server import Server
 from bot import CoreSettings, Room, SettingError
 from bot.platform import (
@@ -84,7 +83,7 @@ class WebAdapter(Adapter):
         message = await load_message(handle, delivery.memory_id) if handle else None
         self._web_app.broadcaster.drafts.end(delivery.room_id, delivery.memory_id)
         if message is not None:
-            self._web_app.broadcaster.publish(delivery.room_id, MessageAdded(message))
+            self._web_app.broadcaster.publish(delivery.room_id, message)
         return str(delivery.memory_id)
 
     def stream_interval(self, room: Room) -> float | None:

@@ -23,14 +23,12 @@ from adapters.web.queries import load_message, load_message_response
 from adapters.web.room_updates import (
     DraftDelta,
     Interrupted,
-    MessageAdded,
-    OutcomeKnown,
     RoomBroadcaster,
     RoomUpdate,
     TypingChanged,
     UpdateListener,
 )
-from adapters.web.schemas import ErrorBody, ErrorResponse, MessageResponse, PieceBody
+from adapters.web.schemas import ErrorBody, ErrorResponse, MessageBody, MessageResponse, PieceBody
 from adapters.web.ws_frames import CommandFrame, HelloFrame, SelectFrame
 from bot import Clock, CommandResponse, Receipt, TemporaryError, new_id, system_clock
 from bot.platform import AgentHandle, InboxClosed, TaskSet
@@ -87,7 +85,7 @@ class MessageService:
         if response.receipt is not None:
             message = await load_message(handle, response.receipt.memory_id)
             if message is not None:
-                self._broadcaster.publish(response.receipt.room_id, MessageAdded(message), exclude=sender)
+                self._broadcaster.publish(response.receipt.room_id, message, exclude=sender)
         return response
 
     async def wait_response(self, handle: AgentHandle, receipt: Receipt) -> MessageResponse:
@@ -120,7 +118,7 @@ class MessageService:
             on_stored(receipt)
         if is_new:
             body = build_message_body(inbound.message, handle.agent_id, {inbound.author.id: inbound.author})
-            self._broadcaster.publish(receipt.room_id, MessageAdded(body), exclude=sender)
+            self._broadcaster.publish(receipt.room_id, body, exclude=sender)
         self.announce_outcome(handle, receipt)
         return receipt
 
@@ -141,8 +139,8 @@ class MessageService:
         finally:
             self._watched.discard(receipt.id)
         for reply in response.replies:
-            self._broadcaster.publish(receipt.room_id, MessageAdded(reply))
-        self._broadcaster.publish(receipt.room_id, OutcomeKnown(response))
+            self._broadcaster.publish(receipt.room_id, reply)
+        self._broadcaster.publish(receipt.room_id, response)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +185,12 @@ class MessageStreams:
                     if message_id not in sent_ids:
                         piece = PieceBody(id=message_id, text=text, is_reset=is_reset)
                         await _write_event(response, "piece", self._responder.to_json(piece))
-                case MessageAdded(message) if message.in_reply_to == receipt.memory_id and message.id not in sent_ids:
+                case MessageBody() as message if (
+                    message.in_reply_to == receipt.memory_id and message.id not in sent_ids
+                ):
                     sent_ids.add(message.id)
                     await _write_event(response, "reply", self._responder.to_json(message))
-                case OutcomeKnown(outcome_response) if outcome_response.message_id == receipt.memory_id:
+                case MessageResponse() as outcome_response if outcome_response.message_id == receipt.memory_id:
                     await _write_event(response, "outcome", self._responder.to_json(outcome_response))
                     return
                 case Interrupted(message_id) if message_id == receipt.memory_id:

@@ -59,27 +59,14 @@ class TypingChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class MessageAdded:
-    """A message was added to the room."""
-
-    message: MessageBody
-
-
-@dataclass(frozen=True, slots=True)
-class OutcomeKnown:
-    """The outcome of a message is known."""
-
-    response: MessageResponse
-
-
-@dataclass(frozen=True, slots=True)
 class Interrupted:
     """A message will get its outcome after the next start."""
 
     message_id: UUID
 
 
-RoomUpdate = TypingChanged | DraftDelta | MessageAdded | OutcomeKnown | Interrupted
+# Besides: a message that was added to the room, and the outcome of a message.
+RoomUpdate = TypingChanged | DraftDelta | MessageBody | MessageResponse | Interrupted
 UpdateListener = Callable[[RoomUpdate], None]
 
 

@@ -18,16 +18,8 @@ from adapters.web.json_io import JsonResponder, parse_json, validate_with
 from adapters.web.messages import MessageService
 from adapters.web.outgoing import build_agent_body, build_author_body
 from adapters.web.queries import AgentDirectory, load_room_messages
-from adapters.web.room_updates import (
-    DraftDelta,
-    Interrupted,
-    MessageAdded,
-    OutcomeKnown,
-    RoomBroadcaster,
-    RoomUpdate,
-    TypingChanged,
-)
-from adapters.web.schemas import MessageBody
+from adapters.web.room_updates import DraftDelta, Interrupted, RoomBroadcaster, RoomUpdate, TypingChanged
+from adapters.web.schemas import MessageBody, MessageResponse
 from bot import Receipt, TemporaryError
 from bot.platform import AgentHandle, BoundedSet, InboxClosed
 
@@ -246,12 +238,12 @@ class _Session:
                 self._send(ws_frames.TypingFrame(active=is_active))
             case DraftDelta(message_id, text, is_reset) if message_id not in self._known_ids:
                 self._send(ws_frames.DraftFrame(id=message_id, text=text, is_reset=is_reset))
-            case MessageAdded(message) if message.id not in self._known_ids:
+            case MessageBody() as message if message.id not in self._known_ids:
                 self._known_ids.add(message.id)
                 self._send(ws_frames.MessageFrame(**dict(message)))
-            case OutcomeKnown(response):
+            case MessageResponse() as response:
                 self._send(ws_frames.OutcomeFrame.build(response))
-            case Interrupted() | MessageAdded() | DraftDelta():
+            case Interrupted() | MessageBody() | DraftDelta():
                 pass  # the connection is about to close, or the client has the message
 
     def _send(self, frame: ws_frames.ServerFrame) -> None:

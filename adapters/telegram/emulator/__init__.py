@@ -1,7 +1,6 @@
 """Local emulator of Telegram for tests, plugin authors and trying a character out."""
 
-from adapters.telegram.emulator.api_schema import ApiSchema
 from adapters.telegram.emulator.faults import Fault, build_refusal, refuse_markup, too_many_requests
 from adapters.telegram.emulator.server import Emulator, start_emulator
 
-__all__ = ["ApiSchema", "Emulator", "Fault", "build_refusal", "refuse_markup", "start_emulator", "too_many_requests"]
+__all__ = ["Emulator", "Fault", "build_refusal", "refuse_markup", "start_emulator", "too_many_requests"]

@@ -3,19 +3,18 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 from aiohttp import web
 
-from adapters.telegram.emulator.api_schema import ApiSchema
 from adapters.telegram.emulator.faults import Fault, build_refusal
 from adapters.telegram.emulator.page import TelegramView
 from adapters.telegram.emulator.people import People
 from adapters.telegram.emulator.recorder import Recorder
-from adapters.telegram.emulator.rest import ApiError, BotApi, Files, parse_value
+from adapters.telegram.emulator.rest import ApiError, BotApi, Files, Parameters, parse_value
 from adapters.telegram.emulator.state import BotRecord, PlatformState
 from bot import Clock, system_clock
 from bot.platform import EmulatedPlatform, TaskSet
@@ -25,6 +24,7 @@ TEXT_PARAMETERS = frozenset({"text", "caption", "url", "secret_token", "callback
 WEBHOOK_TIMEOUT = 10.0
 HOSTS = ("api.telegram.org",)
 FIRST_BOT_ID = 1_000_001
+CallCheck = Callable[[str, Parameters, Files, Any], list[str]]
 # Settings for the real Telegram that do not apply to the emulator.
 NEUTRAL_SETTINGS = {"TELEGRAM_ALLOWED_CHATS": "", "TELEGRAM_WEBHOOK_URL": ""}
 
@@ -32,7 +32,7 @@ NEUTRAL_SETTINGS = {"TELEGRAM_ALLOWED_CHATS": "", "TELEGRAM_WEBHOOK_URL": ""}
 class Emulator(EmulatorServer):
     """Local Telegram server; `faults` make calls fail.
 
-    With a `schema`, the published description of the API, deviations are listed in `recorder.problems`.
+    What `find_problems` says of a call and its result is listed in `recorder.problems`.
     """
 
     cancels_handlers = True  # a poll that waits
@@ -41,7 +41,7 @@ class Emulator(EmulatorServer):
         self,
         *,
         clock: Clock = system_clock,
-        schema: ApiSchema | None = None,
+        find_problems: CallCheck | None = None,
         port: int = 0,
         hosts: Iterable[str] = HOSTS,
     ) -> None:
@@ -51,7 +51,7 @@ class Emulator(EmulatorServer):
         self.recorder = Recorder()
         self.faults: list[Fault] = []
         self._api = BotApi(self.state, self.recorder)
-        self._schema = schema
+        self._find_problems = find_problems
         self._webhooks = TaskSet("delivering updates by webhook")
 
     def add_bot(self, token: str, *, username: str = "ada_bot", name: str = "Ada", reads_all: bool = True) -> BotRecord:
@@ -104,9 +104,8 @@ class Emulator(EmulatorServer):
             return web.json_response(error.body, status=error.code)
         if fault is not None:
             return await fault.respond(request)
-        if self._schema is not None:
-            self.recorder.problems += self._schema.find_call_problems(method, parameters, files)
-            self.recorder.problems += self._schema.find_result_problems(method, result)
+        if self._find_problems is not None:
+            self.recorder.problems += self._find_problems(method, parameters, files, result)
         if method == "setWebhook":
             self._webhooks.start(self._deliver_updates(bot))
         return web.json_response({"ok": True, "result": result})

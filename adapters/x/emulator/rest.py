@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
 
-from oauthlib.oauth1 import Client  # type: ignore[import-untyped]  # oauthlib has no types
+from oauthlib.common import Request  # type: ignore[import-untyped]  # oauthlib has no types
 from oauthlib.oauth1.rfc5849 import signature  # type: ignore[import-untyped]  # likewise
 from oauthlib.oauth1.rfc5849.utils import parse_authorization_header  # type: ignore[import-untyped]  # likewise
 
@@ -226,19 +226,11 @@ def signature_problem(method: str, url: str, header: str, keys: Keys) -> str:
         return "unknown keys"
     if not parameters.get(NONCE) or not parameters.get(TIMESTAMP, "").isdecimal():
         return "nonce or timestamp is missing"
-    query = url.partition("?")[2]
-    collected = signature.collect_parameters(query, headers={"Authorization": header})
-    base = signature.signature_base_string(
-        method, signature.base_string_uri(url), signature.normalize_parameters(collected)
-    )
-    signer = Client(
-        keys.api_key,
-        client_secret=keys.api_secret,
-        resource_owner_key=keys.token,
-        resource_owner_secret=keys.token_secret,
-    )
-    expected = signature.sign_hmac_sha1_with_client(base, signer)
-    return "" if unquote(parameters.get(SIGNATURE, "")) == expected else "the signature is wrong"
+    request = Request(url, http_method=method)
+    request.params = signature.collect_parameters(url.partition("?")[2], headers={"Authorization": header})
+    request.signature = unquote(parameters.get(SIGNATURE, ""))
+    is_valid = signature.verify_hmac_sha1(request, keys.api_secret, keys.token_secret)
+    return "" if is_valid else "the signature is wrong"
 
 
 def token_of(header: str) -> str:

@@ -13,8 +13,9 @@ import pytest
 
 from adapters.telegram.adapter import TelegramAdapter, open_telegram
 from adapters.telegram.config import Limits
-from adapters.telegram.emulator import ApiSchema, Emulator
+from adapters.telegram.emulator import Emulator
 from adapters.telegram.emulator.people import People
+from adapters.telegram.emulator.server import CallCheck
 from adapters.telegram.emulator.state import BotRecord
 from bot import AgentConfig, Character, Plugin, Receipt, Runtime, Settings
 from bot.models import Purpose, TextRequest
@@ -25,6 +26,7 @@ from bot.settings import Layer
 from bot.store import InMemoryStore, Store
 from bot.testing import ManualClock, ScriptedModel, model_answer
 from plugins.bootstrap import plugin as bootstrap
+from tests.adapters.telegram.api_schema import ApiSchema
 
 TOKEN = "1000001:not-a-real-token"
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -112,9 +114,9 @@ class TelegramHarness:
 OpenHarness = Callable[..., AbstractAsyncContextManager[TelegramHarness]]
 
 
-def description() -> ApiSchema | None:
+def description() -> CallCheck | None:
     path = Path(os.environ.get(DESCRIPTION, DEFAULT_DESCRIPTION_PATH))
-    return ApiSchema.load(path) if path.is_file() else None
+    return ApiSchema.load(path).find_problems if path.is_file() else None
 
 
 @asynccontextmanager
@@ -147,7 +149,7 @@ async def run_character(
 @asynccontextmanager
 async def run_harness(script: Any = echo, **details: Any) -> AsyncIterator[TelegramHarness]:
     """Run an emulator that checks calls against the published description, with Ada on it."""
-    async with Emulator(schema=description()) as telegram, run_character(telegram, script, **details) as harness:
+    async with Emulator(find_problems=description()) as telegram, run_character(telegram, script, **details) as harness:
         yield harness
         assert telegram.recorder.problems == []
 

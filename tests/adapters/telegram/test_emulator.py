@@ -88,7 +88,7 @@ async def test_the_emulator_rejects_what_telegram_rejects(
 
 
 async def test_in_privacy_mode_a_bot_receives_only_messages_addressed_to_it() -> None:
-    async with Emulator(schema=description()) as emulator, run_character(emulator, reads_all=False) as harness:
+    async with Emulator(find_problems=description()) as emulator, run_character(emulator, reads_all=False) as harness:
         alice = harness.people.add_user("Alice")
         group = harness.people.add_group("The group", alice)
         harness.people.say(group, alice, "not for the bot")
@@ -102,7 +102,7 @@ async def test_calls_that_violate_the_published_schema_are_reported(session: Cli
     published = description()
     if published is None:
         pytest.skip("the published description is not at hand")
-    async with Emulator(schema=published) as emulator:
+    async with Emulator(find_problems=published) as emulator:
         emulator.add_bot(TOKEN)
         emulator.people.open_private_chat(emulator.people.add_user("Alice"))
         body = {"chat_id": 101, "text": "x", "no_such_parameter": 1}
@@ -120,7 +120,7 @@ async def check_emulator(emulator: Emulator, **settings: str) -> CheckReport:
 
 
 async def test_the_doctor_names_the_bot_and_explains_privacy_mode() -> None:
-    async with Emulator(schema=description()) as emulator:
+    async with Emulator(find_problems=description()) as emulator:
         emulator.add_bot(TOKEN, reads_all=False)
         result = await check_emulator(emulator)
     assert (result.facts["bot"], result.facts["groups"], result.problems) == ("@ada_bot", PRIVACY_MODE_HINT, ())

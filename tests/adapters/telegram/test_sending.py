@@ -77,7 +77,7 @@ OpenSender = Callable[..., Awaitable[SenderHarness]]
 
 @pytest.fixture
 async def telegram() -> AsyncIterator[Emulator]:
-    async with Emulator(schema=description(), hosts=[HOST, "telegram.example"]) as emulator:
+    async with Emulator(find_problems=description(), hosts=[HOST, "telegram.example"]) as emulator:
         emulator.add_bot(TOKEN)
         yield emulator
         assert emulator.recorder.problems == []

@@ -26,6 +26,12 @@ class ApiSchema:
         """Load the machine-readable description from a JSON file."""
         return cls(json.loads(path.read_text(encoding="utf-8")))
 
+    def find_problems(
+        self, method: str, parameters: Mapping[str, Any], files: Mapping[str, Any], result: Any
+    ) -> list[str]:
+        """Return the problems of a call and of its result."""
+        return self.find_call_problems(method, parameters, files) + self.find_result_problems(method, result)
+
     def find_call_problems(self, method: str, parameters: Mapping[str, Any], files: Mapping[str, Any]) -> list[str]:
         """Return the problems of a call."""
         method_schema = self._methods.get(method)
