@@ -50,7 +50,7 @@ class InteractiveInput:
         self.prompt = prompt
         self.is_waiting = False
         self._line_buffer: Callable[[], str] = lambda: ""
-        self._restore_terminal = _save_terminal_state()
+        self.restore_terminal = _save_terminal_state()  # a prompt may have been interrupted
         with suppress(ImportError):  # the import changes the terminal's state: only here
             self._line_buffer = importlib.import_module("readline").get_line_buffer
         with suppress(AttributeError, ValueError):
@@ -69,10 +69,6 @@ class InteractiveInput:
     def prompt_line(self) -> str:
         """Return the prompt with the text typed so far, to write it again."""
         return f"{self.prompt}{self._line_buffer()}"
-
-    def restore_terminal(self) -> None:
-        """Restore the terminal's state: a prompt may have been interrupted."""
-        self._restore_terminal()
 
 
 def _decode_line(line: bytearray) -> str:

@@ -15,7 +15,7 @@ from adapters.discord.connection import INVALID_TOKEN_MESSAGE, ConnectionRejecte
 from adapters.discord.entities import PLATFORM, EntityMapper
 from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse, disconnect_cause_of
 from adapters.discord.membership import GuildFetcher
-from adapters.discord.rate_limits import IdentifyLimiter, RequestGuard
+from adapters.discord.rate_limits import IdentifyLimiter
 from adapters.discord.receiving import SESSION_CURSOR, EventReceiver
 from adapters.discord.sending import MessageSender, TypingIndicator
 from bot import Clock
@@ -46,12 +46,7 @@ class DiscordAccount:
         self._mapper = EntityMapper(handle.agent_id)
         self._known_people = KnownPeople[str]()
         self._client = DiscordClient(
-            build_http(
-                settings,
-                RequestGuard(time.monotonic, max_response_bytes=limits.max_response_bytes),
-                limits,
-                handle.settings.network_environment(),
-            ),
+            build_http(settings, limits, handle.settings.network_environment()),
             settings,
             limits,
             on_event=self._on_event,

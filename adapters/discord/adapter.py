@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from types import TracebackType
 from typing import ClassVar, Self
 
 import adapters.discord.library  # noqa: F401  # before anything else asks for the library
@@ -41,9 +40,7 @@ class DiscordAdapter(Adapter):
             account.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await asyncio.gather(*(account.stop() for account in self.accounts.values()))
 
     @property

@@ -1,6 +1,5 @@
 """`bot doctor` for Discord: the token, its intents, the guilds of the bot and its invitation link."""
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
@@ -13,7 +12,6 @@ from adapters.discord.client import DiscordHttp, build_http
 from adapters.discord.config import DEVELOPER_PORTAL_URL, DiscordSettings, Limits, read_settings
 from adapters.discord.connection import INVALID_TOKEN_MESSAGE
 from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse
-from adapters.discord.rate_limits import RequestGuard
 from bot import SettingError, Settings, TemporaryError
 from bot.platform import CursorReader
 from bot.store import CheckReport
@@ -34,10 +32,7 @@ VisibleGuild = tuple[str, set[str]]  # name; ids of the guild, its channels and 
 async def check(settings: Settings, read_cursor: CursorReader) -> CheckReport:
     """Check token, intents and guilds without connecting; raise SettingError or TemporaryError."""
     limits, discord_settings, environment = Limits(), read_settings(settings), settings.network_environment()
-    clock = asyncio.get_running_loop().time
-    http = build_http(
-        discord_settings, RequestGuard(clock, max_response_bytes=limits.max_response_bytes), limits, environment
-    )
+    http = build_http(discord_settings, limits, environment)
     token = discord_settings.discord_api_token
     try:
         user = await http.static_login(token.get_secret_value() if token else "")

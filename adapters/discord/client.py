@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import ssl
+import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -183,14 +184,12 @@ def build_intents(settings: DiscordSettings) -> discord.Intents:
     return intents
 
 
-def build_http(
-    settings: DiscordSettings, guard: RequestGuard, limits: Limits, environment: Mapping[str, str]
-) -> DiscordHttp:
+def build_http(settings: DiscordSettings, limits: Limits, environment: Mapping[str, str]) -> DiscordHttp:
     """Return the REST client, with the operator's proxy and certificates."""
     base_url = settings.discord_api_base_url
     return DiscordHttp(
         base_url,
-        guard,
+        RequestGuard(time.monotonic, max_response_bytes=limits.max_response_bytes),
         limits,
         certificates=_build_ssl_context(base_url, environment),
         proxy=_find_proxy(base_url, environment),

@@ -89,12 +89,7 @@ def channel_type_of(channel: object, guild_id: int | None) -> ChannelType:
     """Return the room type of a channel; an unknown channel is judged by whether it has a guild."""
     if isinstance(channel, discord.PartialMessageable):
         return ChannelType.GROUP if guild_id else ChannelType.DM
-    discord_type = getattr(channel, "type", None)
-    return (
-        CHANNEL_TYPES.get(discord_type, ChannelType.GROUP)
-        if isinstance(discord_type, discord.ChannelType)
-        else ChannelType.GROUP
-    )
+    return CHANNEL_TYPES.get(getattr(channel, "type", discord.ChannelType.text), ChannelType.GROUP)
 
 
 def role_of(member: discord.Member) -> Role:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -72,9 +71,7 @@ class TelegramAdapter(Adapter):
             await account.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         if self._server is not None:
             await self._server.stop()
         await asyncio.gather(*(account.close() for account in self._accounts.values()))

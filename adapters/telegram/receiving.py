@@ -63,13 +63,6 @@ class MessageItem:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeItem:
-    """An edit, a reaction or a membership change, as a call on the agent handle."""
-
-    apply: Change
-
-
-@dataclass(frozen=True, slots=True)
 class CommandItem:
     """A command; its response replies to the message."""
 
@@ -86,7 +79,7 @@ class ButtonItem:
     message_id: int
 
 
-UpdateItem = MessageItem | ChangeItem | CommandItem | ButtonItem
+UpdateItem = MessageItem | CommandItem | ButtonItem | Change  # an edit, a reaction or a membership change
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +115,12 @@ def parse_update(update: Update, context: UpdateContext) -> list[UpdateItem]:
         if incoming.is_ignored(location, reaction_update.chat):
             return []
         added, removed = parse_reactions(reaction_update, incoming, thread_id)
-        items = [ChangeItem(partial(_add_reaction, reaction)) for reaction in added]
-        return [*items, *(ChangeItem(partial(_remove_reaction, reaction)) for reaction in removed)]
+        additions = [partial(_add_reaction, reaction) for reaction in added]
+        return [*additions, *(partial(_remove_reaction, reaction) for reaction in removed)]
     if update.my_chat_member is not None:
-        return [ChangeItem(parse_own_membership(update.my_chat_member, update_id, incoming))]
+        return [parse_own_membership(update.my_chat_member, update_id, incoming)]
     if update.chat_member is not None:
-        return [ChangeItem(change) for change in parse_membership(update.chat_member, incoming)]
+        return [*parse_membership(update.chat_member, incoming)]
     return []
 
 
@@ -145,7 +138,7 @@ def _parse_message(message: Message, update_id: int, context: UpdateContext) -> 
     incoming = context.incoming
     location = locate_message(message, incoming)
     if (changes := parse_service_message(message, location, incoming)) is not None:
-        return [ChangeItem(change) for change in changes]
+        return [*changes]
     if incoming.is_ignored(location, message.chat):
         return []
     if (command := parse_command(message, update_id, incoming, context.command_names)) is not None:
@@ -159,7 +152,7 @@ def _parse_edit(message: Message, update_id: int, incoming: IncomingContext) -> 
     if incoming.is_ignored(locate_message(message, incoming), message.chat):
         return []
     inbound = parse_message(message, update_id, incoming)
-    return [ChangeItem(lambda handle: handle.edits.submit_edit(inbound))]
+    return [lambda handle: handle.edits.submit_edit(inbound)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +231,10 @@ class UpdateReceiver:
                     continue
                 await self._submit_messages(messages)
                 messages = []
-                if isinstance(item, ChangeItem):
-                    await self._apply_change(item)
-                else:
+                if isinstance(item, CommandItem | ButtonItem):
                     command_tasks.append(await self._start_command(item))
+                else:
+                    await self._apply_change(item)
         if command_tasks:
             await self._submit_messages(messages)
             messages = []
@@ -261,9 +254,9 @@ class UpdateReceiver:
         if messages or cursor is not None:
             await self._handle.submit_tolerant(messages, cursor)
 
-    async def _apply_change(self, item: ChangeItem) -> None:
+    async def _apply_change(self, change: Change) -> None:
         try:
-            await item.apply(self._handle)
+            await change(self._handle)
         except RETRY_ERRORS:
             raise
         except Exception as error:  # it must not stop the following updates

@@ -1,7 +1,6 @@
 """Web adapter: a server with a page and an HTTP API, for all agents of the process."""
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 from uuid import UUID
@@ -66,9 +65,7 @@ class WebAdapter(Adapter):
         self._status.connected()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._web_app.stop()
         await self._server.stop()
 

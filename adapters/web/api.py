@@ -17,7 +17,7 @@ from adapters.web.incoming import parse_api_message
 from adapters.web.json_io import JsonResponder, read_json, validate_model, validate_with
 from adapters.web.messages import MessageService, MessageStreams, run_shielded
 from adapters.web.openapi import HEALTH_PATH, SOCKET_PATH, Handler, Operation, build_document
-from adapters.web.outgoing import build_agent_body, build_part_body, build_receipt_body, build_room_body
+from adapters.web.outgoing import build_agent_body, build_part_body, build_receipt_body
 from adapters.web.queries import AgentDirectory, load_receipt_response, load_room_messages, parse_id
 from bot import system_clock
 from bot.platform import (
@@ -68,7 +68,9 @@ class Api:
         query = validate_model(schemas.RoomsQuery, dict(request.query))
         handles = self._directory.select_agents(query.agent)
         bodies = [
-            build_room_body(room, handle.agent_id) for handle in handles for room in await handle.conversations.rooms()
+            schemas.RoomBody.build(room, agent_id=handle.agent_id)
+            for handle in handles
+            for room in await handle.conversations.rooms()
         ]
         return self._responder.respond(schemas.RoomsResponse(rooms=bodies[: query.limit]))
 

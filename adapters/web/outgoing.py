@@ -1,6 +1,6 @@
 """Conversion of stored data to response models; pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from adapters.web import schemas
@@ -11,11 +11,6 @@ from bot.platform import Delivery
 def build_agent_body(agent_id: UUID, character: Character) -> schemas.AgentBody:
     """Return a character's public data."""
     return schemas.AgentBody.build(character, id=agent_id)
-
-
-def build_room_body(room: Room, agent_id: UUID) -> schemas.RoomBody:
-    """Return a room."""
-    return schemas.RoomBody.build(room, agent_id=agent_id)
 
 
 def build_message_body(
@@ -68,17 +63,6 @@ def build_receipt_body(receipt: Receipt, agent_id: UUID) -> schemas.ReceiptBody:
         cost=sum(costs) if costs else None,
         model_calls=[schemas.CallBody.build(call) for call in calls],
     )
-
-
-def build_receipt_response(
-    body: schemas.ReceiptBody,
-    message: schemas.MessageBody | None,
-    replies: Sequence[schemas.MessageBody],
-    deliveries: Iterable[Delivery],
-) -> schemas.ReceiptResponse:
-    """Return a receipt with its message, replies and deliveries."""
-    delivery_bodies = [schemas.DeliveryBody.build(delivery, message_id=delivery.memory_id) for delivery in deliveries]
-    return schemas.ReceiptResponse(**dict(body), message=message, replies=list(replies), deliveries=delivery_bodies)
 
 
 def build_part_body(delivery: Delivery, agent_id: UUID, room: Room | None) -> schemas.UndeliveredPartBody:

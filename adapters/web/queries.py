@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from uuid import UUID
 
 from adapters.web.errors import HttpProblem, build_not_found
-from adapters.web.outgoing import build_message_body, build_message_response, build_receipt_body, build_receipt_response
-from adapters.web.schemas import MessageBody, MessageResponse, ReceiptResponse
+from adapters.web.outgoing import build_message_body, build_message_response, build_receipt_body
+from adapters.web.schemas import DeliveryBody, MessageBody, MessageResponse, ReceiptResponse
 from bot import Memory, MemoryKind, Outcome, Receipt, Room
 from bot.platform import AgentHandle
 
@@ -89,8 +89,13 @@ async def load_receipt_response(handle: AgentHandle, receipt: Receipt) -> Receip
     """Return a receipt with its message, replies and deliveries."""
     replies = await load_replies(handle, receipt)
     deliveries = await handle.conversations.deliveries(receipt.turn_id) if receipt.turn_id and replies else []
-    message = await load_message(handle, receipt.memory_id)
-    return build_receipt_response(build_receipt_body(receipt, handle.agent_id), message, replies, deliveries)
+    body = build_receipt_body(receipt, handle.agent_id)
+    return ReceiptResponse(
+        **dict(body),
+        message=await load_message(handle, receipt.memory_id),
+        replies=replies,
+        deliveries=[DeliveryBody.build(delivery, message_id=delivery.memory_id) for delivery in deliveries],
+    )
 
 
 async def _build_message_bodies(

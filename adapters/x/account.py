@@ -5,7 +5,6 @@ import logging
 import random
 from contextlib import AsyncExitStack
 from datetime import timedelta
-from types import TracebackType
 from typing import Self
 
 from adapters.x import incoming
@@ -65,9 +64,7 @@ class XAccount:
             self._polling = asyncio.get_running_loop().create_task(self._poll_mentions())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         if self._polling is not None:
             self._polling.cancel()
             await asyncio.wait([self._polling])

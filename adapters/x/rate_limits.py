@@ -138,7 +138,7 @@ class Quota:
         self._clock = clock
         self._zone = ZoneInfo(settings.x_time_zone)
         self._usage = Usage()
-        self._off_switch = folder / OFF_SWITCH
+        self.off_switch = folder / OFF_SWITCH  # a file that switches everything off
 
     async def load(self) -> None:
         """Read the stored usage."""
@@ -156,12 +156,7 @@ class Quota:
     @property
     def is_off(self) -> bool:
         """Whether the off switch, a file in the data folder, exists."""
-        return self._off_switch.exists()
-
-    @property
-    def off_switch(self) -> Path:
-        """The file that switches everything off."""
-        return self._off_switch
+        return self.off_switch.exists()
 
     def remaining_reads(self, *, with_reserve: bool = False) -> int:
         """Return how many posts may still be read this month."""
@@ -193,7 +188,7 @@ class Quota:
     def pause_reason(self) -> str:
         """Return why no scheduled post is published now; empty if one may be."""
         if self.is_off:
-            return f"{self._off_switch} is there"
+            return f"{self.off_switch} is there"
         if not self.remaining_posts():
             return "the posts of the day or of the month are used up"
         return f"X_QUIET_HOURS is {self._settings.x_quiet_hours}" if self._is_quiet_time() else ""

@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import ClassVar, Self
 
 from aiohttp import web
@@ -69,9 +68,7 @@ class EmulatorServer:
         self.url = f"http://{LOOPBACK}:{self._runner.addresses[0][1]}"
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop_tasks()
         if self._runner is not None:
             await self._runner.cleanup()

@@ -8,7 +8,6 @@ from adapters.discord import spec
 from adapters.discord.adapter import open_discord
 from adapters.discord.client import build_http
 from adapters.discord.config import DiscordSettings, Limits, read_settings
-from adapters.discord.rate_limits import RequestGuard
 from bot import Character, ConfigError, SettingError, Settings
 from bot.settings import CHARACTER_FILE, Layer
 from bot.testing import running_agent
@@ -68,7 +67,7 @@ async def test_two_characters_with_one_token_are_refused_and_other_platforms_are
 async def test_the_operators_proxy_is_used_unless_discord_is_excepted(
     environment: Mapping[str, str], proxy: str | None
 ) -> None:
-    http = build_http(chosen({}), RequestGuard(float, max_response_bytes=1), Limits(), environment)
+    http = build_http(chosen({}), Limits(), environment)
     assert http.proxy == proxy
 
 
