@@ -9,7 +9,6 @@ import math
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Sequence
 
 DIMENSION = 384
 MAX_TEXT_LENGTH = 8_000
@@ -45,12 +44,3 @@ def embed(text: str, dimension: int = DIMENSION) -> list[float]:
         vector[(gram_hash >> 3 & 0xFFFFFFF) % dimension] += weight if gram_hash & 0x80000000 else -weight
     length = math.sqrt(sum(value * value for value in vector))
     return [value / length for value in vector] if length else vector
-
-
-def similarity(a: Sequence[float], b: Sequence[float]) -> float:
-    """Return the cosine of two vectors of the same dimension; 0.0 if either is zero."""
-    if len(a) != len(b):
-        raise ValueError(f"Vectors of {len(a)} and {len(b)} dimensions cannot be compared.")
-    dot = sum(x * y for x, y in zip(a, b, strict=True))
-    lengths = math.sqrt(sum(x * x for x in a)) * math.sqrt(sum(y * y for y in b))
-    return dot / lengths if lengths else 0.0

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 
-from plugins.offline.embedding import embed, similarity
+from bot.store import cosine
+from plugins.offline.embedding import embed
 from plugins.offline.input_analysis import (
     ChatLine,
     Sentence,
@@ -125,7 +126,7 @@ def find_example_answers(persona: Persona, focus: Sentence, display: str) -> lis
         if not line or any(rule.name in RULES_WITHOUT_EXAMPLES for rule, _ in find_matching_rules(text)):
             continue
         comparable = [vector for target_words, vector in targets if words & target_words]
-        score = max((similarity(vector, embed(text)) for vector in comparable), default=0.0)
+        score = max((cosine(vector, embed(text)) for vector in comparable), default=0.0)
         if score >= MIN_SIMILARITY:
             scored.append((score, line))
     return [line for _, line in sorted(scored, reverse=True)]

@@ -1,5 +1,6 @@
 """The actions REPLY, IGNORE, NONE and GENERATE_IMAGE."""
 
+from importlib.resources import files
 from typing import Annotated
 
 from bot import ActionResult, Attachment, Content, Effect, MediaKind, Turn, action, derived_id
@@ -45,17 +46,7 @@ async def none(turn: Turn) -> ActionResult:
 
 IMAGE = "imageGenerationTemplate"
 MAX_SUBJECT_LENGTH = 2_000
-DRAWING_PROMPT = """\
-Describe a picture for somebody who draws it without knowing this conversation: what it shows, in which \
-style, light and mood. One paragraph; no names of living people, no words in the picture unless asked for.
-
-The picture is meant to show: {{subject}}
-{{#if messageText}}
-It was asked for like this: {{messageText}}
-{{/if}}
-
-Write only the description.
-"""
+DRAWING_PROMPT = files("plugins.bootstrap").joinpath("templates", "drawing.txt").read_text(encoding="utf-8")
 
 
 def can_generate_image(turn: Turn) -> bool:

@@ -1,8 +1,7 @@
 """Tables of plugins: access to them, checks of their names, and statements that add them."""
 
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +21,7 @@ PLUGIN_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")  # with its prefix no longer t
 class SqlPluginTables:
     """Runs work of plugins on their tables; see `PluginTables`.
 
-    The engine is created on first use and closed with the store.
+    The engine is created on first use and closed by `aclose`.
     """
 
     def __init__(self, database: Access, make_engine: Callable[[], AsyncEngine]) -> None:
@@ -45,22 +44,10 @@ class SqlPluginTables:
             self._engine = self._make_engine()
         return self._engine
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Close the engine if it was created."""
         if self._engine is not None:
             await self._engine.dispose()
-
-
-@asynccontextmanager
-async def open_plugin_tables(
-    database: Access, make_engine: Callable[[], AsyncEngine]
-) -> AsyncIterator[SqlPluginTables]:
-    """Yield access to plugin tables of an open database; close its engine afterwards."""
-    tables = SqlPluginTables(database, make_engine)
-    try:
-        yield tables
-    finally:
-        await tables.close()
 
 
 def build_read_only_engine(path: Path) -> AsyncEngine:

@@ -1,7 +1,7 @@
 """The PostgreSQL storage: open, open read-only, check and upgrade."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from bot import BotError, Clock, ConfigError, SettingError, Settings, system_clock
 from bot.store import NO_SCHEMAS, CheckReport, Schemas, Storage, Store, UpgradeResult
 from plugins.sql.core.base import SharedResource, Work, ensure_agent
-from plugins.sql.core.plugin_tables import open_plugin_tables
+from plugins.sql.core.plugin_tables import SqlPluginTables
 from plugins.sql.core.schema import VERSION
 from plugins.sql.core.settings import DEFAULT_RETENTION, RetentionPolicy, SqlSettings, find_postgres_variable
 from plugins.sql.core.upgrade import find_version
@@ -57,7 +57,7 @@ class PostgresStorage(Storage):
         database = _ReadOnlyDatabase(address)
         try:
             agent_row = await run_once(address, partial(find_agent_row, address.label, agent_id))
-            async with open_plugin_tables(database, partial(build_read_only_engine, address)) as tables:
+            async with aclosing(SqlPluginTables(database, partial(build_read_only_engine, address))) as tables:
                 yield SqlStore(database, agent_row, tables)
         finally:
             await database.close()
@@ -157,7 +157,7 @@ class OpenServers:
         """Open the store of one agent."""
         async with (
             self.use(address, schemas, direct) as database,
-            open_plugin_tables(database, partial(build_read_only_engine, address)) as tables,
+            aclosing(SqlPluginTables(database, partial(build_read_only_engine, address))) as tables,
         ):
             agent_row = await database.write(partial(ensure_agent, agent_id=agent_id))
             store = SqlStore(database, agent_row, tables, clock)

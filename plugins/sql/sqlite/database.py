@@ -5,7 +5,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from bot import Clock, PluginError, system_clock
 from bot.store import NO_SCHEMAS, Schemas, StoreHealth
 from plugins.sql.core.base import SharedResource, Work, ensure_agent
-from plugins.sql.core.plugin_tables import build_read_only_engine, open_plugin_tables
+from plugins.sql.core.plugin_tables import SqlPluginTables, build_read_only_engine
 from plugins.sql.core.recent_cache import RecentMemoryCache
 from plugins.sql.core.settings import DEFAULT_RETENTION, RetentionPolicy, Synchronous
 from plugins.sql.core.upgrade import upgrade_schemas
@@ -184,7 +184,7 @@ class OpenFiles:
         """Open the store of one agent in a file."""
         async with (
             self.use(path, synchronous, schemas) as database,
-            open_plugin_tables(database, partial(build_read_only_engine, database.path)) as tables,
+            aclosing(SqlPluginTables(database, partial(build_read_only_engine, database.path))) as tables,
         ):
             agent_row = await database.write(partial(ensure_agent, agent_id=agent_id))
             async with Retention(database, agent_row, retention, clock=clock):

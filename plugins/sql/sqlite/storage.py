@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -15,7 +15,7 @@ from sqlalchemy.exc import DatabaseError
 from bot import ConfigError, Settings
 from bot.store import NO_SCHEMAS, CheckReport, Schemas, Storage, Store, StoreHealth, StoreInaccessible, UpgradeResult
 from plugins.sql.core.base import FIND_AGENT, AgentRow, Work
-from plugins.sql.core.plugin_tables import build_read_only_engine, open_plugin_tables
+from plugins.sql.core.plugin_tables import SqlPluginTables, build_read_only_engine
 from plugins.sql.core.schema import VERSION
 from plugins.sql.core.settings import SqlSettings, find_database_file
 from plugins.sql.core.upgrade import find_version
@@ -130,7 +130,7 @@ async def open_read_only(path: Path, agent_id: UUID) -> AsyncIterator[SqlStore]:
         except DatabaseError as error:
             raise opening_error(error, path) from error
         agent_row = await database.read(partial(find_agent_row, path, agent_id))
-        async with open_plugin_tables(database, partial(build_read_only_engine, path)) as tables:
+        async with aclosing(SqlPluginTables(database, partial(build_read_only_engine, path))) as tables:
             yield SqlStore(database, agent_row, tables)
     finally:
         await database.close()

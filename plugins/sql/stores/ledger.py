@@ -23,14 +23,7 @@ from plugins.sql.core.statements import (
     upsert,
 )
 from plugins.sql.core.values import datetime_or_none, dumps, id_of, loads, microseconds_or_none, storable_text
-from plugins.sql.stores.deliveries import (
-    DELIVERY,
-    FIND_DELIVERIES,
-    find_deliveries,
-    insert_deliveries,
-    list_deliveries,
-    save_delivery,
-)
+from plugins.sql.stores.deliveries import DELIVERY, find_deliveries, insert_deliveries, list_deliveries, save_delivery
 from plugins.sql.stores.memories import put_memories
 from plugins.sql.stores.receipts import MARK_EVALUATED, RECEIPT, UNEVALUATED, find_receipt, list_receipts, save_receipts
 from plugins.sql.stores.receiving import find_cursor, find_inbound, receive
@@ -92,8 +85,7 @@ def _last_message_ids(agent: int, room_ids: Collection[UUID], connection: Connec
 
 
 def _find_delivery(agent: int, delivery_id: str, connection: Connection) -> Delivery | None:
-    rows = FIND_DELIVERIES.rows(connection, agent, ids=[storable_text(delivery_id)])
-    return DELIVERY.read(rows[0]) if rows else None
+    return next(iter(find_deliveries(connection, agent, [storable_text(delivery_id)])), None)
 
 
 def _find_undelivered(agent: int, limit: int, connection: Connection) -> list[Delivery]:

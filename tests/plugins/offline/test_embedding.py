@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.offline.embedding import DIMENSION, MAX_TEXT_LENGTH, embed, similarity
+from bot.store import cosine as similarity
+from plugins.offline.embedding import DIMENSION, MAX_TEXT_LENGTH, embed
 
 
 def similarity_of(item: str, other: str) -> float:
