@@ -5,7 +5,10 @@ clocks may step back. There are foreign keys only where the write itself ensures
 memory or a task may name a room that no platform has reported yet, and a receipt outlives its message.
 """
 
+from typing import Any
+
 from sqlalchemy import Column, ForeignKey, Identity, Index, Integer, LargeBinary, MetaData, Table, UniqueConstraint
+from sqlalchemy.schema import SchemaItem
 
 from plugins.sql.core.columns import (
     FREQUENTLY_UPDATED,
@@ -35,6 +38,17 @@ UNFINISHED = "state <> 'sent' AND state <> 'cancelled'"
 
 metadata = MetaData(naming_convention=NAMING_CONVENTION)
 
+
+def ordered_table(name: str, *items: SchemaItem, **options: Any) -> Table:
+    """Return a table whose rows are in the order of their insertion."""
+    return Table(name, metadata, position_column(), agent_column(), *items, **options)
+
+
+def keyed_table(name: str, *items: SchemaItem, **options: Any) -> Table:
+    """Return a table whose rows are in the order of their key, which begins with the agent."""
+    return Table(name, metadata, agent_column(key=True), *items, sqlite_with_rowid=False, **options)
+
+
 agents = Table(
     "agents",
     metadata,
@@ -42,21 +56,15 @@ agents = Table(
     Column("key", LargeBinary(16), nullable=False, unique=True),
 )
 
-worlds = Table(
+worlds = ordered_table(
     "worlds",
-    metadata,
-    position_column(),
-    agent_column(),
     *id_columns("id"),
     *text_columns("platform", "external_id", "name", "roles", "metadata"),
     UniqueConstraint("agent_id", "id"),
 )
 
-rooms = Table(
+rooms = ordered_table(
     "rooms",
-    metadata,
-    position_column(),
-    agent_column(),
     *id_columns("id", "world_id"),
     *text_columns("type", "platform", "external_id", "account", "name"),
     *id_columns("parent_id", nullable=True),
@@ -68,11 +76,8 @@ rooms = Table(
     cascading_key("worlds", "world_id"),
 )
 
-entities = Table(
+entities = ordered_table(
     "entities",
-    metadata,
-    position_column(),
-    agent_column(),
     *id_columns("id"),
     *text_columns("platform", "external_id", "names"),
     *number_columns("is_bot"),
@@ -81,11 +86,8 @@ entities = Table(
 )
 
 # A missing id is all zeroes here: in a unique key NULL would equal no other NULL.
-components = Table(
+components = ordered_table(
     "components",
-    metadata,
-    position_column(),
-    agent_column(),
     *id_columns("id", "entity_id"),
     *text_columns("type"),
     *id_columns("world_id", "source_entity_id"),
@@ -97,23 +99,17 @@ components = Table(
 )
 
 # `active` orders by the last activity; 0 for a participant without any (the agent's own state in a room).
-participants = Table(
+participants = keyed_table(
     "participants",
-    metadata,
-    agent_column(key=True),
     *id_columns("room_id", "entity_id", key=True),
     *number_columns("active"),
     *text_columns("attendance"),
     Index("ix_participants_active", "agent_id", "room_id", "active"),
     cascading_key("entities", "entity_id"),
-    sqlite_with_rowid=False,
 )
 
-relationships = Table(
+relationships = ordered_table(
     "relationships",
-    metadata,
-    position_column(),
-    agent_column(),
     *id_columns("source_id", "target_id"),
     *text_columns("tags"),
     *number_columns("interactions"),
@@ -122,11 +118,8 @@ relationships = Table(
     Index("ix_relationships_contact", "agent_id", "source_id", "interactions", "position"),
 )
 
-memories = Table(
+memories = ordered_table(
     "memories",
-    metadata,
-    position_column(),
-    agent_column(),
     *id_columns("id"),
     *text_columns("kind"),
     *id_columns("entity_id", "room_id", "world_id"),
@@ -143,37 +136,28 @@ memories = Table(
 
 # `audience` is the recall scope: the id of the room or the world, or zeroes for everyone. Rows are stored
 # in key order, so that the vectors of one audience are read sequentially.
-embeddings = Table(
+embeddings = keyed_table(
     "embeddings",
-    metadata,
-    agent_column(key=True),
     *text_columns("model", key=True),
     Column("dimension", Integer, primary_key=True),
     *text_columns("kind", key=True),
     *id_columns("audience", key=True),
     Column("memory", ROW_NUMBER, ForeignKey("memories.position", ondelete="CASCADE"), primary_key=True, unique=True),
     Column("vector", VECTOR_TYPE, nullable=False),
-    sqlite_with_rowid=False,
 )
 
 # The words of memories other than messages, for which indexing would cost time with every reply. Each memory
 # also has an empty word, by which all are counted, and one that stands for its whole text.
-words = Table(
+words = keyed_table(
     "words",
-    metadata,
-    agent_column(key=True),
     *text_columns("kind", "word", key=True),
     *id_columns("audience", key=True),
     Column("memory", ROW_NUMBER, ForeignKey("memories.position", ondelete="CASCADE"), primary_key=True),
     Index("ix_words_memory", "memory"),
-    sqlite_with_rowid=False,
 )
 
-tasks = Table(
+tasks = ordered_table(
     "tasks",
-    metadata,
-    position_column(),
-    agent_column(),
     *id_columns("id"),
     *text_columns("name"),
     *number_columns("next_run"),
@@ -200,22 +184,16 @@ tasks = Table(
     Index("ix_tasks_room", "agent_id", "room_id", "position"),
 )
 
-cache = Table(
+cache = keyed_table(
     "cache",
-    metadata,
-    agent_column(key=True),
     *text_columns("key", key=True),
     *text_columns("value"),
     *number_columns("expires_at", nullable=True),
     Index("ix_cache_expires", "agent_id", "expires_at"),
-    sqlite_with_rowid=False,
 )
 
-logs = Table(
+logs = ordered_table(
     "logs",
-    metadata,
-    position_column(),
-    agent_column(),
     *text_columns("kind"),
     *number_columns("at"),
     *id_columns("room_id", "entity_id", nullable=True),
@@ -226,11 +204,8 @@ logs = Table(
 )
 
 # The room of an event's key is the receipt's room.
-receipts = Table(
+receipts = ordered_table(
     "receipts",
-    metadata,
-    position_column(),
-    agent_column(),
     *id_columns("id"),
     *text_columns("platform", "account", "event_id"),
     *id_columns("room_id"),
@@ -256,22 +231,16 @@ receipts = Table(
     cascading_key("entities", "author_id"),
 )
 
-steps = Table(
+steps = keyed_table(
     "steps",
-    metadata,
-    agent_column(key=True),
     *id_columns("turn_id", key=True),
     *text_columns("key", key=True),
     *text_columns("kind", "state", "effect", "result"),
     *number_columns("at", nullable=True),
-    sqlite_with_rowid=False,
 )
 
-deliveries = Table(
+deliveries = ordered_table(
     "deliveries",
-    metadata,
-    position_column(),
-    agent_column(),
     *text_columns("id"),
     *id_columns("turn_id", "room_id", "memory_id"),
     *text_columns("platform", "account", "target"),
@@ -291,41 +260,26 @@ deliveries = Table(
     Index("ix_deliveries_all", "agent_id", "position"),
 )
 
-cursors = Table(
-    "cursors",
-    metadata,
-    agent_column(key=True),
-    *text_columns("platform", "account", "name", key=True),
-    *text_columns("value"),
-    sqlite_with_rowid=False,
-)
+cursors = keyed_table("cursors", *text_columns("platform", "account", "name", key=True), *text_columns("value"))
 
 # Sums of model costs: the day as `2026-11-21`, zeroes for no room or no person, the cost in
 # billionths of a dollar.
-spending = Table(
+spending = keyed_table(
     "spending",
-    metadata,
-    agent_column(key=True),
     *text_columns("day", key=True),
     *id_columns("room_id", "person_id", key=True),
     *text_columns("model", key=True),
     *number_columns("calls", "tokens_in", "tokens_cached", "tokens_out", "cost", "unpriced", "estimated", "failed"),
-    sqlite_with_rowid=False,
 )
 
 # For processes that share the work (PostgreSQL): each worker with the time until which it counts as alive,
 # and the worker that owns each room. A number is used once: a worker that was declared dead gets a new one.
-workers = Table(
-    "workers", metadata, position_column(), agent_column(), *number_columns("alive_until"), **FREQUENTLY_UPDATED
-)
+workers = ordered_table("workers", *number_columns("alive_until"), **FREQUENTLY_UPDATED)
 
-lanes = Table(
+lanes = keyed_table(
     "lanes",
-    metadata,
-    agent_column(key=True),
     *id_columns("room_id", key=True),
     *number_columns("owner", nullable=True),
     Index("ix_lanes_owner", "agent_id", "owner"),
-    sqlite_with_rowid=False,
     **FREQUENTLY_UPDATED,
 )
