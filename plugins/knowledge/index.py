@@ -160,9 +160,8 @@ class KnowledgeIndex(Service):
 
     async def _load_small_documents(self) -> list[Memory]:
         store = self.agent.store.memories
-        if (
-            await store.count(MemoryKind.FRAGMENT, self._room_id) > SMALL_LIBRARY_LENGTH
-        ):  # each has at least one character
+        count = await store.count(MemoryKind.FRAGMENT, self._room_id)
+        if count > SMALL_LIBRARY_LENGTH:  # each has at least one character
             return []
         fragments = await store.recent(self._room_id, SMALL_LIBRARY_LENGTH, kind=MemoryKind.FRAGMENT)
         if sum(len(fragment.content.text) for fragment in fragments) > SMALL_LIBRARY_LENGTH:

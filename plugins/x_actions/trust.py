@@ -35,9 +35,7 @@ async def untrusted_source(turn: Turn) -> str:
     entities = await turn.agent.store.entities.entities({item.entity_id for item in messages.values()})
     is_operator = turn.agent.services[Operators].is_operator
     operators = {item for item, entity in entities.items() if is_operator(entity)}
-    operators |= {
-        item.author.id for item in turn.inputs
-    }  # authors of the turn are operators, or no action is available
+    operators |= {item.author.id for item in turn.inputs}  # or no action would be available
     trusted_actions = _x_action_names(turn)
     if all(
         _is_by_character(turn, item, trusted_actions) or _is_by_operator(item, operators) for item in messages.values()

@@ -20,9 +20,8 @@ SERVER_SETTINGS = {
     "jit": "off",  # compiling takes longer than these statements run
     "plan_cache_mode": "force_generic_plan",  # all rows are found by keys: one plan fits all values
     "statement_timeout": str(int(STATEMENT_TIMEOUT * 1000)),
-    "idle_in_transaction_session_timeout": str(
-        int(IDLE_TRANSACTION_TIMEOUT * 1000)
-    ),  # a frozen process releases its row locks
+    # So that a frozen process releases its row locks.
+    "idle_in_transaction_session_timeout": str(int(IDLE_TRANSACTION_TIMEOUT * 1000)),
 }
 FIND_VECTOR_SCHEMA = "SELECT n.nspname FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace "
 FIND_VECTOR_SCHEMA += "WHERE t.oid = to_regtype('halfvec')"

@@ -197,9 +197,7 @@ class SqlCosts(SqlStorePart):
     """Keeps the sums; see `CostStore`."""
 
     async def add(self, entries: Sequence[CostEntry]) -> None:
-        rows = sorted(
-            _cost_row(self._agent, entry) for entry in entries
-        )  # one order, so that transactions cannot deadlock
+        rows = sorted(_cost_row(self._agent, entry) for entry in entries)  # so that transactions cannot deadlock
         await self._database.write(lambda db: ADD_COST.run_many(db, rows), durable=False)
 
     async def costs_between(self, since: date, until: date) -> list[CostEntry]:
