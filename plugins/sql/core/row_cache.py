@@ -6,20 +6,16 @@ until a transaction is rolled back or another program (such as a database browse
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Connection
 
 from bot import Entity, ParticipantState, Room, World
-from bot.platform import BoundedDict
 
+T = TypeVar("T")
 MAX_ROWS = 10_000  # of one table
 INFO_KEY = "greenroom-known"
-
-
-def _no_rows() -> BoundedDict[Any, Any]:
-    return BoundedDict(MAX_ROWS)
 
 
 @dataclass(slots=True)
@@ -30,12 +26,19 @@ class RowCache:
     """
 
     version: int = 0
-    worlds: BoundedDict[Hashable, World] = field(default_factory=_no_rows)
-    rooms: BoundedDict[Hashable, Room] = field(default_factory=_no_rows)
-    entities: BoundedDict[Hashable, Entity] = field(default_factory=_no_rows)
-    participant_states: BoundedDict[Hashable, ParticipantState] = field(default_factory=_no_rows)
-    latest_rooms: BoundedDict[Hashable, UUID] = field(default_factory=_no_rows)
-    latest_speakers: BoundedDict[Hashable, UUID] = field(default_factory=_no_rows)
+    worlds: dict[Hashable, World] = field(default_factory=dict)
+    rooms: dict[Hashable, Room] = field(default_factory=dict)
+    entities: dict[Hashable, Entity] = field(default_factory=dict)
+    participant_states: dict[Hashable, ParticipantState] = field(default_factory=dict)
+    latest_rooms: dict[Hashable, UUID] = field(default_factory=dict)
+    latest_speakers: dict[Hashable, UUID] = field(default_factory=dict)
+
+
+def cache_row(rows: dict[Hashable, T], key: Hashable, row: T) -> None:
+    """Store the current state of a row; drop all others if there are too many."""
+    if len(rows) >= MAX_ROWS:
+        rows.clear()
+    rows[key] = row
 
 
 def enable_row_cache(connection: Connection) -> None:

@@ -12,7 +12,7 @@ from bot import Component, Entity, ParticipantState, Relationship
 from bot.store import MAX_NAME_MATCHES
 from plugins.sql.core.base import SqlStorePart
 from plugins.sql.core.columns import text_position
-from plugins.sql.core.row_cache import row_cache_of
+from plugins.sql.core.row_cache import cache_row, row_cache_of
 from plugins.sql.core.schema import components, entities, participants, relationships
 from plugins.sql.core.statements import (
     Columns,
@@ -154,13 +154,13 @@ def put_entities(connection: Connection, agent: int, people: Sequence[Entity]) -
     for entity in people:
         stored_entity = stored.get(entity.id)
         if stored_entity == entity:
-            cache[agent, entity.id] = entity
+            cache_row(cache, (agent, entity.id), entity)
             continue
         names = dict.fromkeys((*entity.names, *(stored_entity.names if stored_entity else ())))
         merged = replace(entity, names=tuple(names)[: MAX_NAME_MATCHES if stored_entity else None])
         if merged != stored_entity:
             stored[entity.id] = changed[entity.id] = merged
-        cache[agent, entity.id] = merged
+        cache_row(cache, (agent, entity.id), merged)
     UPSERT_ENTITY.run_many(connection, [entity_values(agent, entity) for entity in changed.values()])
     return stored
 
@@ -176,7 +176,7 @@ def touch_participants(connection: Connection, agent: int, active: Sequence[tupl
     rows: list[Row] = []
     for room_id, entity_id in active:
         if cache.get((agent, room_id)) != entity_id:
-            cache[agent, room_id] = entity_id
+            cache_row(cache, (agent, room_id), entity_id)
             rows.append((agent, room_id.bytes, entity_id.bytes, "DEFAULT"))
     TOUCH_PARTICIPANT.run_many(connection, rows)
 

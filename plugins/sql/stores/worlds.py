@@ -24,7 +24,7 @@ from sqlalchemy.sql.expression import Executable
 from bot import ChannelType, ParticipantState, Role, Room, World
 from plugins.sql.core.base import SqlStorePart
 from plugins.sql.core.columns import merge_json
-from plugins.sql.core.row_cache import row_cache_of
+from plugins.sql.core.row_cache import cache_row, row_cache_of
 from plugins.sql.core.schema import participants, rooms, worlds
 from plugins.sql.core.statements import (
     Columns,
@@ -167,7 +167,7 @@ def put_worlds(connection: Connection, agent: int, submitted: Sequence[World]) -
     rows = FIND_WORLDS.rows(connection, agent, ids=[world_id.bytes for world_id in changed])
     for world in map(WORLD.read, rows):
         stored[world.id] = world
-        cache[agent, world.id] = world
+        cache_row(cache, (agent, world.id), world)
     return stored
 
 
@@ -196,11 +196,11 @@ def put_rooms(connection: Connection, agent: int, submitted: Sequence[Room]) -> 
         else:
             UPSERT_ROOM.run(connection, *room_values(agent, room))
             changed[room.id] = room
-        cache.latest_rooms[agent] = room.id
+        cache_row(cache.latest_rooms, agent, room.id)
     rows = FIND_ROOMS.rows(connection, agent, ids=[room_id.bytes for room_id in changed])
     for room in map(ROOM.read, rows):
         stored[room.id] = room
-        cache.rooms[agent, room.id] = room
+        cache_row(cache.rooms, (agent, room.id), room)
     return stored
 
 
@@ -222,7 +222,7 @@ def participant_state(connection: Connection, agent: int, agent_id: UUID, room_i
     if state is None:
         row = FIND_PARTICIPANT_STATE.first(connection, agent, room_id.bytes, agent_id.bytes)
         state = ParticipantState(row[0]) if row else ParticipantState.DEFAULT
-        cache[agent, room_id] = state
+        cache_row(cache, (agent, room_id), state)
     return state
 
 
@@ -265,7 +265,7 @@ def _set_participant_state(agent: int, agent_id: UUID, room_id: UUID, state: Par
     """Store the state in the agent's own participant row."""
     ensure_entity(db, agent, agent_id)
     UPSERT_PARTICIPANT_STATE.run(db, agent, room_id.bytes, agent_id.bytes, 0, state.value)
-    row_cache_of(db).participant_states[agent, room_id] = state
+    cache_row(row_cache_of(db).participant_states, (agent, room_id), state)
 
 
 def _add_decisions(
@@ -277,7 +277,7 @@ def _add_decisions(
         raise LookupError(f"there is no world {world_id}")
     addition = replace(world, roles={}, grants=grants, settings=settings)
     UPSERT_WORLD.run(db, *world_values(agent, addition))
-    row_cache_of(db).worlds[agent, world_id] = find_world(agent, world_id, db) or world
+    cache_row(row_cache_of(db).worlds, (agent, world_id), find_world(agent, world_id, db) or world)
 
 
 def find_room(agent: int, room_id: UUID, connection: Connection) -> Room | None:
