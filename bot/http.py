@@ -77,7 +77,7 @@ class BoundRoute:
     handle: Callable[[RouteRequest], Awaitable[RouteResponse]]
 
 
-PRIVATE_HOST_LABEL = "a server of whoever runs me"
+PRIVATE_HOST_LABEL = "a server of the person who runs me"
 PRIVATE_SUFFIXES = (".local", ".localhost", ".internal", ".lan", ".home", ".home.arpa", ".intranet", ".corp")
 
 

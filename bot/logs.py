@@ -120,7 +120,7 @@ class _QueueHandler(QueueHandler):
         """Log how many lines were dropped, as soon as the queue has room."""
         if not self._dropped:
             return
-        notice = _build_record(f"{self._dropped} log lines were dropped: nobody read them fast enough")
+        notice = _build_record(f"{self._dropped} log lines were dropped: standard error was read too slowly")
         with suppress(queue.Full):
             self.queue.put_nowait(notice)
             self._dropped = 0

@@ -145,7 +145,7 @@ class CoreSettings(SettingsModel):
         "Telegram and X themselves, and none on the web page, in the terminal and on servers of your own.",
     )
     messages_per_room: int | None = Field(
-        None, ge=0, description="The same for each room, whoever writes; unset, 60 there."
+        None, ge=0, description="The same for each room, all writers together. Unset, it is 60 there."
     )
     messages_per_world: int | None = Field(
         None, ge=0, description="The same for each server or group of rooms; unset, 300 there."

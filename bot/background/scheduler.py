@@ -93,7 +93,7 @@ class Scheduler:
         return len(tasks)
 
     async def _run(self) -> None:
-        await run_isolated(self._log_waiting_tasks(), label="looking what nobody does", timeout=None)
+        await run_isolated(self._log_waiting_tasks(), label="finding tasks without a worker", timeout=None)
         if not self._workers:
             return
         while True:

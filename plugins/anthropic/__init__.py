@@ -7,7 +7,7 @@ from plugins.anthropic.settings import AnthropicSettings, missing_settings, priv
 
 plugin = Plugin(
     "anthropic",
-    "Text from Anthropic, and what pictures show; vectors come from another plugin.",
+    "Text and image descriptions from Anthropic; embeddings need another plugin.",
     models=[small, large, describe_image],
     services=[Client],
     settings=AnthropicSettings,

@@ -40,7 +40,7 @@ from plugins.bootstrap.providers.environment import anxiety, entities, relations
 
 plugin = Plugin(
     "bootstrap",
-    "What a conversation needs: the basic actions and what the model is told of the room.",
+    "What a conversation needs: the basic actions, and the providers for the prompt.",
     actions=[
         reply,
         ignore,

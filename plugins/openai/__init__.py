@@ -8,7 +8,7 @@ from plugins.openai.settings import OpenAISettings, missing_settings, privacy_st
 
 plugin = Plugin(
     "openai",
-    "Text, vectors, pictures and speech from OpenAI, or from any server that speaks its API.",
+    "Text, embeddings, pictures and speech from OpenAI, or from any server with its API.",
     models=[small, medium, large, embed, generate_image, describe_image, transcribe, synthesize_speech],
     services=[Client],
     settings=OpenAISettings,

@@ -58,7 +58,7 @@ async def reply(turn: Turn, text: PostText, post: PostId) -> ActionResult:
 
 @action(
     "QUOTE",
-    "Quote a post on X on your own timeline, with words of your own.",
+    "Quote a post on X on your own timeline, with your own comment.",
     similes=["QUOTE_POST", "QUOTE_TWEET"],
     when=can_act,
     effect=Effect.KEYED,

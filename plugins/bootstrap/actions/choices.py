@@ -42,7 +42,7 @@ async def has_choices(turn: Turn) -> bool:
 
 @action(
     "CHOOSE_OPTION",
-    "Pass on the choice somebody has made among the options that wait for one.",
+    "Record which of the options that await a choice somebody has chosen.",
     similes=["SELECT_OPTION", "SELECT", "PICK", "CHOOSE"],
     when=has_choices,
     effect=Effect.UNSAFE,
@@ -51,7 +51,7 @@ async def has_choices(turn: Turn) -> bool:
 async def choose_option(
     turn: Turn,
     option: Annotated[str, "The option, word for word, or its number; ABORT to drop it"],
-    task: Annotated[str, "The task's id, where several wait"] = "",
+    task: Annotated[str, "The task's id, if several await a choice"] = "",
 ) -> ActionResult:
     """Queue the matching task with the choice, or delete it on ABORT."""
     matching_tasks = [

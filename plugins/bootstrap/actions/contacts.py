@@ -29,16 +29,18 @@ VALUE_PATTERNS = {
 
 @action(
     "UPDATE_CONTACT",
-    "Remember how somebody can be reached, as they have just told it.",
+    "Store how somebody can be reached, as they have just said.",
     similes=["UPDATE_ENTITY"],
     effect=Effect.IDEMPOTENT,
     examples=[request_example("My mail is robin@example.org", "Noted.", "UPDATE_CONTACT")],
 )
 async def update_contact(
     turn: Turn,
-    kind: Annotated[ContactKind, "What it is; messages: whether others may have me write to them, yes or no"],
+    kind: Annotated[
+        ContactKind, "The kind of contact; messages: whether others may ask you to write to them, yes or no"
+    ],
     value: Annotated[str, "The address; a handle as platform:name; empty to forget it"],
-    person: Annotated[str, "Whose, if not the speaker's"] = "",
+    person: Annotated[str, "The person, if not the speaker"] = "",
 ) -> ActionResult:
     """Store one contact detail: the author's own, or as an admin that of a member of the world."""
     value = value.strip()

@@ -39,16 +39,16 @@ class MessageTarget:
 
 @action(
     "SEND_MESSAGE",
-    "Say something in another room, or to somebody alone.",
+    "Send a message to another room, or to a person in private.",
     similes=["DM", "MESSAGE", "SEND_DM", "POST_MESSAGE"],
     effect=Effect.KEYED,
     examples=[request_example("Ada, tell #news that the engine is repaired", "They will be glad.", "SEND_MESSAGE")],
 )
 async def send_message(
     turn: Turn,
-    text: Annotated[str, "What you say there, in your own words"],
+    text: Annotated[str, "The message, in your own words"],
     to: Annotated[str, "The room's or the person's exact name or id; empty for this room"] = "",
-    platform: Annotated[str, "Its platform, where the name is not enough"] = "",
+    platform: Annotated[str, "Its platform, if the name is ambiguous"] = "",
 ) -> ActionResult:
     """Send the text to the target room if the authors of the turn may write there."""
     text = text.strip()

@@ -86,7 +86,7 @@ async def unfollow_room(turn: Turn) -> ActionResult:
 
 @action(
     "MUTE_ROOM",
-    "Say nothing here any more unless named. Only when asked to.",
+    "Stop answering in this room unless addressed by name. Only when asked to.",
     similes=["MUTE_CHAT", "MUTE_CHANNEL", "MUTE_CONVERSATION", "MUTE_THREAD"],
     when=is_room_admin,
     effect=Effect.IDEMPOTENT,
@@ -99,7 +99,7 @@ async def mute_room(turn: Turn) -> ActionResult:
 
 @action(
     "UNMUTE_ROOM",
-    "Speak in this room again.",
+    "Answer in this room again.",
     similes=["UNMUTE_CHAT", "UNMUTE_CHANNEL", "UNMUTE_CONVERSATION", "UNMUTE_THREAD"],
     when=is_room_admin,
     effect=Effect.IDEMPOTENT,
@@ -116,7 +116,7 @@ def has_other_members(turn: Turn) -> bool:
 
 @action(
     "UPDATE_ROLE",
-    "Change somebody's role in this world. Only for whoever asks for it in their own words.",
+    "Change somebody's role in this world. Only for the person who asks for it in their own message.",
     similes=["CHANGE_ROLE", "SET_PERMISSIONS", "ASSIGN_ROLE", "MAKE_ADMIN"],
     when=has_other_members,
     role=Role.ADMIN,

@@ -22,7 +22,7 @@ DEFAULT_VALUE = "default"
 
 @action(
     "UPDATE_SETTINGS",
-    "Change a setting for this world. Only for whoever asks for it in their own words.",
+    "Change a setting for this world. Only for the person who asks for it in their own message.",
     similes=["UPDATE_SETTING", "SAVE_SETTING", "SET_CONFIGURATION", "CONFIGURE"],
     role=Role.ADMIN,
     effect=Effect.KEYED,
@@ -31,7 +31,7 @@ DEFAULT_VALUE = "default"
 async def update_settings(
     turn: Turn,
     name: Annotated[ChangeableSetting, "Which setting"],
-    value: Annotated[str, "Its new value, as it was written; default to take it back"],
+    value: Annotated[str, "Its new value, as the person wrote it; default to reset it"],
 ) -> ActionResult:
     """Ask the author to confirm a valid value of a setting."""
     value = value.strip()
