@@ -21,7 +21,7 @@ DEADLINE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BotFolder:
     """A folder to start the program in, with an environment that holds no key of this machine."""
 
     folder: Path
@@ -53,9 +53,9 @@ class Place:
         """Run `bot` to its end on this input; no run may show a traceback."""
         environment = {**self.environment, **variables}
         given = said.encode() if isinstance(said, str) else said
-        told = await self.fork_server.run(arguments, self.folder, environment, given)
-        assert "Traceback" not in told.err, told.err
-        return told
+        result = await self.fork_server.run(arguments, self.folder, environment, given)
+        assert "Traceback" not in result.err, result.err
+        return result
 
 
 async def ended(process: asyncio.subprocess.Process, said: bytes = b"") -> CommandResult:
@@ -63,9 +63,9 @@ async def ended(process: asyncio.subprocess.Process, said: bytes = b"") -> Comma
         out, err = await process.communicate(said)
     code = process.returncode
     assert code is not None
-    told = CommandResult(code, out.decode(), err.decode())
-    assert "Traceback" not in told.err, told.err
-    return told
+    result = CommandResult(code, out.decode(), err.decode())
+    assert "Traceback" not in result.err, result.err
+    return result
 
 
 async def until(stream: asyncio.StreamReader | None, wanted: str) -> str:
@@ -79,11 +79,11 @@ async def until(stream: asyncio.StreamReader | None, wanted: str) -> str:
 
 
 @pytest.fixture
-async def place(tmp_path: Path, fork_server: ForkServer) -> AsyncIterator[Place]:
+async def bot_folder(tmp_path: Path, fork_server: ForkServer) -> AsyncIterator[BotFolder]:
     """Return an empty folder and a clean environment."""
     kept = inherited_variables("PATH", "HOME", "LANG", "SSL_CERT_FILE")
     data = {"BOT_DATA_DIR": str(tmp_path / "data"), "SERVER_PORT": str(free_port()), "PYTHONPATH": str(ROOT)}
-    made = Place(tmp_path, kept | data, fork_server)
+    made = BotFolder(tmp_path, kept | data, fork_server)
     yield made
     for process in made.started:
         if process.returncode is None:  # the test has failed before its end
@@ -126,17 +126,17 @@ class serving:
         await self._runner.cleanup()
 
 
-async def test_piped_input_is_answered_line_by_line_and_stdout_has_nothing_else(place: Place) -> None:
-    told = await place.run("chat", said="hello\n\nmy sister sings in a choir\n")
-    assert told.code == 0
-    first, second = told.out.splitlines()
+async def test_piped_input_is_answered_line_by_line_and_stdout_has_nothing_else(bot_folder: BotFolder) -> None:
+    result = await bot_folder.run("chat", said="hello\n\nmy sister sings in a choir\n")
+    assert result.code == 0
+    first, second = result.out.splitlines()
     assert first.startswith(GREETING)
     assert "choir" in second
-    assert told.err.startswith("offline model: ")
-    assert len(told.err.splitlines()) == 1
+    assert result.err.startswith("offline model: ")
+    assert len(result.err.splitlines()) == 1
 
 
-async def test_output_printed_by_a_plugin_does_not_mix_with_replies(place: Place) -> None:
+async def test_output_printed_by_a_plugin_does_not_mix_with_replies(bot_folder: BotFolder) -> None:
     body = """\
 from bot import Plugin, Turn, ProviderResult, provider
 
@@ -147,46 +147,48 @@ async def loud(turn: Turn) -> ProviderResult:
 
 plugin = Plugin("loud", providers=[loud])
 """
-    place.write("loud.py", body)
-    told = await place.run("chat", "-c", place.write("a.json", {"name": "Ada", "plugins": ["./loud"]}), said="hi")
-    assert (told.code, len(told.out.splitlines())) == (0, 1)
-    assert "a plugin's own noise" in told.err
+    bot_folder.write("loud.py", body)
+    result = await bot_folder.run(
+        "chat", "-c", bot_folder.write("a.json", {"name": "Ada", "plugins": ["./loud"]}), said="hi"
+    )
+    assert (result.code, len(result.out.splitlines())) == (0, 1)
+    assert "a plugin's own noise" in result.err
 
 
-async def test_invalid_bytes_and_an_endless_line_are_handled(place: Place) -> None:
-    told = await place.run("chat", said=b"\xff\xfe\x00\x9b31m\n" + b"word " * 2_000_000 + b"\nhello\n")
-    assert told.code == 0
-    assert len(told.out.splitlines()) == 3
+async def test_invalid_bytes_and_an_endless_line_are_handled(bot_folder: BotFolder) -> None:
+    result = await bot_folder.run("chat", said=b"\xff\xfe\x00\x9b31m\n" + b"word " * 2_000_000 + b"\nhello\n")
+    assert result.code == 0
+    assert len(result.out.splitlines()) == 3
 
 
-async def test_empty_input_ends_the_chat(place: Place) -> None:
-    told = await place.run("chat")
-    assert (told.code, told.out) == (0, "")
+async def test_empty_input_ends_the_chat(bot_folder: BotFolder) -> None:
+    result = await bot_folder.run("chat")
+    assert (result.code, result.out) == (0, "")
 
 
-async def test_without_stdin_and_stdout_the_chat_ends(place: Place) -> None:
+async def test_without_stdin_and_stdout_the_chat_ends(bot_folder: BotFolder) -> None:
     process = await asyncio.create_subprocess_exec(
         "/bin/sh",
         "-c",
         f"exec {sys.executable} -m bot chat <&- >&-",
-        cwd=place.folder,
-        env=dict(place.environment),
+        cwd=bot_folder.folder,
+        env=dict(bot_folder.environment),
         stderr=asyncio.subprocess.PIPE,
     )
-    place.started.append(process)
-    told = await asyncio.wait_for(process.communicate(), DEADLINE)
+    bot_folder.started.append(process)
+    result = await asyncio.wait_for(process.communicate(), DEADLINE)
     assert process.returncode == 0
-    assert b"Traceback" not in told[1]
+    assert b"Traceback" not in result[1]
 
 
-async def test_a_closed_output_pipe_ends_the_chat_quietly(place: Place) -> None:
-    process = await place.start("chat")
+async def test_a_closed_output_pipe_ends_the_chat_quietly(bot_folder: BotFolder) -> None:
+    process = await bot_folder.start("chat")
     assert process.stdin is not None
     process.stdin.write(b"hello\n")
     await until(process.stdout, GREETING)
     process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]  # as `head -1` does
-    told = await ended(process, b"are you there?\nhello?\n")
-    assert told.code == 0
+    result = await ended(process, b"are you there?\nhello?\n")
+    assert result.code == 0
 
 
 BROKEN: Mapping[str, tuple[object, str]] = {
@@ -199,36 +201,38 @@ BROKEN: Mapping[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-async def test_an_unusable_character_is_one_message_and_exit_code_78(place: Place, case: str) -> None:
+async def test_an_unusable_character_is_one_message_and_exit_code_78(bot_folder: BotFolder, case: str) -> None:
     content, said = BROKEN[case]
     for own, other in (("hen", "egg"), ("egg", "hen")):
         body = f"from bot import Plugin\nplugin = Plugin({own!r}, requires=[{other!r}])\n"
-        place.write(f"{own}.py", body)
+        bot_folder.write(f"{own}.py", body)
     if content is not None:
-        place.write("character.json", content)
-    told = await place.run("chat", "-c", "character.json", said="hello\n")
-    assert (told.code, told.out) == (78, "")
-    assert told.err.startswith(f"bot: {said}")
+        bot_folder.write("character.json", content)
+    result = await bot_folder.run("chat", "-c", "character.json", said="hello\n")
+    assert (result.code, result.out) == (78, "")
+    assert result.err.startswith(f"bot: {said}")
 
 
-async def test_a_refused_key_is_reported_on_stderr_and_the_room_gets_one_apology(place: Place, refusing: str) -> None:
-    told = await place.run("chat", said="a\nb\n", OPENAI_BASE_URL=refusing, OPENAI_API_KEY="sk-" + "wrong" * 5)
-    assert told.code == 78
-    assert told.out == "Sorry, I can't answer just now. Please try again in a little while.\n"
-    assert told.err.count("not answered: openai: 127.0.0.1 refused the key in OPENAI_API_KEY (401)") == 2
-    assert "wrongwrong" not in told.err
+async def test_a_refused_key_is_reported_on_stderr_and_the_room_gets_one_apology(
+    bot_folder: BotFolder, refusing: str
+) -> None:
+    result = await bot_folder.run("chat", said="a\nb\n", OPENAI_BASE_URL=refusing, OPENAI_API_KEY="sk-" + "wrong" * 5)
+    assert result.code == 78
+    assert result.out == "Sorry, I can't answer just now. Please try again in a little while.\n"
+    assert result.err.count("not answered: openai: 127.0.0.1 refused the key in OPENAI_API_KEY (401)") == 2
+    assert "wrongwrong" not in result.err
 
 
-async def test_an_unreachable_model_server_is_exit_code_75(place: Place) -> None:
+async def test_an_unreachable_model_server_is_exit_code_75(bot_folder: BotFolder) -> None:
     nobody = f"http://127.0.0.1:{free_port()}/v1"
-    told = await place.run("chat", said="a\n", OPENAI_BASE_URL=nobody, MODEL_RETRIES="0")
-    assert told.code == 75
-    assert "bot: not answered: openai: no answer from 127.0.0.1" in told.err
+    result = await bot_folder.run("chat", said="a\n", OPENAI_BASE_URL=nobody, MODEL_RETRIES="0")
+    assert result.code == 75
+    assert "bot: not answered: openai: no answer from 127.0.0.1" in result.err
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)], ids=["SIGINT", "SIGTERM"])
-async def test_a_signal_while_waiting_for_input_ends_the_chat(place: Place, number: int, code: int) -> None:
-    process = await place.start("chat")
+async def test_a_signal_while_waiting_for_input_ends_the_chat(bot_folder: BotFolder, number: int, code: int) -> None:
+    process = await bot_folder.start("chat")
     assert process.stdin is not None
     process.stdin.write(b"hello\n")
     await until(process.stdout, GREETING)
@@ -239,7 +243,7 @@ async def test_a_signal_while_waiting_for_input_ends_the_chat(place: Place, numb
     assert b"Traceback" not in await process.stderr.read()
 
 
-async def test_a_second_signal_ends_the_process_immediately(place: Place) -> None:
+async def test_a_second_signal_ends_the_process_immediately(bot_folder: BotFolder) -> None:
     asked = asyncio.Event()
 
     async def think(request: web.Request) -> web.Response:
@@ -247,7 +251,7 @@ async def test_a_second_signal_ends_the_process_immediately(place: Place) -> Non
         return await asyncio.Event().wait()  # type: ignore[return-value]  # it never answers
 
     async with serving(think) as address:
-        process = await place.start("chat", OPENAI_BASE_URL=address)
+        process = await bot_folder.start("chat", OPENAI_BASE_URL=address)
         assert process.stdin is not None
         process.stdin.write(b"hello\n")
         async with asyncio.timeout(DEADLINE):
@@ -260,50 +264,54 @@ async def test_a_second_signal_ends_the_process_immediately(place: Place) -> Non
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)], ids=["SIGINT", "SIGTERM"])
-async def test_run_reports_active_platforms_and_stops_at_a_signal(place: Place, number: int, code: int) -> None:
-    place.write("bob.json", {"name": "Bob"})
-    place.write("ada.json", {"name": "Ada"})
-    process = await place.start("run", "-c", "ada.json", "-c", "bob.json")
+async def test_run_reports_active_platforms_and_stops_at_a_signal(
+    bot_folder: BotFolder, number: int, code: int
+) -> None:
+    bot_folder.write("bob.json", {"name": "Bob"})
+    bot_folder.write("ada.json", {"name": "Ada"})
+    process = await bot_folder.start("run", "-c", "ada.json", "-c", "bob.json")
     introduced = await until(process.stdout, "Ada")
     assert "ada.json, model: offline" in introduced
     assert "stored by: sql" in introduced
     await until(process.stdout, "Bob")
     line = await until(process.stdout, "web")
     assert line.split()[:2] == ["web", "on"]
-    assert f"http://127.0.0.1:{place.environment['SERVER_PORT']}/" in line
+    assert f"http://127.0.0.1:{bot_folder.environment['SERVER_PORT']}/" in line
     for name in ("discord", "telegram", "x"):
         assert (await until(process.stdout, f"  {name} ")).split()[1] == "off"
     process.send_signal(number)
-    told = await ended(process)
-    assert told.code == code
-    assert "stopping: " in told.err
+    result = await ended(process)
+    assert result.code == code
+    assert "stopping: " in result.err
 
 
-async def test_run_reports_an_unavailable_platform(place: Place) -> None:
+async def test_run_reports_an_unavailable_platform(bot_folder: BotFolder) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         address = f"http://127.0.0.1:{gone.getsockname()[1]}"
-    process = await place.start("run", DISCORD_API_TOKEN=f"{'a' * 24}.bcdefg.{'h' * 38}", DISCORD_API_BASE_URL=address)
+    process = await bot_folder.start(
+        "run", DISCORD_API_TOKEN=f"{'a' * 24}.bcdefg.{'h' * 38}", DISCORD_API_BASE_URL=address
+    )
     line = await until(process.stdout, "  discord ")
     assert line.split()[1:] in (["on", "connecting"], ["on", "degraded"])
     process.send_signal(signal.SIGTERM)
     assert (await ended(process)).code == 0
 
 
-async def test_run_on_a_port_in_use_names_the_setting(place: Place) -> None:
-    with socket.create_server(("127.0.0.1", int(place.environment["SERVER_PORT"]))):
-        told = await place.run("run")
-    assert told.code == 78
-    assert told.err.splitlines()[-1].startswith("bot: ")
-    assert "SERVER_PORT" in told.err
+async def test_run_on_a_port_in_use_names_the_setting(bot_folder: BotFolder) -> None:
+    with socket.create_server(("127.0.0.1", int(bot_folder.environment["SERVER_PORT"]))):
+        result = await bot_folder.run("run")
+    assert result.code == 78
+    assert result.err.splitlines()[-1].startswith("bot: ")
+    assert "SERVER_PORT" in result.err
 
 
-async def test_run_without_any_usable_platform_reports_why(place: Place) -> None:
-    told = await place.run("run", "--only", "telegram")
-    assert (told.code, told.out) == (78, "")
-    assert "bot: no platform is on:" in told.err
-    assert "telegram  off  " in told.err
+async def test_run_without_any_usable_platform_reports_why(bot_folder: BotFolder) -> None:
+    result = await bot_folder.run("run", "--only", "telegram")
+    assert (result.code, result.out) == (78, "")
+    assert "bot: no platform is on:" in result.err
+    assert "telegram  off  " in result.err
 
 
-async def test_a_wrong_option_is_a_usage_error(place: Place) -> None:
-    told = await place.run("run", "--only", "telegran")
-    assert (told.code, told.err) == (2, "bot: --only: 'telegran' is not a platform: did you mean 'telegram'?\n")
+async def test_a_wrong_option_is_a_usage_error(bot_folder: BotFolder) -> None:
+    result = await bot_folder.run("run", "--only", "telegran")
+    assert (result.code, result.err) == (2, "bot: --only: 'telegran' is not a platform: did you mean 'telegram'?\n")

@@ -28,7 +28,7 @@ ANSWER = "<response><actions>REPLY</actions><text>Here I am</text></response>"
 
 
 @dataclass
-class Brain:
+class BlockingModel:
     """A model that thinks until it may speak, and counts how often it was asked."""
 
     asked: int = 0
@@ -43,10 +43,10 @@ class Brain:
             await self.go.wait()
             return TextResult(ANSWER, model="test")
 
-        return Plugin("brain", models=[think])
+        return Plugin("blocking_model", models=[think])
 
 
-class House:
+class RunningBot:
     """A running bot over a real file, and a client of it."""
 
     def __init__(self, base: str, client: ClientSession) -> None:
@@ -66,9 +66,9 @@ class House:
 
     async def until(self, status: int) -> dict[str, Any]:
         async with asyncio.timeout(20):
-            while (found := await self.health())[0] != status:
+            while (running := await self.health())[0] != status:
                 pass
-            return found[1]
+            return running[1]
 
 
 @pytest.fixture(autouse=True)
@@ -79,27 +79,29 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def brain() -> Brain:
-    return Brain()
+def blocking_model() -> BlockingModel:
+    return BlockingModel()
 
 
 @pytest.fixture
-async def house(tmp_path: Path, brain: Brain) -> AsyncIterator[House]:
-    async with living(tmp_path, brain) as found:
-        yield found
+async def bot(tmp_path: Path, blocking_model: BlockingModel) -> AsyncIterator[RunningBot]:
+    async with running_bot(tmp_path, blocking_model) as running:
+        yield running
 
 
 @asynccontextmanager
-async def living(folder: Path, brain: Brain) -> AsyncIterator[House]:
+async def running_bot(folder: Path, blocking_model: BlockingModel) -> AsyncIterator[RunningBot]:
     values = {"BOT_DATA_DIR": str(folder), "SERVER_PORT": "0", "SERVER_TOKEN": TOKEN}
-    plan = AgentConfig(Character(name="Ada"), (bootstrap, sql, brain.plugin()), Settings([Layer("the test", values)]))
+    plan = AgentConfig(
+        Character(name="Ada"), (bootstrap, sql, blocking_model.plugin()), Settings([Layer("the test", values)])
+    )
     async with Runtime([plan], [web]) as runtime, ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as client:
         [adapter] = runtime.adapters
         assert isinstance(adapter, WebAdapter)
-        yield House(f"http://127.0.0.1:{adapter.port}", client)
+        yield RunningBot(f"http://127.0.0.1:{adapter.port}", client)
 
 
-def held(folder: Path) -> sqlite3.Connection:
+def lock_database(folder: Path) -> sqlite3.Connection:
     other = sqlite3.connect(folder / "greenroom.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     return other
@@ -107,24 +109,24 @@ def held(folder: Path) -> sqlite3.Connection:
 
 @pytest.mark.failure("I-01")
 async def test_a_locked_database_stops_the_inbox_until_it_is_available(
-    house: House, brain: Brain, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    bot: RunningBot, blocking_model: BlockingModel, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    brain.go.set()
-    assert (await house.health())[0] == 200
-    other = held(tmp_path)
+    blocking_model.go.set()
+    assert (await bot.health())[0] == 200
+    other = lock_database(tmp_path)
     for _ in range(5):
-        refused = await house.say("Hello", idempotency_key="one")
+        refused = await bot.say("Hello", idempotency_key="one")
         assert refused.status == 503
         assert refused.headers["Retry-After"] == "10"
         assert (await refused.json())["error"]["code"] == "db_locked"
-    status, told = await house.health()
+    status, told = await bot.health()
     assert (status, told["status"], told["cause"]) == (503, "unavailable", "db_locked")
     assert str(tmp_path) not in str(told)
-    assert brain.asked == 0
+    assert blocking_model.asked == 0
 
     other.close()
-    assert (await house.until(200))["cause"] is None
-    answered = await house.say("Hello", idempotency_key="one")
+    assert (await bot.until(200))["cause"] is None
+    answered = await bot.say("Hello", idempotency_key="one")
     assert [reply["text"] for reply in (await answered.json())["replies"]] == ["Here I am"]
     lines = [one.getMessage() for one in caplog.records if one.levelname in ("ERROR", "WARNING")]
     assert len(lines) == 2, lines
@@ -133,28 +135,28 @@ async def test_a_locked_database_stops_the_inbox_until_it_is_available(
 
 @pytest.mark.failure("I-01")
 async def test_a_message_interrupted_by_a_database_outage_is_answered_once_afterwards(
-    house: House, brain: Brain, tmp_path: Path
+    bot: RunningBot, blocking_model: BlockingModel, tmp_path: Path
 ) -> None:
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(house.say("Hello"))
-        await brain.thinking.wait()
+        waiting = group.create_task(bot.say("Hello"))
+        await blocking_model.thinking.wait()
         for _ in range(4):  # more outages than a message has attempts
-            other = held(tmp_path)
-            assert (await house.say("Me too", room="another")).status == 503
-            brain.go.set()
-            await house.until(503)
+            other = lock_database(tmp_path)
+            assert (await bot.say("Me too", room="another")).status == 503
+            blocking_model.go.set()
+            await bot.until(503)
             other.close()
-            await house.until(200)
+            await bot.until(200)
     told = await waiting.result().json()
 
     assert told["outcome"] == "answered"
     assert [reply["text"] for reply in told["replies"]] == ["Here I am"]
-    room = await house.client.get(f"{house.base}/api/rooms/{told['room_id']}/messages")
+    room = await bot.client.get(f"{bot.base}/api/rooms/{told['room_id']}/messages")
     assert [one["text"] for one in (await room.json())["messages"]] == ["Hello", "Here I am"]
     async with asyncio.timeout(20):
-        receipt = await house.receipt(told["message_id"])
+        receipt = await bot.receipt(told["message_id"])
         while receipt["deliveries"][0]["state"] != "sent":
-            receipt = await house.receipt(told["message_id"])
+            receipt = await bot.receipt(told["message_id"])
     assert receipt["attempts"] == 1
     assert len(receipt["deliveries"]) == 1
 

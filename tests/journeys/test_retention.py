@@ -23,7 +23,7 @@ TOKEN = "a-token-for-tests"
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class BotFolder:
     """A folder from which commands are started, with one port for its bot."""
 
     folder: Path
@@ -39,14 +39,14 @@ class Desk:
         return self.folder / "data" / "greenroom.db"
 
     async def run(self, *arguments: str, said: str = "") -> CommandResult:
-        told = await self.fork_server.run(arguments, self.folder, self.environment, said.encode())
-        assert "Traceback" not in told.err, told.err
-        return told
+        result = await self.fork_server.run(arguments, self.folder, self.environment, said.encode())
+        assert "Traceback" not in result.err, result.err
+        return result
 
     async def listed(self) -> list[dict[str, Any]]:
-        told = await self.run("outbox", "list", "--json")
-        assert told.code == 0, told.err
-        found: list[dict[str, Any]] = json.loads(told.out)["parts"]
+        result = await self.run("outbox", "list", "--json")
+        assert result.code == 0, result.err
+        found: list[dict[str, Any]] = json.loads(result.out)["parts"]
         return found
 
     @asynccontextmanager
@@ -73,9 +73,9 @@ class Desk:
         body = {"text": text, "room": "porch", "user": "kim"}
         async with ClientSession(headers=headers) as session:
             answer = await session.post(f"{self.address}/api/agents/marlo/messages", json=body)
-            told: dict[str, Any] = await answer.json()
-        assert told["outcome"] == "answered", told
-        return told
+            result: dict[str, Any] = await answer.json()
+        assert result["outcome"] == "answered", result
+        return result
 
     async def hold_all(self) -> None:
         """Wait until everything is sent, then have it stand as if nobody knew whether it arrived."""
@@ -89,96 +89,98 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, fork_server: ForkServer) -> Desk:
+def bot_folder(tmp_path: Path, fork_server: ForkServer) -> BotFolder:
     """Return an empty folder and a clean environment without storage settings."""
     kept = inherited_variables("PATH", "HOME", "LANG", "SSL_CERT_FILE")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     own = {"SERVER_PORT": str(port), "SERVER_TOKEN": TOKEN, "PYTHONPATH": str(ROOT)}
-    return Desk(tmp_path, kept | own, fork_server)
+    return BotFolder(tmp_path, kept | own, fork_server)
 
 
-async def test_a_chat_is_stored_and_can_be_explained_after_its_process_ended(desk: Desk) -> None:
-    assert (await desk.run("chat", said="Hello\n")).out == "Hello, I'm Marlo. What brings you here?\n"
-    assert desk.database.stat().st_mode & 0o777 == 0o600
-    assert (await desk.run("chat", said="2+2?\n")).code == 0
-    told = json.loads((await desk.run("why", "--json")).out)["messages"]
-    assert [one["text"] for one in told] == ["Hello", "2+2?"]
-    assert {one["outcome"] for one in told} == {"answered"}
+async def test_a_chat_is_stored_and_can_be_explained_after_its_process_ended(bot_folder: BotFolder) -> None:
+    assert (await bot_folder.run("chat", said="Hello\n")).out == "Hello, I'm Marlo. What brings you here?\n"
+    assert bot_folder.database.stat().st_mode & 0o777 == 0o600
+    assert (await bot_folder.run("chat", said="2+2?\n")).code == 0
+    result = json.loads((await bot_folder.run("why", "--json")).out)["messages"]
+    assert [one["text"] for one in result] == ["Hello", "2+2?"]
+    assert {one["outcome"] for one in result} == {"answered"}
 
 
-async def test_while_a_bot_runs_messages_can_be_explained_and_the_database_checked_and_copied(desk: Desk) -> None:
-    async with desk.running():
-        answer = await desk.ask("Hello there")
-        why = await desk.run("why", answer["message_id"])
+async def test_while_a_bot_runs_messages_can_be_explained_and_the_database_checked_and_copied(
+    bot_folder: BotFolder,
+) -> None:
+    async with bot_folder.running():
+        answer = await bot_folder.ask("Hello there")
+        why = await bot_folder.run("why", answer["message_id"])
         assert "kim in porch (web): 'Hello there'" in why.out
         assert "decided by: room type API" in why.out
-        assert json.loads((await desk.run("db", "check", "--json")).out)["ok"] is True
-        assert (await desk.run("db", "backup", "copy.db")).code == 0
-        refused = await desk.run("db", "upgrade")
+        assert json.loads((await bot_folder.run("db", "check", "--json")).out)["ok"] is True
+        assert (await bot_folder.run("db", "backup", "copy.db")).code == 0
+        refused = await bot_folder.run("db", "upgrade")
         assert (refused.code, "is in use by another Greenroom process" in refused.err) == (78, True)
-    copy = sqlite3.connect(desk.folder / "copy.db")
+    copy = sqlite3.connect(bot_folder.folder / "copy.db")
     assert copy.execute("SELECT count(*) FROM receipts").fetchone() == (1,)
     copy.close()
 
 
-async def test_a_chat_while_a_bot_runs_is_kept_in_memory_and_says_so_once(desk: Desk) -> None:
-    async with desk.running():
-        told = await desk.run("chat", said="Hello\n")
-        assert (told.code, told.out) == (0, "Hello, I'm Marlo. What brings you here?\n")
-        assert told.err.count("this conversation is not stored: ") == 1
-        second = await desk.run("run", "--only", "web")
+async def test_a_chat_while_a_bot_runs_is_kept_in_memory_and_says_so_once(bot_folder: BotFolder) -> None:
+    async with bot_folder.running():
+        result = await bot_folder.run("chat", said="Hello\n")
+        assert (result.code, result.out) == (0, "Hello, I'm Marlo. What brings you here?\n")
+        assert result.err.count("this conversation is not stored: ") == 1
+        second = await bot_folder.run("run", "--only", "web")
         assert second.code == 78
         assert "is in use by another Greenroom process" in second.err
         assert "stop that one, or give this one its own BOT_DATA_DIR" in second.err
 
 
-async def test_without_write_access_a_chat_works_and_a_bot_does_not_start(desk: Desk) -> None:
-    (desk.folder / "data").write_text("a file where the folder should be", encoding="utf-8")
-    told = await desk.run("chat", said="Hello\n")
-    assert (told.code, told.out) == (0, "Hello, I'm Marlo. What brings you here?\n")
-    assert "data/greenroom.db cannot be created: " in told.err
-    refused = await desk.run("run")
+async def test_without_write_access_a_chat_works_and_a_bot_does_not_start(bot_folder: BotFolder) -> None:
+    (bot_folder.folder / "data").write_text("a file where the folder should be", encoding="utf-8")
+    result = await bot_folder.run("chat", said="Hello\n")
+    assert (result.code, result.out) == (0, "Hello, I'm Marlo. What brings you here?\n")
+    assert "data/greenroom.db cannot be created: " in result.err
+    refused = await bot_folder.run("run")
     assert refused.code == 78
     assert "BOT_DATA_DIR" in refused.err
 
 
-async def test_a_held_part_is_sent_or_dropped_by_the_bot_that_owns_the_database(desk: Desk) -> None:
-    async with desk.running():
-        await desk.ask("one")
-        await desk.ask("two")
-        await desk.hold_all()
-        first, second = [one["id"] for one in await desk.listed()]
-        assert (await desk.run("outbox", "drop", first)).out == f"{first}: it is given up for good\n"
-        sent = await desk.run("outbox", "send", second)
+async def test_a_held_part_is_sent_or_dropped_by_the_bot_that_owns_the_database(bot_folder: BotFolder) -> None:
+    async with bot_folder.running():
+        await bot_folder.ask("one")
+        await bot_folder.ask("two")
+        await bot_folder.hold_all()
+        first, second = [one["id"] for one in await bot_folder.listed()]
+        assert (await bot_folder.run("outbox", "drop", first)).out == f"{first}: it is given up for good\n"
+        sent = await bot_folder.run("outbox", "send", second)
         assert sent.out == f"{second}: it leaves as soon as its platform takes it\n"
-    assert [(one["id"], one["state"], one["cause"]) for one in await desk.listed()] == [
+    assert [(one["id"], one["state"], one["cause"]) for one in await bot_folder.listed()] == [
         (first, "failed", "a person dropped it")
     ]
 
 
-async def test_a_held_part_requeued_while_no_bot_runs_is_sent_at_the_next_start(desk: Desk) -> None:
-    async with desk.running():
-        await desk.ask("one")
-    await desk.hold_all()
-    [held] = [one["id"] for one in await desk.listed()]
-    assert (await desk.run("outbox", "send", held)).out == f"{held}: it leaves at the next start\n"
-    async with desk.running():
-        await desk.ask("two")
-    assert await desk.listed() == []
+async def test_a_held_part_requeued_while_no_bot_runs_is_sent_at_the_next_start(bot_folder: BotFolder) -> None:
+    async with bot_folder.running():
+        await bot_folder.ask("one")
+    await bot_folder.hold_all()
+    [held] = [one["id"] for one in await bot_folder.listed()]
+    assert (await bot_folder.run("outbox", "send", held)).out == f"{held}: it leaves at the next start\n"
+    async with bot_folder.running():
+        await bot_folder.ask("two")
+    assert await bot_folder.listed() == []
 
 
-async def test_if_the_running_bot_cannot_be_reached_both_causes_are_reported(desk: Desk) -> None:
-    async with desk.running():
-        await desk.ask("one")
-        await desk.hold_all()
-        [held] = [one["id"] for one in await desk.listed()]
-        elsewhere = replace(desk, environment={**desk.environment, "SERVER_PORT": "1"})
-        told = await elsewhere.run("outbox", "send", held)
-        assert told.code == 75
-        assert "is in use by another Greenroom process" in told.err
-        assert "no bot answers at http://127.0.0.1:1" in told.err
-        stranger = replace(desk, environment={**desk.environment, "SERVER_TOKEN": "another-token"})
-        told = await stranger.run("outbox", "send", held)
-        assert told.code == 78
-        assert "refused: this is not the token" in told.err
+async def test_if_the_running_bot_cannot_be_reached_both_causes_are_reported(bot_folder: BotFolder) -> None:
+    async with bot_folder.running():
+        await bot_folder.ask("one")
+        await bot_folder.hold_all()
+        [held] = [one["id"] for one in await bot_folder.listed()]
+        elsewhere = replace(bot_folder, environment={**bot_folder.environment, "SERVER_PORT": "1"})
+        result = await elsewhere.run("outbox", "send", held)
+        assert result.code == 75
+        assert "is in use by another Greenroom process" in result.err
+        assert "no bot answers at http://127.0.0.1:1" in result.err
+        stranger = replace(bot_folder, environment={**bot_folder.environment, "SERVER_TOKEN": "another-token"})
+        result = await stranger.run("outbox", "send", held)
+        assert result.code == 78
+        assert "refused: this is not the token" in result.err

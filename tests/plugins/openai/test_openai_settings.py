@@ -53,5 +53,6 @@ def test_people_are_told_of_each_server_and_no_name_of_a_private_one() -> None:
     settings = {"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1", "OPENAI_EMBEDDING_MODEL": "v"}
     settings["OPENAI_EMBEDDING_URL"] = "https://vectors.example/v1"
     assert privacy_statement(load_settings(environment=settings)) == (
-        "Sent to a server of the person who runs me: what is said here. Sent to vectors.example: what is to be found again."
+        "Sent to a server of the person who runs me: what is said here. "
+        "Sent to vectors.example: what is to be found again."
     )
