@@ -12,25 +12,13 @@ from bot import Attachment, Content, Entity, MediaKind, World
 from bot.platform import InboundMessage, MentionContext, Reaction, RoomRule
 from bot.text import shorten
 
-USER_MESSAGE_TYPES = (
+USER_MESSAGE_TYPES = (  # Discord itself announces joins and pins
     discord.MessageType.default,
     discord.MessageType.reply,
     discord.MessageType.chat_input_command,
     discord.MessageType.context_menu_command,
 )
 MAX_QUOTE_LENGTH = 200
-
-
-def is_user_message(message: discord.Message) -> bool:
-    """Return whether a user wrote the message; Discord itself announces joins and pins."""
-    return message.type in USER_MESSAGE_TYPES
-
-
-def is_own_message(message: discord.Message, mapper: EntityMapper, application_id: int | None) -> bool:
-    """Return whether the bot's account, or a webhook of its application, wrote the message."""
-    if message.author.id == mapper.bot_id:
-        return True
-    return bool(message.webhook_id and application_id and message.application_id == application_id)
 
 
 def build_mention(message: discord.Message, bot_id: int) -> MentionContext:
@@ -174,16 +162,12 @@ def _embed_text(embed: discord.Embed) -> str:
 def _to_attachment(file: discord.Attachment) -> Attachment:
     return Attachment(
         id=str(file.id),
-        kind=_media_kind(file),
+        kind=MediaKind.AUDIO if file.is_voice_message() else MediaKind.of_content_type(file.content_type or ""),
         url=file.url,
         content_type=file.content_type or "",
         name=file.filename,
         title=file.title or file.description or file.filename,
     )
-
-
-def _media_kind(file: discord.Attachment) -> MediaKind:
-    return MediaKind.AUDIO if file.is_voice_message() else MediaKind.of_content_type(file.content_type or "")
 
 
 def apply_rules(

@@ -166,9 +166,10 @@ class EventReceiver:
             return None
 
     def _should_store(self, message: discord.Message) -> bool:
-        if not incoming.is_user_message(message) or incoming.is_own_message(
-            message, self._mapper, self._client.application_id
-        ):
+        application_id = self._client.application_id
+        is_own_webhook = message.webhook_id and application_id and message.application_id == application_id
+        is_own = message.author.id == self._mapper.bot_id or is_own_webhook
+        if is_own or message.type not in incoming.USER_MESSAGE_TYPES:
             return False
         is_bot = bool(message.author.bot or message.webhook_id)
         return not (is_bot and self._settings.discord_should_ignore_bot_messages)

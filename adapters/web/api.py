@@ -17,7 +17,7 @@ from adapters.web.incoming import parse_api_message
 from adapters.web.json_io import JsonResponder, read_json, validate_model, validate_with
 from adapters.web.messages import MessageService, MessageStreams, run_shielded
 from adapters.web.openapi import HEALTH_PATH, SOCKET_PATH, Handler, Operation, build_document
-from adapters.web.outgoing import build_agent_body, build_part_body, build_receipt_body
+from adapters.web.outgoing import build_agent_body, build_receipt_body
 from adapters.web.queries import AgentDirectory, load_receipt_response, load_room_messages, parse_id
 from bot import system_clock
 from bot.platform import (
@@ -201,7 +201,14 @@ class OutboxApi:
 
 
 async def _build_part_body(handle: AgentHandle, part: Delivery) -> schemas.UndeliveredPartBody:
-    return build_part_body(part, handle.agent_id, await handle.conversations.room(part.room_id))
+    room = await handle.conversations.room(part.room_id)
+    return schemas.UndeliveredPartBody.build(
+        part,
+        message_id=part.memory_id,
+        agent_id=handle.agent_id,
+        room=(room.name or room.external_id) if room else part.target,
+        text=part.content.text,
+    )
 
 
 def build_operations(api: Api, outbox: OutboxApi, socket: Handler) -> list[Operation]:

@@ -1,11 +1,10 @@
 """Conversion of stored data to response models; pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from uuid import UUID
 
 from adapters.web import schemas
-from bot import Attachment, Character, Entity, Memory, Outcome, Receipt, Room
-from bot.platform import Delivery
+from bot import Character, Entity, Memory, Receipt
 
 
 def build_agent_body(agent_id: UUID, character: Character) -> schemas.AgentBody:
@@ -24,7 +23,10 @@ def build_message_body(
         room_id=memory.room_id,
         author=build_author_body(memory.entity_id, author.name if author else "", agent_id),
         created_at=memory.created_at,
-        attachments=[_build_attachment_body(attachment) for attachment in memory.content.attachments],
+        attachments=[
+            schemas.AttachmentBody.build(attachment, title=attachment.title or attachment.name)
+            for attachment in memory.content.attachments
+        ],
         outcome=None if receipt is None else schemas.OutcomeBody.build(receipt),
     )
 
@@ -32,18 +34,6 @@ def build_message_body(
 def build_author_body(entity_id: UUID, name: str, agent_id: UUID) -> schemas.Author:
     """Return the author of a message."""
     return schemas.Author(id=entity_id, name=name, is_agent=entity_id == agent_id)
-
-
-def build_message_response(
-    receipt: Receipt, replies: Sequence[schemas.MessageBody], room: Room | None
-) -> schemas.MessageResponse:
-    """Return the outcome with the replies; none for a superseded message."""
-    return schemas.MessageResponse.build(
-        receipt,
-        message_id=receipt.memory_id,
-        replies=[] if receipt.outcome is Outcome.SUPERSEDED else replies,
-        room=room.external_id if room else "",
-    )
 
 
 def build_receipt_body(receipt: Receipt, agent_id: UUID) -> schemas.ReceiptBody:
@@ -63,18 +53,3 @@ def build_receipt_body(receipt: Receipt, agent_id: UUID) -> schemas.ReceiptBody:
         cost=sum(costs) if costs else None,
         model_calls=[schemas.CallBody.build(call) for call in calls],
     )
-
-
-def build_part_body(delivery: Delivery, agent_id: UUID, room: Room | None) -> schemas.UndeliveredPartBody:
-    """Return an undelivered part."""
-    return schemas.UndeliveredPartBody.build(
-        delivery,
-        message_id=delivery.memory_id,
-        agent_id=agent_id,
-        room=(room.name or room.external_id) if room else delivery.target,
-        text=delivery.content.text,
-    )
-
-
-def _build_attachment_body(attachment: Attachment) -> schemas.AttachmentBody:
-    return schemas.AttachmentBody.build(attachment, title=attachment.title or attachment.name)

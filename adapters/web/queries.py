@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from uuid import UUID
 
 from adapters.web.errors import HttpProblem, build_not_found
-from adapters.web.outgoing import build_message_body, build_message_response, build_receipt_body
+from adapters.web.outgoing import build_message_body, build_receipt_body
 from adapters.web.schemas import DeliveryBody, MessageBody, MessageResponse, ReceiptResponse
 from bot import Memory, MemoryKind, Outcome, Receipt, Room
 from bot.platform import AgentHandle
@@ -82,7 +82,12 @@ async def load_replies(handle: AgentHandle, receipt: Receipt) -> list[MessageBod
 async def load_message_response(handle: AgentHandle, receipt: Receipt) -> MessageResponse:
     """Return the outcome of a message with its replies."""
     room = await handle.conversations.room(receipt.room_id)
-    return build_message_response(receipt, await load_replies(handle, receipt), room)
+    return MessageResponse.build(
+        receipt,
+        message_id=receipt.memory_id,
+        replies=await load_replies(handle, receipt),
+        room=room.external_id if room else "",
+    )
 
 
 async def load_receipt_response(handle: AgentHandle, receipt: Receipt) -> ReceiptResponse:

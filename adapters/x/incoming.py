@@ -58,11 +58,6 @@ def build_conversation_room(identity: BotIdentity, conversation_id: str) -> Room
     )
 
 
-def entity_id_of(identity: BotIdentity, user_id: str) -> UUID:
-    """Return the id of a user's entity; the bot's own account is the agent."""
-    return identity.agent_id if user_id == identity.account_id else derived_id(PLATFORM, "user", user_id)
-
-
 def to_inbound_message(
     post: Post,
     page: Page,
@@ -106,7 +101,9 @@ def text_of(post: Post) -> str:
 
 def _to_entity(user: User, identity: BotIdentity) -> Entity:
     names = tuple(name for name in (user.name, user.username) if name) or (user.id,)
-    return Entity(entity_id_of(identity, user.id), PLATFORM, user.id, names, metadata={"username": user.username})
+    is_own = user.id == identity.account_id
+    entity_id = identity.agent_id if is_own else derived_id(PLATFORM, "user", user.id)
+    return Entity(entity_id, PLATFORM, user.id, names, metadata={"username": user.username})
 
 
 def _attachments_of(post: Post, page: Page) -> Iterator[Attachment]:

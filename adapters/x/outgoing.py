@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from bot import Attachment, Content, MediaKind
+from bot import Content, MediaKind
 from bot.platform import PostOperationKind
 
 MAX_WEIGHT = 280
@@ -95,7 +95,8 @@ def split_reply(content: Content) -> list[Content]:
 
     URLs of files without data are appended to the text. A reply has at most MAX_REPLY_POSTS parts.
     """
-    pictures = tuple(item for item in content.attachments if is_picture(item))[:MAX_PICTURES]
+    files = [item for item in content.attachments if item.data is not None]
+    pictures = tuple(item for item in files if item.kind is MediaKind.IMAGE)[:MAX_PICTURES]
     links = [item.url for item in content.attachments if item.data is None and item.url.startswith("http")]
     operation = content.operation
     if operation is not None and not operation.creates_post:
@@ -105,11 +106,6 @@ def split_reply(content: Content) -> list[Content]:
     first_text, *remaining = _limit_posts(split_text(text)) if is_reply else split_text(text)
     head = Content(text=first_text, attachments=pictures, operation=operation)
     return [head, *(Content(text=item) for item in remaining)]
-
-
-def is_picture(attachment: Attachment) -> bool:
-    """Return whether an attachment is a picture with data, which can be uploaded."""
-    return attachment.kind is MediaKind.IMAGE and attachment.data is not None
 
 
 def split_text(text: str) -> list[str]:

@@ -32,7 +32,7 @@ class MessageReport:
         """Yield the report as lines of text."""
         receipt = self.receipt
         text = repr(shorten(self.message.content.text, MAX_TEXT_LENGTH)) if self.message else "(removed)"
-        yield f"{format_time(receipt.received_at)}  {self.author} in {self.room_label}: {text}"
+        yield f"{receipt.received_at.astimezone():%Y-%m-%d %H:%M:%S}  {self.author} in {self.room_label}: {text}"
         for line in explain_receipt(receipt):
             yield f"  {line}"
         if receipt.attempts > 1:
@@ -134,11 +134,6 @@ def part_json(part: Delivery) -> dict[str, Any]:
         "external_id": part.external_id,
         "cause": part.cause,
     }
-
-
-def format_time(timestamp: datetime) -> str:
-    """Return a time in the local time zone, to the second."""
-    return f"{timestamp.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def _to_iso(timestamp: datetime | None) -> str | None:

@@ -72,16 +72,12 @@ async def measure_prompt(agent_runtime: AgentRuntime, role: Role = Role.OWNER) -
     turn.actions = await list_usable_actions(turn, registry)
     composer = Composer(registry)
     request = await build_first_request(turn, composer)
-    total = request_size(request)
-    parts = [*_provider_parts(turn, registry), *await _action_parts(turn, registry, _tool_sizes(request))]
+    tool_sizes = _tool_sizes(request)  # the actions that are offered as functions
+    total = _byte_length(request.system) + _byte_length(request.prompt) + sum(tool_sizes.values())
+    parts = [*_provider_parts(turn, registry), *await _action_parts(turn, registry, tool_sizes)]
     system = PromptPart(PromptPartKind.CHARACTER, "system", _byte_length(request.system))
     known_size = system.size + sum(part.size for part in parts)
     return PromptSize(total, (system, PromptPart(PromptPartKind.RULES, "instructions", total - known_size), *parts))
-
-
-def request_size(request: TextRequest) -> int:
-    """Return the bytes of a request: both prompts, and the actions that are offered as functions."""
-    return _byte_length(request.system) + _byte_length(request.prompt) + sum(_tool_sizes(request).values())
 
 
 def _provider_parts(turn: Turn, registry: Registry) -> Iterator[PromptPart]:
@@ -129,7 +125,9 @@ async def check_model(config: CharacterConfig) -> list[Finding]:
     started = time.monotonic()
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS), run_agent(config.dry_run_config) as agent_runtime:
-            findings += _inactive_plugin_findings(agent_runtime.inactive)
+            advice = "correct it, or remove the plugin from the character's file"
+            for name, cause in agent_runtime.inactive.items():
+                findings.append(Finding(Status.FAIL, "plugins", f"{name} cannot be initialized: {cause}", advice))
             findings += _prompt_findings(await measure_prompt(agent_runtime))
             started = time.monotonic()
             result = await agent_runtime.agent.models.text(CHECK_REQUEST)
@@ -147,12 +145,6 @@ async def check_model(config: CharacterConfig) -> list[Finding]:
     elapsed_ms = (time.monotonic() - started) * 1000
     message = f"{result.model} wrote {shorten(result.text, 40)!r} in {elapsed_ms:.0f} ms"
     return [*findings, Finding(Status.OK, "model", message), *check_price(config.settings, result.model)]
-
-
-def _inactive_plugin_findings(inactive: Mapping[str, str]) -> Iterator[Finding]:
-    for name, cause in inactive.items():
-        advice = "correct it, or remove the plugin from the character's file"
-        yield Finding(Status.FAIL, "plugins", f"{name} cannot be initialized: {cause}", advice)
 
 
 def _prompt_findings(size: PromptSize) -> Iterator[Finding]:
