@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from uuid import UUID
+from operator import attrgetter
 
 from aiohttp import web
 from pydantic import TypeAdapter
@@ -131,23 +131,17 @@ class Api:
         return self._responder.respond(health)
 
 
-COST_KEYS: dict[str, Callable[[CostEntry], str | None]] = {
-    "day": lambda entry: entry.day.isoformat(),
-    "room": lambda entry: _id_text(entry.room_id),
-    "person": lambda entry: _id_text(entry.person_id),
-    "model": lambda entry: entry.model,
-}
+COST_KEYS = {"day": "day", "room": "room_id", "person": "person_id", "model": "model"}
 
 
 def _build_sums(entries: Sequence[CostEntry], by: str) -> list[schemas.SumBody]:
-    sums = [schemas.SumBody(key=key, **item.to_json()) for key, item in sum_costs(entries, COST_KEYS[by]).items()]
+    sums = [
+        schemas.SumBody(key=None if key is None else str(key), **item.to_json())
+        for key, item in sum_costs(entries, attrgetter(COST_KEYS[by])).items()
+    ]
     if by == "day":
         return sorted(sums, key=lambda item: item.key or "")
     return sorted(sums, key=lambda item: (-item.usd, -item.tokens_in - item.tokens_out))
-
-
-def _id_text(value: UUID | None) -> str | None:
-    return str(value) if value else None
 
 
 def worst_states(links: Iterable[ConnectionStatus]) -> dict[str, ConnectionSnapshot]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -37,6 +38,9 @@ class GroupBy(StrEnum):
     MODEL = "model"
 
 
+ID_FIELDS = {GroupBy.ROOM: "room_id", GroupBy.PERSON: "person_id"}
+
+
 @dataclass(frozen=True, slots=True)
 class CostReport:
     """The costs of some days; `sums` have a name each, the highest cost first, days in order."""
@@ -64,9 +68,10 @@ class CostReport:
         return {"days": self.days, "by": self.by.value, "total": self.total.to_json(), "sums": sums}
 
     def _id_field(self, entry: CostEntry) -> Mapping[str, str | None]:
-        ids = {GroupBy.ROOM: entry.room_id, GroupBy.PERSON: entry.person_id}
-        entry_id = ids.get(self.by)
-        return {"id": str(entry_id) if entry_id else None} if self.by in ids else {}
+        if self.by not in ID_FIELDS:
+            return {}
+        entry_id = getattr(entry, ID_FIELDS[self.by])
+        return {"id": str(entry_id) if entry_id else None}
 
 
 async def build_cost_report(store: Store, now: datetime, *, days: int, by: GroupBy) -> CostReport:
@@ -74,12 +79,7 @@ async def build_cost_report(store: Store, now: datetime, *, days: int, by: Group
     today = now.date()
     entries = await store.costs.costs_between(today - timedelta(days=days - 1), today)
     total = sum_costs(entries, lambda entry: None).get(None, CostEntry(today, ""))
-    keys = {
-        GroupBy.DAY: lambda entry: entry.day,
-        GroupBy.ROOM: lambda entry: entry.room_id,
-        GroupBy.PERSON: lambda entry: entry.person_id,
-    }
-    sums = list(sum_costs(entries, keys.get(by, lambda entry: entry.model)).values())
+    sums = list(sum_costs(entries, attrgetter(ID_FIELDS.get(by, by.value))).values())
     sums.sort(key=lambda entry: (entry.day if by is GroupBy.DAY else today, -entry.cost, -entry.tokens))
     names = await _names(store, sums, by)
     return CostReport(days, by, total, list(zip(names, sums, strict=True)))
@@ -92,12 +92,8 @@ async def _names(store: Store, sums: Sequence[CostEntry], by: GroupBy) -> list[s
     if by is GroupBy.PERSON:
         ids = {entry.person_id for entry in sums if entry.person_id}
         people = await store.entities.entities(ids)
-        people_names: dict[UUID, str] = {
-            key: f"{entry.name or key} ({entry.platform})" for key, entry in people.items()
-        }
-        return [
-            people_names.get(entry.person_id, str(entry.person_id)) if entry.person_id else NO_PERSON for entry in sums
-        ]
+        names = {key: f"{person.name or key} ({person.platform})" for key, person in people.items()}
+        return [names.get(entry.person_id, str(entry.person_id)) if entry.person_id else NO_PERSON for entry in sums]
     return [entry.day.isoformat() if by is GroupBy.DAY else entry.model for entry in sums]
 
 
