@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import discord
@@ -142,12 +143,11 @@ class CommandHandler:
         room = self._mapper.to_room(
             interaction.channel or discord.Object(interaction.channel_id or 0), interaction.guild_id
         )
+        world = self._mapper.world_of(interaction.guild_id, interaction.guild, interaction.channel_id or 0)
         if not interaction.guild_id:
-            return self._mapper.to_direct_world(interaction.channel_id or 0), room
-        guild_world = self._mapper.to_world(interaction.guild) if interaction.guild is not None else None
-        name, roles = (guild_world.name, guild_world.roles) if guild_world is not None else ("", {})
-        roles = {self._mapper.entity_id(interaction.user.id): _role_of(interaction), **roles}
-        return World(room.world_id, PLATFORM, str(interaction.guild_id), name, roles), room
+            return world, room
+        roles = {self._mapper.entity_id(interaction.user.id): _role_of(interaction), **world.roles}
+        return replace(world, roles=roles), room
 
     async def _acknowledge(
         self, interaction: discord.Interaction[Any], response_type: int, *, is_private: bool = False

@@ -45,16 +45,22 @@ class EntityMapper:
         """Return the id of a user's entity; the bot's own account is the agent."""
         return self.agent_id if user_id == self.bot_id else derived_id(PLATFORM, "user", str(user_id))
 
-    def to_direct_world(self, channel_id: int) -> World:
-        """Return the world of a direct channel, which has no other members."""
-        return World(self.world_id(channel_id), PLATFORM, str(channel_id), "Direct messages")
-
     def to_world(self, guild: discord.Guild, members: Iterable[object] = ()) -> World:
         """Return the world of a guild, with the roles of its owner and of these members."""
         roles = {self.entity_id(member.id): role_of(member) for member in members if isinstance(member, discord.Member)}
         if guild.owner_id:
             roles[self.entity_id(guild.owner_id)] = Role.OWNER
         return World(self.world_id(guild.id), PLATFORM, str(guild.id), guild.name or "", roles)
+
+    def world_of(
+        self, guild_id: int | None, guild: discord.Guild | None, channel_id: int, members: Iterable[object] = ()
+    ) -> World:
+        """Return the world of a direct channel or of a guild, without name and roles if it is not cached yet."""
+        if not guild_id:
+            return World(self.world_id(channel_id), PLATFORM, str(channel_id), "Direct messages")
+        if guild is None:
+            return World(self.world_id(guild_id), PLATFORM, str(guild_id))
+        return self.to_world(guild, members)
 
     def to_room(self, channel: object, guild_id: int | None = None) -> Room:
         """Return the room of a channel, thread, forum or direct channel."""

@@ -8,7 +8,7 @@ import discord
 
 from adapters.discord.config import DiscordSettings
 from adapters.discord.entities import PLATFORM, EntityMapper
-from bot import Attachment, Content, Entity, MediaKind, World
+from bot import Attachment, Content, Entity, MediaKind
 from bot.platform import InboundMessage, MentionContext, Reaction, RoomRule
 from bot.text import shorten
 
@@ -48,7 +48,7 @@ def build_reaction(
         else Entity(mapper.entity_id(payload.user_id), PLATFORM, str(payload.user_id))
     )
     room = mapper.to_room(channel, payload.guild_id)
-    world = _world_of(payload.guild_id, guild, payload.channel_id, member, mapper)
+    world = mapper.world_of(payload.guild_id, guild, payload.channel_id, [member])
     return Reaction(world, room, author, str(payload.message_id), str(payload.emoji), timestamp)
 
 
@@ -82,7 +82,7 @@ def to_inbound_message(
         mention=mention,
         metadata=_reply_metadata(message),
     )
-    world = _world_of(guild_id_of(message), message.guild, message.channel.id, message.author, mapper)
+    world = mapper.world_of(guild_id_of(message), message.guild, message.channel.id, [message.author])
     return InboundMessage.build(
         world,
         room,
@@ -94,16 +94,6 @@ def to_inbound_message(
         revision=revision,
         is_backfill=is_backfill,
     )
-
-
-def _world_of(
-    guild_id: int | None, guild: discord.Guild | None, channel_id: int, author: object, mapper: EntityMapper
-) -> World:
-    if guild_id is None:
-        return mapper.to_direct_world(channel_id)
-    if guild is None:  # not cached yet
-        return World(mapper.world_id(guild_id), PLATFORM, str(guild_id))
-    return mapper.to_world(guild, [author])
 
 
 def _reply_metadata(message: discord.Message) -> dict[str, str]:

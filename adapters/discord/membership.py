@@ -85,12 +85,7 @@ class MembershipHandler:
         await self._handle.membership.update_member(world, self._mapper.to_entity(member))
 
     async def _member_left(self, payload: discord.RawMemberRemoveEvent) -> None:
-        guild = getattr(payload.user, "guild", None)
-        world = (
-            self._mapper.to_world(guild)
-            if guild is not None
-            else World(self._mapper.world_id(payload.guild_id), "discord", str(payload.guild_id))
-        )
+        world = self._mapper.world_of(payload.guild_id, getattr(payload.user, "guild", None), 0)
         await self._handle.membership.remove_member(world, self._mapper.to_entity(payload.user))
 
     def _world_and_room(self, channel: Any) -> tuple[World, Room]:
