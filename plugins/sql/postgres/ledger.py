@@ -126,10 +126,5 @@ def _commit_with_vectors(
     agent: int, claim: LeaseClaim, turn_commit: TurnCommit, connection: Connection
 ) -> list[Delivery]:
     stored = commit_in_single_statement(agent, claim, turn_commit, connection)
-    vectors = [
-        search.StoredVector(reply.id, reply.embedding, reply.embedding_model)
-        for reply in turn_commit.replies
-        if reply.embedding is not None
-    ]
-    search.replace_embeddings(connection, agent, vectors)
+    search.replace_embeddings(connection, agent, search.vectors_of(turn_commit.replies))
     return stored

@@ -22,15 +22,13 @@ from plugins.sql.core.schema import (
     worlds,
 )
 from plugins.sql.core.statements import RawStatement, Row, assignments, column_list, transpose, values_row, values_table
-from plugins.sql.core.values import storable_text
 from plugins.sql.stores.deliveries import DELIVERY, DELIVERY_NAMES, DELIVERY_STATE_NAMES, delivery_values
 from plugins.sql.stores.entities import ENTITY, ENTITY_NAMES, entity_values
 from plugins.sql.stores.memories import MEMORY_NAMES, memory_values
 from plugins.sql.stores.receipts import RECEIPT_NAMES, RECEIPT_STATE_NAMES, fixed_values, state_values
-from plugins.sql.stores.receiving import with_role
+from plugins.sql.stores.receiving import CURSOR_NAMES, cursor_values, with_role
 from plugins.sql.stores.worlds import ROOM, ROOM_NAMES, WORLD, WORLD_NAMES, room_values, world_values
 
-CURSOR_NAMES = ("agent_id", "platform", "account", "name", "value")
 UNCLAIMED_VALUES = {"outcome": "'received'", "turn_id": "NULL", "attempts": "0", "claimed_at": "NULL"}
 RECEIPT_VALUES = ", ".join(
     f"CASE WHEN lane.is_ours THEN receipt.{name} ELSE {UNCLAIMED_VALUES[name]} END"
@@ -142,7 +140,7 @@ def receive_in_single_statement(
         *room_values(agent, inbound.room),
         *entity_values(agent, inbound.author),
         agent,
-        *_cursor_values(cursor),
+        *(cursor_values(cursor) if cursor is not None else NO_CURSOR_VALUES),
         agent_id.bytes,
         worker,
     )
@@ -154,27 +152,13 @@ def without_claim(receipt: Receipt) -> Receipt:
     return replace(receipt, outcome=Outcome.RECEIVED, turn_id=None, attempts=0, claimed_at=None)
 
 
-def _cursor_values(cursor: StreamCursor | None) -> Row:
-    if cursor is None:
-        return NO_CURSOR_VALUES
-    return (
-        storable_text(cursor.platform),
-        storable_text(cursor.account),
-        storable_text(cursor.name),
-        storable_text(cursor.value),
-    )
-
-
 def _stored_event_of(inbound: InboundMessage, receipt: Receipt, row: Row) -> StoredEvent:
     values = iter(row)
     world, room, author = WORLD.take(values), ROOM.take(values), ENTITY.take(values)
     participant, _, is_local = values
     stored = InboundMessage(inbound.key, with_role(world, author), room, author, inbound.message)
-    if not is_local:
-        return StoredEvent(
-            without_claim(receipt), stored, ParticipantState(participant), is_new=True, is_room_owned=False
-        )
-    return StoredEvent(receipt, stored, ParticipantState(participant), is_new=True)
+    receipt = receipt if is_local else without_claim(receipt)
+    return StoredEvent(receipt, stored, ParticipantState(participant), is_new=True, is_room_owned=is_local)
 
 
 RETURNED_NAMES = (*DELIVERY_NAMES[1:-1], "seq")

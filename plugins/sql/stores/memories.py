@@ -155,15 +155,7 @@ def put_memories(connection: Connection, agent: int, stored: Sequence[Memory]) -
     if recent_cache := recent_cache_of(connection):
         recent_cache.notify(rows, stored)
     search.store_words(connection, agent, stored)
-    search.store_embeddings(
-        connection,
-        agent,
-        [
-            search.StoredVector(memory.id, memory.embedding, memory.embedding_model)
-            for memory in stored
-            if memory.embedding is not None
-        ],
-    )
+    search.store_embeddings(connection, agent, search.vectors_of(stored))
 
 
 def as_stored(row: Row, memory: Memory) -> Memory:

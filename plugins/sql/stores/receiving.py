@@ -11,7 +11,7 @@ from bot.platform import InboundMessage, StreamCursor
 from bot.store import StoredEvent, new_receipt
 from plugins.sql.core.base import AgentRow
 from plugins.sql.core.schema import cursors, entities, memories, rooms, worlds
-from plugins.sql.core.statements import Statement, equals, matches, upsert
+from plugins.sql.core.statements import Row, Statement, equals, matches, upsert
 from plugins.sql.core.values import storable_text
 from plugins.sql.stores.entities import ENTITY, is_entity_unchanged, put_entities, touch_participants
 from plugins.sql.stores.memories import MEMORY, put_memories
@@ -37,7 +37,8 @@ FIND_INBOUND_ROWS = Statement(
     )
 )
 CURSOR_KEY = ("agent_id", "platform", "account", "name")
-SAVE_CURSOR = upsert(cursors, CURSOR_KEY, (*CURSOR_KEY, "value"))
+CURSOR_NAMES = (*CURSOR_KEY, "value")
+SAVE_CURSOR = upsert(cursors, CURSOR_KEY, CURSOR_NAMES)
 FIND_CURSOR = Statement(
     lambda _: select(cursors.c.value).where(matches(cursors, "agent_id", "platform", "account", "name"))
 )
@@ -98,9 +99,12 @@ def find_inbound(agent: int, receipt: Receipt, connection: Connection) -> Inboun
 
 def save_cursor(connection: Connection, agent: int, cursor: StreamCursor) -> None:
     """Store how far a stream has been read."""
-    SAVE_CURSOR.run(
-        connection, agent, *map(storable_text, (cursor.platform, cursor.account, cursor.name, cursor.value))
-    )
+    SAVE_CURSOR.run(connection, agent, *cursor_values(cursor))
+
+
+def cursor_values(cursor: StreamCursor) -> Row:
+    """Return the column values of a cursor, without the agent."""
+    return tuple(map(storable_text, (cursor.platform, cursor.account, cursor.name, cursor.value)))
 
 
 def find_cursor(agent: int, platform: str, account: str, name: str, connection: Connection) -> str | None:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from itertools import takewhile
 from time import perf_counter
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, literal, select
 
@@ -43,10 +43,8 @@ class StepResult:
     after: Any = None
 
 
-class DeletionStep(Protocol):
-    """Deletes some of an agent's rows older than `before`; `after` is where the previous step ended."""
-
-    def __call__(self, connection: Connection, /, agent: int, before: int, after: Any) -> StepResult: ...
+# Deletes some of an agent's rows older than `before`; `after` is where the previous step ended.
+DeletionStep = Callable[..., StepResult]
 
 
 def find_last_surplus(connection: Connection, agent: int, keep_count: int) -> int:

@@ -5,14 +5,14 @@ PostgreSQL compares vectors with pgvector; for SQLite this module does, with num
 
 import struct
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from heapq import nlargest
 from math import hypot
 from uuid import UUID
 
-from sqlalchemy import Connection, Double, bindparam, case, delete, func, literal_column, select
+from sqlalchemy import Connection, Double, Table, bindparam, case, delete, func, literal_column, select
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import Executable
 
@@ -80,13 +80,15 @@ def _insert_embeddings(insert: Insert) -> Executable:
 
 
 INSERT_EMBEDDINGS = Statement(_insert_embeddings)
-DELETE_EMBEDDINGS = ListStatement(
-    lambda ids: delete(embeddings).where(
-        embeddings.c.memory.in_(
-            select(memories.c.position).where(matches(memories, "agent_id"), memories.c.id.in_(ids))
-        )
-    )
-)
+
+
+def _delete_of_memories(table: Table) -> ListStatement:
+    """Return a statement that deletes the rows about memories."""
+    positions = select(memories.c.position).where(matches(memories, "agent_id"))
+    return ListStatement(lambda ids: delete(table).where(table.c.memory.in_(positions.where(memories.c.id.in_(ids)))))
+
+
+DELETE_EMBEDDINGS, DELETE_WORDS = _delete_of_memories(embeddings), _delete_of_memories(words)
 EMBEDDING_SCOPE = matches(embeddings, "agent_id", "model", "dimension", "kind")
 AUDIENCES = ("all", "world", "room")
 CANDIDATES = Statement(
@@ -110,6 +112,15 @@ def _nearest_in_postgresql(_: Insert) -> Executable:
 
 
 NEAREST = Statement(_nearest_in_postgresql)
+
+
+def vectors_of(stored: Iterable[Memory]) -> list[StoredVector]:
+    """Return the vectors of the memories that have one."""
+    return [
+        StoredVector(memory.id, memory.embedding, memory.embedding_model)
+        for memory in stored
+        if memory.embedding is not None
+    ]
 
 
 def store_embeddings(connection: Connection, agent: int, vectors: Sequence[StoredVector]) -> None:
@@ -198,11 +209,6 @@ def _insert_words(insert: Insert) -> Executable:
 
 
 INSERT_WORDS = Statement(_insert_words)
-DELETE_WORDS = ListStatement(
-    lambda ids: delete(words).where(
-        words.c.memory.in_(select(memories.c.position).where(matches(memories, "agent_id"), memories.c.id.in_(ids)))
-    )
-)
 WORD_SCOPE = (
     matches(words, "agent_id", "kind"),
     words.c.audience.in_([typed_parameter(words.c.audience, name) for name in ("all", "world", "room")]),
