@@ -12,7 +12,7 @@ from bot.domain.events import InteractionReceived
 from bot.domain.inbound import ChoiceSelection, CommandInvocation, CommandResponse
 from bot.domain.task import Task
 from bot.inbound.inbox import Inbox
-from bot.inbound.sanitize import sanitize_entity, sanitize_room, sanitize_world
+from bot.inbound.sanitize import sanitize_entity, sanitize_place
 from bot.store.protocols import LogKind
 from bot.text import sanitize_text
 from bot.user_texts import user_text
@@ -91,8 +91,8 @@ def _sanitize(selection: ChoiceSelection) -> ChoiceSelection:
     """Return a selection with bounded values."""
     return replace(
         selection,
-        world=sanitize_world(selection.world),
-        room=sanitize_room(selection.room),
+        world=sanitize_place(selection.world),
+        room=sanitize_place(selection.room),
         author=sanitize_entity(selection.author),
         value=sanitize_text(selection.value, MAX_VALUE_LENGTH),
         event_id=sanitize_text(selection.event_id),

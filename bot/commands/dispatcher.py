@@ -18,7 +18,7 @@ from bot.domain.content import Choice, Content
 from bot.domain.environment import Role, World
 from bot.domain.inbound import CommandInvocation, CommandResponse
 from bot.inbound.inbox import Inbox
-from bot.inbound.sanitize import sanitize_entity, sanitize_room, sanitize_world
+from bot.inbound.sanitize import sanitize_entity, sanitize_place
 from bot.outbound.content_filter import filter_outgoing
 from bot.plugin_system.command import Command, CommandContext
 from bot.text import find_closest, sanitize_text
@@ -137,8 +137,8 @@ def _sanitize(invocation: CommandInvocation) -> CommandInvocation:
     """Return an invocation with bounded values."""
     return CommandInvocation(
         name=sanitize_text(invocation.name.strip().lstrip("/").replace("_", "-").lower(), 40),
-        world=sanitize_world(invocation.world),
-        room=sanitize_room(invocation.room),
+        world=sanitize_place(invocation.world),
+        room=sanitize_place(invocation.room),
         author=sanitize_entity(invocation.author),
         event_id=sanitize_text(invocation.event_id),
         created_at=invocation.created_at,

@@ -25,14 +25,7 @@ from bot.domain.ledger import Outcome, Receipt, Rule
 from bot.domain.memory import MemoryKind
 from bot.event_bus import EventBus
 from bot.inbound.inbox import Inbox
-from bot.inbound.sanitize import (
-    sanitize_emoji,
-    sanitize_id,
-    sanitize_message,
-    sanitize_reaction,
-    sanitize_room,
-    sanitize_world,
-)
+from bot.inbound.sanitize import sanitize_emoji, sanitize_id, sanitize_message, sanitize_place, sanitize_reaction
 from bot.outbound.outbox import Outbox
 from bot.store.protocols import Store
 
@@ -122,7 +115,7 @@ class EditReporter:
 
     async def migrate_room(self, room_id: UUID, world: World, room: Room) -> None:
         """Continue a room under another id, with its messages and what is still to be sent there."""
-        migration = self._apply_migration(room_id, sanitize_world(world), sanitize_room(room))
+        migration = self._apply_migration(room_id, sanitize_place(world), sanitize_place(room))
         await self._inbox.run_shielded(migration)
 
     async def _apply_edit(self, inbound: InboundMessage) -> Receipt:

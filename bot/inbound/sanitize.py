@@ -21,6 +21,7 @@ MAX_CLOCK_SKEW = timedelta(minutes=1)
 MIN_TIMESTAMP = datetime(2000, 1, 1, tzinfo=UTC)  # no platform of ours is older: such a time is none
 MAX_INVISIBLE_SHARE = 0.2
 ORIGINAL_TIME_KEY = "said_at"  # the time that a platform gave, where it cannot be
+P = TypeVar("P", World, Room)
 T = TypeVar("T", World, Room, Entity, Memory, Content, EventKey)
 
 
@@ -33,8 +34,8 @@ def sanitize_message(inbound: InboundMessage, now: datetime) -> InboundMessage:
     key, message = inbound.key, _sanitize_memory(inbound.message, now)
     return InboundMessage(
         key=_replace_changed(key, event_id=sanitize_id(key.event_id), message_id=sanitize_id(key.message_id)),
-        world=sanitize_world(inbound.world),
-        room=sanitize_room(inbound.room),
+        world=sanitize_place(inbound.world),
+        room=sanitize_place(inbound.room),
         author=sanitize_entity(inbound.author),
         message=message,
         is_backfill=inbound.is_backfill,
@@ -42,23 +43,13 @@ def sanitize_message(inbound: InboundMessage, now: datetime) -> InboundMessage:
     )
 
 
-def sanitize_world(world: World) -> World:
-    """Return a world with bounded names and metadata."""
+def sanitize_place(place: P) -> P:
+    """Return a world or room with bounded names and metadata."""
     return _replace_changed(
-        world,
-        external_id=sanitize_id(world.external_id),
-        name=sanitize_text(world.name, MAX_NAME_LENGTH),
-        metadata=_sanitize_metadata(world.metadata),
-    )
-
-
-def sanitize_room(room: Room) -> Room:
-    """Return a room with bounded names and metadata."""
-    return _replace_changed(
-        room,
-        external_id=sanitize_id(room.external_id),
-        name=sanitize_text(room.name, MAX_NAME_LENGTH),
-        metadata=_sanitize_metadata(room.metadata),
+        place,
+        external_id=sanitize_id(place.external_id),
+        name=sanitize_text(place.name, MAX_NAME_LENGTH),
+        metadata=_sanitize_metadata(place.metadata),
     )
 
 
@@ -74,11 +65,11 @@ def sanitize_entity(entity: Entity) -> Entity:
 
 def sanitize_membership(update: MembershipUpdate) -> MembershipUpdate:
     """Return an update with at most so many rooms and entities, each once."""
-    rooms = {room.id: sanitize_room(room) for room in update.rooms[:MAX_ROOMS]}
+    rooms = {room.id: sanitize_place(room) for room in update.rooms[:MAX_ROOMS]}
     entities = {entity.id: sanitize_entity(entity) for entity in update.entities[:MAX_ENTITIES]}
     return replace(
         update,
-        world=sanitize_world(update.world),
+        world=sanitize_place(update.world),
         rooms=tuple(rooms.values()),
         entities=tuple(entities.values()),
         event_id=sanitize_id(update.event_id),
@@ -88,8 +79,8 @@ def sanitize_membership(update: MembershipUpdate) -> MembershipUpdate:
 def sanitize_reaction(reaction: Reaction, now: datetime) -> Reaction:
     """Return a bounded reaction; its emoji is bounded as a name is."""
     return Reaction(
-        world=sanitize_world(reaction.world),
-        room=sanitize_room(reaction.room),
+        world=sanitize_place(reaction.world),
+        room=sanitize_place(reaction.room),
         author=sanitize_entity(reaction.author),
         message_id=sanitize_id(reaction.message_id),
         emoji=sanitize_emoji(reaction.emoji),
