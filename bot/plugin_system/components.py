@@ -232,9 +232,13 @@ class Service:
     """An async context manager opened and closed with the agent: a session, a socket, a cache.
 
     Built with the agent as its argument. `capability` is one sentence on what it enables the character to do.
+    It starts after the services of the classes in `uses`, or derived from them, and stops before they do. One
+    that `uses_models` starts after the services of the plugins that bring models.
     """
 
     capability: ClassVar[str] = ""
+    uses: ClassVar[tuple[type, ...]] = ()
+    uses_models: ClassVar[bool] = False
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent

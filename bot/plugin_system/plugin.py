@@ -2,10 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from bot.agent import Agent
 from bot.deprecation import renamed_parameters
+from bot.errors import PluginError
 from bot.plugin_system.action import Action
 from bot.plugin_system.command import Command
 from bot.plugin_system.components import Evaluator, Listener, Model, Provider, Route, Service, Worker
@@ -64,3 +66,22 @@ def find_storage(plugins: Sequence[Plugin]) -> Storage | None:
 def collect_schemas(plugins: Iterable[Plugin]) -> Schemas:
     """Return the schemas of these plugins by plugin name."""
     return {plugin.name: plugin.schema for plugin in plugins if plugin.schema is not None}
+
+
+def sort_services(plugins: Sequence[Plugin]) -> list[type[Service]]:
+    """Return the services of these plugins, each after those that it uses.
+
+    Raises PluginError naming services that use one another.
+    """
+    services = dict.fromkeys(service for plugin in plugins for service in plugin.services)
+    model_services = {service for plugin in plugins if plugin.models for service in plugin.services}
+    model_services -= {service for service in model_services if service.uses_models}
+    graph = TopologicalSorter[type[Service]](dict.fromkeys(services, ()))
+    for service in services:
+        graph.add(service, *(used for used in services if issubclass(used, service.uses) and used is not service))
+        graph.add(service, *(model_services if service.uses_models else ()))
+    try:
+        return list(graph.static_order())
+    except CycleError as error:
+        names = ", ".join(service.__name__ for service in reversed(error.args[1][1:]))
+        raise PluginError(f"services use one another: {names}") from None

@@ -15,7 +15,7 @@ from bot.http import BoundRoute, RouteRequest, RouteResponse
 from bot.models.handler import ModelHandler
 from bot.models.types import ModelType
 from bot.plugin_system.components import Model, Route, Service
-from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.plugin import Plugin, sort_services
 
 logger = logging.getLogger(__name__)
 
@@ -128,9 +128,10 @@ START_TIMEOUT, STOP_TIMEOUT = 30.0, 5.0
 async def run_services(
     agent: Agent, plugins: Sequence[Plugin], shutdown_deadline: ShutdownDeadline
 ) -> AsyncIterator[None]:
-    """Run the services of these plugins while the block lasts.
+    """Run the services of these plugins while the block lasts, each after those that it uses.
 
-    One that does not start is logged and tried again; the others run.
+    One that does not start is logged and tried again; the others run. Raises PluginError for services that
+    use one another.
     """
 
     async def on_up(service: Service) -> None:
@@ -141,7 +142,7 @@ async def run_services(
         logger.warning("service %s is not running: %s", kind.__name__, cause)
 
     async with AsyncExitStack() as stack:
-        for kind in dict.fromkeys(service for plugin in plugins for service in plugin.services):
+        for kind in sort_services(plugins):
             supervisor = Supervisor(
                 partial(kind, agent),
                 label=f"service {kind.__name__}",

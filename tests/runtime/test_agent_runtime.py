@@ -22,7 +22,7 @@ from bot.domain.task import Task
 from bot.errors import ConfigError, PluginError, SettingError
 from bot.http import RouteRequest, RouteResponse
 from bot.models.types import ModelType, TextRequest
-from bot.plugin_system.components import Provider, Service, on, provider, route, worker
+from bot.plugin_system.components import Provider, Service, model, on, provider, route, worker
 from bot.plugin_system.plugin import Plugin
 from bot.runtime import plugin_lifecycle
 from bot.runtime.agent_config import AgentConfig
@@ -119,6 +119,43 @@ async def test_services_start_in_order_and_stop_in_reverse() -> None:
 
     assert log[3:] == ["stop c", "stop b", "stop a"]
     assert b not in resident.agent.services
+
+
+async def test_a_service_starts_after_the_services_that_it_uses() -> None:
+    log: list[str] = []
+    base = type("base", (Service,), {})
+    a, b, c, d = (service(name, log) for name in "abcd")
+    a.uses = (c,)
+    c.uses = (base,)  # a base class stands for every service derived from it
+    d.__bases__ = (base,)
+    async with run_agent(plan(Plugin("one", services=[a, b]), Plugin("two", services=[c, d]))):
+        assert sorted(log) == ["start a", "start b", "start c", "start d"]
+        assert log.index("start d") < log.index("start c") < log.index("start a")
+        log.clear()
+
+    assert log.index("stop a") < log.index("stop c") < log.index("stop d")
+
+
+async def test_a_service_that_calls_models_starts_after_the_services_of_the_plugins_that_bring_them() -> None:
+    log: list[str] = []
+    backfill, client = service("backfill", log), service("client", log)
+    backfill.uses_models = True
+
+    @model(ModelType.TEXT_EMBEDDING)
+    async def embed(agent: Agent, request: Any) -> Any:
+        raise AssertionError("it is not called here")
+
+    plugins = Plugin("one", services=[backfill]), Plugin("two", services=[client], models=[embed])
+    async with run_agent(plan(*plugins)):
+        assert log == ["start client", "start backfill"]
+
+
+async def test_services_that_use_one_another_are_refused_by_name() -> None:
+    a, b, c = (service(name, []) for name in "abc")
+    a.uses, b.uses, c.uses = (b,), (c,), (a,)
+    with pytest.raises(PluginError, match=r"services use one another: (a, b, c|b, c, a|c, a, b)$"):
+        async with run_agent(plan(Plugin("one", services=[a, b, c]))):
+            pass
 
 
 @pytest.mark.failure("H-11")

@@ -9,7 +9,7 @@ from bot.errors import PluginError, SettingError
 from bot.plugin_system.bundled import PluginPurpose, bundled_names
 from bot.plugin_system.components import Service
 from bot.plugin_system.loading import find_plugin, sort_plugins
-from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.plugin import Plugin, sort_services
 from bot.plugin_system.registry import Registry
 from bot.settings import load_settings
 
@@ -68,13 +68,16 @@ def _check_compatibility(plugin: Plugin) -> Iterator[Finding]:
         if not (isinstance(service, type) and issubclass(service, Service)):
             message = f"{service!r} is not a Service"
             yield Finding(Status.FAIL, "services", message, "derive it from bot.Service")
+            return
     required_plugins: dict[str, Plugin] = {}
     try:
         for name in dict.fromkeys([*bundled_names(PluginPurpose.BASE), *plugin.requires]):
             required_plugin = find_plugin(name)
             if required_plugin is not None and required_plugin.name != plugin.name:
                 required_plugins[required_plugin.name] = required_plugin
-        Registry(sort_plugins([*required_plugins.values(), plugin]))
+        plugins = sort_plugins([*required_plugins.values(), plugin])
+        Registry(plugins)
+        sort_services(plugins)
     except PluginError as error:
         yield Finding(Status.FAIL, "plugins", str(error), "the plugin cannot be loaded like this")
 

@@ -30,6 +30,8 @@ FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 5.0, 600.0  # while the provider fails
 class EmbeddingBackfill(Service):
     """Adds missing vectors at start, and after an embedding call failed or another model answered it."""
 
+    uses_models = True
+
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
         self.model = ""

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Self
 
 import pytest
 
-from bot import Agent, Content, Memory, MemoryKind, Plugin, derived_id, model, new_id
+from bot import Agent, Content, Memory, MemoryKind, Plugin, Service, derived_id, model, new_id
 from bot.events import EmbeddingCompleted
 from bot.models import EmbeddingRequest, EmbeddingResult, ModelError, ModelRefused, ModelType, ModelUnavailable
 from bot.testing import AgentHarness, ScriptedModel, make_message, running_agent
@@ -155,6 +156,34 @@ async def test_at_the_next_start_what_was_left_gets_its_vectors(tmp_path: Path) 
     async with staged(kept_in, Embedder()) as stage:
         await until_complete(stage, "m-1")
         assert await models_of(stage, memories) == ["m-1", "m-1"]
+
+
+async def test_at_a_start_the_service_of_the_model_is_not_asked_before_it_runs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Client(Service):
+        """Takes longer to start than the backfill takes to find what has no vector."""
+
+        async def __aenter__(self) -> Self:
+            for _ in range(20):
+                await self.agent.store.memories.unembedded("")
+            return self
+
+    @model(ModelType.TEXT_EMBEDDING, priority=1)
+    async def embed(agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
+        agent.services[Client]
+        return EmbeddingResult(tuple((1.0, 1.0) for _ in request.texts), "m-1")
+
+    silent = Embedder()
+    silent.is_down = True
+    kept_in = ([sql], {"BOT_DATA_DIR": str(tmp_path)})
+    async with staged(kept_in, silent) as stage:
+        await said(stage, "one", "two")
+    caplog.clear()
+    async with staged(kept_in, silent, Plugin("late", services=[Client], models=[embed])) as stage:
+        await until_complete(stage, "m-1")
+
+    assert "is not running" not in caplog.text
 
 
 async def test_after_a_change_of_model_everything_gets_vectors_of_the_new_one(tmp_path: Path) -> None:
