@@ -32,16 +32,16 @@ IN_FLIGHT = 50
 # The program with smaller budgets: what it does at the end of ten seconds, it does after three, or one.
 BRISK = """
 import sys
-from bot import runtime
-runtime.TURNS_DEADLINE = 2.0
+from bot.runtime import runtime
+runtime.TURNS_TIMEOUT = 2.0
 from bot.cli.main import entry
 sys.exit(entry())
 """
 HASTY = """
 import sys
-from bot import runtime
+from bot.runtime import runtime
 from bot.cli.process import watchdog
-runtime.STOP_BUDGET = watchdog.STOP_TIMEOUT = 0.6
+runtime.STOP_TIMEOUT = watchdog.STOP_TIMEOUT = 0.6
 watchdog.EXIT_GRACE_SECONDS, watchdog.RESPONSIVE_SECONDS, watchdog.POLL_SECONDS = 0.6, 0.3, 0.1
 from bot.cli.main import entry
 sys.exit(entry())
