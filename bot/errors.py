@@ -11,10 +11,12 @@ BotError
 │       └── LeaseLost           another process owns the room now
 ├── ModelError                  a model handler could not answer
 │   ├── ModelUnavailable        every handler failed, or none is registered
-│   │   ├── ModelBusy           this one is busy or out of reach; it alone is retried
+│   │   ├── ModelBusy           this one is busy or slow; retried with back-off
+│   │   ├── ModelUnreachable    no connection to its server can be made; not retried
 │   │   └── BudgetSpent         the budget of the day is spent: no handler is asked
-│   └── ModelRefused            the request itself was refused: key, credit, content; never retried
-│       └── PromptTooLong       the prompt is longer than the model can read
+│   ├── ModelRefused            the request itself was refused: key, credit, content; never retried
+│   │   └── PromptTooLong       the prompt is longer than the model can read
+│   └── InvalidAnswer           what the server returned is no answer; retried once
 ├── NoAnswer                    the model answered three times with neither a text nor an action
 ├── DeliveryError               an outgoing part was not, or not certainly, delivered
 │   ├── NotSent                 certainly not sent; may be tried again
@@ -81,11 +83,15 @@ class ModelUnavailable(ModelError):
 
 
 class ModelBusy(ModelUnavailable):
-    """Busy or out of reach at the moment: retried, after `retry_after` seconds where that is given."""
+    """Busy at the moment, or too slow: retried, after `retry_after` seconds where that is given."""
 
     def __init__(self, cause: str, *, retry_after: float | None = None) -> None:
         super().__init__(cause)
         self.retry_after = retry_after
+
+
+class ModelUnreachable(ModelUnavailable):
+    """No connection to the server can be made: refused, an unknown host, an invalid certificate."""
 
 
 class BudgetSpent(ModelUnavailable):
@@ -102,6 +108,10 @@ class ModelRefused(ModelError):
 
 class PromptTooLong(ModelRefused):
     """The prompt is longer than the model can read; a shorter one may succeed."""
+
+
+class InvalidAnswer(ModelError):
+    """The server returned something else than an answer: a web page, a body of another form."""
 
 
 class NoAnswer(BotError):

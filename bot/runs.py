@@ -8,9 +8,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from bot.domain.events import ModelUsed, RunEnded, RunStarted, RunStatus, RunTimedOut
+from bot.domain.events import ModelRetried, ModelUsed, RunEnded, RunStarted, RunStatus, RunTimedOut
 from bot.domain.ledger import ModelCall, Outcome
+from bot.errors import ModelError
 from bot.event_bus import EventBus
+from bot.models.handler import ModelHandler
+from bot.models.retry import OnRetry
 
 STATUS_BY_OUTCOME = {
     Outcome.ANSWERED: RunStatus.COMPLETED,
@@ -89,3 +92,14 @@ def usage_recorder(
         events.emit(ModelUsed(agent_id, call, run.id if run else None))
 
     return record
+
+
+def retry_reporter(events: EventBus, agent_id: UUID) -> OnRetry:
+    """Return the function that emits ModelRetried for the current run."""
+
+    def report(handler: ModelHandler, error: ModelError, delay: float) -> None:
+        run = current_run.get()
+        run_id, room_id = (run.id, run.room_id) if run else (None, None)
+        events.emit(ModelRetried(agent_id, handler.name, str(error), delay, run_id, room_id))
+
+    return report

@@ -14,6 +14,7 @@ from adapters.console.outgoing import format_reply, strip_terminal_codes
 from adapters.console.terminal_io import InteractiveInput, PipedInput, run_in_daemon_thread, write_all
 from bot import ConfigError, Receipt, Room, new_id, system_clock
 from bot.platform import Adapter, AgentHandle, Delivery, TerminalSession, Undeliverable
+from bot.text import user_text
 
 ERASE_LINE = "\r\x1b[K"
 STREAM_INTERVAL = 0.05
@@ -121,9 +122,21 @@ class ConsoleAdapter(Adapter):
             self._partial_reply = None
             await self._write("\n")
 
+    @property
+    def _can_show_typing(self) -> bool:
+        return self.is_interactive and os.environ.get("TERM", "dumb") != "dumb"
+
+    async def show_model_busy(self, room: Room) -> None:
+        """Show in place of the typing indicator that the model is called again; without a terminal on stderr."""
+        if not self._can_show_typing:
+            print(f"bot: {user_text('notices.model_busy')}", file=sys.stderr, flush=True)
+        elif self._partial_reply is None:
+            await self._write(f"{self._clear_typing()}{user_text('notices.model_busy')} …")
+            self._shows_typing = True
+
     async def set_typing(self, room: Room, active: bool) -> None:
         """Show or remove the typing indicator in a terminal."""
-        if not self.is_interactive or os.environ.get("TERM", "dumb") == "dumb":
+        if not self._can_show_typing:
             return
         if active:
             self._shows_typing = True

@@ -10,6 +10,7 @@ from adapters.web.auth import TokenAuth, load_or_create_token
 from adapters.web.config import Limits, WebSettings
 from adapters.web.incoming import PLATFORM
 from adapters.web.queries import load_message
+from adapters.web.room_updates import TypingChanged
 from adapters.web.server import Server
 from bot import CoreSettings, Room, SettingError
 from bot.platform import (
@@ -96,6 +97,10 @@ class WebAdapter(Adapter):
     async def reconcile(self, delivery: Delivery) -> str:
         """Publish a reply again; clients recognise it by its id."""
         return await self.deliver(delivery)
+
+    async def show_model_busy(self, room: Room) -> None:
+        """Publish that the model is busy and called again."""
+        self._web_app.broadcaster.publish(room.id, TypingChanged(True, is_model_busy=True))
 
     async def set_typing(self, room: Room, active: bool) -> None:
         """Publish whether the agent is typing in a room."""

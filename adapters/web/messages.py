@@ -1,6 +1,7 @@
 """Submitting messages, awaiting their outcome, and server-sent events."""
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -179,8 +180,9 @@ class MessageStreams:
                 await response.write(b": still here\n\n")
                 continue
             match update:
-                case TypingChanged(is_active):
-                    await _write_event(response, "typing", f'{{"active":{"true" if is_active else "false"}}}')
+                case TypingChanged(is_active, is_model_busy):
+                    state = {"active": is_active} | ({"model_busy": True} if is_model_busy else {})
+                    await _write_event(response, "typing", json.dumps(state, separators=(",", ":")))
                 case DraftDelta(message_id, text, is_reset, name) if name == receipt.key.message_id:
                     if message_id not in sent_ids:
                         piece = PieceBody(id=message_id, text=text, is_reset=is_reset)

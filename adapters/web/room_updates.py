@@ -53,9 +53,10 @@ class DraftDeltas:
 
 @dataclass(frozen=True, slots=True)
 class TypingChanged:
-    """The agent started or stopped typing in the room."""
+    """The agent started or stopped typing in the room, or waits for a busy model that is called again."""
 
     is_active: bool
+    is_model_busy: bool = False
 
 
 @dataclass(frozen=True, slots=True)

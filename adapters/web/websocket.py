@@ -234,8 +234,8 @@ class _Session:
             self._buffered.append(update)
             return
         match update:
-            case TypingChanged(is_active):
-                self._send(ws_frames.TypingFrame(active=is_active))
+            case TypingChanged(is_active, is_model_busy):
+                self._send(ws_frames.TypingFrame(active=is_active, model_busy=is_model_busy))
             case DraftDelta(message_id, text, is_reset) if message_id not in self._known_ids:
                 self._send(ws_frames.DraftFrame(id=message_id, text=text, is_reset=is_reset))
             case MessageBody() as message if message.id not in self._known_ids:

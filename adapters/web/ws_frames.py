@@ -89,10 +89,11 @@ class CommandResultFrame(BaseServerFrame):
 
 
 class TypingFrame(BaseServerFrame):
-    """The agent started or stopped typing in this room."""
+    """The agent started or stopped typing in this room; `model_busy` if it waits for a model that is called again."""
 
     type: Literal["typing"] = "typing"
     active: bool
+    model_busy: bool = False
 
 
 class DraftFrame(BaseServerFrame):

@@ -117,6 +117,12 @@ class Adapter(ABC):
         """
         raise DeliveryUnknown(f"{self.platform} has no way to ask whether {delivery.id} arrived")
 
+    async def show_model_busy(self, room: Room) -> None:
+        """Show, where the platform can, that the model is busy and will be called again.
+
+        Called while the agent is typing; the end of typing ends it.
+        """
+
     async def set_typing(self, room: Room, active: bool) -> None:
         """Show, or stop showing, that the agent is at work in a room."""
 

@@ -269,6 +269,17 @@ class ModelUsed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ModelRetried(Event):
+    """A model is busy and will be called again in `delay` seconds; `room_id` is the room that waits for it."""
+
+    model: str
+    cause: str
+    delay: float
+    run_id: UUID | None = None
+    room_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EmbeddingRequested(Event):
     """A memory waits for its embedding."""
 

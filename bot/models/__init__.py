@@ -1,7 +1,15 @@
 """Public module for authors of model providers: model types, requests, results and errors."""
 
 from bot.domain.ledger import ModelCall
-from bot.errors import ModelBusy, ModelError, ModelRefused, ModelUnavailable, PromptTooLong
+from bot.errors import (
+    InvalidAnswer,
+    ModelBusy,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    ModelUnreachable,
+    PromptTooLong,
+)
 from bot.http import host_label
 from bot.models.retry import parse_retry_after
 from bot.models.types import (
@@ -29,12 +37,14 @@ __all__ = [
     "ImageDescriptionRequest",
     "ImageRequest",
     "ImageResult",
+    "InvalidAnswer",
     "ModelBusy",
     "ModelCall",
     "ModelError",
     "ModelRefused",
     "ModelType",
     "ModelUnavailable",
+    "ModelUnreachable",
     "PromptTooLong",
     "Purpose",
     "SpeechRequest",

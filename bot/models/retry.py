@@ -11,7 +11,15 @@ from email.utils import parsedate_to_datetime
 from math import isfinite
 
 from bot.concurrency.clock import Backoff, TimeSource
-from bot.errors import BudgetSpent, ModelBusy, ModelError, ModelUnavailable, PromptTooLong
+from bot.errors import (
+    BudgetSpent,
+    InvalidAnswer,
+    ModelBusy,
+    ModelError,
+    ModelUnavailable,
+    ModelUnreachable,
+    PromptTooLong,
+)
 from bot.models.attempt import CallTimeouts, Reserve, attempt_call
 from bot.models.handler import ModelHandler, PendingCall, R
 
@@ -23,6 +31,7 @@ FAILURE_THRESHOLD = 3
 OPEN_SECONDS = 30.0
 LOG_INTERVAL_SECONDS = 3600.0
 MAX_CONCURRENT_CALLS = 128  # per handler; waiting calls see the breaker open
+OnRetry = Callable[[ModelHandler, ModelError, float], None]  # the delay in seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +102,7 @@ class CircuitBreaker:
             yield
         except BudgetSpent:
             raise  # the handler was not called
-        except ModelBusy:
+        except (ModelBusy, ModelUnreachable):
             self._fail()
             raise
         except ModelError:
@@ -177,16 +186,20 @@ class CallPolicy:
 class HandlerClient:
     """Calls one handler, with its circuit breaker and a limit of concurrent calls."""
 
-    def __init__(self, handler: ModelHandler, policy: CallPolicy, *, reserve: Reserve, outage_log: OutageLog) -> None:
+    def __init__(
+        self, handler: ModelHandler, policy: CallPolicy, *, reserve: Reserve, on_retry: OnRetry, outage_log: OutageLog
+    ) -> None:
         self.handler = handler
         self._policy = policy
         self._reserve = reserve
+        self._on_retry = on_retry
         self._outage_log = outage_log
         self._breaker = CircuitBreaker(handler.name, policy.time.monotonic)
         self._semaphore = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
 
     async def call(self, pending: PendingCall[R], *, has_next: bool) -> R:
-        """Call the handler and retry while it is busy; for a shorter time with `has_next`.
+        """Call the handler and retry while it is busy; for a shorter time with `has_next`. An invalid answer is
+        retried once, an unreachable server never.
 
         Raises ModelUnavailable if it stays busy, ModelError for other failures of the handler.
         """
@@ -194,7 +207,7 @@ class HandlerClient:
             async with self._semaphore:
                 with self._breaker.guard():
                     return await self._call_logged(pending, has_next=has_next)
-        except ModelBusy as error:
+        except (ModelBusy, ModelUnreachable) as error:
             raise ModelUnavailable(str(error)) from error
 
     async def _call_logged(self, pending: PendingCall[R], *, has_next: bool) -> R:
@@ -211,7 +224,7 @@ class HandlerClient:
 
     async def _retry(self, pending: PendingCall[R], *, has_next: bool) -> R:
         policy = self._policy
-        started_at, failures = policy.time.monotonic(), 0
+        started_at, failures, has_invalid = policy.time.monotonic(), 0, False
         while True:
             try:
                 return await attempt_call(self.handler, pending, policy.timeouts, self._reserve)
@@ -221,4 +234,9 @@ class HandlerClient:
                 delay = policy.retries.next_delay(failures, elapsed, error.retry_after, has_next=has_next)
                 if delay is None or pending.is_urgent:
                     raise
+                self._on_retry(self.handler, error, delay)
+            except InvalidAnswer:
+                if has_invalid or pending.is_urgent or not policy.retries.max_retries:
+                    raise
+                has_invalid, delay = True, 0.0
             await policy.time.sleep(delay)

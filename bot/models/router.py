@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from bot.errors import BudgetSpent, ModelError, ModelRefused, ModelUnavailable, PromptTooLong
 from bot.models.attempt import Record, Reserve
 from bot.models.handler import ModelHandler, PendingCall, R, StreamOutput
-from bot.models.retry import CallPolicy, HandlerClient, OutageLog
+from bot.models.retry import CallPolicy, HandlerClient, OnRetry, OutageLog
 from bot.models.settings import Sampling
 from bot.models.types import (
     EmbeddingRequest,
@@ -50,8 +50,9 @@ class ModelRouter:
     """Calls the handlers of a model type in order of priority until one succeeds.
 
     `record` receives every attempt, failed ones included. If `reserve` is set, it is awaited before every
-    attempt and returns the function to use instead of `record`. `sampling` fills in what a text request
-    leaves open. Texts are returned storable and bounded, vectors finite and as many as texts.
+    attempt and returns the function to use instead of `record`. `on_retry` is called before a busy handler is
+    called again, with its error and the delay in seconds. `sampling` fills in what a text request leaves open.
+    Texts are returned storable and bounded, vectors finite and as many as texts.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class ModelRouter:
         *,
         record: Record,
         reserve: Reserve | None = None,
+        on_retry: OnRetry | None = None,
         policy: CallPolicy | None = None,
         sampling: Mapping[ModelType, Sampling] | None = None,
     ) -> None:
@@ -66,13 +68,18 @@ class ModelRouter:
         self._clients: defaultdict[ModelType, list[HandlerClient]] = defaultdict(list)
         self._record = record
         self._reserve = reserve or self._reserve_nothing
+        self._on_retry = on_retry or _ignore_retry
         self._sampling = sampling or {}
         self._outage_log = OutageLog(self._policy.time.monotonic)
 
     def register(self, handler: ModelHandler) -> None:
         """Add a handler; of equal priorities the earlier registered is called first."""
         clients = self._clients[handler.type]
-        clients.append(HandlerClient(handler, self._policy, reserve=self._reserve, outage_log=self._outage_log))
+        clients.append(
+            HandlerClient(
+                handler, self._policy, reserve=self._reserve, on_retry=self._on_retry, outage_log=self._outage_log
+            )
+        )
         clients.sort(key=lambda client: -client.handler.priority)
 
     def has_handler_for(self, kind: ModelType) -> bool:
@@ -172,6 +179,10 @@ class ModelRouter:
 
     async def _reserve_nothing(self, handler: ModelHandler, pending: PendingCall[Any]) -> Record:
         return self._record
+
+
+def _ignore_retry(handler: ModelHandler, error: ModelError, delay: float) -> None:
+    pass
 
 
 def _combine_errors(errors: Sequence[ModelError]) -> ModelError:

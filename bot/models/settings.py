@@ -26,7 +26,12 @@ Penalty = Annotated[float | None, Field(ge=-2, le=2)]
 class ModelSettings(SettingsModel):
     """Settings for calling any model."""
 
-    model_timeout: float = Field(60.0, gt=0, description="Seconds to wait for the first output of a model.")
+    model_timeout: float = Field(
+        60.0,
+        gt=0,
+        description="Seconds to wait for the first output of a model. It may then pause for half of this time, "
+        "and take twice this time in total.",
+    )
     model_retries: int = Field(8, ge=0, le=8, description="How often a call to a busy or unreachable model is retried.")
     default_max_tokens: Tokens = Field(
         None,

@@ -13,7 +13,7 @@ from bot.concurrency.clock import Clock, ShutdownDeadline, Sleep, system_clock
 from bot.concurrency.crash_points import crash_point
 from bot.concurrency.tasks import TaskSet
 from bot.domain.environment import Room
-from bot.domain.events import MessageSent
+from bot.domain.events import MessageSent, ModelRetried
 from bot.domain.ledger import Delivery, DeliveryState, Receipt
 from bot.domain.memory import Memory
 from bot.errors import StoreUnavailable
@@ -55,6 +55,7 @@ class Outbox:
     ) -> None:
         self._ledger = ledger
         self._events = events
+        events.subscribe(ModelRetried, self._on_model_retried)
         self._agent_id = agent_id
         self._secrets, self._link_policy = frozenset(secrets), link_policy
         self._clock = clock
@@ -228,6 +229,10 @@ class Outbox:
     def show_typing(self, room: Room) -> AbstractAsyncContextManager[None]:
         """Show that the agent is at work in a room, as long as the block lasts."""
         return self._typing.show(self._queue.adapters.get(room.platform), room)
+
+    async def _on_model_retried(self, event: ModelRetried) -> None:
+        if event.room_id is not None:
+            await self._typing.show_model_busy(event.room_id)
 
     async def _remove_draft(self, turn_id: UUID) -> None:
         if turn_id not in self._drafts or turn_id in self._removing_drafts:

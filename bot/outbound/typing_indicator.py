@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from uuid import UUID
 
@@ -19,6 +19,7 @@ class TypingIndicator:
 
     def __init__(self) -> None:
         self._active_turns: Counter[UUID] = Counter()
+        self._shown: dict[UUID, tuple[Adapter, Room]] = {}
 
     @asynccontextmanager
     async def show(self, adapter: Adapter | None, room: Room) -> AsyncIterator[None]:
@@ -29,18 +30,26 @@ class TypingIndicator:
         self._active_turns[room.id] += 1
         try:
             if self._active_turns[room.id] == 1:
-                await _set_typing(adapter, room, active=True)
+                self._shown[room.id] = (adapter, room)
+                await _call(adapter.set_typing(room, True), room)
             yield
         finally:
             self._active_turns[room.id] -= 1
             if not self._active_turns[room.id]:  # a turn that took this one over may still be writing
                 del self._active_turns[room.id]
-                await _set_typing(adapter, room, active=False)
+                self._shown.pop(room.id, None)
+                await _call(adapter.set_typing(room, False), room)
+
+    async def show_model_busy(self, room_id: UUID) -> None:
+        """Show that the model is called again, in a room where the agent is typing."""
+        if room_id in self._shown:
+            adapter, room = self._shown[room_id]
+            await _call(adapter.show_model_busy(room), room)
 
 
-async def _set_typing(adapter: Adapter, room: Room, *, active: bool) -> None:
+async def _call(call: Awaitable[None], room: Room) -> None:
     try:
         async with asyncio.timeout(TYPING_TIMEOUT):
-            await adapter.set_typing(room, active)
+            await call
     except Exception:  # a typing sign is a courtesy: it never costs the answer
         logger.debug("no typing sign in %s", room.id, exc_info=True)

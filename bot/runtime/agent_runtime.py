@@ -20,7 +20,7 @@ from bot.inbound.agent_handle import AgentHandle
 from bot.inbound.inbox import Inbox
 from bot.inbound.work_sharing import WorkSharingLoop
 from bot.models.attempt import CallTimeouts, Record
-from bot.models.retry import CallPolicy, RetryPolicy
+from bot.models.retry import CallPolicy, OnRetry, RetryPolicy
 from bot.models.router import ModelRouter
 from bot.models.settings import ModelSettings, read_sampling
 from bot.outbound.content_filter import LinkPolicy
@@ -28,7 +28,7 @@ from bot.outbound.outbox import Outbox
 from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.plugin import collect_schemas
 from bot.plugin_system.registry import Registry
-from bot.runs import usage_recorder
+from bot.runs import retry_reporter, usage_recorder
 from bot.runtime.agent_config import AgentConfig
 from bot.runtime.handle_factory import build_handle
 from bot.runtime.plugin_lifecycle import (
@@ -118,7 +118,9 @@ async def _running_agent(
             id=config.agent_id,
             character=config.character,
             settings=config.settings,
-            models=_build_router(config.settings, record, budget, prices),
+            models=_build_router(
+                config.settings, record, budget, prices, on_retry=retry_reporter(events, config.agent_id)
+            ),
             store=store,
             events=events,
             outbox=_build_outbox(config, core, store, events, shutdown_deadline),
@@ -154,13 +156,19 @@ async def _running_agent(
         yield AgentRuntime(agent, registry, inbox, handle, post_scheduler)
 
 
-def _build_router(settings: Settings, record: Record, budget: Budget, prices: PriceList) -> ModelRouter:
+def _build_router(
+    settings: Settings, record: Record, budget: Budget, prices: PriceList, on_retry: OnRetry
+) -> ModelRouter:
     model_settings = settings.load(ModelSettings)
+    seconds = model_settings.model_timeout
     policy = CallPolicy(
-        CallTimeouts(first=model_settings.model_timeout), RetryPolicy(max_retries=model_settings.model_retries)
+        CallTimeouts(first=seconds, stall=seconds / 2, total=2 * seconds),
+        RetryPolicy(max_retries=model_settings.model_retries),
     )
     reservations = ReservationLedger(budget, prices, record)
-    return ModelRouter(record=record, reserve=reservations.reserve, policy=policy, sampling=read_sampling(settings))
+    return ModelRouter(
+        record=record, reserve=reservations.reserve, on_retry=on_retry, policy=policy, sampling=read_sampling(settings)
+    )
 
 
 def _build_meter(

@@ -12,7 +12,8 @@ from bot.domain.ledger import Delivery
 
 
 class RecordingAdapter(Adapter, RenamedMembers):
-    """Records deliveries in `sent`, edits in `edited` and typing indicators in `typing_calls`.
+    """Records deliveries in `sent`, edits in `edited` and typing indicators in `typing_calls`, and in
+    `busy_rooms` the rooms that were shown a busy model.
 
     `faults` are raised one after another before anything is sent. Texts are split into parts of `max_length`
     characters. Sent messages can be edited only with `can_edit`. Replies are streamed every `stream_interval`
@@ -44,6 +45,7 @@ class RecordingAdapter(Adapter, RenamedMembers):
         self.edited: list[Delivery] = []
         self.attempts: list[str] = []
         self.typing_calls: list[tuple[str, bool]] = []
+        self.busy_rooms: list[str] = []
         self._faults = list(faults)
         self._max_length = max_length
         self._stream_interval = stream_interval
@@ -84,6 +86,9 @@ class RecordingAdapter(Adapter, RenamedMembers):
     def fail_with(self, *faults: Exception) -> None:
         """Raise these errors, one after another, before the next send or edit."""
         self._faults += faults
+
+    async def show_model_busy(self, room: Room) -> None:
+        self.busy_rooms.append(room.external_id)
 
     async def set_typing(self, room: Room, active: bool) -> None:
         self.typing_calls.append((room.external_id, active))

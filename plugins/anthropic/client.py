@@ -14,6 +14,7 @@ from bot.models import (
     ModelBusy,
     ModelError,
     ModelRefused,
+    ModelUnreachable,
     PromptTooLong,
     TextRequest,
     TextResult,
@@ -27,6 +28,7 @@ from plugins.anthropic.streaming import MessageStream
 logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT = 10.0  # seconds; for the rest the router has deadlines
+CONNECT_ERROR = "ConnectError"  # in each of the HTTP libraries that the versions of the SDK use
 MAX_TEMPERATURE = 1.0
 # The API accepts these, but the SDK has no parameters for them any more: newer models refuse them.
 SAMPLING = ("temperature", "top_p", "top_k")
@@ -55,7 +57,7 @@ class Client(Service):
     async def write(self, model: str, request: TextRequest) -> TextResult:
         """Return the text that a model writes.
 
-        Raises ModelRefused if a retry cannot help, ModelBusy if the server is unreachable or busy,
+        Raises ModelRefused if a retry cannot help, ModelBusy if the server is busy or too slow,
         ModelError otherwise.
         """
         body = build_request(request, model, self.settings.anthropic_max_tokens)
@@ -96,7 +98,7 @@ class Client(Service):
         try:
             yield
         except anthropic.AnthropicError as error:
-            raise to_model_error(error, self._sdk.base_url.host, self._key) from error
+            raise to_model_error(error, self._sdk.base_url.netloc.decode("ascii"), self._key) from error
 
 
 def build_request(request: TextRequest, model: str, max_tokens: int) -> dict[str, Any]:
@@ -145,6 +147,9 @@ def to_model_error(error: anthropic.AnthropicError, host: str, key: str) -> Mode
     """Return the ModelError for an error of the SDK; its message does not contain the key."""
     if isinstance(error, anthropic.APITimeoutError):
         return ModelBusy(f"anthropic: no connection to {host} in time")
+    if type(error.__cause__).__name__ == CONNECT_ERROR:
+        message = f"anthropic: cannot connect to {host}: {_shorten_message(str(error.__cause__), key)}"
+        return ModelUnreachable(f"{message}; check the network and ANTHROPIC_BASE_URL")
     if isinstance(error, anthropic.APIConnectionError):
         return ModelBusy(f"anthropic: no answer from {host}: {_shorten_message(error.message, key)}")
     if not isinstance(error, anthropic.APIStatusError):

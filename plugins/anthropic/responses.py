@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
-from bot.models import ModelError, TextResult, ToolCall, Usage
+from bot.models import InvalidAnswer, ModelError, TextResult, ToolCall, Usage
 from bot.text import user_text
 
 T = TypeVar("T")
@@ -74,13 +74,13 @@ class MessageBody(BaseModel):
 
 
 def parse_message(body: bytes, model: str) -> TextResult:
-    """Parse a response message. Raises ModelError if it is invalid."""
+    """Parse a response message. Raises InvalidAnswer if it has another form."""
     try:
         message = MessageBody.model_validate_json(body)
     except ValidationError as error:
         [problem, *_] = error.errors(include_url=False, include_input=False, include_context=False)
         location = ".".join(map(str, problem["loc"])) or "the whole response"
-        raise ModelError(
+        raise InvalidAnswer(
             f"anthropic: {model} returned no valid message ({location}: {problem['msg']}); check ANTHROPIC_BASE_URL"
         ) from None
     return build_result(

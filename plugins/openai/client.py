@@ -10,11 +10,12 @@ from datetime import UTC, datetime
 import openai
 
 from bot import Agent, Secret, Service
-from bot.models import ModelBusy, ModelError, ModelRefused, PromptTooLong, parse_retry_after
+from bot.models import ModelBusy, ModelError, ModelRefused, ModelUnreachable, PromptTooLong, parse_retry_after
 from plugins.openai.settings import CAPABILITIES, Endpoint, OpenAISettings, endpoint_for
 
 DUMMY_KEY = "none"  # the SDK insists on a key where local servers want none
 CONNECT_TIMEOUT = 10.0  # seconds; for the rest the router has deadlines
+CONNECT_ERROR = "ConnectError"  # in each of the HTTP libraries that the versions of the SDK use
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +28,15 @@ class Connection:
 
     @property
     def host(self) -> str:
-        """The host name of the server."""
-        return self.sdk.base_url.host
+        """The host name of the server, with its port where the URL names one."""
+        return self.sdk.base_url.netloc.decode("ascii")
 
     @contextmanager
     def mapped_errors(self) -> Iterator[None]:
         """Map errors of the SDK inside the block.
 
-        Raises ModelRefused if a retry cannot help, ModelBusy if the server is unreachable or busy,
-        ModelError otherwise.
+        Raises ModelRefused if a retry cannot help, ModelUnreachable if there is no connection, ModelBusy if
+        the server is busy or too slow, ModelError otherwise.
         """
         try:
             yield
@@ -108,6 +109,9 @@ def to_model_error(error: openai.OpenAIError, endpoint: Endpoint, host: str, sec
     """Return the ModelError for an error of the SDK; its message contains no secret."""
     if isinstance(error, openai.APITimeoutError):
         return ModelBusy(f"openai: no connection to {host} in time")
+    if type(error.__cause__).__name__ == CONNECT_ERROR:
+        message = f"openai: cannot connect to {host}: {_shorten_message(str(error.__cause__), secrets)}"
+        return ModelUnreachable(f"{message}; start the server, or correct {endpoint.url_name}")
     if isinstance(error, openai.APIConnectionError):
         return ModelBusy(f"openai: no answer from {host}: {_shorten_message(error.message, secrets)}")
     if not isinstance(error, openai.APIStatusError):

@@ -5,7 +5,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
-from bot.models import ModelError, TextResult, ToolCall, Usage
+from bot.models import InvalidAnswer, ModelError, TextResult, ToolCall, Usage
 from bot.text import user_text
 
 T = TypeVar("T")
@@ -92,13 +92,13 @@ class CompletionBody(BaseModel):
 
 
 def parse_response(body_type: type[M], body: bytes | str, model: str, kind: str) -> M:
-    """Parse a response body. Raises ModelError if it is invalid."""
+    """Parse a response body. Raises InvalidAnswer if it has another form."""
     try:
         return body_type.model_validate_json(body)
     except ValidationError as error:
         [problem, *_] = error.errors(include_url=False, include_input=False, include_context=False)
         location = ".".join(map(str, problem["loc"])) or "the whole response"
-        raise ModelError(
+        raise InvalidAnswer(
             f"openai: {model} returned no valid {kind} ({location}: {problem['msg']}); check OPENAI_BASE_URL"
         ) from None
 

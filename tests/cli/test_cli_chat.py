@@ -84,15 +84,15 @@ async def test_any_other_command_goes_to_the_agent() -> None:
         ([], [], 0),
         (["a"], [], 0),
         (["a", "b"], ["ModelUnavailable", "ModelUnavailable"], 75),
-        (["a", "b"], ["ModelUnavailable"], 0),
+        (["a", "b"], ["ModelUnavailable"], 75),
         (["a"], ["ModelRefused"], 78),
         (["a", "b"], ["ModelRefused", "ModelUnavailable"], 75),
         (["a", "b"], ["ModelRefused", "PromptTooLong"], 78),
         (["a", "b"], ["PromptTooLong", "ModelUnavailable"], 75),
-        (["a"], ["internal error"], 0),
+        (["a"], ["internal error"], 75),
     ],
 )
-async def test_the_exit_code_is_an_error_only_if_no_message_was_answered(
+async def test_the_exit_code_is_an_error_if_a_message_got_no_answer(
     lines: list[str], rules: list[str], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     talk = Conversation("Ada")

@@ -219,15 +219,28 @@ async def test_a_refused_key_is_reported_on_stderr_and_the_room_gets_one_apology
     result = await bot_folder.run("chat", said="a\nb\n", OPENAI_BASE_URL=refusing, OPENAI_API_KEY="sk-" + "wrong" * 5)
     assert result.code == 78
     assert result.out == "Sorry, I can't answer just now. Please try again in a little while.\n"
-    assert result.err.count("not answered: openai: 127.0.0.1 refused the key in OPENAI_API_KEY (401)") == 2
+    assert result.err.count(" refused the key in OPENAI_API_KEY (401)") == 3
     assert "wrongwrong" not in result.err
 
 
 async def test_an_unreachable_model_server_is_exit_code_75(bot_folder: BotFolder) -> None:
-    nobody = f"http://127.0.0.1:{free_port()}/v1"
-    result = await bot_folder.run("chat", said="a\n", OPENAI_BASE_URL=nobody, MODEL_RETRIES="0")
+    port = free_port()
+    nobody = f"http://127.0.0.1:{port}/v1"
+    result = await bot_folder.run("chat", said="a\n", OPENAI_BASE_URL=nobody)
     assert result.code == 75
-    assert "bot: not answered: openai: no answer from 127.0.0.1" in result.err
+    assert f"bot: not answered: openai: cannot connect to 127.0.0.1:{port}: " in result.err
+    assert "trying again" not in result.err
+
+
+async def test_a_busy_model_is_told_on_stderr_while_it_is_called_again(bot_folder: BotFolder) -> None:
+    async def refuse(request: web.Request) -> web.Response:
+        return web.json_response({"error": {"message": "overloaded"}}, status=503, headers={"retry-after": "0"})
+
+    async with serving(refuse) as address:
+        result = await bot_folder.run("chat", said="a\n", OPENAI_BASE_URL=address, MODEL_RETRIES="1")
+    assert result.code == 75
+    assert result.err.count("bot: the model is busy, trying again") == 1
+    assert "bot: not answered: openai: 127.0.0.1:" in result.err
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)], ids=["SIGINT", "SIGTERM"])

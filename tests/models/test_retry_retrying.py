@@ -6,7 +6,15 @@ from math import inf, nan
 
 import pytest
 
-from bot.errors import ModelBusy, ModelError, ModelRefused, ModelUnavailable, PromptTooLong
+from bot.errors import (
+    InvalidAnswer,
+    ModelBusy,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    ModelUnreachable,
+    PromptTooLong,
+)
 from bot.models.retry import RetryPolicy, parse_retry_after
 from bot.models.types import ModelType, TextRequest
 from tests.models.bench import RouterBench, answer_never, build_result
@@ -208,3 +216,32 @@ def test_elapsed_time_counts_against_the_retry_time() -> None:
     assert retries.next_delay(1, 89.0, None, has_next=False) == 0.5
     assert retries.next_delay(1, 89.8, None, has_next=False) is None
     assert retries.next_delay(9, 0.0, None, has_next=False) is None
+
+
+async def test_a_retry_is_reported_with_its_delay() -> None:
+    retries: list[tuple[str, str, float]] = []
+    bench = RouterBench(
+        retries=8, on_retry=lambda handler, error, delay: retries.append((handler.name, str(error), delay))
+    )
+    bench.serve([ModelBusy("429", retry_after=7.5), InvalidAnswer("a page"), build_result()])
+    await bench.router.text(REQUEST)
+
+    assert retries == [("first", "429", 7.5)]
+
+
+async def test_an_unreachable_server_is_not_called_again() -> None:
+    bench = RouterBench(retries=8)
+    bench.serve(ModelUnreachable("connection refused"))
+    with pytest.raises(ModelUnavailable, match="connection refused"):
+        await bench.router.text(REQUEST)
+
+    assert (len(bench.handler_calls), bench.waits) == (1, [])
+
+
+async def test_an_invalid_answer_is_asked_for_once_more() -> None:
+    bench = RouterBench(retries=8)
+    bench.serve(InvalidAnswer("a page"))
+    with pytest.raises(InvalidAnswer):
+        await bench.router.text(REQUEST)
+
+    assert (len(bench.handler_calls), bench.waits) == (2, [0.0])

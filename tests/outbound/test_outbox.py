@@ -12,7 +12,7 @@ import pytest
 
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Room
-from bot.domain.events import MessageSent
+from bot.domain.events import MessageSent, ModelRetried
 from bot.domain.ids import derived_id, new_id
 from bot.domain.ledger import Delivery, DeliveryState, Outcome
 from bot.domain.memory import Memory, MemoryKind
@@ -716,6 +716,23 @@ async def test_typing_is_shown_during_the_block_and_its_failure_is_harmless(
     outbox.connect(Broken())
     async with outbox.show_typing(room):
         pass
+
+
+async def test_a_busy_model_is_shown_in_the_room_that_waits_for_it_and_only_while_the_agent_is_typing(
+    clock: Any,
+) -> None:
+    adapter, events = RecordingAdapter(), EventBus()
+    outbox = Outbox(InMemoryStore().ledger, events, new_id(), clock=clock)
+    outbox.connect(adapter)
+    room = make_message("Hello", sent_at=clock()).room
+    for room_id in (room.id, new_id(), None):
+        events.emit(ModelRetried(AGENT, "a model", "503", 1.0, room_id=room_id))
+    await events.wait_idle()
+    assert adapter.busy_rooms == []
+    async with outbox.show_typing(room):
+        events.emit(ModelRetried(AGENT, "a model", "503", 1.0, room_id=room.id))
+        await events.wait_idle()
+    assert adapter.busy_rooms == ["lobby"]
 
 
 async def test_waiting_for_a_room_does_not_wait_for_another_platform(outbox: Outbox, clock: Any) -> None:

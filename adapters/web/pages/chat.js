@@ -35,7 +35,7 @@ function receive(frame) {
     ready: () => enter(frame),
     ack: () => acknowledged(frame),
     shown: () => show(frame),
-    typing: () => showTyping(frame.active),
+    typing: () => showTyping(frame.active, frame.model_busy),
     draft: () => grow(frame),
     message: () => hear(frame),
     outcome: () => log.settle(frame.message_id, frame),
@@ -189,10 +189,10 @@ function showNotice(words, next = "") {
   if (wasAtEnd) toEnd();
 }
 
-function showTyping(isActive) {
+function showTyping(isActive, isModelBusy = false) {
   const wasAtEnd = isAtEnd();
   $("typing").hidden = !isActive;
-  $("typing-text").textContent = isActive ? `${agent.name} is writing` : "";
+  $("typing-text").textContent = !isActive ? "" : isModelBusy ? "The model is busy, trying again" : `${agent.name} is writing`;
   if (isActive && wasAtEnd) toEnd();
 }
 

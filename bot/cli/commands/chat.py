@@ -13,7 +13,7 @@ from bot.cli.message_report import explain_receipt
 from bot.cli.process.exit_codes import Exit
 from bot.cli.process.shutdown import handle_stop_signals, print_notice, stop_remaining_tasks
 from bot.domain.ledger import Outcome, Receipt
-from bot.errors import ModelRefused, ModelUnavailable, PluginError, PromptTooLong, StoreInaccessible
+from bot.errors import ModelRefused, PluginError, PromptTooLong, StoreInaccessible
 from bot.inbound.agent_handle import AdapterSpec
 from bot.logs import configure_logging
 from bot.plugin_system.loading import find_adapter
@@ -26,9 +26,8 @@ from bot.text import is_blank, strip_terminal_codes
 
 CONSOLE = "console"
 STOP_NOTICE = "finishing the current message; a second Ctrl-C exits at once"
-# Rules of receipts whose message no model could answer.
+# Rules of receipts whose message no model will answer, however often it is sent.
 PERMANENT_FAILURES = frozenset(error_type.__name__ for error_type in (ModelRefused, PromptTooLong))
-MODEL_FAILURES = PERMANENT_FAILURES | {ModelUnavailable.__name__}
 QUIT_HELP = "/quit  End the conversation; Ctrl-D does the same."
 
 
@@ -94,17 +93,14 @@ class Conversation:
         self._name = name
         self._last_receipt: Receipt | None = None
         self._failures: list[str] = []
-        self._count = 0
         self._stop_notice: str | None = None
 
     @property
     def exit_code(self) -> int:
-        """The exit code: an error only if the model could not answer a single message."""
-        if not self._count or len(self._failures) < self._count:
+        """The exit code: an error if a message got no answer, and 78 if trying again is of no use."""
+        if not self._failures:
             return Exit.OK
-        if PERMANENT_FAILURES.issuperset(self._failures):
-            return Exit.CONFIG
-        return Exit.TRY_AGAIN if MODEL_FAILURES.issuperset(self._failures) else Exit.OK
+        return Exit.CONFIG if PERMANENT_FAILURES.issuperset(self._failures) else Exit.TRY_AGAIN
 
     async def run(self, terminal: TerminalSession) -> None:
         """Read and send line by line, each after the outcome of the one before."""
@@ -138,7 +134,6 @@ class Conversation:
 
     def _record(self, receipt: Receipt) -> None:
         self._last_receipt = receipt
-        self._count += 1
         if receipt.outcome is Outcome.FAILED:
             self._failures.append(receipt.rule)
             print_notice(strip_terminal_codes(f"bot: not answered: {receipt.reason}"))

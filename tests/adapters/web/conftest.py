@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from adapters.web.adapter import WebAdapter
 from adapters.web.config import Limits, WebSettings
 from bot import AgentConfig, Character, Plugin, Runtime, Settings, model
-from bot.models import ModelRefused, ModelType, TextRequest, TextResult, Usage
+from bot.models import ModelBusy, ModelRefused, ModelType, TextRequest, TextResult, Usage
 from bot.prompts import parse_history
 from bot.settings import Layer
 from plugins.bootstrap import plugin as bootstrap
@@ -29,6 +29,8 @@ JSON = {"Content-Type": "application/json"}
 class EchoModel:
     """A model that echoes; "hold" waits for `go`, "silence" is kept, "refuse" fails with `refusal`.
 
+    To an "overload" it answers at the second attempt.
+
     Of a "story" the beginning is written first, and the rest after `go`.
     """
 
@@ -38,6 +40,7 @@ class EchoModel:
         self.refusal = "the provider refuses"
         self.reply = "You said: {}"
         self.stops_writing = False
+        self.was_busy = False
 
     async def answer(self, request: TextRequest) -> TextResult:
         said = [line.text for line in parse_history(request.prompt) if not line.is_agent][-1]
@@ -46,6 +49,9 @@ class EchoModel:
             return TextResult(await self._stream_story(request), "scripted")
         if "hold" in said:
             await self.released.wait()
+        if "overload" in said and not self.was_busy:
+            self.was_busy = True
+            raise ModelBusy("503", retry_after=0)
         if "refuse" in said:
             raise ModelRefused(self.refusal)
         action = "IGNORE" if "silence" in said else "REPLY"

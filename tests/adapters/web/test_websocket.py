@@ -54,6 +54,14 @@ async def test_the_typing_indicator_is_shown_during_a_turn(web_server: Any) -> N
     assert (await late.wait_for("typing"))["active"] is False
 
 
+async def test_a_client_learns_that_the_model_is_busy_and_called_again(web_server: Any) -> None:
+    socket_client = await web_server.open_socket()
+    frames = await socket_client.send_message("overload", "c1")
+    typing = [(frame["active"], frame["model_busy"]) for frame in frames if frame["type"] == "typing"]
+    assert typing == [(True, False), (True, True), (False, False)]
+    assert [frame["text"] for frame in frames if frame["type"] == "message"] == ["You said: overload"]
+
+
 async def test_a_reconnecting_client_gets_the_history_with_outcomes(web_server: Any) -> None:
     socket_client = await web_server.open_socket(room="den")
     await socket_client.send_message("Hello", "c1")

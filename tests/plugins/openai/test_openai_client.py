@@ -10,8 +10,18 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
 
 from bot import ChannelType, Outcome
-from bot.models import ModelBusy, ModelError, ModelRefused, ModelUnavailable, TextRequest, TextResult, Usage
-from bot.testing import AgentHarness, ScriptedModel, running_agent
+from bot.models import (
+    ModelBusy,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    ModelUnreachable,
+    TextRequest,
+    TextResult,
+    Usage,
+)
+from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
+from bot.text import user_text
 from plugins.openai import plugin
 from plugins.openai.chat import complete
 from plugins.openai.client import Client
@@ -240,8 +250,40 @@ async def test_tokens_are_taken_where_they_make_sense_and_estimated_where_not(
 
 async def test_where_nobody_listens_the_model_is_unavailable() -> None:
     async with open_stage(f"http://127.0.0.1:{unused_port()}/v1") as stage:
-        with pytest.raises(ModelUnavailable, match=r"no answer from 127\.0\.0\.1"):
+        with pytest.raises(ModelUnreachable, match=r"cannot connect to 127\.0\.0\.1:\d+: .* correct OPENAI_BASE_URL"):
             await ask(stage)
+
+
+async def test_a_server_that_cannot_be_reached_is_not_called_again_and_the_room_hears_at_once() -> None:
+    async with open_stage(f"http://127.0.0.1:{unused_port()}/v1") as stage:
+        receipt = await stage.send("hi")
+
+    assert receipt.outcome is Outcome.FAILED
+    assert len([call for call in receipt.model_calls if "cannot connect" in call.error]) == 1
+    assert stage.texts == [user_text("notices.apology")]
+
+
+async def test_an_unreachable_server_is_replaced_by_the_next_model_at_once() -> None:
+    settings = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"http://127.0.0.1:{unused_port()}/v1"}
+    second = ScriptedModel([model_answer("Hello from the second.")])
+    async with running_agent(plugin, model=second, settings=settings) as stage:
+        receipt = await stage.send("hi")
+
+    assert stage.texts == ["Hello from the second."]
+    assert len([call for call in receipt.model_calls if call.error]) == 1
+
+
+@pytest.mark.parametrize("body", ["<html>502 Bad Gateway</html>", '{"choices": []}', "null"])
+async def test_a_body_that_is_no_answer_is_asked_for_once_more(there: AgentHarness, api: Api, body: str) -> None:
+    api.answers = [Said(body), Said(body), Said()]
+    assert (await there.send("hi")).outcome is Outcome.FAILED
+    assert len(api.requests) == 2
+
+
+async def test_an_answer_after_a_body_that_is_none_is_used(there: AgentHarness, api: Api) -> None:
+    api.answers = [Said("<html>502 Bad Gateway</html>"), Said()]
+    assert (await there.send("hi")).outcome is Outcome.ANSWERED
+    assert there.texts == ["Hello from there."]
 
 
 async def test_an_answered_direct_message_costs_one_large_call(there: AgentHarness, api: Api) -> None:

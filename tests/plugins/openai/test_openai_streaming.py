@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bot.models import ModelBusy, ModelError, TextRequest, TextResult, Tool, ToolCall, Usage
+from bot.models import ModelBusy, ModelError, ModelUnavailable, TextRequest, TextResult, Tool, ToolCall, Usage
 from bot.testing import AgentHarness
 from plugins.openai.chat import complete
 from plugins.openai.client import Client
@@ -252,3 +252,10 @@ async def test_a_server_that_says_nothing_is_given_up_after_the_operators_time(a
 
     assert "openai: no answer within 0.05 s" in receipt.reason
     assert len(stage.texts) == 1
+
+
+async def test_a_stream_that_stalls_is_given_up_after_half_the_operators_time(api: Loopback) -> None:
+    api.answers = [Answer(events=(*HELLO, Hang()))]
+    async with open_stage(api.url, MODEL_TIMEOUT="0.2", MODEL_RETRIES="0") as stage:
+        with pytest.raises(ModelUnavailable, match=r"openai: no data for 0\.1 s"):
+            await stage.agent.models.text(TextRequest("the prompt", sink=Sink()))
