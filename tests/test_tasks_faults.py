@@ -133,7 +133,7 @@ async def test_every_attempt_of_a_run_has_one_key_and_the_next_run_another(store
 
     async with a_bench(work, store) as bench:
         task = await bench.save(**repeating())
-        await bench.tasks.claim_tasks(["POST"], START, START + timedelta(minutes=1))  # and it is killed
+        await bench.tasks.claim_tasks({"POST": timedelta(minutes=1)}, START)  # and it is killed
         for _ in range(3):
             bench.clock.advance(minutes=1)
             await bench.scheduler.run_due()
@@ -149,7 +149,7 @@ async def test_every_attempt_of_a_run_has_one_key_and_the_next_run_another(store
 async def test_a_task_that_ends_its_process_every_time_is_parked_and_not_run_again() -> None:
     async with a_bench() as bench:
         task = await bench.save(attempts=MAX_FAILURES - 1)
-        await bench.tasks.claim_tasks(["POST"], START, START)
+        await bench.tasks.claim_tasks({"POST": timedelta()}, START)
         await bench.scheduler.run_due()
         after = await bench.now(task)
 

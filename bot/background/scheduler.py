@@ -25,7 +25,6 @@ POLL_SECONDS = 1.0
 MAX_SLEEP_SECONDS = 10.0  # to see tasks of other processes and a changed clock
 MAX_CONCURRENT_TASKS = 10
 MAX_SERVED_ROOMS = 1000
-LEASE_MARGIN = timedelta(seconds=60)
 RECHECK_INTERVAL = timedelta(minutes=1)
 MAX_FAILURES = 20
 CANCEL_GRACE_SECONDS = 2.0
@@ -77,7 +76,10 @@ class Scheduler:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop at once: a running task keeps its lease and runs again when that is over."""
+        """Stop at once, and end the leases of what was running, so that the next process runs it.
+
+        A task that does not stop keeps its lease.
+        """
         if self._loop is not None:
             self._loop.cancel()
         await self._running.cancel(self._shutdown_deadline.remaining(CANCEL_GRACE_SECONDS))
@@ -152,14 +154,15 @@ class Scheduler:
         return new_tasks
 
     async def _claim_excluding(self, excluded_rooms: Collection[UUID], limit: int) -> list[Task]:
-        now = self._agent.clock()
-        max_deadline = max(worker.deadline for worker in self._workers.values())
-        lease_until = now + timedelta(seconds=max_deadline) + LEASE_MARGIN
-        return await self._agent.store.tasks.claim_tasks(list(self._workers), now, lease_until, limit, excluded_rooms)
+        leases = {worker.name: timedelta(seconds=worker.deadline) for worker in self._workers.values()}
+        return await self._agent.store.tasks.claim_tasks(leases, self._agent.clock(), limit, excluded_rooms)
 
     async def _run_task(self, task: Task) -> None:
         try:
             await self._complete(task, await self._execute(task))
+        except asyncio.CancelledError:
+            await self._release(task)
+            raise
         except Exception:  # the store's fault: the lease stands, and the task runs again once it is over
             logger.warning("task %s of %s could not be completed", task.id, task.name, exc_info=True)
         finally:
@@ -181,7 +184,7 @@ class Scheduler:
         result = await run_isolated(
             self._run_worker(worker, task),
             label=f"worker {task.name}",
-            timeout=worker.deadline,
+            timeout=worker.deadline - min(CANCEL_GRACE_SECONDS, worker.deadline / 10),  # it ends within its lease
             trusted=self._registry.is_trusted(worker),
         )
         if isinstance(result, Failure):
@@ -205,6 +208,16 @@ class Scheduler:
             logger.error("task %s of %s is parked: %s", task.id, task.name, next_state.last_error)
         if not await self._agent.store.tasks.complete_task(self._claimed[task.id], next_state):
             logger.info("task %s was claimed by another process while it ran", task.name)
+
+    async def _release(self, task: Task) -> None:
+        """End the lease of a task whose run was stopped; its next run counts as a further attempt."""
+        try:
+            current = await self._agent.store.tasks.task(task.id)
+            if current is not None and current.leased_until is not None:
+                interrupted = replace(current, attempts=current.attempts + 1)
+                await self._agent.store.tasks.complete_task(self._claimed[task.id], interrupted)
+        except Exception:  # as above
+            logger.warning("the lease of task %s of %s could not be ended", task.id, task.name, exc_info=True)
 
 
 def _next_state(claimed: Task, current: Task, now: datetime, error: str | None) -> Task | None:

@@ -6,7 +6,7 @@ Every method is one transaction. Times are aware datetimes; what does not exist 
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -246,15 +246,11 @@ class TaskStore(Protocol):
         """Return the tasks that match all given values."""
 
     async def claim_tasks(
-        self,
-        names: Collection[str],
-        now: datetime,
-        until: datetime,
-        limit: int = 10,
-        excluded_room_ids: Collection[UUID] = (),
+        self, leases: Mapping[str, timedelta], now: datetime, limit: int = 10, excluded_room_ids: Collection[UUID] = ()
     ) -> list[Task]:
-        """Lease due tasks of these workers, the longest due first; return them with their new fencing tokens.
+        """Lease due tasks, the longest due first; return them with their new fencing tokens.
 
+        `leases` has the names of the workers whose tasks are wanted, and how long each may have its task.
         Due are tasks that are queued, not parked, not leased beyond `now`, and scheduled by then; those of
         `excluded_room_ids`, at most a thousand, are skipped. A lease that expired before its task was
         completed counts as one more of its `attempts`.

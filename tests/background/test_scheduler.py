@@ -9,7 +9,7 @@ import pytest
 
 from bot.agent import Agent
 from bot.background import scheduler as scheduler_module
-from bot.background.scheduler import LEASE_MARGIN, MAX_FAILURES, Scheduler
+from bot.background.scheduler import MAX_FAILURES, Scheduler
 from bot.domain.task import Task
 from bot.plugin_system.components import Worker
 from bot.plugin_system.plugin import Plugin
@@ -138,13 +138,13 @@ async def test_a_task_of_somebody_elses_worker_is_left_alone() -> None:
         assert await Scheduler(bench.agent, Registry([])).run_due() == 0
 
 
-async def test_a_running_task_is_leased_beyond_its_deadline() -> None:
+async def test_a_running_task_is_leased_until_its_own_deadline() -> None:
     async with a_bench() as bench:
         await bench.save()
         await bench.scheduler.run_due()
         [run] = bench.runs
 
-        assert run.leased_until == START + timedelta(seconds=DEADLINE) + LEASE_MARGIN
+        assert run.leased_until == START + timedelta(seconds=DEADLINE)
         assert run.fencing_token == 1
 
 
@@ -152,7 +152,7 @@ async def test_a_running_task_is_leased_beyond_its_deadline() -> None:
 async def test_what_another_process_is_running_is_not_run() -> None:
     async with a_bench() as bench:
         task = await bench.save(**repeating())
-        await bench.tasks.claim_tasks(["POST"], START, START + timedelta(minutes=1))
+        await bench.tasks.claim_tasks({"POST": timedelta(minutes=1)}, START)
         assert await bench.scheduler.run_due() == 0
         bench.clock.advance(minutes=1)
 
@@ -166,7 +166,7 @@ async def test_who_has_lost_the_task_to_another_process_changes_nothing() -> Non
 
     async def work(agent: Agent, task: Task) -> None:
         later = START + timedelta(hours=1)
-        stolen.extend(await agent.store.tasks.claim_tasks(["POST"], later, later + timedelta(minutes=1)))
+        stolen.extend(await agent.store.tasks.claim_tasks({"POST": timedelta(minutes=1)}, later))
 
     async with a_bench(work) as bench:
         task = await bench.save(**repeating())
@@ -289,7 +289,8 @@ async def test_the_scheduler_looks_again_and_again_and_survives_a_failing_store(
         assert tasks.claim_faults == 0
 
 
-async def test_stopping_leaves_what_is_under_way_leased_and_nothing_running() -> None:
+@pytest.mark.failure("J-12")
+async def test_stopping_ends_the_lease_of_what_is_under_way_and_nothing_is_left_running() -> None:
     started = asyncio.Event()
 
     async def work(agent: Agent, task: Task) -> None:
@@ -303,9 +304,47 @@ async def test_stopping_leaves_what_is_under_way_leased_and_nothing_running() ->
             await started.wait()
         left = await bench.now(task)
 
-        assert left.leased_until is not None
-        assert left.attempts == 0
+        assert left.leased_until is None
         assert asyncio.all_tasks() == before
+        [again] = await bench.tasks.claim_tasks({"POST": timedelta(minutes=1)}, START)  # a process started at once
+        assert again.attempts == 1
+        assert again.run_key == bench.runs[0].run_key
+
+
+async def test_what_a_stopped_worker_has_noted_or_removed_stays_so() -> None:
+    started = [asyncio.Event() for _ in range(2)]
+
+    async def work(agent: Agent, task: Task) -> None:
+        if task.description:
+            await agent.store.tasks.save_task(replace(task, metadata={"done": 3}))
+        else:
+            await agent.store.tasks.delete_task(task.id)
+        started[bool(task.description)].set()
+        await asyncio.Event().wait()
+
+    async with a_bench(work) as bench:
+        noted = await bench.save(description="Write.")
+        await bench.save()
+        async with bench.scheduler:
+            for event in started:
+                await event.wait()
+
+        assert [(task.id, task.metadata) for task in await bench.tasks.tasks()] == [(noted.id, {"done": 3})]
+
+
+async def test_after_a_crash_a_task_waits_for_the_deadline_of_its_own_worker() -> None:
+    async with a_bench() as bench:
+        bench.registry = Registry(
+            [Plugin("test", workers=[Worker("POST", bench.run, 5), Worker("LONG", bench.run, 600)])]
+        )
+        short, long = await bench.save(), await bench.save(name="LONG")
+        claim = Scheduler(bench.agent, bench.registry)._claim
+        await claim(10)  # and the process dies
+
+        assert (await bench.now(short)).leased_until == START + timedelta(seconds=5)
+        assert (await bench.now(long)).leased_until == START + timedelta(seconds=600)
+        bench.clock.advance(seconds=5)
+        assert await Scheduler(bench.agent, bench.registry).run_due() == 1
 
 
 async def test_stopping_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 
@@ -11,6 +12,7 @@ from bot.store.protocols import Store
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 UNTIL = NOW + timedelta(minutes=5)
+LEASES = {"POST": timedelta(minutes=5)}
 ROOM = derived_id("room")
 
 
@@ -19,7 +21,7 @@ def build_task(name: str = "POST", next_run: float = 0, **details: object) -> Ta
 
 
 async def claim(store: Store, *names: str, now: datetime = NOW, limit: int = 10) -> list[Task]:
-    return await store.tasks.claim_tasks(names or ("POST",), now, now + timedelta(minutes=5), limit)
+    return await store.tasks.claim_tasks(dict.fromkeys(names or ("POST",), timedelta(minutes=5)), now, limit)
 
 
 async def test_a_task_comes_back_as_it_was_saved(store: Store) -> None:
@@ -89,7 +91,7 @@ async def test_only_what_is_queued_due_unparked_and_known_is_claimed(store: Stor
         await store.tasks.save_task(task)
 
     assert [task.id for task in await claim(store, "POST", "REMIND")] == [due.id]
-    assert await store.tasks.claim_tasks((), NOW, UNTIL) == []
+    assert await store.tasks.claim_tasks({}, NOW) == []
     assert await store.tasks.task(due.id) is not None
 
 
@@ -215,13 +217,25 @@ async def test_a_watcher_is_called_for_every_saved_task(store: Store) -> None:
     assert told == [True]
 
 
+@pytest.mark.parametrize("excluded", [(), (derived_id("elsewhere"),)], ids=["all rooms", "most rooms"])
+async def test_each_worker_has_its_own_lease(store: Store, excluded: tuple[UUID, ...]) -> None:
+    await store.tasks.save_task(build_task("POST"))
+    await store.tasks.save_task(build_task("LONG"))
+    leases = {"POST": timedelta(seconds=5), "LONG": timedelta(minutes=10)}
+    claimed = await store.tasks.claim_tasks(leases, NOW, 10, excluded)
+
+    assert {task.name: task.leased_until for task in claimed} == {name: NOW + time for name, time in leases.items()}
+    stored = [await store.tasks.task(task.id) for task in claimed]
+    assert stored == claimed
+
+
 async def test_tasks_of_excluded_rooms_are_not_claimed(store: Store) -> None:
     flooded, quiet = derived_id("flooded"), derived_id("quiet")
     rooms = [flooded] * 5 + [quiet, None]
     for number, room_id in enumerate(rooms):
         await store.tasks.save_task(Task(new_id(), "POST", NOW + timedelta(seconds=number), room_id=room_id))
     later = NOW + timedelta(minutes=1)
-    claimed = await store.tasks.claim_tasks(["POST"], later, UNTIL, 10, {flooded})
+    claimed = await store.tasks.claim_tasks(LEASES, later, 10, {flooded})
     assert [task.room_id for task in claimed] == [quiet, None]
-    assert await store.tasks.claim_tasks(["POST"], later, UNTIL, 10, {flooded}) == []
-    assert len(await store.tasks.claim_tasks(["POST"], later, UNTIL, 10, {quiet, derived_id("other")})) == 5
+    assert await store.tasks.claim_tasks(LEASES, later, 10, {flooded}) == []
+    assert len(await store.tasks.claim_tasks(LEASES, later, 10, {quiet, derived_id("other")})) == 5

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from bot.domain.task import Task, TaskTag
@@ -59,24 +59,19 @@ class InMemoryTasks:
         ]
 
     async def claim_tasks(
-        self,
-        names: Collection[str],
-        now: datetime,
-        until: datetime,
-        limit: int = 10,
-        excluded_room_ids: Collection[UUID] = (),
+        self, leases: Mapping[str, timedelta], now: datetime, limit: int = 10, excluded_room_ids: Collection[UUID] = ()
     ) -> list[Task]:
         due = [
             task
             for task in self._tasks.values()
-            if task.name in names
+            if task.name in leases
             and _is_eligible(task)
             and task.room_id not in excluded_room_ids
             and task.next_run <= now
             and (task.leased_until is None or task.leased_until <= now)
         ]
         due.sort(key=lambda task: task.next_run)
-        claimed = [task.lease(until) for task in due[:limit]]
+        claimed = [task.lease(now + leases[task.name]) for task in due[:limit]]
         self._tasks.update((task.id, task) for task in claimed)
         return claimed
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache, partial
 from uuid import UUID
 
@@ -180,23 +180,27 @@ def _find_due(
 
 
 def _claim_tasks(
-    agent: int, names: Collection[str], now: int, until: datetime, limit: int, connection: Connection
+    agent: int, leases: Mapping[str, timedelta], now: datetime, limit: int, connection: Connection
 ) -> list[Task]:
-    due = _find_due(agent, names, now, limit, (), connection)
-    lease_end = microseconds_of(until)
-    LEASE_TASK.run_many(connection, [(lease_end, agent, task.id.bytes, task.fencing_token, now) for task in due])
-    return [task.lease(until) for task in due]
+    due = _find_due(agent, leases, microseconds_of(now), limit, (), connection)
+    leased = [task.lease(now + leases[task.name]) for task in due]
+    LEASE_TASK.run_many(connection, [_lease_values(agent, *pair, now) for pair in zip(due, leased, strict=True)])
+    return leased
 
 
-def _lease_tasks(agent: int, due: Sequence[Task], now: int, until: datetime, connection: Connection) -> list[Task]:
+def _lease_tasks(
+    agent: int, due: Sequence[Task], leases: Mapping[str, timedelta], now: datetime, connection: Connection
+) -> list[Task]:
     """Lease tasks that were found before, except those that were changed since."""
-    lease_end = microseconds_of(until)
-    leased = [
-        task
-        for task in due
-        if LEASE_TASK.run(connection, lease_end, agent, task.id.bytes, task.fencing_token, now) == 1
+    pairs = [(task, task.lease(now + leases[task.name])) for task in due]
+    return [
+        leased for task, leased in pairs if LEASE_TASK.run(connection, *_lease_values(agent, task, leased, now)) == 1
     ]
-    return [task.lease(until) for task in leased]
+
+
+def _lease_values(agent: int, due: Task, leased: Task, now: datetime) -> Row:
+    lease_end = microseconds_or_none(leased.leased_until)
+    return (lease_end, agent, due.id.bytes, due.fencing_token, microseconds_of(now))
 
 
 def _complete_task(agent: int, task: Task, replacement: Task | None, connection: Connection) -> bool:
@@ -274,28 +278,23 @@ class SqlTasks(SqlStorePart):
         return rows
 
     async def claim_tasks(
-        self,
-        names: Collection[str],
-        now: datetime,
-        until: datetime,
-        limit: int = 10,
-        excluded_room_ids: Collection[UUID] = (),
+        self, leases: Mapping[str, timedelta], now: datetime, limit: int = 10, excluded_room_ids: Collection[UUID] = ()
     ) -> list[Task]:
         """Read before writing: the scheduler asks often, and mostly nothing is due.
 
         Skipping many tasks of excluded rooms takes a while; no writer waits for it.
         """
-        if not names:
+        if not leases:
             return []
-        now_microseconds, count = microseconds_of(now), limit if excluded_room_ids else 1
+        count = limit if excluded_room_ids else 1
         due = await self._database.read(
-            partial(_find_due, self._agent, names, now_microseconds, count, excluded_room_ids)
+            partial(_find_due, self._agent, leases, microseconds_of(now), count, excluded_room_ids)
         )
         if not due:
             return []
         if excluded_room_ids:
-            return await self._database.write(partial(_lease_tasks, self._agent, due, now_microseconds, until))
-        return await self._database.write(partial(_claim_tasks, self._agent, names, now_microseconds, until, limit))
+            return await self._database.write(partial(_lease_tasks, self._agent, due, leases, now))
+        return await self._database.write(partial(_claim_tasks, self._agent, leases, now, limit))
 
     async def complete_task(self, task: Task, replacement: Task | None) -> bool:
         try:

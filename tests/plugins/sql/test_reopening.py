@@ -97,7 +97,7 @@ async def test_agents_in_one_file_are_separate(open_store: OpenStore) -> None:
         assert await store.memories.memories([arrival.message.id]) == {}
         assert await store.worlds.rooms() == []
         assert await store.cache.get("key") is None
-        assert await store.tasks.claim_tasks(["POST"], NOW, NOW + timedelta(minutes=1)) == []
+        assert await store.tasks.claim_tasks({"POST": timedelta(minutes=1)}, NOW) == []
         [received] = await store.ledger.receive([arrival], NOW)
         assert received.is_new
         assert await store.memories.remove([arrival.message.id]) == 1

@@ -147,7 +147,7 @@ async def test_concurrent_claims_never_share_a_task(postgres_url: str) -> None:
 
         async def claim(store: Store) -> list[Task]:
             claimed: list[Task] = []
-            while found := await store.tasks.claim_tasks(["WATER"], now, now + timedelta(minutes=1), 3):
+            while found := await store.tasks.claim_tasks({"WATER": timedelta(minutes=1)}, now, 3):
                 claimed += found
                 await asyncio.sleep(0)
             return claimed
@@ -158,6 +158,8 @@ async def test_concurrent_claims_never_share_a_task(postgres_url: str) -> None:
         assert {task.fencing_token for share in shares for task in share} == {1}
         first = shares[0][0] if shares[0] else shares[1][0]
         later = now + timedelta(minutes=2)
-        [again] = [task for task in await two.tasks.claim_tasks(["WATER"], later, later, 60) if task.id == first.id]
+        [again] = [
+            task for task in await two.tasks.claim_tasks({"WATER": timedelta()}, later, 60) if task.id == first.id
+        ]
         assert not await one.tasks.complete_task(first, None)
         assert await two.tasks.complete_task(again, None)
