@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from adapters.web import schemas
 from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem, build_not_found
-from adapters.web.incoming import parse_api_message
+from adapters.web.incoming import is_command, parse_api_message
 from adapters.web.json_io import JsonResponder, read_json, validate_model, validate_with
 from adapters.web.messages import MessageService, MessageStreams, run_shielded
 from adapters.web.openapi import HEALTH_PATH, SOCKET_PATH, Handler, Operation, build_document
@@ -53,11 +53,16 @@ class Api:
         return self._responder.respond(schemas.AgentsResponse(agents=bodies))
 
     async def send_message(self, request: web.Request) -> web.StreamResponse:
-        """Send an agent, by id or name, a message and wait for its outcome."""
+        """Send an agent, by id or name, a message or a command such as `/help`, and wait for its outcome."""
         handle = self._directory.find_agent(request.match_info["agent"])
         body = validate_model(schemas.MessageRequest, await read_json(request, timeout=self._limits.body_seconds))
         key = request.headers.get("Idempotency-Key")
         submitted = parse_api_message(body, None if key is None else validate_with(HeaderKey, key))
+        if is_command(body.text):
+            answer = await self._message_service.answer_command(handle, submitted)
+            if body.stream:
+                return await self._streams.respond_to_command(request, answer)
+            return self._responder.respond(answer)
         if body.stream:
             return await self._streams.respond(request, handle, submitted)
         receipt = await self._message_service.submit(handle, submitted)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import mimetypes
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +20,7 @@ from bot.text import sanitize_name
 PLATFORM = "web"
 API_SOURCE, PAGE_SOURCE = "api", "client_chat"
 FINGERPRINT_KEY = "fingerprint"
+COMMAND = re.compile(r"/[a-z][\w-]*(\s|$)", re.IGNORECASE)  # as the page recognises commands
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +134,22 @@ def _media_kind(request: AttachmentRequest) -> MediaKind:
     return MediaKind.of_content_type(content_type or "")
 
 
-def build_command_invocation(
-    hello: HelloFrame, frame: CommandFrame, *, agent_id: UUID, sent_at: datetime
-) -> CommandInvocation:
-    """Return the command of a frame."""
-    context = _build_context(hello, frame, agent_id, sent_at)
-    name, *rest = frame.text.removeprefix("/").split(None, 1) or [""]
+def is_command(text: str) -> bool:
+    """Return whether a text is a command, such as `/help`."""
+    return COMMAND.match(text) is not None
+
+
+def parse_page_event(hello: HelloFrame, frame: CommandFrame | SelectFrame) -> SubmittedMessage:
+    """Return what a frame submits; the same `client_id` of another user is another event."""
+    text = frame.text if isinstance(frame, CommandFrame) else ""
+    key = f"{frame.client_id}:{hello.user}"
+    return SubmittedMessage(text, hello.room, hello.user, ChannelType.DM, PAGE_SOURCE, key)
+
+
+def build_command_invocation(submitted: SubmittedMessage, *, agent_id: UUID, sent_at: datetime) -> CommandInvocation:
+    """Return the command that a text is."""
+    context = build_inbound_message(submitted, agent_id=agent_id, message_id=new_id(), sent_at=sent_at)
+    name, *rest = submitted.text.removeprefix("/").split(None, 1) or [""]
     return CommandInvocation(
         name, context.world, context.room, context.author, context.key.event_id, sent_at, text="".join(rest).strip()
     )
@@ -147,14 +159,6 @@ def build_choice_selection(
     hello: HelloFrame, frame: SelectFrame, *, agent_id: UUID, sent_at: datetime
 ) -> ChoiceSelection:
     """Return the selected choice of a frame."""
-    context = _build_context(hello, frame, agent_id, sent_at)
+    submitted = parse_page_event(hello, frame)
+    context = build_inbound_message(submitted, agent_id=agent_id, message_id=new_id(), sent_at=sent_at)
     return ChoiceSelection(context.world, context.room, context.author, frame.value, context.key.event_id, sent_at)
-
-
-def _build_context(
-    hello: HelloFrame, frame: CommandFrame | SelectFrame, agent_id: UUID, sent_at: datetime
-) -> InboundMessage:
-    """Return world, room and author; the same `client_id` of another user is another event."""
-    key = f"{frame.client_id}:{hello.user}"
-    submitted = SubmittedMessage("", hello.room, hello.user, ChannelType.DM, PAGE_SOURCE, key)
-    return build_inbound_message(submitted, agent_id=agent_id, message_id=new_id(), sent_at=sent_at)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -16,10 +16,11 @@ from adapters.web.incoming import (
     build_choice_selection,
     build_command_invocation,
     build_inbound_message,
+    parse_page_event,
     room_id_of,
 )
 from adapters.web.json_io import JsonResponder
-from adapters.web.outgoing import build_message_body
+from adapters.web.outgoing import build_command_response, build_message_body
 from adapters.web.queries import load_message, load_message_response
 from adapters.web.room_updates import (
     DraftDelta,
@@ -80,14 +81,29 @@ class MessageService:
             return await handle.select_choice(
                 build_choice_selection(hello, frame, agent_id=handle.agent_id, sent_at=sent_at)
             )
-        response = await handle.run_command(
-            build_command_invocation(hello, frame, agent_id=handle.agent_id, sent_at=sent_at)
-        )
+        invocation = build_command_invocation(parse_page_event(hello, frame), agent_id=handle.agent_id, sent_at=sent_at)
+        response = await handle.run_command(invocation)
+        await self._publish_question(handle, response, exclude=sender)
+        return response
+
+    async def answer_command(self, handle: AgentHandle, submitted: SubmittedMessage) -> MessageResponse:
+        """Run a command that was submitted as a message; its text is the reply, which is not stored."""
+        if submitted.key:  # the same key of another user, or with another command, is another event
+            submitted = replace(submitted, key=f"{submitted.key}:{submitted.fingerprint}")
+        invocation = build_command_invocation(submitted, agent_id=handle.agent_id, sent_at=self._clock())
+        response = await handle.run_command(invocation)
+        await self._publish_question(handle, response)
+        if response.receipt is not None:
+            return await self.wait_response(handle, response.receipt)
+        return build_command_response(handle, invocation, response)
+
+    async def _publish_question(
+        self, handle: AgentHandle, response: CommandResponse, *, exclude: UpdateListener | None = None
+    ) -> None:
         if response.receipt is not None:
             message = await load_message(handle, response.receipt.memory_id)
             if message is not None:
-                self._broadcaster.publish(response.receipt.room_id, message, exclude=sender)
-        return response
+                self._broadcaster.publish(response.receipt.room_id, message, exclude=exclude)
 
     async def wait_response(self, handle: AgentHandle, receipt: Receipt) -> MessageResponse:
         """Wait for a message's outcome and return it with the replies."""
@@ -161,13 +177,18 @@ class MessageStreams:
         unsubscribe = self._broadcaster.subscribe(room_id_of(handle.agent_id, submitted.room), updates.put_nowait)
         try:
             receipt = await self._message_service.submit(handle, submitted)
-            response = web.StreamResponse(headers={"X-Accel-Buffering": "no"})
-            response.content_type = "text/event-stream"
-            response.charset = "utf-8"
-            await response.prepare(request)
+            response = await _open_stream(request)
             await self._relay(response, receipt, updates)
         finally:
             unsubscribe()
+        return response
+
+    async def respond_to_command(self, request: web.Request, answer: MessageResponse) -> web.StreamResponse:
+        """Write the reply and the outcome of a command."""
+        response = await _open_stream(request)
+        for reply in answer.replies:
+            await _write_event(response, "reply", self._responder.to_json(reply))
+        await _write_event(response, "outcome", self._responder.to_json(answer))
         return response
 
     async def _relay(self, response: web.StreamResponse, receipt: Receipt, updates: asyncio.Queue[RoomUpdate]) -> None:
@@ -200,6 +221,14 @@ class MessageStreams:
                     body = ErrorBody(code=problem.code, message=problem.message, request_id=REQUEST_ID.get())
                     await _write_event(response, "error", self._responder.to_json(ErrorResponse(error=body)))
                     return
+
+
+async def _open_stream(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"X-Accel-Buffering": "no"})
+    response.content_type = "text/event-stream"
+    response.charset = "utf-8"
+    await response.prepare(request)
+    return response
 
 
 async def _write_event(response: web.StreamResponse, event: str, data: str) -> None:

@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from adapters.web import schemas
-from bot import Character, Entity, Memory, Receipt
+from bot import Character, CommandResponse, Entity, Memory, Outcome, Receipt, derived_id
+from bot.platform import AgentHandle, CommandInvocation
+
+COMMAND_RULE = "command"
 
 
 def build_agent_body(agent_id: UUID, character: Character) -> schemas.AgentBody:
@@ -52,4 +55,31 @@ def build_receipt_body(receipt: Receipt, agent_id: UUID) -> schemas.ReceiptBody:
         tokens_out=sum(call.tokens_out for call in calls),
         cost=sum(costs) if costs else None,
         model_calls=[schemas.CallBody.build(call) for call in calls],
+    )
+
+
+def build_command_response(
+    handle: AgentHandle, invocation: CommandInvocation, response: CommandResponse
+) -> schemas.MessageResponse:
+    """Return the response to a command: its text and choices as a reply that is not stored."""
+    message_id = derived_id(handle.agent_id, invocation.event_id)
+    reply = schemas.MessageBody(
+        id=derived_id(message_id, "reply"),
+        room_id=invocation.room.id,
+        author=build_author_body(handle.agent_id, handle.character.name, handle.agent_id),
+        text="\n".join([response.text, *(f"- {choice.label}" for choice in response.choices)]).strip(),
+        created_at=invocation.created_at,
+        in_reply_to=message_id,
+        actions=[],
+        attachments=[],
+    )
+    return schemas.MessageResponse(
+        message_id=message_id,
+        outcome=Outcome.ANSWERED,
+        reason=f"the command /{invocation.name}",
+        rule=COMMAND_RULE,
+        replies=[reply] if reply.text else [],
+        superseded_by=None,
+        room=invocation.room.external_id,
+        room_id=invocation.room.id,
     )

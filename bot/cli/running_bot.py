@@ -45,8 +45,15 @@ class RunningBot:
     port: int
     token: str
 
+    def get(self, path: str, *, timeout: float = TIMEOUT_SECONDS) -> HttpReply:
+        """Send a GET request and return the response. Raises TemporaryError if no bot answers."""
+        return self._request("GET", path, None, timeout)
+
     def post(self, path: str, body: Any = None, *, timeout: float = TIMEOUT_SECONDS) -> HttpReply:
         """Send a POST request and return the response. Raises TemporaryError if no bot answers."""
+        return self._request("POST", path, body, timeout)
+
+    def _request(self, method: str, path: str, body: Any, timeout: float) -> HttpReply:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         headers = {"Authorization": f"Bearer {self.token}"}
         data = None
@@ -54,7 +61,7 @@ class RunningBot:
             headers["Content-Type"] = "application/json"
             data = json.dumps(body).encode()
         try:
-            connection.request("POST", path, data, headers)
+            connection.request(method, path, data, headers)
             response = connection.getresponse()
             document = json.loads(response.read())
             status = HTTPStatus(response.status)

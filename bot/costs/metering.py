@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from bot.concurrency.clock import Clock, ShutdownDeadline, system_clock
 from bot.concurrency.isolation import run_isolated
+from bot.concurrency.tasks import TaskSet
 from bot.costs.budget import Budget, Usage
 from bot.costs.prices import PriceList
 from bot.domain.costs import CostEntry, CostKey
@@ -56,6 +57,7 @@ class CostMeter:
         self._unwritten: dict[CostKey, CostEntry] = {}
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._flushes = TaskSet(FLUSH_LABEL, logs_failures=False)
 
     async def __aenter__(self) -> Self:
         await self._reload()
@@ -78,7 +80,13 @@ class CostMeter:
         return call
 
     async def flush(self) -> None:
-        """Add unwritten entries to the store; after an error they stay for the next flush."""
+        """Add unwritten entries to the store, also if the caller is cancelled.
+
+        Raises StoreUnavailable; the entries then stay for the next flush.
+        """
+        await asyncio.shield(self._flushes.start(self._flush()))
+
+    async def _flush(self) -> None:
         entries, self._unwritten = list(self._unwritten.values()), {}
         if not entries:
             return

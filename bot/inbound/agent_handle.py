@@ -32,9 +32,13 @@ MAX_RUN_LOGS = 1000  # newest log entries of a room that are searched
 
 @dataclass(frozen=True, slots=True)
 class ConversationReader:
-    """Read-only view of the rooms, messages, receipts and deliveries of one agent."""
+    """Read-only view of the rooms, messages, receipts and deliveries of one agent.
+
+    `flush_costs` stores the costs of the last seconds; None where the agent runs in another process.
+    """
 
     _store: Store
+    _flush_costs: Callable[[], Awaitable[None]] | None = None
 
     async def rooms(self) -> list[Room]:
         """List all rooms, the most recently active first."""
@@ -73,7 +77,9 @@ class ConversationReader:
         return await self._store.ledger.deliveries(turn_id=turn_id)
 
     async def costs(self, first_day: date, last_day: date) -> list[CostEntry]:
-        """List the costs of model calls on these days (UTC); those of the last ten seconds may be missing."""
+        """List the costs of model calls on these days (UTC)."""
+        if self._flush_costs is not None:
+            await self._flush_costs()
         return await self._store.costs.costs_between(first_day, last_day)
 
     async def run_log(self, receipt: Receipt) -> Mapping[str, Any] | None:

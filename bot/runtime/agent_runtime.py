@@ -152,7 +152,7 @@ async def _running_agent(
             workers = [post_scheduler.worker]
             await enter(Scheduler(agent, registry, workers, shutdown_deadline=shutdown_deadline))
         await enter(WorkSharingLoop(store, inbox, agent.outbox, config.clock))
-        handle = build_handle(agent, config, registry, inbox, pipeline.active_turns, connections)
+        handle = build_handle(agent, config, registry, inbox, pipeline.active_turns, connections, meter.flush)
         yield AgentRuntime(agent, registry, inbox, handle, post_scheduler)
 
 

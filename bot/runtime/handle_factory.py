@@ -1,6 +1,6 @@
 """Builds the `AgentHandle` of an agent with its commands, choices, edits and membership."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from bot.adapter.connection_status import ConnectionStatus
@@ -28,6 +28,7 @@ def build_handle(
     inbox: Inbox,
     turns: TurnControl,
     connections: Callable[[], Sequence[ConnectionStatus]],
+    flush_costs: Callable[[], Awaitable[None]],
 ) -> AgentHandle:
     """Build what adapters may call on an agent; raises ConfigError for commands or room rules that clash."""
     store, events, clock = agent.store, agent.events, agent.clock
@@ -42,7 +43,7 @@ def build_handle(
         inbox=inbox,
         edits=edits,
         membership=MembershipReporter(agent.id, store=store, inbox=inbox, events=events, clock=clock),
-        conversations=ConversationReader(store),
+        conversations=ConversationReader(store, flush_costs),
         undelivered=UndeliveredParts(store.ledger, agent.outbox),
         catalog=agent.catalog,
         room_rules=parse_room_rules(agent.character),

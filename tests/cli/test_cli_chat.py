@@ -57,11 +57,11 @@ async def test_blank_lines_are_skipped_and_the_others_are_sent_in_order() -> Non
     assert (terminal.messages, terminal.notices) == (["one", "two"], [])
 
 
-async def test_commands_are_recognised_only_in_a_terminal() -> None:
-    piped = await run_conversation(["/help", "/quit", "after"], is_interactive=False)
-    assert piped.messages == ["/help", "/quit", "after"]
-    typed = await run_conversation(["/help", "hello", "/quit", "after"])
-    assert typed.messages == ["hello"]
+@pytest.mark.parametrize("is_interactive", [True, False])
+async def test_commands_are_recognised_in_a_terminal_and_in_piped_input(is_interactive: bool) -> None:
+    terminal = await run_conversation(["/help", "hello", "/quit", "after"], is_interactive=is_interactive)
+    assert terminal.messages == ["hello"]
+    assert "the agent is asked /help\n/quit  End the conversation; Ctrl-D does the same." in terminal.notices
 
 
 async def test_why_explains_the_last_message() -> None:

@@ -184,3 +184,19 @@ async def test_if_the_running_bot_cannot_be_reached_both_causes_are_reported(bot
         result = await stranger.run("outbox", "send", held)
         assert result.code == 78
         assert "refused: this is not the token" in result.err
+
+
+async def test_the_doctor_recognises_its_running_bot_and_reports_how_it_is(bot_folder: BotFolder) -> None:
+    async with bot_folder.running():
+        result = await bot_folder.run("doctor", "--json")
+    findings = {finding["check"]: finding for finding in json.loads(result.out)["findings"]}
+    assert result.code == 0, result.out
+    assert findings["running"]["what"].startswith(f"{bot_folder.address} is the running bot: ok")
+    assert "port" not in findings
+
+
+async def test_the_costs_beside_a_running_bot_include_the_latest_call(bot_folder: BotFolder) -> None:
+    async with bot_folder.running():
+        await bot_folder.ask("Hello")
+        result = await bot_folder.run("why", "--costs", "--json")
+    assert json.loads(result.out)["total"]["calls"] >= 1

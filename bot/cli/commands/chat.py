@@ -110,9 +110,9 @@ class Conversation:
             self._stop_notice = "" if terminal.is_interactive else None
             line = await terminal.read_line()
             self._stop_notice = STOP_NOTICE
-            if line is None or (terminal.is_interactive and line.strip() == "/quit"):
+            if line is None or line.strip() == "/quit":
                 break
-            if terminal.is_interactive and line.startswith("/"):
+            if line.startswith("/"):
                 if response := await self._run_command(terminal, line.strip()):
                     await terminal.show(response)
             elif not is_blank(line):

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -14,10 +15,11 @@ from uuid import UUID
 from bot.cli.characters import CharacterConfig, add_character_option, load_character_config
 from bot.cli.message_report import MessageReport, build_report, format_price, room_label
 from bot.cli.process.exit_codes import Exit, UsageError
-from bot.cli.running_bot import open_store_for_reading
+from bot.cli.running_bot import find_running_bot, open_store_for_reading
 from bot.domain.costs import CostEntry, sum_costs
 from bot.domain.environment import Room
 from bot.domain.ledger import Receipt
+from bot.errors import ConfigError, TemporaryError
 from bot.inbound.agent_handle import ConversationReader
 from bot.logs import configure_logging
 from bot.store.protocols import Store
@@ -164,6 +166,8 @@ def _print_costs(config: CharacterConfig, args: argparse.Namespace) -> int:
 
 
 async def _load_costs(config: CharacterConfig, days: int, by: GroupBy) -> CostReport:
+    with suppress(ConfigError, TemporaryError):  # no bot is running: all costs are stored
+        await asyncio.to_thread(find_running_bot(config).get, "/api/costs?days=1")  # it stores the latest first
     async with open_store_for_reading(config) as store:
         return await build_cost_report(store, config.agent_config.clock(), days=days, by=by)
 

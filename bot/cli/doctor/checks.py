@@ -16,8 +16,9 @@ from typing import Any
 from bot.characters import LoadedCharacter
 from bot.cli.characters import ENV_FILE, CharacterConfig
 from bot.cli.platforms import Platform
+from bot.cli.running_bot import find_running_bot
 from bot.cli.variables import SettingsGroup, list_variables
-from bot.errors import ConfigError, SettingError
+from bot.errors import ConfigError, SettingError, TemporaryError
 from bot.plugin_system.plugin import find_storage
 from bot.settings import CoreSettings, Settings
 from bot.text import strip_terminal_codes
@@ -170,11 +171,11 @@ def check_database(config: CharacterConfig) -> Iterator[Finding]:
         yield Finding(Status.FAIL, "database", f"{report.location}: {problem}", "`bot db check` shows more")
 
 
-def check_port(settings: Settings, platform: Platform) -> Iterator[Finding]:
-    """Check that the port of the web page is free."""
+def check_port(config: CharacterConfig, platform: Platform) -> Iterator[Finding]:
+    """Check that the port of the web page is free, or used by the character's own running bot and that it is well."""
     if platform.spec is None or not platform.is_on:
         return
-    values = settings.load(platform.spec.settings).model_dump()
+    values = config.settings.load(platform.spec.settings).model_dump()
     host, port = str(values.get("server_host", "")), int(values.get("server_port", 0))
     if not host or not port:
         return
@@ -182,10 +183,32 @@ def check_port(settings: Settings, platform: Platform) -> Iterator[Finding]:
     try:
         socket.create_server((host, port), family=family).close()
     except OSError as error:
-        advice = "if another program uses it, set SERVER_PORT or SERVER_HOST to another value"
-        yield Finding(Status.FAIL, "port", f"{host}:{port}: {os.strerror(error.errno or 0)}", advice)
+        yield _check_running_bot(config) or Finding(
+            Status.FAIL,
+            "port",
+            f"{host}:{port}: {os.strerror(error.errno or 0)}",
+            "if another program uses it, set SERVER_PORT or SERVER_HOST to another value",
+        )
     else:
         yield Finding(Status.OK, "port", f"{host}:{port} is free")
+
+
+def _check_running_bot(config: CharacterConfig) -> Finding | None:
+    """Return the state of the process that runs this character; None if no such process has the port."""
+    try:
+        running_bot = find_running_bot(config)
+        agents = running_bot.get("/api/agents").body.get("agents", ())
+        health = running_bot.get("/healthz").body
+    except (ConfigError, TemporaryError):
+        return None
+    if str(config.agent_config.agent_id) not in [agent.get("id") for agent in agents]:
+        return None
+    platforms = [f"{name} {state['state']}" for name, state in health.get("platforms", {}).items()]
+    details = ", ".join([str(health.get("cause") or ""), *platforms]).strip(", ")
+    message = f"{running_bot} is the running bot: {health.get('status')}{f' ({details})' if details else ''}"
+    if health.get("status") == "ok":
+        return Finding(Status.OK, "running", message)
+    return Finding(Status.FAIL, "running", message, "the log of the running bot says more", is_outside=True)
 
 
 def check_platforms(platforms: Sequence[Platform]) -> Iterator[Finding]:

@@ -96,7 +96,7 @@ def _settings_findings(settings: Settings, config: CharacterConfig | None, *, fi
     yield from checks.check_platforms(platforms)
     for platform in platforms:
         if platform.name == WEB:
-            yield from checks.check_port(config.settings, platform)
+            yield from checks.check_port(config, platform)
     yield from check_budget(config.settings)
     level = config.settings.get("LOG_LEVEL") or "ERROR"
     specs = [connected.spec for connected in platforms if connected.spec is not None]

@@ -185,3 +185,33 @@ async def test_the_result_of_a_command_matches_the_schema(web_server: Any) -> No
     schema = {"$ref": "#/components/schemas/ServerFrame", "components": described["components"]}
     socket_client = await web_server.open_socket()
     Draft202012Validator(schema).validate(await run_command(socket_client, "/forget-me"))
+
+
+async def test_the_message_api_runs_commands_as_the_page_does(web_server: Any) -> None:
+    answer = await web_server.send("/help")
+    assert (answer["outcome"], answer["rule"], answer["reason"]) == ("answered", "command", "the command /help")
+    [reply] = answer["replies"]
+    assert all(f"/{name}" in reply["text"] for name in ("why", "forget-me", "privacy"))
+    assert web_server.script.requested.locked()
+    assert "Did you mean /help?" in (await web_server.send("/halp"))["replies"][0]["text"]
+    assert (await web_server.send("/usr/bin/python is missing"))["replies"][0]["text"].startswith("You said: /usr/bin")
+
+
+async def test_a_question_of_a_command_over_the_message_api_is_a_message(web_server: Any) -> None:
+    answer = await web_server.send("/ask What now?")
+    assert [reply["text"] for reply in answer["replies"]] == ["You said: What now?"]
+    assert answer["rule"] != "command"
+
+
+async def test_a_key_repeats_a_command_of_the_same_user_only(web_server: Any) -> None:
+    first, again = [await web_server.send("/forget-me", user="Ann", idempotency_key="k") for _ in range(2)]
+    assert (again["message_id"], again["replies"][0]["text"]) == (first["message_id"], first["replies"][0]["text"])
+    other = await web_server.send("/forget-me", user="Ben", idempotency_key="k")
+    assert other["message_id"] != first["message_id"]
+
+
+async def test_a_streamed_command_is_its_reply_and_its_outcome(web_server: Any) -> None:
+    body = {"text": "/help", "stream": True}
+    answer = await web_server.request("POST", "/api/agents/ada/messages", headers=web_server.bearer, json=body)
+    events = [line.partition(": ")[2] for line in (await answer.text()).splitlines() if line.startswith("event:")]
+    assert (answer.content_type, events) == ("text/event-stream", ["reply", "outcome"])
