@@ -22,7 +22,8 @@ BotError
 │   ├── NotSent                 certainly not sent; may be tried again
 │   ├── Undeliverable           certainly not sent; trying again is of no use
 │   │   └── MessageGone         a user deleted it: the rest is not sent either
-│   └── DeliveryUnknown         it may have arrived; the platform's rule decides
+│   └── DeliveryUnknown         it may have arrived: the platform is asked, or it is repeated
+│       └── DeliveryHeld        it cannot be found out, and must not be repeated: an operator decides
 ├── FetchError                  a URL that may not, or could not, be read
 ├── TemplateError               a prompt template that cannot be compiled
 └── InboxClosed                 the inbox accepts nothing more: the process is stopping
@@ -139,7 +140,18 @@ class MessageGone(Undeliverable):
 
 
 class DeliveryUnknown(DeliveryError):
-    """The platform may or may not have the part: time-out, reset, server error."""
+    """The platform may or may not have the part: time-out, reset, server error.
+
+    It is asked for, or repeated, after `retry_after` seconds if given.
+    """
+
+    def __init__(self, cause: str, *, retry_after: float | None = None) -> None:
+        super().__init__(cause)
+        self.retry_after = retry_after
+
+
+class DeliveryHeld(DeliveryUnknown):
+    """The platform may have the part, cannot be asked, and must not be sent it again: an operator decides."""
 
 
 class FetchError(BotError):

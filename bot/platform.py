@@ -17,7 +17,7 @@ from bot.domain.content import MentionContext, PostOperation, PostOperationKind
 from bot.domain.edits import Reaction
 from bot.domain.inbound import ChoiceSelection, CommandInvocation, InboundMessage, StreamCursor
 from bot.domain.ledger import Delivery, DeliveryState, EventKey
-from bot.errors import DeliveryError, DeliveryUnknown, InboxClosed, MessageGone, NotSent, Undeliverable
+from bot.errors import DeliveryError, DeliveryHeld, DeliveryUnknown, InboxClosed, MessageGone, NotSent, Undeliverable
 from bot.http import WILDCARD_HOSTS, BoundRoute, allowed_hosts, is_cross_site, is_same_origin, parse_host_header
 from bot.inbound.agent_handle import AccountCheck, AdapterSpec, AgentHandle, CursorReader, EmulatedPlatform, Publishing
 from bot.inbound.membership import MembershipReporter
@@ -57,6 +57,7 @@ __all__ = [
     "Delivery",
     "DeliveryDecision",
     "DeliveryError",
+    "DeliveryHeld",
     "DeliveryState",
     "DeliveryUnknown",
     "DisconnectCause",

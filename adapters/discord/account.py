@@ -24,6 +24,7 @@ from bot.platform import (
     Backoff,
     ConnectionStatus,
     Delivery,
+    DeliveryUnknown,
     DisconnectCause,
     KnownPeople,
     NotSent,
@@ -100,7 +101,10 @@ class DiscordAccount:
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Resolve a part of which it is unknown whether it arrived."""
-        await self._wait_until_logged_in()
+        try:
+            await self._wait_until_logged_in()
+        except NotSent as error:
+            raise DeliveryUnknown(str(error), retry_after=error.retry_after) from error
         return await self._message_sender.reconcile(delivery, self._mapper.bot_id)
 
     async def typing(self, channel_id: str, active: bool) -> None:

@@ -24,8 +24,8 @@ from adapters.discord.outgoing import (
 from bot import Clock, crash_point
 from bot.platform import (
     BoundedDict,
-    BoundedSet,
     Delivery,
+    DeliveryHeld,
     DeliveryUnknown,
     KnownPeople,
     MessageGone,
@@ -41,7 +41,6 @@ SendRequest = Callable[..., Awaitable[Any]]
 NONCE_WINDOW = timedelta(seconds=100)  # Discord promises "a few minutes"; 120 s is undisputed
 CLOCK_SKEW = timedelta(seconds=60)  # between Discord's clock and ours
 PAGE_SIZE, MAX_PAGES = 100, 5
-MAX_UNCONFIRMED = 1000
 MAX_UNWRITABLE = 2000
 FAILURES = (*REQUEST_ERRORS, ValueError)  # ValueError: a body that is not JSON
 
@@ -55,30 +54,29 @@ class MessageSender:
         self._clock = clock
         # by channel: why it refuses messages; it is left alone until a message is received from it
         self._unwritable = BoundedDict[str, str](MAX_UNWRITABLE)
-        self._unconfirmed = BoundedSet[str](MAX_UNCONFIRMED)  # ids of parts of which it is unknown whether they arrived
 
     def mark_writable(self, channel_id: str) -> None:
         """Resume sending to a channel from which a message was received."""
         self._unwritable.pop(channel_id, None)
 
     async def deliver(self, delivery: Delivery, bot_id: int) -> str:
-        """Send a part; if an earlier attempt is too old for its nonce, search for it first."""
+        """Send a part; if an earlier attempt is too old for its nonce, search for it first.
+
+        Where the channel cannot be read, it is sent all the same: it was not sent, or an operator decided so.
+        """
         if delivery.attempts > 1 and not self._is_protected(delivery):
-            try:
-                message_id = await self._find_message(delivery, bot_id)
-            except DeliveryUnknown:
-                if delivery.id in self._unconfirmed:
-                    raise
-                message_id = ""
-            if message_id:
-                return message_id
+            with suppress(DeliveryHeld):
+                if message_id := await self._find_message(delivery, bot_id):
+                    return message_id
         return await self._send(delivery)
 
     async def reconcile(self, delivery: Delivery, bot_id: int) -> str:
         """Resend an unclear part while its nonce protects it; after that, search for it."""
-        self._unconfirmed.add(delivery.id)
         if self._is_protected(delivery):
-            return await self._send(delivery)
+            try:
+                return await self._send(delivery)
+            except NotSent as error:
+                raise DeliveryUnknown(str(error), retry_after=error.retry_after) from error
         message_id = await self._find_message(delivery, bot_id)
         if not message_id:
             raise NotSent("it is not in the channel")
@@ -113,11 +111,7 @@ class MessageSender:
         body = build_body(delivery, self._known_people.of(delivery.target))
         route = Route("POST", "/channels/{channel_id}/messages", channel_id=delivery.target)
         crash_point("send.pre_write")
-        try:
-            return _parse_message_id(await self._send_with_fallback(delivery, route, body))
-        except DeliveryUnknown:
-            self._unconfirmed.add(delivery.id)
-            raise
+        return _parse_message_id(await self._send_with_fallback(delivery, route, body))
 
     async def _send_with_fallback(self, delivery: Delivery, route: Route, body: MessageBody) -> Any:
         """Send a body; if Discord refuses it, send its text alone."""
@@ -144,7 +138,10 @@ class MessageSender:
             raise to_delivery_error(error) from error
 
     async def _find_message(self, delivery: Delivery, bot_id: int) -> str:
-        """Search the messages since the first attempt; raise DeliveryUnknown if they cannot be read."""
+        """Search the messages since the first attempt.
+
+        Raises DeliveryUnknown if they cannot be read now, DeliveryHeld if they never can be.
+        """
         after_id = time_snowflake((delivery.first_attempt_at or delivery.created_at) - CLOCK_SKEW)
         for _ in range(MAX_PAGES):
             page = await self._fetch_page(delivery.target, after_id)
@@ -154,7 +151,7 @@ class MessageSender:
             if len(page) < PAGE_SIZE:
                 return ""
             after_id = max(int(message["id"]) for message in page)
-        raise DeliveryUnknown("too many messages were sent since to search them all")
+        raise DeliveryHeld("too many messages were sent since to search them all")
 
     async def _fetch_page(self, channel_id: str, after_id: int) -> list[Any]:
         route = Route("GET", "/channels/{channel_id}/messages", channel_id=channel_id)
@@ -162,10 +159,10 @@ class MessageSender:
             page: list[Any] = await self._send_request(route, params={"after": str(after_id), "limit": str(PAGE_SIZE)})
         except ErrorResponse as error:
             if error.status in (403, 404):
-                raise DeliveryUnknown(f"the channel cannot be read to see whether it arrived: {error}") from error
-            raise NotSent(f"it could not be searched for yet: {error}") from error
+                raise DeliveryHeld(f"the channel cannot be read to see whether it arrived: {error}") from error
+            raise _to_not_searched(error) from error
         except FAILURES as error:
-            raise NotSent(f"it could not be searched for yet: {to_delivery_error(error)}") from error
+            raise _to_not_searched(error) from error
         return page
 
 
@@ -175,6 +172,12 @@ class _BodyRejected(Undeliverable):
 
 class _MessageNotFound(Undeliverable):
     """The message does not exist any more."""
+
+
+def _to_not_searched(error: Exception) -> DeliveryUnknown:
+    cause = to_delivery_error(error)
+    retry_after = cause.retry_after if isinstance(cause, NotSent | DeliveryUnknown) else None
+    return DeliveryUnknown(f"it could not be searched for yet: {cause}", retry_after=retry_after)
 
 
 async def _post_body(send_request: SendRequest, route: Route, body: MessageBody) -> Any:
@@ -202,7 +205,7 @@ def _is_same_message(message: Any, delivery: Delivery, bot_id: int) -> bool:
         file_name_of(attachment) for attachment in delivery.content.attachments if attachment.data is not None
     ]
     is_answer = str(reference.get("message_id", "")) == expected_reference
-    return is_answer and message.get("content") == delivery.content.text and received_names == sent_names
+    return is_answer and message.get("content") in delivery.possible_texts and received_names == sent_names
 
 
 class TypingIndicator:

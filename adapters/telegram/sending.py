@@ -14,12 +14,11 @@ from adapters.telegram.outgoing import is_part, limit_mentions, split_reply
 from adapters.telegram.rate_limits import RateLimiter
 from adapters.telegram.send_methods import SendMethods
 from bot import Content
-from bot.platform import Backoff, Delivery, DeliveryUnknown, KnownPeople, NotSent, TimeSource, Undeliverable
+from bot.platform import Delivery, DeliveryHeld, DeliveryUnknown, KnownPeople, NotSent, TimeSource, Undeliverable
 
 HOLD_REASON = "Telegram cannot be asked whether it arrived, and TELEGRAM_UNCLEAR is hold"
 UNAVAILABLE_REASON = "the bot is blocked there, or was removed; it is tried again when a user writes"
 MAX_TRIES = 3
-RECONCILE_TIMEOUT = 50.0  # less than the outbox's timeout of 60 s
 SHORT_WAIT = 1.0
 TYPING_TIMEOUT = 4.0
 
@@ -67,25 +66,19 @@ class MessageSender:
             return await self._send_methods.edit(target, int(delivery.replaces_external_id), content)
 
     async def reconcile(self, delivery: Delivery) -> str:
-        """Send an uncertain part again with a notice as soon as Telegram can be reached, or hold it.
+        """Send an uncertain part again with a notice, or hold it.
 
         Never raises NotSent: the retry after that would carry no notice.
         """
         if self._unclear_policy is UnclearPolicy.HOLD:
-            raise DeliveryUnknown(HOLD_REASON)
-        deadline = self._time.monotonic() + RECONCILE_TIMEOUT
-        failures, backoff = 0, Backoff(SHORT_WAIT, self._limits.max_retry_delay, jitter=0.0)
-        while True:
-            try:
-                with label_crash_points("send"):
-                    target = ChatTarget.parse(delivery.target)
-                    return await self._send(target, delivery.content, delivery.reply_to, is_repeat=True)
-            except NotSent as error:
-                failures += 1
-                delay = backoff.delay(failures, retry_after=error.retry_after or 0.0)
-                if self._time.monotonic() + delay > deadline:
-                    raise DeliveryUnknown(f"it may have been sent and cannot be sent again now: {error}") from None
-                await self._time.sleep(delay)
+            raise DeliveryHeld(HOLD_REASON)
+        target = ChatTarget.parse(delivery.target)
+        try:
+            with label_crash_points("send"):
+                return await self._send(target, delivery.content, delivery.reply_to, is_repeat=True)
+        except NotSent as error:
+            cause = f"it may have been sent and cannot be sent again now: {error}"
+            raise DeliveryUnknown(cause, retry_after=error.retry_after) from None
 
     async def send_untracked(self, target: ChatTarget, content: Content, reply_to: str) -> None:
         """Send a message that is not in the ledger, with up to three attempts."""

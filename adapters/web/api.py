@@ -127,11 +127,12 @@ class Api:
         problem = next((item for handle in self._directory if (item := handle.problem)), None)
         states = worst_states(self._directory.find_agent(None).connections())
         platforms = {name: schemas.PlatformHealth.build(item, cause=item.cause) for name, item in states.items()}
-        health = schemas.HealthResponse(platforms=platforms)
+        held = sum(handle.undelivered.held_count for handle in self._directory)
+        health = schemas.HealthResponse(platforms=platforms, held=held)
         if problem is not None:
             details = {"status": "unavailable", "cause": problem.cause, "since": problem.since}
             return self._responder.respond(health.model_copy(update=details), status=503)
-        if any(item.is_problem for item in states.values()):
+        if held or any(item.is_problem for item in states.values()):
             health = health.model_copy(update={"status": "degraded"})
         return self._responder.respond(health)
 

@@ -134,13 +134,15 @@ class HealthResponse(ResponseModel):
     """Whether messages are accepted, and which platforms are connected.
 
     If nothing can be stored, `status` is `unavailable` and `cause` a code such as `db_locked`. It is
-    `degraded` if messages are stored but a platform is disconnected.
+    `degraded` if messages are stored but a platform is disconnected, or parts of replies are `held` until an
+    operator decides about them.
     """
 
     status: Literal["ok", "degraded", "unavailable"] = "ok"
     cause: str | None = None
     since: datetime | None = None
     platforms: dict[str, PlatformHealth] = {}
+    held: int = 0
 
 
 class AgentBody(ResponseModel):

@@ -28,6 +28,7 @@ class XAdapter(Adapter):
     """Polls mentions and sends posts; each character has an account of its own."""
 
     platform = PLATFORM
+    links_parts = True
 
     def __init__(self, handles: Sequence[AgentHandle], *, time_source: TimeSource = REAL_TIME) -> None:
         owners = select_accounts(handles, PLATFORM, REQUIRED_VARIABLES, account_id_of, label="X_ACCESS_TOKEN")

@@ -3,7 +3,7 @@
 import logging
 import re
 import unicodedata
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from adapters.x.client import XClient
 from adapters.x.config import XSettings
@@ -15,8 +15,9 @@ from adapters.x.permissions import ContentRules, ReplyPermissions
 from bot import Content
 from bot.platform import (
     AgentHandle,
+    BoundedDict,
     Delivery,
-    DeliveryError,
+    DeliveryHeld,
     DeliveryState,
     DeliveryUnknown,
     NotSent,
@@ -28,11 +29,13 @@ from bot.platform import (
 
 logger = logging.getLogger(__name__)
 
-RETRY_DELAYS = (1.0, 2.0, 4.0, 8.0, 15.0, 15.0)  # an unclear part is searched for once, within a minute
+MAX_SEARCH = timedelta(minutes=15)  # for a post that X calls a duplicate; its timeline may lag behind
 CLOCK_SKEW = timedelta(minutes=2)  # between X's clock and ours
 MAX_PAGES = 4
+MAX_REJECTED = 1000
 DRY_RUN_PREFIX = "dry-run-"
 DUPLICATE_TEXT = "duplicate"
+UNREADABLE = "our timeline on X cannot be read"
 _SCHEME = re.compile(r"\bhttps?://", re.IGNORECASE)
 _STATUS_URL = re.compile(r"(?:twitter|x)\.com/\w+/status/\d+\S*", re.IGNORECASE)
 
@@ -53,10 +56,9 @@ class MessageSender:
         self._is_dry_run = settings.x_dry_run
         self._permissions = permissions
         self._content_rules = ContentRules(settings)
-        self._sleep = time_source.sleep
-        self._rejected_duplicates: set[str] = (
-            set()
-        )  # ids of parts that X called duplicates and whose post was not found
+        self._clock = time_source.now
+        # by part that X called a duplicate and whose post was not found: since when
+        self._rejected_duplicates = BoundedDict[str, datetime](MAX_REJECTED)
 
     async def deliver(self, delivery: Delivery) -> str:
         """Send one part and return the post's id; a dry run only logs it."""
@@ -78,18 +80,20 @@ class MessageSender:
         if self._is_dry_run or is_repeatable:
             return await self.deliver(delivery)
         if post_id := await self._find_post(delivery):
-            self._rejected_duplicates.discard(delivery.id)
+            self._rejected_duplicates.pop(delivery.id, None)
             return post_id
-        if delivery.id in self._rejected_duplicates:
-            self._rejected_duplicates.discard(delivery.id)
-            raise DeliveryUnknown("X reports a duplicate, but the post is not among the latest: check the account")
-        raise NotSent("it is not on the timeline")
+        since = self._rejected_duplicates.get(delivery.id)
+        if since is None:
+            raise NotSent("it is not on the timeline")
+        if self._clock() - since > MAX_SEARCH:
+            raise DeliveryHeld("X reports a duplicate, but the post is not among the latest: check the account")
+        raise DeliveryUnknown("X reports a duplicate, but the post is not among the latest yet")
 
     async def _send(self, delivery: Delivery) -> str:
         content = delivery.content
         if content.operation is not None and not content.operation.creates_post:
             return await self._react(content.operation)
-        reply_to_id, text = await self._find_reply_target(delivery), _text_to_send(delivery)
+        reply_to_id, text = await self._find_reply_target(delivery), _possible_texts(delivery)[0]
         first_part = await self._find_part(delivery, 0) or delivery
         if addressee := await self._permissions.find_addressee(first_part):
             await self._permissions.check_reply(first_part, addressee)
@@ -144,36 +148,31 @@ class MessageSender:
         """Raise for a duplicate: DeliveryUnknown if an earlier attempt of this part may have created it."""
         if delivery.attempts <= 1:
             raise Undeliverable(f"{error} (duplicate)") from error
-        self._rejected_duplicates.add(delivery.id)
+        self._rejected_duplicates[delivery.id] = self._clock()
         raise DeliveryUnknown("X reports a duplicate: the timeline will show whether it is this part") from error
 
     async def _find_post(self, delivery: Delivery) -> str:
-        """Search our latest posts, retrying while X is unavailable; raise DeliveryUnknown if it stays so."""
-        cause = ""
-        for delay in (0.0, *RETRY_DELAYS):
-            if delay:
-                await self._sleep(delay)
-            try:
-                return await self._search_timeline(delivery)
-            except NotSent as error:
-                if (error.retry_after or 0.0) > RETRY_DELAYS[-1]:
-                    raise _to_unreadable(error) from error
-                cause = str(error)
-            except DeliveryUnknown as error:
-                cause = str(error)
-            except (DeliveryError, RequestRefused) as error:
-                raise _to_unreadable(error) from error
-        raise DeliveryUnknown(f"our timeline on X cannot be read: {cause}")
+        """Search our latest posts.
+
+        Raises DeliveryUnknown if they cannot be read now, DeliveryHeld if they never can be.
+        """
+        try:
+            return await self._search_timeline(delivery)
+        except (NotSent, DeliveryUnknown) as error:
+            raise DeliveryUnknown(f"{UNREADABLE}: {error}", retry_after=error.retry_after) from error
+        except (Undeliverable, RequestRefused) as error:
+            raise DeliveryHeld(f"{UNREADABLE}: {error}") from error
 
     async def _search_timeline(self, delivery: Delivery) -> str:
         since = (delivery.first_attempt_at or delivery.created_at) - CLOCK_SKEW
-        reply_to_id, text = await self._find_reply_target(delivery), _text_to_send(delivery)
+        reply_to_id, texts = await self._find_reply_target(delivery), _possible_texts(delivery)
         quoted_id = _quoted_id_of(delivery.content)
         page_token = ""
         for _ in range(MAX_PAGES):
             page = await self._client.read_own_posts(since, page_token)
-            if post_id := find_matching_post(page, text, reply_to_id=reply_to_id, quoted_id=quoted_id):
-                return post_id
+            for text in texts:
+                if post_id := find_matching_post(page, text, reply_to_id=reply_to_id, quoted_id=quoted_id):
+                    return post_id
             if not (page_token := page.next_token):
                 return ""
         raise Undeliverable("too many posts since to search them all")
@@ -185,15 +184,10 @@ def _quoted_id_of(content: Content) -> str:
     return operation.post_id if operation and operation.kind is PostOperationKind.QUOTE else ""
 
 
-def _text_to_send(delivery: Delivery) -> str:
-    """Return the text as it is sent; the same for every attempt."""
+def _possible_texts(delivery: Delivery) -> list[str]:
+    """Return the text as it is sent, and as it may have been sent before."""
     is_reply = bool(delivery.reply_to) or delivery.target != delivery.account
-    text = delivery.content.text
-    return remove_mentions(text) if is_reply else text
-
-
-def _to_unreadable(error: Exception) -> DeliveryUnknown:
-    return DeliveryUnknown(f"our timeline on X cannot be read: {error}")
+    return [remove_mentions(text) if is_reply else text for text in delivery.possible_texts]
 
 
 def find_matching_post(page: Page, text: str, *, reply_to_id: str = "", quoted_id: str = "") -> str:

@@ -13,7 +13,7 @@ from bot.adapter.terminal import TerminalSession
 from bot.domain.content import Content
 from bot.domain.environment import Room, World
 from bot.domain.ledger import Delivery
-from bot.errors import DeliveryUnknown, Undeliverable
+from bot.errors import DeliveryHeld, Undeliverable
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ class Adapter(ABC):
     supports_idempotent_send: ClassVar[bool] = False  # a part that is sent twice is shown once
     is_trusted_audience: bool = False  # only people the operator admitted can write; known once entered
     can_edit: bool = False
+    links_parts: ClassVar[bool] = False  # a part refers to the one before it, and cannot be sent before it
     shows_choices: ClassVar[bool] = False  # as buttons or a list; else they stand in the text, numbered
 
     async def __aenter__(self) -> Self:
@@ -112,10 +113,11 @@ class Adapter(ABC):
     async def reconcile(self, delivery: Delivery) -> str:
         """Find out whether a part of unknown outcome was delivered: return its id, or raise as `deliver`.
 
-        Called before such a part is tried again. Raising DeliveryUnknown holds the part until an operator
-        decides.
+        Called before such a part is tried again, and again after a pause where it raises DeliveryUnknown; it
+        may send the part once more where that cannot be seen twice, or is marked. NotSent means that the
+        platform does not have the part. DeliveryHeld holds it until an operator decides.
         """
-        raise DeliveryUnknown(f"{self.platform} has no way to ask whether {delivery.id} arrived")
+        raise DeliveryHeld(f"{self.platform} has no way to ask whether {delivery.id} arrived")
 
     async def show_model_busy(self, room: Room) -> None:
         """Show, where the platform can, that the model is busy and will be called again.

@@ -204,7 +204,10 @@ def _picture_json(picture: Attachment) -> dict[str, str]:
     return {"data": data, "type": picture.content_type, "name": picture.name, "alt": picture.description}
 
 
+UNCLEAR_STATES = (DeliveryState.ATTEMPTING, DeliveryState.UNKNOWN)
+
+
 def _problem_line(part: PublishedPart, count: int) -> str:
     label = f"part {part.part + 1} of {count}" if count > 1 else "the post"
-    state = "may have been sent or not" if part.state is DeliveryState.UNKNOWN else "was not sent"
+    state = "may have been sent or not" if part.state in UNCLEAR_STATES else "was not sent"
     return f"{label} ({part.id}) {state}: {part.cause or 'waiting'}"

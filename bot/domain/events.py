@@ -116,6 +116,16 @@ class MessageSent(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MessageHeld(Event):
+    """It cannot be found out whether a part of a message arrived: an operator decides about it."""
+
+    message_id: UUID
+    room_id: UUID
+    delivery_id: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class VoiceMessageSent(MessageSent):
     """A voice message of the agent reached its platform."""
 
@@ -322,6 +332,7 @@ EVENT_CLASSES: Mapping[str, type[Event]] = {
     "ROOM_LEFT": RoomLeft,
     "MESSAGE_RECEIVED": MessageReceived,
     "MESSAGE_SENT": MessageSent,
+    "MESSAGE_HELD": MessageHeld,
     "MESSAGE_EDITED": MessageEdited,
     "MESSAGE_DELETED": MessageDeleted,
     "CHANNEL_CLEARED": ChannelCleared,

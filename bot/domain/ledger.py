@@ -209,6 +209,9 @@ class Delivery:
 
     `replaces_external_id` is the platform's id of the message to edit instead of sending one. `draft_id`
     is the streamed draft that this part replaces; a draft names itself.
+
+    `late_notice` is what `content.text` begins with where later parts have arrived before this one; it is not
+    stored, and earlier attempts may have been made without it.
     """
 
     id: str
@@ -230,3 +233,9 @@ class Delivery:
     cause: str = ""
     replaces_external_id: str = ""
     draft_id: str = ""
+    late_notice: str = ""
+
+    @property
+    def possible_texts(self) -> tuple[str, ...]:
+        """The texts under which the platform may have it: with the notice, and without."""
+        return self.content.text, self.content.text.removeprefix(self.late_notice)

@@ -10,7 +10,7 @@ from bot.adapter.adapter import Adapter
 from bot.concurrency.clock import Backoff
 from bot.concurrency.isolation import CancellationScope
 from bot.domain.ledger import Delivery, DeliveryState
-from bot.errors import DeliveryUnknown, LeaseLost, MessageGone, NotSent, StoreUnavailable, Undeliverable
+from bot.errors import DeliveryHeld, DeliveryUnknown, LeaseLost, MessageGone, NotSent, StoreUnavailable, Undeliverable
 from bot.store.ledger import Ledger
 
 logger = logging.getLogger(__name__)
@@ -23,7 +23,10 @@ MAX_FAST_RETRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class DeliveryAttempt:
-    """The result of one attempt: the new state, and the seconds that the platform asks to wait."""
+    """The result of one attempt: the new state, and the seconds that the platform asks to wait.
+
+    It is ATTEMPTING where the outcome is unknown and can still be found out, UNKNOWN where it cannot.
+    """
 
     state: DeliveryState
     external_id: str = ""
@@ -46,15 +49,17 @@ async def attempt_delivery(adapter: Adapter, delivery: Delivery, is_ambiguous: b
         return DeliveryAttempt(DeliveryState.CANCELLED, cause=str(error))
     except Undeliverable as error:
         return DeliveryAttempt(DeliveryState.FAILED, cause=str(error))
-    except DeliveryUnknown as error:
+    except DeliveryHeld as error:
         return DeliveryAttempt(DeliveryState.UNKNOWN, cause=str(error))
+    except DeliveryUnknown as error:
+        return DeliveryAttempt(DeliveryState.ATTEMPTING, cause=str(error), retry_after=error.retry_after)
     except asyncio.CancelledError:
         if cancellation.requested:
             raise
-        return DeliveryAttempt(DeliveryState.UNKNOWN, cause="the adapter cancelled itself")
+        return DeliveryAttempt(DeliveryState.ATTEMPTING, cause="the adapter cancelled itself")
     except Exception as error:  # an adapter's fault may have come after the bytes left
         logger.warning("%s failed to deliver %s", adapter.platform, delivery.id, exc_info=True)
-        return DeliveryAttempt(DeliveryState.UNKNOWN, cause=f"{type(error).__name__}: {error}")
+        return DeliveryAttempt(DeliveryState.ATTEMPTING, cause=f"{type(error).__name__}: {error}")
 
 
 async def _call(adapter: Adapter, delivery: Delivery, is_ambiguous: bool) -> str:
@@ -63,12 +68,13 @@ async def _call(adapter: Adapter, delivery: Delivery, is_ambiguous: bool) -> str
     return await (adapter.reconcile(delivery) if is_ambiguous else adapter.deliver(delivery))
 
 
-def retry_delay(attempts: int, retry_after: float | None = None) -> float:
+def retry_delay(attempts: int, retry_after: float | None = None, *, jitter: float = 0.0) -> float:
     """Return the seconds to wait after so many attempts: what the platform asks for, if that is plausible.
 
-    Where it asks for none, the delay grows after a few attempts all the same.
+    Where it asks for none, the delay grows after a few attempts all the same; up to the share `jitter` of it
+    is left out at random.
     """
-    backoff = Backoff(FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, jitter=0.0).delay(attempts)
+    backoff = Backoff(FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, jitter=jitter).delay(attempts)
     if retry_after is None or not math.isfinite(retry_after) or retry_after < 0:
         return backoff
     return min(max(retry_after, backoff if attempts > MAX_FAST_RETRIES else 0.0), MAX_WAIT_SECONDS)

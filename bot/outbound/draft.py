@@ -16,6 +16,7 @@ from bot.outbound.delivery_attempt import DeliveryAttempt, attempt_delivery, ret
 logger = logging.getLogger(__name__)
 ReadText = Callable[[], str]
 PREVIEW_TIMEOUT = 5.0
+AMBIGUOUS_STATES = (DeliveryState.ATTEMPTING, DeliveryState.UNKNOWN)
 UPDATE_GRACE_SECONDS, CANCEL_GRACE_SECONDS = 1.0, 1.0
 
 
@@ -161,7 +162,7 @@ class PostedDraft(Draft):
         attempt = await attempt_delivery(self.adapter, part, was_ambiguous)
         if attempt.state is DeliveryState.SENT:
             self.part = replace(part, external_id=attempt.external_id)
-        elif attempt.state is DeliveryState.FAILED or not (was_ambiguous or attempt.state is DeliveryState.UNKNOWN):
+        elif attempt.state is DeliveryState.FAILED or not (was_ambiguous or attempt.state in AMBIGUOUS_STATES):
             state = DeliveryState.PENDING if attempt.state is DeliveryState.PENDING else DeliveryState.CANCELLED
             self.part = replace(part, state=state, cause=attempt.cause)
         await self._context.save(self.part)

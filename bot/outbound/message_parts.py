@@ -10,6 +10,7 @@ from bot.domain.environment import Room
 from bot.domain.ids import delivery_id
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory
+from bot.user_texts import user_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,22 @@ def is_removal(part: Delivery) -> bool:
     """Return whether a delivery only deletes a message."""
     content = part.content
     return bool(part.replaces_external_id) and not (content.text or content.attachments or content.choices)
+
+
+def with_late_notice(part: Delivery, adapter: Adapter) -> Delivery:
+    """Return the delivery with the notice that later ones came before it, where the platform has room for that.
+
+    An edit needs none: its message stands where it belongs. Neither does what adds no message.
+    """
+    content = part.content
+    is_action = content.operation is not None and not content.operation.creates_post
+    if part.replaces_external_id or part.draft_id == part.id or is_action:
+        return part
+    notice = user_text("notices.late")
+    marked = replace(content, text=f"{notice}{content.text}")
+    if len(adapter.split_content(marked)) > 1:
+        return part
+    return replace(part, content=marked, late_notice=notice)
 
 
 def without_references(part: Delivery) -> Delivery:

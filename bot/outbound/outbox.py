@@ -22,6 +22,7 @@ from bot.outbound.content_filter import LinkPolicy, filter_outgoing
 from bot.outbound.delivery_attempt import persist_state
 from bot.outbound.draft import Draft
 from bot.outbound.drafts import Drafts, is_draft
+from bot.outbound.held_parts import HeldParts
 from bot.outbound.message_parts import OutgoingReply, is_removal, split_reply, without_references
 from bot.outbound.send_queue import CANCEL_GRACE_SECONDS, SendQueue
 from bot.outbound.typing_indicator import TypingIndicator
@@ -68,7 +69,7 @@ class Outbox:
             ledger,
             secrets=self._secrets,
             link_policy=link_policy,
-            can_send=lambda delivery: not self._queue.is_busy(delivery.room_id),
+            can_send=lambda delivery: not self._queue.is_blocked(delivery.room_id),
             clock=clock,
             sleep=sleep,
         )
@@ -76,12 +77,14 @@ class Outbox:
             ledger,
             self._drafts,
             on_sent=self._on_sent,
+            on_held=lambda delivery: self.held_parts.add(delivery),
             sharing=sharing,
             clock=clock,
             sleep=sleep,
             shutdown_deadline=shutdown_deadline or ShutdownDeadline(),
         )
         self.ownership = self._queue.ownership
+        self.held_parts = HeldParts(ledger, events, agent_id, self.ownership, clock)
 
     def connect(self, adapter: Adapter) -> None:
         """Make a platform reachable; what waits for it is sent now."""
@@ -150,7 +153,8 @@ class Outbox:
         return asyncio.shield(self._commits.start(self._remove_draft(turn_id)))
 
     async def resume(self) -> int:
-        """Queue the deliveries that an earlier process left open, and return how many there are."""
+        """Queue the deliveries that an earlier process left open or held, and return how many there are."""
+        await self.held_parts.reopen()
         stored = await self._ledger.deliveries(is_open=True)
         owned = [delivery for delivery in stored if self.ownership.owns_room(delivery.room_id)]
         pending, abandoned_turns = await self._drafts.resume(owned)
@@ -168,6 +172,7 @@ class Outbox:
 
     async def requeue(self, delivery: Delivery) -> None:
         """Send a delivery that was held or had failed, and that the ledger now has as pending."""
+        self.held_parts.remove(delivery.id)
         closed = await self._ledger.deliveries(is_open=False, turn_id=delivery.turn_id)
         self._queue.note_incomplete([part for part in closed if part.memory_id == delivery.memory_id])
         self._queue.forget_finished([delivery])

@@ -1,66 +1,31 @@
-"""One room's queue, and the sending of its first delivery with retries."""
+"""Sending one delivery of a queue: attempts, pauses, and when it is given up."""
 
-import asyncio
 import logging
-from collections import deque
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from bot.adapter.adapter import Adapter
 from bot.concurrency.clock import Clock, Sleep
 from bot.concurrency.crash_points import crash_point
 from bot.domain.ledger import Delivery, DeliveryState
+from bot.errors import StoreUnavailable
 from bot.outbound.delivery_attempt import (
     MAX_DELAY_SECONDS,
     MAX_WAIT_SECONDS,
     OPEN_STATES,
+    DeliveryAttempt,
     attempt_delivery,
     has_retry_after,
     persist_state,
     retry_delay,
 )
+from bot.outbound.message_parts import with_late_notice
+from bot.outbound.room_queue import SendingQueue, UnclearQueue
 from bot.store.ledger import Ledger
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True, eq=False)
-class RoomQueue:
-    """One room's deliveries: those that wait, in order, and the one that is being sent.
-
-    While commits are open nothing is started: one of them may bring what comes before it. `not_before` is the
-    time before which nothing could be sent, where that is known: a delivery is late only after it.
-    """
-
-    pending: deque[Delivery] = field(default_factory=deque)
-    current: Delivery | None = None
-    task: asyncio.Task[None] | None = None
-    open_commits: int = 0
-    not_before: datetime | None = None
-
-    def is_available_by(self, timestamp: datetime) -> bool:
-        """Return whether the platform has asked for no wait beyond that time."""
-        return self.not_before is None or self.not_before <= timestamp
-
-    def add(self, delivery: Delivery) -> None:
-        """Insert a delivery at its place in the room's order; one that is queued already stays as it is."""
-        queued = (*self.pending, self.current) if self.current else self.pending
-        if any(other.id == delivery.id for other in queued):
-            return
-        position = sum(other.seq <= delivery.seq for other in self.pending)
-        self.pending.insert(position, delivery)
-
-    def remove(self, delivery_id: str) -> bool:
-        """Remove a delivery; return whether others of its message still wait."""
-        remaining = [delivery for delivery in self.pending if delivery.id != delivery_id]
-        removed = [delivery for delivery in self.pending if delivery.id == delivery_id]
-        self.pending = deque(remaining)
-        return any(
-            delivery.memory_id == removed_delivery.memory_id for removed_delivery in removed for delivery in remaining
-        )
-
-
 RETRY_BUDGET = timedelta(minutes=15)
+RETRY_JITTER = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,48 +36,98 @@ class RoomSender:
     clock: Clock
     sleep: Sleep
 
-    async def send(self, adapter: Adapter, queue: RoomQueue, delivery: Delivery) -> None:
-        """Send a queue's delivery; `queue.current` is updated with its state."""
-        is_ambiguous = delivery.state is DeliveryState.ATTEMPTING
+    async def send(self, adapter: Adapter, queue: SendingQueue, delivery: Delivery) -> float:
+        """Send a queue's delivery until its outcome is known; `queue.current` is updated with its state.
+
+        Where the outcome of an attempt is unknown, only an `UnclearQueue` goes on with it. Return the seconds
+        to wait before that.
+        """
         if delivery.state not in OPEN_STATES:  # its outcome was known, but not yet written down, when it was stopped
             await persist_state(self.ledger, delivery)
+        is_ambiguous, failures, delay = delivery.state is DeliveryState.ATTEMPTING, 0, 0.0
+        if isinstance(queue, UnclearQueue):
+            failures, queue.delay, delay = int(queue.delay > 0), 0.0, queue.delay
+            await self._rest(queue, delay)
         while delivery.state in OPEN_STATES:
-            delivery = replace(
-                delivery,
-                state=DeliveryState.ATTEMPTING,
-                attempts=delivery.attempts + 1,
-                first_attempt_at=delivery.first_attempt_at or self.clock(),
-            )
-            if not adapter.supports_idempotent_send:
-                await persist_state(self.ledger, delivery)
-            queue.current = delivery
-            attempt = await attempt_delivery(adapter, delivery, is_ambiguous)
-            if attempt.state is DeliveryState.UNKNOWN and not is_ambiguous:
-                is_ambiguous = True  # it is asked for before anything is tried again
-                continue
-            is_ambiguous = False
-            delay = retry_delay(delivery.attempts, attempt.retry_after)
-            state, cause = attempt.state, attempt.cause
-            if state is DeliveryState.PENDING and self._is_given_up(queue, delivery, delay, attempt.retry_after):
-                state, cause = DeliveryState.FAILED, f"given up after {delivery.attempts} attempts: {cause}"
-            elif delay > MAX_DELAY_SECONDS and cause != delivery.cause:
-                logger.warning("part %s waits for %.0f s: %s", delivery.id, delay, cause)
-            delivery = replace(delivery, state=state, external_id=attempt.external_id, cause=cause)
+            delivery = await self._begin_attempt(adapter, queue, delivery)
+            sendable = await self._as_sent(adapter, queue, delivery)
+            was_ambiguous, attempt = is_ambiguous, await attempt_delivery(adapter, sendable, is_ambiguous)
+            is_ambiguous = attempt.state is DeliveryState.ATTEMPTING
+            failures += 1
+            if is_ambiguous:
+                delay = retry_delay(failures, attempt.retry_after, jitter=RETRY_JITTER)
+            elif was_ambiguous and attempt.retry_after is None:
+                delay = 0.0  # the pause was before the platform was asked
+            else:
+                delay = retry_delay(delivery.attempts, attempt.retry_after)
+            delivery = self._with_outcome(queue, delivery, attempt, delay)
             queue.current = delivery
             crash_point("send.pre_record")
             await persist_state(self.ledger, delivery)
             crash_point(f"send.part{delivery.part + 1}")
-            if state is DeliveryState.PENDING:
-                await self.sleep(delay)
+            if is_ambiguous and not isinstance(queue, UnclearQueue):
+                break
+            if delivery.state in OPEN_STATES:
+                await self._rest(queue, delay)
+        return delay
 
-    def _is_given_up(self, queue: RoomQueue, delivery: Delivery, delay: float, retry_after: float | None) -> bool:
+    async def _begin_attempt(self, adapter: Adapter, queue: SendingQueue, delivery: Delivery) -> Delivery:
+        queue.attempted_at = now = self.clock()
+        delivery = replace(
+            delivery,
+            state=DeliveryState.ATTEMPTING,
+            attempts=delivery.attempts + 1,
+            first_attempt_at=delivery.first_attempt_at or now,
+        )
+        if not adapter.supports_idempotent_send:
+            await persist_state(self.ledger, delivery)
+        queue.current = delivery
+        return delivery
+
+    async def _as_sent(self, adapter: Adapter, queue: SendingQueue, delivery: Delivery) -> Delivery:
+        """Return a delivery as the adapter is given it: with a notice if others have arrived before it."""
+        if not isinstance(queue, UnclearQueue):
+            return delivery
+        if queue.is_passed is None:
+            try:
+                others = await self.ledger.deliveries(is_open=False, room_id=delivery.room_id)
+            except StoreUnavailable:
+                return delivery
+            arrived = (other for other in others if other.state is DeliveryState.SENT)
+            queue.is_passed = any(other.seq > delivery.seq for other in arrived)
+        return with_late_notice(delivery, adapter) if queue.is_passed else delivery
+
+    def _with_outcome(
+        self, queue: SendingQueue, delivery: Delivery, attempt: DeliveryAttempt, delay: float
+    ) -> Delivery:
+        state, cause = attempt.state, attempt.cause
+        is_set_aside = state is DeliveryState.ATTEMPTING and not isinstance(queue, UnclearQueue)
+        if state in OPEN_STATES and not is_set_aside and self._is_given_up(queue, delivery, delay, attempt.retry_after):
+            cause = f"given up after {delivery.attempts} attempts: {cause}"
+            state = DeliveryState.FAILED if state is DeliveryState.PENDING else DeliveryState.UNKNOWN
+        elif delay > MAX_DELAY_SECONDS and cause != delivery.cause:
+            logger.warning("part %s waits for %.0f s: %s", delivery.id, delay, cause)
+        return replace(delivery, state=state, external_id=attempt.external_id, cause=cause)
+
+    def _is_given_up(self, queue: SendingQueue, delivery: Delivery, delay: float, retry_after: float | None) -> bool:
         """Return whether a delivery waits no longer: after a day where the platform named the wait.
 
-        Such a wait does not count against the deliveries behind it.
+        Such a wait does not count against the deliveries behind it. One of unknown outcome is late only since
+        that is unknown.
         """
-        retry_at = self.clock() + timedelta(seconds=delay)
-        if has_retry_after(retry_after):
+        now = self.clock()
+        retry_at = now + timedelta(seconds=delay)
+        is_unclear = isinstance(queue, UnclearQueue)
+        since = max(queue.since, delivery.created_at) if isinstance(queue, UnclearQueue) else delivery.created_at
+        if retry_after is not None and has_retry_after(retry_after):
             queue.not_before = retry_at
-            return retry_at - delivery.created_at > timedelta(seconds=MAX_WAIT_SECONDS)
-        since = max(delivery.created_at, queue.not_before or delivery.created_at)
-        return retry_at - since > RETRY_BUDGET
+            is_hopeless = is_unclear and retry_after > MAX_WAIT_SECONDS
+            return is_hopeless or retry_at - since > timedelta(seconds=MAX_WAIT_SECONDS)
+        return (now if is_unclear else retry_at) - max(since, queue.not_before or since) > RETRY_BUDGET
+
+    async def _rest(self, queue: SendingQueue, seconds: float) -> None:
+        queue.resting_until = self.clock() + timedelta(seconds=seconds)
+        try:
+            await self.sleep(seconds)
+        finally:
+            queue.resting_until = None

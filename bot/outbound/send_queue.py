@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -15,12 +15,14 @@ from bot.concurrency.clock import Clock, ShutdownDeadline, Sleep
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.outbound.delivery_attempt import OPEN_STATES, persist_state
 from bot.outbound.drafts import Drafts
-from bot.outbound.room_sender import RoomQueue, RoomSender
+from bot.outbound.room_queue import RoomQueue, SendingQueue, UnclearQueue
+from bot.outbound.room_sender import RoomSender
 from bot.store.ledger import Ledger, WorkSharing
 
 logger = logging.getLogger(__name__)
 CANCEL_GRACE_SECONDS, POLL_SECONDS = 2.0, 0.2
 MAX_FINISHED_IDS = 1000
+MAX_BLOCKING_SECONDS = 60.0
 
 
 class WorkOwnership:
@@ -48,7 +50,9 @@ class SendQueue:
     """Sends the deliveries of one agent, room by room and in each room in order.
 
     A delivery for a platform that is not connected waits; so does one in a room with an open commit, which
-    may bring what comes before it. `on_sent` receives the last delivery of every message that arrived whole.
+    may bring what comes before it. One of unknown outcome delays the others of its room for at most a minute;
+    then they pass it. `on_sent` receives the last delivery of every message that arrived whole, `on_held`
+    each delivery of which it cannot be found out whether it arrived.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class SendQueue:
         drafts: Drafts,
         *,
         on_sent: Callable[[Delivery], None],
+        on_held: Callable[[Delivery], None],
         sharing: WorkSharing | None,
         clock: Clock,
         sleep: Sleep,
@@ -64,7 +69,7 @@ class SendQueue:
     ) -> None:
         self._ledger = ledger
         self._drafts = drafts
-        self._on_sent = on_sent
+        self._on_sent, self._on_held = on_sent, on_held
         self._clock = clock
         self._shutdown_deadline = shutdown_deadline
         self.adapters: dict[str, Adapter] = {}
@@ -72,12 +77,16 @@ class SendQueue:
         self._queues: defaultdict[UUID, RoomQueue] = defaultdict(RoomQueue)
         self._finished_ids = BoundedSet[str](MAX_FINISHED_IDS)  # a commit or resume may still name them
         self._incomplete: set[UUID] = set()  # messages of which a part did not arrive
+        self._sleep = sleep
         self._sender = RoomSender(ledger, clock, sleep)
         self._is_open = True
 
     def connect(self, adapter: Adapter) -> None:
         """Send what waits for a platform from now on."""
         self.adapters[adapter.platform] = adapter
+        for queue in self._all_queues():
+            if isinstance(queue, UnclearQueue):
+                queue.since = self._clock()  # nothing could be found out before
         for room_id in list(self._queues):
             self._start_sender(room_id)
 
@@ -86,18 +95,27 @@ class SendQueue:
         if self.adapters.get(adapter.platform) is not adapter:
             return
         del self.adapters[adapter.platform]
-        for queue in self._queues.values():
-            if queue.task and queue.current and queue.current.platform == adapter.platform:
+        for queue in self._all_queues():
+            if queue.task and any(item.platform == adapter.platform for item in queue.deliveries):
                 queue.task.cancel()
 
     def is_busy(self, room_id: UUID) -> bool:
         """Return whether deliveries of a room wait here, or are being sent."""
         return room_id in self._queues
 
+    def is_blocked(self, room_id: UUID) -> bool:
+        """Return whether a new delivery of a room would have to wait."""
+        return room_id in self._queues and self._queues[room_id].is_blocked
+
     def is_current(self, delivery: Delivery) -> bool:
-        """Return whether a delivery is the one that its room's sender works on."""
+        """Return whether a sender of the room works on a delivery."""
         queue = self._queues.get(delivery.room_id)
-        return queue is not None and queue.current is not None and queue.current.id == delivery.id
+        return queue is not None and queue.find(delivery.id) is not None
+
+    def is_queued(self, delivery: Delivery) -> bool:
+        """Return whether a delivery waits here, or is being sent."""
+        queue = self._queues.get(delivery.room_id)
+        return queue is not None and any(other.id == delivery.id for other in queue.unfinished)
 
     def block(self, room_ids: Collection[UUID]) -> None:
         """Start on no delivery of these rooms until `unblock` is called as often."""
@@ -138,23 +156,24 @@ class SendQueue:
 
     async def cancel(self, delivery: Delivery) -> bool:
         """Take a delivery out of its room's queue; False where it is being sent just now."""
-        queue = self._queues.get(delivery.room_id)
-        if queue is None:
+        room_queue = self._queues.get(delivery.room_id)
+        if room_queue is None:
             return True
-        if self.is_current(delivery) and queue.task is not None and queue.current is not None:
-            if queue.current.state is not DeliveryState.PENDING:
+        queue = room_queue.find(delivery.id)
+        if queue is not None and queue.task is not None and queue.current is not None:
+            if queue.current.state is not DeliveryState.PENDING and queue.resting_until is None:
                 return False
             queue.task.cancel()  # it waits between two attempts
             await asyncio.wait({queue.task})
         self._finished_ids.add(delivery.id)
-        if queue.remove(delivery.id):
+        if room_queue.remove(delivery.id):
             self._incomplete.add(delivery.memory_id)
         self._start_sender(delivery.room_id)
         return True
 
     async def release(self) -> None:
         """Stop sending: another process does it now."""
-        for queue in self._queues.values():
+        for queue in self._all_queues():
             queue.pending.clear()
         await self._stop_senders(CANCEL_GRACE_SECONDS)
         self._queues.clear()
@@ -170,7 +189,7 @@ class SendQueue:
         while (tasks := self._tasks(available_by=wall_end)) and (remaining := end_time - clock()) > 0:
             await asyncio.wait(tasks, timeout=min(remaining, POLL_SECONDS))
         await self._stop_senders(self._shutdown_deadline.remaining(CANCEL_GRACE_SECONDS))
-        return sum(1 for queue in self._queues.values() if queue.pending or queue.current is not None)
+        return sum(1 for queue in self._queues.values() if any(queue.unfinished))
 
     def close(self) -> None:
         """Send nothing more: what is committed from now on waits for the next start."""
@@ -184,68 +203,122 @@ class SendQueue:
             await asyncio.wait(tasks, timeout=timeout)
 
     def _tasks(self, available_by: datetime | None = None) -> set[asyncio.Task[None]]:
-        queues = self._available(available_by)
-        return {queue.task for queue in queues if queue.task is not None}
+        return {
+            queue.task
+            for queue in self._all_queues()
+            if queue.task is not None and (available_by is None or queue.is_available_by(available_by))
+        }
 
-    def _available(self, available_by: datetime | None) -> Iterator[RoomQueue]:
-        for queue in self._queues.values():
-            if available_by is None or queue.is_available_by(available_by):
-                yield queue
+    def _all_queues(self) -> Iterator[SendingQueue]:
+        return (queue for room_queue in list(self._queues.values()) for queue in room_queue.queues)
 
     def _start_sender(self, room_id: UUID) -> None:
-        queue = self._queues.get(room_id)
-        if queue is None or queue.task is not None or queue.open_commits:
+        """Start what waits in a room and is not being sent yet."""
+        room_queue = self._queues.get(room_id)
+        if room_queue is None or room_queue.open_commits:
             return
-        if not queue.pending:
+        room_queue.unclear = [queue for queue in room_queue.unclear if queue.deliveries or queue.task]
+        for queue in room_queue.queues:
+            is_ready = self._is_open and queue.pending and queue.pending[0].platform in self.adapters
+            if queue.task is None and is_ready:
+                queue.task = asyncio.get_running_loop().create_task(self._run_sender(room_queue, queue))
+                queue.task.add_done_callback(partial(self._on_sender_done, room_id, room_queue, queue))
+        if room_queue.task is None and not any(room_queue.unfinished):
             del self._queues[room_id]
-        elif self._is_open and queue.pending[0].platform in self.adapters:
-            queue.task = asyncio.get_running_loop().create_task(self._run_sender(queue))
-            queue.task.add_done_callback(partial(self._on_sender_done, room_id, queue))
 
-    def _on_sender_done(self, room_id: UUID, queue: RoomQueue, task: asyncio.Task[None]) -> None:
+    def _on_sender_done(
+        self, room_id: UUID, room_queue: RoomQueue, queue: SendingQueue, task: asyncio.Task[None]
+    ) -> None:
         queue.task = None
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("sending in room %s failed; its replies wait for the next one", room_id, exc_info=error)
-        elif not (task.cancelled() and queue.pending):
+        elif not (task.cancelled() and any(room_queue.unfinished)):
             self._start_sender(room_id)
 
-    async def _run_sender(self, queue: RoomQueue) -> None:
-        while queue.pending and not queue.open_commits:
+    async def _run_sender(self, room_queue: RoomQueue, queue: SendingQueue) -> None:
+        while queue.pending and not room_queue.open_commits:
+            if queue is room_queue and await self._wait_for_unclear(room_queue):
+                continue
             adapter = self.adapters.get(queue.pending[0].platform)  # a room has one platform
             if adapter is None:
                 return
             queue.current = queue.pending.popleft()
+            is_resumed = queue.current.state is DeliveryState.ATTEMPTING
+            delay = 0.0
             try:
-                await self._sender.send(adapter, queue, self._drafts.with_external_id(queue.current))
+                if queue is not room_queue or not is_resumed:
+                    delay = await self._sender.send(adapter, queue, self._drafts.with_external_id(queue.current))
             except BaseException:  # stopped, or a bug here: the delivery goes on from its stored state
                 queue.pending.appendleft(queue.current)
                 queue.current = None
                 raise
             done, queue.current = queue.current, None
+            if done.state in OPEN_STATES:
+                self._set_aside(room_queue, adapter, done, delay, is_resumed=is_resumed)
+                continue
             if done.state is DeliveryState.CANCELLED:
-                await self._cancel_remaining(queue, done)
-            self._finish(queue, done)
+                await self._cancel_remaining(room_queue, done)
+            self._finish(room_queue, done)
             await self._drafts.close_replaced(done)
 
-    async def _cancel_remaining(self, queue: RoomQueue, cancelled: Delivery) -> None:
-        """Cancel the other parts of a message whose first part a user deleted."""
-        for delivery in list(queue.pending):
-            if delivery.memory_id != cancelled.memory_id or delivery.replaces_external_id:
-                continue
-            queue.pending.remove(delivery)
-            self._finished_ids.add(delivery.id)
-            state = replace(delivery, state=DeliveryState.CANCELLED, cause=cancelled.cause)
-            await persist_state(self._ledger, state)
+    def _set_aside(
+        self, room_queue: RoomQueue, adapter: Adapter, delivery: Delivery, delay: float, *, is_resumed: bool
+    ) -> None:
+        """Go on with a delivery of unknown outcome beside its room's queue."""
+        now = self._clock()
+        unclear = UnclearQueue(
+            deque([delivery]),
+            not_before=room_queue.not_before,
+            links_parts=adapter.links_parts,
+            delay=delay,
+            since=now if is_resumed else room_queue.attempted_at or now,
+            is_passed=None if is_resumed else False,
+        )
+        room_queue.set_aside(unclear)
+        self._start_sender(delivery.room_id)
 
-    def _finish(self, queue: RoomQueue, delivery: Delivery) -> None:
+    async def _wait_for_unclear(self, room_queue: RoomQueue) -> bool:
+        """Wait for a delivery of unknown outcome before the next one; False where there is none to wait for."""
+        unclear = next((queue for queue in room_queue.unclear if queue.is_blocking and queue.deliveries), None)
+        if unclear is None or unclear.task is None:
+            return False
+        remaining = MAX_BLOCKING_SECONDS - (self._clock() - unclear.since).total_seconds()
+        timer = asyncio.ensure_future(self._sleep(max(remaining, 0.0)))
+        room_queue.is_waiting = True
+        try:
+            await asyncio.wait({unclear.task, timer}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            room_queue.is_waiting = False
+            if timer.done():
+                unclear.is_blocking = False
+            timer.cancel()
+        return True
+
+    async def _cancel_remaining(self, room_queue: RoomQueue, cancelled: Delivery) -> None:
+        """Cancel the other parts of a message whose first part a user deleted."""
+        for queue in room_queue.queues:
+            for delivery in list(queue.pending):
+                if delivery.memory_id != cancelled.memory_id or delivery.replaces_external_id:
+                    continue
+                queue.pending.remove(delivery)
+                self._finished_ids.add(delivery.id)
+                state = replace(delivery, state=DeliveryState.CANCELLED, cause=cancelled.cause)
+                await persist_state(self._ledger, state)
+
+    def _finish(self, room_queue: RoomQueue, delivery: Delivery) -> None:
         self._finished_ids.add(delivery.id)
+        if delivery.state is DeliveryState.SENT:
+            room_queue.note_arrived(delivery)
         if self._drafts.note_finished(delivery):
             return
         message_id = delivery.memory_id
-        if delivery.state is not DeliveryState.SENT:
+        if delivery.state is DeliveryState.UNKNOWN:
+            self._on_held(delivery)
+        elif delivery.state is not DeliveryState.SENT:
             logger.warning("delivery %s is %s: %s", delivery.id, delivery.state, delivery.cause)
+        if delivery.state is not DeliveryState.SENT:
             self._incomplete.add(message_id)
-        if any(other.memory_id == message_id for other in queue.pending):
+        if room_queue.has_message(delivery):
             return
         if message_id in self._incomplete:
             self._incomplete.discard(message_id)

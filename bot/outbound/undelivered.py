@@ -33,6 +33,11 @@ class UndeliveredParts:
         self._outbox = outbox
         self._lock = asyncio.Lock()  # a part put back twice at once would leave twice
 
+    @property
+    def held_count(self) -> int:
+        """How many parts wait for an operator's decision, as far as this process knows."""
+        return self._outbox.held_parts.count if self._outbox is not None else 0
+
     async def parts(self, limit: int = 100) -> list[Delivery]:
         """List the latest parts that wait, are held or have failed, in the order of sending."""
         return await self._ledger.undelivered(limit)
@@ -70,6 +75,8 @@ class UndeliveredParts:
                 return _build_final_decision(part)
             part = replace(part, state=DeliveryState.FAILED, cause=DROPPED_CAUSE)
             await self._ledger.save_delivery(part)
+            if self._outbox is not None:
+                self._outbox.held_parts.remove(part.id)
             return DeliveryDecision(part, True, "it is given up for good")
 
 

@@ -32,6 +32,7 @@ from bot.platform import (
     AdapterSpec,
     AgentHandle,
     Delivery,
+    DeliveryHeld,
     DeliveryUnknown,
     EventKey,
     InboundMessage,
@@ -151,7 +152,7 @@ class LoopbackAdapter(Adapter):
         if self._settings.loopback_ability is Ability.REFUSING:
             return await self._found(delivery) or await self._post(delivery, text, is_again=True)
         if self._settings.loopback_unclear is Unclear.HOLD:
-            raise DeliveryUnknown(HELD)
+            raise DeliveryHeld(HELD)
         return await self._post(delivery, MARK + text)
 
     @property

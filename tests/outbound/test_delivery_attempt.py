@@ -11,7 +11,7 @@ from bot.adapter.adapter import Adapter
 from bot.domain.content import Content
 from bot.domain.ids import new_id
 from bot.domain.ledger import Delivery, DeliveryState
-from bot.errors import DeliveryUnknown, NotSent, Undeliverable
+from bot.errors import DeliveryHeld, DeliveryUnknown, NotSent, Undeliverable
 from bot.outbound import delivery_attempt as attempt_module
 from bot.outbound.delivery_attempt import DeliveryAttempt, attempt_delivery, retry_delay
 
@@ -61,9 +61,11 @@ async def test_a_sent_part_has_the_id_of_the_platform() -> None:
         (NotSent("busy", retry_after=64.5), DeliveryAttempt(DeliveryState.PENDING, "", "busy", 64.5)),
         (NotSent("refused"), DeliveryAttempt(DeliveryState.PENDING, "", "refused")),
         (Undeliverable("blocked"), DeliveryAttempt(DeliveryState.FAILED, "", "blocked")),
-        (DeliveryUnknown("reset"), DeliveryAttempt(DeliveryState.UNKNOWN, "", "reset")),
-        (ValueError("no JSON"), DeliveryAttempt(DeliveryState.UNKNOWN, "", "ValueError: no JSON")),
-        (asyncio.CancelledError(), DeliveryAttempt(DeliveryState.UNKNOWN, "", "the adapter cancelled itself")),
+        (DeliveryUnknown("reset"), DeliveryAttempt(DeliveryState.ATTEMPTING, "", "reset")),
+        (DeliveryUnknown("busy", retry_after=7), DeliveryAttempt(DeliveryState.ATTEMPTING, "", "busy", 7)),
+        (DeliveryHeld("no way to ask"), DeliveryAttempt(DeliveryState.UNKNOWN, "", "no way to ask")),
+        (ValueError("no JSON"), DeliveryAttempt(DeliveryState.ATTEMPTING, "", "ValueError: no JSON")),
+        (asyncio.CancelledError(), DeliveryAttempt(DeliveryState.ATTEMPTING, "", "the adapter cancelled itself")),
     ],
     ids=lambda one: type(one).__name__,
 )
@@ -78,7 +80,7 @@ async def test_a_timeout_of_the_adapter_is_ambiguous(monkeypatch: pytest.MonkeyP
         await asyncio.Event().wait()
         return "never"
 
-    assert (await attempt_delivery(OneWord(answer), PART, False)).state is DeliveryState.UNKNOWN
+    assert (await attempt_delivery(OneWord(answer), PART, False)).state is DeliveryState.ATTEMPTING
 
 
 async def test_cancellation_is_not_an_outcome() -> None:
@@ -96,7 +98,7 @@ async def test_cancellation_is_not_an_outcome() -> None:
         await task
 
 
-async def test_without_reconciliation_the_part_stays_ambiguous() -> None:
+async def test_without_reconciliation_the_part_is_held() -> None:
     found = await attempt_delivery(raising(AssertionError("it must not be sent")), PART, True)
 
     assert found.state is DeliveryState.UNKNOWN

@@ -16,7 +16,7 @@ from bot.domain.events import MessageSent, ModelRetried
 from bot.domain.ids import derived_id, new_id
 from bot.domain.ledger import Delivery, DeliveryState, Outcome
 from bot.domain.memory import Memory, MemoryKind
-from bot.errors import DeliveryUnknown, NotSent, Undeliverable
+from bot.errors import DeliveryHeld, DeliveryUnknown, NotSent, Undeliverable
 from bot.event_bus import EventBus
 from bot.outbound import delivery_attempt as attempt_module
 from bot.outbound import outbox as outbox_module
@@ -436,7 +436,7 @@ async def test_an_ambiguous_part_that_the_platform_lacks_is_sent_again(outbox: O
 async def test_a_part_that_cannot_be_reconciled_is_held_and_does_not_block_its_room(
     outbox: Outbox, ledger: BrittleLedger, clock: Any
 ) -> None:
-    adapter = AskableAdapter(faults=[DeliveryUnknown("reset")], found=[DeliveryUnknown("no way to ask")])
+    adapter = AskableAdapter(faults=[DeliveryUnknown("reset")], found=[DeliveryHeld("no way to ask")])
     outbox.connect(adapter)
     await outbox.commit([outgoing("held", at=clock()), outgoing("next", at=clock())])
 
@@ -473,7 +473,7 @@ async def test_an_unexpected_adapter_error_is_ambiguous(outbox: Outbox, ledger: 
     [
         (True, 0, DeliveryState.SENT),
         (NotSent("not there", retry_after=0), 1, DeliveryState.SENT),
-        (DeliveryUnknown("who knows"), 0, DeliveryState.UNKNOWN),
+        (DeliveryHeld("who knows"), 0, DeliveryState.UNKNOWN),
         (Undeliverable("gone"), 0, DeliveryState.FAILED),
     ],
     ids=["there", "not there", "unclear", "gone"],

@@ -143,7 +143,7 @@ def _hold_rows(connection: Connection, copied_at: datetime) -> tuple[int, int]:
     receipt_reason = REASON_TEMPLATE.format(made=_format_time(copied_at), what="it may have been answered")
     delivery_reason = REASON_TEMPLATE.format(made=_format_time(copied_at), what="it may have been sent")
     receipt_values = {"outcome": Outcome.PARKED.value, "reason": receipt_reason, "rule": "restore", "closed_at": now}
-    delivery_values = {"state": DeliveryState.UNKNOWN.value, "cause": delivery_reason}
+    delivery_values = {"state": DeliveryState.UNKNOWN.value, "cause": delivery_reason, "first_attempt_at": None}
     messages = connection.execute(
         update(receipts).where(flag_equals(receipts.c.is_open)).values(is_open=0, **receipt_values)
     )

@@ -17,7 +17,7 @@ from adapters.discord.emulator.server import Fault, too_many_requests
 from adapters.discord.errors import DEFAULT_RETRY_SECONDS, ErrorResponse, parse_retry_after, to_delivery_error
 from adapters.discord.rate_limits import MAX_INVALID, RequestGuard
 from bot import Attachment, Content, MediaKind
-from bot.platform import Delivery, DeliveryUnknown, NotSent, Undeliverable
+from bot.platform import Delivery, DeliveryHeld, DeliveryUnknown, NotSent, Undeliverable
 from bot.testing import AgentHarness
 from tests.adapters.discord.server import LIMITS, EmulatedServer
 
@@ -255,7 +255,7 @@ async def test_an_unclear_part_is_searched_for_after_its_nonce_has_expired(serve
         with pytest.raises(NotSent):
             await adapter.reconcile(lost)
         server.emulator.rest.refused_channels[server.lobby] = (403, 50001)
-        with pytest.raises(DeliveryUnknown, match="cannot be read"):
+        with pytest.raises(DeliveryHeld, match="cannot be read"):
             await adapter.reconcile(lost)
     assert server.emulator.recorder.texts() == ["Only once."]
 
@@ -268,8 +268,8 @@ async def test_a_part_tried_long_ago_is_searched_for_before_it_is_sent_again(ser
         assert isinstance(await failed(adapter, sent), DeliveryUnknown)
         again = replace(sent, attempts=7, first_attempt_at=long_ago, id="another-nonce")
         assert await adapter.deliver(again) == server.emulator.recorder.messages[0].id
-        server.emulator.rest.refused_channels[server.lobby] = (403, 50001)
-        assert isinstance(await failed(adapter, replace(again, id=sent.id)), DeliveryUnknown)
+        server.emulator.faults.append(Fault("GET .*/messages", 500))
+        assert isinstance(await failed(adapter, again), DeliveryUnknown)
     assert server.emulator.recorder.texts() == ["Once."]
 
 

@@ -18,7 +18,7 @@ from adapters.telegram.send_methods import SendMethods
 from adapters.telegram.sending import MessageSender
 from bot import Attachment, Choice, Content, MediaKind, new_id
 from bot.models import TextRequest
-from bot.platform import Delivery, DeliveryState, DeliveryUnknown, MessageGone, NotSent, Undeliverable
+from bot.platform import Delivery, DeliveryHeld, DeliveryState, DeliveryUnknown, MessageGone, NotSent, Undeliverable
 from bot.testing import model_answer
 from tests.adapters.telegram.conftest import START, TOKEN, OpenHarness, SkippingClock, description
 from tests.adapters.tls import HOST
@@ -264,18 +264,16 @@ async def test_an_unclear_part_is_sent_again_with_a_notice(sender: SenderHarness
     assert shown.text[bold["offset"] : bold["offset"] + bold["length"]] == "bold"
 
 
-async def test_an_unclear_part_waits_for_the_connection_and_keeps_its_notice(sender: SenderHarness) -> None:
-    sender.telegram.faults.append(too_many_requests("sendMessage", 7, times=2))
-    await sender.message_sender.reconcile(sender.part())
-    assert sender.said == [f"{DUPLICATE_NOTICE}Hello"]
+async def test_an_unclear_part_that_cannot_be_repeated_now_stays_unclear(sender: SenderHarness) -> None:
     sender.telegram.faults.append(too_many_requests("sendMessage", 600))
-    with pytest.raises(DeliveryUnknown):
+    with pytest.raises(DeliveryUnknown, match="600") as caught:
         await sender.message_sender.reconcile(sender.part())
+    assert caught.value.retry_after == 600
 
 
 async def test_with_hold_an_unclear_part_is_left_to_the_operator(open_sender: OpenSender) -> None:
     sender = await open_sender(TELEGRAM_UNCLEAR="hold")
-    with pytest.raises(DeliveryUnknown, match="hold"):
+    with pytest.raises(DeliveryHeld, match="hold"):
         await sender.message_sender.reconcile(sender.part())
     assert sender.said == []
 

@@ -91,3 +91,28 @@ async def wait_for_state(web_server: RunningServer, state: str) -> Any:
         while (body := await health(web_server))["platforms"]["telegram"]["state"] != state:
             pass
         return body
+
+
+async def test_a_held_part_is_counted_and_logged_until_it_is_decided_about(
+    open_server: ServerFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    time_source = TimeSource(sleep=lambda seconds: asyncio.sleep(0))
+    async with Emulator() as telegram:
+        settings = telegram.settings(telegram.add_bot(TOKEN))
+        async with open_server(settings={**settings, "TELEGRAM_UNCLEAR": "hold"}) as web_server:
+            adapter = TelegramAdapter(web_server.runtime.handles, time_source=time_source)
+            await web_server.runtime.connect(adapter)
+            await wait_for_state(web_server, "connected")
+            assert (await health(web_server))["held"] == 0
+            telegram.faults.append(Fault("sendMessage", 500, "oops", is_late=True))
+            kim = telegram.people.add_user("Kim")
+            telegram.people.say(telegram.people.open_private_chat(kim), kim, "Hello")
+            async with asyncio.timeout(60):
+                while not (body := await health(web_server))["held"]:
+                    pass
+            assert (body["status"], body["held"]) == ("degraded", 1)
+            [part] = (await web_server.get("/api/outbox"))["parts"]
+            [error] = [record for record in caplog.records if record.levelname == "ERROR"]
+            assert f"bot outbox send {part['id']}" in error.getMessage()
+            await web_server.post(f"/api/outbox/{part['id']}/drop", {})
+            assert (await health(web_server))["held"] == 0

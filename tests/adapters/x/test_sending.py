@@ -8,7 +8,7 @@ import pytest
 from adapters.x.emulator import Emulator, Fault, FaultKind
 from bot import Attachment, Content, MediaKind, new_id
 from bot.domain.ids import delivery_id
-from bot.platform import Delivery, DeliveryState, DeliveryUnknown, NotSent, Undeliverable
+from bot.platform import Delivery, DeliveryHeld, DeliveryState, DeliveryUnknown, NotSent, Undeliverable
 from bot.store import InMemoryStore
 from bot.testing import ManualClock
 from tests.adapters.x.conftest import RunX, XHarness
@@ -149,7 +149,11 @@ async def test_a_duplicate_that_is_not_found_is_held(run_x: RunX, emulator: Emul
         part = part_of(harness, attempts=2)
         with pytest.raises(DeliveryUnknown):
             await harness.adapter.deliver(part)
-        with pytest.raises(DeliveryUnknown, match="check the account"):
+        with pytest.raises(DeliveryUnknown, match="not among the latest yet") as caught:
+            await harness.adapter.reconcile(part)
+        assert not isinstance(caught.value, DeliveryHeld)
+        clock.advance(901)
+        with pytest.raises(DeliveryHeld, match="check the account"):
             await harness.adapter.reconcile(part)
 
 
