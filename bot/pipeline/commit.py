@@ -73,10 +73,11 @@ def classify(error: Exception, turn: Turn, *, is_answering: bool) -> TurnFailure
 async def commit(turn: Turn, result: TurnResult) -> Outcome:
     """Close the turn's messages with `result` and send its content.
 
-    An unsolicited reply that repeats earlier ones is not sent, and the message is ignored.
+    An unsolicited reply that repeats earlier ones is not sent, and the message is ignored; one that tells
+    what became of actions is always sent.
     """
     content = result.content
-    is_unsolicited = result.rule in UNSOLICITED_RULES or turn.author.is_bot
+    is_unsolicited = (result.rule in UNSOLICITED_RULES or turn.author.is_bot) and not turn.results
     is_reply = content is not None and result.outcome is Outcome.ANSWERED
     if content is not None and is_reply and is_unsolicited and await is_repetition(turn, content.text):
         reason = "it would have said the same words a fourth time within ten minutes"

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bot.concurrency.isolation import Failure, call_plugin, log_failure, run_isolated
-from bot.domain.component_specs import Shortening
+from bot.domain.component_specs import ProviderKind, Shortening
 from bot.domain.content import Content
 from bot.domain.results import ProviderFailure, ProviderResult, State
 from bot.errors import PromptTooLong
@@ -23,6 +23,7 @@ from bot.turn import Turn
 
 PROVIDER_TIMEOUT = 5.0
 MAX_TEXT_LENGTH = 262_144
+CONTEXT_KINDS = (ProviderKind.PARTICIPANTS, ProviderKind.WORLD)
 MAX_SHORTENED_LENGTH = 4_000  # characters that remain of a shortened text
 
 

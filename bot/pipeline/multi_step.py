@@ -6,10 +6,11 @@ from functools import partial
 from bot.domain.results import ActionPlan
 from bot.errors import ModelError
 from bot.models.types import ModelType, Purpose, TextRequest
-from bot.pipeline.compose import Composer, generate_text
+from bot.pipeline.closing_text import format_results, write_closing_text, write_summary
+from bot.pipeline.compose import CONTEXT_KINDS, Composer, generate_text
 from bot.pipeline.journal import cached_response, save_response
 from bot.pipeline.reply_plan import MAX_NAME_LENGTH, REPLY, SILENT_ACTIONS, ActionCall
-from bot.pipeline.respond import CONTEXT_KINDS, build_step, build_tools, format_results, write_summary
+from bot.pipeline.respond import build_step, build_tools
 from bot.pipeline.run_actions import ActionRunner, RepeatedCall
 from bot.plugin_system.registry import Registry, fold_name
 from bot.prompts.reply_parser.reader import NextStep
@@ -52,7 +53,7 @@ class MultiStep:
     async def run(self, turn: Turn) -> str:
         """Run the steps that a message asks for and return the summary to send.
 
-        Raises NoAnswer after three empty summaries, ModelError if no model can be asked.
+        Raises ModelError or NoAnswer if no action has run and no model answers.
         """
         turn.commit()
         loop = StepLoop(include=self._registry.provider_names(*CONTEXT_KINDS))
@@ -67,7 +68,8 @@ class MultiStep:
                 break
             if loop.is_finished:
                 break
-        return await write_summary(turn, self._composer)
+        write_text = write_closing_text if turn.results else write_summary
+        return await write_text(turn, self._composer)
 
     async def _run_step(self, turn: Turn, loop: StepLoop, number: int) -> None:
         """Run one step that the model chooses."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from bot.domain.component_specs import Effect
 from bot.plugin_system.action import Action
 from bot.plugin_system.registry import Registry, fold_name
 from bot.prompts.reply_parser.reader import Reply
@@ -38,7 +39,12 @@ class ReplyPlan:
     @property
     def is_simple(self) -> bool:
         """Whether there is only text to send."""
-        return self.has_text and not self.calls
+        return self.has_text and not (self.calls or self.unknown)
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether the text may promise something that an action has yet to do, or that none will do."""
+        return bool(self.unknown) or any(call.action.spec.effect is not Effect.PURE for call in self.calls)
 
     @property
     def is_silent(self) -> bool:

@@ -17,27 +17,17 @@ from bot.errors import NoAnswer
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult, TextSink, Tool
 from bot.outbound.content_filter import is_empty_reply, strip_scaffolding
 from bot.outbound.draft import Draft
-from bot.pipeline.compose import Composer, generate_text
+from bot.pipeline.compose import CONTEXT_KINDS, Composer, generate_text
 from bot.pipeline.journal import cached_response, save_response
 from bot.pipeline.reply_plan import REPLY, SILENT_ACTIONS
 from bot.plugin_system.registry import fold_name
 from bot.prompts.history import HistoryLine, render_history
-from bot.prompts.reply_parser.reader import (
-    MAX_ACTIONS,
-    NextStep,
-    Reply,
-    partial_reply_text,
-    read_fields,
-    read_reply,
-    read_step,
-)
-from bot.prompts.templates import MESSAGE_HANDLER, MULTI_STEP_SUMMARY
+from bot.prompts.reply_parser.reader import MAX_ACTIONS, NextStep, Reply, partial_reply_text, read_reply, read_step
+from bot.prompts.templates import MESSAGE_HANDLER
 from bot.turn import MAX_ANSWERED_INPUTS, Turn, TurnInput
 
 MAX_TRIES = 3
 ANSWER_KEY = "answer"
-SUMMARY_KEY = "summary"
-CONTEXT_KINDS = (ProviderKind.PARTICIPANTS, ProviderKind.WORLD)
 EXCLUDED_TOOLS = frozenset({REPLY, "NONE"})  # these are never offered as functions
 MAX_TOOL_NAME_LENGTH = 64  # the limit of most model providers
 
@@ -190,7 +180,7 @@ def build_tools(turn: Turn, excluded: Collection[str]) -> tuple[Tool, ...]:
 def build_reply(result: TextResult) -> Reply:
     """Parse a result; if it calls tools, these are the actions and tags are ignored.
 
-    The text is sent before them, unless the tools only mean silence.
+    The text belongs to them, unless the tools only mean silence.
     """
     reply = read_reply(result.text)
     calls = tuple((call.name, call.arguments) for call in result.tool_calls[:MAX_ACTIONS])
@@ -211,33 +201,3 @@ def build_step(result: TextResult) -> NextStep:
     call = result.tool_calls[0]
     is_finish = step.is_finish and not step.text
     return replace(step, action=call.name, parameters=call.arguments, is_finish=is_finish, text="", is_complete=True)
-
-
-async def write_summary(turn: Turn, composer: Composer) -> str:
-    """Return the results of the turn's actions in the character's words.
-
-    Raises NoAnswer after three empty answers, ModelError if no model can be asked.
-    """
-    if (cached := await cached_response(turn, SUMMARY_KEY)) is not None:
-        return _read_text(cached.text)
-    await composer.compose(turn, composer.registry.provider_names(*CONTEXT_KINDS))
-
-    def build_request() -> TextRequest:
-        prompt = composer.render(turn, MULTI_STEP_SUMMARY, actionResults=format_results(turn))
-        return TextRequest(prompt, purpose=Purpose.SUMMARY, system=composer.render_system(turn))
-
-    for _ in range(MAX_TRIES):
-        result = await generate_text(turn, composer, build_request, ModelType.TEXT_LARGE)
-        if text := _read_text(result.text):
-            await save_response(turn, SUMMARY_KEY, result)
-            return text
-    raise NoAnswer(f"the model gave {MAX_TRIES} summaries without a text")
-
-
-def format_results(turn: Turn) -> str:
-    """Return the results of the turn's actions, one a line."""
-    return str(turn.state.data.get("actionResultsText", ""))
-
-
-def _read_text(raw: str) -> str:
-    return read_fields(raw, ("text",)).get("text") or ("" if "<" in raw else raw.strip())

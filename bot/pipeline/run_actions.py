@@ -18,27 +18,25 @@ from bot.domain.ledger import Outcome, Rule, Step, StepState
 from bot.domain.results import ActionPlan, ActionResult, PlanStep
 from bot.errors import ModelError
 from bot.models.types import ModelType, Purpose, TextRequest
+from bot.pipeline.closing_text import OUTCOME_UNKNOWN, format_result, write_closing_text
 from bot.pipeline.commit import TurnResult
 from bot.pipeline.compose import Composer
 from bot.pipeline.journal import load_steps
 from bot.pipeline.reply_plan import ActionCall, call_key, plan_reply
-from bot.pipeline.respond import write_summary
 from bot.pipeline.should_respond import ResponseDecision
 from bot.plugin_system.action import Action
 from bot.plugin_system.registry import Registry
 from bot.prompts.reply_parser.reader import Reply, read_object
 from bot.prompts.templates import PARAMETER_REPAIR
 from bot.store.protocols import LogKind
-from bot.text import escape_line, shorten
+from bot.text import escape_line
 from bot.turn import Turn
 
 logger = logging.getLogger(__name__)
 VALIDATE_TIMEOUT = 2.0
 ACTION_TIMEOUT = 60.0
 MAX_WORKING_MEMORY = 50
-MAX_RESULT_LINE_LENGTH = 4_000
 MAX_RESULT_LENGTH = 262_144
-OUTCOME_UNKNOWN = "outcome unknown: the process died while it ran"
 
 
 async def refusal_for(turn: Turn, action: Action[Any], *, trusted: bool = False) -> str:
@@ -84,8 +82,9 @@ async def run_actions(
 ) -> TurnResult:
     """Run the actions of a reply in order; return the answer with the content that remains to be sent.
 
-    A reply that asks for neither text nor action is silence. Where the actions said nothing, or failed, the
-    model writes a summary; raises as `write_summary` does.
+    A reply that asks for neither text nor action is silence. Text that comes with effects may promise them:
+    it is sent after the actions, and only if all succeeded and none of them replied. Where an action failed,
+    or nothing was said, a closing text tells the results.
     """
     plan = plan_reply(reply, registry)
     if not reply.is_complete:
@@ -97,15 +96,26 @@ async def run_actions(
     content = Content(text=reply.text, thought=reply.thought, actions=reply.actions)
     if plan.is_simple:
         return TurnResult.answered(decision, content)
-    if plan.has_text:
+    if plan.has_effects:
+        await _withdraw_draft(turn)
+    elif plan.has_text:
         await turn.reply(content)
     await runner.run_plan(turn, plan.calls, reply.thought)
-    action_results = turn.state.data.get("actionResults", ())  # one action may have several
-    if turn.replies and not any(entry.error == OUTCOME_UNKNOWN for entry in action_results):
+    if not all(result.success for result in turn.state.data["actionResults"]):  # one action may have several
+        text = await write_closing_text(turn, runner.composer)
+    elif turn.replies:
+        if plan.has_text and plan.has_effects:
+            turn.notes.append("the text of the answer was not sent, because the actions replied")
         return TurnResult.answered(decision)
-    is_unchanged = not turn.replies and all(entry.success for entry in action_results)
-    text = reply.text if is_unchanged and reply.text else await write_summary(turn, runner.composer)
+    else:
+        text = reply.text or await write_closing_text(turn, runner.composer)
     return TurnResult.answered(decision, replace(content, text=text))
+
+
+async def _withdraw_draft(turn: Turn) -> None:
+    """Remove a draft that showed the text before it was known that actions follow."""
+    if turn.agent.outbox.has_draft(turn.id):
+        await turn.agent.outbox.remove_draft(turn.id)
 
 
 class RepeatedCall(Exception):
@@ -295,9 +305,3 @@ def _store_result(turn: Turn, result: ActionResult) -> None:
     for spec in turn.agent.catalog.providers:
         if spec.kind is ProviderKind.ACTION_RESULTS:
             turn.state.invalidate(spec.name)
-
-
-def format_result(result: ActionResult) -> str:
-    """Return the result of an action as one line of a prompt."""
-    text = escape_line(shorten(result.text or result.error or "done", MAX_RESULT_LINE_LENGTH))
-    return f"- {result.action}: {'ok' if result.success else 'failed'}: {text}"

@@ -13,6 +13,7 @@ import pytest
 from bot import (
     ActionResult,
     Clock,
+    Effect,
     Outcome,
     Plugin,
     ProviderResult,
@@ -208,8 +209,11 @@ async def test_the_draft_of_an_answer_that_becomes_silence_is_deleted(staged: On
         assert await stage.agent.store.ledger.deliveries(is_open=True) == []
 
 
-async def test_an_answer_with_actions_continues_from_its_draft(staged: OnStage) -> None:
-    @action("WAVE", "Wave.")
+@pytest.mark.parametrize(("effect", "shown"), [(Effect.PURE, ["I wave.", "waves"]), (Effect.UNSAFE, ["waves"])])
+async def test_an_answer_with_actions_continues_from_its_draft_or_removes_it(
+    staged: OnStage, effect: Effect, shown: list[str]
+) -> None:
+    @action("WAVE", "Wave.", effect=effect)
     async def wave(turn: Turn) -> ActionResult:
         await turn.reply("waves")
         return ActionResult(text="waved")
@@ -221,7 +225,7 @@ async def test_an_answer_with_actions_continues_from_its_draft(staged: OnStage) 
         await stage.adapter.wait_until_sent(1)
         gate.set()
         await settled(stage, receipt)
-        assert visible(stage.adapter) == ["I wave.", "waves"]
+        assert visible(stage.adapter) == shown
 
 
 async def test_the_draft_of_a_long_reply_is_its_first_part_and_the_rest_follows_in_parts(staged: OnStage) -> None:

@@ -80,9 +80,9 @@ async def play(
         ("Noted.", (("NOTE", {"text": "milk"}),), ["Noted."], ["note milk: 1"]),
         ("", (("NOTE", {"text": "milk", "times": 3}),), ["So it went."], ["note milk: 3"]),
         ("", (("note", {"text": "milk"}), ("FLY", {})), ["So it went."], ["note milk: 1"]),
-        ("Noted.", (("SECRET", {}),), ["Noted."], []),
+        ("Noted.", (("SECRET", {}),), ["So it went."], []),
         ("", (("IGNORE", {}),), [], []),
-        ("Hello.", (("FLY", {}),), ["Hello."], []),
+        ("Hello.", (("FLY", {}),), ["So it went."], []),
         ("Noted.", (("NOTE", {"txt": "milk"}),), ["Noted."], ["note bread: 1"]),
     ],
 )

@@ -197,14 +197,15 @@ def _find_bare_word(prose: str) -> str:
 def partial_reply_text(raw: str, *, has_functions: bool = False) -> str:
     """Return the text of a plain reply as far as it is streamed; "" if it is no plain reply. Never raises.
 
-    It must follow complete `<actions>` that are empty or REPLY, without requested providers; if the model
-    `has_functions`, `<actions>` may be missing. The text ends before the next tag of the answer, complete or
+    It must follow complete `<actions>` that are empty or REPLY, without requested providers. If the model
+    `has_functions`, it must be REPLY: otherwise the text may promise what a function called behind it is to
+    do. The text ends before the next tag of the answer, complete or
     partial; the complete reply starts with it, unless the text quotes a tag.
     """
     raw = raw[:MAX_CHARS]
     head = _HEAD.match(raw)
     position = head.end() if head else 0
-    is_plain = has_functions
+    is_plain = False
     while opening := _OPENING.match(raw, position):
         name = opening[1].lower()
         if name in TEXTS:
@@ -216,7 +217,7 @@ def partial_reply_text(raw: str, *, has_functions: bool = False) -> str:
         is_unexpected = name in _PROVIDERS or (name in ACTIONS and not _PLAIN_REPLY.fullmatch(body))
         if is_unexpected and body.strip():
             return ""
-        is_plain = is_plain or name in ACTIONS
+        is_plain = is_plain or (name in ACTIONS and bool(body.strip() or not has_functions))
     return ""
 
 

@@ -110,7 +110,7 @@ async def test_of_two_changes_asked_for_at_once_only_the_last_can_be_confirmed_a
         await stage.send(
             "Ada, set ON_EDIT to rerun, CONVERSATION_LENGTH to 5", author="Root", role=Role.OWNER, kind=GROUP
         )
-        _, first, last = await stage.adapter.wait_until_sent(3)
+        first, last = await stage.adapter.wait_until_sent(2)
         own = await code(stage)
     assert own in last
     assert own not in first

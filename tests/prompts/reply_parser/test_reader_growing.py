@@ -67,10 +67,11 @@ def test_only_plain_replies_have_a_partial_text(raw: str) -> None:
     assert {partial_reply_text(raw[:end]) for end in range(len(raw) + 1)} == {""}
 
 
-def test_a_model_with_tools_need_not_name_actions() -> None:
-    raw = "<response><thought>so</thought><text>Hello</text></response>"
-    assert partial_reply_text(raw) == ""
-    assert partial_reply_text(raw, has_functions=True) == "Hello"
+@pytest.mark.parametrize("actions", ["", "<actions></actions>"])
+def test_a_model_with_tools_has_a_partial_text_only_if_it_names_reply(actions: str) -> None:
+    raw = f"<response><thought>so</thought>{actions}<text>Hello</text></response>"
+    assert partial_reply_text(raw, has_functions=True) == ""
+    assert partial_reply_text(model_answer("Hello"), has_functions=True) == "Hello"
     assert partial_reply_text(model_answer("Hello", actions=["MUTE_ROOM"]), has_functions=True) == ""
 
 

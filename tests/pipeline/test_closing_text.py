@@ -1,0 +1,247 @@
+"""Text that promises an effect waits for it, and a failed action is always followed by a closing text."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bot import ActionResult, Effect, Outcome, Plugin, Turn, action
+from bot.errors import BudgetSpent, ModelUnavailable
+from bot.models import Purpose, TextRequest, TextResult, ToolCall, Usage
+from bot.store import InMemoryStore
+from bot.testing import RecordingAdapter, ScriptedModel, StreamedText, model_answer, running_agent
+from bot.user_texts import user_text
+
+PROMISE = "Done, your table is booked!"
+SUMMARY = "<response><text>I could not book it: no table is free.</text></response>"
+CLOSING = "I could not book it: no table is free."
+
+
+@action("BOOK", "Book a table.")
+async def book(turn: Turn) -> ActionResult:
+    return ActionResult(False, error="no table is free")
+
+
+@action("BOOK_WELL", "Book a table.")
+async def book_well(turn: Turn) -> ActionResult:
+    return ActionResult(text="table 4 at eight")
+
+
+@action("CONFIRM", "Book a table and say so.")
+async def confirm(turn: Turn) -> ActionResult:
+    await turn.reply("Table 4 is yours.")
+    return ActionResult(text="table 4")
+
+
+@action("RAISE", "Break.")
+async def broken(turn: Turn) -> ActionResult:
+    raise LookupError("the book is lost")
+
+
+@action("LOOK", "Look for a table.", effect=Effect.PURE)
+async def look(turn: Turn) -> ActionResult:
+    return ActionResult(False, error="no table is free")
+
+
+RESTAURANT = Plugin("restaurant", "Tables.", actions=[book, book_well, confirm, broken, look])
+
+
+def by_tags(text: str, *names: str) -> TextResult:
+    return TextResult(model_answer(text, actions=["REPLY", *names]))
+
+
+def by_functions(text: str, *names: str) -> TextResult:
+    return TextResult(text, tool_calls=tuple(ToolCall(name, {}) for name in names))
+
+
+WAYS = pytest.mark.parametrize("write", [by_tags, by_functions], ids=["tags", "functions"])
+
+
+async def answer(
+    write: Callable[..., TextResult], *names: str, fail: Exception | None = None, text: str = PROMISE
+) -> tuple[list[str], list[Purpose], tuple[Outcome, tuple[str, ...]]]:
+    """Answer one message with a text and actions; return what was sent, the requests and the receipt."""
+
+    def script(request: TextRequest) -> TextResult | str:
+        if request.purpose is Purpose.SUMMARY and fail is not None:
+            raise fail
+        return SUMMARY if request.purpose is Purpose.SUMMARY else write(text, *names)
+
+    model = ScriptedModel(script, can_call_tools=write is by_functions)
+    async with running_agent(RESTAURANT, model=model) as stage:
+        receipt = await stage.send("A table for two, please")
+        purposes = [request.purpose for request in stage.model.requests]
+        return stage.texts, purposes, (receipt.outcome, receipt.notes)
+
+
+@WAYS
+@pytest.mark.parametrize("names", [("BOOK",), ("RAISE",), ("BOOK_WELL", "BOOK"), ("NO_SUCH_ACTION",)])
+async def test_a_promise_is_replaced_by_a_closing_text_when_an_action_fails(write: Any, names: tuple[str, ...]) -> None:
+    texts, purposes, (outcome, _) = await answer(write, *names)
+    assert texts == [CLOSING]
+    assert purposes == [Purpose.REPLY, Purpose.SUMMARY]
+    assert outcome is Outcome.ANSWERED
+
+
+@WAYS
+async def test_a_promise_is_sent_once_after_its_actions_without_another_model_call(write: Any) -> None:
+    texts, purposes, _ = await answer(write, "BOOK_WELL", "BOOK_WELL")
+    assert (texts, purposes) == ([PROMISE], [Purpose.REPLY])
+
+
+@WAYS
+async def test_a_promise_is_not_sent_when_the_actions_replied(write: Any) -> None:
+    texts, purposes, (_, notes) = await answer(write, "CONFIRM")
+    assert (texts, purposes) == (["Table 4 is yours."], [Purpose.REPLY])
+    assert notes == ("the text of the answer was not sent, because the actions replied",)
+
+
+@WAYS
+async def test_a_failure_behind_an_action_that_replied_is_told(write: Any) -> None:
+    texts, purposes, _ = await answer(write, "CONFIRM", "BOOK")
+    assert texts == ["Table 4 is yours.", CLOSING]
+    assert purposes == [Purpose.REPLY, Purpose.SUMMARY]
+
+
+async def test_the_summary_sees_what_the_actions_have_said() -> None:
+    def script(request: TextRequest) -> str:
+        return SUMMARY if request.purpose is Purpose.SUMMARY else model_answer(PROMISE, actions=["CONFIRM", "BOOK"])
+
+    async with running_agent(RESTAURANT, model=ScriptedModel(script)) as stage:
+        await stage.send("A table for two, please")
+        [request] = stage.model.requests_for(Purpose.SUMMARY)
+    assert "(you): Table 4 is yours." in request.prompt
+    assert "- BOOK: failed: no table is free" in request.prompt
+
+
+@WAYS
+async def test_text_beside_actions_without_effect_is_sent_first_and_a_failure_is_told(write: Any) -> None:
+    texts, _, _ = await answer(write, "LOOK", text="I look into the book.")
+    assert texts == ["I look into the book.", CLOSING]
+
+
+@WAYS
+@pytest.mark.parametrize("error", [BudgetSpent("BUDGET_USD", "spent"), ModelUnavailable("not there")])
+@pytest.mark.parametrize(
+    ("names", "key"),
+    [(("BOOK",), "failed"), (("BOOK_WELL", "BOOK"), "partly_done"), (("CONFIRM", "RAISE"), "partly_done")],
+)
+async def test_a_fixed_text_tells_a_failure_that_no_model_can_tell(
+    write: Any, error: Exception, names: tuple[str, ...], key: str
+) -> None:
+    texts, _, (outcome, notes) = await answer(write, *names, fail=error)
+    assert texts[-1] == user_text(f"actions.{key}")
+    assert PROMISE not in texts
+    assert outcome is Outcome.ANSWERED
+    assert any(note.startswith("no model could tell what became of the actions") for note in notes)
+
+
+async def test_a_budget_that_the_answer_used_up_leaves_a_fixed_text_without_a_model_call() -> None:
+    model = ScriptedModel(TextResult(model_answer(PROMISE, actions=["BOOK"]), "scripted", Usage(30_000, 10)))
+    async with running_agent(RESTAURANT, model=model, settings={"BUDGET_TOKENS": "20000"}) as stage:
+        await stage.send("A table for two, please")
+        assert [request.purpose for request in model.requests] == [Purpose.REPLY]
+        assert stage.texts == [user_text("actions.failed")]
+
+
+async def test_steps_end_with_a_fixed_text_when_no_model_can_tell_their_results() -> None:
+    step = "<response><action>BOOK</action><parameters>{}</parameters><isFinish>true</isFinish></response>"
+
+    def script(request: TextRequest) -> str:
+        if request.purpose is Purpose.SUMMARY:
+            raise BudgetSpent("BUDGET_USD", "spent")
+        return step
+
+    async with running_agent(RESTAURANT, model=ScriptedModel(script), settings={"USE_MULTI_STEP": "true"}) as stage:
+        receipt = await stage.send("A table for two, please")
+        assert stage.texts == [user_text("actions.failed")]
+        assert receipt.outcome is Outcome.ANSWERED
+
+
+@pytest.mark.parametrize("head", ["", "<actions></actions>", "<actions>REPLY</actions>"])
+async def test_a_draft_does_not_show_a_promise_while_its_action_runs(head: str) -> None:
+    """Functions may be called behind the text; a draft of text that claims to call none is withdrawn."""
+    seen: list[list[str]] = []
+    adapter = RecordingAdapter(can_edit=True, stream_interval=0)
+    written = f"<response>{head}<text>{PROMISE}</text></response>"
+
+    @action("BOOK_SLOWLY", "Book a table.")
+    async def book_slowly(turn: Turn) -> ActionResult:
+        await turn.agent.outbox.drain(5.0)
+        seen.append(visible(adapter))
+        return ActionResult(False, error="no table is free")
+
+    async def script(request: TextRequest) -> TextResult | str:
+        if request.purpose is Purpose.SUMMARY:
+            return SUMMARY
+        assert request.sink is not None
+        await request.sink.write(written)
+        if "REPLY" in head:
+            await adapter.wait_until_sent(1)
+        else:
+            await asyncio.sleep(0)
+        return TextResult(written, tool_calls=(ToolCall("BOOK_SLOWLY", {}),))
+
+    model = ScriptedModel(script, can_call_tools=True)
+    plugin = Plugin("slow", "Tables.", actions=[book_slowly])
+    async with running_agent(plugin, model=model, adapter=adapter) as stage:
+        await stage.send("A table for two, please")
+    assert seen == [[]]
+    assert visible(adapter) == [CLOSING]
+    if "REPLY" not in head:
+        assert PROMISE not in adapter.texts
+
+
+def visible(adapter: RecordingAdapter) -> list[str]:
+    """Return the visible messages of the platform, after their last edits."""
+    messages = {f"sent-{number}": one.content.text for number, one in enumerate(adapter.sent, start=1)}
+    messages |= {one.replaces_external_id: one.content.text for one in adapter.edited}
+    return [text for text in messages.values() if text]
+
+
+async def test_a_model_with_functions_streams_a_text_that_calls_none() -> None:
+    gate = asyncio.Event()
+    adapter = RecordingAdapter(can_edit=True, stream_interval=0)
+    model = ScriptedModel(
+        StreamedText("<response><actions>REPLY</actions><text>Once", gate, " upon a time</text></response>"),
+        can_call_tools=True,
+    )
+    async with running_agent(RESTAURANT, model=model, adapter=adapter) as stage:
+        receipt = await stage.submit("A story, please")
+        assert await adapter.wait_until_sent(1) == ["Once"]
+        gate.set()
+        await stage.agent_runtime.inbox.wait_outcome(receipt.id)
+        await stage.agent.outbox.drain(5.0)
+    assert visible(adapter) == ["Once upon a time"]
+
+
+async def test_a_resumed_turn_sends_its_promise_once_after_the_actions_that_remain() -> None:
+    store, begun, runs = InMemoryStore(), asyncio.Event(), list[str]()
+
+    @action("FIRST", "Do the first.", effect=Effect.UNSAFE)
+    async def first(turn: Turn) -> ActionResult:
+        runs.append("first")
+        return ActionResult(text="one")
+
+    @action("SECOND", "Do the second.", effect=Effect.KEYED)
+    async def second(turn: Turn) -> ActionResult:
+        runs.append("second")
+        if not begun.is_set():
+            begun.set()
+            await asyncio.Event().wait()
+        return ActionResult(text="two")
+
+    plugin = Plugin("two", "Two actions.", actions=[first, second])
+    model = ScriptedModel(model_answer(PROMISE, actions=["FIRST", "SECOND"]))
+    async with running_agent(plugin, model=model, store=store) as stage:
+        receipt = await stage.submit("Both, please")
+        await begun.wait()
+        await stage.agent_runtime.inbox.processor.release()
+        assert stage.texts == []
+    async with running_agent(plugin, model=model, store=store) as stage:
+        await stage.agent_runtime.inbox.wait_outcome(receipt.id)
+        await stage.agent.outbox.drain(5.0)
+        assert stage.texts == [PROMISE]
+    assert runs == ["first", "second", "second"]
+    assert [request.purpose for request in model.requests] == [Purpose.REPLY]
