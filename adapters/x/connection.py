@@ -30,11 +30,13 @@ from adapters.x.state import AccountState
 from bot import Clock, crash_point
 from bot.platform import ConnectionStatus, DeliveryUnknown, DisconnectCause, NotSent, disconnect_cause
 from bot.store import StoreUnavailable
+from bot.text import shorten
 
 PendingCall = Coroutine[Any, Any, Any]
 VERIFIED_KEY = "account"
 STOPPED_RETRY_SECONDS = 3600.0  # retry interval of deliveries that cannot leave before the next start
 MAX_RESPONSE_BYTES = 1024 * 1024
+MAX_DETAIL_LENGTH = 300
 REQUEST_TIMEOUT, CONNECT_TIMEOUT = 30.0, 10.0
 
 
@@ -218,7 +220,7 @@ class HttpResponse:
         try:
             return json_format.loads(self.body)
         except ValueError:
-            raise DeliveryUnknown(f"X says {self.status}with a body that cannot be read") from None
+            raise DeliveryUnknown(f"X says {self.status} with a body that cannot be read") from None
 
 
 class HttpTransport:
@@ -311,7 +313,7 @@ async def _read_bounded(response: ClientResponse) -> bytes:
 
 
 def _error_detail(body: bytes) -> str:
-    """Return X's explanation of an error, in any of its formats."""
+    """Return X's explanation of an error, in any of its formats: the detail of each error, or the title."""
     try:
         payload = json_format.loads(body)
     except ValueError:
@@ -319,7 +321,10 @@ def _error_detail(body: bytes) -> str:
     if not isinstance(payload, Mapping):
         return ""
     errors = payload.get("errors")
-    first_error = errors[0] if isinstance(errors, list) and errors else {}
-    first_error = first_error if isinstance(first_error, Mapping) else {}
-    detail = payload.get("detail") or first_error.get("message") or payload.get("title") or ""
-    return str(detail)[:300]
+    problems = [payload, *(errors if isinstance(errors, list) else [])]
+    details = [
+        str(problem.get("detail") or problem.get("message") or "")
+        for problem in problems
+        if isinstance(problem, Mapping)
+    ]
+    return shorten(" ".join(dict.fromkeys(filter(None, details))) or str(payload.get("title") or ""), MAX_DETAIL_LENGTH)

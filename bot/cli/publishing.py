@@ -24,6 +24,8 @@ from bot.settings import Layer
 PUBLISH_TIMEOUT, POLL_SECONDS = 60.0, 0.05
 MAX_FAILED_ATTEMPTS = 3  # failed attempts of a part before waiting ends; the next start continues
 MAX_PENDING_PARTS = 100
+UNCLEAR_STATES = (DeliveryState.ATTEMPTING, DeliveryState.UNKNOWN)
+REFUSED_STATES = (DeliveryState.FAILED, DeliveryState.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,10 @@ async def open_publishing(config: CharacterConfig, publisher: Publisher) -> Asyn
 def publish_via_running_bot(
     config: CharacterConfig, publisher: Publisher, content: Content, refusal: StoreInaccessible
 ) -> list[PublishedPart]:
-    """Publish through the running bot that uses the store. Raises ConfigError or TemporaryError."""
+    """Publish through the running bot that uses the store.
+
+    Raises ConfigError if it refuses the post or cannot be asked, TemporaryError if it cannot publish now.
+    """
     if not publisher.publishing.route:
         raise refusal
     body = {"text": content.text, "pictures": [_picture_json(item) for item in content.attachments]}
@@ -183,7 +188,8 @@ def publish_via_running_bot(
     except (ConfigError, TemporaryError) as error:
         raise type(error)(f"{refusal}\nand that process could not be asked: {error}") from None
     if reply.status is not HTTPStatus.OK:
-        raise TemporaryError(f"the running bot did not publish it: {reply.problem}")
+        error_type = ConfigError if reply.status is HTTPStatus.BAD_REQUEST else TemporaryError
+        raise error_type(f"the running bot did not publish it: {reply.problem}")
     parts = reply.body.get("parts")
     return [
         PublishedPart(item["id"], item["part"], DeliveryState(item["state"]), item["external_id"], item["cause"])
@@ -192,19 +198,24 @@ def publish_via_running_bot(
 
 
 def check_all_sent(parts: Sequence[PublishedPart]) -> None:
-    """Raise TemporaryError if a part has not been sent; the message names each with its cause."""
-    lines = [_problem_line(part, len(parts)) for part in parts if part.state is not DeliveryState.SENT]
-    if lines:
-        lines.append("`bot post --resume` sends the rest, `bot outbox list` shows the waiting parts")
-        raise TemporaryError("\n".join(lines))
+    """Raise an error that names each part that has not been sent, with its cause.
+
+    It is a ConfigError if a part was refused for good, else a TemporaryError.
+    """
+    unsent = [part for part in parts if part.state is not DeliveryState.SENT]
+    if not unsent:
+        return
+    lines = [_problem_line(part, len(parts)) for part in unsent]
+    if any(part.state in REFUSED_STATES for part in unsent):
+        lines.append("correct that, then `bot post --resume` sends what is missing; `bot outbox drop ID` gives it up")
+        raise ConfigError("\n".join(lines))
+    lines.append("`bot post --resume` sends the rest, `bot outbox list` shows the waiting parts")
+    raise TemporaryError("\n".join(lines))
 
 
 def _picture_json(picture: Attachment) -> dict[str, str]:
     data = base64.b64encode(picture.data or b"").decode()
     return {"data": data, "type": picture.content_type, "name": picture.name, "alt": picture.description}
-
-
-UNCLEAR_STATES = (DeliveryState.ATTEMPTING, DeliveryState.UNKNOWN)
 
 
 def _problem_line(part: PublishedPart, count: int) -> str:

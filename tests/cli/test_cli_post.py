@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -214,7 +214,7 @@ def test_an_interrupted_thread_is_reported_and_can_be_resumed(
 ) -> None:
     text = " ".join(f"This is sentence number {number} of a long post." for number in range(14))
     emulator.add_faults(*[Fault("POST /2/tweets", FaultKind.PASSED)], Fault("POST /2/tweets", status=403, body="{}"))
-    assert post("-c", str(file), "--text", text, "--yes") == Exit.TRY_AGAIN
+    assert post("-c", str(file), "--text", text, "--yes") == Exit.CONFIG
     said = capsys.readouterr()
     [first] = emulator.state.posts_by(emulator.user_id)
     assert said.out == f"https://x.com/i/status/{first.id}\n"
@@ -256,24 +256,69 @@ def test_refused_keys_are_reported_at_once(file: Path, emulator: Emulator, capsy
     assert len(emulator.calls) == 1
 
 
-def test_a_running_bot_publishes_the_post(
-    file: Path, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("X_REPLY_ENABLE", "false")
+REFUSAL = Fault("POST /2/tweets", status=403, body='{"errors": [{"detail": "Your app may only read."}]}')
+OUTAGE = Fault("POST /2/tweets", status=429, body="{}")
 
-    async def beside() -> int:
+
+@pytest.mark.parametrize(
+    ("fault", "code", "problem"),
+    [
+        (REFUSAL, Exit.CONFIG, "was not sent: X says 403: Your app may only read.\n"),
+        (OUTAGE, Exit.TRY_AGAIN, "was not sent: X says 429"),
+    ],
+)
+def test_a_refusal_for_good_has_another_exit_code_than_a_limit(
+    fault: Fault, code: Exit, problem: str, file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    emulator.add_faults(fault, fault, fault)
+    assert post("-c", str(file), "--text", FOG, "--yes") == code
+    assert problem in capsys.readouterr().err
+    assert emulator.bot_texts == []
+
+
+PostBeside = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def post_beside(file: Path, emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> PostBeside:
+    """Return a function that runs the command in another process than the bot that uses the store."""
+    monkeypatch.setenv("X_REPLY_ENABLE", "false")
+    monkeypatch.setenv("SERVER_TOKEN", "a-token-for-tests")
+
+    async def run(args: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setenv("SERVER_PORT", "0")
         part = load_character_config(file)
         specs = [find_adapter("web"), find_adapter("x")]
         async with Runtime([part.agent_config], [one for one in specs if isinstance(one, AdapterSpec)]) as runtime:
             [port] = [one.port for one in runtime.adapters if isinstance(one, WebAdapter)]
             monkeypatch.setenv("SERVER_PORT", str(port))
-            return await asyncio.to_thread(post, "-c", str(file), "--text", FOG, "--yes")
+            command = [sys.executable, "-m", "bot", "post", "-c", str(file), *args]
+            return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
 
-    monkeypatch.setenv("SERVER_PORT", "0")
-    monkeypatch.setenv("SERVER_TOKEN", "a-token-for-tests")
-    assert asyncio.run(beside()) == Exit.OK
+    return lambda *args: asyncio.run(run(args))
+
+
+def test_a_running_bot_reports_a_refusal_for_good(post_beside: PostBeside, emulator: Emulator) -> None:
+    emulator.add_faults(REFUSAL)
+    result = post_beside("--text", FOG, "--yes")
+    assert "was not sent: X says 403: Your app may only read.\n" in result.stderr
+    assert result.returncode == Exit.CONFIG
+
+
+def test_a_text_that_a_running_bot_does_not_take_is_refused_for_good(
+    post_beside: PostBeside, emulator: Emulator
+) -> None:
+    result = post_beside("--text", "fog " * 1_100, "--yes")
+    assert "the running bot did not publish it: not a valid post" in result.stderr
+    assert result.returncode == Exit.CONFIG
+    assert emulator.writes == []
+
+
+def test_a_running_bot_publishes_the_post(post_beside: PostBeside, emulator: Emulator) -> None:
+    result = post_beside("--text", FOG, "--yes")
     [made] = emulator.state.posts_by(emulator.user_id)
-    assert capsys.readouterr().out == f"https://x.com/i/status/{made.id}\n"
+    assert result.stdout == f"https://x.com/i/status/{made.id}\n"
+    assert result.returncode == Exit.OK
 
 
 @pytest.mark.parametrize(("said", "count"), [("y\n", 1), ("\n", 0)])

@@ -129,7 +129,7 @@ def _resume(config: CharacterConfig, publisher: Publisher) -> int:
 
 
 def _print_result(publisher: Publisher, parts: Sequence[PublishedPart]) -> int:
-    """Print the post's URL. Raises TemporaryError if a part was not sent."""
+    """Print the post's URL. Raises as `check_all_sent` does."""
     if url := publisher.post_url(parts):
         print(url, flush=True)
     check_all_sent(parts)
