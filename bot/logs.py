@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from logging.handlers import QueueHandler, QueueListener
 
-from bot.text import REDACTED, redact, strip_terminal_codes
+from bot.redaction import REDACTED
+from bot.text import redact, strip_terminal_codes
 
 MAX_QUEUED_RECORDS = 10_000
 MAX_MESSAGE_LENGTH = 8_000

@@ -8,6 +8,7 @@ from functools import lru_cache
 from hashlib import sha256
 from types import MappingProxyType
 
+from bot.redaction import INVISIBLE, redactor_of
 from bot.user_texts import user_text
 
 __all__ = [
@@ -25,10 +26,6 @@ __all__ = [
 
 _CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029"
 _SURROGATE = r"\ud800-\udfff"
-_INVISIBLE = (
-    r"\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
-    r"\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-)
 _EMOJI = (
     r"\xa9\xae\u203c\u2049\u20e3\u2122\u2139\u2190-\u23ff\u24c2\u25a0-\u27bf\u2900-\u297f\u2b00-\u2bff"
     r"\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
@@ -42,13 +39,13 @@ _CHARACTERS = MappingProxyType({letter: char for char, letter in _LETTERS.items(
 MAX_CLUSTER_LENGTH = 256
 _FLAGS = "".join(map(chr, range(0x1F1E6, 0x1F200)))  # two of them make one flag
 _SURROGATES = re.compile(f"[{_SURROGATE}]")
-_HIDDEN = re.compile(f"[{_INVISIBLE}]")
-_BLANK = re.compile(rf"[\s{_CONTROL}{_INVISIBLE}\u2800]*")
-_EXTENDS = re.compile(rf"[{_INVISIBLE}\U0001f3fb-\U0001f3ff]")
+_HIDDEN = re.compile(f"[{INVISIBLE}]")
+_BLANK = re.compile(rf"[\s{_CONTROL}{INVISIBLE}\u2800]*")
+_EXTENDS = re.compile(rf"[{INVISIBLE}\U0001f3fb-\U0001f3ff]")
 _SPECIAL_TOKEN = (  # Llama 2, Mistral, Gemma; all newer families, and DeepSeek's wide bar, open with `<|`
     r"<(?=/?s>|</?SYS>>|(?:start|end)_of_turn>)|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_[A-Z]+)\])"
 )
-_UNSAFE_CHARACTER = re.compile(rf"[\\{_CONTROL}{_SURROGATE}{_INVISIBLE}]|(?<=<)[|｜]|{_SPECIAL_TOKEN}")
+_UNSAFE_CHARACTER = re.compile(rf"[\\{_CONTROL}{_SURROGATE}{INVISIBLE}]|(?<=<)[|｜]|{_SPECIAL_TOKEN}")
 _VISIBLE_JOINER = re.compile(
     rf"(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}])"
     rf"|(?<=[{_EMOJI}0-9#*])[\ufe0e\ufe0f]"
@@ -57,7 +54,6 @@ _VISIBLE_JOINER = re.compile(
 _HALF_ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u(?:\{[0-9a-f]*)?)?\Z")
 _ESCAPE = re.compile(r"\\(?:([\\nrt])|u\{([0-9a-f]{1,6})\})")
 
-REDACTED = "[redacted]"
 ANSI_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 _TERMINAL_CONTROL = re.compile(  # also invisible characters, except those that emoji and some scripts need
     r"[\x00-\x1f\x7f-\x9f\xad\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
@@ -134,10 +130,8 @@ def unescape_line(line: str) -> str:
 
 
 def redact(text: str, secrets: Collection[str]) -> str:
-    """Return a text in which each secret is replaced by `[redacted]`, the longest first."""
-    for secret in sorted(filter(None, secrets), key=len, reverse=True):
-        text = text.replace(secret, REDACTED)
-    return text
+    """Return a text in which each secret is replaced by `[redacted]`, also in other spellings and encodings."""
+    return redactor_of(frozenset(secrets)).redact(text)
 
 
 def strip_terminal_codes(text: str, *, allowed: str = "") -> str:

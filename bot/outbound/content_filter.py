@@ -7,21 +7,32 @@ did not allow is written as text: it can be read, and nothing opens it.
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from urllib.parse import unquote
+from uuid import UUID
 
+from bot.concurrency.bounded import BoundedDict
+from bot.concurrency.clock import Clock, system_clock
 from bot.domain.content import MAX_CHOICES, Attachment, Choice, Content
+from bot.redaction import redactor_of
 from bot.text import is_blank, redact, sanitize_text
 
-MAX_HOST_LENGTH, MAX_PATH_LENGTH, MAX_QUERY_LENGTH = 64, 128, 64
+LINK_LIMITS = (64, 128, 64)  # the length of the host, the path and the query of one link
+MAX_MESSAGE_LINK_DATA, MAX_ROOM_LINK_DATA = 1_000, 5_000  # characters in the links of a message; of a room in an hour
+LINK_DATA_WINDOW = timedelta(hours=1)
+MAX_ROOMS = 10_000
 SECRET_LINK_TEXT = "[a link that held a secret]"
-_SCHEME = r"https?://"
-_BARE_HOST = r"(?<![\w.-])(?=(?:[^\W_][\w-]{0,62}\.)+[^\W\d_]{2,24}[/?:])"  # Telegram makes links of such names
+_SCHEME = r"https?:[/\\]+"  # browsers read a backslash as a slash
+_BARE_HOST = (  # Telegram makes links of such names and addresses
+    r"(?<![\w.-])(?=(?:(?:[^\W_][\w-]{0,62}\.)+(?:[^\W\d_]{2,24}|xn--[\w-]{1,59})|(?:\d{1,3}\.){3}\d{1,3})[/?:\\])"
+)
 _NEXT_LINK = rf"{_SCHEME}|\]\("
 _LINK = (
     rf"(?P<scheme>{_SCHEME}|{_BARE_HOST})(?P<host>(?:(?!{_NEXT_LINK})[^\s/?#\\])+)"
     rf"(?P<path>(?:(?!{_NEXT_LINK})[^\s?#])*)(?:\?(?P<query>(?:(?!{_NEXT_LINK})[^\s#])*))?"
 )
 _ANY_LINK = re.compile(_LINK, re.IGNORECASE)
+_MAY_BE_LINK = re.compile(rf"{_SCHEME}|\.[\w-]{{1,63}}[/?:\\]", re.IGNORECASE)  # in each link, and much faster to find
 _UNFINISHED_LINK = re.compile(rf"(?:{_LINK}|{_SCHEME})\Z", re.IGNORECASE)
 
 
@@ -31,27 +42,39 @@ class LinkPolicy:
 
     hosts: Collection[str] = ()
 
-    def defang(self, text: str, secrets: Collection[str] = ()) -> str:
+    def defang(self, text: str, secrets: Collection[str] = (), budget: int = MAX_MESSAGE_LINK_DATA) -> tuple[str, int]:
         """Rewrite each link that carries too much as `hxxps://host[.]example/...`, which no platform opens.
 
+        All links to other hosts together may have `budget` characters; return the text, and how many they have.
         A link that contains a secret, in any encoding, is replaced.
         """
+        if not _MAY_BE_LINK.search(text):
+            return text, 0
+        redactor, seen = redactor_of(frozenset(secrets)), dict[str, int]()
 
         def check_link(link: re.Match[str]) -> str:
-            if any(secret in unquote(link[0]) for secret in filter(None, secrets)):
+            if not redactor.is_clean(unquote(link[0])):
                 return SECRET_LINK_TEXT
-            return link[0] if self._is_allowed(link) else _defang_link(link)
+            if self._is_known(link["host"]):
+                return link[0]
+            size = seen.get(link[0], len(link[0]) - len(link["scheme"]))
+            if not _is_short(link) or sum((seen | {link[0]: size}).values()) > budget:
+                return _defang_link(link)
+            seen[link[0]] = size
+            return link[0]
 
-        return _ANY_LINK.sub(check_link, text)
+        return _ANY_LINK.sub(check_link, text), sum(seen.values())
 
-    def _is_allowed(self, link: re.Match[str]) -> bool:
-        host, path, query = link["host"], link["path"], link["query"] or ""
-        if len(host) <= MAX_HOST_LENGTH and len(path) <= MAX_PATH_LENGTH and len(query) <= MAX_QUERY_LENGTH:
-            return True
+    def _is_known(self, host: str) -> bool:
         name = host.rpartition("@")[2].partition(":")[0].lower()
         return any(
             name == allowed_host or name.endswith(f".{allowed_host}") for allowed_host in map(str.lower, self.hosts)
         )
+
+
+def _is_short(link: re.Match[str]) -> bool:
+    sizes = (len(link["host"]), len(link["path"]), len(link["query"] or ""))
+    return all(size <= limit for size, limit in zip(sizes, LINK_LIMITS, strict=True))
 
 
 def strip_unfinished_link(text: str) -> str:
@@ -66,12 +89,56 @@ def _defang_link(link: re.Match[str]) -> str:
 
 
 MAX_REPLY_LENGTH = 32_768
+MAX_PASSES = 10
 SCAFFOLDING = re.compile(
     r"</?(?:response|output|thought|actions|providers|parameters|params|isFinish)\b[^<>]{0,80}>", re.IGNORECASE
 )
 OWN_LINE_PREFIX = re.compile(r"^\[\d\d:\d\d\] [^()\[\]\n]{1,64} \(you\): ?", re.MULTILINE)
 SPEAKER_ID = re.compile(r"^(\[\d\d:\d\d\] [^()\[\]\n]{1,64}) \(id [0-9A-Fa-f]{1,32}\):", re.MULTILINE)
 PARTIAL_SCAFFOLDING = re.compile(r"<[^<>]{0,100}\Z|^\[(?:[\d:]{0,5}|\d\d:\d\d\][^\n]{0,100})\Z", re.MULTILINE)
+
+
+class OutgoingFilter:
+    """The content filter of one agent, which knows what each room was sent before.
+
+    So a secret cannot leave in two messages, nor data in many links.
+    """
+
+    def __init__(
+        self, secrets: Collection[str] = (), link_policy: LinkPolicy | None = None, *, clock: Clock = system_clock
+    ) -> None:
+        self._secrets = frozenset(secrets)
+        self._link_policy = link_policy
+        self._clock = clock
+        self._tail_length = redactor_of(self._secrets).max_length
+        self._tails = BoundedDict[UUID, str](MAX_ROOMS)
+        self._link_data = BoundedDict[UUID, list[tuple[datetime, int]]](MAX_ROOMS)
+
+    def filter(self, content: Content, room_id: UUID) -> Content | None:
+        """Return a reply that may be sent to a room, or None where nothing is left of it; note it as sent."""
+        before = self._tails.get(room_id, "")
+        filtered, link_data = _filter(content, self._secrets, self._link_policy, before, self._link_budget(room_id))
+        if filtered is None:
+            return None
+        if self._tail_length:
+            self._tails[room_id] = (before + filtered.text)[-self._tail_length :]
+        if link_data:
+            self._link_data.setdefault(room_id, []).append((self._clock(), link_data))
+        return filtered
+
+    def filter_partial(self, text: str, room_id: UUID) -> str:
+        """Return the part of an unfinished text that may be shown in a room; as `filter_partial_text`."""
+        before, budget = self._tails.get(room_id, ""), self._link_budget(room_id)
+        return _filter_partial(text, self._secrets, self._link_policy, before, budget)
+
+    def _link_budget(self, room_id: UUID) -> int:
+        since = self._clock() - LINK_DATA_WINDOW
+        recent = [entry for entry in self._link_data.get(room_id, ()) if entry[0] > since]
+        if not recent:
+            self._link_data.pop(room_id, None)
+            return MAX_MESSAGE_LINK_DATA
+        self._link_data[room_id] = recent
+        return min(MAX_MESSAGE_LINK_DATA, MAX_ROOM_LINK_DATA - sum(size for _, size in recent))
 
 
 def filter_outgoing(
@@ -82,20 +149,32 @@ def filter_outgoing(
     Leaked prompt scaffolding is removed, secrets are redacted, links that carry too much are defanged, and
     the length is bounded. The visible texts of attachments are redacted too.
     """
-    text = redact(strip_scaffolding(_sanitize(content.text)), secrets).strip()
+    return _filter(content, secrets, link_policy)[0]
+
+
+def _filter(
+    content: Content,
+    secrets: Collection[str],
+    link_policy: LinkPolicy | None,
+    before: str = "",
+    link_budget: int = MAX_MESSAGE_LINK_DATA,
+) -> tuple[Content | None, int]:
+    """Return the filtered reply, and the characters of its links; the room was sent the text `before`."""
+    text = strip_scaffolding(_sanitize(content.text))
+    text, link_data = redactor_of(frozenset(secrets)).redact(text, before).strip(), 0
     if link_policy is not None:
-        text = link_policy.defang(text, secrets)
+        text, link_data = link_policy.defang(text, secrets, link_budget)
     if len(text) > MAX_REPLY_LENGTH:
         text = text[: MAX_REPLY_LENGTH - 1].rstrip() + "…"
     if is_blank(text):
         text = ""
     if not text and not content.attachments:
-        return None
+        return None, 0
     attachments = tuple(_filter_attachment(attachment, secrets) for attachment in content.attachments)
     choices = tuple(Choice(redact(choice.label, secrets), choice.value) for choice in content.choices[:MAX_CHOICES])
     if (text, attachments, choices) == (content.text, content.attachments, content.choices):
-        return content
-    return replace(content, text=text, attachments=attachments, choices=choices)
+        return content, link_data
+    return replace(content, text=text, attachments=attachments, choices=choices), link_data
 
 
 def is_empty_reply(text: str) -> bool:
@@ -108,24 +187,34 @@ def filter_partial_text(text: str, secrets: Collection[str] = (), link_policy: L
 
     What may be the beginning of a secret, of scaffolding or of a link is held back until that is known.
     """
+    return _filter_partial(text, secrets, link_policy)
+
+
+def _filter_partial(
+    text: str,
+    secrets: Collection[str],
+    link_policy: LinkPolicy | None,
+    before: str = "",
+    link_budget: int = MAX_MESSAGE_LINK_DATA,
+) -> str:
     text = PARTIAL_SCAFFOLDING.sub("", strip_scaffolding(_sanitize(text)))
     if link_policy is not None:
         text = strip_unfinished_link(text)
-    while prefix_length := max((_secret_prefix_length(secret, text) for secret in secrets), default=0):
-        text = text[:-prefix_length]
-    content = filter_outgoing(Content(text=text), secrets, link_policy)
+    redactor = redactor_of(frozenset(secrets))
+    while pending_length := redactor.pending_length(text):
+        text = text[:-pending_length]
+    content, _ = _filter(Content(text=text), secrets, link_policy, before, link_budget)
     return "" if content is None else content.text
 
 
 def strip_scaffolding(text: str) -> str:
-    """Return a text without the tags and line headers of our prompts."""
-    return SPEAKER_ID.sub(r"\1:", OWN_LINE_PREFIX.sub("", SCAFFOLDING.sub("", text)))
-
-
-def _secret_prefix_length(secret: str, text: str) -> int:
-    """Return how many characters at the end of a text are the beginning of a secret."""
-    max_size = min(len(secret) - 1, len(text))
-    return next((size for size in range(max_size, 0, -1) if text.endswith(secret[:size])), 0)
+    """Return a text without the tags and line headers of our prompts, also those that a removal leaves."""
+    for _ in range(MAX_PASSES):
+        stripped = SPEAKER_ID.sub(r"\1:", OWN_LINE_PREFIX.sub("", SCAFFOLDING.sub("", text)))
+        if stripped == text:
+            return text
+        text = stripped
+    return text.replace("<", "").replace(">", "")  # nested to get through
 
 
 def _sanitize(text: str) -> str:

@@ -5,6 +5,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from uuid import UUID
 
 from bot.adapter.adapter import Adapter
 from bot.concurrency.clock import Clock, Sleep
@@ -27,7 +28,7 @@ class DraftContext:
     `on_update` is called before every update.
     """
 
-    filter_text: Callable[[Adapter, str], Content]
+    filter_text: Callable[[Adapter, str, UUID], Content]
     can_send: Callable[[Delivery], bool]
     on_update: Callable[["Draft"], None]
     save: Callable[[Delivery], Awaitable[None]]
@@ -99,7 +100,7 @@ class Draft(ABC):
                 self._changed.clear()
                 await self._context.sleep(delay)
                 delay = self._interval
-                content = self._context.filter_text(self.adapter, self._read_text())
+                content = self._context.filter_text(self.adapter, self._read_text(), self.part.room_id)
                 if content.text in ("", last_text) or not self._context.can_send(self.part) or not self._can_show():
                     continue
                 self._is_updating = True

@@ -13,7 +13,6 @@ from bot.domain.content import Content
 from bot.domain.ids import delivery_id
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.errors import StoreUnavailable
-from bot.outbound.content_filter import LinkPolicy, filter_partial_text
 from bot.outbound.delivery_attempt import OPEN_STATES
 from bot.outbound.draft import Draft, DraftContext, PostedDraft, PreviewDraft, is_ambiguous
 from bot.outbound.message_parts import OutgoingReply, split_reply, without_references
@@ -32,6 +31,8 @@ def is_draft(part: Delivery) -> bool:
 class Drafts:
     """The drafts of one outbox by turn, until the turn's first reply replaces them.
 
+    `filter_text` returns what of an unfinished text may be shown in a room.
+
     A draft without a reply is removed. One whose delivery is unknown is reconciled first, as any other part.
     """
 
@@ -39,14 +40,13 @@ class Drafts:
         self,
         ledger: Ledger,
         *,
-        secrets: Collection[str],
-        link_policy: LinkPolicy | None,
+        filter_text: Callable[[str, UUID], str],
         can_send: Callable[[Delivery], bool],
         clock: Clock,
         sleep: Sleep,
     ) -> None:
         self._ledger = ledger
-        self._secrets, self._link_policy = secrets, link_policy
+        self._filter_partial = filter_text
         self._clock = clock
         self._context = DraftContext(self._filter_text, can_send, self._register, ledger.save_delivery, sleep, clock)
         self._live: dict[UUID, Draft] = {}
@@ -237,8 +237,8 @@ class Drafts:
         draft_id = delivery_id(turn_id, DRAFT_REPLY_INDEX, 0)
         return replace(part, id=draft_id, draft_id=draft_id)
 
-    def _filter_text(self, adapter: Adapter, text: str) -> Content:
-        content = Content(text=filter_partial_text(text, self._secrets, self._link_policy))
+    def _filter_text(self, adapter: Adapter, text: str, room_id: UUID) -> Content:
+        content = Content(text=self._filter_partial(text, room_id))
         return adapter.split_content(content)[0] if content.text else content
 
     def _build_removal(self, draft: Delivery) -> Delivery:

@@ -18,7 +18,7 @@ from bot.domain.ledger import Delivery, DeliveryState, Receipt
 from bot.domain.memory import Memory
 from bot.errors import StoreUnavailable
 from bot.event_bus import EventBus
-from bot.outbound.content_filter import LinkPolicy, filter_outgoing
+from bot.outbound.content_filter import LinkPolicy, OutgoingFilter
 from bot.outbound.delivery_attempt import persist_state
 from bot.outbound.draft import Draft
 from bot.outbound.drafts import Drafts, is_draft
@@ -58,8 +58,8 @@ class Outbox:
         self._events = events
         events.subscribe(ModelRetried, self._on_model_retried)
         self._agent_id = agent_id
-        self._secrets, self._link_policy = frozenset(secrets), link_policy
         self._clock = clock
+        self._filter = OutgoingFilter(secrets, link_policy, clock=clock)
         self._typing = TypingIndicator()
         self._migrated: dict[UUID, Room] = {}  # turns in progress may still name the room as it was
         self._commits = TaskSet("commit", logs_failures=False)
@@ -67,8 +67,7 @@ class Outbox:
         self._is_streaming = is_streaming
         self._drafts = Drafts(
             ledger,
-            secrets=self._secrets,
-            link_policy=link_policy,
+            filter_text=self._filter.filter_partial,
             can_send=lambda delivery: not self._queue.is_blocked(delivery.room_id),
             clock=clock,
             sleep=sleep,
@@ -111,7 +110,7 @@ class Outbox:
         stored: list[Memory] = []
         deliveries: list[Delivery] = []
         for reply in replies:
-            content = filter_outgoing(reply.memory.content, self._secrets, self._link_policy)
+            content = self._filter.filter(reply.memory.content, reply.memory.room_id)
             if content is None:
                 logger.info("a reply of turn %s was empty; nothing is sent", reply.memory.turn_id)
                 continue

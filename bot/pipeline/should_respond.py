@@ -12,8 +12,8 @@ from bot.domain.component_specs import ProviderKind
 from bot.domain.environment import ParticipantState
 from bot.domain.ledger import EditState, Rule
 from bot.models.types import ModelType, Purpose, TextRequest
-from bot.name_matching import addresses_name, contains_name
 from bot.pipeline.compose import Composer, generate_text
+from bot.pipeline.name_matching import addresses_name, contains_name
 from bot.pipeline.rate_limits import NO_LIMITS, PUBLIC_LIMITS, BotGuard, MessageRateLimiter
 from bot.prompts.reply_parser.reader import read_decision
 from bot.prompts.templates import SHOULD_RESPOND, SLOW_DOWN, SPENT

@@ -3,8 +3,15 @@
 import pytest
 
 from bot.domain.content import Attachment, Content, MediaKind
-from bot.outbound.content_filter import MAX_REPLY_LENGTH, LinkPolicy, filter_outgoing, filter_partial_text
-from bot.text import REDACTED
+from bot.domain.ids import derived_id
+from bot.outbound.content_filter import (
+    MAX_REPLY_LENGTH,
+    LinkPolicy,
+    OutgoingFilter,
+    filter_outgoing,
+    filter_partial_text,
+)
+from bot.redaction import REDACTED
 
 
 def text_of(text: str, *secrets: str) -> str | None:
@@ -144,3 +151,28 @@ def test_a_draft_shows_a_link_only_when_complete() -> None:
 def test_incomplete_scaffolding_is_not_shown_in_a_draft() -> None:
     assert filter_partial_text("a <b> c <thou") == "a <b> c"
     assert filter_partial_text("\u200b") == ""
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [("<resp<response>onse>Hi</resp</response>onse>", "Hi"), ("<thou<tho<thought>ught>ght>Hi", "Hi")],
+)
+def test_scaffolding_that_a_removal_leaves_is_removed_too(written: str, said: str) -> None:
+    assert text_of(written) == said
+
+
+def test_scaffolding_nested_without_end_is_removed_in_time() -> None:
+    text = text_of("<resp" * 3000 + "<response>" + "onse>" * 3000 + " Hi")
+    assert text is not None
+    assert "<response>" not in text
+
+
+def test_a_secret_in_two_messages_of_a_room_is_redacted_in_the_second() -> None:
+    outgoing, room = OutgoingFilter(["hunter22-longer"]), derived_id("room")
+    first, second = (outgoing.filter(Content(text=text), room) for text in ("it is hunter22", "-longer, is it not"))
+    assert first is not None
+    assert second is not None
+    assert (first.text, second.text) == ("it is hunter22", f"{REDACTED}, is it not")
+    assert outgoing.filter_partial("-longer, is", room) == "-longer, is"  # the room was sent something else since
+    elsewhere = outgoing.filter(Content(text="-longer"), derived_id("another room"))
+    assert elsewhere == Content(text="-longer")
