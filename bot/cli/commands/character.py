@@ -3,9 +3,7 @@
 import argparse
 import json
 import re
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -15,8 +13,11 @@ from bot.characters import LoadedCharacter, load_character, parse_character
 from bot.cli.characters import is_elizaos_file, read_character_settings
 from bot.cli.process.exit_codes import Exit
 from bot.cli.process.shutdown import print_notice
+from bot.cli.prompt_sections import format_sections, measure_sections, sections_to_json
 from bot.errors import CharacterError, ConfigError, SettingError
 from bot.plugin_system.loading import load_plugins
+from bot.plugin_system.plugin import Plugin
+from bot.prompts.character_description import SectionUse
 from bot.text import strip_terminal_codes
 
 DEFAULT_NAME = "Ada"
@@ -24,18 +25,25 @@ DEFAULT_NAME = "Ada"
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of checking one file: the character with notes on its plugins, or an error."""
+    """The result of checking one file: the character, notes on its plugins, its use in prompts; or an error."""
 
     path: Path
     loaded: LoadedCharacter | None = None
     plugins: tuple[str, ...] = ()
+    sections: dict[str, tuple[SectionUse, ...]] = field(default_factory=dict)
     error: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as JSON."""
         if self.loaded is None:
             return {"path": str(self.path), "ok": False, "error": self.error}
-        return {**self.loaded.to_json(), "ok": not self.error, "plugins": self.plugins, "error": self.error}
+        return {
+            **self.loaded.to_json(),
+            "ok": not self.error,
+            "plugins": self.plugins,
+            "prompt": sections_to_json(self.sections),
+            "error": self.error,
+        }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,25 +78,28 @@ def _check_file(path: Path) -> CheckResult:
     except CharacterError as error:
         return CheckResult(path, error=str(error))
     try:
-        return CheckResult(path, loaded, tuple(_plugin_notes(path, loaded)))
+        notes, plugins = _check_plugins(path, loaded)
     except ConfigError as error:
         return CheckResult(path, loaded, error=f"{path}: {error}")
+    return CheckResult(path, loaded, tuple(notes), measure_sections(loaded.character, plugins))
 
 
-def _plugin_notes(path: Path, loaded: LoadedCharacter) -> Iterator[str]:
-    """Yield notes on the named plugins; plugins in the file's own folder are not imported."""
+def _check_plugins(path: Path, loaded: LoadedCharacter) -> tuple[list[str], tuple[Plugin, ...]]:
+    """Return notes on the named plugins, and the plugins; those in the file's own folder are not imported."""
+    notes = []
     local_plugins = [name for name in loaded.character.plugins if name.startswith((".", "/", "~"))]
     for name in local_plugins:
         path_of_plugin = path.resolve().parent / Path(name).expanduser()
         if not path_of_plugin.exists() and not path_of_plugin.with_name(f"{path_of_plugin.name}.py").exists():
-            yield f"{name}: no such file or folder"
+            notes.append(f"{name}: no such file or folder")
     installed_plugins = tuple(name for name in loaded.character.plugins if name not in local_plugins)
     character = loaded.character.model_copy(update={"plugins": installed_plugins})
-    with suppress(SettingError):  # wrong settings of this machine are not an error of the file
+    try:
         settings = read_character_settings(loaded)
-        yield from load_plugins(
-            character, settings, folder=path.parent, is_foreign_format=is_elizaos_file(loaded)
-        ).notes
+        found = load_plugins(character, settings, folder=path.parent, is_foreign_format=is_elizaos_file(loaded))
+    except SettingError:  # wrong settings of this machine are not an error of the file
+        return notes, ()
+    return [*notes, *found.notes], found.plugins
 
 
 def _print_result(result: CheckResult) -> None:
@@ -97,6 +108,8 @@ def _print_result(result: CheckResult) -> None:
         print(strip_terminal_codes(f"{result.path}: ok: {result.loaded.character.name} ({report.format})"))
         for line in (*report.format_lines(), *(f"plugin   {note}" for note in result.plugins)):
             print(strip_terminal_codes(f"  {line}"))
+        for line in format_sections(result.sections):
+            print(strip_terminal_codes(f"  prompt   {line}"))
     else:
         print_notice(strip_terminal_codes(f"bot: {result.error}", allowed="\n"))
 

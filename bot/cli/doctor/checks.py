@@ -16,6 +16,7 @@ from typing import Any
 from bot.characters import LoadedCharacter
 from bot.cli.characters import ENV_FILE, CharacterConfig
 from bot.cli.platforms import Platform
+from bot.cli.prompt_sections import format_sections, measure_sections
 from bot.cli.running_bot import find_running_bot
 from bot.cli.variables import SettingsGroup, list_variables
 from bot.errors import ConfigError, SettingError, TemporaryError
@@ -83,6 +84,12 @@ def check_character(path: Path, loaded: LoadedCharacter) -> Iterator[Finding]:
         yield Finding(Status.WARN, "character", f"{path}: {note}", f"see `bot character check {path}`")
     for note in loaded.report.secrets:
         yield Finding(Status.WARN, "character", f"{path}: {note}", "move it to .env: files are passed on")
+
+
+def check_description(config: CharacterConfig) -> Iterator[Finding]:
+    """Report what of the character's file the prompts hold."""
+    if lines := format_sections(measure_sections(config.loaded.character, config.plugins)):
+        yield Finding(Status.OK, "character", f"\n{'':<17}".join(lines))
 
 
 def check_plugins(config: CharacterConfig) -> Iterator[Finding]:

@@ -1,22 +1,14 @@
 """The providers CHARACTER and FACTS."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from bot import Memory, MemoryKind, ProviderKind, ProviderResult, RecallScope, Shortening, Turn, provider
 from bot.models import ModelError, ModelType
-from bot.prompts import TemplateError, render_template
+from bot.prompts import describe_character
 from bot.text import sanitize_name
 from plugins.bootstrap.evaluators.facts import quote_fact
 
-NAME_PLACEHOLDERS = ("Robin", "Sam", "Alex", "Kim", "Jo", "Max", "Chris", "Toni", "Sasha", "Mika")
-PLACEHOLDERS = {
-    f"{kind}{number}": name for number, name in enumerate(NAME_PLACEHOLDERS, 1) for kind in ("user", "name")
-}
-MAX_EXAMPLES = 5
-MAX_POST_EXAMPLES = 5
-MAX_SECTION_LENGTH = 6_000
 MAX_FACTS = 10
 MAX_OTHER_ROOMS = 20
 QUERY_MESSAGES = 5
@@ -32,63 +24,26 @@ MAX_QUERY_LENGTH = 2_000
     trusted_content=True,
 )
 def character(turn: Turn) -> ProviderResult:
-    """Describe the character, with the style for posts in a feed and the style for chat elsewhere."""
-    description = turn.agent.character
-    name = sanitize_name(description.name)
-    is_feed = turn.room.type in ("FEED", "BROADCAST")
-    values = {"agentName": name, "agent": name, "user": NAME_PLACEHOLDERS[0], **PLACEHOLDERS}
-    sections = [
-        _section(f"About {name}", description.background),
-        _list_line(f"{name} is", description.adjectives),
-        _list_line(
-            f"{name} knows about and likes to talk about", [topic for topic in description.topics if topic.strip()]
-        ),
-        _section("Facts", _inline_knowledge(turn)),
-        _section(
-            "How to write", (*description.style.all, *(description.style.post if is_feed else description.style.chat))
-        ),
-        _section("Posts that sound right", description.post_examples[:MAX_POST_EXAMPLES])
-        if is_feed
-        else _examples(turn),
-    ]
-    text = "\n\n".join(_render_section(section, values) for section in sections if section)
-    return ProviderResult(
-        text=text[:MAX_SECTION_LENGTH],
-        values={"agentName": name, "characterBio": " ".join(description.background), "system": description.system},
-        data={"character": description},
+    """Describe the character, with the style for posts in a feed and the style for chat elsewhere.
+
+    Of a character that is too long, other lines are shown in every room and on every day.
+    """
+    agent = turn.agent
+    description = describe_character(
+        agent.character,
+        seed=f"{turn.room.id} {agent.clock().date()}",
+        is_feed=turn.room.type in ("FEED", "BROADCAST"),
+        has_knowledge_index=any(spec.name == "KNOWLEDGE" for spec in agent.catalog.providers),
     )
-
-
-def _inline_knowledge(turn: Turn) -> list[str]:
-    """Return the knowledge texts of the character; nothing if the KNOWLEDGE provider searches them."""
-    if any(spec.name == "KNOWLEDGE" for spec in turn.agent.catalog.providers):
-        return []
-    return [item.content for item in turn.agent.character.knowledge if item.content]
-
-
-def _render_section(section: str, values: Mapping[str, str]) -> str:
-    """Fill in placeholders; a section that is no valid template is returned unchanged."""
-    try:
-        return render_template(section, values)
-    except TemplateError:
-        return section
-
-
-def _section(title: str, lines: Sequence[str]) -> str:
-    items = [f"- {line.strip()}" for line in lines if line.strip()]
-    return "\n".join([f"# {title}", *items]) if items else ""
-
-
-def _list_line(label: str, items: Sequence[str]) -> str:
-    return f"{label}: {', '.join(items)}." if items else ""
-
-
-def _examples(turn: Turn) -> str:
-    conversations = turn.agent.character.message_examples[:MAX_EXAMPLES]
-    rendered = [
-        "\n".join(f"{line.name}: {line.content.text}" for line in conversation) for conversation in conversations
-    ]
-    return "\n\n".join(["# Talks that sound right", *rendered]) if rendered else ""
+    return ProviderResult(
+        text=description.text,
+        values={
+            "agentName": sanitize_name(agent.name),
+            "characterBio": " ".join(agent.character.background),
+            "system": agent.character.system,
+        },
+        data={"character": agent.character},
+    )
 
 
 @provider("FACTS", "What people here have told of themselves in earlier talks.", position=105, dynamic=True)
