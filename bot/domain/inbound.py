@@ -23,7 +23,8 @@ class InboundMessage:
 
     The memory's id is the adapter's proposal: a redelivered message keeps the id it was first stored under.
     With `is_backfill` the message was fetched from the platform's history: if it is old, it is stored but not
-    answered. `notes` say how it was changed before it could be stored.
+    answered. `notes` say how it was changed before it could be stored. With `is_held` it is stored unclaimed:
+    the inbox starts on it later.
     """
 
     key: EventKey
@@ -33,6 +34,7 @@ class InboundMessage:
     message: Memory
     is_backfill: bool = False
     notes: tuple[str, ...] = ()
+    is_held: bool = False
 
     @classmethod
     def build(
@@ -96,7 +98,7 @@ class StreamCursor:
 
 
 def new_receipt(inbound: InboundMessage, now: datetime) -> Receipt:
-    """Return the receipt of a new event, claimed by the turn that will answer it.
+    """Return the receipt of a new event, claimed by the turn that will answer it unless the event is held.
 
     A message from the history that is older than 15 minutes is closed as expired.
     """
@@ -113,6 +115,8 @@ def new_receipt(inbound: InboundMessage, now: datetime) -> Receipt:
         claimed_at=now,
         notes=inbound.notes,
     )
+    if inbound.is_held:
+        receipt = replace(receipt, outcome=Outcome.RECEIVED, turn_id=None, attempts=0, claimed_at=None)
     if not inbound.is_backfill or now - inbound.message.created_at <= MAX_BACKFILL_AGE:
         return receipt
     return replace(

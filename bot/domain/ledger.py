@@ -11,6 +11,7 @@ from bot.deprecation import RenamedMembers
 from bot.domain.content import Content
 
 CANCELLED_ERROR = "cancelled"  # the error of a cancelled model call
+DEATH_NOTE = "the process died while only this message was under way"
 
 
 class Outcome(StrEnum):
@@ -153,6 +154,11 @@ class Receipt(RenamedMembers):
     model_calls: tuple[ModelCall, ...] = ()
     notes: tuple[str, ...] = ()
     is_evaluated: bool = True
+
+    @property
+    def deaths(self) -> int:
+        """How often the process died while only this message was under way; its notes say so."""
+        return sum(note.startswith(DEATH_NOTE) for note in self.notes)
 
     @property
     def is_reason_generated(self) -> bool:

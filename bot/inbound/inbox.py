@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Coroutine, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from bot.concurrency.clock import Clock, ShutdownDeadline, system_clock
 from bot.concurrency.crash_points import crash_point
 from bot.concurrency.tasks import TaskSet
 from bot.domain.inbound import InboundMessage, StoredEvent, StreamCursor
-from bot.domain.ledger import Receipt
+from bot.domain.ledger import EventKey, Receipt
 from bot.errors import InboxClosed, TemporaryError
 from bot.inbound.processing import CANCEL_GRACE_SECONDS, MessageProcessor, OnOutcome, Process
 from bot.inbound.sanitize import sanitize_message
@@ -47,6 +48,7 @@ class Inbox:
         self._is_open = True
         self._is_drained = False
         self._waiting: dict[UUID, asyncio.Future[Receipt]] = {}
+        self._storing: dict[asyncio.Task[list[StoredEvent]], Sequence[InboundMessage]] = {}
         self._shielded = TaskSet("inbox", logs_failures=False)
         self.processor = MessageProcessor(
             ledger,
@@ -78,16 +80,22 @@ class Inbox:
         self._check_open()
         now = self._clock()
         bounded = [sanitize_message(message, now) for message in messages]
+        if self.processor.is_holding:
+            bounded = [replace(message, is_held=True) for message in bounded]
         crash_point("ingress.pre_commit")
         storing = self._shielded.start(self._ledger.receive(bounded, now, cursor))
+        self._storing[storing] = bounded
         try:
             events = await asyncio.shield(storing)
+            crash_point("ingress.post_commit")
+            for event in events:
+                await self.processor.enqueue(event)
         except asyncio.CancelledError:
             storing.add_done_callback(self._on_stored)
             raise
-        crash_point("ingress.post_commit")
-        for event in events:
-            await self.processor.enqueue(event)
+        finally:
+            if storing.done():
+                del self._storing[storing]
         return [event.receipt for event in events]
 
     async def submit_tolerant(self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None) -> None:
@@ -148,6 +156,10 @@ class Inbox:
             await self.processor.resume(receipt)
         return await asyncio.shield(future)
 
+    async def recover(self) -> None:
+        """Find what was under way when an earlier process died; the processor's `resume_all` tries it again."""
+        await self.processor.recover(self._is_being_stored)
+
     async def resolve_remote(self) -> None:
         """Resolve the events waited for here that another process has closed."""
         for receipt_id in [key for key in self._waiting if not self.processor.is_processing(key)]:
@@ -188,10 +200,14 @@ class Inbox:
 
     def _on_stored(self, storing: asyncio.Task[list[StoredEvent]]) -> None:
         """Start on what was stored after the caller was cancelled."""
+        self._storing.pop(storing, None)
         if not storing.cancelled() and storing.exception() is None:
             for event in storing.result():
                 if event.is_new:
                     self.processor.start_new(event)
+
+    def _is_being_stored(self, key: EventKey) -> bool:
+        return any(message.key == key for batch in self._storing.values() for message in batch)
 
     def _future(self, receipt_id: UUID) -> asyncio.Future[Receipt]:
         return self._waiting.setdefault(receipt_id, asyncio.get_running_loop().create_future())

@@ -15,8 +15,9 @@ from bot.concurrency.clock import Clock, ShutdownDeadline, system_clock
 from bot.concurrency.tasks import TaskSet
 from bot.domain.ids import new_id
 from bot.domain.inbound import MAX_BACKFILL_AGE, StoredEvent
-from bot.domain.ledger import Outcome, Receipt, Rule
+from bot.domain.ledger import EventKey, Outcome, Receipt, Rule
 from bot.errors import StoreUnavailable, TemporaryError
+from bot.inbound.crash_recovery import SuspectTrials, plan_recovery
 from bot.outbound.send_queue import WorkOwnership
 from bot.store.ledger import Ledger, StoreHealth
 
@@ -35,6 +36,7 @@ POLL_SECONDS = 0.5
 class EventState(StrEnum):
     """What this process is doing about an event; one without a state is not this process's work."""
 
+    WAITING = "waiting"  # suspects of a crash are tried first
     QUEUED = "queued"  # its receipt is being read again, before its task starts
     RUNNING = "running"  # its task runs, or has left its outcome to the turn of a newer event
     DEFERRED = "deferred"  # a store outage interrupted it; it is retried when the store is back
@@ -73,6 +75,12 @@ class MessageProcessor:
         self._tasks = TaskSet("message processing", logs_failures=False)
         self._resume_slots = asyncio.Semaphore(MAX_CONCURRENT_RESUMED)
         self._deferred = DeferredRetries(ledger.health, self._retry)
+        self._trials = SuspectTrials(self._start_held, self._tasks.wait)
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether new events wait, because suspects of a crash are tried with nothing else under way."""
+        return self._trials.is_holding
 
     def state_of(self, receipt_id: UUID) -> EventState | None:
         """Return what this process does about an event; None where it is not known here."""
@@ -98,8 +106,12 @@ class MessageProcessor:
             self.resolve(receipt)
             return
         is_owned = event.is_room_owned and self._ownership.owns_room(receipt.room_id)
-        if self._is_open and is_owned and self.state_of(receipt.id) is None:
-            self._start(event)
+        if not (self._is_open and is_owned and self.state_of(receipt.id) is None):
+            return
+        if self.is_holding:
+            self._hold(receipt.id)
+        else:
+            self._start(StoredEvent(receipt) if receipt.outcome is Outcome.RECEIVED else event)
 
     async def resume(self, receipt: Receipt, *, interrupted_attempts: int = 0) -> bool:
         """Start on an event that may have been left open; return whether it was started.
@@ -110,21 +122,73 @@ class MessageProcessor:
         is_owned = self._ownership.owns_room(receipt.room_id)
         if self.is_processing(receipt.id) or receipt.outcome.is_final or not is_owned:
             return False
+        if self.is_holding and not self._is_expired(receipt):
+            self._hold(receipt.id)
+            return True
+        return await self._resume(receipt, interrupted_attempts=interrupted_attempts) is not None
+
+    async def _resume(
+        self, receipt: Receipt, *, interrupted_attempts: int = 0, was_held: bool = False
+    ) -> asyncio.Task[None] | None:
+        """Start on an open event unless it is too old, and return its task; one that was held is not."""
         self._transition(receipt.id, EventState.QUEUED)
         with ExitStack() as on_failure:
             on_failure.callback(self._transition, receipt.id, None)
             receipt = await self._ledger.receipt(receipt.id) or receipt
-            if not receipt.outcome.is_final and self._is_open:
+            if not receipt.outcome.is_final and self._is_open and not was_held:
                 receipt = await self._close_expired(receipt)
             on_failure.pop_all()
         if receipt.outcome.is_final:
             self.resolve(receipt)
-            return False
+            return None
         if not self._is_open:
             self._transition(receipt.id, None)
-            return False
-        self._start(StoredEvent(replace(receipt, attempts=receipt.attempts - interrupted_attempts)))
-        return True
+            return None
+        return self._start(StoredEvent(replace(receipt, attempts=receipt.attempts - interrupted_attempts)))
+
+    def _hold(self, receipt_id: UUID) -> None:
+        self._transition(receipt_id, EventState.WAITING)
+        self._trials.hold(receipt_id)
+
+    async def _start_held(self, receipt_id: UUID) -> asyncio.Task[None] | None:
+        try:
+            receipt = await self._ledger.receipt(receipt_id)
+            if receipt is None or not self._is_open:
+                self._transition(receipt_id, None)
+                return None
+            if receipt.outcome.is_final and not receipt.is_evaluated:
+                return self._start(StoredEvent(receipt))
+            return await self._resume(receipt, was_held=True)
+        except StoreUnavailable:
+            self._defer(receipt_id)
+            return None
+
+    async def recover(self, is_being_stored: Callable[[EventKey], bool] = lambda key: False) -> None:
+        """Find what was under way when an earlier process died; `resume_all` tries it again.
+
+        Claims of this process are left alone: of messages that it processes, or is storing.
+        """
+        open_receipts = await self._ledger.receipts(is_open=True, limit=MAX_OPEN_EVENTS)
+        ownerless = [
+            receipt
+            for receipt in reversed(open_receipts)
+            if self._ownership.owns_room(receipt.room_id)
+            and self.state_of(receipt.id) is None
+            and not is_being_stored(receipt.key)
+        ]
+        recovery = plan_recovery([receipt for receipt in ownerless if receipt.outcome is Outcome.CLAIMED])
+        if not recovery.released:
+            return
+        logger.info("%d messages were under way when the process died", len(recovery.released))
+        waiting = [receipt for receipt in ownerless if receipt.outcome is Outcome.RECEIVED]
+        now = self._clock()
+        await self._ledger.save_receipts(
+            [
+                receipt if self._is_expired(receipt) else replace(receipt, claimed_at=now)
+                for receipt in (*recovery.released, *waiting)
+            ]
+        )
+        self._trials.add(recovery)
 
     async def resume_all(self) -> int:
         """Resume the open events of connected platforms, and return how many are processed again.
@@ -136,7 +200,10 @@ class MessageProcessor:
         resumable = [
             receipt for receipt in reversed(open_receipts) if self._ownership.is_connected(receipt.key.platform)
         ]
-        return sum([await self.resume(receipt) for receipt in resumable])
+        self._trials.hold_for([receipt.id for receipt in resumable])
+        count = sum([await self.resume(receipt) for receipt in resumable])
+        self._trials.begin()
+        return count
 
     async def find_unevaluated(self) -> list[Receipt]:
         """Return the closed events that an earlier process did not evaluate.
@@ -150,7 +217,10 @@ class MessageProcessor:
     def reevaluate(self, unevaluated: Collection[Receipt]) -> None:
         """Evaluate closed events, which `find_unevaluated` has returned."""
         for receipt in unevaluated:
-            self._start(StoredEvent(receipt))
+            if self.is_holding:
+                self._hold(receipt.id)
+            else:
+                self._start(StoredEvent(receipt))
 
     async def restart(self, receipt_id: UUID) -> None:
         """Process an event whose turn was cancelled from the beginning; this counts as no further attempt."""
@@ -175,6 +245,7 @@ class MessageProcessor:
 
     async def release(self) -> None:
         """Stop all processing: another process does it now."""
+        self._trials.cancel()
         self._states.clear()
         self._closed = BoundedSet[UUID](MAX_CLOSED_IDS)
         await self._tasks.cancel(CANCEL_GRACE_SECONDS)
@@ -185,6 +256,7 @@ class MessageProcessor:
         Their events stay open in the ledger, for the next start. A task that does not stop is left alone.
         """
         self.close()
+        self._trials.cancel()
         unfinished = await self._tasks.wait(timeout)
         await self._tasks.cancel(self._shutdown_deadline.remaining(CANCEL_GRACE_SECONDS))
         self._deferred.stop()
@@ -205,18 +277,23 @@ class MessageProcessor:
 
     async def _close_expired(self, receipt: Receipt) -> Receipt:
         """Return the receipt, closed and saved where its message is too old to be answered."""
-        now = self._clock()
-        if now - receipt.received_at <= MAX_BACKFILL_AGE:
+        if not self._is_expired(receipt):
             return receipt
         reason = "it was left unanswered for too long"
-        closed = replace(receipt, outcome=Outcome.EXPIRED, reason=reason, rule=Rule.RESTART, closed_at=now)
+        closed = replace(receipt, outcome=Outcome.EXPIRED, reason=reason, rule=Rule.RESTART, closed_at=self._clock())
         await self._ledger.save_receipts([closed])
         return closed
 
-    def _start(self, event: StoredEvent) -> None:
+    def _is_expired(self, receipt: Receipt) -> bool:
+        """Whether nothing was done about a message for too long; waiting for the trials is not nothing."""
+        return self._clock() - max(receipt.received_at, receipt.claimed_at or receipt.received_at) > MAX_BACKFILL_AGE
+
+    def _start(self, event: StoredEvent) -> asyncio.Task[None]:
         receipt_id = event.receipt.id
         self._transition(receipt_id, EventState.RUNNING)
-        self._tasks.start(self._run(event)).add_done_callback(partial(self._on_done, receipt_id))
+        task = self._tasks.start(self._run(event))
+        task.add_done_callback(partial(self._on_done, receipt_id))
+        return task
 
     async def _run(self, event: StoredEvent) -> None:
         if event.is_new:

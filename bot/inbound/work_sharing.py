@@ -82,7 +82,9 @@ class WorkSharingLoop:
             if any(not self._outbox.is_busy(room_id) for room_id in work.delivery_rooms):
                 await self._outbox.resume()
             if work.message_rooms:
-                await self._claim_received(sharing)
+                await self._inbox.recover()
+                if not self._inbox.processor.is_holding:
+                    await self._claim_received(sharing)
                 await self._inbox.processor.resume_all()
             await self._inbox.resolve_remote()
 
@@ -90,7 +92,8 @@ class WorkSharingLoop:
         """Claim what other processes have received in this process's rooms, in order."""
         open_receipts = await self._store.ledger.receipts(is_open=True, limit=MAX_OPEN_EVENTS)
         for receipt in reversed(open_receipts):
-            if receipt.outcome is Outcome.RECEIVED and sharing.owns_room(receipt.room_id):
+            is_unclaimed = receipt.outcome is Outcome.RECEIVED and receipt.turn_id is None
+            if is_unclaimed and sharing.owns_room(receipt.room_id):
                 await self._claim(receipt)
 
     async def _claim(self, receipt: Receipt) -> None:

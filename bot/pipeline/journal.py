@@ -114,10 +114,10 @@ async def claim(agent: Agent, receipt: Receipt) -> StoredEvent:
     return StoredEvent(receipt, inbound, participant_state)
 
 
-async def uncount_attempt(turn: Turn) -> None:
-    """Do not count the attempt: the process was stopped, the message did not cause it."""
+async def release_claim(turn: Turn) -> None:
+    """Release the turn's messages because the process is stopped: they are not under way when it ends."""
     open_receipts = (turn_input.receipt for turn_input in turn.inputs if not turn_input.receipt.outcome.is_final)
-    receipts = [replace(receipt, attempts=receipt.attempts - 1) for receipt in open_receipts]
+    receipts = [replace(receipt, outcome=Outcome.RECEIVED, attempts=receipt.attempts - 1) for receipt in open_receipts]
     with suppress(StoreUnavailable):
         await turn.agent.store.ledger.save_receipts(receipts)
 

@@ -35,7 +35,7 @@ from bot.pipeline.commit import (
 )
 from bot.pipeline.compose import Composer
 from bot.pipeline.evaluate import Evaluation, has_evaluation_work
-from bot.pipeline.journal import claim, release, resume_journal, uncount_attempt
+from bot.pipeline.journal import claim, release, release_claim, resume_journal
 from bot.pipeline.multi_step import MultiStep
 from bot.pipeline.rate_limits import EditPacer
 from bot.pipeline.respond import respond
@@ -47,7 +47,7 @@ from bot.runs import Run, track_run
 from bot.settings import CoreSettings
 from bot.turn import Turn, TurnInput
 
-MAX_ATTEMPTS = 3
+MAX_DEATHS = 3
 EDIT_INTERVAL_SECONDS = 5.0
 
 
@@ -101,14 +101,14 @@ class MessagePipeline:
             await self._run_turn(turn, turn_input, event.participant_state)
         except asyncio.CancelledError:
             if cancellation.requested:
-                await uncount_attempt(turn)
+                await release_claim(turn)
             raise
         except StoreUnavailable:  # the journal holds what was done so far
             release(turn)
 
     async def _run_turn(self, turn: Turn, turn_input: TurnInput, participant_state: ParticipantState) -> None:
-        if turn_input.receipt.attempts > MAX_ATTEMPTS:
-            reason = f"{MAX_ATTEMPTS} attempts ended before it had an answer"
+        if turn_input.receipt.deaths >= MAX_DEATHS:
+            reason = f"the process died {MAX_DEATHS} times while only this message was under way"
             await self._close_failed(turn, TurnFailure(Rule.RESTART, reason, should_apologize=True))
             self._evaluation.mark_evaluated(turn_input)  # the message itself may be what ends the process
             return

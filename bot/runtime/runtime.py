@@ -126,6 +126,8 @@ class Runtime:
             for config in self._configs
         ]
         self.agents = tuple([await self._stack.enter_async_context(context) for context in contexts])
+        for agent_runtime in self.agents:
+            await agent_runtime.inbox.recover()
         # What was left unsent is queued before anything new can be, and answers wait for their platforms.
         pending_parts = [await agent_runtime.agent.outbox.resume() for agent_runtime in self.agents]
         await self._start_adapters()

@@ -1,5 +1,7 @@
 """A plugin with an action of each effect, each with an external side effect, and facts."""
 
+import os
+import signal
 from types import TracebackType
 from typing import Self
 
@@ -12,15 +14,18 @@ from bot import (
     Memory,
     MemoryKind,
     Plugin,
+    ProviderResult,
     Service,
     Turn,
     action,
     crash_point,
     derived_id,
     evaluator,
+    provider,
 )
 
 FACTS = 3
+POISON = "poison"
 
 
 class OutsideWorld(Service):
@@ -49,6 +54,13 @@ class OutsideWorld(Service):
             answer.raise_for_status()
         crash_point("action.mid")
         return ActionResult(text=f"{kind} is done")
+
+
+@provider("POISON", "Ends the process when it is asked about a poisoned message.")
+def poison(turn: Turn) -> ProviderResult:
+    if POISON in turn.message.content.text:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return ProviderResult()
 
 
 @action("PURE", "Look at something.", effect=Effect.PURE)
@@ -94,6 +106,7 @@ plugin = Plugin(
     "effects",
     "Causes side effects outside the process.",
     actions=[pure, idempotent, keyed, unsafe],
+    providers=[poison],
     evaluators=[facts],
     services=[OutsideWorld],
 )

@@ -67,7 +67,7 @@ class Scene:
         before, asked = self.program.output, self.wire.seen[ASKED]
         async with self.program.running() as bot:
             await self.wire.until_seen(
-                lambda: bot.is_over or (self.wire.seen[ASKED] > asked and self._is_settled()),
+                lambda: bot.is_over or (self.wire.seen[ASKED] > asked and self.is_settled()),
                 seconds=seconds,
                 what="everything settled",
             )
@@ -77,7 +77,8 @@ class Scene:
         assert STOPPED in self.program.output.removeprefix(before)
         return self.verdict
 
-    def _is_settled(self) -> bool:
+    def is_settled(self) -> bool:
+        """Whether everything that was written has its outcome."""
         is_kept = self.database.count(KEPT) >= len(self.platform.record.updates)
         return is_kept and not self.database.count(OPEN)
 

@@ -5,13 +5,15 @@ import pytest
 from bot import Effect
 from tests.chaos.adapter import MARK, Unclear
 from tests.chaos.conftest import OpenScene
+from tests.chaos.effects_plugin import POISON
 from tests.chaos.loopback import Ability
-from tests.chaos.scene import KEPT, Scene
+from tests.chaos.scene import KEPT, TIMEOUT, Scene
 from tests.chaos.verdict import APOLOGY
 
 FACTS = "SELECT count(*) FROM memories WHERE kind = 'FACT'"
 UNKNOWN = "SELECT count(*) FROM deliveries WHERE state = 'unknown'"
 BATCH = 100
+OTHERS, MOST_CRASHES = 200, 14
 
 
 async def assert_settled_without_complaints(scene: Scene) -> None:
@@ -108,6 +110,29 @@ async def test_a_message_that_kills_the_process_three_times_fails_and_the_room_i
         [said] = scene.said
         assert said.startswith(APOLOGY)
         assert scene.model.asked["reply", "m1"] == 2
+
+
+@pytest.mark.failure("A-24")
+async def test_one_message_that_kills_the_process_is_found_among_200_and_these_are_answered(
+    open_scene: OpenScene,
+) -> None:
+    async with open_scene() as scene:
+        for number in range(OTHERS + 1):
+            scene.platform.feed(f"room {number}", POISON if number == OTHERS // 3 else "hello")
+        crashes = 0
+        while not scene.is_settled():
+            async with scene.program.running() as bot:
+                await scene.wire.until(
+                    lambda bot=bot: bot.is_over or scene.is_settled(), seconds=TIMEOUT, what="the next crash"
+                )
+                crashes += bot.is_over
+            assert crashes <= MOST_CRASHES
+        await assert_settled_without_complaints(scene)
+        receipts = scene.database.receipts()
+        [killer] = [receipt for receipt in receipts if receipt.outcome != "answered"]
+        assert (killer.name, killer.outcome, killer.rule) == (f"m{OTHERS // 3 + 1}", "failed", "restart")
+        assert len(receipts) == len(scene.said) == OTHERS + 1
+        assert sum(said.startswith(APOLOGY) for said in scene.said) == 1
 
 
 @pytest.mark.failure("A-07")

@@ -29,7 +29,7 @@ from bot import (
     provider,
 )
 from bot.domain.events import ActionCompleted, MessageReceived, RunEnded, RunStarted, RunStatus
-from bot.domain.ledger import DeliveryState, StepState
+from bot.domain.ledger import DEATH_NOTE, DeliveryState, StepState
 from bot.events import Event
 from bot.models import ModelUnavailable, Purpose, TextRequest
 from bot.pipeline import process_message, turn_order
@@ -951,7 +951,7 @@ async def stopped_while_paying(payments: Payments, store: InMemoryStore, actions
         assert len(model.requests) == 1
     left = await store.ledger.receipt(receipt.id)
     assert left is not None
-    assert left.outcome is Outcome.CLAIMED
+    assert left.outcome is Outcome.RECEIVED  # a stopped process leaves nothing under way
     payments.hangs = False
     return left
 
@@ -1263,7 +1263,8 @@ async def test_a_message_that_ended_the_process_three_times_gets_one_apology() -
     store, model = InMemoryStore(), ScriptedModel()
     now = datetime.now(UTC)
     receipt = (await store.ledger.receive([make_message("Hello", sent_at=now)], now))[0].receipt
-    await store.ledger.save_receipts([replace(receipt, outcome=Outcome.CLAIMED, attempts=3)])
+    notes = tuple(f"{DEATH_NOTE} ({number})" for number in (1, 2))
+    await store.ledger.save_receipts([replace(receipt, outcome=Outcome.CLAIMED, attempts=3, notes=notes)])
 
     async with running_agent(store=store, model=model) as stage:
         await stage.agent_runtime.inbox.processor.resume_all()

@@ -223,7 +223,7 @@ async def test_a_turn_stopped_in_any_stage_stays_open_and_frees_its_room(
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (await books.kept(receipt)).outcome is Outcome.CLAIMED
+    assert (await books.kept(receipt)).outcome is Outcome.RECEIVED
     [ended] = await books.told(RunEnded)
     assert ended.status is RunStatus.CANCELLED
     assert books.settled == []

@@ -234,7 +234,7 @@ async def test_a_start_that_fails_leaves_nothing_behind_that_was_taken_in_meanwh
             pass
 
     assert asyncio.all_tasks() == before
-    assert [receipt.outcome for receipt in await store.ledger.receipts()] == [Outcome.CLAIMED]
+    assert [receipt.outcome for receipt in await store.ledger.receipts()] == [Outcome.RECEIVED]
 
 
 async def test_an_agent_that_cannot_move_in_lets_the_others_move_out() -> None:
