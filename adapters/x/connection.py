@@ -20,12 +20,12 @@ from aiohttp import (
     ConnectionTimeoutError,
     TCPConnector,
 )
-from tweepy.asynchronous import AsyncClient  # type: ignore[import-untyped]  # tweepy has no types
 from yarl import URL
 
 from adapters.x.config import XSettings
 from adapters.x.payloads import Page, User, parse_page, parse_user
 from adapters.x.rate_limits import EndpointLimits, Quota, endpoint_of
+from adapters.x.signing import SigningClient
 from adapters.x.state import AccountState
 from bot import Clock, crash_point
 from bot.platform import ConnectionStatus, DeliveryUnknown, DisconnectCause, NotSent, disconnect_cause
@@ -60,7 +60,7 @@ class XConnection:
         self._clock = clock
         self._transport = HttpTransport(settings.x_api_base_url, clock)
         self.stop_reason = ""
-        self.tweepy = AsyncClient(
+        self.tweepy = SigningClient(
             consumer_key=_secret_text(settings.x_api_key),
             consumer_secret=_secret_text(settings.x_api_secret),
             access_token=_secret_text(settings.x_access_token),
@@ -145,7 +145,7 @@ class XConnection:
 
     async def post_raw(self, route: str, body: dict[str, Any]) -> Any:
         """Call an endpoint for which tweepy has no method."""
-        response = await self.tweepy.request("POST", route, params={}, json=body, user_auth=True)
+        response = await self.tweepy.request("POST", route, json=body)
         return await response.json()
 
     async def _verify_account(self) -> None:
@@ -253,20 +253,13 @@ class HttpTransport:
 
     @asynccontextmanager
     async def request(
-        self,
-        method: str,
-        url: str | URL,
-        *,
-        params: Mapping[str, str] | None = None,
-        json: Any = None,
-        headers: Mapping[str, str] | None = None,
+        self, method: str, url: URL, *, json: Any = None, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[HttpResponse]:
         """Send one request and yield its complete response."""
-        target = URL(url).update_query(params) if params else URL(url)
-        endpoint = endpoint_of(method, target.path)
+        endpoint = endpoint_of(method, url.path)
         if wait := self.limits.wait_seconds(endpoint, self._clock()):
             raise NotSent(f"X allows no more calls of {endpoint} for now", retry_after=wait)
-        response = await self._send(method, target, json, dict(headers or {}))
+        response = await self._send(method, url, json, dict(headers or {}))
         self.limits.update(endpoint, response.status, response.headers, self._clock())
         if not 200 <= response.status < 300:
             wait = self.limits.wait_seconds(endpoint, self._clock())

@@ -9,7 +9,8 @@ from pathlib import Path
 
 HERE, HOST = "127.0.0.1", "platform.example"
 
-# Self-signed for platform.example, with one key that guards nothing: until 2120, and until 2 January 2020.
+# Self-signed with one key that guards nothing: for platform.example until 2120 and until 2 January 2020, and for
+# api.x.com until 2120.
 KEY = """\
 -----BEGIN PRIVATE KEY-----
 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgECDtPTCAfKxOZM2o
@@ -41,6 +42,19 @@ MA8GA1UdEwEB/wQFMAMBAf8wDgYDVR0PAQH/BAQDAgKEMB0GA1UdDgQWBBTuBH7N
 f8yie9Qm0tTSQDAv+wyzVTAKBggqhkjOPQQDAgNIADBFAiAIVa23M6PtVG6o9lrf
 ClrOU8LOp3UuCetdh3zDWw+fogIhAN7bpZpdchwVFHkfaTv7DciAiTpCbFptKD+E
 xQ+TTX9g
+-----END CERTIFICATE-----
+"""
+OF_X = """\
+-----BEGIN CERTIFICATE-----
+MIIBfTCCASOgAwIBAgIBAzAKBggqhkjOPQQDAjAaMRgwFgYDVQQDDA9HcmVlbnJv
+b20gdGVzdHMwIBcNMjAwMTAxMDAwMDAwWhgPMjEyMDAxMDEwMDAwMDBaMBoxGDAW
+BgNVBAMMD0dyZWVucm9vbSB0ZXN0czBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IA
+BHQZhRaimzygEitIFBCxr3J0J+aUTX4phdv0kNit4DOskt63+JSCbVVtD1dx1zuX
+7niz/EbivSb1+45sqWm0KHGjWDBWMBQGA1UdEQQNMAuCCWFwaS54LmNvbTAPBgNV
+HRMBAf8EBTADAQH/MA4GA1UdDwEB/wQEAwIChDAdBgNVHQ4EFgQU7gR+zX/MonvU
+JtLU0kAwL/sMs1UwCgYIKoZIzj0EAwIDSAAwRQIgdtP5BaQHL9kPX29Km1cFemGs
+n8A/2sWsLXyqMoo2pVcCIQDBDMlvFt/SeduR0mSIaKEu3kutpoUzjUyGBDY9wO/D
+pw==
 -----END CERTIFICATE-----
 """
 
