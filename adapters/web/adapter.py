@@ -7,6 +7,7 @@ from uuid import UUID
 
 from adapters.web.app import WebApp
 from adapters.web.auth import TokenAuth, load_or_create_token
+from adapters.web.clients import TrustedProxies
 from adapters.web.config import Limits, WebSettings
 from adapters.web.incoming import PLATFORM
 from adapters.web.queries import load_message
@@ -44,10 +45,11 @@ class WebAdapter(Adapter):
             handles,
             auth=TokenAuth(token),
             hosts=allowed_hosts(settings.server_host, settings.server_allowed_hosts),
+            proxies=TrustedProxies(settings.server_trusted_proxies),
             secrets=self._secrets,
             limits=limits,
         )
-        self._server = Server(self._web_app.app, settings, limits)
+        self._server = Server(self._web_app.app, settings, limits, self._web_app.connection_pool)
         self._handles = {handle.agent_id: handle for handle in handles}
         self._status = ConnectionStatus(PLATFORM, "the page")
         self.app = self._web_app.app

@@ -8,7 +8,8 @@ from pathlib import Path
 from aiohttp import web
 
 from adapters.web.api import Api, OutboxApi, build_operations
-from adapters.web.auth import GuessLimiter, TokenAuth
+from adapters.web.auth import TokenAuth
+from adapters.web.clients import ConnectionPool, GuessLimiter, TrustedProxies
 from adapters.web.config import Limits
 from adapters.web.json_io import JsonResponder
 from adapters.web.messages import MessageService, MessageStreams
@@ -33,6 +34,7 @@ class WebApp:
         *,
         auth: TokenAuth,
         hosts: frozenset[str],
+        proxies: TrustedProxies,
         secrets: Collection[str],
         limits: Limits,
     ) -> None:
@@ -46,7 +48,15 @@ class WebApp:
         outbox = OutboxApi(self.directory, self._requests, responder)
         self._sockets = WebSocketServer(self.directory, self._message_service, self.broadcaster, responder, limits)
         plugins = PluginRoutes(self.directory, self._requests, responder, limits)
-        self._middleware = Middleware(responder, auth, hosts, GuessLimiter(limits.max_guesses))
+        self.connection_pool = ConnectionPool(limits, proxies)
+        self._middleware = Middleware(
+            responder,
+            auth,
+            hosts,
+            guess_limiter=GuessLimiter(limits.max_guesses, limits.max_total_guesses),
+            proxies=proxies,
+            pool=self.connection_pool,
+        )
         self.app = web.Application(
             client_max_size=limits.max_body_bytes,
             middlewares=[self._middleware.handle_errors, self._middleware.authorize],

@@ -1,4 +1,4 @@
-"""Authentication by token or cookie, the token file, and the limit of wrong guesses."""
+"""Authentication by token or cookie, and the token file."""
 
 import hashlib
 import hmac
@@ -6,26 +6,20 @@ import logging
 import os
 import secrets
 import stat
-import time
-from collections import deque
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from ipaddress import IPv6Address, IPv6Network
 from pathlib import Path
 
 from aiohttp import web
 
 from adapters.web.config import is_usable
 from bot import SettingError
-from bot.platform import BoundedDict
 
 logger = logging.getLogger(__name__)
 
 COOKIE_MAX_AGE = 30 * 24 * 3600
 TOKEN_FILE = "server-token"
 MAX_TOKEN_FILE_BYTES = 4096
-WINDOW_SECONDS, BLOCK_SECONDS, MAX_CLIENTS = 60.0, 300.0, 1024
 
 
 class CredentialKind(StrEnum):
@@ -139,46 +133,3 @@ def _write_token(path: Path, token: str) -> None:
             return
     finally:
         temporary_path.unlink()
-
-
-def client_network(address: str | None) -> str:
-    """Return the key of a client's guess limit: the address, or the /64 network of an IPv6 address."""
-    try:
-        ip_address = IPv6Address((address or "").partition("%")[0])
-    except ValueError:
-        return address or ""
-    return str(ip_address.ipv4_mapped or IPv6Network((ip_address, 64), strict=False))
-
-
-@dataclass(slots=True)
-class _GuessRecord:
-    failures: deque[float] = field(default_factory=deque)
-    blocked_until: float = 0.0
-
-
-class GuessLimiter:
-    """Counts wrong guesses by client: `max_guesses` within a minute block a client for five minutes.
-
-    `clock` is monotonic, in seconds. The latest 1024 clients are remembered.
-    """
-
-    def __init__(self, max_guesses: int = 10, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._max_guesses = max_guesses
-        self._clock = clock
-        self._records = BoundedDict[Hashable, _GuessRecord](MAX_CLIENTS, _GuessRecord)
-
-    def blocked_seconds(self, client: Hashable) -> float:
-        """Return for how many seconds a client is still blocked."""
-        record = self._records.get(client)
-        return max(0.0, record.blocked_until - self._clock()) if record else 0.0
-
-    def record_failure(self, client: Hashable) -> None:
-        """Record a wrong guess."""
-        now = self._clock()
-        record = self._records[client]
-        record.failures.append(now)
-        while record.failures[0] < now - WINDOW_SECONDS:
-            record.failures.popleft()
-        if len(record.failures) >= self._max_guesses:
-            record.blocked_until = now + BLOCK_SECONDS
-            record.failures.clear()

@@ -1,6 +1,7 @@
 """Settings of the server, and its fixed limits."""
 
 from dataclasses import dataclass
+from ipaddress import ip_network
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
@@ -21,6 +22,15 @@ def _check_token(token: SecretStr) -> SecretStr:
     return token
 
 
+def _check_networks(networks: tuple[str, ...]) -> tuple[str, ...]:
+    for network in networks:
+        try:
+            ip_network(network, strict=False)
+        except ValueError:
+            raise ValueError(f"{network!r} is neither an address nor a network such as 10.0.0.0/8") from None
+    return networks
+
+
 class WebSettings(SettingsModel):
     """Address and access of the web page and the HTTP API."""
 
@@ -38,6 +48,12 @@ class WebSettings(SettingsModel):
         description="Further host names of the server, such as bot.example.org; localhost and SERVER_HOST "
         "are always allowed.",
     )
+    server_trusted_proxies: Annotated[CommaList, AfterValidator(_check_networks)] = Field(
+        (),
+        description="Addresses or networks of the proxies in front of the server, such as 127.0.0.1 or 10.0.0.0/8: "
+        "their X-Forwarded-For header names the client, and the limit of connections for each client does not "
+        "apply to them.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +67,11 @@ class Limits:
     heartbeat_seconds: float = 20.0
     keep_alive_seconds: float = 15.0
     max_guesses: int = 10
-    max_connections: int = 300
+    max_total_guesses: int = 200
+    max_connections: int = 300  # with a valid token; the others have their own room:
+    max_anonymous_connections: int = 100
+    max_client_connections: int = 20  # anonymous ones of one address
+    max_public_requests: int = 50  # to plugin routes that need no token, in progress
     max_sockets: int = 200
     max_body_bytes: int = 1024 * 1024
     max_frame_bytes: int = 256 * 1024

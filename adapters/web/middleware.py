@@ -5,10 +5,12 @@ from base64 import b64encode
 from contextvars import ContextVar
 from hashlib import sha256
 from secrets import token_hex
+from typing import NoReturn
 
 from aiohttp import web
 
-from adapters.web.auth import Credential, CredentialKind, GuessLimiter, TokenAuth, client_network
+from adapters.web.auth import Credential, CredentialKind, TokenAuth
+from adapters.web.clients import ConnectionPool, GuessLimiter, TrustedProxies
 from adapters.web.errors import REQUEST_ID, HttpProblem, build_refusal, build_stopping, build_unavailable
 from adapters.web.json_io import JsonResponder
 from adapters.web.openapi import HEALTH_PATH, Handler
@@ -63,12 +65,21 @@ class Middleware:
     """The middlewares; `hosts` are the accepted host names."""
 
     def __init__(
-        self, responder: JsonResponder, auth: TokenAuth, hosts: frozenset[str], guess_limiter: GuessLimiter
+        self,
+        responder: JsonResponder,
+        auth: TokenAuth,
+        hosts: frozenset[str],
+        *,
+        guess_limiter: GuessLimiter,
+        proxies: TrustedProxies,
+        pool: ConnectionPool,
     ) -> None:
         self._responder = responder
         self._auth = auth
         self._hosts = hosts
         self._guess_limiter = guess_limiter
+        self._proxies = proxies
+        self._pool = pool
         self._public_routes: set[web.AbstractRoute] = set()
 
     def allow_public(self, route: web.AbstractRoute) -> None:
@@ -104,6 +115,7 @@ class Middleware:
     @web.middleware
     async def authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Check host name, credential and origin of a request. Raises HttpProblem."""
+        self._pool.record_activity(request)
         if parse_host_header(request.headers.get("Host", "")) not in self._hosts:
             raise HttpProblem(421, "unknown_host", "unknown host name: add it to SERVER_ALLOWED_HOSTS")
         credential = None
@@ -115,21 +127,27 @@ class Middleware:
             response = web.Response(status=303, headers={"Location": "/"})
             self._auth.set_cookie(response)
             return response
+        if credential is None and request.path != HEALTH_PATH:
+            with self._pool.run_public(request):
+                return await handler(request)
         return await handler(request)
 
     def _authenticate(self, request: web.Request) -> Credential:
         credential = self._auth.read_credential(request)
         if credential is None:
             raise HttpProblem(401, "unauthorized", "this needs the token", {"WWW-Authenticate": "Bearer"})
-        # A page of another site can make the browser send wrong tokens: that must not block its user.
-        client = (client_network(request.remote), credential.kind, is_cross_site(request.headers))
+        if not self._auth.is_valid(credential):
+            self._refuse_guess(request)
+        self._pool.authenticate(request)
+        return credential
+
+    def _refuse_guess(self, request: web.Request) -> NoReturn:
+        client = self._proxies.find_client(request.remote, request.headers)
         if blocked_seconds := self._guess_limiter.blocked_seconds(client):
             headers = {"Retry-After": str(int(blocked_seconds) + 1)}
             raise HttpProblem(429, "too_many_attempts", "too many wrong tokens; wait a few minutes", headers)
-        if not self._auth.is_valid(credential):
-            self._guess_limiter.record_failure(client)
-            raise HttpProblem(401, "unauthorized", "this is not the token", {"WWW-Authenticate": "Bearer"})
-        return credential
+        self._guess_limiter.record_failure(client)
+        raise HttpProblem(401, "unauthorized", "this is not the token", {"WWW-Authenticate": "Bearer"})
 
     def _build_response(self, request: web.Request, problem: HttpProblem) -> web.Response:
         if request.path == "/" and problem.status == 401:

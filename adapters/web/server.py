@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from adapters.web.clients import ConnectionPool
 from adapters.web.config import Limits, WebSettings
 from adapters.web.errors import REQUEST_ID, build_refusal
 from adapters.web.json_io import JsonResponder
@@ -22,9 +23,10 @@ SHUTDOWN_TIMEOUT, LINGER_SECONDS = 0.5, 2.0
 class Server:
     """Listens and serves an application."""
 
-    def __init__(self, app: web.Application, settings: WebSettings, limits: Limits) -> None:
+    def __init__(self, app: web.Application, settings: WebSettings, limits: Limits, pool: ConnectionPool) -> None:
         self._settings = settings
         self._limits = limits
+        self._pool = pool
         # `keepalive_timeout` also bounds the time for the headers: it runs from the connection, and from the
         # end of each response, until the next complete request.
         self._options: dict[str, Any] = {
@@ -56,16 +58,8 @@ class Server:
 
     def _create_protocol(self) -> asyncio.BaseProtocol:
         server = self._runner.server
-        if server is None or len(server.connections) >= self._limits.max_connections:
-            return _RejectingProtocol()
-        return Connection(server, write_seconds=self._limits.write_seconds, **self._options)
-
-
-class _RejectingProtocol(asyncio.Protocol):
-    """Closes a connection at once."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
+        assert server is not None  # it exists since `setup`
+        return Connection(server, self._pool, write_seconds=self._limits.write_seconds, **self._options)
 
 
 class _ProtocolLogger(logging.LoggerAdapter[logging.Logger]):
@@ -95,17 +89,23 @@ def _explain_error(error: OSError, host: str, port: int) -> str:
 
 
 class Connection(web.RequestHandler):
-    """A connection that is aborted if its client reads nothing for `write_seconds`.
+    """A connection of the pool that is aborted if its client reads nothing for `write_seconds`.
 
     aiohttp waits for ever: a client that never reads would occupy a connection without any token.
     """
 
-    __slots__ = ("_cut", "_write_seconds")
+    __slots__ = ("_cut", "_pool", "_write_seconds")
 
-    def __init__(self, server: Any, *, write_seconds: float, **options: Any) -> None:
+    def __init__(self, server: Any, pool: ConnectionPool, *, write_seconds: float, **options: Any) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
+        self._pool = pool
         self._write_seconds = write_seconds
         self._cut: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Join the pool; it may abort the connection."""
+        super().connection_made(transport)
+        self._pool.admit(self, transport)
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
@@ -135,7 +135,8 @@ class Connection(web.RequestHandler):
         self._cancel_abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Cancel the timeout."""
+        """Leave the pool and cancel the timeout."""
+        self._pool.remove(self)
         self._cancel_abort()
         super().connection_lost(exc)
 

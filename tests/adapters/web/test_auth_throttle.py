@@ -1,6 +1,7 @@
 import pytest
+from multidict import CIMultiDict
 
-from adapters.web.auth import MAX_CLIENTS, GuessLimiter, client_network
+from adapters.web.clients import MAX_CLIENTS, GuessLimiter, TrustedProxies, client_network
 from bot.testing import ManualClock
 
 
@@ -31,7 +32,7 @@ def test_slow_wrong_guesses_do_not_block() -> None:
 
 @pytest.mark.failure("N-08")
 def test_the_table_is_bounded_and_drops_the_oldest() -> None:
-    throttle = GuessLimiter(max_guesses=1, clock=ManualClock().monotonic)
+    throttle = GuessLimiter(1, 10 * MAX_CLIENTS, clock=ManualClock().monotonic)
     for client in range(MAX_CLIENTS + 10):
         throttle.record_failure(client)
     assert throttle.blocked_seconds(9) == 0
@@ -54,3 +55,33 @@ def test_the_table_is_bounded_and_drops_the_oldest() -> None:
 )
 def test_addresses_of_one_network_share_a_limit(one: str | None, other: str, are_the_same: bool) -> None:
     assert (client_network(one) == client_network(other)) is are_the_same
+
+
+@pytest.mark.failure("N-08")
+def test_wrong_guesses_from_many_addresses_block_further_wrong_ones() -> None:
+    clock = ManualClock()
+    throttle = GuessLimiter(max_total=50, clock=clock.monotonic)
+    for number in range(49):
+        throttle.record_failure(f"192.0.2.{number}")
+    assert throttle.blocked_seconds("198.51.100.1") == 0
+    throttle.record_failure("192.0.2.49")
+    assert throttle.blocked_seconds("198.51.100.1") == 300
+
+
+@pytest.mark.parametrize(
+    ("remote", "forwarded", "client"),
+    [
+        ("198.51.100.7", ["203.0.113.1"], "198.51.100.7"),
+        ("10.1.2.3", [], "10.1.2.3"),
+        ("10.1.2.3", ["203.0.113.1"], "203.0.113.1"),
+        ("10.1.2.3", ["127.0.0.1, 203.0.113.1"], "203.0.113.1"),
+        ("10.1.2.3", ["127.0.0.1", "203.0.113.1, 10.9.9.9"], "203.0.113.1"),
+        ("10.1.2.3", ["10.1.1.1"], "10.1.1.1"),
+        ("10.1.2.3", ["unknown"], "10.1.2.3"),
+        ("::ffff:10.1.2.3", ["2001:db8::1"], "2001:db8::/64"),
+        (None, ["203.0.113.1"], ""),
+    ],
+)
+def test_only_a_trusted_proxy_names_the_client(remote: str | None, forwarded: list[str], client: str) -> None:
+    headers = CIMultiDict([("X-Forwarded-For", line) for line in forwarded])
+    assert TrustedProxies(["10.0.0.0/8"]).find_client(remote, headers) == client

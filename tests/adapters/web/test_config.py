@@ -38,3 +38,9 @@ def test_an_invalid_port_is_refused(port: str) -> None:
 
 def test_every_variable_has_a_description() -> None:
     assert all(field.description for field in WebSettings.model_fields.values())
+
+
+def test_an_invalid_proxy_is_refused() -> None:
+    assert load(SERVER_TRUSTED_PROXIES="127.0.0.1, 10.0.0.0/8").server_trusted_proxies == ("127.0.0.1", "10.0.0.0/8")
+    with pytest.raises(SettingError, match=r"SERVER_TRUSTED_PROXIES.*neither an address nor a network"):
+        load(SERVER_TRUSTED_PROXIES="proxy.example")

@@ -99,7 +99,9 @@ async def n13_check_no_secret(web_server: RunningServer, method: str, path: str,
 @pytest.mark.parametrize("check", [n01_check_token_required, n11_check_unknown_id, n13_check_no_secret])
 async def test_every_route_is_guarded(open_server: ServerFactory, check: Any) -> None:
     settings = {"OPENAI_API_KEY": CANARY, "LOG_LEVEL": "DEBUG"}
-    async with open_server(TICK, settings=settings, limits=Limits(max_guesses=100_000)) as web_server:
+    async with open_server(
+        TICK, settings=settings, limits=Limits(max_guesses=100_000, max_total_guesses=100_000)
+    ) as web_server:
         web_server.script.reply = f"{CANARY} and {TOKEN}: {{}}"
         web_server.script.refusal = f"the key {CANARY} is wrong"
         told = await web_server.send(f"is it {CANARY}?", user=CANARY[:60], room=CANARY)

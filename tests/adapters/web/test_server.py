@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import errno
 import socket
 from typing import Any
@@ -9,7 +10,7 @@ from aiohttp import ClientError
 from adapters.web.adapter import WebAdapter
 from adapters.web.config import Limits, WebSettings
 from adapters.web.server import _explain_error
-from bot import SettingError
+from bot import Agent, Plugin, RouteRequest, RouteResponse, SettingError, route
 
 
 def settings_at(host: str, port: int) -> WebAdapter:
@@ -79,18 +80,80 @@ async def test_a_slow_body_times_out(open_server: Any) -> None:
         writer.close()
 
 
+async def request(port: int, path: str = "/healthz", header: str = "") -> tuple[bytes, asyncio.StreamWriter]:
+    """Request a path on a new connection; return the status line and the writer, which stays open."""
+    reader, writer = await connect(port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n".encode())
+    async with asyncio.timeout(30):
+        return await reader.readline(), writer
+
+
 @pytest.mark.failure("N-09")
-async def test_the_number_of_connections_is_limited(open_server: Any) -> None:
+async def test_connections_with_the_token_are_limited_and_leave_room_for_others(open_server: Any) -> None:
+    bearer = "Authorization: Bearer a-token-for-tests\r\n"
     async with open_server(limits=Limits(max_connections=2)) as web_server:
-        held = [await connect(web_server.adapter.port) for _ in range(2)]
-        for reader, writer in held:
-            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert b"200" in await reader.readline()
-        reader, writer = await connect(web_server.adapter.port)
-        async with asyncio.timeout(30):
-            assert await reader.read() == b""
-        for _, one in [*held, (reader, writer)]:
+        port = web_server.adapter.port
+        held = [await request(port, "/api/agents", bearer) for _ in range(3)]
+        assert [b" 200 " in status for status, _ in held] == [True, True, False]
+        assert b" 503 " in held[2][0]
+        status, writer = await request(port)
+        assert b" 200 " in status
+        for _, one in [*held, (status, writer)]:
             one.close()
+
+
+@pytest.mark.failure("N-09")
+async def test_idle_connections_of_a_client_keep_out_neither_the_health_check_nor_the_token(open_server: Any) -> None:
+    async with open_server() as web_server:
+        idle = [await connect(web_server.adapter.port) for _ in range(400)]
+        status, writer = await request(web_server.adapter.port)
+        assert b" 200 " in status
+        await web_server.get("/api/agents")
+        async with asyncio.timeout(30):
+            with contextlib.suppress(ConnectionError):
+                assert await idle[0][0].read() == b""
+        for _, one in [*idle, (status, writer)]:
+            one.close()
+
+
+@pytest.mark.failure("N-09")
+async def test_idle_connections_behind_a_proxy_do_not_keep_out_the_health_check(open_server: Any) -> None:
+    limits = Limits(max_anonymous_connections=3, max_client_connections=1)
+    async with open_server(settings={"SERVER_TRUSTED_PROXIES": "127.0.0.1"}, limits=limits) as web_server:
+        idle = [await connect(web_server.adapter.port) for _ in range(5)]
+        status, writer = await request(web_server.adapter.port)
+        assert b" 200 " in status
+        assert [reader.at_eof() or reader.exception() is not None for reader, _ in idle] == [True] * 3 + [False] * 2
+        for _, one in [*idle, (status, writer)]:
+            one.close()
+
+
+@pytest.mark.failure("N-09")
+async def test_running_public_requests_are_limited_and_keep_their_connections(open_server: Any) -> None:
+    started, released = asyncio.Semaphore(0), asyncio.Event()
+
+    @route("GET", "/wait", public=True)
+    async def wait(agent: Agent, request: RouteRequest) -> RouteResponse:
+        started.release()
+        await released.wait()
+        return RouteResponse(text="done")
+
+    limits = Limits(max_anonymous_connections=3, max_public_requests=2)
+    async with open_server(Plugin("tick", routes=[wait]), limits=limits) as web_server:
+        port = web_server.adapter.port
+        waiting = [asyncio.create_task(request(port, "/plugins/tick/wait")) for _ in range(2)]
+        for _ in waiting:
+            await started.acquire()
+        third, third_writer = await request(port, "/plugins/tick/wait")
+        assert b" 503 " in third
+        status, writer = await request(port)
+        assert b" 200 " in status
+        released.set()
+        for status, one in await asyncio.gather(*waiting):
+            assert b" 200 " in status
+            one.close()
+        writer.close()
+        third_writer.close()
 
 
 async def test_leaving_cancels_waiting_requests_and_accepts_no_more(open_server: Any) -> None:

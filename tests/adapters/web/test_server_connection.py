@@ -78,7 +78,9 @@ async def test_an_unsupported_expect_header_gets_a_json_error(web_server: Any) -
 
 @pytest.mark.failure("N-09")
 async def test_a_client_that_never_reads_is_disconnected(open_server: ServerFactory) -> None:
-    async with open_server(limits=Limits(write_seconds=0.2, max_guesses=1_000_000)) as web_server:
+    async with open_server(
+        limits=Limits(write_seconds=0.2, max_guesses=1_000_000, max_total_guesses=1_000_000)
+    ) as web_server:
         _, writer = await narrow_connection(web_server.adapter.port)
         asking = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200
         async with asyncio.timeout(120):
