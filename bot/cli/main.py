@@ -38,6 +38,7 @@ COMMANDS = (
     Command("run", "bot.cli.commands.run", "start the character on every configured platform"),
     Command("post", "bot.cli.commands.post", "write one post in the character's voice"),
     Command("why", "bot.cli.commands.why", "show why messages were answered or not, and what they cost"),
+    Command("inbox", "bot.cli.commands.inbox", "list events of the platforms that could not be read"),
     Command("outbox", "bot.cli.commands.outbox", "list undelivered parts; send or drop them"),
     Command("db", "bot.cli.commands.db", "check, upgrade or back up the database"),
     Command("doctor", "bot.cli.doctor.command", "check the configuration and say what to correct"),

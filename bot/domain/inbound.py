@@ -13,6 +13,7 @@ from bot.domain.ledger import EventKey, Outcome, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind
 
 MAX_BACKFILL_AGE = timedelta(minutes=15)
+MAX_UNREADABLE_EVENTS = 1_000  # stored of an agent; each has a few kilobytes
 MAX_ROOMS, MAX_ENTITIES = 2_000, 10_000
 MEMBERSHIP_EVENT_TTL = timedelta(days=30)
 
@@ -95,6 +96,22 @@ class StreamCursor:
     account: str
     name: str
     value: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableEvent:
+    """An event of a platform that the adapter could not read, recorded for the operator.
+
+    `event_id` identifies it, so that it is recorded once however often it is delivered. `cause` is the error,
+    `raw` the beginning of what the platform sent, as JSON without secrets.
+    """
+
+    platform: str
+    account: str
+    event_id: str
+    received_at: datetime
+    cause: str
+    raw: str
 
 
 def new_receipt(inbound: InboundMessage, now: datetime) -> Receipt:

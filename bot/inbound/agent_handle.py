@@ -150,8 +150,16 @@ class AgentHandle:
         return await self._inbox.submit_all(messages, cursor)
 
     async def submit_tolerant(self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None) -> None:
-        """Store a batch and the read position; a message that the store refuses is logged and skipped."""
+        """Store a batch and the read position; a message that the store refuses is recorded as unreadable."""
         await self._inbox.submit_tolerant(messages, cursor)
+
+    async def record_unreadable(self, platform: str, account: str, event_id: str, raw: object, error: object) -> None:
+        """Record an event that cannot be read; then the read position may move past it.
+
+        `raw` is what the platform sent, as plain JSON values; secrets are removed and its length is bounded.
+        An event with a known `event_id` is not recorded again; a blank one is replaced by a hash of `raw`.
+        """
+        await self._inbox.record_unreadable(platform, account, event_id, raw, error)
 
     async def wait_outcome(self, receipt_id: UUID) -> Receipt:
         """Wait for the final receipt of an event, named by its receipt's id or its message's.

@@ -16,8 +16,10 @@ from bot.domain.ledger import EventKey, Receipt
 from bot.errors import InboxClosed, TemporaryError
 from bot.inbound.processing import CANCEL_GRACE_SECONDS, MessageProcessor, OnOutcome, Process
 from bot.inbound.sanitize import sanitize_message
+from bot.inbound.unreadable import build_unreadable_event
 from bot.outbound.send_queue import WorkOwnership
 from bot.store.ledger import Ledger, StoreProblem
+from bot.text import shorten
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +31,8 @@ class Inbox:
     """Stores inbound messages of one agent, hands them to its `MessageProcessor`, and waits for outcomes.
 
     `process` is what the processor awaits for each event; `on_closed` receives every final receipt. In a
-    room that this process does not own, messages are stored and not processed.
+    room that this process does not own, messages are stored and not processed. `secrets` are removed from
+    the events that are recorded as unreadable.
     """
 
     def __init__(
@@ -41,8 +44,10 @@ class Inbox:
         on_closed: OnOutcome = lambda receipt: None,
         clock: Clock = system_clock,
         shutdown_deadline: ShutdownDeadline | None = None,
+        secrets: Collection[str] = (),
     ) -> None:
         self._ledger = ledger
+        self._secrets = secrets
         self._on_closed = on_closed
         self._clock = clock
         self._is_open = True
@@ -99,7 +104,7 @@ class Inbox:
         return [event.receipt for event in events]
 
     async def submit_tolerant(self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None) -> None:
-        """Store a batch and the read position; a message that the store can never take is logged and skipped.
+        """Store a batch and the read position; a message that the store can never take is recorded as unreadable.
 
         Raises InboxClosed and TemporaryError as `submit` does.
         """
@@ -110,9 +115,22 @@ class Inbox:
         except Exception:  # one message that the store refuses must not stop all that follow
             logger.warning("%d messages could not be stored together; storing them one by one", len(messages))
             for message in messages:
-                await self._submit_or_skip(message)
+                await self._submit_or_record(message)
             if cursor is not None:
                 await self.submit_all([], cursor)
+
+    async def record_unreadable(self, platform: str, account: str, event_id: str, raw: object, error: object) -> None:
+        """Record an event that cannot be read, once; then the stream's position may move past it.
+
+        `raw` is what the platform sent, `error` why it could not be read. Raises as `submit` does.
+        """
+        self._check_open()
+        event = build_unreadable_event(
+            platform, account, event_id, raw, error, secrets=self._secrets, now=self._clock()
+        )
+        await self._ledger.record_unreadable([event])
+        cause = shorten(event.cause, 80)
+        logger.warning("%s: event %s could not be read (%s): see `bot inbox list`", platform, event.event_id, cause)
 
     async def run_shielded(self, operation: Coroutine[Any, Any, T]) -> T:
         """Await a change to its end, also where the caller is cancelled; raises as `submit` does."""
@@ -189,14 +207,15 @@ class Inbox:
             raise InboxClosed("the bot is stopping; nothing more is accepted")
         self._ledger.health.check_available()
 
-    async def _submit_or_skip(self, message: InboundMessage) -> None:
+    async def _submit_or_record(self, message: InboundMessage) -> None:
         try:
             await self.submit(message)
         except RETRYABLE_ERRORS:
             raise
         except Exception as error:  # as in `submit_tolerant`
-            key, room = message.key, message.room.external_id
-            logger.error("message %s of %s is lost: %s", key.message_id, room, error)
+            key, author = message.key, message.author.external_id
+            raw = {"room": message.room.external_id, "author": author, "text": message.message.content.text}
+            await self.record_unreadable(key.platform, key.account, f"message {key.message_id}", raw, error)
 
     def _on_stored(self, storing: asyncio.Task[list[StoredEvent]]) -> None:
         """Start on what was stored after the caller was cancelled."""

@@ -144,6 +144,7 @@ async def _running_agent(
             on_closed=agent.outbox.on_closed,
             clock=config.clock,
             shutdown_deadline=shutdown_deadline,
+            secrets=config.secrets,
         )
         post_scheduler = PostScheduler(agent, registry)
         await enter(pipeline.evaluated)

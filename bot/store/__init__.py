@@ -16,7 +16,15 @@ from bot.domain.edits import (
     redact_delivery,
     redact_receipt,
 )
-from bot.domain.inbound import MEMBERSHIP_EVENT_TTL, MembershipChange, MembershipUpdate, StoredEvent, new_receipt
+from bot.domain.inbound import (
+    MAX_UNREADABLE_EVENTS,
+    MEMBERSHIP_EVENT_TTL,
+    MembershipChange,
+    MembershipUpdate,
+    StoredEvent,
+    UnreadableEvent,
+    new_receipt,
+)
 from bot.domain.ledger import Step, StepState
 from bot.domain.memory import MemoryMatch
 from bot.errors import LeaseLost, StoreInaccessible, StoreUnavailable
@@ -49,6 +57,7 @@ __all__ = [
     "MAX_NAME_MATCHES",
     "MAX_SCANNED_ROWS",
     "MAX_TRANSCRIPT_SCAN",
+    "MAX_UNREADABLE_EVENTS",
     "MEMBERSHIP_EVENT_TTL",
     "NO_SCHEMAS",
     "TRANSCRIPT_KINDS",
@@ -79,6 +88,7 @@ __all__ = [
     "StoredEvent",
     "TurnCommit",
     "UnembeddedPage",
+    "UnreadableEvent",
     "UpgradeResult",
     "WorkSharing",
     "anonymize_entity",

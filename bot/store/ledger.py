@@ -10,7 +10,14 @@ from uuid import UUID
 from bot.concurrency.clock import Clock, system_clock
 from bot.domain.edits import DeletionResult, EditResult, ErasureResult, Reaction
 from bot.domain.environment import Room, World
-from bot.domain.inbound import InboundMessage, MembershipChange, MembershipUpdate, StoredEvent, StreamCursor
+from bot.domain.inbound import (
+    InboundMessage,
+    MembershipChange,
+    MembershipUpdate,
+    StoredEvent,
+    StreamCursor,
+    UnreadableEvent,
+)
 from bot.domain.ledger import Delivery, Receipt, Step
 from bot.domain.memory import Memory
 from bot.errors import StoreUnavailable
@@ -245,5 +252,15 @@ class LookupStore(Protocol):
         """
 
 
-class Ledger(ReceiptStore, StepStore, DeliveryStore, LookupStore, Protocol):
-    """Receipts, steps and deliveries; one commit changes all of them."""
+class UnreadableEventStore(Protocol):
+    """Events that could not be read: the latest thousand, without those that are older than log entries."""
+
+    async def record_unreadable(self, events: Sequence[UnreadableEvent]) -> None:
+        """Store events; one whose id is known stays unchanged."""
+
+    async def unreadable_events(self, limit: int = 100) -> list[UnreadableEvent]:
+        """Return the events recorded last, newest first."""
+
+
+class Ledger(ReceiptStore, StepStore, DeliveryStore, LookupStore, UnreadableEventStore, Protocol):
+    """Receipts, steps and deliveries, which one commit changes together; unreadable events."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bot.cli.main import entry
+from plugins.sql.core.schema import VERSION
 from tests.cli.stored_character import FILE, answer_messages, write_character
 
 Out = pytest.CaptureFixture[str]
@@ -69,14 +70,14 @@ def test_a_newer_schema_is_refused_with_both_versions(workdir: Path, capsys: Out
         assert entry([*command, "-c", FILE]) == 78
         out, err = capsys.readouterr()
         assert "9999" in out + err
-        assert "0001" in out + err
+        assert VERSION in out + err
 
 
 def test_an_upgrade_reports_both_versions(capsys: Out) -> None:
     assert entry(["db", "upgrade", "-c", FILE]) == 0
-    assert capsys.readouterr().out == "data/greenroom.db: created, with schema 0001\n"
+    assert capsys.readouterr().out == f"data/greenroom.db: created, with schema {VERSION}\n"
     assert entry(["db", "upgrade", "-c", FILE, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["before"] == "0001"
+    assert json.loads(capsys.readouterr().out)["before"] == VERSION
 
 
 def test_an_upgrade_creates_the_tables_of_plugins(workdir: Path) -> None:

@@ -18,7 +18,9 @@ async def test_a_message_rejected_by_the_store_does_not_stop_the_stream(caplog: 
         kept = await stage.agent.store.ledger.receipts(limit=10)
         assert {one.key for one in kept} == {batch[0].key, batch[2].key}
         assert await inbox.cursor("there", "account", "offset") == "7"
-    assert f"message {batch[1].key.message_id} of" in caplog.text
+    assert f"message {batch[1].key.message_id} could not be read" in caplog.text
+    [recorded] = await stage.agent.store.ledger.unreadable_events()
+    assert REFUSED in recorded.raw
 
 
 async def test_a_message_that_arrives_during_shutdown_is_redelivered() -> None:

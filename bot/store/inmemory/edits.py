@@ -169,6 +169,8 @@ class InMemoryEdits:
         total_before = len(self._memories.all())
         await self._delete_memories(memory_ids | reply_ids)
         derived_count = total_before - len(self._memories.all()) - message_count - len(reply_ids)
+        for entity in (await self._entities.entities([entity_id])).values():
+            self._ledger.erase_unreadable(entity)
         component_count, relationship_count = self._entities.erase(entity_id, opt_out_component(entity_id, now))
         self._logs.erase(entity_id)
         task_count = self._tasks.erase(entity_id)

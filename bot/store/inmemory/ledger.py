@@ -9,7 +9,15 @@ from uuid import UUID
 
 from bot.concurrency.bounded import BoundedDict
 from bot.domain.edits import redact_delivery, redact_receipt
-from bot.domain.inbound import InboundMessage, StoredEvent, StreamCursor, new_receipt
+from bot.domain.environment import Entity
+from bot.domain.inbound import (
+    MAX_UNREADABLE_EVENTS,
+    InboundMessage,
+    StoredEvent,
+    StreamCursor,
+    UnreadableEvent,
+    new_receipt,
+)
 from bot.domain.ledger import Delivery, DeliveryState, EventKey, Receipt, Step
 from bot.store.inmemory.environment import InMemoryEntities, InMemoryWorlds
 from bot.store.inmemory.memories import InMemoryMemories
@@ -23,13 +31,36 @@ K = TypeVar("K")
 MAX_CLOSED_RECEIPTS = 10_000
 
 
-class InMemoryLedger:
+class InMemoryUnreadableEvents:
+    """Implements `UnreadableEventStore`."""
+
+    def __init__(self) -> None:
+        self._unreadable: dict[tuple[str, str, str], UnreadableEvent] = {}
+
+    async def record_unreadable(self, events: Sequence[UnreadableEvent]) -> None:
+        for event in events:
+            self._unreadable.setdefault((event.platform, event.account, event.event_id), event)
+        for key in list(self._unreadable)[:-MAX_UNREADABLE_EVENTS]:
+            del self._unreadable[key]
+
+    async def unreadable_events(self, limit: int = 100) -> list[UnreadableEvent]:
+        return list(self._unreadable.values())[::-1][:limit]
+
+    def erase_unreadable(self, entity: Entity) -> None:
+        """Delete the unreadable events that name a person by their id on the platform."""
+        for key, event in list(self._unreadable.items()):
+            if event.platform == entity.platform and entity.external_id in event.raw:
+                del self._unreadable[key]
+
+
+class InMemoryLedger(InMemoryUnreadableEvents):
     """Implements `Ledger`. Nothing in a method waits, so each call is atomic.
 
     Open items are always stored; of closed receipts, steps and finished deliveries only the latest.
     """
 
     def __init__(self, worlds: InMemoryWorlds, entities: InMemoryEntities, memories: InMemoryMemories) -> None:
+        super().__init__()
         self.health = StoreHealth()
         self._worlds, self._entities, self._memories = worlds, entities, memories
         self.receipt_table = ReceiptTable()

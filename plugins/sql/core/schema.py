@@ -23,7 +23,7 @@ from plugins.sql.core.columns import (
     text_columns,
 )
 
-VERSION = "0001"
+VERSION = "0002"
 VERSION_TABLE = "alembic_version_sql"
 
 # A later version can only change a constraint that has the same name in both databases.
@@ -261,6 +261,16 @@ deliveries = ordered_table(
 )
 
 cursors = keyed_table("cursors", *text_columns("platform", "account", "name", key=True), *text_columns("value"))
+
+# What an adapter could not read, as it came; bounded in number and age.
+unreadable_events = ordered_table(
+    "unreadable_events",
+    *text_columns("platform", "account", "event_id"),
+    *number_columns("received_at"),
+    *text_columns("cause", "raw"),
+    UniqueConstraint("agent_id", "platform", "account", "event_id"),
+    Index("ix_unreadable_events_all", "agent_id", "position"),
+)
 
 # Sums of model costs: the day as `2026-11-21`, zeroes for no room or no person, the cost in
 # billionths of a dollar.

@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Table, delete, literal_column, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from bot import Content, MemoryKind, Receipt
+from bot import Content, Entity, MemoryKind, Receipt
 from bot.platform import DeliveryState
 from bot.store import (
     DeletionResult,
@@ -29,6 +29,7 @@ from plugins.sql.core.schema import (
     relationships,
     steps,
     tasks,
+    unreadable_events,
 )
 from plugins.sql.core.statements import ListStatement, Statement, equals, matches, typed_parameter
 from plugins.sql.core.values import content_text
@@ -79,6 +80,12 @@ DELETE_RELATIONSHIPS = _delete_of_entity(relationships, relationships.c.source_i
 DELETE_TASKS = _delete_of_entity(tasks, tasks.c.entity_id)
 DELETE_PARTICIPATION = _delete_of_entity(participants, participants.c.entity_id)
 DELETE_LOGS = _delete_of_entity(logs, logs.c.entity_id)
+UNREADABLE_OF_PLATFORM = Statement(
+    lambda _: select(unreadable_events.c.position, unreadable_events.c.raw).where(
+        matches(unreadable_events, "agent_id", "platform")
+    )
+)
+DELETE_UNREADABLE = Statement(lambda _: delete(unreadable_events).where(matches(unreadable_events, "position")))
 EMPTY_LOG = Statement(
     lambda _: (
         update(logs).where(matches(logs, "position")).values(body=typed_parameter(logs.c.body, "body"), entity_id=None)
@@ -105,6 +112,7 @@ def erase_entity(agent: int, entity_id: UUID, now: datetime, connection: Connect
     EMPTY_LOG.run_many(connection, build_tombstones(connection, *key))
     DELETE_LOGS.run(connection, *key)
     if (entity := find_entities(connection, agent, [entity_id]).get(entity_id)) is not None:
+        _delete_unreadable(connection, agent, entity)
         UPSERT_ENTITY.run(connection, *entity_values(agent, anonymize_entity(entity)))
     UPSERT_COMPONENT.run(connection, *component_values(agent, opt_out_component(entity_id, now)))
     invalidate(connection)
@@ -118,6 +126,12 @@ def erase_entity(agent: int, entity_id: UUID, now: datetime, connection: Connect
         task_count,
         cancelled,
     )
+
+
+def _delete_unreadable(connection: Connection, agent: int, entity: Entity) -> None:
+    """Delete the unreadable events that name a person by their id on the platform."""
+    rows = UNREADABLE_OF_PLATFORM.rows(connection, agent, entity.platform)
+    DELETE_UNREADABLE.run_many(connection, [(position,) for position, raw in rows if entity.external_id in raw])
 
 
 def _redact_receipts(

@@ -1,28 +1,38 @@
-"""The ledger of an agent: receipts, steps, deliveries, and look-ups for operators."""
+"""The ledger of an agent: receipts, steps, deliveries, unreadable events, and look-ups for operators."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
 from uuid import UUID
 
-from sqlalchemy import Connection, literal_column, select, text
+from sqlalchemy import Connection, delete, literal_column, select, text
 
 from bot import Receipt
 from bot.platform import Delivery, DeliveryState, InboundMessage, StreamCursor
-from bot.store import Step, StepState, StoredEvent, StoreHealth, TurnCommit
+from bot.store import MAX_UNREADABLE_EVENTS, Step, StepState, StoredEvent, StoreHealth, TurnCommit, UnreadableEvent
 from plugins.sql.core.base import SqlStorePart
-from plugins.sql.core.schema import UNFINISHED, deliveries, receipts, rooms, steps
+from plugins.sql.core.schema import UNFINISHED, deliveries, receipts, rooms, steps, unreadable_events
 from plugins.sql.core.statements import (
     Columns,
     ListStatement,
     Row,
     Statement,
     column_names,
+    insert_into,
     limit_parameter,
     matches,
     upsert,
 )
-from plugins.sql.core.values import datetime_or_none, dumps, id_of, loads, microseconds_or_none, storable_text
+from plugins.sql.core.values import (
+    datetime_of,
+    datetime_or_none,
+    dumps,
+    id_of,
+    loads,
+    microseconds_of,
+    microseconds_or_none,
+    storable_text,
+)
 from plugins.sql.stores.deliveries import DELIVERY, find_deliveries, insert_deliveries, list_deliveries, save_delivery
 from plugins.sql.stores.memories import put_memories
 from plugins.sql.stores.receipts import MARK_EVALUATED, RECEIPT, UNEVALUATED, find_receipt, list_receipts, save_receipts
@@ -73,6 +83,52 @@ SAVE_STEP = upsert(steps, ("agent_id", "turn_id", "key"), STEP_NAMES)
 STEPS_OF_TURN = Statement(lambda _: select(*STEP).where(matches(steps, "agent_id", "turn_id")))
 
 
+def _read_unreadable(row: Row) -> UnreadableEvent:
+    platform, account, event_id, received_at, cause, raw = row
+    return UnreadableEvent(platform, account, event_id, datetime_of(received_at), cause, raw)
+
+
+UNREADABLE_NAMES = column_names(unreadable_events)
+UNREADABLE = Columns(unreadable_events, UNREADABLE_NAMES[1:], _read_unreadable)
+UNREADABLE_OF_AGENT = matches(unreadable_events, "agent_id")
+NEWEST_UNREADABLE = unreadable_events.c.position.desc()
+INSERT_UNREADABLE = Statement(
+    lambda insert: insert_into(unreadable_events, UNREADABLE_NAMES)(insert).on_conflict_do_nothing()
+)
+LIST_UNREADABLE = Statement(
+    lambda _: select(*UNREADABLE).where(UNREADABLE_OF_AGENT).order_by(NEWEST_UNREADABLE).limit(limit_parameter())
+)
+DELETE_SURPLUS_UNREADABLE = Statement(
+    lambda _: delete(unreadable_events).where(
+        UNREADABLE_OF_AGENT,
+        unreadable_events.c.position
+        <= select(unreadable_events.c.position)
+        .where(UNREADABLE_OF_AGENT)
+        .order_by(NEWEST_UNREADABLE)
+        .limit(1)
+        .offset(MAX_UNREADABLE_EVENTS)
+        .scalar_subquery(),
+    )
+)
+
+
+def _record_unreadable(agent: int, events: Sequence[UnreadableEvent], connection: Connection) -> None:
+    rows = [
+        (
+            agent,
+            storable_text(event.platform),
+            storable_text(event.account),
+            storable_text(event.event_id),
+            microseconds_of(event.received_at),
+            storable_text(event.cause),
+            storable_text(event.raw),
+        )
+        for event in events
+    ]
+    INSERT_UNREADABLE.run_many(connection, rows)
+    DELETE_SURPLUS_UNREADABLE.run(connection, agent)
+
+
 def _receipts_of_message(agent: int, message_id: str, connection: Connection) -> list[Receipt]:
     rows = RECEIPTS_OF_MESSAGE.rows(connection, agent, storable_text(message_id))
     newest_first = sorted(rows, key=lambda row: int(row[-1]), reverse=True)
@@ -93,7 +149,7 @@ def _find_undelivered(agent: int, limit: int, connection: Connection) -> list[De
 
 
 class SqlLookups(SqlStorePart):
-    """Answers people; see `LookupStore`."""
+    """Answers people; see `LookupStore` and `UnreadableEventStore`."""
 
     async def receipts_by_message_id(self, message_id: str) -> list[Receipt]:
         return await self._database.search(partial(_receipts_of_message, self._agent, message_id))
@@ -106,6 +162,10 @@ class SqlLookups(SqlStorePart):
 
     async def undelivered(self, limit: int = 100) -> list[Delivery]:
         return await self._database.search(partial(_find_undelivered, self._agent, limit))
+
+    async def unreadable_events(self, limit: int = 100) -> list[UnreadableEvent]:
+        rows = await self._database.read(lambda db: LIST_UNREADABLE.rows(db, self._agent, limit))
+        return [UNREADABLE.read(row) for row in rows]
 
 
 def _commit_turn(agent: int, turn_commit: TurnCommit, connection: Connection) -> list[Delivery]:
@@ -170,6 +230,9 @@ class SqlLedger(SqlLookups):
     async def mark_evaluated(self, receipt_ids: Sequence[UUID]) -> None:
         ids = [receipt_id.bytes for receipt_id in receipt_ids]
         await self._database.write(lambda db: MARK_EVALUATED.count(db, self._agent, ids=ids), durable=False)
+
+    async def record_unreadable(self, events: Sequence[UnreadableEvent]) -> None:
+        await self._database.write(partial(_record_unreadable, self._agent, events))
 
     async def commit(self, turn_commit: TurnCommit) -> list[Delivery]:
         return await self._database.write(partial(_commit_turn, self._agent, turn_commit))

@@ -20,7 +20,7 @@ from bot import Clock, system_clock
 from bot.platform import DeliveryState, TaskSet
 from bot.store import LogKind
 from plugins.sql.core.base import Access, AgentRow
-from plugins.sql.core.schema import cache, deliveries, logs, receipts, spending, steps
+from plugins.sql.core.schema import cache, deliveries, logs, receipts, spending, steps, unreadable_events
 from plugins.sql.core.settings import DEFAULT_RETENTION, RetentionPolicy
 from plugins.sql.core.values import datetime_of, microseconds_of
 
@@ -84,6 +84,12 @@ def delete_expired_decisions(connection: Connection, agent: int, before: int, af
     """Delete log entries of authorization decisions."""
     condition = and_(logs.c.agent_id == agent, logs.c.kind == LogKind.AUTHORIZATION)
     return _delete_in_order(connection, condition, logs.c.at, literal(1) == 1, before, after)
+
+
+def delete_expired_unreadable_events(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
+    """Delete events that could not be read."""
+    of_agent = unreadable_events.c.agent_id == agent
+    return _delete_in_order(connection, of_agent, unreadable_events.c.received_at, literal(1) == 1, before, after)
 
 
 def _delete_in_order(
@@ -202,6 +208,7 @@ class Retention:
         yield delete_expired_deliveries, policy.deliveries
         yield delete_expired_steps, policy.steps
         yield delete_expired_logs, policy.logs
+        yield delete_expired_unreadable_events, policy.logs
         yield delete_expired_decisions, policy.decisions
         yield delete_expired_costs, policy.spending
         yield delete_expired_cache, timedelta()

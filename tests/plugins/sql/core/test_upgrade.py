@@ -34,8 +34,8 @@ LATER = '''"""A later version."""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "0003"
+down_revision = "0002"
 
 
 def upgrade() -> None:
@@ -50,15 +50,15 @@ def upgrade() -> None:
 
 @pytest.fixture
 def later(tmp_path: Path) -> Callable[..., Schema]:
-    """Return a function that builds a second version of the core schema."""
+    """Return a function that builds a later version of the core schema."""
 
     def written(fault: str = "pass") -> Schema:
         versions = tmp_path / "later" / "versions"
         versions.mkdir(parents=True, exist_ok=True)
-        for file in (Path(upgrade.__file__).parents[1] / "migrations" / "versions").glob("v0001*"):
+        for file in (Path(upgrade.__file__).parents[1] / "migrations" / "versions").glob("v000[12]*"):
             (versions / file.name).write_text(file.read_text())
-        (versions / "v0002_later.py").write_text(LATER.format(fault=fault))
-        return Schema(metadata, version="0002", migrations=versions.parent)
+        (versions / "v0003_later.py").write_text(LATER.format(fault=fault))
+        return Schema(metadata, version="0003", migrations=versions.parent)
 
     return written
 
@@ -183,12 +183,12 @@ async def test_an_upgrade_keeps_the_rows_and_a_copy_of_the_file(bare: Any, later
     await bare.sql(f"INSERT INTO agents VALUES (1, {key})")
     await bare.run(upgrade_with_backup, bare.place, later())
 
-    assert await bare.run(upgrade.find_version) == "0002"
+    assert await bare.run(upgrade.find_version) == "0003"
     assert "topic" in str(await bare.run(structure))
     assert await bare.sql("SELECT id FROM agents") == [(1,)]
     if bare.is_sqlite:
         assert await bare.sql("PRAGMA foreign_keys") == [(1,)]
-        copy = bare.place.with_name(f"{bare.place.name}.before-sql-0002")
+        copy = bare.place.with_name(f"{bare.place.name}.before-sql-0003")
         assert stat.S_IMODE(copy.stat().st_mode) == 0o600
         kept = sqlite3.connect(copy)
         assert kept.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone() == (VERSION,)
@@ -209,7 +209,7 @@ async def test_an_upgrade_that_fails_at_any_statement_changes_nothing(bare: Any,
         assert await bare.run(structure) == before, f"after statement {at}"
 
     assert at > 8
-    assert await bare.run(upgrade.find_version) == "0002"
+    assert await bare.run(upgrade.find_version) == "0003"
     assert await bare.run(structure) != before
 
 
@@ -259,7 +259,7 @@ async def test_a_process_killed_while_it_upgrades_leaves_the_old_version(
     assert await bare.run(structure) == before
     assert await bare.run(upgrade.find_version) == VERSION
     await bare.run(upgrade.upgrade_schemas, bare.place, core=schema)
-    assert await bare.run(upgrade.find_version) == "0002"
+    assert await bare.run(upgrade.find_version) == "0003"
 
 
 async def test_of_two_processes_that_start_together_one_migrates_and_the_other_waits(

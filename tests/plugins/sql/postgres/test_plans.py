@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Column, Table
 from sqlalchemy.dialects.postgresql.asyncpg import dialect
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from plugins.sql.core.schema import metadata
 from plugins.sql.core.statements import ListStatement, RawStatement, Statement
 from plugins.sql.postgres import ledger_statements as committing
 from plugins.sql.postgres import ledger_statements as receiving
 from plugins.sql.stores import deliveries, entities, memories, receipts, search, tasks, worlds
-from tests.plugins.sql.write_initial_schema import frozen
 from tests.postgres import PostgresServer
 
 DIALECT = dialect()  # type: ignore[no-untyped-call]
@@ -53,10 +53,20 @@ def database(postgres_server: PostgresServer) -> Iterator[str]:
     """Return the name of a database with filled tables."""
     with postgres_server.database() as name:
         postgres_server.run("CREATE EXTENSION vector", name)
-        postgres_server.run(frozen(DIALECT), name)
+        postgres_server.run(create_statements(), name)
         rows = "; ".join(map(filled, metadata.sorted_tables))
         postgres_server.run(f"SET session_replication_role = replica; {rows}; ANALYZE", name)
         yield name
+
+
+def create_statements() -> str:
+    """Return the statements that create all tables."""
+    elements = [
+        element
+        for table in metadata.sorted_tables
+        for element in (CreateTable(table), *map(CreateIndex, table.indexes))
+    ]
+    return ";\n".join(str(element.compile(dialect=DIALECT)) for element in elements)
 
 
 def filled(table: Table) -> str:
