@@ -6,14 +6,12 @@ import time
 from itertools import count
 from typing import Any
 
-import discord
-
-from adapters.discord.client import DiscordClient, GatewayEvent, GatewaySession, build_http
+from adapters.discord.client import POSITION, DiscordClient, GatewayEvent, GatewaySession, build_http
 from adapters.discord.commands import CommandHandler, build_registration
 from adapters.discord.config import DiscordSettings, Limits
 from adapters.discord.connection import INVALID_TOKEN_MESSAGE, ConnectionRejected, GatewayConnection
 from adapters.discord.entities import PLATFORM, EntityMapper
-from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse, disconnect_cause_of
+from adapters.discord.errors import ALREADY_ACKNOWLEDGED, REQUEST_ERRORS, ErrorResponse, disconnect_cause_of
 from adapters.discord.membership import GuildFetcher
 from adapters.discord.rate_limits import IdentifyLimiter
 from adapters.discord.receiving import SESSION_CURSOR, EventReceiver
@@ -179,17 +177,21 @@ class DiscordAccount:
 
     def _on_event(self, event: GatewayEvent) -> None:
         if event.name == "interaction":
-            self._tasks.start(self._handle_interaction(*event.args))
+            self._tasks.start(self._handle_interaction(event))
         elif event.name == "disconnect":
             self.is_connected.clear()
         else:
             self._receiver.enqueue(event)
 
-    async def _handle_interaction(self, interaction: discord.Interaction[Any]) -> None:
+    async def _handle_interaction(self, event: GatewayEvent) -> None:
         try:
-            await self._command_handler.handle(interaction)
+            await self._command_handler.handle(*event.args)
         except REQUEST_ERRORS as error:  # the interaction may have expired, or its channel may be gone
-            logger.warning("an interaction on Discord was not answered: %s", error or type(error).__name__)
+            if isinstance(error, ErrorResponse) and error.code == ALREADY_ACKNOWLEDGED:
+                logger.debug("an interaction on Discord came again: %s", error)
+            else:
+                logger.warning("an interaction on Discord was not answered: %s", error or type(error).__name__)
+        self._receiver.enqueue(GatewayEvent(POSITION, (), event.session))
 
     async def _before_event(self, event: str, data: Any) -> None:
         await self._receiver.queue.require_room(self._limits.queue_full_timeout)

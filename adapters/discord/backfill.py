@@ -1,7 +1,9 @@
 """Messages missed while offline: fetched channel by channel, up to a limit."""
 
+import json
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -9,52 +11,103 @@ import discord
 
 from adapters.discord.config import Limits
 from adapters.discord.entities import PLATFORM, EntityMapper
-from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse
+from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse, InvalidResponse
 from bot import ChannelType, Room
-from bot.platform import AgentHandle
+from bot.platform import AgentHandle, StreamCursor
 
 logger = logging.getLogger(__name__)
 MAX_ATTEMPTS = 3
 MAX_DIRECT_CHANNELS = 100
+UNREAD_CURSOR = "unread"
+
+
+@dataclass(frozen=True, slots=True)
+class MissedMessages:
+    """The missed messages of a channel as Discord sends them, oldest first.
+
+    `cursor` is to be stored with them; it holds the channels that could not be read yet.
+    """
+
+    channel: Any
+    payloads: list[Any]
+    cursor: StreamCursor | None = None
 
 
 class Backfill:
-    """Fetches the messages that were sent since this account was last connected."""
+    """Fetches the messages that were sent since this account was last connected.
+
+    A channel that cannot be read is remembered with its position, because later messages of it move the
+    position of the last one stored.
+    """
 
     def __init__(self, handle: AgentHandle, client: discord.Client, mapper: EntityMapper, limits: Limits) -> None:
         self._handle, self._client, self._mapper, self._limits = handle, client, mapper, limits
         self._newest_seen = 0  # the newest message stored of any channel
         self._late_guilds: set[int] = set()
+        self._unread: dict[str, int] = {}  # the last message stored before the gap, by channel id
 
-    async def read_missed(self) -> AsyncIterator[list[discord.Message]]:
-        """Yield the missed messages of each channel, oldest first; nothing if no message was ever stored."""
+    @property
+    def has_unread(self) -> bool:
+        """Whether a channel could not be read and is to be read again."""
+        return bool(self._unread)
+
+    async def read_missed(self) -> AsyncIterator[MissedMessages]:
+        """Yield the missed messages of each channel; nothing if no message was ever stored."""
+        await self._load_unread()
         self._late_guilds = {guild.id for guild in self._client.guilds if guild.unavailable}
         channels, direct_channels = self._channels(self._client.guilds), await self._direct_channels()
         last_seen = await self._last_seen_ids([*channels, *direct_channels])
         self._newest_seen = max(last_seen.values(), default=0)
-        async for messages in self._read_since(channels, last_seen):
-            yield messages
+        async for missed in self._read_since(channels, last_seen):
+            yield missed
         for room_id, direct_channel in direct_channels.items():
             if room_id in last_seen:
-                yield await self._read_after(direct_channel, last_seen[room_id])
+                yield await self._read_channel(direct_channel, last_seen[room_id])
 
-    async def read_missed_in(self, guild: discord.Guild) -> AsyncIterator[list[discord.Message]]:
+    async def read_missed_in(self, guild: discord.Guild) -> AsyncIterator[MissedMessages]:
         """Yield the missed messages of a guild that became available only after the session was ready."""
         if guild.id not in self._late_guilds:
             return
         channels = self._channels([guild])
-        async for messages in self._read_since(channels, await self._last_seen_ids([*channels])):
-            yield messages
+        async for missed in self._read_since(channels, await self._last_seen_ids([*channels])):
+            yield missed
         self._late_guilds.discard(guild.id)
+
+    async def read_unread(self) -> AsyncIterator[MissedMessages]:
+        """Yield the missed messages of the channels that could not be read before."""
+        await self._load_unread()
+        for channel_id, after_id in list(self._unread.items()):
+            channel = self._client.get_channel(int(channel_id))
+            yield await self._read_channel(channel or self._client.get_partial_messageable(int(channel_id)), after_id)
 
     async def _read_since(
         self, channels: Mapping[UUID, Any], last_seen: Mapping[UUID, int]
-    ) -> AsyncIterator[list[discord.Message]]:
+    ) -> AsyncIterator[MissedMessages]:
         for room_id, channel in channels.items():
             # A channel that was created meanwhile has no message of its own.
             after_id = last_seen.get(room_id, self._newest_seen)
-            if after_id and (channel.last_message_id or 0) > after_id:
-                yield await self._read_after(channel, after_id)
+            if str(channel.id) in self._unread or (after_id and (channel.last_message_id or 0) > after_id):
+                yield await self._read_channel(channel, after_id)
+
+    async def _read_channel(self, channel: Any, after_id: int) -> MissedMessages:
+        """Fetch the messages of a channel after its gap or, without one, after a message."""
+        key, unread = str(channel.id), dict(self._unread)
+        start_id = self._unread.get(key, after_id)
+        payloads = await self._fetch_after(channel.id, start_id)
+        if payloads is None:
+            self._unread[key] = start_id
+        else:
+            self._unread.pop(key, None)
+        has_changed = self._unread != unread
+        return MissedMessages(channel, payloads or [], self._build_cursor() if has_changed else None)
+
+    async def _load_unread(self) -> None:
+        text = await self._handle.cursor(PLATFORM, self._mapper.account, UNREAD_CURSOR)
+        stored = json.loads(text or "{}")
+        self._unread = {str(key): int(after_id) for key, after_id in stored.items()}
+
+    def _build_cursor(self) -> StreamCursor:
+        return StreamCursor(PLATFORM, self._mapper.account, UNREAD_CURSOR, json.dumps(self._unread))
 
     async def _last_seen_ids(self, room_ids: Collection[UUID]) -> dict[UUID, int]:
         last_seen = await self._handle.last_seen(room_ids)
@@ -78,19 +131,35 @@ class Backfill:
         is_own_account = room.platform == PLATFORM and room.account == self._mapper.account
         return is_own_account and room.type is ChannelType.DM and room.external_id.isdigit()
 
-    async def _read_after(self, channel: Any, after_id: int) -> list[discord.Message]:
+    async def _fetch_after(self, channel_id: int, after_id: int) -> list[Any] | None:
+        """Return the newest messages after a message, oldest first; None if they may be readable later.
+
+        They are not converted here: the library's own iterator ends at the first that it cannot read.
+        """
         for _ in range(MAX_ATTEMPTS):
             try:
-                position = discord.Object(after_id)
-                history = channel.history(limit=self._limits.history_limit, after=position, oldest_first=False)
-                return [message async for message in history][::-1]
+                page = await self._client.http.logs_from(channel_id, self._limits.history_limit)
+                if not isinstance(page, list):
+                    raise InvalidResponse(f"the messages are {type(page).__name__}")
+                return [payload for payload in page if _is_newer(payload, after_id)][::-1]
             except discord.RateLimited as error:
                 await self._limits.sleep(error.retry_after)
             except ErrorResponse as error:
-                if error.status != 429:
-                    logger.info("channel %s: missed messages cannot be read: %s", channel.id, error)
+                if error.status == 429:
+                    await self._limits.sleep(error.retry_after)
+                elif error.status < 500:
+                    logger.info("channel %s: missed messages cannot be read: %s", channel_id, error)
                     return []
-                await self._limits.sleep(error.retry_after)
+                else:
+                    logger.warning("channel %s: missed messages were not read: %s", channel_id, error)
             except REQUEST_ERRORS as error:
-                logger.warning("channel %s: missed messages were not read: %s", channel.id, error)
-        return []
+                logger.warning("channel %s: missed messages were not read: %s", channel_id, error)
+        return None
+
+
+def _is_newer(payload: Any, after_id: int) -> bool:
+    """Return whether a message is newer than another one, or has no readable id."""
+    try:
+        return int(payload["id"]) > after_id
+    except (KeyError, TypeError, ValueError):
+        return True

@@ -24,6 +24,9 @@ from adapters.discord.rate_limits import RequestGuard
 
 logger = logging.getLogger(__name__)
 BEFORE_EVENT = "before_event"  # hook awaited with each event before the library reads it
+AFTER_EVENT = "after_event"  # hook awaited with each event and, where it could not be read, the error
+UNREADABLE, POSITION = "unreadable", "position"  # events beside those of the library
+INTERACTION = "INTERACTION_CREATE"
 RESUMABLE_CLOSE = 4000  # close code that keeps the session; 1000 and 1001 end it
 CLOSE_TIMEOUT = 2.0
 
@@ -128,17 +131,19 @@ class GatewaySession:
 
 @dataclass(frozen=True, slots=True)
 class GatewayEvent:
-    """One event as the library names it, and the session up to it."""
+    """One event as the library names it, the session up to it, and what Discord sent."""
 
     name: str
     args: tuple[Any, ...]
     session: GatewaySession | None = None
+    raw: Any = None
 
 
 class DiscordClient(discord.Client):
     """The library's client, which caches guilds and channels; `GatewayConnection` connects it.
 
-    `on_event` is called with every event, in order.
+    `on_event` is called with every event, in order: with one of the name UNREADABLE where the library failed
+    (its argument is the error), and with one of the name POSITION after each event of the gateway.
     """
 
     def __init__(
@@ -153,6 +158,8 @@ class DiscordClient(discord.Client):
         discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False  # voice is not used
         self._http_client = http
         self._on_event = on_event
+        self._before_event = before_event
+        self._raw_event: Any = None
         super().__init__(
             intents=build_intents(settings),
             max_messages=None,
@@ -161,7 +168,8 @@ class DiscordClient(discord.Client):
             guild_ready_timeout=limits.guild_ready_timeout,
             allowed_mentions=discord.AllowedMentions.none(),
         )
-        self._hooks[BEFORE_EVENT] = before_event
+        self._hooks[BEFORE_EVENT] = self._begin_event
+        self._hooks[AFTER_EVENT] = self._end_event
 
     def _get_state(self, **options: Any) -> ConnectionState[Any]:
         self.http = self._http_client
@@ -170,7 +178,18 @@ class DiscordClient(discord.Client):
     def dispatch(self, event: str, /, *args: Any, **kwargs: Any) -> None:
         """Pass an event on together with the session up to it."""
         super().dispatch(event, *args, **kwargs)
-        self._on_event(GatewayEvent(event, args, session_of(self.ws)))
+        self._on_event(GatewayEvent(event, args, session_of(self.ws), self._raw_event))
+
+    async def _begin_event(self, event: Any) -> None:
+        await self._before_event(str(event["t"]), event.get("d"))
+        self._raw_event = event
+
+    async def _end_event(self, event: Any, error: Exception | None) -> None:
+        self._raw_event = None
+        if error is not None:
+            self._on_event(GatewayEvent(UNREADABLE, (error,), session_of(self.ws), event))
+        elif event["t"] != INTERACTION:  # it is passed once it is answered
+            self._on_event(GatewayEvent(POSITION, (), session_of(self.ws)))
 
     async def before_identify_hook(self, shard_id: int | None, *, initial: bool = False) -> None:
         """Do not wait before identifying: `IdentifyLimiter` was asked before."""
@@ -213,21 +232,35 @@ class GatewaySocket(DiscordWebSocket):
     """The library's gateway socket, with time limits, and tolerant of events that cannot be read."""
 
     async def received_message(self, msg: Any, /) -> None:
-        """Pass a frame to the library; an event that it cannot read is logged and skipped."""
+        """Pass a frame to the library; an event that it cannot read costs no other."""
         if isinstance(msg, bytes):
             msg = self._decompressor.decompress(msg)
             if msg is None:
                 return
+        event, failure = None, None
         try:
-            event = json.loads(msg)
-            if isinstance(event, dict) and event.get("t"):
-                await self.call_hooks(BEFORE_EVENT, str(event["t"]), event.get("d"))
+            frame = json.loads(msg)
+            if isinstance(frame, dict) and frame.get("t"):
+                event = frame
+                await self.call_hooks(BEFORE_EVENT, event)
             await super().received_message(msg)
         except (ReconnectWebSocket, ConnectionClosed, aiohttp.ClientError, OSError):
             raise
         except Exception as error:  # possibly caused by a user's input: it costs this event only
-            logger.warning("skipped a Discord event that could not be read: %s", type(error).__name__)
-            logger.debug("traceback of the skipped event", exc_info=True)
+            failure = error
+            logger.debug("a frame of Discord could not be read", exc_info=True)
+        if event is not None:
+            await self.call_hooks(AFTER_EVENT, event, failure)
+
+    async def send_heartbeat(self, data: Any) -> None:
+        """Send a heartbeat.
+
+        The library notes its time only after sending, from another thread: by then a near server has answered,
+        and the latency would be counted from the heartbeat before.
+        """
+        if self._keep_alive is not None:
+            self._keep_alive._last_send = time.perf_counter()
+        await super().send_heartbeat(data)
 
     async def poll_event(self) -> None:
         """Wait for the next frame; raise ReconnectWebSocket if nothing arrives for too long."""

@@ -13,6 +13,7 @@ from bot.text import shorten
 DEFAULT_RETRY_SECONDS = 5.0  # if Discord limits requests without naming a time
 PAUSED_RETRY_SECONDS = 60.0
 UNKNOWN_MESSAGE = 10008
+ALREADY_ACKNOWLEDGED = 40060
 
 
 class ErrorResponse(Exception):

@@ -3,19 +3,20 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import discord
 from discord.gateway import ReconnectWebSocket
 
 from adapters.discord import incoming
-from adapters.discord.backfill import Backfill
-from adapters.discord.client import DiscordClient, GatewayEvent, GatewaySession
+from adapters.discord.backfill import Backfill, MissedMessages
+from adapters.discord.client import POSITION, UNREADABLE, DiscordClient, GatewayEvent, GatewaySession
 from adapters.discord.config import DiscordSettings, Limits
 from adapters.discord.entities import PLATFORM, EntityMapper, build_lineage
 from adapters.discord.membership import MembershipHandler
 from bot import Clock
-from bot.platform import AgentHandle, InboundMessage, InboxClosed, MentionContext, StreamCursor
+from bot.platform import AgentHandle, Backoff, InboundMessage, InboxClosed, MentionContext, StreamCursor, TaskSet
 from bot.store import StoreUnavailable
 
 logger = logging.getLogger(__name__)
@@ -23,9 +24,28 @@ logger = logging.getLogger(__name__)
 SESSION_CURSOR = "gateway"
 MAX_BATCH = 100
 STORE_RETRY_SECONDS = 1.0
+MESSAGE_CREATED = "MESSAGE_CREATE"
 SESSION_STARTED = "connect"
 CONNECTED_EVENTS = ("ready", "resumed")
 LATE_GUILD = "guild_available"
+READ_UNREAD = "read_unread"  # event: the channels that could not be read are read again
+QUEUED_EVENTS = ("message", SESSION_STARTED, *CONNECTED_EVENTS, UNREADABLE, READ_UNREAD)
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadablePayload:
+    """An event as the gateway sends it, and why it could not be read."""
+
+    raw: Any
+    error: Exception
+
+    @property
+    def event_id(self) -> str:
+        """The id of a message; blank for other events, which their content identifies."""
+        match self.raw:
+            case {"t": str(name), "d": {"id": str(message_id)}} if name == MESSAGE_CREATED:
+                return f"message {message_id}"
+        return ""
 
 
 class EventReceiver:
@@ -53,7 +73,11 @@ class EventReceiver:
         self._on_connected = on_connected
         self.queue = EventQueue(limits.max_queued_events)
         self._deferred: list[GatewayEvent] | None = None
+        self._enqueued_session: GatewaySession | None = None
+        self._saved_session: GatewaySession | None = None
         self._backfill = Backfill(handle, client, mapper, limits)
+        self._unread_failures, self._backoff = 0, Backoff(1.0, limits.max_retry_delay)
+        self._tasks = TaskSet("reading missed Discord messages")
         self._handlers: dict[str, Callable[..., Awaitable[object]]] = {
             **MembershipHandler(handle, mapper).handlers,
             "raw_message_edit": self._on_edit,
@@ -66,8 +90,10 @@ class EventReceiver:
         }
 
     def enqueue(self, event: GatewayEvent) -> None:
-        """Add an event to the queue."""
-        if event.name in self._handlers or event.name in ("message", SESSION_STARTED, *CONNECTED_EVENTS):
+        """Add an event to the queue, or the position after events that need no processing."""
+        is_position = event.name == POSITION and _is_after(event.session, self._enqueued_session)
+        if is_position or event.name in self._handlers or event.name in QUEUED_EVENTS:
+            self._enqueued_session = event.session or self._enqueued_session
             self.queue.add(event)
 
     async def run(self) -> None:
@@ -78,6 +104,8 @@ class EventReceiver:
                 self.queue.mark_stored()
         except InboxClosed:
             logger.debug("no more Discord events are processed")
+        finally:
+            await self._tasks.cancel()
 
     async def _process_batch(self, batch: Sequence[GatewayEvent]) -> None:
         """Process a batch; consecutive messages are stored in one transaction."""
@@ -90,9 +118,11 @@ class EventReceiver:
             messages = []
             await self._process_reliably(self._process_event, event)
         await self._process_reliably(self._submit_messages, messages)
+        if self._deferred is None:
+            await self._process_reliably(self._save_position, batch[-1:])
 
     async def _process_reliably(self, process: Callable[[Any], Awaitable[None]], item: Any) -> None:
-        """Process an item, retrying while the store is unavailable; skip it if it fails."""
+        """Process an item, retrying while the store is unavailable; record it if it fails."""
         while item:
             try:
                 await process(item)
@@ -101,20 +131,30 @@ class EventReceiver:
                 continue
             except InboxClosed:
                 raise
-            except Exception:  # an event may be invalid in any way: later events must not wait
-                if isinstance(item, list) and len(item) > 1:  # only the event that fails is lost
-                    for event in item:
+            except Exception as error:  # an event may be invalid in any way: later events must not wait
+                events = item if isinstance(item, Sequence) else [item]
+                if isinstance(item, UnreadablePayload):
+                    logger.exception("an unreadable Discord event could not be recorded")
+                elif len(events) > 1:  # only the event that fails is skipped
+                    for event in events:
                         await self._process_reliably(process, [event])
                 else:
-                    logger.warning("skipped a Discord event that failed", exc_info=True)
+                    logger.debug("a Discord event failed", exc_info=True)
+                    await self._process_reliably(self._record, UnreadablePayload(events[0].raw, error))
             return
 
     async def _process_event(self, event: GatewayEvent) -> None:
+        if event.name == POSITION:
+            return
         if event.name == SESSION_STARTED:
             self._deferred = []
         elif event.name in CONNECTED_EVENTS:
             self._on_connected()
-            await self._finish_backfill(event.session)
+            await self._finish_backfill()
+        elif event.name == READ_UNREAD:
+            await self._submit_missed(self._backfill.read_unread())
+        elif event.name == UNREADABLE:
+            await self._record(UnreadablePayload(event.raw, *event.args))
         elif self._deferred is not None and event.name not in MembershipHandler.BEFORE_BACKFILL:
             self._deferred.append(event)
         else:
@@ -122,48 +162,73 @@ class EventReceiver:
             if event.name == LATE_GUILD and self._deferred is None:
                 await self._submit_missed(self._backfill.read_missed_in(*event.args))
 
-    async def _finish_backfill(self, session: GatewaySession | None) -> None:
+    async def _finish_backfill(self) -> None:
         """Store the missed messages, then the deferred events."""
-        if self._deferred is None:
+        if self._deferred is None:  # resumed: nothing was missed, but an earlier session may have left a gap
+            await self._submit_missed(self._backfill.read_unread())
             return
         await self._submit_missed(self._backfill.read_missed())
         deferred, self._deferred = self._deferred, None
         await self._process_batch(deferred)
-        await self._handle.submit_all([], self._session_cursor(session))
 
-    async def _submit_missed(self, batches: AsyncIterator[list[discord.Message]]) -> None:
+    async def _submit_missed(self, batches: AsyncIterator[MissedMessages]) -> None:
         try:
             async for missed in batches:
-                inbound = [self._to_inbound(message, is_backfill=True) for message in missed]
-                await self._handle.submit_all([message for message in inbound if message])
+                inbound = [await self._read_missed(payload, missed.channel) for payload in missed.payloads]
+                await self._handle.submit_tolerant([message for message in inbound if message], missed.cursor)
         except (StoreUnavailable, InboxClosed):
             raise
         except Exception:  # new messages must not wait for a failed backfill
             logger.exception("missed Discord messages could not be read")
+        self._unread_failures = self._unread_failures + 1 if self._backfill.has_unread else 0
+        if self._backfill.has_unread:
+            self._tasks.start(self._retry_unread(self._backoff.delay(self._unread_failures)))
+
+    async def _retry_unread(self, delay: float) -> None:
+        await self._limits.sleep(delay)
+        self.queue.add(GatewayEvent(READ_UNREAD, ()))
+
+    async def _read_missed(self, payload: Any, channel: Any) -> InboundMessage | None:
+        try:
+            message = self._client._connection.create_message(channel=channel, data=payload)
+            return self._to_inbound(message, is_backfill=True)
+        except Exception as error:  # the library does not check types: one invalid message costs no other
+            await self._record(UnreadablePayload({"t": MESSAGE_CREATED, "d": payload}, error))
+            return None
 
     async def _submit_messages(self, events: Sequence[GatewayEvent]) -> None:
-        inbound = [self._to_inbound(*event.args) for event in events]
-        messages = [message for message in inbound if message]
-        cursor = self._session_cursor(events[-1].session)
-        if messages or cursor:
-            await self._handle.submit_all(messages, cursor)
+        inbound = []
+        for event in events:
+            try:
+                inbound.append(self._to_inbound(*event.args))
+            except Exception as error:  # as above
+                await self._record(UnreadablePayload(event.raw, error))
+        await self._handle.submit_all([message for message in inbound if message], self._cursor(events[-1].session))
+        self._saved_session = events[-1].session or self._saved_session
 
-    def _session_cursor(self, session: GatewaySession | None) -> StreamCursor | None:
+    async def _save_position(self, last_events: Sequence[GatewayEvent]) -> None:
+        """Store the position after the last event of a batch."""
+        session = last_events[0].session
+        if _is_after(session, self._saved_session):
+            await self._handle.submit_all([], self._cursor(session))
+            self._saved_session = session
+
+    async def _record(self, payload: UnreadablePayload) -> None:
+        """Record what could not be read; a repeated event has the same id."""
+        await self._handle.record_unreadable(
+            PLATFORM, self._mapper.account, payload.event_id, payload.raw, payload.error
+        )
+
+    def _cursor(self, session: GatewaySession | None) -> StreamCursor | None:
         return StreamCursor(PLATFORM, self._mapper.account, SESSION_CURSOR, session.to_json()) if session else None
 
     def _to_inbound(self, message: discord.Message, *, is_backfill: bool = False) -> InboundMessage | None:
         """Build the inbound message with the rule that forbids an answer; return None if it is not stored."""
-        try:
-            if not self._should_store(message):
-                return None
-            mention = self._mention_context(message)
-            if mention is None:
-                return None
-            self._on_author(str(message.channel.id), str(message.author.id))
-            return incoming.to_inbound_message(message, self._mapper, mention, is_backfill=is_backfill)
-        except Exception:  # the library does not check types: one invalid message costs no other
-            logger.warning("message %s could not be read", message.id, exc_info=True)
+        mention = self._mention_context(message) if self._should_store(message) else None
+        if mention is None:
             return None
+        self._on_author(str(message.channel.id), str(message.author.id))
+        return incoming.to_inbound_message(message, self._mapper, mention, is_backfill=is_backfill)
 
     def _should_store(self, message: discord.Message) -> bool:
         application_id = self._client.application_id
@@ -220,6 +285,13 @@ class EventReceiver:
             author_id=self._mapper.entity_id(user_id) if user_id else None,
             emoji=str(emoji or ""),
         )
+
+
+def _is_after(session: GatewaySession | None, previous: GatewaySession | None) -> bool:
+    """Return whether a session was read further than a previous one, or is another one."""
+    if session is None:
+        return False
+    return previous is None or session.id != previous.id or session.seq > previous.seq
 
 
 class QueueFull(ReconnectWebSocket):

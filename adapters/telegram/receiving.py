@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -12,7 +12,7 @@ from typing import Any
 from telegram import Bot, Message, Update
 from telegram.error import TelegramError
 
-from adapters.telegram.entities import build_location
+from adapters.telegram.entities import PLATFORM, build_location
 from adapters.telegram.errors import PARSE_ERRORS
 from adapters.telegram.incoming import (
     IncomingContext,
@@ -44,7 +44,6 @@ from bot.platform import (
     TaskSet,
     TimeSource,
 )
-from bot.text import shorten
 
 logger = logging.getLogger(__name__)
 MAX_THREADS = 10_000
@@ -157,11 +156,12 @@ def _parse_edit(message: Message, update_id: int, incoming: IncomingContext) -> 
 
 @dataclass(frozen=True, slots=True)
 class ParsedUpdate:
-    """A parsed update and its items."""
+    """A parsed update and its items, and the update as Telegram sent it."""
 
     update_id: int
     chat_id: int | None
     items: tuple[UpdateItem, ...]
+    raw: RawUpdate = None
 
     @property
     def album_ids(self) -> list[str]:
@@ -200,13 +200,26 @@ class UpdateReceiver:
         self._tasks = TaskSet("a command or a button on Telegram")
 
     async def parse(self, batch: Iterable[RawUpdate], *, may_be_old: bool) -> list[ParsedUpdate]:
-        """Parse updates; an invalid one is skipped and logged.
+        """Parse updates; one that cannot be read is recorded and costs no other.
 
         With `may_be_old`, old messages are stored and not answered.
         """
-        parsed = [parsed_update for raw in batch if (parsed_update := self._parse_raw(raw)) is not None]
-        await self._administrators.refresh({chat_id for _, chat_id in parsed if chat_id is not None})
-        return [self._parse_items(update, chat_id, may_be_old) for update, chat_id in parsed]
+        updates: list[tuple[RawUpdate, Update, int | None]] = []
+        for raw in batch:
+            try:
+                updates.append((raw, *self._parse_raw(raw)))
+            except Exception as error:  # the library does not check types, so it may raise anything
+                await self._record_unreadable(raw, error)
+        await self._administrators.refresh({chat_id for *_, chat_id in updates if chat_id is not None})
+        parsed = []
+        for raw, update, chat_id in updates:
+            items: tuple[UpdateItem, ...] = ()
+            try:
+                items = self._parse_items(update, chat_id, may_be_old)
+            except Exception as error:  # as above
+                await self._record_unreadable(raw, error)
+            parsed.append(ParsedUpdate(update.update_id, chat_id, items, raw))
+        return parsed
 
     async def submit(self, batch: Sequence[ParsedUpdate], cursor: StreamCursor | None = None) -> None:
         """Store the updates: consecutive messages in one transaction, the last with the cursor.
@@ -234,7 +247,7 @@ class UpdateReceiver:
                 if isinstance(item, CommandItem | ButtonItem):
                     command_tasks.append(await self._start_command(item))
                 else:
-                    await self._apply_change(item)
+                    await self._apply_change(item, update.raw)
         if command_tasks:
             await self._submit_messages(messages)
             messages = []
@@ -254,13 +267,18 @@ class UpdateReceiver:
         if messages or cursor is not None:
             await self._handle.submit_tolerant(messages, cursor)
 
-    async def _apply_change(self, change: Change) -> None:
+    async def _apply_change(self, change: Change, raw: RawUpdate) -> None:
         try:
             await change(self._handle)
         except RETRY_ERRORS:
             raise
         except Exception as error:  # it must not stop the following updates
-            logger.error("a change on Telegram could not be stored and is lost: %s", error)
+            await self._record_unreadable(raw, error)
+
+    async def _record_unreadable(self, raw: RawUpdate, error: Exception) -> None:
+        update_id = update_id_of(raw)
+        event_id = "" if update_id is None else f"update {update_id}"
+        await self._handle.record_unreadable(PLATFORM, self._context.identity.account, event_id, raw, error)
 
     async def _start_command(self, item: CommandItem | ButtonItem) -> asyncio.Task[BotError | None]:
         """Start a command; return when it was executed, or after a timeout to not delay others."""
@@ -285,42 +303,25 @@ class UpdateReceiver:
             executed.set()
         return None
 
-    def _parse_raw(self, raw: RawUpdate) -> tuple[Update, int | None] | None:
-        with _skip_invalid(raw):
-            check_update(raw)
-            update = Update.de_json(raw, self._bot)
-            chat = update.effective_chat
-            return update, None if chat is None else int(chat.id)
-        return None
+    def _parse_raw(self, raw: RawUpdate) -> tuple[Update, int | None]:
+        check_update(raw)
+        update = Update.de_json(raw, self._bot)
+        chat = update.effective_chat
+        return update, None if chat is None else int(chat.id)
 
-    def _parse_items(self, update: Update, chat_id: int | None, may_be_old: bool) -> ParsedUpdate:
-        items: tuple[UpdateItem, ...] = ()
-        with _skip_invalid({"update_id": update.update_id}):
-            if update.my_chat_member or update.chat_member:
-                self._administrators.invalidate(chat_id or 0)
-            roles = self._administrators.find(chat_id) if chat_id is not None else None
-            context = replace(self._context, roles=roles)
-            update_context = UpdateContext(context, self._command_names, self._threads, self._time.now(), may_be_old)
-            message = update.effective_message
-            if message is not None and getattr(message, "is_topic_message", None):
-                self.note_topic(message.chat.id, message.message_id, message.message_thread_id)
-            items = tuple(parse_update(update, update_context))
-        return ParsedUpdate(update.update_id, chat_id, items)
+    def _parse_items(self, update: Update, chat_id: int | None, may_be_old: bool) -> tuple[UpdateItem, ...]:
+        if update.my_chat_member or update.chat_member:
+            self._administrators.invalidate(chat_id or 0)
+        roles = self._administrators.find(chat_id) if chat_id is not None else None
+        context = replace(self._context, roles=roles)
+        update_context = UpdateContext(context, self._command_names, self._threads, self._time.now(), may_be_old)
+        message = update.effective_message
+        if message is not None and getattr(message, "is_topic_message", None):
+            self.note_topic(message.chat.id, message.message_id, message.message_thread_id)
+        return tuple(parse_update(update, update_context))
 
 
 def update_id_of(raw: RawUpdate) -> int | None:
     """Return the id of an update; None if it is missing or invalid."""
     update_id = raw.get("update_id") if isinstance(raw, dict) else None
     return update_id if isinstance(update_id, int) and not isinstance(update_id, bool) else None
-
-
-@contextmanager
-def _skip_invalid(raw: RawUpdate) -> Iterator[None]:
-    """Log an update that fails in the block; the library does not check types, so it may raise anything."""
-    try:
-        yield
-    except Exception as error:  # one invalid update costs no other
-        update_id = update_id_of(raw)
-        label = "an update" if update_id is None else f"update {update_id}"
-        cause = shorten(f"{type(error).__name__}: {error}", 80)  # it may contain a user's text
-        logger.warning("%s is invalid (%s): skipped", label, cause)

@@ -1,7 +1,7 @@
 """Models of X's responses, as far as they are used."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
@@ -107,10 +107,19 @@ class Post(Payload):
         return next((reference.id for reference in self.referenced_tweets if reference.type == kind), "")
 
 
+class UnreadablePost(Payload):
+    """A post that cannot be parsed: its id, if it has one, what X sent, and what is wrong with it."""
+
+    id: str = ""
+    raw: Any = None
+    problem: str = ""
+
+
 class Page(Payload):
     """A page of posts, newest first, with all objects they refer to; `count` is its cost in reads."""
 
     posts: tuple[Post, ...] = ()
+    unreadable: tuple[UnreadablePost, ...] = ()
     count: int = 0
     referenced: Mapping[str, Post] = Field(default_factory=dict)
     users: Mapping[str, User] = Field(default_factory=dict)
@@ -119,13 +128,15 @@ class Page(Payload):
 
 
 def parse_page(answer: Any) -> Page:
-    """Parse a response; elements that cannot be parsed are skipped."""
+    """Parse a response; of the objects that posts refer to, those that cannot be parsed are skipped."""
     body = answer if isinstance(answer, Mapping) else {}
     data = body.get("data")
     data = data if isinstance(data, list) else [data] if isinstance(data, Mapping) else []
     includes, meta = _mapping(body.get("includes")), _mapping(body.get("meta"))
+    posts, unreadable = _parse_posts(data)
     return Page(
-        posts=tuple(_parse_each(Post, data)),
+        posts=posts,
+        unreadable=unreadable,
         count=len(data),
         referenced={item.id: item for item in _parse_each(Post, includes.get("tweets"))},
         users={item.id: item for item in _parse_each(User, includes.get("users"))},
@@ -149,12 +160,26 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def _parse_posts(items: Sequence[Any]) -> tuple[tuple[Post, ...], tuple[UnreadablePost, ...]]:
+    posts, unreadable = [], []
+    for item in items:
+        try:
+            posts.append(Post.model_validate(item))
+        except ValidationError as error:
+            post_id = str(_mapping(item).get("id") or "")
+            is_id = post_id.isascii() and post_id.isdecimal() and len(post_id) < 20
+            unreadable.append(UnreadablePost(id=post_id if is_id else "", raw=item, problem=_problem_of(error)))
+    return tuple(posts), tuple(unreadable)
+
+
+def _problem_of(error: ValidationError) -> str:
+    problem = error.errors(include_url=False, include_input=False)[0]
+    return f"{problem['loc']} {problem['msg']}"
+
+
 def _parse_each(model: type[PayloadT], items: Any) -> Iterator[PayloadT]:
     for item in items if isinstance(items, list) else []:
         try:
             yield model.model_validate(item)
         except ValidationError as error:
-            problem = error.errors(include_url=False, include_input=False)[0]
-            logger.warning(
-                "skipped an invalid %s in X's response: %s %s", model.__name__, problem["loc"], problem["msg"]
-            )
+            logger.warning("skipped an invalid %s in X's response: %s", model.__name__, _problem_of(error))

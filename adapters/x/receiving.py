@@ -24,6 +24,7 @@ from bot.platform import AgentHandle, DeliveryError, InboundMessage, RoomRule
 
 logger = logging.getLogger(__name__)
 POSITION_KEY = "mentions"
+CONVERSION_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 INITIAL_LOOKBACK = timedelta(minutes=15)  # at the first start; older mentions are not answered anyway
 
 
@@ -97,18 +98,35 @@ class MentionReceiver:
         """
         position = await self._load_position()
         page = await self._client.read_mentions(**position.query_bounds)
+        for unreadable in page.unreadable:
+            await self._record_unreadable(unreadable.id, unreadable.raw, unreadable.problem)
         mentions = [post for post in page.posts if post.author_id != self._identity.account_id]
         messages: list[InboundMessage] = []
         for post in sorted(mentions, key=lambda mention: int(mention.id)):
-            rule = self._handle.room_rules.find(PLATFORM, post.conversation, self._identity.account_id)
-            if not rule.is_ignored:
-                messages += [*await self._read_context(post, page), await self._to_inbound(post, page, rule)]
-        lowest = min((post.id for post in page.posts), key=int, default="")
+            try:
+                messages += await self._read_mention(post, page)
+            except CONVERSION_ERRORS as error:  # one mention must not stop all that follow
+                await self._record_unreadable(post.id, post.model_dump(mode="json"), error)
+        unreadable_ids = [post.id for post in page.unreadable if post.id]
+        lowest = min((*(post.id for post in page.posts), *unreadable_ids), key=int, default="")
         has_more = bool(page.next_token and lowest)
         can_continue = has_more and (not position.until or int(lowest) < position.until)
-        position = position.advance([post.id for post in mentions], lowest=lowest, is_last=not has_more)
+        position = position.advance(
+            [*(post.id for post in mentions), *unreadable_ids], lowest=lowest, is_last=not has_more
+        )
         await self._handle.submit_tolerant(messages, self._state.cursor(POSITION_KEY, str(position)))
         return can_continue
+
+    async def _record_unreadable(self, post_id: str, raw: object, error: object) -> None:
+        event_id = f"post {post_id}" if post_id else ""
+        await self._handle.record_unreadable(PLATFORM, self._identity.account_id, event_id, raw, error)
+
+    async def _read_mention(self, post: Post, page: Page) -> list[InboundMessage]:
+        """Return a mention after the posts that it refers to; nothing where a rule ignores its room."""
+        rule = self._handle.room_rules.find(PLATFORM, post.conversation, self._identity.account_id)
+        if rule.is_ignored:
+            return []
+        return [*await self._read_context(post, page), await self._to_inbound(post, page, rule)]
 
     async def _load_position(self) -> MentionPosition:
         text = await self._state.read(POSITION_KEY)

@@ -7,7 +7,8 @@ from hashlib import sha256
 from typing import Any
 
 from bot.domain.inbound import UnreadableEvent
-from bot.text import REDACTED, redact, sanitize_text, shorten
+from bot.redaction import REDACTED
+from bot.text import redact, sanitize_text, shorten
 
 MAX_RAW_LENGTH, MAX_CAUSE_LENGTH, MAX_ID_LENGTH = 4_000, 300, 200
 MAX_DEPTH, MAX_ITEMS = 20, 1_000

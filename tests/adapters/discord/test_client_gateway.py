@@ -14,6 +14,7 @@ from adapters.discord.membership import RETRY_SECONDS, GuildFetcher
 from adapters.discord.rate_limits import DELAY_SECONDS, HOUR, MAX_PER_HOUR, IdentifyLimiter
 from bot import Outcome
 from bot.store import InMemoryStore, StoreUnavailable
+from bot.testing import AgentHarness
 from tests.adapters.discord.server import LIMITS, EmulatedServer, outcomes, receipts
 
 
@@ -260,3 +261,66 @@ def test_a_session_is_read_as_it_was_written() -> None:
 
 def test_the_default_limits_detect_a_dead_connection_within_a_minute() -> None:
     assert Limits().heartbeat_timeout <= 60
+
+
+async def test_interactions_and_deletions_are_not_replayed_after_a_restart(
+    server: EmulatedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, desk, ledger = InMemoryStore(), server.emulator.interactions, server.emulator.recorder
+    async with server.run_bot(store=store) as (stage, _):
+        for number in range(1, 5):
+            await desk.run_command(server.bot, server.kim, server.lobby, "privacy")
+            await ledger.wait_until(lambda count=number: ledger.counts["answered"] >= count)
+            await server.emulator.people.delete(server.lobby, "1")
+        [session] = server.emulator.gateway.sessions.values()
+        await wait_for_position(stage, len(session.sent_events))
+    async with server.run_bot(store=store):
+        assert ledger.counts["resume"] == 1
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} here?")
+        await ledger.wait_for_texts(1)
+    assert ledger.counts["answered"] == 4
+    assert "acknowledged" not in caplog.text
+
+
+async def test_an_interaction_that_comes_again_is_no_warning(
+    server: EmulatedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk, ledger = server.emulator.interactions, server.emulator.recorder
+    async with server.run_bot():
+        await desk.run_command(server.bot, server.kim, server.lobby, "privacy")
+        await ledger.wait_until(lambda: ledger.counts["answered"] > 0)
+        [session] = server.emulator.gateway.sessions.values()
+        await server.emulator.gateway.dispatch_event("INTERACTION_CREATE", session.sent_events[-1]["d"])
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} here?")
+        await ledger.wait_for_texts(1)
+    assert ledger.counts["answered"] == 1
+    assert "acknowledged" not in caplog.text
+
+
+async def test_the_latency_is_counted_from_the_heartbeat_that_is_acknowledged(
+    server: EmulatedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The library notes a heartbeat's time after sending, when a near server has already answered it."""
+    async with server.run_bot() as (_, adapter):
+        [account] = adapter.accounts.values()
+        socket = account._client.ws
+        keep_alive = socket._keep_alive
+        keep_alive._last_send -= 41.3  # an idle connection: the last heartbeat was one interval ago
+        acknowledged = server.emulator.recorder.counts["heartbeat"] + 1
+        await socket.send_heartbeat(keep_alive.get_payload())
+        await server.emulator.recorder.wait_until(lambda: server.emulator.recorder.counts["heartbeat"] >= acknowledged)
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} here?")
+        await server.emulator.recorder.wait_for_texts(1)  # the acknowledgement came before
+        assert socket.latency < 10
+    assert "behind" not in caplog.text
+
+
+async def wait_for_position(stage: AgentHarness, seq: int) -> None:
+    """Wait until the stored position of the session is that of an event."""
+    account = str(stage.agent.id)
+    async with asyncio.timeout(10):
+        while True:
+            session = GatewaySession.from_json(await stage.agent.store.ledger.cursor("discord", account, "gateway"))
+            if session is not None and session.seq >= seq:
+                return
+            await asyncio.sleep(0)

@@ -1,0 +1,36 @@
+"""A mention that cannot be read is recorded; the others are answered, and the position moves on."""
+
+import json
+
+from adapters.x.emulator import Emulator, Fault
+from tests.adapters.x.conftest import RunX
+
+MENTIONS = "GET /2/users/:id/mentions"
+
+
+def page_of(*posts: dict[str, object], **meta: str) -> Fault:
+    """Return a response with these posts."""
+    return Fault(MENTIONS, status=200, body=json.dumps({"data": list(posts), "meta": meta}))
+
+
+async def test_an_unreadable_mention_is_recorded_and_not_read_again(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x() as harness:
+        asked = emulator.say("bob", "@greenroom_bot are you there?")
+        bad_id = str(int(asked) + 1)
+        good = {"id": asked, "author_id": "8", "text": "@greenroom_bot are you there?"}
+        emulator.add_faults(page_of({"id": bad_id, "author_id": None, "text": "lost?"}, good))
+        await harness.poll()
+        [event] = await harness.agent.store.ledger.unreadable_events()
+        assert event.event_id == f"post {bad_id}"
+        assert "lost?" in event.raw
+        assert [one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)] == [asked]
+        assert await harness.agent.store.ledger.cursor("x", emulator.user_id, "mentions") == bad_id
+
+
+async def test_a_page_of_unreadable_mentions_leaves_those_below_it_to_be_read(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x() as harness:
+        asked = emulator.say("bob", "@greenroom_bot are you there?")
+        bad = {"id": str(int(asked) + 1), "author_id": None, "text": "lost?"}
+        emulator.add_faults(page_of(bad, next_token="more"))
+        await harness.poll()
+        assert [one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)] == [asked]
