@@ -85,7 +85,7 @@ def parse_message(message: Message, update_id: int, context: IncomingContext) ->
     identity, location = context.identity, locate_message(message, context)
     author, _ = author_of(message, identity)
     text, attachments = text_of(message), tuple(attachments_of(message, identity.account))
-    quotation = build_quotation(message, identity)
+    quotation = build_quotation(message)
     content = Content(
         text=text or ("" if attachments else f"[{content_kind_of(message)}]"),
         source=PLATFORM,

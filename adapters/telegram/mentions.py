@@ -62,12 +62,13 @@ def build_metadata(message: Message) -> dict[str, object]:
     return metadata
 
 
-def build_quotation(message: Message, identity: BotIdentity) -> Attachment | None:
-    """Return the replied message if another user wrote it: in privacy mode it was not received."""
+def build_quotation(message: Message) -> Attachment | None:
+    """Return the replied message: the conversation in the prompt may not reach back to it.
+
+    In privacy mode a message of another user was not even received.
+    """
     replied = message.reply_to_message
-    is_ours = replied is not None and replied.from_user is not None and replied.from_user.id == identity.id
-    begins_topic = replied is not None and replied.message_id == thread_id_of(message)
-    if is_ours or begins_topic:
+    if replied is not None and replied.message_id == thread_id_of(message):  # it begins the topic
         return None
     text = message.quote.text if message.quote is not None else ""
     if replied is not None:

@@ -129,13 +129,14 @@ def test_every_kind_of_message_has_a_description(fields: Mapping[str, Any], text
     assert all(item.url == "telegram:1000001/f" for item in content.attachments)
 
 
-def test_the_replied_message_is_attached_unless_the_bot_wrote_it() -> None:
+def test_the_replied_message_is_attached_also_if_the_bot_wrote_it() -> None:
     payload = {"message_id": 3, "date": int(START.timestamp()), "chat": GROUP, "text": "The tide turns at six."}
     bob = {"id": 6, "is_bot": False, "first_name": "Bob"}
     [quoted] = parse_fields(text="is that so?", reply_to_message={**payload, "from": bob}).message.content.attachments
     assert (quoted.title, quoted.text) == ("message of Bob that this replies to", "The tide turns at six.")
     ours = {"id": 1000001, "is_bot": True, "first_name": "Ada"}
-    assert not parse_fields(text="so?", reply_to_message={**payload, "from": ours}).message.content.attachments
+    [own] = parse_fields(text="so?", reply_to_message={**payload, "from": ours}).message.content.attachments
+    assert (own.title, own.text) == ("message of Ada that this replies to", "The tide turns at six.")
 
 
 def test_a_forwarded_message_names_its_original_author() -> None:
