@@ -84,13 +84,15 @@ class XClient:
             raise TemporaryError(f"X cannot be searched now: {error}") from error
         return [_to_found_post(post, page) for post in page.posts]
 
-    async def read_own_posts(self, since: datetime, page_token: str = "") -> Page:
+    async def read_own_posts(self, since: datetime, page_token: str = "", size: int = MIN_PAGE_SIZE) -> Page:
         """Read a page of the account's own posts since a time; may use the reserved reads."""
-        self._quota.check_reads(MIN_PAGE_SIZE, self._quota.remaining_reads(with_reserve=True))
+        remaining = self._quota.remaining_reads(with_reserve=True)
+        self._quota.check_reads(MIN_PAGE_SIZE, remaining)
+        size = min(size, remaining)
         call = self._tweepy.get_users_tweets(
-            self.account_id, max_results=MIN_PAGE_SIZE, start_time=since, pagination_token=page_token or None, **FIELDS
+            self.account_id, max_results=size, start_time=since, pagination_token=page_token or None, **FIELDS
         )
-        return await self._connection.read_page(call, MIN_PAGE_SIZE)
+        return await self._connection.read_page(call, size)
 
     async def create_post(
         self, text: str, *, reply_to_id: str = "", quoted_id: str = "", pictures: tuple[Attachment, ...] = ()

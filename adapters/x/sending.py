@@ -4,6 +4,7 @@ import logging
 import re
 import unicodedata
 from datetime import datetime, timedelta
+from itertools import product
 
 from adapters.x.client import XClient
 from adapters.x.config import XSettings
@@ -12,6 +13,7 @@ from adapters.x.incoming import text_of
 from adapters.x.outgoing import remove_mentions
 from adapters.x.payloads import Page, Post
 from adapters.x.permissions import ContentRules, ReplyPermissions
+from adapters.x.timeline import OwnTimeline
 from bot import Content
 from bot.platform import (
     AgentHandle,
@@ -31,7 +33,6 @@ logger = logging.getLogger(__name__)
 
 MAX_SEARCH = timedelta(minutes=15)  # for a post that X calls a duplicate; its timeline may lag behind
 CLOCK_SKEW = timedelta(minutes=2)  # between X's clock and ours
-MAX_PAGES = 4
 MAX_REJECTED = 1000
 DRY_RUN_PREFIX = "dry-run-"
 DUPLICATE_TEXT = "duplicate"
@@ -56,6 +57,7 @@ class MessageSender:
         self._is_dry_run = settings.x_dry_run
         self._permissions = permissions
         self._content_rules = ContentRules(settings)
+        self._timeline = OwnTimeline(client)
         self._clock = time_source.now
         # by part that X called a duplicate and whose post was not found: since when
         self._rejected_duplicates = BoundedDict[str, datetime](MAX_REJECTED)
@@ -167,15 +169,13 @@ class MessageSender:
         since = (delivery.first_attempt_at or delivery.created_at) - CLOCK_SKEW
         reply_to_id, texts = await self._find_reply_target(delivery), _possible_texts(delivery)
         quoted_id = _quoted_id_of(delivery.content)
-        page_token = ""
-        for _ in range(MAX_PAGES):
-            page = await self._client.read_own_posts(since, page_token)
-            for text in texts:
-                if post_id := find_matching_post(page, text, reply_to_id=reply_to_id, quoted_id=quoted_id):
-                    return post_id
-            if not (page_token := page.next_token):
-                return ""
-        raise Undeliverable("too many posts since to search them all")
+        timeline = await self._timeline.read(since)
+        for page, text in product(timeline.pages, texts):
+            if post_id := find_matching_post(page, text, reply_to_id=reply_to_id, quoted_id=quoted_id):
+                return post_id
+        if timeline.complete_since > since:
+            raise Undeliverable("too many posts since to search them all")
+        return ""
 
 
 def _quoted_id_of(content: Content) -> str:

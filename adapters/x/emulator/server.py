@@ -1,5 +1,6 @@
 """The emulator's HTTP server, fault injection, and `emulated` for `--emulate`."""
 
+import asyncio
 import json
 import re
 from collections import Counter, deque
@@ -44,6 +45,7 @@ class FaultKind(StrEnum):
     CUT = "cut"  # the connection breaks; not executed
     BROKEN = "broken"  # executed; the response is no JSON
     FAILED = "failed"  # executed; answered with `status`
+    HANGING = "hanging"  # not executed and never answered
     PASSED = "passed"  # no fault: the one after it is for the next call
 
 
@@ -170,6 +172,8 @@ class Emulator(EmulatorServer):
         fault = next((candidate for candidate in self.faults if candidate.endpoint == endpoint), None)
         if fault is not None:
             self.faults.remove(fault)
+            if fault.kind is FaultKind.HANGING:
+                await asyncio.Event().wait()
         if fault is not None and fault.kind in (FaultKind.REFUSED, FaultKind.CUT):
             status, text, headers = fault.status, fault.body, dict(fault.headers)
         else:

@@ -62,3 +62,16 @@ async def test_a_post_without_being_asked_is_made_once(run_x: RunX, emulator: Em
         await harness.agent.outbox.drain(60.0)
         assert emulator.bot_texts == ["Fog again."]
         assert await harness.unsent() == []
+
+
+async def test_many_unclear_replies_share_a_look_at_the_timeline(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x() as harness:
+        emulator.add_faults(*[Fault(POST, FaultKind.LOST) for _ in range(12)])
+        for number in range(12):
+            emulator.say(f"person_{number}", "@greenroom_bot hello")
+        await harness.poll()
+        assert {part.state for part in await harness.agent.store.ledger.deliveries()} == {DeliveryState.SENT}
+        assert len({post.reply_to_id for post in emulator.state.posts_by(emulator.user_id)}) == 12
+        assert len(emulator.bot_texts) == 12
+        looks = [call for call in emulator.calls if call.endpoint == TIMELINE and "pagination" not in call.path]
+        assert len(looks) < 12
