@@ -1,6 +1,6 @@
 """Memories: what the agent remembers, and where it may be recalled."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -19,6 +19,7 @@ class MemoryKind(StrEnum):
     FRAGMENT = "FRAGMENT"
     DESCRIPTION = "DESCRIPTION"
     REACTION = "REACTION"
+    ACTION_RESULT = "ACTION_RESULT"
     CUSTOM = "CUSTOM"
 
 
@@ -52,6 +53,22 @@ class Memory:
     embedding: tuple[float, ...] | None = field(default=None, repr=False)
     embedding_model: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+MAX_CONVERSATION_RESULTS = 20
+MAX_CONVERSATION_REACTIONS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The last messages of a room, and the last results of its actions and reactions there; oldest first.
+
+    At most MAX_CONVERSATION_RESULTS and MAX_CONVERSATION_REACTIONS, which may be older than the messages.
+    """
+
+    messages: Sequence[Memory] = ()
+    results: Sequence[Memory] = ()
+    reactions: Sequence[Memory] = ()
 
 
 @dataclass(frozen=True, slots=True)

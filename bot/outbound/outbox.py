@@ -27,8 +27,10 @@ from bot.outbound.message_parts import OutgoingReply, is_removal, split_reply, w
 from bot.outbound.send_queue import CANCEL_GRACE_SECONDS, SendQueue
 from bot.outbound.typing_indicator import TypingIndicator
 from bot.store.ledger import Ledger, TurnCommit, WorkSharing
+from bot.text import redact, shorten
 
 logger = logging.getLogger(__name__)
+MAX_ACTION_RESULT_LENGTH = 1_000  # characters
 MIGRATED_CAUSE = "it stands in the room that this was before, where nothing can be changed any more"
 
 
@@ -59,7 +61,8 @@ class Outbox:
         events.subscribe(ModelRetried, self._on_model_retried)
         self._agent_id = agent_id
         self._clock = clock
-        self._filter = OutgoingFilter(secrets, link_policy, clock=clock)
+        self._secrets = frozenset(secrets)
+        self._filter = OutgoingFilter(self._secrets, link_policy, clock=clock)
         self._typing = TypingIndicator()
         self._migrated: dict[UUID, Room] = {}  # turns in progress may still name the room as it was
         self._commits = TaskSet("commit", logs_failures=False)
@@ -102,8 +105,13 @@ class Outbox:
         feeds = (adapter.feed(self._agent_id) for adapter in self._queue.adapters.values())
         return [feed for feed in feeds if feed is not None]
 
-    async def commit(self, replies: Sequence[OutgoingReply] = (), receipts: Sequence[Receipt] = ()) -> list[Memory]:
-        """Store replies, their deliveries and the receipts they close in one transaction, then send.
+    async def commit(
+        self,
+        replies: Sequence[OutgoingReply] = (),
+        receipts: Sequence[Receipt] = (),
+        action_results: Sequence[Memory] = (),
+    ) -> list[Memory]:
+        """Store replies, their deliveries, receipts and results of actions in one transaction, then send.
 
         Return the replies as they were stored; one of which the content filter leaves nothing is dropped.
         """
@@ -124,7 +132,8 @@ class Outbox:
                 receipt.turn_id for receipt in receipts if receipt.turn_id is not None and receipt.outcome.is_final
             }
             deliveries = await self._drafts.replace_drafts(deliveries, closed_turns)
-        await self._commit(TurnCommit(tuple(stored), tuple(deliveries), tuple(receipts)))
+        results = map(self._redact_result, action_results)
+        await self._commit(TurnCommit((*stored, *results), tuple(deliveries), tuple(receipts)))
         return stored
 
     def open_draft(self, room: Room, reply: Callable[[], OutgoingReply]) -> Draft | None:
@@ -257,6 +266,14 @@ class Outbox:
             return reply
         memory = replace(reply.memory, room_id=room.id, world_id=room.world_id)
         return replace(reply, memory=memory, room=room, reply_to="")
+
+    def _redact_result(self, result: Memory) -> Memory:
+        """Return the result of an action shortened, without secrets, in the room that its own has become."""
+        room = self._migrated.get(result.room_id)
+        if room is not None:
+            result = replace(result, room_id=room.id, world_id=room.world_id)
+        text = shorten(redact(result.content.text, self._secrets), MAX_ACTION_RESULT_LENGTH)
+        return replace(result, content=replace(result.content, text=text))
 
     async def _split(self, reply: OutgoingReply) -> list[Delivery]:
         previous: list[Delivery] = []

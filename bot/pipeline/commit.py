@@ -12,6 +12,7 @@ from bot.domain.ledger import EditState, Outcome, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import BudgetSpent, ModelError, NoAnswer
 from bot.outbound.message_parts import OutgoingReply
+from bot.pipeline.action_results import build_result_memories
 from bot.pipeline.compose import Composer
 from bot.pipeline.evaluate import has_evaluation_work
 from bot.pipeline.should_respond import MessageCounters, ResponseDecision, limit_notice
@@ -134,7 +135,8 @@ async def close_turn(
     ]
     closing.append((newest, final))
     crash_point("turn.pre_commit")
-    turn.replies += await turn.agent.outbox.commit(outgoing, [receipt for _, receipt in closing])
+    receipts = [receipt for _, receipt in closing]
+    turn.replies += await turn.agent.outbox.commit(outgoing, receipts, build_result_memories(turn))
     for turn_input, receipt in closing:
         turn_input.receipt = receipt
     for turn_input in turn.inputs:

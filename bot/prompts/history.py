@@ -19,8 +19,20 @@ _DAY = re.compile(r"--- [0-9]{4}-[0-9]{2}-[0-9]{2} ---")
 
 
 @dataclass(frozen=True, slots=True)
+class ReactionCount:
+    """How many people reacted to a message with one emoji, and the names of some of them."""
+
+    emoji: str
+    count: int
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryLine:
-    """One message of a conversation; one that `is_open`, to be answered, may be longer."""
+    """One message of a conversation; one that `is_open`, to be answered, may be longer.
+
+    `reactions` are the numbers and names of those who reacted, by emoji.
+    """
 
     sent_at: datetime
     name: str
@@ -28,12 +40,23 @@ class HistoryLine:
     text: str
     is_agent: bool = False
     is_open: bool = False
+    reactions: tuple["ReactionCount", ...] = ()
 
     def __post_init__(self) -> None:
         if self.sent_at.tzinfo is None:
             raise ValueError(f"the time of a line needs its zone, got {self.sent_at!r}; pass an aware datetime")
         if not self.is_agent and not _ID.fullmatch(self.id):
             raise ValueError(f"the id of a line is 1 to 32 hex digits, got {self.id!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class ResultLine:
+    """What an action returned, between the messages of a conversation; only the agent has seen it."""
+
+    sent_at: datetime
+    action: str
+    text: str
+    is_success: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +78,41 @@ def render_line(line: HistoryLine) -> str:
 def _format_line(line: HistoryLine) -> str:
     mark = "you" if line.is_agent else f"id {line.id}"
     text = truncate_line(line.text, MAX_OPEN_MESSAGE_LENGTH if line.is_open else MAX_MESSAGE_LENGTH)
-    return f"[{line.sent_at.astimezone(UTC):%H:%M}] {sanitize_name(line.name)} ({mark}): {text}"
+    rendered = f"[{line.sent_at.astimezone(UTC):%H:%M}] {sanitize_name(line.name)} ({mark}): {text}"
+    return f"{rendered}\n{_format_reactions(line.reactions)}" if line.reactions else rendered
+
+
+def _format_reactions(reactions: Sequence[ReactionCount]) -> str:
+    """Return reactions as a line that no message can contain, because messages have no line breaks."""
+    parts = []
+    for reaction in reactions:
+        names = ", ".join(map(sanitize_name, reaction.names))
+        parts.append(f"{sanitize_name(reaction.emoji)} {reaction.count}{f' ({names})' if names else ''}")
+    return f"    reactions to it: {'; '.join(parts)}"
+
+
+def render_result(line: ResultLine) -> str:
+    """Return the result of an action as `[12:04] (your action BOOK returned, shown only to you): table 4`."""
+    verb = "returned" if line.is_success else "failed"
+    text = truncate_line(line.text, MAX_MESSAGE_LENGTH) or "done"
+    return f"[{line.sent_at.astimezone(UTC):%H:%M}] (your action {line.action} {verb}, shown only to you): {text}"
 
 
 _format_cached = lru_cache(maxsize=4096)(_format_line)  # most lines were in the previous prompt too
 
 
-def render_history(lines: Sequence[HistoryLine]) -> str:
-    """Return messages one a line, with a line `--- 2026-11-21 ---` wherever the day (UTC) changes."""
+def render_history(lines: Sequence[HistoryLine | ResultLine]) -> str:
+    """Return messages and results one a line, with a line `--- 2026-11-21 ---` wherever the day (UTC) changes.
+
+    The reactions to a message are a line behind it.
+    """
     rendered = []
     day = None
     for line in lines:
         if (today := line.sent_at.astimezone(UTC).date()) != day:
             rendered.append(f"--- {today.isoformat()} ---")
             day = today
-        rendered.append(render_line(line))
+        rendered.append(render_line(line) if isinstance(line, HistoryLine) else render_result(line))
     return "\n".join(rendered)
 
 

@@ -26,7 +26,7 @@ from bot.domain.inbound import (
     new_receipt,
 )
 from bot.domain.ledger import Step, StepState
-from bot.domain.memory import MemoryMatch
+from bot.domain.memory import MAX_CONVERSATION_REACTIONS, MAX_CONVERSATION_RESULTS, Conversation, MemoryMatch
 from bot.errors import LeaseLost, StoreInaccessible, StoreUnavailable
 from bot.store.inmemory.store import InMemoryStore
 from bot.store.ledger import OpenWork, StoreHealth, StoreProblem, TurnCommit, WorkSharing
@@ -54,6 +54,8 @@ from bot.store.similarity import (
 from bot.store.storage import NO_SCHEMAS, CheckReport, Storage, UpgradeResult
 
 __all__ = [
+    "MAX_CONVERSATION_REACTIONS",
+    "MAX_CONVERSATION_RESULTS",
     "MAX_NAME_MATCHES",
     "MAX_SCANNED_ROWS",
     "MAX_TRANSCRIPT_SCAN",
@@ -62,6 +64,7 @@ __all__ = [
     "NO_SCHEMAS",
     "TRANSCRIPT_KINDS",
     "CheckReport",
+    "Conversation",
     "CostEntry",
     "DeletionResult",
     "EditResult",

@@ -152,8 +152,8 @@ class StoreHealth:
 
 @dataclass(frozen=True, slots=True)
 class TurnCommit:
-    """What a turn writes in one transaction: `replies` to memory, `deliveries` to the outbox, `receipts` in
-    their new state.
+    """What a turn writes in one transaction: `replies` to memory, with the results of its actions,
+    `deliveries` to the outbox, `receipts` in their new state.
     """
 
     replies: tuple[Memory, ...] = ()

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from bot.domain.costs import CostEntry
 from bot.domain.environment import Component, Entity, ParticipantState, Relationship, Role, Room, World
-from bot.domain.memory import Memory, MemoryKind, MemoryMatch, MemoryScope
+from bot.domain.memory import Conversation, Memory, MemoryKind, MemoryMatch, MemoryScope
 from bot.domain.task import Task
 from bot.store.ledger import EditStore, Ledger, WorkSharing
 
@@ -184,6 +184,9 @@ class MemoryStore(Protocol):
         self, room_id: UUID, limit: int = 20, *, kind: MemoryKind = MemoryKind.MESSAGE, before: datetime | None = None
     ) -> list[Memory]:
         """Return the last memories of a room, oldest first: by their time, then by their id."""
+
+    async def conversation(self, room_id: UUID, limit: int = 20) -> Conversation:
+        """Return the last messages of a room, with results of actions and reactions, by one query."""
 
     async def by_turn(self, turn_id: UUID) -> list[Memory]:
         """Return what a turn has created, oldest first."""

@@ -11,7 +11,7 @@ from typing import TypeVar
 from bot.domain.memory import MemoryKind
 
 K = TypeVar("K")
-TRANSCRIPT_KINDS = frozenset({MemoryKind.MESSAGE, MemoryKind.REACTION})
+TRANSCRIPT_KINDS = frozenset({MemoryKind.MESSAGE, MemoryKind.REACTION, MemoryKind.ACTION_RESULT})
 MAX_TRANSCRIPT_SCAN = 5_000  # per room: searches are too rare to index every message
 MAX_WORDS = 32
 

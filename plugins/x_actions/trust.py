@@ -30,13 +30,16 @@ async def untrusted_source(turn: Turn) -> str:
     trusted_providers = {spec.name for spec in turn.agent.catalog.providers if spec.is_trusted_content}
     if untrusted_providers := [name for name, item in state.items() if item.text and name not in trusted_providers]:
         return f"{untrusted_providers[0]} was read with it"
-    recent = await turn.agent.store.memories.recent(turn.room.id, _message_limit(turn))
+    conversation = await turn.agent.store.memories.conversation(turn.room.id, _message_limit(turn))
+    trusted_actions = _x_action_names(turn)
+    if not all(trusted_actions.issuperset(result.content.actions) for result in conversation.results):
+        return "the conversation contains results of other actions"
+    recent = (*conversation.messages, *conversation.reactions)
     messages = {item.id: item for item in (*recent, *(item.message for item in turn.inputs))}
     entities = await turn.agent.store.entities.entities({item.entity_id for item in messages.values()})
     is_operator = turn.agent.services[Operators].is_operator
     operators = {item for item, entity in entities.items() if is_operator(entity)}
     operators |= {item.author.id for item in turn.inputs}  # or no action would be available
-    trusted_actions = _x_action_names(turn)
     if all(
         _is_by_character(turn, item, trusted_actions) or _is_by_operator(item, operators) for item in messages.values()
     ):

@@ -523,14 +523,11 @@ async def test_a_broken_provider_affects_only_itself_and_is_noted(
 
 async def test_a_failed_provider_of_the_response_decision_is_noted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     store = InMemoryStore()
-    recent = store.memories.recent
 
     async def broken(room_id: UUID, limit: int) -> Any:
-        if limit == 20:  # CONVERSATION_LENGTH
-            raise RuntimeError("no messages")
-        return await recent(room_id, limit)  # whether the answer is new is another's question
+        raise RuntimeError("no messages")
 
-    monkeypatch.setattr(store.memories, "recent", broken)
+    monkeypatch.setattr(store.memories, "conversation", broken)
     async with running_agent(model=ScriptedModel([RESPOND, model_answer("Hello.")]), store=store) as stage:
         receipt = await stage.send("hi", kind=GROUP)
     assert receipt.outcome is Outcome.ANSWERED

@@ -47,6 +47,32 @@ async def recall_texts(store: Store, room: UUID = LOBBY, limit: int = 10, model:
     return [match.memory.content.text for match in matches]
 
 
+async def test_a_conversation_has_the_last_messages_results_and_reactions_of_its_room(store: Store) -> None:
+    results, reactions = MemoryKind.ACTION_RESULT, MemoryKind.REACTION
+    await store.memories.add([build_memory(str(at), at=at) for at in range(4)])
+    await store.memories.add([build_memory(f"result {at}", at=at, kind=results) for at in range(23)])
+    await store.memories.add([build_memory(f"emoji {at}", at=at, kind=reactions) for at in range(53)])
+    await store.memories.add([build_memory("elsewhere", kind=kind, room=ATTIC) for kind in (results, reactions)])
+    await store.memories.add([build_fact("a fact", (1.0, 0.0))])
+
+    for _ in range(2):  # the second may come from a cache
+        found = await store.memories.conversation(LOBBY, 2)
+        assert [memory.content.text for memory in found.messages] == ["2", "3"]
+        assert [memory.content.text for memory in found.results] == [f"result {at}" for at in range(3, 23)]
+        assert [memory.content.text for memory in found.reactions] == [f"emoji {at}" for at in range(3, 53)]
+    await store.memories.add([build_memory("late", at=99, kind=results)])
+    assert (await store.memories.conversation(LOBBY, 2)).results[-1].content.text == "late"
+    await store.memories.remove([(await store.memories.conversation(LOBBY, 2)).results[-1].id])
+    assert (await store.memories.conversation(LOBBY, 2)).results[-1].content.text == "result 22"
+    empty = await store.memories.conversation(new_id())
+    assert (list(empty.messages), list(empty.results), list(empty.reactions)) == ([], [], [])
+
+
+async def test_results_of_actions_are_not_found_by_their_words(store: Store) -> None:
+    await store.memories.add([build_memory("order 88123", kind=MemoryKind.ACTION_RESULT)])
+    assert await store.memories.search("order 88123", RecallScope(ATTIC, WORLD), MemoryKind.ACTION_RESULT) == []
+
+
 async def test_a_memory_is_returned_as_stored(store: Store) -> None:
     content = Content(
         text="Grüße 👋🏽\nzweite Zeile",

@@ -160,22 +160,25 @@ class InMemoryEdits:
         pending = cancel_unsent(
             (delivery for delivery in open_deliveries if delivery.turn_id in turn_ids), "it was forgotten"
         )
-        reply_ids = {item.id for turn_id in turn_ids for item in await self._memories.by_turn(turn_id)} - memory_ids
+        of_turns = {item.id: item for turn_id in turn_ids for item in await self._memories.by_turn(turn_id)}
+        reply_count = sum(
+            item.kind is MemoryKind.MESSAGE for memory_id, item in of_turns.items() if memory_id not in memory_ids
+        )
         cancelled = DeletionResult(
             receipts=tuple(redact_receipt(item, now) for item in receipts if not item.outcome.is_final),
             deliveries=tuple(redact_delivery(delivery) for delivery in pending),
         )
         await self._save_cancelled(cancelled)
         total_before = len(self._memories.all())
-        await self._delete_memories(memory_ids | reply_ids)
-        derived_count = total_before - len(self._memories.all()) - message_count - len(reply_ids)
+        await self._delete_memories(memory_ids | of_turns.keys())
+        derived_count = total_before - len(self._memories.all()) - message_count - reply_count
         for entity in (await self._entities.entities([entity_id])).values():
             self._ledger.erase_unreadable(entity)
         component_count, relationship_count = self._entities.erase(entity_id, opt_out_component(entity_id, now))
         self._logs.erase(entity_id)
         task_count = self._tasks.erase(entity_id)
         return ErasureResult(
-            message_count, len(reply_ids), derived_count, component_count, relationship_count, task_count, cancelled
+            message_count, reply_count, derived_count, component_count, relationship_count, task_count, cancelled
         )
 
     async def migrate_room(self, room_id: UUID, world: World, room: Room) -> list[Delivery]:

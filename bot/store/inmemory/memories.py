@@ -7,7 +7,14 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from bot.domain.memory import Memory, MemoryKind, MemoryMatch
+from bot.domain.memory import (
+    MAX_CONVERSATION_REACTIONS,
+    MAX_CONVERSATION_RESULTS,
+    Conversation,
+    Memory,
+    MemoryKind,
+    MemoryMatch,
+)
 from bot.store.protocols import RecallScope, UnembeddedPage, recall_audience
 from bot.store.similarity import (
     MAX_TRANSCRIPT_SCAN,
@@ -63,6 +70,13 @@ class InMemoryMemories:
         if before is not None:
             room_memories = [memory for memory in room_memories if memory.created_at < before]
         return room_memories[-limit:] if limit else []
+
+    async def conversation(self, room_id: UUID, limit: int = 20) -> Conversation:
+        return Conversation(
+            await self.recent(room_id, limit),
+            self._rooms.get((room_id, MemoryKind.ACTION_RESULT), [])[-MAX_CONVERSATION_RESULTS:],
+            self._rooms.get((room_id, MemoryKind.REACTION), [])[-MAX_CONVERSATION_REACTIONS:],
+        )
 
     async def by_turn(self, turn_id: UUID) -> list[Memory]:
         memories = (self._memories.get(memory_id) for memory_id in self._turns.get(turn_id, ()))

@@ -1,18 +1,33 @@
 """The providers RECENT_MESSAGES, ATTACHMENTS and TIME."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from uuid import UUID
 
-from bot import Agent, Attachment, Memory, ProviderKind, ProviderResult, Service, Shortening, Turn, provider, short_id
+from bot import (
+    Agent,
+    Attachment,
+    Memory,
+    ProviderKind,
+    ProviderResult,
+    Role,
+    Service,
+    Shortening,
+    Turn,
+    provider,
+    short_id,
+)
 from bot.platform import BoundedDict
-from bot.prompts import HistoryLine, render_history, truncate_history
+from bot.prompts import HistoryLine, ReactionCount, ResultLine, render_history, truncate_history
+from bot.store import Conversation
 from bot.text import escape_line, shorten, truncate_line
 
 MAX_TRACKED_ROOMS = 10_000
 MAX_HISTORY_BYTES = 65_536
 MAX_CACHED_LENGTH = 1_000
 MAX_ATTACHMENT_MESSAGES = 10
+MAX_EMOJIS, MAX_EMOJI_LENGTH, MAX_REACTING_NAMES = 8, 32, 3  # of one message
 MAX_ATTACHMENT_LENGTH, MAX_ATTACHMENTS_LENGTH = 4_000, 24_000
 
 # All messages but the newest were in the previous prompt too.
@@ -52,18 +67,26 @@ class HistoryStarts(Service):
 async def recent_messages(turn: Turn) -> ProviderResult:
     """Return the last messages, oldest first: at most CONVERSATION_LENGTH, at least half as many.
 
-    The message to answer is always among them; the total length is limited.
+    The message to answer is always among them; the total length is limited. Between them are the results of
+    the agent's actions, behind each message the reactions to it.
     """
     limit = int(turn.find_setting("CONVERSATION_LENGTH") or 20)
-    latest = await turn.agent.store.memories.recent(turn.room.id, limit)
-    messages = turn.agent.services[HistoryStarts].messages_since_start(turn.room.id, latest, limit)
+    conversation = await turn.agent.store.memories.conversation(turn.room.id, limit)
+    messages = turn.agent.services[HistoryStarts].messages_since_start(turn.room.id, conversation.messages, limit)
+    reactions = _group_reactions(conversation.reactions)
     names = {turn.agent.id: turn.agent.name} | {item.author.id: item.author.name for item in turn.inputs}
-    other_entities = {message.entity_id for message in messages} - names.keys()
+    shown = {message.id for message in messages}
+    reacting = (reaction.entity_id for message_id in shown & reactions.keys() for reaction in reactions[message_id])
+    other_entities = {*(message.entity_id for message in messages), *reacting} - names.keys()
     entities = await turn.agent.store.entities.entities(other_entities) if other_entities else {}
     names |= {entity.id: entity.name for entity in entities.values()}
-    lines = [_message_line(turn, message, names.get(message.entity_id, "")) for message in messages]
+    lines: list[HistoryLine | ResultLine] = [
+        _message_line(turn, message, names, reactions.get(message.id, ())) for message in messages
+    ]
+    if messages and (results := _visible_results(turn, conversation, messages[0].created_at)):
+        lines = sorted([*lines, *results], key=lambda line: line.sent_at)
     is_superseded = bool(messages) and turn.message.created_at < messages[-1].created_at
-    answered_line = _message_line(turn, turn.message, turn.author.name) if is_superseded else None
+    answered_line = _message_line(turn, turn.message, names) if is_superseded else None
     history = _truncate_history(lines, answered_line)
     return ProviderResult(
         text=f"# Conversation\n{history}" if history else "",
@@ -72,7 +95,38 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     )
 
 
-def _truncate_history(lines: Sequence[HistoryLine], answered_line: HistoryLine | None) -> str:
+def _visible_results(turn: Turn, conversation: Conversation, since: datetime) -> list[ResultLine]:
+    """Return the results from a time on; those of actions that need a role only if the authors have it."""
+    role = turn.role if conversation.results else Role.NONE
+    return [
+        ResultLine(result.created_at, result.content.actions[0], result.content.text, "failed" not in result.metadata)
+        for result in conversation.results
+        if result.created_at >= since and role.is_at_least(Role(result.metadata.get("role", Role.NONE)))
+    ]
+
+
+def _group_reactions(reactions: Iterable[Memory]) -> dict[UUID, list[Memory]]:
+    """Return the reactions by the message to which they belong."""
+    grouped: dict[UUID, list[Memory]] = {}
+    for reaction in reactions:
+        if reaction.source_id is not None:
+            grouped.setdefault(reaction.source_id, []).append(reaction)
+    return grouped
+
+
+def _count_reactions(reactions: Iterable[Memory], names: Mapping[UUID, str]) -> tuple[ReactionCount, ...]:
+    """Return the most frequent emojis of a message, each with some of the people who used it."""
+    by_emoji: dict[str, list[str]] = {}
+    for reaction in reactions:
+        by_emoji.setdefault(reaction.content.text, []).append(names.get(reaction.entity_id, ""))
+    most_frequent = sorted(by_emoji.items(), key=lambda entry: -len(entry[1]))[:MAX_EMOJIS]
+    return tuple(
+        ReactionCount(shorten(emoji, MAX_EMOJI_LENGTH), len(people), tuple(people[:MAX_REACTING_NAMES]))
+        for emoji, people in most_frequent
+    )
+
+
+def _truncate_history(lines: Sequence[HistoryLine | ResultLine], answered_line: HistoryLine | None) -> str:
     """Return the last lines within the length limit, preceded by the answered line if it was cut off."""
     history = truncate_history(render_history(lines), MAX_HISTORY_BYTES)
     if (
@@ -83,7 +137,10 @@ def _truncate_history(lines: Sequence[HistoryLine], answered_line: HistoryLine |
     return f"{answered_part}\n{history}"
 
 
-def _message_line(turn: Turn, message: Memory, name: str) -> HistoryLine:
+def _message_line(
+    turn: Turn, message: Memory, names: Mapping[UUID, str], reactions: Sequence[Memory] = ()
+) -> HistoryLine:
+    name = names.get(message.entity_id, "")
     content, text = message.content, message.content.text
     if content.attachments:
         files = [
@@ -94,7 +151,8 @@ def _message_line(turn: Turn, message: Memory, name: str) -> HistoryLine:
     is_agent = message.entity_id == turn.agent.id
     is_open = message.id == turn.message.id
     render = _cached_line if len(text) <= MAX_CACHED_LENGTH else HistoryLine
-    return render(message.created_at, name, short_id(message.entity_id), text, is_agent, is_open)
+    counts = _count_reactions(reactions, names) if reactions else ()
+    return render(message.created_at, name, short_id(message.entity_id), text, is_agent, is_open, counts)
 
 
 @provider(

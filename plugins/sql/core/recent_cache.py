@@ -17,7 +17,7 @@ from bot import Memory
 from plugins.sql.core.schema import memories
 from plugins.sql.core.statements import Row, column_names
 
-MAX_WINDOWS = 256
+MAX_WINDOWS = 768  # three of each room: messages, results of actions, reactions
 MAX_LIMIT = 50  # longer windows are not cached
 MAX_TEXT_LENGTH = 2_000  # of stored content and metadata; a window with a larger memory is not cached
 MAX_TRACKED_CHANGES = 10_000

@@ -31,6 +31,7 @@ class RetentionPolicy:
     receipt_rows: int = 1_000_000
     deliveries: timedelta = timedelta(days=30)
     steps: timedelta = timedelta(days=7)
+    action_results: timedelta = timedelta(days=30)
     logs: timedelta = timedelta(days=30)
     decisions: timedelta = timedelta(days=400)
     spending: timedelta = timedelta(days=400)
@@ -64,7 +65,7 @@ class SqlSettings(SettingsModel):
         30,
         ge=30,
         description="For how many days a closed receipt is kept, to recognise its message; the "
-        "newest million is always kept. Sent deliveries are deleted after as many days.",
+        "newest million is always kept. Sent deliveries and results of actions are deleted after as many days.",
     )
     sql_log_days: int = Field(30, ge=1, description="For how many days log entries are kept.")
 
@@ -72,7 +73,8 @@ class SqlSettings(SettingsModel):
     def retention(self) -> RetentionPolicy:
         """How long finished rows are kept."""
         days = timedelta(days=self.sql_receipt_days)
-        return RetentionPolicy(receipts=days, deliveries=days, logs=timedelta(days=self.sql_log_days))
+        logs = timedelta(days=self.sql_log_days)
+        return RetentionPolicy(receipts=days, deliveries=days, action_results=days, logs=logs)
 
     @field_validator("sql_synchronous", mode="before")
     @classmethod

@@ -61,7 +61,7 @@ REDACT_RECEIPT = Statement(
     )
 )
 MEMORIES_OF_TURNS = ListStatement(
-    lambda ids: select(memories.c.id).where(matches(memories, "agent_id"), memories.c.turn_id.in_(ids))
+    lambda ids: select(memories.c.id, memories.c.kind).where(matches(memories, "agent_id"), memories.c.turn_id.in_(ids))
 )
 CLEAR_CONTENT = ListStatement(
     lambda ids: (
@@ -99,12 +99,14 @@ def erase_entity(agent: int, entity_id: UUID, now: datetime, connection: Connect
     memory_kinds = {row[0]: row[1] for row in MEMORIES_OF_ENTITY.rows(connection, *key)}
     entity_receipts = [RECEIPT.read(row) for row in RECEIPTS_OF_ENTITY.rows(connection, *key)]
     turn_ids = [receipt.turn_id.bytes for receipt in entity_receipts if receipt.turn_id is not None]
-    replies = {row[0] for row in MEMORIES_OF_TURNS.rows(connection, agent, ids=turn_ids)} - memory_kinds.keys()
+    of_turns = dict(tuple(row) for row in MEMORIES_OF_TURNS.rows(connection, agent, ids=turn_ids))
+    replies = [kind for key, kind in of_turns.items() if key not in memory_kinds and kind == MemoryKind.MESSAGE.value]
     cancelled = _redact_receipts(connection, agent, now, entity_receipts)
     CLEAR_CONTENT.count(connection, content_text(Content()), agent, ids=turn_ids)
     DELETE_STEPS.count(connection, agent, ids=turn_ids)
-    direct = [*memory_kinds, *replies]
-    derived_count = delete_with_derived(connection, agent, direct) - len(direct)
+    derived_count = (
+        delete_with_derived(connection, agent, [*(memory_kinds | of_turns)]) - len(memory_kinds) - len(replies)
+    )
     component_count = DELETE_COMPONENTS.run(connection, *key)
     relationship_count = DELETE_RELATIONSHIPS.run(connection, *key)
     task_count = DELETE_TASKS.run(connection, *key)

@@ -4,14 +4,18 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, literal_column, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, literal_column, or_, select, union_all
 
 from bot import Memory, MemoryKind, MemoryScope, RecallScope
 from bot.store import (
+    MAX_CONVERSATION_REACTIONS,
+    MAX_CONVERSATION_RESULTS,
     MAX_TRANSCRIPT_SCAN,
     TRANSCRIPT_KINDS,
+    Conversation,
     MemoryMatch,
     UnembeddedPage,
     rank_by_word_overlap,
@@ -75,7 +79,7 @@ _parse_memory_cached = lru_cache(maxsize=4096)(_parse_memory)  # every turn read
 MEMORY_NAMES = column_names(memories)
 MEMORY = Columns(memories, MEMORY_NAMES[1:], _read_memory)
 WITH_VECTOR = (*MEMORY, embeddings.c.model, embeddings.c.vector, memories.c.position)
-CONTENT, EXTERNAL_ID = MEMORY.names.index("content"), MEMORY.names.index("external_id")
+KIND, CONTENT, EXTERNAL_ID = map(MEMORY.names.index, ("kind", "content", "external_id"))
 HAS_VECTOR = embeddings.c.memory == memories.c.position
 OF_AGENT = matches(memories, "agent_id")
 IN_ROOM_OF_KIND = matches(memories, "agent_id", "room_id", "kind")
@@ -101,6 +105,25 @@ RECENT_BEFORE = Statement(
         .where(IN_ROOM_OF_KIND, memories.c.created_at < typed_parameter(memories.c.created_at, "before"))
         .order_by(*NEWEST_FIRST)
         .limit(limit_parameter())
+    )
+)
+CONVERSATION_LIMITS = {
+    MemoryKind.ACTION_RESULT: MAX_CONVERSATION_RESULTS,
+    MemoryKind.REACTION: MAX_CONVERSATION_REACTIONS,
+}
+
+
+def _select_last(kind: MemoryKind, limit: Any) -> Select[Any]:
+    """Select the last memories of one kind in a room."""
+    condition = and_(matches(memories, "agent_id", "room_id"), memories.c.kind == kind.value)
+    last = select(*MEMORY).where(condition).order_by(*NEWEST_FIRST).limit(limit).subquery()
+    return select(*last.c)
+
+
+CONVERSATION = Statement(
+    lambda _: union_all(
+        _select_last(MemoryKind.MESSAGE, limit_parameter()),
+        *(_select_last(kind, limit) for kind, limit in CONVERSATION_LIMITS.items()),
     )
 )
 MEMORIES_OF_TURN = Statement(
@@ -295,6 +318,24 @@ class SqlMemories(SqlStorePart):
         if recent_cache is not None and all(map(is_small, rows)):
             recent_cache.store(key, limit, memories, version)
         return memories
+
+    async def conversation(self, room_id: UUID, limit: int = 20) -> Conversation:
+        limits = {MemoryKind.MESSAGE: limit, **CONVERSATION_LIMITS}
+        keys = {kind: WindowKey(self._agent, room_id.bytes, kind.value) for kind in limits}
+        recent_cache = self._database.recent_cache
+        if recent_cache is not None:
+            cached = [window for kind in limits if (window := recent_cache.get(keys[kind], limits[kind])) is not None]
+            if len(cached) == len(limits):
+                return Conversation(*cached)
+        version = recent_cache.version if recent_cache is not None else 0
+        rows = await self._database.read(lambda db: CONVERSATION.rows(db, self._agent, room_id.bytes, limit))
+        found = []
+        for kind in limits:
+            own_rows = [row for row in reversed(rows) if row[KIND] == kind.value]
+            found.append([MEMORY.read(row) for row in own_rows])
+            if recent_cache is not None and all(map(is_small, own_rows)):
+                recent_cache.store(keys[kind], limits[kind], found[-1], version)
+        return Conversation(*found)
 
     async def by_turn(self, turn_id: UUID) -> list[Memory]:
         rows = await self._database.read(lambda db: MEMORIES_OF_TURN.rows(db, self._agent, turn_id.bytes))

@@ -1,7 +1,7 @@
 """Retention: deletion of expired rows in small steps.
 
-Memories are never deleted. Each step examines some rows of one agent, deletes finished ones that are too
-old, and returns where the next step continues: None once it reaches rows that stay.
+Of memories only the results of actions are deleted. Each step examines some rows of one agent, deletes
+finished ones that are too old, and returns where the next step continues: None once it reaches rows that stay.
 """
 
 import asyncio
@@ -16,11 +16,21 @@ from typing import Any, Self
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, literal, select
 
-from bot import Clock, system_clock
+from bot import Clock, MemoryKind, system_clock
 from bot.platform import DeliveryState, TaskSet
 from bot.store import LogKind
 from plugins.sql.core.base import Access, AgentRow
-from plugins.sql.core.schema import cache, deliveries, logs, receipts, spending, steps, unreadable_events
+from plugins.sql.core.schema import (
+    cache,
+    deliveries,
+    logs,
+    memories,
+    receipts,
+    rooms,
+    spending,
+    steps,
+    unreadable_events,
+)
 from plugins.sql.core.settings import DEFAULT_RETENTION, RetentionPolicy
 from plugins.sql.core.values import datetime_of, microseconds_of
 
@@ -134,6 +144,20 @@ def delete_expired_steps(connection: Connection, agent: int, before: int, after:
     return StepResult(count, bytes(rows[-1][0]) if len(rows) == ROWS_PER_STEP else None)
 
 
+def delete_expired_results(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
+    """Delete results of actions, some rooms per step."""
+    of_agent = and_(rooms.c.agent_id == agent, rooms.c.position > (after or 0))
+    query = select(rooms.c.position, rooms.c.id).where(of_agent).order_by(rooms.c.position).limit(ROWS_PER_STEP)
+    found = connection.execute(query).all()
+    in_rooms = and_(
+        memories.c.agent_id == agent,
+        memories.c.room_id.in_([row[1] for row in found]),
+        memories.c.kind == MemoryKind.ACTION_RESULT.value,
+    )
+    count = connection.execute(delete(memories).where(in_rooms, memories.c.created_at < before)).rowcount
+    return StepResult(count, found[-1][0] if len(found) == ROWS_PER_STEP else None)
+
+
 def delete_expired_cache(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
     """Delete expired values."""
     of_agent = cache.c.agent_id == agent
@@ -207,6 +231,7 @@ class Retention:
         yield partial(delete_expired_receipts, last_position=last_position), policy.receipts
         yield delete_expired_deliveries, policy.deliveries
         yield delete_expired_steps, policy.steps
+        yield delete_expired_results, policy.action_results
         yield delete_expired_logs, policy.logs
         yield delete_expired_unreadable_events, policy.logs
         yield delete_expired_decisions, policy.decisions

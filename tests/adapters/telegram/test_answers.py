@@ -19,7 +19,12 @@ async def broken(turn: Turn) -> ActionResult:
     raise LookupError("the book is lost")
 
 
-RESTAURANT = Plugin("restaurant", "Tables.", actions=[book, broken])
+@action("ORDER", "Order something.")
+async def order(turn: Turn) -> ActionResult:
+    return ActionResult(text="order number is 88123")
+
+
+RESTAURANT = Plugin("restaurant", "Tables.", actions=[book, broken, order])
 
 
 async def test_a_failed_action_is_told_instead_of_its_promise(open_harness: OpenHarness) -> None:
@@ -39,3 +44,24 @@ async def test_a_failed_action_is_told_instead_of_its_promise(open_harness: Open
         await harness.wait_texts(3, chat)
         await harness.wait_deliveries()
         assert harness.telegram.recorder.texts(chat["id"]) == [CLOSING, "I look into the book.", CLOSING]
+
+
+async def test_the_result_of_an_action_is_known_in_the_next_answer_and_in_no_other_chat(
+    open_harness: OpenHarness,
+) -> None:
+    def script(request: TextRequest) -> str:
+        if "number?" not in request.prompt:
+            return model_answer("It is ordered.", actions=["REPLY", "ORDER"])
+        is_known = "(your action ORDER returned, shown only to you): order number is 88123" in request.prompt
+        return model_answer("It is 88123." if is_known else "I do not know.")
+
+    async with open_harness(script, plugins=(RESTAURANT,)) as harness:
+        alice, bob = harness.people.add_user("Alice"), harness.people.add_user("Bob")
+        chat, other_chat = harness.people.open_private_chat(alice), harness.people.open_private_chat(bob)
+        harness.people.say(chat, alice, "Order it, please")
+        await harness.wait_texts(1, chat)
+        await harness.wait_deliveries()
+        harness.people.say(chat, alice, "What is the number?")
+        assert await harness.wait_texts(2, chat) == ["It is ordered.", "It is 88123."]
+        harness.people.say(other_chat, bob, "What is the number?")
+        assert await harness.wait_texts(1, other_chat) == ["I do not know."]

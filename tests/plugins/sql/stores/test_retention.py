@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, insert
 
-from bot import Content, Outcome, Receipt, SettingError, Settings, derived_id, system_clock
+from bot import Content, MemoryKind, Outcome, Receipt, SettingError, Settings, derived_id, system_clock
 from bot.domain.ids import delivery_id
 from bot.platform import Delivery, DeliveryState
 from bot.settings import Layer
@@ -212,7 +212,8 @@ def test_an_operator_sets_the_number_of_days() -> None:
     settings = Settings([Layer("the test", {"SQL_RECEIPT_DAYS": "90", "SQL_LOG_DAYS": "7"})])
     keeping = settings.load(SqlSettings).retention
 
-    assert keeping == RetentionPolicy(timedelta(90), deliveries=timedelta(90), logs=timedelta(7))
+    days = timedelta(90)
+    assert keeping == RetentionPolicy(days, deliveries=days, action_results=days, logs=timedelta(7))
     with pytest.raises(SettingError, match="SQL_RECEIPT_DAYS"):
         Settings([Layer("the test", {"SQL_RECEIPT_DAYS": "7"})]).load(SqlSettings)
 
@@ -255,3 +256,18 @@ async def test_retention_is_the_same_on_both_databases(bare: Any) -> None:
     assert await Retention(Plain(), owner, FEW, clock=later(days=-1)).run_once() == 0
     assert await Retention(Plain(), owner, FEW, clock=later(days=31)).run_once() == 5
     assert [len(await bare.sql(f"SELECT * FROM {table}")) for table in (receipts, rooms)] == [0, 1]
+
+
+async def test_results_of_actions_are_deleted_and_messages_stay(open_store: Any) -> None:
+    async with open_store() as store:
+        message = make_message("Order it", sent_at=NOW).message
+        result = replace(message, id=derived_id("result"), kind=MemoryKind.ACTION_RESULT)
+        await store.ledger.receive([make_message("Hello", sent_at=NOW)], NOW)
+        await store.memories.add([message, result])
+        assert len((await store.memories.conversation(message.room_id)).results) == 1
+
+        assert await retention(store, days=29).run_once() == 0
+        assert await retention(store, RetentionPolicy(), days=31).run_once() == 1
+        found = await store.memories.conversation(message.room_id)
+        assert list(found.results) == []
+        assert len(found.messages) == 2
