@@ -8,7 +8,7 @@ from typing import Any
 
 from adapters.discord.client import POSITION, DiscordClient, GatewayEvent, GatewaySession, build_http
 from adapters.discord.commands import CommandHandler, build_registration
-from adapters.discord.config import DiscordSettings, Limits
+from adapters.discord.config import DiscordSettings, Limits, find_trusted_origin
 from adapters.discord.connection import INVALID_TOKEN_MESSAGE, ConnectionRejected, GatewayConnection
 from adapters.discord.entities import PLATFORM, EntityMapper
 from adapters.discord.errors import ALREADY_ACKNOWLEDGED, REQUEST_ERRORS, ErrorResponse, disconnect_cause_of
@@ -42,6 +42,7 @@ class DiscordAccount:
         self.problem = ""
         self.is_connected = asyncio.Event()
         self._settings, self._limits = settings, limits
+        self.trusted_origin = find_trusted_origin(handle.settings)
         self._mapper = EntityMapper(handle.agent_id)
         self._known_people = KnownPeople[str]()
         self._client = DiscordClient(

@@ -60,6 +60,11 @@ class DiscordAdapter(Adapter):
         """Edit or delete the message that a part replaces."""
         return await self._account_of(delivery).edit(delivery)
 
+    def trusted_origin(self, account: str) -> str:
+        """Return the origin of the server with Discord's API that the operator has set for an account."""
+        discord_account = self.accounts.get(account)
+        return discord_account.trusted_origin if discord_account is not None else ""
+
     def stream_interval(self, room: Room) -> float | None:
         """Return the seconds between two edits of a streamed reply."""
         return DRAFT_INTERVAL_SECONDS

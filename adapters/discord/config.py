@@ -64,6 +64,13 @@ def read_settings(settings: Settings) -> DiscordSettings:
     return settings.load(DiscordSettings)
 
 
+def find_trusted_origin(settings: Settings) -> str:
+    """Return the server that the operator has set instead of Discord; empty if a character's file names it."""
+    operator = settings.operator_only().load(DiscordSettings)
+    is_in_use = operator.discord_api_base_url == settings.load(DiscordSettings).discord_api_base_url
+    return "" if operator.is_default("discord_api_base_url") or not is_in_use else operator.discord_api_base_url
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Timeouts, intervals and sizes; times in seconds, sizes in bytes."""

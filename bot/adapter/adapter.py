@@ -136,6 +136,13 @@ class Adapter(ABC):
         """
         return None
 
+    def trusted_origin(self, account: str) -> str:
+        """Return the origin of the server that the operator has set for an account; empty for the public platform.
+
+        Files that this account receives are read from there even if it is not a public address.
+        """
+        return ""
+
     def session(self) -> TerminalSession | None:
         """Return the session with the user of a terminal; None on every other platform."""
         return None

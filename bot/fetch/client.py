@@ -72,9 +72,9 @@ class Fetcher:
             force_close=True,
         )
         self._direct = await self._stack.enter_async_context(_open_session(guarded))
-        # Used only for the operator's proxy, which may be in a private network.
+        # Used only for what the operator named: a proxy or an origin, which may be in a private network.
         unguarded = aiohttp.TCPConnector(ssl=context, force_close=True)
-        self._proxied = await self._stack.enter_async_context(_open_session(unguarded))
+        self._unguarded = await self._stack.enter_async_context(_open_session(unguarded))
         return self
 
     async def __aexit__(
@@ -82,12 +82,17 @@ class Fetcher:
     ) -> None:
         await self._stack.aclose()
 
-    async def get(self, url: str, *, max_bytes: int | None = None) -> FetchedBody:
-        """Return the body at a URL. Raises FetchError, also after the timeout."""
+    async def get(self, url: str, *, max_bytes: int | None = None, trusted_origin: str = "") -> FetchedBody:
+        """Return the body at a URL. Raises FetchError, also after the timeout.
+
+        Addresses of `trusted_origin` need not be public: the operator named it. Redirects that leave it are
+        checked as any other URL.
+        """
         hops: list[str | URL] = [url]
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._follow_redirects(hops, self._max_bytes if max_bytes is None else max_bytes)
+                trusted = URL(trusted_origin).origin() if trusted_origin else None
+                return await self._follow_redirects(hops, trusted, self._max_bytes if max_bytes is None else max_bytes)
         except FetchError as error:
             cause = str(error)
         except TimeoutError:
@@ -98,10 +103,10 @@ class Fetcher:
         # Outside the handlers: aiohttp's messages hold the whole URL, and tracebacks end up in logs.
         raise FetchError(f"cannot fetch {redact_url(url)}{via}: {cause}")
 
-    async def _follow_redirects(self, hops: list[str | URL], max_bytes: int) -> FetchedBody:
+    async def _follow_redirects(self, hops: list[str | URL], trusted: URL | None, max_bytes: int) -> FetchedBody:
         target = check_url(hops[0])
         for _ in range(self._max_redirects + 1):
-            answer = await self._request(target, max_bytes)
+            answer = await self._request(target, max_bytes, is_trusted=target.origin() == trusted)
             if isinstance(answer, FetchedBody):
                 return answer
             hops.append(answer)
@@ -110,11 +115,12 @@ class Fetcher:
             target = check_url(answer)
         raise FetchError(f"more than {self._max_redirects} redirects")
 
-    async def _request(self, target: URL, max_bytes: int) -> FetchedBody | URL:
+    async def _request(self, target: URL, max_bytes: int, *, is_trusted: bool) -> FetchedBody | URL:
         """Send one request; return the body, or the target of a redirect."""
         proxy = self._proxies.proxy_for(target)
-        session = self._direct if proxy is None else self._proxied
-        await self._guard.check_target(target, by_proxy=proxy is not None)
+        session = self._unguarded if is_trusted or proxy is not None else self._direct
+        if not is_trusted:
+            await self._guard.check_target(target, by_proxy=proxy is not None)
         async with session.get(target, proxy=proxy, allow_redirects=False) as response:
             if response.status in _REDIRECTS:
                 return _redirect_target(target, response.headers.get("Location", ""))

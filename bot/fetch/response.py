@@ -66,8 +66,8 @@ class FetchedBody:
 class UrlFetcher(Protocol):
     """Fetches URLs that users or models supply."""
 
-    async def get(self, url: str, *, max_bytes: int | None = None) -> FetchedBody:
-        """Return the body at a URL. Raises FetchError."""
+    async def get(self, url: str, *, max_bytes: int | None = None, trusted_origin: str = "") -> FetchedBody:
+        """Return the body at a URL; addresses of `trusted_origin` need not be public. Raises FetchError."""
 
 
 def sniff_media_type(body: bytes, declared: str) -> str:

@@ -83,7 +83,8 @@ async def _fetch_file(turn: Turn, attachment: Attachment) -> FetchedBody:
     adapter = turn.agent.outbox.adapter(turn.room.platform)
     body = await adapter.download(url) if adapter is not None else None
     if body is None:
-        return await turn.agent.fetcher.get(url, max_bytes=max_bytes)
+        origin = adapter.trusted_origin(turn.room.account) if adapter is not None else ""
+        return await turn.agent.fetcher.get(url, max_bytes=max_bytes, trusted_origin=origin)
     if max_bytes is not None and len(body) > max_bytes:
         raise BotError(f"it is larger than {max_bytes} bytes")
     return FetchedBody(url, sniff_media_type(body, attachment.content_type), body)

@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-import mimetypes
+import re
 from typing import Annotated
 
 import openai
@@ -86,8 +86,36 @@ async def describe_image(agent: Agent, request: ImageDescriptionRequest) -> Text
 
 
 TRANSCRIPTION, SPEECH = "TRANSCRIPTION", "TTS"
-# Types that `mimetypes` does not know, or for which it names a suffix that the API does not accept.
-SUFFIXES = {"audio/ogg": ".ogg", "audio/mp4": ".m4a", "audio/x-m4a": ".m4a", "audio/mpeg": ".mp3"}
+# The API tells the format by the suffix. `mimetypes` knows few of these types, on some systems none.
+SUFFIXES = {
+    "application/ogg": ".ogg",
+    "audio/flac": ".flac",
+    "audio/m4a": ".m4a",
+    "audio/mp3": ".mp3",
+    "audio/mp4": ".m4a",
+    "audio/mpeg": ".mp3",
+    "audio/ogg": ".ogg",
+    "audio/opus": ".ogg",
+    "audio/vnd.wave": ".wav",
+    "audio/wav": ".wav",
+    "audio/wave": ".wav",
+    "audio/webm": ".webm",
+    "audio/x-flac": ".flac",
+    "audio/x-m4a": ".m4a",
+    "audio/x-wav": ".wav",
+    "video/mp4": ".mp4",
+    "video/ogg": ".ogg",
+    "video/webm": ".webm",
+}
+# For recordings of another type or of none: their first bytes.
+SOUND_SIGNATURES = (
+    (re.compile(rb"OggS"), ".ogg"),
+    (re.compile(rb"RIFF....WAVE", re.DOTALL), ".wav"),
+    (re.compile(rb"\x1aE\xdf\xa3"), ".webm"),
+    (re.compile(rb"....ftyp", re.DOTALL), ".m4a"),
+    (re.compile(rb"fLaC"), ".flac"),
+    (re.compile(rb"ID3|\xff[\xe2\xe3\xf2\xf3\xfa\xfb]"), ".mp3"),
+)
 
 
 class TranscriptionUsage(BaseModel):
@@ -110,14 +138,20 @@ async def transcribe(agent: Agent, request: TranscriptionRequest) -> TextResult:
     client = agent.services[Client]
     name, connection = model_for(client.settings, TRANSCRIPTION), client.connection(TRANSCRIPTION)
     content_type = request.content_type.partition(";")[0].strip().lower()
-    suffix = SUFFIXES.get(content_type) or mimetypes.guess_extension(content_type) or ".ogg"
+    file_name = f"recording{_suffix_of(content_type, request.audio)}"
     with connection.mapped_errors():
         response = await connection.sdk.audio.transcriptions.with_raw_response.create(
-            model=name, file=(f"heard{suffix}", request.audio, content_type or "audio/ogg"), response_format="json"
+            model=name, file=(file_name, request.audio, content_type or "audio/ogg"), response_format="json"
         )
     transcript = parse_response(TranscriptBody, response.content, name, "transcript")
     usage = Usage(transcript.usage.input_tokens, transcript.usage.output_tokens) if transcript.usage else None
     return TextResult(transcript.text, name, usage)
+
+
+def _suffix_of(content_type: str, audio: bytes) -> str:
+    """Return the suffix that names the format of a recording to the API."""
+    by_content = (suffix for signature, suffix in SOUND_SIGNATURES if signature.match(audio))
+    return SUFFIXES.get(content_type) or next(by_content, ".ogg")
 
 
 @model(ModelType.TEXT_TO_SPEECH, when=serves_capability(SPEECH))

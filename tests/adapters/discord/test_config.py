@@ -7,7 +7,7 @@ import pytest
 from adapters.discord import spec
 from adapters.discord.adapter import open_discord
 from adapters.discord.client import build_http
-from adapters.discord.config import DiscordSettings, Limits, read_settings
+from adapters.discord.config import DiscordSettings, Limits, find_trusted_origin, read_settings
 from bot import Character, ConfigError, SettingError, Settings
 from bot.settings import CHARACTER_FILE, Layer
 from bot.testing import running_agent
@@ -77,3 +77,10 @@ def test_a_character_file_cannot_redirect_the_operators_token() -> None:
     with pytest.raises(SettingError, match="DISCORD_API_BASE_URL") as caught:
         read_settings(Settings([lent, own]))
     assert TOKEN not in str(caught.value)
+
+
+@pytest.mark.parametrize(("is_operator", "expected"), [(True, "http://127.0.0.1:8123"), (False, "")])
+def test_only_a_server_that_the_operator_named_is_trusted_with_files(is_operator: bool, expected: str) -> None:
+    layer = Layer("a place", {"DISCORD_API_BASE_URL": "http://127.0.0.1:8123"}, is_operator=is_operator)
+    assert find_trusted_origin(Settings([layer])) == expected
+    assert find_trusted_origin(Settings([])) == ""

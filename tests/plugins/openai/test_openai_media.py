@@ -186,20 +186,31 @@ async def test_a_picture_is_described_by_its_own_model_and_at_most_so_long(api: 
 
 
 @pytest.mark.parametrize(
-    ("content_type", "suffix"),
-    [("audio/ogg", ".ogg"), ("audio/mpeg", ".mp3"), ("audio/mp4; codecs=x", ".m4a"), ("", ".ogg")],
+    ("content_type", "audio", "suffix"),
+    [
+        ("audio/ogg", b"OggS", ".ogg"),
+        ("audio/mpeg", b"ID3", ".mp3"),
+        ("audio/mp4; codecs=x", b"x", ".m4a"),
+        ("audio/wav", b"RIFF", ".wav"),
+        ("audio/x-wav", b"RIFF", ".wav"),
+        ("audio/webm;codecs=opus", b"x", ".webm"),
+        ("video/webm", b"x", ".webm"),
+        ("", b"OggS", ".ogg"),
+        ("application/octet-stream", b"RIFF\x04\0\0\0WAVE", ".wav"),
+        ("application/octet-stream", b"\x1aE\xdf\xa3", ".webm"),
+    ],
 )
-async def test_a_recording_is_written_down(api: Loopback, content_type: str, suffix: str) -> None:
+async def test_a_recording_is_written_down(api: Loopback, content_type: str, audio: bytes, suffix: str) -> None:
     api.answers = [Answer({"text": "Hello.", "usage": {"input_tokens": 4, "output_tokens": 2}})]
     async with open_stage(api.url, **NAMED) as stage:
-        heard = await stage.agent.models.transcribe(TranscriptionRequest(b"OggS", content_type))
+        heard = await stage.agent.models.transcribe(TranscriptionRequest(audio, content_type))
 
     assert (heard.text, heard.usage) == ("Hello.", Usage(4, 2))
     [asked] = api.asked
     assert asked.path == "/v1/audio/transcriptions"
     assert asked.form["model"] == "hearer"
     name, data = asked.form["file"]
-    assert (name.endswith(suffix), bytes(data)) == (True, b"OggS")
+    assert (name, bytes(data)) == (f"recording{suffix}", audio)
 
 
 async def test_a_text_is_spoken(api: Loopback) -> None:
