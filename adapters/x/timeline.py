@@ -9,7 +9,7 @@ from adapters.x.connection import RequestRefused
 from adapters.x.payloads import Page
 from bot.platform import DeliveryError
 
-MAX_PAGES = 8
+MAX_PAGES = 33  # X lists the latest 3,200 posts
 
 
 @dataclass(frozen=True, slots=True)
