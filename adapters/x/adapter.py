@@ -29,6 +29,7 @@ class XAdapter(Adapter):
 
     platform = PLATFORM
     links_parts = True
+    marks_late_parts = False  # X refuses the same text twice, which a mark would change
 
     def __init__(self, handles: Sequence[AgentHandle], *, time_source: TimeSource = REAL_TIME) -> None:
         owners = select_accounts(handles, PLATFORM, REQUIRED_VARIABLES, account_id_of, label="X_ACCESS_TOKEN")

@@ -4,7 +4,6 @@ import logging
 import re
 import unicodedata
 from datetime import datetime, timedelta
-from itertools import product
 
 from adapters.x.client import XClient
 from adapters.x.config import XSettings
@@ -95,7 +94,7 @@ class MessageSender:
         content = delivery.content
         if content.operation is not None and not content.operation.creates_post:
             return await self._react(content.operation)
-        reply_to_id, text = await self._find_reply_target(delivery), _possible_texts(delivery)[0]
+        reply_to_id, text = await self._find_reply_target(delivery), _text_to_send(delivery)
         first_part = await self._find_part(delivery, 0) or delivery
         if addressee := await self._permissions.find_addressee(first_part):
             await self._permissions.check_reply(first_part, addressee)
@@ -167,10 +166,10 @@ class MessageSender:
 
     async def _search_timeline(self, delivery: Delivery) -> str:
         since = (delivery.first_attempt_at or delivery.created_at) - CLOCK_SKEW
-        reply_to_id, texts = await self._find_reply_target(delivery), _possible_texts(delivery)
+        reply_to_id, text = await self._find_reply_target(delivery), _text_to_send(delivery)
         quoted_id = _quoted_id_of(delivery.content)
         timeline = await self._timeline.read(since)
-        for page, text in product(timeline.pages, texts):
+        for page in timeline.pages:
             if post_id := find_matching_post(page, text, reply_to_id=reply_to_id, quoted_id=quoted_id):
                 return post_id
         if timeline.complete_since > since:
@@ -184,10 +183,11 @@ def _quoted_id_of(content: Content) -> str:
     return operation.post_id if operation and operation.kind is PostOperationKind.QUOTE else ""
 
 
-def _possible_texts(delivery: Delivery) -> list[str]:
-    """Return the text as it is sent, and as it may have been sent before."""
+def _text_to_send(delivery: Delivery) -> str:
+    """Return the text as it is sent; the same for every attempt."""
     is_reply = bool(delivery.reply_to) or delivery.target != delivery.account
-    return [remove_mentions(text) if is_reply else text for text in delivery.possible_texts]
+    text = delivery.content.text
+    return remove_mentions(text) if is_reply else text
 
 
 def find_matching_post(page: Page, text: str, *, reply_to_id: str = "", quoted_id: str = "") -> str:

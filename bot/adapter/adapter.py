@@ -59,6 +59,7 @@ class Adapter(ABC):
     is_trusted_audience: bool = False  # only people the operator admitted can write; known once entered
     can_edit: bool = False
     links_parts: ClassVar[bool] = False  # a part refers to the one before it, and cannot be sent before it
+    marks_late_parts: ClassVar[bool] = True  # a part that later ones have passed begins with a notice
     shows_choices: ClassVar[bool] = False  # as buttons or a list; else they stand in the text, numbered
 
     async def __aenter__(self) -> Self:

@@ -72,7 +72,7 @@ def with_late_notice(part: Delivery, adapter: Adapter) -> Delivery:
     """
     content = part.content
     is_action = content.operation is not None and not content.operation.creates_post
-    if part.replaces_external_id or part.draft_id == part.id or is_action:
+    if not adapter.marks_late_parts or part.replaces_external_id or part.draft_id == part.id or is_action:
         return part
     notice = user_text("notices.late")
     marked = replace(content, text=f"{notice}{content.text}")

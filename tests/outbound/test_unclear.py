@@ -351,3 +351,16 @@ async def test_a_part_without_an_attempt_of_this_database_stays_held(
     again = Outbox(store.ledger, EventBus(), AGENT, clock=clock, sleep=timeline.sleep)
     assert await again.resume() == 0
     assert again.held_parts.count == 1
+
+
+async def test_a_platform_on_which_the_text_must_stay_the_same_gets_no_mark(
+    outbox: Outbox, timeline: Timeline, clock: Any
+) -> None:
+    class Unmarked(Unsure):
+        marks_late_parts = False
+
+    adapter = Unmarked(faults=[UNCLEAR], repeats=[UNCLEAR] * 8)
+    outbox.connect(adapter)
+    await outbox.commit([reply("first", clock()), reply("second", clock())])
+    await timeline.run(400)
+    assert adapter.texts == ["second", "first"]
