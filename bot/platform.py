@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from bot.adapter.access_tokens import AccessTokens, TokenScope, token_cookie
 from bot.adapter.accounts import select_accounts
 from bot.adapter.adapter import Adapter, Feed, FoundPost
 from bot.adapter.connection_status import ConnectionSnapshot, ConnectionState, ConnectionStatus, DisconnectCause
@@ -35,6 +36,7 @@ from bot.settings import BaseUrl
 
 __all__ = [
     "WILDCARD_HOSTS",
+    "AccessTokens",
     "AccountCheck",
     "Adapter",
     "AdapterSpec",
@@ -85,6 +87,7 @@ __all__ = [
     "TaskSet",
     "TerminalSession",
     "TimeSource",
+    "TokenScope",
     "Undeliverable",
     "UndeliveredParts",
     "allowed_hosts",
@@ -94,6 +97,7 @@ __all__ = [
     "is_same_origin",
     "parse_host_header",
     "select_accounts",
+    "token_cookie",
 ]
 
 

@@ -16,6 +16,7 @@ from adapters.web.server import Server
 from bot import CoreSettings, Room, SettingError
 from bot.platform import (
     WILDCARD_HOSTS,
+    AccessTokens,
     Adapter,
     AgentHandle,
     ConnectionStatus,
@@ -35,7 +36,13 @@ class WebAdapter(Adapter):
     is_trusted_audience = True  # only holders of the token can write
 
     def __init__(
-        self, handles: Sequence[AgentHandle], settings: WebSettings, token: str, *, limits: Limits | None = None
+        self,
+        handles: Sequence[AgentHandle],
+        settings: WebSettings,
+        token: str,
+        *,
+        access_tokens: AccessTokens | None = None,
+        limits: Limits | None = None,
     ) -> None:
         limits = limits or Limits()
         self._settings = settings
@@ -43,7 +50,7 @@ class WebAdapter(Adapter):
         self._secrets = {token}.union(*(handle.settings.secrets(WebSettings) for handle in handles))
         self._web_app = WebApp(
             handles,
-            auth=TokenAuth(token),
+            auth=TokenAuth(token, access_tokens),
             hosts=allowed_hosts(settings.server_host, settings.server_allowed_hosts),
             proxies=TrustedProxies(settings.server_trusted_proxies),
             secrets=self._secrets,
@@ -119,7 +126,6 @@ def open_web(handles: Sequence[AgentHandle]) -> WebAdapter:
     settings = handles[0].settings.load(WebSettings)
     if any(handle.settings.load(WebSettings) != settings for handle in handles):
         raise SettingError("the SERVER_… settings of two characters differ: set them in the environment")
-    if settings.server_token is not None:
-        return WebAdapter(handles, settings, settings.server_token.get_secret_value())
     folder = handles[0].settings.load(CoreSettings).bot_data_dir
-    return WebAdapter(handles, settings, load_or_create_token(folder))
+    token = settings.server_token.get_secret_value() if settings.server_token else load_or_create_token(folder)
+    return WebAdapter(handles, settings, token, access_tokens=AccessTokens(folder))

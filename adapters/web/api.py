@@ -4,13 +4,14 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 
 from aiohttp import web
 from pydantic import TypeAdapter
 
 from adapters.web import schemas
+from adapters.web.auth import GRANT, Access
 from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.incoming import is_command, parse_api_message
@@ -57,7 +58,8 @@ class Api:
         handle = self._directory.find_agent(request.match_info["agent"])
         body = validate_model(schemas.MessageRequest, await read_json(request, timeout=self._limits.body_seconds))
         key = request.headers.get("Idempotency-Key")
-        submitted = parse_api_message(body, None if key is None else validate_with(HeaderKey, key))
+        header_key = None if key is None else validate_with(HeaderKey, key)
+        submitted = parse_api_message(body, header_key, GRANT.get())
         if is_command(body.text):
             answer = await self._message_service.answer_command(handle, submitted)
             if body.stream:
@@ -226,27 +228,42 @@ def build_operations(api: Api, outbox: OutboxApi, socket: Handler) -> list[Opera
         "say",
         api.send_message,
         "/api/agents/{agent}/messages",
+        Access.CHAT,
         schemas.MessageResponse,
         problem_statuses=(400, 404, 408, 413, 415, 422, 503),
         body=schemas.MessageRequest,
         method="POST",
     )
-    part_path, decision = "/api/outbox/{id}", schemas.DecisionResponse
+    part_path, read = "/api/outbox/{id}", Access.READ
+    decision = partial(
+        Operation, access=Access.CHANGE, response=schemas.DecisionResponse, problem_statuses=(404, 409), method="POST"
+    )
     operations = [
-        Operation("health", api.show_health, HEALTH_PATH, schemas.HealthResponse, problem_statuses=(503,)),
-        Operation("agents", api.list_agents, "/api/agents", schemas.AgentsResponse),
-        send_message,
-        Operation("rooms", api.list_rooms, "/api/rooms", schemas.RoomsResponse, schemas.RoomsQuery),
         Operation(
-            "messages", api.list_messages, "/api/rooms/{id}/messages", schemas.MessagesResponse, schemas.MessagesQuery
+            "health", api.show_health, HEALTH_PATH, Access.PUBLIC, schemas.HealthResponse, problem_statuses=(503,)
         ),
-        Operation("receipts", api.list_receipts, "/api/receipts", schemas.ReceiptsResponse, schemas.ReceiptsQuery),
-        Operation("receipt", api.show_receipt, "/api/receipts/{id}", schemas.ReceiptResponse, problem_statuses=(404,)),
-        Operation("costs", api.show_costs, "/api/costs", schemas.CostsResponse, schemas.CostsQuery),
-        Operation("outbox", outbox.list_parts, "/api/outbox", schemas.OutboxResponse, schemas.OutboxQuery),
-        Operation("send", outbox.send_part, f"{part_path}/send", decision, problem_statuses=(404, 409), method="POST"),
-        Operation("drop", outbox.drop_part, f"{part_path}/drop", decision, problem_statuses=(404, 409), method="POST"),
-        Operation("openapi", show_openapi, "/api/openapi.json"),
-        Operation("socket", socket, SOCKET_PATH),
+        Operation("agents", api.list_agents, "/api/agents", Access.ANY, schemas.AgentsResponse),
+        send_message,
+        Operation("rooms", api.list_rooms, "/api/rooms", read, schemas.RoomsResponse, schemas.RoomsQuery),
+        Operation(
+            "messages",
+            api.list_messages,
+            "/api/rooms/{id}/messages",
+            read,
+            schemas.MessagesResponse,
+            schemas.MessagesQuery,
+        ),
+        Operation(
+            "receipts", api.list_receipts, "/api/receipts", read, schemas.ReceiptsResponse, schemas.ReceiptsQuery
+        ),
+        Operation(
+            "receipt", api.show_receipt, "/api/receipts/{id}", read, schemas.ReceiptResponse, problem_statuses=(404,)
+        ),
+        Operation("costs", api.show_costs, "/api/costs", read, schemas.CostsResponse, schemas.CostsQuery),
+        Operation("outbox", outbox.list_parts, "/api/outbox", read, schemas.OutboxResponse, schemas.OutboxQuery),
+        decision("send", outbox.send_part, f"{part_path}/send"),
+        decision("drop", outbox.drop_part, f"{part_path}/drop"),
+        Operation("openapi", show_openapi, "/api/openapi.json", read),
+        Operation("socket", socket, SOCKET_PATH, Access.ANY),  # each frame needs its own access
     ]
     return operations

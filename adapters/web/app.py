@@ -8,7 +8,7 @@ from pathlib import Path
 from aiohttp import web
 
 from adapters.web.api import Api, OutboxApi, build_operations
-from adapters.web.auth import TokenAuth
+from adapters.web.auth import Access, TokenAuth
 from adapters.web.clients import ConnectionPool, GuessLimiter, TrustedProxies
 from adapters.web.config import Limits
 from adapters.web.json_io import JsonResponder
@@ -65,10 +65,11 @@ class WebApp:
         router = self.app.router
         for operation in build_operations(api, outbox, self._sockets.serve):
             add = router.add_get if operation.method == "GET" else router.add_post
-            add(operation.path, operation.handler)
-        add_static_files(router)
-        for route in plugins.register(router):
-            self._middleware.allow_public(route)
+            self._middleware.declare(add(operation.path, operation.handler), operation.access)
+        for route in add_static_files(router):
+            self._middleware.declare(route, Access.ANY)
+        for route, access in plugins.register(router).items():
+            self._middleware.declare(route, access)
 
     async def stop(self) -> None:
         """Close the WebSockets and cancel the background tasks."""
@@ -100,13 +101,15 @@ class StaticFile:
         return response
 
 
-def add_static_files(router: web.UrlDispatcher) -> None:
-    """Add routes for the pages, and for the other files under `/pages/`."""
+def add_static_files(router: web.UrlDispatcher) -> list[web.AbstractRoute]:
+    """Add routes for the pages, and for the other files under `/pages/`; return them."""
+    routes: list[web.AbstractRoute] = []
     for address, name in PAGES.items():
-        router.add_get(address, _read_file(PAGES_FOLDER / name).serve)
+        routes.append(router.add_get(address, _read_file(PAGES_FOLDER / name).serve))
     for path in sorted(PAGES_FOLDER.iterdir()):
         if path.suffix in CONTENT_TYPES and path.name not in PAGES.values():
-            router.add_get(f"/pages/{path.name}", _read_file(path).serve)
+            routes.append(router.add_get(f"/pages/{path.name}", _read_file(path).serve))
+    return routes
 
 
 def _read_file(path: Path) -> StaticFile:

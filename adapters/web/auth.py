@@ -6,6 +6,8 @@ import logging
 import os
 import secrets
 import stat
+from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -13,10 +15,13 @@ from pathlib import Path
 from aiohttp import web
 
 from adapters.web.config import is_usable
+from adapters.web.errors import HttpProblem
 from bot import SettingError
+from bot.platform import AccessTokens, TokenScope, token_cookie
 
 logger = logging.getLogger(__name__)
 
+COOKIE_PREFIX = "greenroom-"
 COOKIE_MAX_AGE = 30 * 24 * 3600
 TOKEN_FILE = "server-token"
 MAX_TOKEN_FILE_BYTES = 4096
@@ -38,42 +43,109 @@ class Credential:
     value: str
 
 
-class TokenAuth:
-    """Checks the token, and a cookie whose name and value are derived from it.
+class Access(StrEnum):
+    """What a request needs; every route declares one."""
 
-    So a changed token invalidates the cookie, and bots on other ports of one machine, which share cookies,
-    do not overwrite each other's.
+    PUBLIC = "public"  # no token
+    ANY = "any"
+    READ = "read"
+    CHAT = "chat"
+    CHANGE = "change"
+
+    def allows(self, scope: TokenScope) -> bool:
+        """Return whether a token of this scope is enough."""
+        return scope is TokenScope.OPERATOR or self in ALLOWED_BY_SCOPE[scope]
+
+
+ALLOWED_BY_SCOPE = {
+    TokenScope.READ_ONLY: (Access.PUBLIC, Access.ANY, Access.READ),
+    TokenScope.CHAT: (Access.PUBLIC, Access.ANY, Access.CHAT),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a valid token allows. The server's own token has the scope `operator` and no id."""
+
+    scope: TokenScope = TokenScope.OPERATOR
+    token_id: str = ""
+    name: str = ""
+    tokens: AccessTokens | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the token has not been revoked since."""
+        return self.tokens is None or self.tokens.find(self.token_id) is not None
+
+    def require(self, access: Access) -> None:
+        """Raise HttpProblem if the token's scope does not allow this, or the token was revoked."""
+        if not self.is_active:
+            raise HttpProblem(401, "unauthorized", "the token was revoked", {"WWW-Authenticate": "Bearer"})
+        if not access.allows(self.scope):
+            raise HttpProblem(403, "forbidden", f"a token of the scope {self.scope} does not allow this")
+
+
+# What the token of the current request allows; not set for a request without a token.
+GRANT: ContextVar[Grant] = ContextVar("grant")
+
+
+class TokenAuth:
+    """Checks tokens and their cookies: the server's token, and the access tokens with a scope.
+
+    Name and value of a cookie are derived from its token. So a changed or revoked token invalidates the cookie,
+    and bots on other ports of one machine, which share cookies, do not overwrite each other's.
     """
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, access_tokens: AccessTokens | None = None) -> None:
         self._key = token.encode()
-        self.cookie_name = f"greenroom-{self._derive(b'cookie name')[:12]}"
+        self._access_tokens = access_tokens
+        self.cookie_name = f"{COOKIE_PREFIX}{self._derive(b'cookie name')[:12]}"
         self._cookie = self._derive(b"cookie value")
 
     def read_credential(self, request: web.Request) -> Credential | None:
-        """Return the credential of a request, or None."""
+        """Return the credential of a request, or None; of several cookies, a valid one."""
         scheme, _, value = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return Credential(CredentialKind.BEARER, value.strip())
         if request.path == "/" and "token" in request.query:
             return Credential(CredentialKind.LINK, request.query["token"])
-        cookie = request.cookies.get(self.cookie_name)
-        return None if cookie is None else Credential(CredentialKind.COOKIE, cookie)
+        cookies = list(_own_cookies(request.cookies).values())
+        return next((cookie for cookie in cookies if self.find_grant(cookie)), cookies[0] if cookies else None)
 
-    def is_valid(self, credential: Credential) -> bool:
-        """Return whether a credential is valid, in constant time."""
-        expected = self._cookie.encode() if credential.kind is CredentialKind.COOKIE else self._key
-        value = credential.value.encode("utf-8", "surrogateescape")
-        return hmac.compare_digest(_digest(value), _digest(expected))
+    def find_grant(self, credential: Credential) -> Grant | None:
+        """Return what a credential allows, None for an invalid one; its value is compared in constant time."""
+        is_cookie = credential.kind is CredentialKind.COOKIE
+        value = credential.value.encode("utf-8", "surrogatepass")
+        if hmac.compare_digest(_digest(value), _digest(self._cookie.encode() if is_cookie else self._key)):
+            return Grant()
+        if self._access_tokens is None:
+            return None
+        find = self._access_tokens.find_by_cookie if is_cookie else self._access_tokens.find_by_text
+        token = find(value.decode("utf-8", "replace"))
+        return None if token is None else Grant(token.scope, token.id, token.name, self._access_tokens)
 
-    def set_cookie(self, response: web.Response) -> None:
-        """Set the cookie, so that the browser needs the token only once."""
-        response.set_cookie(
-            self.cookie_name, self._cookie, max_age=COOKIE_MAX_AGE, path="/", httponly=True, samesite="Strict"
-        )
+    def set_cookie(
+        self, response: web.Response, grant: Grant, credential: Credential, cookies: Mapping[str, str]
+    ) -> None:
+        """Set the cookie, so that the browser needs the token only once; remove other tokens' from `cookies`."""
+        name, value = self.cookie_name, self._cookie
+        if grant.token_id:
+            name, value = f"{COOKIE_PREFIX}{grant.token_id}", token_cookie(credential.value)
+        for other, cookie in _own_cookies(cookies).items():
+            if other != name and self.find_grant(cookie):
+                response.del_cookie(other)
+        response.set_cookie(name, value, max_age=COOKIE_MAX_AGE, path="/", httponly=True, samesite="Strict")
 
     def _derive(self, purpose: bytes) -> str:
         return hmac.new(self._key, b"greenroom " + purpose, hashlib.sha256).hexdigest()
+
+
+def _own_cookies(cookies: Mapping[str, str]) -> dict[str, Credential]:
+    return {
+        name: Credential(CredentialKind.COOKIE, value)
+        for name, value in cookies.items()
+        if name.startswith(COOKIE_PREFIX)
+    }
 
 
 def _digest(value: bytes) -> bytes:

@@ -66,6 +66,7 @@ class Limits:
     plugin_seconds: float = 30.0
     heartbeat_seconds: float = 20.0
     keep_alive_seconds: float = 15.0
+    revocation_seconds: float = 1.0  # until the WebSockets of a revoked token are closed
     max_guesses: int = 10
     max_total_guesses: int = 200
     max_connections: int = 300  # with a valid token; the others have their own room:

@@ -7,14 +7,16 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Self
 from urllib.parse import urlsplit
 from uuid import UUID
 
+from adapters.web.auth import Grant
 from adapters.web.errors import HttpProblem
 from adapters.web.schemas import AttachmentRequest, MessageRequest
-from adapters.web.ws_frames import CommandFrame, HelloFrame, SelectFrame, SendFrame
+from adapters.web.ws_frames import CommandFrame, SelectFrame, SendFrame
 from bot import Attachment, ChannelType, Content, Entity, MediaKind, Room, World, derived_id, new_id
-from bot.platform import ChoiceSelection, CommandInvocation, InboundMessage
+from bot.platform import ChoiceSelection, CommandInvocation, InboundMessage, TokenScope
 from bot.text import sanitize_name
 
 PLATFORM = "web"
@@ -24,16 +26,48 @@ COMMAND = re.compile(r"/[a-z][\w-]*(\s|$)", re.IGNORECASE)  # as the page recogn
 
 
 @dataclass(frozen=True, slots=True)
+class Participant:
+    """Who writes, and in which room; `owner` separates what belongs to a chat token, blank without one."""
+
+    room: str
+    user: str
+    name: str
+    owner: str = ""
+
+    @classmethod
+    def build(cls, room: str, user: str, grant: Grant) -> Self:
+        """Return the participant that a client names; a chat token has its own user and rooms."""
+        if grant.scope is not TokenScope.CHAT:
+            return cls(room, user, user)
+        owner = f"token:{grant.token_id}"
+        own_room = room if room.startswith(f"{owner}:") else f"{owner}:{room}"
+        return cls(own_room, owner, grant.name, owner)
+
+    def own_key(self, key: str) -> str:
+        """Return an idempotency key that no other token shares."""
+        return f"{self.owner}:{key}" if self.owner and key else key
+
+
+@dataclass(frozen=True, slots=True)
 class SubmittedMessage:
     """A message before it has an id; a repeated `key` identifies the same message."""
 
     text: str
-    room: str
-    user: str
+    participant: Participant
     kind: ChannelType
     source: str
     key: str = ""
     attachments: tuple[Attachment, ...] = ()
+
+    @property
+    def room(self) -> str:
+        """The room's external id."""
+        return self.participant.room
+
+    @property
+    def user(self) -> str:
+        """The user's external id."""
+        return self.participant.user
 
     @property
     def fingerprint(self) -> str:
@@ -47,30 +81,29 @@ class SubmittedMessage:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
-def parse_api_message(body: MessageRequest, header_key: str | None) -> SubmittedMessage:
+def parse_api_message(body: MessageRequest, header_key: str | None, grant: Grant) -> SubmittedMessage:
     """Return the message of a request. Raises HttpProblem if body and header have different keys."""
     if header_key is not None and body.idempotency_key not in (None, header_key):
         raise HttpProblem(422, "invalid_request", "idempotency_key: differs from the header Idempotency-Key")
+    participant = Participant.build(body.room, body.user, grant)
     return SubmittedMessage(
         text=body.text,
-        room=body.room,
-        user=body.user,
+        participant=participant,
         kind=ChannelType.API,
         source=API_SOURCE,
-        key=body.idempotency_key or header_key or "",
+        key=participant.own_key(body.idempotency_key or header_key or ""),
         attachments=_build_attachments(body.attachments),
     )
 
 
-def parse_page_message(hello: HelloFrame, frame: SendFrame) -> SubmittedMessage:
+def parse_page_message(participant: Participant, frame: SendFrame) -> SubmittedMessage:
     """Return the message of a WebSocket frame."""
     return SubmittedMessage(
         text=frame.text,
-        room=hello.room,
-        user=hello.user,
+        participant=participant,
         kind=ChannelType.DM,
         source=PAGE_SOURCE,
-        key=frame.client_id,
+        key=participant.own_key(frame.client_id),
         attachments=_build_attachments(frame.attachments),
     )
 
@@ -82,9 +115,12 @@ def build_inbound_message(
 
     The client chooses the user's name freely, so the user gets no role.
     """
-    account = str(agent_id)
-    author = Entity(user_id_of(submitted.user), PLATFORM, submitted.user, (sanitize_name(submitted.user),))
-    world = World(derived_id(agent_id, PLATFORM), PLATFORM, account, "Web")
+    account, participant = str(agent_id), submitted.participant
+    author = Entity(user_id_of(submitted.user), PLATFORM, submitted.user, (sanitize_name(participant.name),))
+    world_id = derived_id(agent_id, PLATFORM)
+    if participant.owner:  # nothing that is remembered passes between its conversations and others
+        world_id = derived_id(agent_id, PLATFORM, "world", participant.owner)
+    world = World(world_id, PLATFORM, account, "Web")
     room = Room(
         id=room_id_of(agent_id, submitted.room),
         world_id=world.id,
@@ -139,11 +175,11 @@ def is_command(text: str) -> bool:
     return COMMAND.match(text) is not None
 
 
-def parse_page_event(hello: HelloFrame, frame: CommandFrame | SelectFrame) -> SubmittedMessage:
+def parse_page_event(participant: Participant, frame: CommandFrame | SelectFrame) -> SubmittedMessage:
     """Return what a frame submits; the same `client_id` of another user is another event."""
     text = frame.text if isinstance(frame, CommandFrame) else ""
-    key = f"{frame.client_id}:{hello.user}"
-    return SubmittedMessage(text, hello.room, hello.user, ChannelType.DM, PAGE_SOURCE, key)
+    key = f"{frame.client_id}:{participant.user}"
+    return SubmittedMessage(text, participant, ChannelType.DM, PAGE_SOURCE, key)
 
 
 def build_command_invocation(submitted: SubmittedMessage, *, agent_id: UUID, sent_at: datetime) -> CommandInvocation:
@@ -156,9 +192,9 @@ def build_command_invocation(submitted: SubmittedMessage, *, agent_id: UUID, sen
 
 
 def build_choice_selection(
-    hello: HelloFrame, frame: SelectFrame, *, agent_id: UUID, sent_at: datetime
+    participant: Participant, frame: SelectFrame, *, agent_id: UUID, sent_at: datetime
 ) -> ChoiceSelection:
     """Return the selected choice of a frame."""
-    submitted = parse_page_event(hello, frame)
+    submitted = parse_page_event(participant, frame)
     context = build_inbound_message(submitted, agent_id=agent_id, message_id=new_id(), sent_at=sent_at)
     return ChoiceSelection(context.world, context.room, context.author, frame.value, context.key.event_id, sent_at)

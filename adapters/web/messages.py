@@ -9,9 +9,11 @@ from uuid import UUID
 
 from aiohttp import web
 
+from adapters.web.auth import GRANT, Access, Grant
 from adapters.web.errors import REQUEST_ID, HttpProblem, build_stopping
 from adapters.web.incoming import (
     FINGERPRINT_KEY,
+    Participant,
     SubmittedMessage,
     build_choice_selection,
     build_command_invocation,
@@ -31,7 +33,7 @@ from adapters.web.room_updates import (
     UpdateListener,
 )
 from adapters.web.schemas import ErrorBody, ErrorResponse, MessageBody, MessageResponse, PieceBody
-from adapters.web.ws_frames import CommandFrame, HelloFrame, SelectFrame
+from adapters.web.ws_frames import CommandFrame, SelectFrame
 from bot import Clock, CommandResponse, Receipt, TemporaryError, new_id, system_clock
 from bot.platform import AgentHandle, InboxClosed, TaskSet
 
@@ -70,7 +72,12 @@ class MessageService:
         return await run_shielded(self._requests, self._submit(handle, submitted, on_stored, sender))
 
     async def run_command(
-        self, handle: AgentHandle, hello: HelloFrame, frame: CommandFrame | SelectFrame, *, sender: UpdateListener
+        self,
+        handle: AgentHandle,
+        participant: Participant,
+        frame: CommandFrame | SelectFrame,
+        *,
+        sender: UpdateListener,
     ) -> CommandResponse:
         """Run a command or apply a choice; raises as the agent's handle does.
 
@@ -79,9 +86,10 @@ class MessageService:
         sent_at = self._clock()
         if isinstance(frame, SelectFrame):
             return await handle.select_choice(
-                build_choice_selection(hello, frame, agent_id=handle.agent_id, sent_at=sent_at)
+                build_choice_selection(participant, frame, agent_id=handle.agent_id, sent_at=sent_at)
             )
-        invocation = build_command_invocation(parse_page_event(hello, frame), agent_id=handle.agent_id, sent_at=sent_at)
+        submitted = parse_page_event(participant, frame)
+        invocation = build_command_invocation(submitted, agent_id=handle.agent_id, sent_at=sent_at)
         response = await handle.run_command(invocation)
         await self._publish_question(handle, response, exclude=sender)
         return response
@@ -178,7 +186,11 @@ class MessageStreams:
         try:
             receipt = await self._message_service.submit(handle, submitted)
             response = await _open_stream(request)
-            await self._relay(response, receipt, updates)
+            try:
+                await self._relay(response, receipt, updates, GRANT.get())
+            except HttpProblem as problem:
+                body = ErrorBody(code=problem.code, message=problem.message, request_id=REQUEST_ID.get())
+                await _write_event(response, "error", self._responder.to_json(ErrorResponse(error=body)))
         finally:
             unsubscribe()
         return response
@@ -191,7 +203,10 @@ class MessageStreams:
         await _write_event(response, "outcome", self._responder.to_json(answer))
         return response
 
-    async def _relay(self, response: web.StreamResponse, receipt: Receipt, updates: asyncio.Queue[RoomUpdate]) -> None:
+    async def _relay(
+        self, response: web.StreamResponse, receipt: Receipt, updates: asyncio.Queue[RoomUpdate], grant: Grant
+    ) -> None:
+        """Write updates until the outcome. Raises HttpProblem if the bot stops or the token is revoked."""
         sent_ids: set[object] = set()
         while True:
             try:
@@ -200,6 +215,7 @@ class MessageStreams:
             except TimeoutError:
                 await response.write(b": still here\n\n")
                 continue
+            grant.require(Access.CHAT)
             match update:
                 case TypingChanged(is_active, is_model_busy):
                     state = {"active": is_active} | ({"model_busy": True} if is_model_busy else {})
@@ -217,10 +233,7 @@ class MessageStreams:
                     await _write_event(response, "outcome", self._responder.to_json(outcome_response))
                     return
                 case Interrupted(message_id) if message_id == receipt.memory_id:
-                    problem = build_stopping()
-                    body = ErrorBody(code=problem.code, message=problem.message, request_id=REQUEST_ID.get())
-                    await _write_event(response, "error", self._responder.to_json(ErrorResponse(error=body)))
-                    return
+                    raise build_stopping()
 
 
 async def _open_stream(request: web.Request) -> web.StreamResponse:

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from aiohttp import web
 
-from adapters.web.auth import Credential, CredentialKind, TokenAuth
+from adapters.web.auth import GRANT, Access, Credential, CredentialKind, Grant, TokenAuth
 from adapters.web.clients import ConnectionPool, GuessLimiter, TrustedProxies
 from adapters.web.errors import REQUEST_ID, HttpProblem, build_refusal, build_stopping, build_unavailable
 from adapters.web.json_io import JsonResponder
@@ -80,11 +80,13 @@ class Middleware:
         self._guess_limiter = guess_limiter
         self._proxies = proxies
         self._pool = pool
-        self._public_routes: set[web.AbstractRoute] = set()
+        self._access: dict[web.AbstractRoute, Access] = {}
 
-    def allow_public(self, route: web.AbstractRoute) -> None:
-        """Allow a route without authentication."""
-        self._public_routes.add(route)
+    def declare(self, route: web.AbstractRoute, access: Access) -> None:
+        """Declare what a route needs; one that is not declared needs `Access.CHANGE`."""
+        self._access[route] = access
+        for other in route.resource or ():  # HEAD beside GET
+            self._access.setdefault(other, access)
 
     @web.middleware
     async def handle_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -118,28 +120,42 @@ class Middleware:
         self._pool.record_activity(request)
         if parse_host_header(request.headers.get("Host", "")) not in self._hosts:
             raise HttpProblem(421, "unknown_host", "unknown host name: add it to SERVER_ALLOWED_HOSTS")
-        credential = None
-        if request.path != HEALTH_PATH and request.match_info.route not in self._public_routes:
-            credential = self._authenticate(request)
+        access = self._access.get(request.match_info.route, Access.CHANGE)
+        if request.path == HEALTH_PATH:  # by any method
+            access = Access.PUBLIC
+        credential = grant = None
+        if access is not Access.PUBLIC:
+            credential, grant = self._authenticate(request)
         if request.method not in SAFE_METHODS or "Upgrade" in request.headers:
             _check_origin(request, credential)
-        if credential is not None and credential.kind is CredentialKind.LINK:
+        if credential is None or grant is None:
+            return await self._handle_public(request, handler)
+        if credential.kind is CredentialKind.LINK:
             response = web.Response(status=303, headers={"Location": "/"})
-            self._auth.set_cookie(response)
+            self._auth.set_cookie(response, grant, credential, request.cookies)
             return response
-        if credential is None and request.path != HEALTH_PATH:
-            with self._pool.run_public(request):
-                return await handler(request)
-        return await handler(request)
+        grant.require(access)
+        GRANT.set(grant)
+        answer = await handler(request)
+        if not answer.prepared:
+            grant.require(access)  # it may have been revoked meanwhile
+        return answer
 
-    def _authenticate(self, request: web.Request) -> Credential:
+    async def _handle_public(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path == HEALTH_PATH:
+            return await handler(request)
+        with self._pool.run_public(request):
+            return await handler(request)
+
+    def _authenticate(self, request: web.Request) -> tuple[Credential, Grant]:
         credential = self._auth.read_credential(request)
         if credential is None:
             raise HttpProblem(401, "unauthorized", "this needs the token", {"WWW-Authenticate": "Bearer"})
-        if not self._auth.is_valid(credential):
+        grant = self._auth.find_grant(credential)
+        if grant is None:
             self._refuse_guess(request)
         self._pool.authenticate(request)
-        return credential
+        return credential, grant
 
     def _refuse_guess(self, request: web.Request) -> NoReturn:
         client = self._proxies.find_client(request.remote, request.headers)

@@ -11,8 +11,10 @@ from aiohttp import web
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
+from adapters.web.auth import Access
 from adapters.web.schemas import ErrorResponse, HealthResponse, Query
 from adapters.web.ws_frames import ClientFrame, ServerFrame
+from bot.platform import TokenScope
 
 HEALTH_PATH = "/healthz"
 SOCKET_PATH = "/api/ws"
@@ -28,7 +30,7 @@ EVENTS_DESCRIPTION = (
 STATUS_DESCRIPTIONS = {
     400: "The body is not JSON",
     401: "The token is missing or wrong",
-    403: "Another site's page sent this",
+    403: "Another site's page sent this, or the token's scope does not allow it",
     404: "Not found",
     408: "The body arrived too slowly",
     409: "The part's state does not allow this",
@@ -46,7 +48,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path; `problem_statuses` come in addition to those of all paths and queries.
+    """One method of one path, and what it needs.
+
+    `problem_statuses` come in addition to those of all paths and queries.
 
     The handler's docstring is the summary.
     """
@@ -54,6 +58,7 @@ class Operation:
     name: str
     handler: Handler
     path: str
+    access: Access
     response: type[BaseModel] | None = None
     query: type[Query] | None = None
     problem_statuses: tuple[int, ...] = ()
@@ -99,10 +104,11 @@ def _describe_operation(operation: Operation) -> Json:
     described: Json = {
         "operationId": operation.name,
         "summary": operation.summary,
+        "x-scopes": [scope.value for scope in TokenScope if operation.access.allows(scope)],
         "parameters": _describe_parameters(operation),
         "responses": _describe_responses(operation),
     }
-    if operation.path == HEALTH_PATH:
+    if operation.access is Access.PUBLIC:
         described["security"] = []
     if operation.body is not None:
         described["requestBody"] = {"required": True, "content": _json_content(_schema_ref(operation.body))}

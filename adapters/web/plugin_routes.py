@@ -10,6 +10,7 @@ from urllib.parse import quote
 from aiohttp import web
 from multidict import CIMultiDict
 
+from adapters.web.auth import Access
 from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.json_io import JsonResponder, read_body
@@ -32,15 +33,18 @@ class PluginRoutes:
         self._responder = responder
         self._limits = limits
 
-    def register(self, router: web.UrlDispatcher) -> frozenset[web.AbstractRoute]:
-        """Register every route; return those that need no token. Raises PluginError for an invalid path."""
+    def register(self, router: web.UrlDispatcher) -> dict[web.AbstractRoute, Access]:
+        """Register every route; return what each needs: one by GET must change nothing.
+
+        Raises PluginError for an invalid path.
+        """
         candidates: defaultdict[tuple[str, str], list[RouteCandidate]] = defaultdict(list)
         for handle in self._directory:
             for bound_route in handle.routes:
                 candidates[
                     bound_route.method, f"/plugins/{quote(bound_route.plugin, safe='')}{bound_route.path}"
                 ].append((handle, bound_route))
-        public_routes: set[web.AbstractRoute] = set()
+        access_by_route: dict[web.AbstractRoute, Access] = {}
         for (method, path), group in candidates.items():
             plugin = group[0][1].plugin
             try:
@@ -49,10 +53,11 @@ class PluginRoutes:
                 route = router.add_route(method, path, self._build_handler(group))
             except ValueError as error:
                 raise PluginError(f"plugin {plugin!r}: {method} {path} is an invalid path: {error}") from None
+            access_by_route[route] = Access.READ if method.upper() == "GET" else Access.CHANGE
             if all(bound_route.is_public for _, bound_route in group):
                 logger.info("%s %s of plugin %r needs no token", method, path, plugin)
-                public_routes.add(route)
-        return frozenset(public_routes)
+                access_by_route[route] = Access.PUBLIC
+        return access_by_route
 
     def _build_handler(self, candidates: Sequence[RouteCandidate]) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:

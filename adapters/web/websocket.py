@@ -11,9 +11,10 @@ from uuid import UUID
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from adapters.web import ws_frames
+from adapters.web.auth import GRANT, Access
 from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem, build_stopping, build_unavailable
-from adapters.web.incoming import parse_page_message, room_id_of, user_id_of
+from adapters.web.incoming import Participant, parse_page_message, room_id_of, user_id_of
 from adapters.web.json_io import JsonResponder, parse_json, validate_with
 from adapters.web.messages import MessageService
 from adapters.web.outgoing import build_agent_body, build_author_body
@@ -84,12 +85,13 @@ class _Session:
         self._server = server
         self._socket = socket
         self._request = request
+        self._grant = GRANT.get()
         self._seq = 0
         self._queue: deque[str] = deque()
         self._backlog = 0
         self._wake = asyncio.Event()
         self._known_ids = BoundedSet[UUID](MAX_KNOWN_IDS)
-        self._joined: tuple[AgentHandle, ws_frames.HelloFrame] | None = None
+        self._joined: tuple[AgentHandle, Participant] | None = None
         self._buffered: list[RoomUpdate] | None = None
         self._running_commands = 0
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -99,6 +101,8 @@ class _Session:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._write())
+                if self._grant.token_id:
+                    group.create_task(self._close_when_revoked())
                 await self._read(group)
                 raise _Closed
         except* _Closed:
@@ -110,7 +114,20 @@ class _Session:
         async for message in self._socket:
             if message.type is WSMsgType.ERROR:
                 break
+            if not self._grant.is_active:
+                await self._close_revoked()
+                break
             await self._receive(message.data if message.type is WSMsgType.TEXT else b"", group)
+
+    async def _close_when_revoked(self) -> None:
+        while True:
+            await asyncio.sleep(self._server.limits.revocation_seconds)
+            if not self._grant.is_active:
+                await self._close_revoked()
+                return
+
+    async def _close_revoked(self) -> None:
+        await self._socket.close(code=WSCloseCode.POLICY_VIOLATION, message=b"the token was revoked")
 
     async def _receive(self, data: str | bytes, group: asyncio.TaskGroup) -> None:
         with self._report_problems():
@@ -146,10 +163,11 @@ class _Session:
         """Join a room; updates during the load of its history are sent after it."""
         server = self._server
         handle = server.directory.find_agent(hello.agent)
-        joined_room_id = room_id_of(handle.agent_id, hello.room)
+        participant = Participant.build(hello.room, hello.user, self._grant)
+        joined_room_id = room_id_of(handle.agent_id, participant.room)
         self._unsubscribe()
         self._known_ids = BoundedSet[UUID](MAX_KNOWN_IDS)
-        self._joined, self._buffered = (handle, hello), []
+        self._joined, self._buffered = (handle, participant), []
         self._unsubscribe = server.broadcaster.subscribe(joined_room_id, self._on_update)
         messages = _latest_within(
             await load_room_messages(handle, joined_room_id, HISTORY_LIMIT), server.limits.max_backlog_bytes // 2
@@ -161,7 +179,7 @@ class _Session:
                 agent=build_agent_body(handle.agent_id, handle.character),
                 room=hello.room,
                 room_id=joined_room_id,
-                user=build_author_body(user_id_of(hello.user), hello.user, handle.agent_id),
+                user=build_author_body(user_id_of(participant.user), participant.name, handle.agent_id),
                 messages=messages,
                 is_typing=server.broadcaster.is_typing(joined_room_id),
             )
@@ -178,28 +196,32 @@ class _Session:
                 if receipt is not None:
                     server.message_service.announce_outcome(handle, receipt)
 
-    def _require_room(self) -> tuple[AgentHandle, ws_frames.HelloFrame]:
+    def _require_room(self) -> tuple[AgentHandle, Participant]:
+        """Return where to write and as whom. Raises HttpProblem without a room, or if the token may only read."""
+        self._grant.require(Access.CHAT)
         if self._joined is None:
             raise HttpProblem(409, "hello_first", "send a hello frame before the first message")
         return self._joined
 
     def _start_command(self, command: ws_frames.CommandFrame | ws_frames.SelectFrame, group: asyncio.TaskGroup) -> None:
         """Run a command in its own task: it may take a minute."""
-        handle, hello = self._require_room()
+        handle, participant = self._require_room()
         if self._running_commands >= MAX_RUNNING_COMMANDS:
             raise HttpProblem(429, "too_many_commands", "wait for the commands in progress")
         self._running_commands += 1
-        task = group.create_task(self._run_command(handle, hello, command))
+        task = group.create_task(self._run_command(handle, participant, command))
         task.add_done_callback(self._on_command_done)
 
     def _on_command_done(self, task: asyncio.Task[None]) -> None:
         self._running_commands -= 1
 
     async def _run_command(
-        self, handle: AgentHandle, hello: ws_frames.HelloFrame, command: ws_frames.CommandFrame | ws_frames.SelectFrame
+        self, handle: AgentHandle, participant: Participant, command: ws_frames.CommandFrame | ws_frames.SelectFrame
     ) -> None:
         with self._report_problems(command.client_id):
-            response = await self._server.message_service.run_command(handle, hello, command, sender=self._on_update)
+            response = await self._server.message_service.run_command(
+                handle, participant, command, sender=self._on_update
+            )
             if response.receipt is not None:
                 self._known_ids.add(response.receipt.memory_id)
                 self._send(ws_frames.AckFrame(client_id=command.client_id, message_id=response.receipt.memory_id))
@@ -211,13 +233,13 @@ class _Session:
                 )
 
     async def _submit_message(self, frame: ws_frames.SendFrame) -> None:
-        handle, hello = self._require_room()
+        handle, participant = self._require_room()
 
         def on_stored(receipt: Receipt) -> None:
             self._known_ids.add(receipt.memory_id)
             self._send(ws_frames.AckFrame(client_id=frame.client_id, message_id=receipt.memory_id))
 
-        submitted = parse_page_message(hello, frame)
+        submitted = parse_page_message(participant, frame)
         self._buffered = []  # updates about the message are sent after the acknowledgement
         try:
             await self._server.message_service.submit(handle, submitted, on_stored=on_stored, sender=self._on_update)
@@ -265,6 +287,8 @@ class _Session:
             self._wake.clear()
             while self._queue:
                 text = self._queue.popleft()
+                if not self._grant.is_active:
+                    return  # the connection is about to close
                 try:
                     await self._socket.send_str(text)
                 except ConnectionError:

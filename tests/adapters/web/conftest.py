@@ -18,6 +18,7 @@ from adapters.web.adapter import WebAdapter
 from adapters.web.config import Limits, WebSettings
 from bot import AgentConfig, Character, Plugin, Runtime, Settings, model
 from bot.models import ModelBusy, ModelRefused, ModelType, TextRequest, TextResult, Usage
+from bot.platform import AccessTokens
 from bot.prompts import parse_history
 from bot.settings import Layer
 from plugins.bootstrap import plugin as bootstrap
@@ -189,6 +190,7 @@ async def run_server(
     settings: Mapping[str, str] | None = None,
     limits: Limits | None = None,
     stores: Mapping[str, Any] | None = None,
+    access_tokens: AccessTokens | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Run a server for agents with these names during the block."""
     layers = [Layer("the test", {"SERVER_PORT": "0", "SERVER_TOKEN": TOKEN, **(settings or {})})]
@@ -206,7 +208,7 @@ async def run_server(
         loaded = Settings(layers).load(WebSettings)
         assert loaded.server_token is not None
         token = loaded.server_token.get_secret_value()
-        adapter = WebAdapter(runtime.handles, loaded, token, limits=limits)
+        adapter = WebAdapter(runtime.handles, loaded, token, access_tokens=access_tokens, limits=limits)
         await runtime.connect(adapter)
         yield RunningServer(runtime, adapter, script, session)
 

@@ -36,7 +36,12 @@ async def state(agent: Agent, request: RouteRequest) -> RouteResponse:
     return RouteResponse(json={"key": CANARY, "headers": dict(request.headers)})
 
 
-TICK = Plugin("tick", routes=[hook, state])
+@route("POST", "/change")
+async def change(agent: Agent, request: RouteRequest) -> RouteResponse:
+    return RouteResponse(text="changed")
+
+
+TICK = Plugin("tick", routes=[hook, state, change])
 
 
 def check_classified(path: str) -> str:

@@ -33,6 +33,7 @@ ROUTES = {
     "/api/ws": SHUT,
     "/plugins/tick/hook": OPEN,
     "/plugins/tick/state": SHUT,
+    "/plugins/tick/change": SHUT,
 }
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 MANY = Limits(max_guesses=100_000, max_total_guesses=100_000)

@@ -1,0 +1,187 @@
+"""Tokens with a scope: what each may do, on every operation, route and frame; revoking them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from aiohttp import WSCloseCode, WSMsgType
+
+from adapters.web.config import Limits
+from bot import system_clock
+from bot.platform import AccessTokens, TokenScope
+from tests.adapters.web.conftest import RunningServer, SocketClient, run_server
+from tests.adapters.web.test_every_route import TICK
+
+OPERATOR, READ_ONLY, CHAT = "operator", "read_only", "chat"
+EVERYBODY, READERS, TALKERS, ONLY = {OPERATOR, READ_ONLY, CHAT}, {OPERATOR, READ_ONLY}, {OPERATOR, CHAT}, {OPERATOR}
+# Every operation and who may use it: a new one fails the test until it is listed here.
+OPERATIONS = {
+    "health": EVERYBODY,
+    "agents": EVERYBODY,
+    "say": TALKERS,
+    "rooms": READERS,
+    "messages": READERS,
+    "receipts": READERS,
+    "receipt": READERS,
+    "costs": READERS,
+    "outbox": READERS,
+    "send": ONLY,
+    "drop": ONLY,
+    "openapi": READERS,
+    "socket": EVERYBODY,
+}
+OTHER_ROUTES = [
+    ("GET", "/", EVERYBODY),
+    ("GET", "/pages/chat.js", EVERYBODY),
+    ("GET", "/plugins/tick/state", READERS),
+    ("POST", "/plugins/tick/change", ONLY),
+    ("POST", "/plugins/tick/hook", EVERYBODY),
+    ("GET", "/nothing", ONLY),
+    ("POST", "/api/rooms", ONLY),
+]
+
+
+class Scoped:
+    """A server with one token of each scope."""
+
+    def __init__(self, server: RunningServer, tokens: AccessTokens) -> None:
+        self.server, self.tokens = server, tokens
+        self.texts = {scope: tokens.create(scope, TokenScope(scope), system_clock())[1] for scope in sorted(EVERYBODY)}
+
+    def bearer(self, scope: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.texts[scope]}"}
+
+    async def request(self, scope: str, method: str, path: str, **details: Any) -> tuple[int, Any]:
+        answer = await self.server.request(method, path, headers=self.bearer(scope), **details)
+        return answer.status, await answer.json() if answer.content_type == "application/json" else None
+
+    async def say(self, scope: str, text: str, **fields: str) -> Any:
+        status, body = await self.request(scope, "POST", "/api/agents/ada/messages", json={"text": text, **fields})
+        assert status == 200, body
+        return body
+
+    async def open_socket(self, scope: str, **hello: str) -> SocketClient:
+        origin = self.server.origin
+        client = SocketClient(await self.server.session.ws_connect(f"{origin}/api/ws", headers=self.bearer(scope)))
+        await client.send(type="hello", **hello)
+        client.ready = await client.wait_for("ready")
+        return client
+
+
+@pytest.fixture
+async def scoped(tmp_path: Path) -> AsyncIterator[Scoped]:
+    tokens = AccessTokens(tmp_path)
+    limits = Limits(revocation_seconds=0.01)
+    async with run_server(TICK, access_tokens=tokens, limits=limits) as server:
+        yield Scoped(server, tokens)
+
+
+@pytest.mark.failure("N-04")
+async def test_every_operation_allows_the_scopes_that_it_declares(scoped: Scoped) -> None:
+    document = await scoped.server.get("/api/openapi.json")
+    operations = [
+        (method.upper(), path, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+    assert {operation["operationId"] for _, _, operation in operations} == set(OPERATIONS)
+    for method, path, operation in operations:
+        allowed = OPERATIONS[operation["operationId"]]
+        assert set(operation["x-scopes"]) == allowed, path
+        for scope in EVERYBODY:
+            filled = path.replace("{agent}", "ada").replace("{id}", str(uuid4()))
+            body = {"json": {"text": "Hello"}} if method == "POST" else {}
+            status, answer = await scoped.request(scope, method, filled, **body)
+            assert (status == 403) is (scope not in allowed), (scope, method, path, status)
+            if status == 403:
+                assert answer["error"]["code"] == "forbidden"
+            if method == "GET":
+                assert ((await scoped.request(scope, "HEAD", filled))[0] == 403) is (scope not in allowed)
+
+
+@pytest.mark.failure("N-04")
+async def test_pages_plugin_routes_and_unknown_addresses_have_scopes_too(scoped: Scoped) -> None:
+    for method, path, allowed in OTHER_ROUTES:
+        for scope in EVERYBODY:
+            status, _ = await scoped.request(scope, method, path)
+            assert (status == 403) is (scope not in allowed), (scope, method, path, status)
+
+
+@pytest.mark.failure("N-04")
+async def test_a_read_only_token_watches_a_room_and_changes_nothing(scoped: Scoped) -> None:
+    await scoped.say(OPERATOR, "hi", room="den", user="eve")
+    watcher = await scoped.open_socket(READ_ONLY, room="den", user="eve")
+    assert [message["text"] for message in watcher.ready["messages"]] == ["hi", "You said: hi"]
+    for frame in (
+        {"type": "message", "text": "and I"},
+        {"type": "command", "text": "/forget-me"},
+        {"type": "press", "value": "yes"},
+    ):
+        await watcher.send(**frame, client_id="1")
+        error = await watcher.wait_for("error")
+        assert (error["code"], error["client_id"]) == ("forbidden", "1")
+    await scoped.say(OPERATOR, "again", room="den", user="eve")
+    assert (await watcher.wait_for("message"))["text"] == "again"
+    assert (await watcher.wait_for("message"))["text"] == "You said: again"
+
+
+@pytest.mark.failure("N-03", "N-11")
+async def test_a_chat_token_has_its_own_user_and_rooms(scoped: Scoped) -> None:
+    operators = await scoped.say(OPERATOR, "our secret", room="den", user="chat", idempotency_key="k")
+    store = scoped.server.runtime.agents[0].agent.store
+    own = await scoped.say(CHAT, "our secret", room="den", user="chat", idempotency_key="k")
+    again = await scoped.say(CHAT, "our secret", room=own["room"], user="eve", idempotency_key="k")
+    assert again["message_id"] == own["message_id"] != operators["message_id"]
+    friend = await scoped.open_socket(CHAT, room="den", user="eve")
+    assert friend.ready["user"]["name"] == "chat"
+    assert friend.ready["room_id"] == own["room_id"] != operators["room_id"]
+    assert {message["id"] for message in friend.ready["messages"]} & {operators["message_id"]} == set()
+    frames = await friend.send_message("hello", "k")
+    assert frames[-1]["type"] == "outcome"
+    for room in (operators["room_id"], own["room"].replace("token:", "token:x")):
+        elsewhere = await scoped.open_socket(CHAT, room=room)
+        assert elsewhere.ready["messages"] == []
+    listed = [
+        (await scoped.server.get(f"/api/rooms/{body['room_id']}/messages"))["messages"] for body in (operators, own)
+    ]
+    theirs, friends = (messages[0]["author"] for messages in listed)
+    assert theirs["id"] != friends["id"]
+    assert (theirs["name"], friends["name"]) == ("chat", "chat")
+    worlds = {(await store.worlds.room(UUID(body["room_id"]))).world_id for body in (operators, own)}
+    assert len(worlds) == 2
+
+
+@pytest.mark.failure("N-07")
+async def test_a_revoked_token_stops_at_once(scoped: Scoped) -> None:
+    link = await scoped.server.request("GET", f"/?token={scoped.texts[CHAT]}")
+    [morsel] = link.cookies.values()
+    assert scoped.texts[CHAT] not in morsel.value
+    scoped.server.session.cookie_jar.clear()
+    cookie = {"Cookie": f"{morsel.key}={morsel.value}"}
+    assert (await scoped.server.request("GET", "/api/agents", headers=cookie)).status == 200
+    friend = await scoped.open_socket(CHAT)
+    waiting = asyncio.create_task(
+        scoped.request(CHAT, "POST", "/api/agents/ada/messages", json={"text": "hold on", "room": "den"})
+    )
+    streaming = await scoped.server.request(
+        "POST", "/api/agents/ada/messages", headers=scoped.bearer(CHAT), json={"text": "hold it", "stream": True}
+    )
+    await scoped.server.script.requested.acquire()
+    await scoped.server.script.requested.acquire()
+    scoped.tokens.revoke(CHAT)
+    async with asyncio.timeout(30):
+        while (message := await friend.ws.receive()).type is WSMsgType.TEXT:
+            pass
+    assert (message.type, message.data) == (WSMsgType.CLOSE, WSCloseCode.POLICY_VIOLATION)
+    scoped.server.script.released.set()
+    status, body = await waiting
+    assert (status, body["error"]["code"]) == (401, "unauthorized")
+    streamed = await streaming.text()
+    assert "the token was revoked" in streamed
+    assert "You said" not in streamed
+    for headers in (cookie, scoped.bearer(CHAT)):
+        assert (await scoped.server.request("GET", "/api/agents", headers=headers)).status == 401
+    assert (await scoped.request(READ_ONLY, "GET", "/api/rooms"))[0] == 200
