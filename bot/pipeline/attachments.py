@@ -2,7 +2,10 @@
 
 import asyncio
 import re
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 from bot.concurrency.crash_points import crash_point
 from bot.concurrency.isolation import Failure, run_isolated
@@ -22,6 +25,7 @@ PDF_TYPE = "application/pdf"
 SOUND_TYPES = re.compile(r"(audio|video)/|application/(ogg|octet-stream)$")
 ERROR_PREFIX = re.compile(r"(?:Fetch|Bot)Error: ")
 MAX_IMAGE_BYTES = 10 * 2**20
+MAX_UNDECIDED_BYTES = 4 * 2**20  # of a recording that may not be for the agent: about ten minutes of a voice message
 MAX_PARALLEL_FILES, MAX_PARALLEL_IMAGES, MAX_PARALLEL_PDFS = 16, 4, 2
 
 
@@ -43,19 +47,47 @@ async def read_attachments(turn: Turn, limits: ConcurrencyLimits) -> None:
     unread = [
         turn_input for turn_input in turn.inputs if any(map(_needs_reading, turn_input.message.content.attachments))
     ]
+    read = partial(_read_attachment, turn, limits)
     async with asyncio.TaskGroup() as group:
         for turn_input in unread:
-            group.create_task(_read_message_attachments(turn, turn_input, limits))
+            group.create_task(_read_message_attachments(turn, turn_input, read))
+
+
+async def transcribe_undecided(turn: Turn, limits: ConcurrencyLimits) -> bool:
+    """Transcribe the recordings of a message of which it is not decided yet whether it is answered.
+
+    Return whether something was heard. Large recordings, and those that cannot be read, stay unread.
+    """
+    turn_input = turn.inputs[-1]
+    attachments = turn_input.message.content.attachments
+    has_recording = any(map(_is_unheard, attachments))
+    if not has_recording or not turn.agent.models.has_handler_for(ModelType.TRANSCRIPTION):
+        return False
+
+    async def transcribe(attachment: Attachment) -> Attachment:
+        if not _is_unheard(attachment):
+            return attachment
+        result = await _read_isolated(turn, attachment, limits, max_bytes=MAX_UNDECIDED_BYTES)
+        return attachment if isinstance(result, Failure) else result
+
+    await _read_message_attachments(turn, turn_input, transcribe)
+    return turn_input.message.content.attachments != attachments
+
+
+def _is_unheard(attachment: Attachment) -> bool:
+    return attachment.kind is MediaKind.AUDIO and _needs_reading(attachment)
 
 
 def _needs_reading(attachment: Attachment) -> bool:
     return not (attachment.text or attachment.description or attachment.problem) and bool(attachment.url)
 
 
-async def _read_message_attachments(turn: Turn, turn_input: TurnInput, limits: ConcurrencyLimits) -> None:
+async def _read_message_attachments(
+    turn: Turn, turn_input: TurnInput, read: Callable[[Attachment], Coroutine[Any, Any, Attachment]]
+) -> None:
     content = turn_input.message.content
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_read_attachment(turn, attachment, limits)) for attachment in content.attachments]
+        tasks = [group.create_task(read(attachment)) for attachment in content.attachments]
     attachments = tuple(task.result() for task in tasks)
     memories = turn.agent.store.memories
     stored = (await memories.memories([turn_input.message.id])).get(turn_input.message.id)
@@ -64,22 +96,27 @@ async def _read_message_attachments(turn: Turn, turn_input: TurnInput, limits: C
     turn_input.message = replace(turn_input.message, content=replace(content, attachments=attachments))
 
 
-async def _read_attachment(turn: Turn, attachment: Attachment, limits: ConcurrencyLimits) -> Attachment:
+async def _read_attachment(turn: Turn, limits: ConcurrencyLimits, attachment: Attachment) -> Attachment:
     if not _needs_reading(attachment):
         return attachment
-    result = await run_isolated(
-        _read_with_limit(turn, attachment, limits), label="reading an attachment", timeout=READ_TIMEOUT
-    )
+    max_bytes = MAX_IMAGE_BYTES if attachment.kind is MediaKind.IMAGE else None
+    result = await _read_isolated(turn, attachment, limits, max_bytes=max_bytes)
     if isinstance(result, Failure):
         cause = ERROR_PREFIX.sub("", result.cause)
         return replace(attachment, problem=f"could not be read: {cause}")
     return result
 
 
-async def _fetch_file(turn: Turn, attachment: Attachment) -> FetchedBody:
+async def _read_isolated(
+    turn: Turn, attachment: Attachment, limits: ConcurrencyLimits, *, max_bytes: int | None
+) -> Attachment | Failure:
+    reading = _read_with_limit(turn, attachment, limits, max_bytes)
+    return await run_isolated(reading, label="reading an attachment", timeout=READ_TIMEOUT)
+
+
+async def _fetch_file(turn: Turn, attachment: Attachment, max_bytes: int | None) -> FetchedBody:
     """Fetch the file of an attachment, through the platform's own connection if it is stored there."""
     url = attachment.url
-    max_bytes = MAX_IMAGE_BYTES if attachment.kind is MediaKind.IMAGE else None
     adapter = turn.agent.outbox.adapter(turn.room.platform)
     body = await adapter.download(url) if adapter is not None else None
     if body is None:
@@ -90,12 +127,16 @@ async def _fetch_file(turn: Turn, attachment: Attachment) -> FetchedBody:
     return FetchedBody(url, sniff_media_type(body, attachment.content_type), body)
 
 
-async def _read_with_limit(turn: Turn, attachment: Attachment, limits: ConcurrencyLimits) -> Attachment:
+async def _read_with_limit(
+    turn: Turn, attachment: Attachment, limits: ConcurrencyLimits, max_bytes: int | None
+) -> Attachment:
     async with limits.images if attachment.kind is MediaKind.IMAGE else limits.files:
-        return await _read_by_kind(turn, attachment, limits)
+        return await _read_by_kind(turn, attachment, limits, max_bytes)
 
 
-async def _read_by_kind(turn: Turn, attachment: Attachment, limits: ConcurrencyLimits) -> Attachment:
+async def _read_by_kind(
+    turn: Turn, attachment: Attachment, limits: ConcurrencyLimits, max_bytes: int | None
+) -> Attachment:
     models = turn.agent.models
     if attachment.kind is MediaKind.IMAGE and not models.has_handler_for(ModelType.IMAGE_DESCRIPTION):
         return replace(attachment, problem="no model here can look at pictures")
@@ -103,7 +144,7 @@ async def _read_by_kind(turn: Turn, attachment: Attachment, limits: ConcurrencyL
         return replace(attachment, problem="no model here can listen to recordings")
     if attachment.kind not in (MediaKind.IMAGE, MediaKind.AUDIO, MediaKind.DOCUMENT):
         return replace(attachment, problem="this kind of attachment is not read")
-    file = await _fetch_file(turn, attachment)
+    file = await _fetch_file(turn, attachment, max_bytes)
     crash_point("attach.mid")
     attachment = replace(attachment, content_type=file.content_type)
     if attachment.kind is MediaKind.IMAGE:

@@ -158,6 +158,7 @@ class MessagePipeline:
                     self._settings,
                     participant_state,
                     self._counters,
+                    self._attachment_limits,
                     is_resumed=bool(answered_ids),
                 )
                 if decision.should_answer:

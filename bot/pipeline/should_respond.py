@@ -9,9 +9,11 @@ from bot.adapter.adapter import Adapter
 from bot.concurrency.bounded import BoundedSet
 from bot.concurrency.crash_points import crash_point
 from bot.domain.component_specs import ProviderKind
+from bot.domain.content import MediaKind
 from bot.domain.environment import ParticipantState
 from bot.domain.ledger import EditState, Rule
 from bot.models.types import ModelType, Purpose, TextRequest
+from bot.pipeline.attachments import ConcurrencyLimits, transcribe_undecided
 from bot.pipeline.compose import Composer, generate_text
 from bot.pipeline.name_matching import addresses_name, contains_name
 from bot.pipeline.rate_limits import NO_LIMITS, PUBLIC_LIMITS, BotGuard, MessageRateLimiter
@@ -111,8 +113,14 @@ def _expects_reply(turn: Turn) -> bool:
 
 
 def _is_mentioned(turn: Turn) -> bool:
-    message = turn.message.content
-    return message.mention.is_mention or any(contains_name(message.text, name) for name in agent_names(turn))
+    return turn.message.content.mention.is_mention or _is_named(turn, contains_name)
+
+
+def _is_named(turn: Turn, is_named_in: Callable[[str, str], bool]) -> bool:
+    """Return whether the text of the message, or a transcript of what was said in it, names the agent."""
+    content = turn.message.content
+    transcripts = (attachment.text for attachment in content.attachments if attachment.kind is MediaKind.AUDIO)
+    return any(is_named_in(text, name) for text in (content.text, *transcripts) for name in agent_names(turn))
 
 
 def _check_own_message(context: RuleContext) -> ResponseDecision | None:
@@ -212,7 +220,7 @@ def _check_addressed(context: RuleContext) -> ResponseDecision | None:
         return ResponseDecision(True, "it mentions the agent", Rule.MENTION)
     if content.mention.is_reply:
         return ResponseDecision(True, "it replies to the agent", Rule.REPLY)
-    if any(addresses_name(content.text, name) for name in agent_names(context.turn)):
+    if _is_named(context.turn, addresses_name):
         return ResponseDecision(True, "it calls the agent by name", Rule.NAME_CALLED)
     return None
 
@@ -245,6 +253,7 @@ async def should_respond(
     settings: CoreSettings,
     participant_state: ParticipantState,
     counters: MessageCounters,
+    attachment_limits: ConcurrencyLimits,
     *,
     is_resumed: bool = False,
 ) -> ResponseDecision:
@@ -256,7 +265,7 @@ async def should_respond(
     except ValueError:  # an older version accepted them
         name = turn.world.name or "this world"
         turn.notes.append(f"what is set for {name} does not fit, and is left out")
-    return await decide(turn, composer, settings, participant_state, counters)
+    return await decide(turn, composer, settings, participant_state, counters, attachment_limits)
 
 
 async def decide(
@@ -265,12 +274,18 @@ async def decide(
     settings: CoreSettings,
     participant_state: ParticipantState,
     counters: MessageCounters,
+    attachment_limits: ConcurrencyLimits,
 ) -> ResponseDecision:
-    """Return the decision of the first rule that applies, else that of the small model."""
+    """Return the decision of the first rule that applies, else that of the small model.
+
+    Recordings that no rule has decided on are transcribed first, because they may call the agent by name.
+    """
     context = RuleContext(turn, participant_state, settings, counters)
     for rule in RULES:
         if (decision := rule(context)) is not None:
             return decision
+    if await transcribe_undecided(turn, attachment_limits) and (decision := _check_addressed(context)) is not None:
+        return decision
     return await _decide_by_model(turn, composer)
 
 

@@ -1,12 +1,14 @@
 """The should_respond stage: which messages are answered, and by which rule."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from bot.domain.content import Attachment, Content, MediaKind, MentionContext
 from bot.domain.environment import ChannelType, ParticipantState
 from bot.models.types import ModelType, Purpose, TextRequest
+from bot.pipeline.attachments import ConcurrencyLimits
 from bot.pipeline.compose import Composer
 from bot.pipeline.should_respond import MessageCounters, ResponseDecision, decide
 from bot.prompts.history import parse_history
@@ -42,7 +44,7 @@ def said(text: str = "hello everybody", *, source: str = "test", mention: Mentio
 
 async def verdict_on(turn: Turn, composer: Composer, settings: CoreSettings) -> ResponseDecision:
     attendance = await turn.agent.store.worlds.participant_state(turn.room.id)
-    return await decide(turn, composer, settings, attendance, MessageCounters(settings))
+    return await decide(turn, composer, settings, attendance, MessageCounters(settings), ConcurrencyLimits())
 
 
 async def test_a_message_of_the_agent_itself_is_not_answered(agent_harness: AgentHarness, composer: Composer) -> None:
@@ -234,5 +236,6 @@ async def test_a_message_decided_again_after_an_outage_counts_once() -> None:
         composer = Composer(stage.agent_runtime.registry)
         turn = make_turn(stage.agent, "Ada, are you there?", kind=ChannelType.DM)
         turn.inputs[0].author = replace(turn.author, is_bot=True)
-        verdicts = [await decide(turn, composer, limited, ParticipantState.DEFAULT, counts) for _ in range(50)]
+        attempt = partial(decide, turn, composer, limited, ParticipantState.DEFAULT, counts, ConcurrencyLimits())
+        verdicts = [await attempt() for _ in range(50)]
     assert {one.should_answer for one in verdicts} == {True}

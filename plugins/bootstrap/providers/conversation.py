@@ -8,6 +8,7 @@ from uuid import UUID
 from bot import (
     Agent,
     Attachment,
+    MediaKind,
     Memory,
     ProviderKind,
     ProviderResult,
@@ -27,6 +28,7 @@ MAX_TRACKED_ROOMS = 10_000
 MAX_HISTORY_BYTES = 65_536
 MAX_CACHED_LENGTH = 1_000
 MAX_ATTACHMENT_MESSAGES = 10
+MAX_DESCRIPTION_LENGTH = 300  # of a picture, in a line of the conversation
 MAX_EMOJIS, MAX_EMOJI_LENGTH, MAX_REACTING_NAMES = 8, 32, 3  # of one message
 MAX_ATTACHMENT_LENGTH, MAX_ATTACHMENTS_LENGTH = 4_000, 24_000
 
@@ -137,17 +139,23 @@ def _truncate_history(lines: Sequence[HistoryLine | ResultLine], answered_line: 
     return f"{answered_part}\n{history}"
 
 
+def _describe_briefly(attachment: Attachment) -> str:
+    """Return what is said in a recording, what a picture shows, or else the title of a file."""
+    summary = attachment.title or attachment.name or "untitled"
+    if attachment.kind is MediaKind.AUDIO and attachment.text.strip():
+        summary = attachment.text.strip()
+    elif attachment.kind is MediaKind.IMAGE and attachment.description:
+        summary = shorten(attachment.description, MAX_DESCRIPTION_LENGTH)
+    return f"[{attachment.kind.lower()}: {summary}]"
+
+
 def _message_line(
     turn: Turn, message: Memory, names: Mapping[UUID, str], reactions: Sequence[Memory] = ()
 ) -> HistoryLine:
     name = names.get(message.entity_id, "")
     content, text = message.content, message.content.text
     if content.attachments:
-        files = [
-            f"[{attachment.kind.lower()}: {attachment.title or attachment.name or 'untitled'}]"
-            for attachment in content.attachments
-        ]
-        text = " ".join(filter(None, [text, *files]))
+        text = " ".join(filter(None, [text, *map(_describe_briefly, content.attachments)]))
     is_agent = message.entity_id == turn.agent.id
     is_open = message.id == turn.message.id
     render = _cached_line if len(text) <= MAX_CACHED_LENGTH else HistoryLine

@@ -263,6 +263,7 @@ def test_the_default_limits_detect_a_dead_connection_within_a_minute() -> None:
     assert Limits().heartbeat_timeout <= 60
 
 
+@pytest.mark.failure("C-16")
 async def test_interactions_and_deletions_are_not_replayed_after_a_restart(
     server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:

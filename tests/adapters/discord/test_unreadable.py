@@ -23,6 +23,7 @@ async def unreadable_ids(store: Store) -> list[str]:
     return [event.event_id for event in await store.ledger.unreadable_events()][::-1]
 
 
+@pytest.mark.failure("B-15")
 async def test_an_unreadable_history_message_costs_no_other_of_any_channel(server: EmulatedServer) -> None:
     people = server.emulator.people
     other = server.emulator.state.add_channel(server.guild, "pier")
@@ -44,6 +45,7 @@ async def test_an_unreadable_history_message_costs_no_other_of_any_channel(serve
     assert "TypeError" in first.cause
 
 
+@pytest.mark.failure("B-15")
 async def test_an_unreadable_gateway_event_is_recorded_once(server: EmulatedServer) -> None:
     store = InMemoryStore()
     people = server.emulator.people
@@ -69,6 +71,7 @@ async def test_a_message_that_cannot_be_converted_is_recorded(server: EmulatedSe
     assert "with a file" in event.raw
 
 
+@pytest.mark.failure("B-15")
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["on the same day", "after a restart"])
 async def test_a_channel_that_cannot_be_read_for_a_while_is_read_later(
     server: EmulatedServer, is_restarted: bool

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from adapters.x.emulator import Emulator, Fault
 from tests.adapters.x.conftest import RunX
 
@@ -13,6 +15,7 @@ def page_of(*posts: dict[str, object], **meta: str) -> Fault:
     return Fault(MENTIONS, status=200, body=json.dumps({"data": list(posts), "meta": meta}))
 
 
+@pytest.mark.failure("B-15")
 async def test_an_unreadable_mention_is_recorded_and_not_read_again(run_x: RunX, emulator: Emulator) -> None:
     async with run_x() as harness:
         asked = emulator.say("bob", "@greenroom_bot are you there?")
