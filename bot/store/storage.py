@@ -74,6 +74,17 @@ class Storage(ABC):
         """Copy a consistent snapshot, also while the storage is in use; return the file of the copy."""
         raise _unsupported("be backed up")
 
+    async def restore(self, settings: Settings, file: Path) -> Path | None:
+        """Put a copy in the place of the storage, which nothing may have open; verify it first.
+
+        Return where the previous data is kept; None if there was none.
+        """
+        raise _unsupported("be restored")
+
+    async def repair(self, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> tuple[Path, Mapping[str, int]]:
+        """Copy what can be read of a damaged storage; return the copy and the number of lost rows by table."""
+        raise _unsupported("be repaired")
+
 
 class SimpleStorage(Storage):
     """A storage made of a function that opens stores; it supports nothing else."""

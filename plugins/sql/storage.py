@@ -1,6 +1,6 @@
 """Choose the database by the settings: a SQLite file or a PostgreSQL server."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
@@ -44,6 +44,14 @@ class SqlStorage(Storage):
     async def backup(self, settings: Settings, file: Path | None = None) -> Path:
         """Write a consistent copy of the database; return its path."""
         return await self._storage_for(settings).backup(settings, file)
+
+    async def restore(self, settings: Settings, file: Path) -> Path | None:
+        """Put a copy in the place of the database; return where the previous one is kept."""
+        return await self._storage_for(settings).restore(settings, file)
+
+    async def repair(self, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> tuple[Path, Mapping[str, int]]:
+        """Copy what can be read of the database; return the copy and the number of lost rows by table."""
+        return await self._storage_for(settings).repair(settings, schemas)
 
     def _storage_for(self, settings: Settings) -> Storage:
         name = find_postgres_variable(settings)

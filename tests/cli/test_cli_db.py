@@ -115,3 +115,21 @@ def test_a_backup_of_postgresql_refers_to_pg_dump_without_the_password(workdir: 
     err = capsys.readouterr().err
     assert "pg_dump" in err
     assert "hunter2" not in err
+
+
+def test_a_damaged_database_is_repaired_and_the_result_restored(workdir: Path, capsys: Out) -> None:
+    answer_messages("one", "two")
+    change(workdir / "data" / "greenroom.db", "UPDATE memories SET content = '{broken' WHERE position = 1")
+    assert entry(["db", "check", "-c", FILE]) == 78
+    assert "1 rows of memories hold what cannot be read" in capsys.readouterr().out
+    assert entry(["db", "check", "--repair", "-c", FILE, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["lost"]["memories"] == 1
+    assert entry(["db", "restore", result["file"], "-c", FILE]) == 0
+    assert "the previous database is kept as data/greenroom.db.before-restore-" in capsys.readouterr().out
+    assert entry(["db", "check", "-c", FILE]) == 0
+
+
+def test_a_missing_copy_is_not_restored(workdir: Path, capsys: Out) -> None:
+    assert entry(["db", "restore", "no-such-file.db", "-c", FILE]) == 78
+    assert "no-such-file.db cannot be put in place: there is no such file" in capsys.readouterr().err

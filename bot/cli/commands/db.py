@@ -1,4 +1,4 @@
-"""Check, upgrade or back up the database."""
+"""Check, upgrade, back up, restore or repair the database."""
 
 import argparse
 import asyncio
@@ -23,14 +23,24 @@ DatabaseCommand = Callable[[argparse.Namespace, Storage, CharacterConfig], int]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    commands = parser.add_subparsers(title="commands", required=True, metavar="upgrade|check|backup")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="upgrade|check|backup|restore")
     upgrade = commands.add_parser("upgrade", help="upgrade the schema; the bot must not run")
     check = commands.add_parser("check", help="check it and show its contents")
     backup = commands.add_parser("backup", help="copy it as of now, also while the bot runs")
     backup.add_argument(
         "file", metavar="FILE", type=Path, nargs="?", help="the copy (default: next to the database, dated)"
     )
-    handlers: dict[argparse.ArgumentParser, DatabaseCommand] = {upgrade: _upgrade, check: _check, backup: _backup}
+    check.add_argument(
+        "--repair", action="store_true", help="copy what can be read of a damaged database into a new file"
+    )
+    restore = commands.add_parser("restore", help="verify a copy and put it in the place of the database")
+    restore.add_argument("file", metavar="FILE", type=Path, help="a copy made by `bot db backup`, or another database")
+    handlers: dict[argparse.ArgumentParser, DatabaseCommand] = {
+        upgrade: _upgrade,
+        check: _check,
+        backup: _backup,
+        restore: _restore,
+    }
     for command, act in handlers.items():
         add_character_option(command)
         command.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -63,6 +73,8 @@ def _format_upgrade(result: UpgradeResult) -> str:
 
 
 def _check(args: argparse.Namespace, storage: Storage, config: CharacterConfig) -> int:
+    if args.repair:
+        return _repair(args, storage, config)
     report = asyncio.run(storage.check(config.settings))
     problems = list(report.problems) if report.exists else [NO_DATABASE]
     if args.json:
@@ -85,4 +97,26 @@ def _backup(args: argparse.Namespace, storage: Storage, config: CharacterConfig)
     copy = asyncio.run(storage.backup(config.settings, args.file))
     document = {"file": str(copy), "bytes": copy.stat().st_size}
     print(json.dumps(document, ensure_ascii=False) if args.json else strip_terminal_codes(f"copied to {copy}"))
+    return Exit.OK
+
+
+def _restore(args: argparse.Namespace, storage: Storage, config: CharacterConfig) -> int:
+    previous = asyncio.run(storage.restore(config.settings, args.file))
+    if args.json:
+        print(json.dumps({"file": str(args.file), "previous": str(previous) if previous else None}))
+        return Exit.OK
+    print(strip_terminal_codes(f"{args.file} is the database now; its open work is held at the next start"))
+    if previous is not None:
+        print(strip_terminal_codes(f"the previous database is kept as {previous}"))
+    return Exit.OK
+
+
+def _repair(args: argparse.Namespace, storage: Storage, config: CharacterConfig) -> int:
+    copy, lost = asyncio.run(storage.repair(config.settings, collect_schemas(config.plugins)))
+    if args.json:
+        print(json.dumps({"file": str(copy), "lost": dict(lost)}))
+        return Exit.OK
+    losses = ", ".join(f"{count:,} of {table}" for table, count in lost.items())
+    print(strip_terminal_codes(f"copied to {copy}; lost: {losses or 'nothing'}"))
+    print(strip_terminal_codes(f"`bot db restore {copy}` puts it in the place of the database"))
     return Exit.OK

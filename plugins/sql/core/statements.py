@@ -16,6 +16,8 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import Executable, FromClause
 from sqlalchemy.util import await_only
 
+from bot.store import StoreUnavailable
+
 T = TypeVar("T")
 Row = Sequence[Any]
 
@@ -203,13 +205,25 @@ class Columns(Generic[T]):
     """
 
     def __init__(self, table: Table, names: Sequence[str], read: Callable[[Row], T]) -> None:
+        self.table_name = table.name
         self.names = tuple(names)
         self.width = len(self.names)
-        self.read = read
+        self._read = read
         self._columns = tuple(table.c[name] for name in names)
 
     def __iter__(self) -> Iterator[ColumnElement[Any]]:
         return iter(self._columns)
+
+    def read(self, row: Row) -> T:
+        """Return the value of a row; raise StoreUnavailable if the row holds what this code never wrote."""
+        try:
+            return self._read(row)
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
+            raise StoreUnavailable(
+                f"a row of {self.table_name} in the database cannot be read ({type(error).__name__}): `bot db check` "
+                "shows what is damaged, `bot db check --repair` copies the rest into a new file",
+                cause="db_damaged",
+            ) from error
 
     def take(self, values: Iterator[Any]) -> T:
         """Read a value from the next `width` values of a joined row."""

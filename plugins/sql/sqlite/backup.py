@@ -100,9 +100,9 @@ def hold_open_work(engine: Engine, path: Path) -> bool:
     changed after the copy was made. The stamp is removed in the same transaction. A damaged copy is not
     changed.
     """
-    header = _header(path)
-    if int.from_bytes(header[MARK_BYTES], "big") != COPY_MARK:
+    if not is_copy(path):
         return False
+    header = _header(path)
     if header[WRITE_VERSION_BYTE] != WAL_WRITE_VERSION:
         _move_foreign_log(path)
     with closing(engine.connect()) as connection:
@@ -122,6 +122,11 @@ def hold_open_work(engine: Engine, path: Path) -> bool:
         delivery_count,
     )
     return True
+
+
+def is_copy(path: Path) -> bool:
+    """Return whether a file has the stamp of a copy."""
+    return int.from_bytes(_header(path)[MARK_BYTES], "big") == COPY_MARK
 
 
 def _header(path: Path) -> bytes:

@@ -2,24 +2,36 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DatabaseError
 
 from bot import BotError, ConfigError
-from bot.store import CheckReport
+from bot.store import CheckReport, StoreUnavailable
 from plugins.sql.core.schema import VERSION
+from plugins.sql.core.statements import Columns
 from plugins.sql.core.upgrade import find_version
 from plugins.sql.sqlite import connection as sqlite
-from plugins.sql.sqlite.health import opening_error
+from plugins.sql.sqlite.health import DATABASE_ERRORS, opening_error
 from plugins.sql.stores.audit_log import MAX_BREAKS, find_breaks
+from plugins.sql.stores.deliveries import DELIVERY
+from plugins.sql.stores.entities import COMPONENT, ENTITY, RELATIONSHIP
+from plugins.sql.stores.ledger import STEP
+from plugins.sql.stores.memories import MEMORY
+from plugins.sql.stores.receipts import RECEIPT
+from plugins.sql.stores.tasks import TASK
+from plugins.sql.stores.worlds import ROOM, WORLD
 
+STORED_VALUES: Mapping[str, Columns[Any]] = {
+    columns.table_name: columns
+    for columns in (WORLD, ROOM, ENTITY, COMPONENT, RELATIONSHIP, MEMORY, TASK, RECEIPT, STEP, DELIVERY)
+}
 COUNTED_TABLES = ("agents", "rooms", "entities", "memories", "receipts", "deliveries", "tasks")
-DAMAGE_REMEDY = "keep the file, and put a backup in its place"
+DAMAGE_REMEDY = "keep the file, and put a backup in its place (`bot db restore FILE`), or `bot db check --repair`"
 
 MOUNTS_FILE = Path("/proc/self/mountinfo")
 NETWORK_FILE_SYSTEM = re.compile(
@@ -51,7 +63,7 @@ def open_for_reading(path: Path) -> Iterator[Connection]:
             yield connection
         finally:
             connection.close()
-    except DatabaseError as error:
+    except DATABASE_ERRORS as error:
         raise opening_error(error, path) from error
     finally:
         engine.dispose()
@@ -76,7 +88,7 @@ def check_file(path: Path) -> CheckReport:
             facts: dict[str, str | int] = {"schema": version or "none", **_sizes(path)}
             if version == VERSION:
                 facts |= count_rows(connection)
-                problems += islice(find_breaks(connection), MAX_BREAKS)
+                problems += [*_find_unreadable(connection), *islice(find_breaks(connection), MAX_BREAKS)]
     except BotError as error:
         return CheckReport(str(path), problems=(str(error),))
     return CheckReport(str(path), facts=facts, problems=tuple(problems))
@@ -91,6 +103,22 @@ def _find_damage(connection: Connection) -> Iterator[str]:
         orphans[table] = orphans.get(table, 0) + 1
     for table, count in orphans.items():
         yield f"{count} rows of {table} belong to nothing: {DAMAGE_REMEDY}"
+
+
+def _find_unreadable(connection: Connection) -> Iterator[str]:
+    for name, columns in STORED_VALUES.items():
+        rows = connection.exec_driver_sql(f"SELECT {', '.join(columns.names)} FROM {name}")
+        if count := sum(not is_readable(name, dict(zip(columns.names, row, strict=True))) for row in rows):
+            yield f"{count} rows of {name} hold what cannot be read: {DAMAGE_REMEDY}"
+
+
+def is_readable(table_name: str, values: Mapping[str, Any]) -> bool:
+    """Return whether the row of a table can be read into a value."""
+    columns = STORED_VALUES.get(table_name)
+    try:
+        return columns is None or columns.read(tuple(values[name] for name in columns.names)) is not None
+    except StoreUnavailable:
+        return False
 
 
 def find_version_problem(version: str | None) -> Iterator[str]:

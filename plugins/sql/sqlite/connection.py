@@ -175,10 +175,13 @@ def driver_of(connection: Connection) -> sqlite3.Connection:
     return driver_connection
 
 
-def check_integrity(connection: Connection, path: Path) -> None:
-    """Raise ConfigError if the file is damaged; of a large one only the size is checked."""
+def check_integrity(connection: Connection, path: Path, *, was_interrupted: bool = False) -> None:
+    """Raise ConfigError if the file is damaged.
+
+    Of a large one only the size is checked, unless the process before `was_interrupted`.
+    """
     size = path.stat().st_size
-    if size <= MAX_FULL_CHECK_BYTES:
+    if size <= MAX_FULL_CHECK_BYTES or was_interrupted:
         result = run_pragma(connection, "quick_check(1)")
     else:
         log = path.with_name(f"{path.name}-wal")
@@ -186,7 +189,10 @@ def check_integrity(connection: Connection, path: Path) -> None:
         is_whole = size >= needed or (log.exists() and log.stat().st_size > 0)
         result = "ok" if is_whole else f"{needed - size} bytes are missing at its end"
     if result != "ok":
-        raise ConfigError(f"the database {path} is damaged ({result}): keep the file, and put a backup in its place")
+        raise ConfigError(
+            f"the database {path} is damaged ({result}): keep the file, and put a backup in its place "
+            "(`bot db restore FILE`), or copy what can be read with `bot db check --repair`"
+        )
 
 
 def run_pragma(connection: Connection, text: str) -> Any:

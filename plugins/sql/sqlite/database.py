@@ -122,7 +122,8 @@ class SqliteDatabase:
         connection = sqlite.open_writer(self._engine, self._synchronous)
         with ExitStack() as on_failure:
             on_failure.callback(connection.close)
-            sqlite.check_integrity(connection, self.path)
+            was_interrupted = self._lock.log_needed_since is not None
+            sqlite.check_integrity(connection, self.path, was_interrupted=was_interrupted)
             sqlite.check_writable(connection)
             backup = partial(back_up, connection, self.path)
             upgrade_schemas(connection, self.path, self.schemas, before_change=backup)

@@ -16,7 +16,8 @@ from plugins.sql.sqlite import connection as sqlite
 
 logger = logging.getLogger(__name__)
 
-DATABASE_ERRORS = (DBAPIError, sqlite3.Error)  # of SQLAlchemy, and of the driver
+DATABASE_ERRORS = (DBAPIError, sqlite3.Error, UnicodeDecodeError)  # of SQLAlchemy, the driver and its texts
+UNDECODABLE = "Could not decode to UTF-8"  # with the stored text behind it, which must not be shown
 RECHECK_SECONDS = 1.0
 
 LOCKED, FULL, READ_ONLY, DAMAGED, UNREACHABLE = ("db_locked", "db_full", "db_read_only", "db_damaged", "db_unreachable")
@@ -32,7 +33,11 @@ class Fault:
 
 BUSY = Fault(LOCKED, "is locked by another program: close it (a backup, a database browser)")
 READONLY = Fault(READ_ONLY, "cannot be written: check its permissions, those of its directory, and its disk")
-BROKEN = Fault(DAMAGED, "is damaged: stop the bot, keep the file, and put a backup in its place")
+BROKEN = Fault(
+    DAMAGED,
+    "is damaged: stop the bot, keep the file, and put a backup in its place (`bot db restore FILE`), or copy what can "
+    "be read with `bot db check --repair`",
+)
 FAULTS = {
     "SQLITE_BUSY": BUSY,
     "SQLITE_LOCKED": BUSY,
@@ -127,6 +132,8 @@ class FileMonitor:
 def explain_error(error: BaseException, path: Path) -> BaseException:
     """Return a problem of the file as StoreUnavailable with a remedy; return other errors unchanged."""
     origin = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(origin, UnicodeDecodeError) or str(origin).startswith(UNDECODABLE):
+        return StoreUnavailable(f"the database {path} {BROKEN.remedy} (it has a text that is no UTF-8)", cause=DAMAGED)
     fault = _fault_of(origin)
     if fault is None:
         return error

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import TypeVar
 from uuid import UUID
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DatabaseError
 
 from bot import ConfigError, Settings
 from bot.store import NO_SCHEMAS, CheckReport, Schemas, Storage, Store, StoreHealth, StoreInaccessible, UpgradeResult
@@ -23,7 +22,8 @@ from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite.backup import copy_database
 from plugins.sql.sqlite.check import check_file, read_version, require_file
 from plugins.sql.sqlite.database import OpenFiles
-from plugins.sql.sqlite.health import explain_error, opening_error
+from plugins.sql.sqlite.health import DATABASE_ERRORS, explain_error, opening_error
+from plugins.sql.sqlite.repair import copy_readable, restore_copy
 from plugins.sql.sqlite.threads import Reader
 from plugins.sql.stores.store import SqlStore
 
@@ -67,6 +67,16 @@ class SqliteStorage(Storage):
     async def backup(self, settings: Settings, file: Path | None = None) -> Path:
         """Write a consistent copy of the file; return its path."""
         return await asyncio.to_thread(copy_database, find_database_file(settings), file)
+
+    async def restore(self, settings: Settings, file: Path) -> Path | None:
+        """Put a copy in the place of the file; return where the previous one is kept."""
+        return await asyncio.to_thread(restore_copy, find_database_file(settings), file)
+
+    async def repair(self, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> tuple[Path, Mapping[str, int]]:
+        """Copy every readable row into a new file; return it and the number of lost rows by table."""
+        path = find_database_file(settings)
+        require_file(path)
+        return await asyncio.to_thread(copy_readable, path, schemas)
 
 
 def _check_writable(path: Path) -> None:
@@ -127,7 +137,7 @@ async def open_read_only(path: Path, agent_id: UUID) -> AsyncIterator[SqlStore]:
     try:
         try:
             await database.open()
-        except DatabaseError as error:
+        except DATABASE_ERRORS as error:
             raise opening_error(error, path) from error
         agent_row = await database.read(partial(find_agent_row, path, agent_id))
         async with aclosing(SqlPluginTables(database, partial(build_read_only_engine, path))) as tables:

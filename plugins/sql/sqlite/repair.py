@@ -1,0 +1,186 @@
+"""Copy what can be read of a damaged file, and put a copy in the place of the database."""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Table
+
+from bot import ConfigError
+from bot.store import NO_SCHEMAS, Schemas
+from plugins.sql.core.schema import metadata
+from plugins.sql.core.upgrade import upgrade_schemas
+from plugins.sql.sqlite import connection as sqlite
+from plugins.sql.sqlite.backup import is_copy, stamp_copy
+from plugins.sql.sqlite.check import check_file, is_readable
+from plugins.sql.sqlite.file_lock import FileLock
+from plugins.sql.sqlite.health import DATABASE_ERRORS
+
+Row = Sequence[Any]
+MAX_STEP = 1 << 40  # row numbers are smaller
+SIDE_FILES = ("-wal", "-shm")
+
+
+def restore_copy(path: Path, copy: Path) -> Path | None:
+    """Put a copy of the database in its place; return where the previous file is now, None if there was none.
+
+    Raises ConfigError if the copy has a problem, StoreInaccessible if a process uses the database.
+    """
+    report = check_file(copy)
+    problems = report.problems if report.exists else ("there is no such file",)
+    if problems:
+        raise ConfigError(f"{copy} cannot be put in place: {problems[0]}")
+    if report.facts.get("schema") == "none":
+        raise ConfigError(f"{copy} cannot be put in place: it is no database of Greenroom")
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock, unfinished = FileLock(path), path.with_name(f"{path.name}.part")
+    lock.acquire()
+    try:
+        with ExitStack() as on_failure:
+            on_failure.callback(unfinished.unlink, missing_ok=True)
+            _copy_private(copy, unfinished)
+            if not is_copy(unfinished):  # its open work may have been done since: it is held at the next start
+                stamp_copy(unfinished)
+            previous = _move_aside(path)
+            unfinished.replace(path)
+            on_failure.pop_all()
+        lock.record_log(is_needed=False)
+    finally:
+        lock.release()
+    return previous
+
+
+def _copy_private(source: Path, target: Path) -> None:
+    """Copy a file that nobody writes, with what its log holds."""
+    target.unlink(missing_ok=True)
+    os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    if source.with_name(f"{source.name}-wal").exists():
+        with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
+            old.backup(new)
+    else:
+        shutil.copyfile(source, target)
+    with target.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _move_aside(path: Path) -> Path | None:
+    """Rename a database with its side files; return its new name."""
+    if not path.exists():
+        return None
+    previous = path.with_name(f"{path.name}.before-restore-{datetime.now(UTC):%Y%m%d-%H%M%S}")
+    for suffix in SIDE_FILES:
+        side_file = path.with_name(f"{path.name}{suffix}")
+        if side_file.exists():
+            side_file.replace(previous.with_name(f"{previous.name}{suffix}"))
+    return path.replace(previous)
+
+
+def copy_readable(path: Path, schemas: Schemas = NO_SCHEMAS) -> tuple[Path, dict[str, int]]:
+    """Copy every readable row of a file into a new one; return that file, and the lost rows by table.
+
+    The original is not changed. A row is lost if it, or the row it belongs to, cannot be read; how many rows
+    are on unreadable pages is not known, and each such gap counts as one. Raises ConfigError if the file has
+    another schema than this version's, or the new file cannot be written.
+    """
+    target = path.with_name(f"{path.stem}-repaired-{datetime.now(UTC):%Y%m%d-%H%M%S}{path.suffix}")
+    engine = sqlite.build_engine(target)
+    lost: dict[str, int] = {}
+    os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    parts = (metadata, *(schema.metadata for schema in schemas.values()))
+    tables = [table for part in parts for table in part.sorted_tables]
+    with ExitStack() as stack:
+        stack.callback(engine.dispose)
+        with engine.connect() as connection:
+            upgrade_schemas(connection, target, schemas)
+        new = stack.enter_context(closing(sqlite3.connect(target)))
+        old = stack.enter_context(closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)))
+        old.execute("PRAGMA writable_schema = ON")  # otherwise SQLite reads nothing of a file that was cut off
+        new.execute("PRAGMA foreign_keys = OFF")
+        for table in tables:
+            if count := _copy_table(old, new, table):
+                lost[table.name] = count
+        if not new.total_changes:
+            target.unlink()
+            raise ConfigError(f"nothing of {path} can be read: put a backup in its place (`bot db restore FILE`)")
+        for table_name, count in _drop_orphans(new, tables):
+            lost[table_name] = lost.get(table_name, 0) + count
+        new.commit()
+    stamp_copy(target)
+    return target, lost
+
+
+def _copy_table(old: sqlite3.Connection, new: sqlite3.Connection, table: Table) -> int:
+    """Copy the readable rows of a table; return how many were lost."""
+    names = [column.name for column in table.columns]
+    insert = f"INSERT OR IGNORE INTO {table.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+    lost = 0
+    for row in _read_rows(old, table, names):
+        if row is None or not is_readable(table.name, dict(zip(names, row, strict=True))):
+            lost += 1
+            continue
+        try:
+            lost += 1 - new.execute(insert, row).rowcount
+        except sqlite3.Error:  # a value that the table does not accept
+            lost += 1
+    return lost
+
+
+def _read_rows(connection: sqlite3.Connection, table: Table, names: Sequence[str]) -> Iterator[Row | None]:
+    """Yield the rows of a table, None for each gap that cannot be read.
+
+    Behind a gap in a table of numbered rows, reading goes on at the first row that can be read; other tables
+    are read from both ends.
+    """
+    keys = [column.name for column in table.primary_key.columns]
+    select = f"SELECT {', '.join(names)} FROM {table.name}"
+    if len(keys) == 1:
+        yield from _read_numbered(connection, f"{select} WHERE {keys[0]} > ? ORDER BY {keys[0]}", names.index(keys[0]))
+        return
+    last: Row | None = None
+    try:
+        for last in connection.execute(f"{select} ORDER BY {', '.join(keys)}"):
+            yield last
+        return
+    except DATABASE_ERRORS:
+        yield None
+    indices = [names.index(key) for key in keys]
+    known = [last[index] for index in indices] if last is not None else None
+    with suppress(*DATABASE_ERRORS):
+        for row in connection.execute(f"{select} ORDER BY {', '.join(f'{key} DESC' for key in keys)}"):
+            if known is not None and [row[index] for index in indices] <= known:
+                return
+            yield row
+
+
+def _read_numbered(connection: sqlite3.Connection, query: str, index: int) -> Iterator[Row | None]:
+    start, step = 0, 1
+    while step <= MAX_STEP:
+        try:
+            for row in connection.execute(query, (start,)):
+                yield row
+                start, step = row[index], 1
+            return
+        except DATABASE_ERRORS:
+            if step == 1:
+                yield None
+            start, step = start + step, 2 * step
+
+
+def _drop_orphans(connection: sqlite3.Connection, tables: Sequence[Table]) -> Iterator[tuple[str, int]]:
+    """Delete the rows that refer to missing ones; yield their number by table."""
+    keys = [(table, key) for table in tables for key in table.foreign_key_constraints]
+    for table, key in keys:  # sorted: a table comes after those that it refers to
+        pairs = [(element.parent.name, element.column.name) for element in key.elements]
+        same = " AND ".join(f"other.{target} = {table.name}.{source}" for source, target in pairs)
+        given = " AND ".join(f"{source} IS NOT NULL" for source, _ in pairs)
+        count = connection.execute(
+            f"DELETE FROM {table.name} WHERE {given} "
+            f"AND NOT EXISTS (SELECT 1 FROM {key.referred_table.name} AS other WHERE {same})"
+        ).rowcount
+        if count:
+            yield table.name, count

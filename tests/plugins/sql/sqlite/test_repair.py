@@ -1,0 +1,145 @@
+"""A damaged file: what is reported, what is copied, and how a copy is put in its place."""
+
+import random
+import shutil
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from benchmarks.exchange import AGENT, make_exchanges, store_exchanges
+from bot import BotError, ConfigError
+from bot.store import StoreInaccessible
+from plugins.sql.sqlite.check import check_file
+from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.repair import copy_readable, restore_copy
+from plugins.sql.sqlite.storage import open_read_only
+
+ROOMS = [f"room {number}" for number in range(4)]
+PAGE = 4096
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> Path:
+    """Return a database with forty answered messages."""
+    path = tmp_path / "greenroom.db"
+    async with OpenFiles().open_store(path, AGENT) as store:
+        await store_exchanges(store, make_exchanges(ROOMS, 40), 4)
+    return path
+
+
+def write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def digest(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()
+
+
+def copy_file(source: Path, target: Path) -> Path:
+    return Path(shutil.copyfile(source, target))
+
+
+def replace_bytes(path: Path, old: bytes, new: bytes) -> None:
+    """Replace the first occurrence."""
+    path.write_bytes(path.read_bytes().replace(old, new, 1))
+
+
+async def count_messages(path: Path) -> int:
+    async with OpenFiles().open_store(path, AGENT) as store:
+        rooms = await store.worlds.rooms()
+        return sum([len(await store.memories.recent(room.id, 100)) for room in rooms])
+
+
+def damage(path: Path, seed: int) -> None:
+    """Change one byte, overwrite a page, or cut the file off; never in the first page."""
+    chance, content = random.Random(seed), bytearray(path.read_bytes())
+    if seed % 3 == 0:
+        content[chance.randrange(PAGE, len(content))] ^= 0xFF
+    elif seed % 3 == 1:
+        start = chance.randrange(1, len(content) // PAGE) * PAGE
+        content[start : start + PAGE] = chance.randbytes(PAGE)
+    else:
+        del content[chance.randrange(len(content) // 2, len(content)) :]
+    path.write_bytes(content)
+
+
+@pytest.mark.failure("I-06")
+@pytest.mark.parametrize("seed", range(24))
+async def test_a_damaged_file_ends_in_an_error_that_names_it_and_what_is_copied_can_be_used(
+    file: Path, seed: int
+) -> None:
+    damage(file, seed)
+    problems = check_file(file).problems
+    for use in (count_messages(file), _read_only(file)):
+        with suppress(BotError):  # any other error is one without a remedy
+            await use
+    assert all("`bot db check --repair`" in problem for problem in problems)
+
+    copy, _ = copy_readable(file)
+    assert check_file(copy).problems == ()
+    assert restore_copy(file, copy) is not None
+    await count_messages(file)
+
+
+def _mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+async def _read_only(path: Path) -> None:
+    async with open_read_only(path, AGENT) as store:
+        for room in await store.worlds.rooms():
+            await store.memories.recent(room.id, 100)
+            await store.ledger.receipts(room_id=room.id)
+
+
+async def test_of_an_intact_file_nothing_is_lost(file: Path) -> None:
+    before = check_file(file).facts
+    copy, lost = copy_readable(file)
+    facts = check_file(copy).facts
+    assert lost == {}
+    assert {name: facts[name] for name in ("memories", "receipts", "deliveries")} == {
+        name: before[name] for name in ("memories", "receipts", "deliveries")
+    }
+
+
+async def test_a_row_with_an_impossible_value_is_reported_and_left_out(file: Path) -> None:
+    replace_bytes(file, b"answered", b"answared")
+    [problem] = check_file(file).problems
+    assert problem.startswith("1 rows of receipts hold what cannot be read")
+    _, lost = copy_readable(file)
+    assert lost == {"receipts": 1}
+
+
+async def test_a_file_of_which_nothing_can_be_read_is_not_copied(file: Path) -> None:
+    write(file, b"not a database " * 1000)
+    with pytest.raises(ConfigError, match=r"nothing of .* can be read: put a backup in its place"):
+        copy_readable(file)
+    assert list(file.parent.glob("*repaired*")) == []
+
+
+async def test_a_copy_is_put_in_place_and_the_previous_file_is_kept(file: Path, tmp_path: Path) -> None:
+    copy = copy_file(file, tmp_path / "copy.db")
+    async with OpenFiles().open_store(file, AGENT) as store:
+        await store_exchanges(store, make_exchanges(["a new room"], 2), 1)
+    previous = restore_copy(file, copy)
+    assert previous is not None
+    assert (await count_messages(file), await count_messages(previous)) == (80, 84)
+    assert _mode(file) == 0o600
+
+
+async def test_a_damaged_copy_is_refused_and_nothing_is_changed(file: Path, tmp_path: Path) -> None:
+    copy = copy_file(file, tmp_path / "copy.db")
+    damage(copy, 2)
+    before = digest(file)
+    with pytest.raises(ConfigError, match="cannot be put in place"):
+        restore_copy(file, copy)
+    assert digest(file) == before
+
+
+async def test_a_database_in_use_is_not_replaced(file: Path, tmp_path: Path) -> None:
+    copy = copy_file(file, tmp_path / "copy.db")
+    async with OpenFiles().open_store(file, AGENT):
+        with pytest.raises(StoreInaccessible, match="in use"):
+            restore_copy(file, copy)
