@@ -28,6 +28,7 @@ from plugins.anthropic.streaming import MessageStream
 logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT = 10.0  # seconds; for the rest the router has deadlines
+ORIGIN = ("scheme", "host", "port")
 CONNECT_ERROR = "ConnectError"  # in each of the HTTP libraries that the versions of the SDK use
 MAX_TEMPERATURE = 1.0
 # The API accepts these, but the SDK has no parameters for them any more: newer models refuse them.
@@ -49,10 +50,21 @@ class Client(Service):
             base_url=self.settings.anthropic_base_url,
             max_retries=0,  # the router retries, and records each try
             timeout=anthropic.Timeout(None, connect=CONNECT_TIMEOUT),
+            http_client=anthropic.DefaultAsyncHttpxClient(event_hooks={"request": [self._check_origin]}),
         )
 
     async def __aexit__(self, *_: object) -> None:
         await self._sdk.close()
+
+    async def _check_origin(self, request: Any) -> None:
+        """Refuse every request to another server: a redirect would hand it the conversation."""
+        server = self._sdk.base_url
+        if any(getattr(request.url, part) != getattr(server, part) for part in ORIGIN):
+            target = f"{request.url.scheme}://{request.url.netloc.decode('ascii')}"
+            raise ModelRefused(
+                f"anthropic: {server.netloc.decode('ascii')} redirects to {target}, another server, to which nothing "
+                "is sent: if it is the right one, set ANTHROPIC_BASE_URL to its address"
+            )
 
     async def write(self, model: str, request: TextRequest) -> TextResult:
         """Return the text that a model writes.
@@ -145,6 +157,8 @@ PROMPT_TOO_LONG = re.compile(r"prompt is too long|exceed\w* (?:the )?context|con
 
 def to_model_error(error: anthropic.AnthropicError, host: str, key: str) -> ModelError:
     """Return the ModelError for an error of the SDK; its message does not contain the key."""
+    if isinstance(error.__cause__, ModelRefused):
+        return error.__cause__
     if isinstance(error, anthropic.APITimeoutError):
         return ModelBusy(f"anthropic: no connection to {host} in time")
     if type(error.__cause__).__name__ == CONNECT_ERROR:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import openai
 
@@ -15,6 +16,7 @@ from plugins.openai.settings import CAPABILITIES, Endpoint, OpenAISettings, endp
 
 DUMMY_KEY = "none"  # the SDK insists on a key where local servers want none
 CONNECT_TIMEOUT = 10.0  # seconds; for the rest the router has deadlines
+ORIGIN = ("scheme", "host", "port")
 CONNECT_ERROR = "ConnectError"  # in each of the HTTP libraries that the versions of the SDK use
 
 
@@ -72,12 +74,23 @@ class Client(Service):
 
 
 def _open_sdk(endpoint: Endpoint) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(
+    async def check_origin(request: Any) -> None:
+        """Refuse every request to another server: a redirect would hand it the conversation."""
+        if any(getattr(request.url, part) != getattr(sdk.base_url, part) for part in ORIGIN):
+            server, target = sdk.base_url.netloc.decode("ascii"), request.url.netloc.decode("ascii")
+            raise ModelRefused(
+                f"openai: {server} redirects to {request.url.scheme}://{target}, another server, to which nothing is "
+                f"sent: if it is the right one, set {endpoint.url_name} to its address"
+            )
+
+    sdk = openai.AsyncOpenAI(
         api_key=endpoint.key.get_secret_value() if endpoint.key else DUMMY_KEY,
         base_url=endpoint.url,
         max_retries=0,  # the router retries, and records each try
         timeout=openai.Timeout(None, connect=CONNECT_TIMEOUT),
+        http_client=openai.DefaultAsyncHttpxClient(event_hooks={"request": [check_origin]}),
     )
+    return sdk
 
 
 REFUSAL_STATUSES = (400, 401, 402, 403, 404, 405, 413, 415, 422)
@@ -107,6 +120,8 @@ def error_message(error: openai.APIStatusError) -> str:
 
 def to_model_error(error: openai.OpenAIError, endpoint: Endpoint, host: str, secrets: Iterable[str]) -> ModelError:
     """Return the ModelError for an error of the SDK; its message contains no secret."""
+    if isinstance(error.__cause__, ModelRefused):
+        return error.__cause__
     if isinstance(error, openai.APITimeoutError):
         return ModelBusy(f"openai: no connection to {host} in time")
     if type(error.__cause__).__name__ == CONNECT_ERROR:
