@@ -56,7 +56,7 @@ def restore_copy(path: Path, copy: Path) -> Path | None:
 
 
 def _copy_private(source: Path, target: Path) -> None:
-    """Copy a file that nobody writes, with what its log holds."""
+    """Copy a file that is not being written, with what its log holds."""
     target.unlink(missing_ok=True)
     os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     if source.with_name(f"{source.name}-wal").exists():
