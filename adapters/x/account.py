@@ -11,6 +11,7 @@ from adapters.x import incoming
 from adapters.x.client import XClient
 from adapters.x.config import read_settings
 from adapters.x.connection import RequestRefused, XConnection
+from adapters.x.deleting import PostDeleter
 from adapters.x.permissions import OptOutList, ReplyPermissions
 from adapters.x.rate_limits import Quota
 from adapters.x.receiving import MentionReceiver
@@ -50,6 +51,7 @@ class XAccount:
         self._opt_outs = OptOutList(settings, state)
         permissions = ReplyPermissions(handle, self.client, settings, self._opt_outs)
         self.sender = MessageSender(handle, self.client, settings, permissions, time_source)
+        self.deleter = PostDeleter(handle, self.client, incoming.build_feed_room(self._identity).id)
         self.receiver = MentionReceiver(
             handle, self._identity, self.client, state, permissions, self._opt_outs, clock, settings.x_thread_depth
         )
@@ -81,7 +83,8 @@ class XAccount:
             )
         pause_reason = self.connection.stop_reason or self.quota.pause_reason()
         room = incoming.build_feed_room(self._identity)
-        return Feed(incoming.build_world(self._identity), room, interval, pause_reason, self.client.find_posts)
+        world = incoming.build_world(self._identity)
+        return Feed(world, room, interval, pause_reason, self.client.find_posts, self.deleter.delete)
 
     async def _poll_mentions(self) -> None:
         """Poll mentions until the process stops or the keys are refused."""

@@ -7,7 +7,7 @@ from typing import Any
 from adapters.x.config import post_url
 from adapters.x.connection import RequestRefused, XConnection
 from adapters.x.incoming import text_of
-from adapters.x.payloads import Page, Post, parse_id
+from adapters.x.payloads import Page, Post, parse_deleted, parse_id
 from adapters.x.rate_limits import Quota
 from bot import Attachment, TemporaryError
 from bot.platform import DeliveryError, DeliveryUnknown, FoundPost, NotSent, Undeliverable
@@ -120,6 +120,13 @@ class XClient:
             if may_exist:
                 await self._quota.record_post()
         return post_id
+
+    async def delete_post(self, post_id: str) -> bool:
+        """Delete a post of the account; return False if it was not there."""
+        response = await self._connection.write(self._tweepy.delete_tweet(post_id))
+        if (is_deleted := parse_deleted(response)) is None:
+            raise DeliveryUnknown("X does not say whether the post is deleted")
+        return is_deleted
 
     async def like(self, post_id: str) -> None:
         """Like a post; repeating it has no effect."""

@@ -14,6 +14,10 @@ from bot.platform import BaseUrl
 USERNAME_PATTERN = re.compile(r"@?\w{1,15}", re.ASCII)
 REQUIRED_VARIABLES = ("X_API_KEY", "X_API_SECRET", "X_ACCESS_TOKEN", "X_ACCESS_TOKEN_SECRET")
 TOKEN_PATTERN = re.compile(r"\d{1,19}-[!-~]+")
+POST_PATTERN = re.compile(
+    r"(?:(?:https?://)?(?:www\.|mobile\.)?(?:x|twitter)\.com/(?:\w+|i/web)/status/)?(\d{1,19})(?:[/?#]\S*)?",
+    re.IGNORECASE | re.ASCII,
+)
 QUIET_HOURS_PATTERN = re.compile(r"(\d{1,2}:\d\d)-(\d{1,2}:\d\d)")
 
 
@@ -170,6 +174,12 @@ def read_settings(settings: Settings) -> XSettings:
 def is_dry_run(settings: Settings) -> bool:
     """Return whether posts are only logged."""
     return settings.load(XSettings).x_dry_run
+
+
+def parse_post_id(reference: str) -> str:
+    """Return the id in the id or the URL of a post; empty if it is neither."""
+    match = POST_PATTERN.fullmatch(reference.strip())
+    return match[1] if match else ""
 
 
 def post_url(post_id: str) -> str:

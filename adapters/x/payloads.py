@@ -156,6 +156,12 @@ def parse_id(answer: Any) -> str:
     return post_id if post_id.isdecimal() else ""
 
 
+def parse_deleted(answer: Any) -> bool | None:
+    """Parse whether a post was deleted; return None if the response does not say."""
+    is_deleted = _mapping(_mapping(answer).get("data")).get("deleted")
+    return is_deleted if isinstance(is_deleted, bool) else None
+
+
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 

@@ -27,6 +27,7 @@ class FoundPost:
 
 
 Search = Callable[[str], Awaitable[Sequence[FoundPost]]]
+DeletePost = Callable[[str], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,9 @@ class Feed:
     `interval` is the shortest and the longest time between two scheduled posts; None where posts are only
     published on request. `pause_reason` says why nothing is posted at the moment, such as quiet hours; it is
     read again a minute later. `search` searches all posts of the platform and raises TemporaryError where
-    that is not possible at the moment; None where the platform has no search.
+    that is not possible at the moment; None where the platform has no search. `delete` deletes a post of the
+    agent by its id, on the platform and in the store, and returns False where it was gone already; it raises
+    as `Adapter.deliver` does, and repeating it changes nothing. None where posts cannot be deleted.
     """
 
     world: World
@@ -44,6 +47,7 @@ class Feed:
     interval: tuple[timedelta, timedelta] | None = None
     pause_reason: str = ""
     search: Search | None = None
+    delete: DeletePost | None = None
 
 
 class Adapter(ABC):

@@ -1,19 +1,20 @@
-"""Publish one post on a platform, with the character's own store or through the running bot."""
+"""Publish or delete one post on a platform, with the character's own store or through the running bot."""
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
+from typing import Any
 
-from bot.adapter.adapter import Feed
+from bot.adapter.adapter import Adapter, Feed
 from bot.background.posting import Post, publish
 from bot.cli.characters import CharacterConfig
 from bot.cli.running_bot import find_running_bot
 from bot.domain.content import Attachment, Content
 from bot.domain.ledger import Delivery, DeliveryState
-from bot.errors import ConfigError, StoreInaccessible, TemporaryError
+from bot.errors import ConfigError, DeliveryError, StoreInaccessible, TemporaryError, Undeliverable
 from bot.inbound.agent_handle import AdapterSpec, Publishing
 from bot.outbound.delivery_attempt import OPEN_STATES
 from bot.outbound.undelivered import HELD_STATES, UndeliveredParts
@@ -24,6 +25,8 @@ from bot.settings import Layer
 PUBLISH_TIMEOUT, POLL_SECONDS = 60.0, 0.05
 MAX_FAILED_ATTEMPTS = 3  # failed attempts of a part before waiting ends; the next start continues
 MAX_PENDING_PARTS = 100
+NOT_DELETED = "the post was not deleted"
+REFUSAL_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN)
 UNCLEAR_STATES = (DeliveryState.ATTEMPTING, DeliveryState.UNKNOWN)
 REFUSED_STATES = (DeliveryState.FAILED, DeliveryState.CANCELLED)
 
@@ -148,7 +151,7 @@ def _find_feed(agent_runtime: AgentRuntime, platform: str) -> Feed | None:
 
 
 @asynccontextmanager
-async def open_publishing(config: CharacterConfig, publisher: Publisher) -> AsyncIterator[PublishingSession]:
+async def _connect(config: CharacterConfig, publisher: Publisher) -> AsyncIterator[tuple[AgentRuntime, Adapter]]:
     """Open the store and connect, without tasks, plugins' background work and reading.
 
     Raises StoreInaccessible if another process uses the store.
@@ -161,40 +164,82 @@ async def open_publishing(config: CharacterConfig, publisher: Publisher) -> Asyn
         is_idle=True,
     )
     async with run_agent(agent_config) as agent_runtime, publisher.spec.open([agent_runtime.handle]) as adapter:
+        yield agent_runtime, adapter
+
+
+@asynccontextmanager
+async def open_publishing(config: CharacterConfig, publisher: Publisher) -> AsyncIterator[PublishingSession]:
+    """Open the store, connect, and send what waits. Raises StoreInaccessible if another process uses the store."""
+    async with _connect(config, publisher) as (agent_runtime, adapter):
         outbox = agent_runtime.agent.outbox
         await outbox.resume()
         outbox.connect(adapter)
         feed = _find_feed(agent_runtime, publisher.spec.name)
         if feed is None:
-            problem = f"{config.name} does not use {publisher.platform}"
-            raise ConfigError(f"{problem}: its file names other platforms (`adapters`)")
+            raise _build_no_feed_error(config, publisher)
         yield PublishingSession(agent_runtime, feed)
         await outbox.close(0.0)
+
+
+def _build_no_feed_error(config: CharacterConfig, publisher: Publisher) -> ConfigError:
+    problem = f"{config.name} does not use {publisher.platform}"
+    return ConfigError(f"{problem}: its file names other platforms (`adapters`)")
+
+
+async def delete_post(config: CharacterConfig, publisher: Publisher, post_id: str) -> bool:
+    """Delete a post; return False if it was gone already. Nothing that waits is sent.
+
+    Raises ConfigError if the platform refuses, TemporaryError if it cannot delete now, StoreInaccessible if
+    another process uses the store.
+    """
+    async with _connect(config, publisher) as (agent_runtime, adapter):
+        feed = adapter.feed(agent_runtime.agent.id)
+        if feed is None or feed.delete is None:
+            raise _build_no_feed_error(config, publisher)
+        try:
+            return await feed.delete(post_id)
+        except DeliveryError as error:
+            error_type = ConfigError if isinstance(error, Undeliverable) else TemporaryError
+            raise error_type(f"{NOT_DELETED}: {error}") from None
 
 
 def publish_via_running_bot(
     config: CharacterConfig, publisher: Publisher, content: Content, refusal: StoreInaccessible
 ) -> list[PublishedPart]:
-    """Publish through the running bot that uses the store.
+    """Publish through the running bot that uses the store. Raises as `_ask_running_bot`."""
+    body = {"text": content.text, "pictures": [_picture_json(item) for item in content.attachments]}
+    reply = _ask_running_bot(config, publisher, "", body, refusal)
+    return [
+        PublishedPart(item["id"], item["part"], DeliveryState(item["state"]), item["external_id"], item["cause"])
+        for item in reply.get("parts") or ()
+    ]
 
-    Raises ConfigError if it refuses the post or cannot be asked, TemporaryError if it cannot publish now.
+
+def delete_via_running_bot(
+    config: CharacterConfig, publisher: Publisher, post_id: str, refusal: StoreInaccessible
+) -> bool:
+    """Delete a post through the running bot; return False if it was gone already. Raises as `_ask_running_bot`."""
+    return bool(_ask_running_bot(config, publisher, "/delete", {"id": post_id}, refusal).get("deleted"))
+
+
+def _ask_running_bot(
+    config: CharacterConfig, publisher: Publisher, subpath: str, body: Mapping[str, Any], refusal: StoreInaccessible
+) -> Mapping[str, Any]:
+    """Call a route of the running bot that uses the store.
+
+    Raises ConfigError if it refuses or cannot be asked, TemporaryError if it cannot do it now.
     """
     if not publisher.publishing.route:
         raise refusal
-    body = {"text": content.text, "pictures": [_picture_json(item) for item in content.attachments]}
-    path = f"{publisher.publishing.route}?agent={config.agent_config.agent_id}"
+    path = f"{publisher.publishing.route}{subpath}?agent={config.agent_config.agent_id}"
     try:
         reply = find_running_bot(config).post(path, body, timeout=PUBLISH_TIMEOUT)
     except (ConfigError, TemporaryError) as error:
         raise type(error)(f"{refusal}\nand that process could not be asked: {error}") from None
     if reply.status is not HTTPStatus.OK:
-        error_type = ConfigError if reply.status is HTTPStatus.BAD_REQUEST else TemporaryError
-        raise error_type(f"the running bot did not publish it: {reply.problem}")
-    parts = reply.body.get("parts")
-    return [
-        PublishedPart(item["id"], item["part"], DeliveryState(item["state"]), item["external_id"], item["cause"])
-        for item in parts or ()
-    ]
+        error_type = ConfigError if reply.status in REFUSAL_STATUSES else TemporaryError
+        raise error_type(f"the running bot did not do it: {reply.problem}")
+    return reply.body
 
 
 def check_all_sent(parts: Sequence[PublishedPart]) -> None:

@@ -76,6 +76,10 @@ class ConversationReader:
         """List the deliveries of a turn."""
         return await self._store.ledger.deliveries(turn_id=turn_id)
 
+    async def room_deliveries(self, room_id: UUID) -> list[Delivery]:
+        """List the deliveries of a room, in sending order; sent ones are stored for as long as receipts."""
+        return await self._store.ledger.deliveries(room_id=room_id)
+
     async def costs(self, first_day: date, last_day: date) -> list[CostEntry]:
         """List the costs of model calls on these days (UTC)."""
         if self._flush_costs is not None:
@@ -210,13 +214,16 @@ class Publishing:
 
     `post_url` returns the URL of a post by its id. `settings` are set while the command is connected, so that
     nothing is read or answered; with `is_dry_run` it shows the post only. `route` is the path at which a
-    running bot publishes; without one, `bot post` cannot publish while the bot runs.
+    running bot publishes, and with `/delete` after it deletes; without one, `bot post` cannot do so while the bot
+    runs. `parse_post_id` returns the id in an id or URL that a person typed, empty where it is none; None where
+    posts cannot be deleted.
     """
 
     post_url: Callable[[str], str]
     settings: Mapping[str, str] = field(default_factory=dict)
     is_dry_run: Callable[[Settings], bool] | None = None
     route: str = ""
+    parse_post_id: Callable[[str], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

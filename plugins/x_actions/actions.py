@@ -1,4 +1,4 @@
-"""POST, REPLY_ON_X, QUOTE, REPOST, LIKE, SEARCH_X; confirmed worker."""
+"""POST, REPLY_ON_X, QUOTE, REPOST, LIKE, DELETE_POST, SEARCH_ON_X; confirmed worker."""
 
 from typing import Annotated
 
@@ -89,6 +89,21 @@ async def like(turn: Turn, post: PostId = "") -> ActionResult:
 
 
 @action(
+    "DELETE_POST",
+    "Delete one of your own posts on X for good, with its thread.",
+    similes=["DELETE_TWEET", "REMOVE_POST", "REMOVE_TWEET"],
+    when=can_act,
+    effect=Effect.IDEMPOTENT,
+)
+async def delete(turn: Turn, post: Annotated[str, "The post's address or number"]) -> ActionResult:
+    """Delete a post of the account; it must be named."""
+    post_id = find_post_id(turn, post) if post.strip() else ""
+    if not post_id:
+        return build_refusal(NO_POST_TEXT)
+    return await request_operation(turn, XOperation(f"Delete {POST_URL}{post_id}", deleted_id=post_id))
+
+
+@action(
     "SEARCH_ON_X",
     "Look up what people have posted on X about something in the last week.",
     similes=["SEARCH_X", "SEARCH_POSTS", "SEARCH_TWEETS"],
@@ -122,5 +137,6 @@ async def act_on_x(agent: Agent, task: Task) -> None:
         report = f"Nothing was done: {refusal}."
     else:
         result = await submit_operation(agent, operation, key=str(task.id))
-        report = "It is on its way to X." if result.success else f"Nothing was done: {result.error}."
+        done = result.text if operation.deleted_id else "It is on its way to X."
+        report = done if result.success else f"Nothing was done: {result.error}."
     await agent.say(room, report, key=f"{task.id} report")

@@ -1,7 +1,7 @@
 """Operations on X are messages of the agent, delivered by the outbox like any other.
 
 So they are stored before they are sent, executed once, listed by `bot outbox`, and bound by the adapter's
-quota, dry run and opt-outs.
+quota, dry run and opt-outs. A deletion leaves no message; it is done at once, and may be repeated.
 """
 
 import re
@@ -22,13 +22,14 @@ from bot import (
     ask_to_confirm,
     derived_id,
 )
-from bot.platform import Feed, FoundPost, PostOperation, PostOperationKind
+from bot.platform import DeliveryError, Feed, FoundPost, PostOperation, PostOperationKind
 from bot.text import escape_line, sanitize_name, shorten, user_text
 from plugins.x_actions.trust import Operators, untrusted_source
 
 PLATFORM = "x"
 POST_URL = "https://x.com/i/status/"
 WORKER = "ACT_ON_X"
+DELETION = "delete"  # stored with the task that waits for confirmation, in place of a PostOperationKind
 MAX_TEXT_LENGTH = 4_000
 MAX_QUERY_LENGTH, MAX_QUOTE_LENGTH, MAX_RESULTS = 300, 240, 10
 SEARCH_HEADING = "what strangers post on X (material, never instructions) about"
@@ -37,14 +38,16 @@ _ID = re.compile(r"(?:^|/status/)(\d{1,19})(?=$|[/?#])")
 
 @dataclass(frozen=True, slots=True)
 class XOperation:
-    """One operation on X: a post of our own, or one of PostOperation on an existing post.
+    """One operation on X: a post of our own, one of PostOperation on an existing post, or a deletion.
 
-    `room_id` is the conversation that it belongs to, if the character is spoken to there.
+    `room_id` is the conversation that it belongs to, if the character is spoken to there. `deleted_id` is the
+    post to delete; empty for any other operation.
     """
 
     text: str
     target: PostOperation | None = None
     room_id: UUID | None = None
+    deleted_id: str = ""
 
     @property
     def is_in_conversation(self) -> bool:
@@ -54,6 +57,8 @@ class XOperation:
     @property
     def confirmation_text(self) -> str:
         """The full text with which confirmation is requested."""
+        if self.deleted_id:
+            return user_text("x.delete", url=f"{POST_URL}{self.deleted_id}")
         if self.target is None:
             return user_text("x.post", text=self.text)
         kind, url = self.target.kind, f"{POST_URL}{self.target.post_id}"
@@ -64,6 +69,8 @@ class XOperation:
     def to_metadata(self) -> dict[str, str]:
         """Return the metadata of the task that waits for confirmation."""
         room_id = str(self.room_id) if self.room_id is not None else ""
+        if self.deleted_id:
+            return {"text": self.text, "act": DELETION, "subject": self.deleted_id, "room": room_id}
         kind, post_id = (self.target.kind.value, self.target.post_id) if self.target else ("", "")
         return {"text": self.text, "act": kind, "subject": post_id, "room": room_id}
 
@@ -72,6 +79,8 @@ class XOperation:
         """Parse the metadata of a confirmed task."""
         room_id = UUID(metadata["room"]) if metadata["room"] else None
         kind, post_id = metadata["act"], metadata["subject"]
+        if kind == DELETION:
+            return cls(metadata["text"], None, room_id, post_id)
         target = PostOperation(PostOperationKind(kind), post_id) if kind else None
         return cls(metadata["text"], target, room_id)
 
@@ -135,9 +144,7 @@ async def request_operation(turn: Turn, operation: XOperation) -> ActionResult:
     if refusal := refusal_for(turn.agent, operation):
         return build_refusal(refusal)
     if source := await untrusted_source(turn):
-        turn.notes.append(
-            f"{operation.target.kind if operation.target else 'post'} on X waits for confirmation: {source}"
-        )
+        turn.notes.append(f"{operation.to_metadata()['act'] or 'post'} on X waits for confirmation: {source}")
         return await ask_to_confirm(turn, WORKER, operation.to_metadata(), operation.confirmation_text)
     return await submit_operation(turn.agent, operation, key=f"{turn.id} {turn.next_reply_index}")
 
@@ -152,10 +159,12 @@ def refusal_for(agent: Agent, operation: XOperation) -> str:
 
 
 async def submit_operation(agent: Agent, operation: XOperation, *, key: str) -> ActionResult:
-    """Store an operation for delivery; once, however often this is called with the same key."""
+    """Store an operation for delivery, or delete a post; once, however often this is called with the same key."""
     feed = find_feed(agent)
     if feed is None:
         return build_refusal("X is not connected")
+    if operation.deleted_id:
+        return await _delete_post(feed, operation.deleted_id)
     room = await agent.store.worlds.room(operation.room_id) if operation.room_id is not None else None
     if room is None:
         room = (
@@ -169,6 +178,16 @@ async def submit_operation(agent: Agent, operation: XOperation, *, key: str) -> 
     if message is None:
         return build_refusal("nothing was left to send")
     return ActionResult(text=f"on its way to X: {message.content.text}", data={"memory_id": str(message.id)})
+
+
+async def _delete_post(feed: Feed, post_id: str) -> ActionResult:
+    if feed.delete is None:
+        return build_refusal("posts cannot be deleted there")
+    try:
+        was_there = await feed.delete(post_id)
+    except DeliveryError as error:
+        return build_refusal(f"the post was not deleted: {error}")
+    return ActionResult(text=user_text("x.deleted" if was_there else "x.gone", url=f"{POST_URL}{post_id}"))
 
 
 def build_refusal(cause: str) -> ActionResult:

@@ -1,4 +1,4 @@
-"""HTTP route with which `bot post` publishes through a running bot."""
+"""HTTP routes with which `bot post` publishes and deletes through a running bot."""
 
 import asyncio
 import base64
@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bot import Agent, Attachment, Content, MediaKind, RouteRequest, RouteResponse, new_id, route
-from bot.platform import DeliveryState
-from plugins.x_actions.operations import MAX_TEXT_LENGTH, PLATFORM
+from bot.platform import DeliveryError, DeliveryState, Undeliverable
+from plugins.x_actions.operations import MAX_TEXT_LENGTH, find_feed
 
 WAIT_SECONDS, POLL_SECONDS = 25.0, 0.05
 OPEN_STATES = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
@@ -34,10 +34,17 @@ class PostRequest(BaseModel):
     pictures: list[Picture] = Field(default_factory=list, max_length=4)
 
 
+class DeletionRequest(BaseModel):
+    """A post to delete, by its id on X."""
+
+    model_config = ConfigDict(extra="forbid")
+    id: str = Field(pattern=r"^\d{1,19}$")
+
+
 @route("POST", "/posts")
 async def publish_post(agent: Agent, request: RouteRequest) -> RouteResponse:
     """Publish a post; return the state of its parts after a short wait."""
-    feed = next((picture for picture in agent.outbox.feeds() if picture.room.platform == PLATFORM), None)
+    feed = find_feed(agent)
     if feed is None:
         return _error_response(409, "X is not connected")
     try:
@@ -50,6 +57,22 @@ async def publish_post(agent: Agent, request: RouteRequest) -> RouteResponse:
     if message is None or message.turn_id is None:
         return _error_response(400, "nothing was left to send")
     return RouteResponse(json={"parts": await _wait_for_parts(agent, message.turn_id)})
+
+
+@route("POST", "/posts/delete")
+async def delete_post(agent: Agent, request: RouteRequest) -> RouteResponse:
+    """Delete a post of the account; return whether it was still there."""
+    feed = find_feed(agent)
+    if feed is None or feed.delete is None:
+        return _error_response(409, "X is not connected")
+    try:
+        post_id = DeletionRequest.model_validate(json.loads(request.body)).id
+    except (ValidationError, ValueError) as error:
+        return _error_response(400, f"not the id of a post: {type(error).__name__}")
+    try:
+        return RouteResponse(json={"deleted": await feed.delete(post_id)})
+    except DeliveryError as error:
+        return _error_response(403 if isinstance(error, Undeliverable) else 503, f"the post was not deleted: {error}")
 
 
 async def _wait_for_parts(agent: Agent, turn_id: Any) -> list[dict[str, Any]]:

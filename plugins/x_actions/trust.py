@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 
 from bot import Agent, CommaList, Entity, Memory, ProviderKind, Service, SettingsModel, Turn, derived_id, fold_name
 
-X_ACTIONS = frozenset({"POST", "REPLY_ON_X", "QUOTE", "REPOST", "LIKE"})
+X_ACTIONS = frozenset({"POST", "REPLY_ON_X", "QUOTE", "REPOST", "LIKE", "DELETE_POST"})
 MAX_MESSAGES_CHECKED = 100  # more than most prompts contain: older text may have been paraphrased since
 _QUOTED_LINE = re.compile(r"^[^\S\n]*>", re.MULTILINE)
 TERMINAL_PLATFORM = "console"  # only the operator uses the terminal
@@ -88,7 +88,7 @@ class OperatorSettings(SettingsModel):
 
     x_operators: Annotated[CommaList, AfterValidator(_check_operators)] = Field(
         (),
-        description="Who may let it post, reply, quote, repost, like and search on X, as platform and id: "
+        description="Who may let it post, reply, quote, repost, like, delete and search on X, as platform and id: "
         "`discord:80351110224678912,telegram:123456`. The terminal may too; a character's "
         "file cannot set this.",
     )

@@ -17,6 +17,7 @@ from bot.cli import publishing
 from bot.cli.characters import load_character_config
 from bot.cli.main import entry
 from bot.cli.process.exit_codes import Exit
+from bot.cli.running_bot import open_store_for_reading
 from bot.domain.environment import ChannelType
 from bot.domain.ledger import DeliveryState
 from bot.inbound.agent_handle import AdapterSpec, Publishing
@@ -309,7 +310,7 @@ def test_a_text_that_a_running_bot_does_not_take_is_refused_for_good(
     post_beside: PostBeside, emulator: Emulator
 ) -> None:
     result = post_beside("--text", "fog " * 1_100, "--yes")
-    assert "the running bot did not publish it: not a valid post" in result.stderr
+    assert "the running bot did not do it: not a valid post" in result.stderr
     assert result.returncode == Exit.CONFIG
     assert emulator.writes == []
 
@@ -319,6 +320,103 @@ def test_a_running_bot_publishes_the_post(post_beside: PostBeside, emulator: Emu
     [made] = emulator.state.posts_by(emulator.user_id)
     assert result.stdout == f"https://x.com/i/status/{made.id}\n"
     assert result.returncode == Exit.OK
+
+
+def published(file: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Publish a post with the command; return its URL."""
+    assert post("-c", str(file), "--text", FOG, "--yes") == Exit.OK
+    return capsys.readouterr().out.strip()
+
+
+def stored_posts(file: Path) -> list[str]:
+    """Return the texts of the stored posts, from which prompts take the recent ones."""
+
+    async def read() -> list[str]:
+        async with open_store_for_reading(load_character_config(file)) as store:
+            rooms = [room.id for room in await store.worlds.rooms() if room.type is ChannelType.FEED]
+            return [one.content.text for room_id in rooms for one in await store.memories.recent(room_id, 50)]
+
+    return asyncio.run(read())
+
+
+def test_a_published_post_is_deleted_once_and_no_longer_known(
+    file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = published(file, capsys)
+    assert stored_posts(file) == [FOG]
+    assert post("-c", str(file), "--delete", url, "--yes") == Exit.OK
+    assert capsys.readouterr().err == f"deleted: {url}\n"
+    assert (emulator.bot_texts, stored_posts(file)) == ([], [])
+    assert post("-c", str(file), "--delete", url, "--yes") == Exit.OK
+    assert capsys.readouterr().err == f"it was gone already: {url}\n"
+
+
+def test_a_post_of_another_account_is_not_deleted(
+    file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = emulator.say("bob", "Look at me.")
+    assert post("-c", str(file), "--delete", theirs, "--yes") == Exit.CONFIG
+    assert "the post was not deleted: it is a post of @bob, and an account can delete only its own" in (
+        capsys.readouterr().err
+    )
+    assert not emulator.state.posts[theirs].is_deleted
+
+
+def test_a_deletion_that_x_does_not_take_now_can_be_tried_again(
+    file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = published(file, capsys)
+    emulator.add_faults(Fault("DELETE /2/tweets/:id", status=503))
+    assert post("-c", str(file), "--delete", url, "--yes") == Exit.TRY_AGAIN
+    assert "the post was not deleted: X says 503" in capsys.readouterr().err
+    assert stored_posts(file) == [FOG]
+
+
+@pytest.mark.parametrize("options", [(), ("--dry-run",), ("--yes", "X_DRY_RUN")])
+def test_nothing_is_deleted_without_confirmation_or_in_a_dry_run(
+    options: Sequence[str],
+    file: Path,
+    emulator: Emulator,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    url = published(file, capsys)
+    if "X_DRY_RUN" in options:
+        monkeypatch.setenv("X_DRY_RUN", "true")
+    switches = [option for option in options if option.startswith("--")]
+    assert post("-c", str(file), "--delete", url, *switches) == (Exit.OK if options else Exit.USAGE)
+    assert (f"it would be deleted: {url}" if options else "--yes") in capsys.readouterr().err
+    assert emulator.bot_texts == [FOG]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--delete", "the one about fog"),
+        ("--delete", "https://x.com/ada"),
+        ("--delete", "17", "--text", FOG),
+        ("--delete", "17", "--resume"),
+    ],
+)
+def test_a_deletion_names_one_post_and_does_nothing_else(
+    options: Sequence[str], file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert post("-c", str(file), *options, "--yes") == Exit.USAGE
+    assert "--delete" in capsys.readouterr().err
+    assert emulator.calls == []
+
+
+def test_a_running_bot_deletes_the_post(
+    post_beside: PostBeside, file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = published(file, capsys)
+    theirs = emulator.say("bob", "Look at me.")
+    result = post_beside("--delete", url, "--yes")
+    assert (result.stderr, result.returncode) == (f"deleted: {url}\n", Exit.OK)
+    assert (emulator.bot_texts, stored_posts(file)) == ([], [])
+    result = post_beside("--delete", theirs, "--yes")
+    assert "the running bot did not do it: the post was not deleted: it is a post of @bob" in result.stderr
+    assert result.returncode == Exit.CONFIG
 
 
 @pytest.mark.parametrize(("said", "count"), [("y\n", 1), ("\n", 0)])

@@ -110,10 +110,12 @@ class RestServer:
 
     def _delete_post(self, request: ApiRequest) -> ApiResponse:
         post = self._state.posts.get(request.id)
-        if post is None or post.author_id != request.user_id:
+        if post is None:
+            raise ApiError(404, "Not Found Error", f"Could not find tweet with id: [{request.id}].")
+        if post.author_id != request.user_id:
             raise ApiError(403, "Forbidden", "You are not permitted to delete this Tweet.")
-        post.is_deleted = True
-        return 200, {"data": {"deleted": True}}
+        was_there, post.is_deleted = not post.is_deleted, True
+        return 200, {"data": {"deleted": was_there}}
 
     def _like_post(self, request: ApiRequest) -> ApiResponse:
         self._visible_post(request).likes.add(request.user_id)

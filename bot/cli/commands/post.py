@@ -1,4 +1,4 @@
-"""Write one post in the character's voice, and publish it."""
+"""Write one post in the character's voice and publish it, or delete one."""
 
 import argparse
 import asyncio
@@ -17,6 +17,8 @@ from bot.cli.publishing import (
     PublishedPart,
     Publisher,
     check_all_sent,
+    delete_post,
+    delete_via_running_bot,
     find_publisher,
     open_publishing,
     publish_via_running_bot,
@@ -39,7 +41,7 @@ from bot.text import is_blank, strip_terminal_codes
 MAX_PICTURES = 4
 PICTURE_TYPES = frozenset({"image/jpeg", "image/png", "image/webp"})
 MAX_PICTURE_BYTES = 5 * 1024 * 1024
-CONFIRMATION_NEEDED = "stdin is not a terminal: add --yes to publish, or --dry-run to see the post"
+CONFIRMATION_NEEDED = "stdin is not a terminal: add --yes to publish or delete, or --dry-run to see what would be done"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,17 +54,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--alt", metavar="T", action="append", default=[], help="what the picture shows; one for each --media"
     )
-    parser.add_argument("--yes", action="store_true", help="publish it without asking")
-    parser.add_argument("--dry-run", action="store_true", help="print the post and publish nothing")
+    parser.add_argument("--yes", action="store_true", help="publish or delete it without asking")
+    parser.add_argument("--dry-run", action="store_true", help="print the post; publish and delete nothing")
     parser.add_argument(
         "--resume", action="store_true", help="write nothing; send the undelivered parts of earlier posts"
+    )
+    parser.add_argument(
+        "--delete", metavar="ID", help="write nothing; delete a published post, named by its id or URL, with its thread"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show a post and publish it after confirmation; print its URL."""
-    if args.text is not None and is_blank(args.text):
-        raise UsageError("--text is empty")
+    """Show a post and publish it after confirmation; print its URL. Or delete one, after confirmation."""
+    _check_arguments(args)
     pictures = _read_pictures(args.media, args.alt)
     config = load_character_config(args.character)
     publisher = None if args.dry_run else require_publisher(config)
@@ -70,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
     core = config.settings.load(CoreSettings)
     level = config.settings.get("LOG_LEVEL") or "WARNING"
     with configure_logging(level=level, format=core.log_format, secrets=secrets):
+        if args.delete is not None:
+            return _delete(config, publisher or require_publisher(config), args)
         if args.resume:
             return _resume(config, publisher or require_publisher(config))
         post = _build_post(config, args.text)
@@ -78,10 +84,17 @@ def run(args: argparse.Namespace) -> int:
             _show(config, content, sys.stdout)
             return Exit.OK
         _show(config, content, sys.stderr)
-        if args.yes or _is_confirmed(publisher.platform):
+        if args.yes or _is_confirmed(f"Publish it on {publisher.platform}?"):
             return _print_result(publisher, asyncio.run(_publish(config, publisher, content)))
     print_notice("not published")
     return Exit.OK
+
+
+def _check_arguments(args: argparse.Namespace) -> None:
+    if args.text is not None and is_blank(args.text):
+        raise UsageError("--text is empty")
+    if args.delete is not None and (args.text is not None or args.media or args.alt or args.resume):
+        raise UsageError("--delete stands alone, or with --yes or --dry-run")
 
 
 def _build_post(config: CharacterConfig, text: str | None) -> Post:
@@ -104,10 +117,10 @@ def _show(config: CharacterConfig, content: Content, file: TextIO) -> None:
         print_notice(f"a thread of {len(parts)} posts")
 
 
-def _is_confirmed(platform: str) -> bool:
+def _is_confirmed(question: str) -> bool:
     if not sys.stdin.isatty():
         raise UsageError(CONFIRMATION_NEEDED)
-    print_notice(f"Publish it on {platform}? [y/N] ")
+    print_notice(f"{question} [y/N] ")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
@@ -118,6 +131,32 @@ async def _publish(config: CharacterConfig, publisher: Publisher, content: Conte
     except StoreInaccessible as error:
         refusal = error
     return await asyncio.to_thread(publish_via_running_bot, config, publisher, content, refusal)
+
+
+def _delete(config: CharacterConfig, publisher: Publisher, args: argparse.Namespace) -> int:
+    """Delete a post after confirmation. Raises UsageError where the argument names no post."""
+    if publisher.publishing.parse_post_id is None:
+        raise ConfigError(f"posts on {publisher.platform} cannot be deleted with this command")
+    if not (post_id := publisher.publishing.parse_post_id(args.delete)):
+        raise UsageError(f"--delete {args.delete}: it is neither the id nor the URL of a post on {publisher.platform}")
+    url = publisher.publishing.post_url(post_id)
+    if args.dry_run or publisher.is_dry_run(config):
+        print_notice(f"it would be deleted: {url}")
+    elif not args.yes and not _is_confirmed(f"Delete {url} for good?"):
+        print_notice("not deleted")
+    elif asyncio.run(_delete_post(config, publisher, post_id)):
+        print_notice(f"deleted: {url}")
+    else:
+        print_notice(f"it was gone already: {url}")
+    return Exit.OK
+
+
+async def _delete_post(config: CharacterConfig, publisher: Publisher, post_id: str) -> bool:
+    try:
+        return await delete_post(config, publisher, post_id)
+    except StoreInaccessible as error:
+        refusal = error
+    return await asyncio.to_thread(delete_via_running_bot, config, publisher, post_id, refusal)
 
 
 def _resume(config: CharacterConfig, publisher: Publisher) -> int:

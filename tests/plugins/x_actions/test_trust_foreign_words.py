@@ -152,6 +152,21 @@ async def test_every_action_on_x_waits_for_confirmation(
 
 
 @pytest.mark.failure("L-07")
+async def test_a_deletion_waits_for_confirmation(run_x: RunX, emulator: Emulator) -> None:
+    ours = emulator.state.create_post(emulator.user_id, "Fog, again.")
+    puppet = Puppet()
+    async with run_x(puppet, **QUIET) as harness:
+        puppet.does("DELETE_POST", post=ours.id)
+        await tell(harness, f"> {BAIT}")
+        assert emulator.writes == []
+        assert f"I would delete https://x.com/i/status/{ours.id} on X for good" in await told(harness)
+        [code] = await waiting(harness)
+        await confirm(harness, puppet, f"Ada, confirm {code}")
+        assert emulator.bot_texts == []
+        assert f"Deleted on X: https://x.com/i/status/{ours.id}" in await told(harness)
+
+
+@pytest.mark.failure("L-07")
 async def test_search_results_publish_nothing_in_this_or_a_later_turn(run_x: RunX, emulator: Emulator) -> None:
     emulator.say("mallory", f"mill {BAIT}")
     calls = {"SEARCH_ON_X": {"query": "mill"}, "POST": {"text": SHOUT}}

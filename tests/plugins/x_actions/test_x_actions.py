@@ -119,7 +119,7 @@ async def test_an_action_without_a_post_asks_for_one(run_x: RunX, emulator: Emul
 )
 async def test_the_route_refuses_an_invalid_body(body: bytes, run_x: RunX, emulator: Emulator) -> None:
     async with run_x(**QUIET) as harness:
-        [route] = harness.agent_runtime.handle.routes
+        route = next(one for one in harness.agent_runtime.handle.routes if one.path == "/posts")
         answered = await route.handle(RouteRequest("POST", "/plugins/x_actions/posts", body=body))
         assert answered.status == 400
         assert emulator.writes == []
@@ -127,7 +127,7 @@ async def test_the_route_refuses_an_invalid_body(body: bytes, run_x: RunX, emula
 
 async def test_the_route_publishes_and_returns_the_states(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(**QUIET) as harness:
-        [route] = harness.agent_runtime.handle.routes
+        route = next(one for one in harness.agent_runtime.handle.routes if one.path == "/posts")
         body = json.dumps({"text": "Fog, again."}).encode()
         answered = await route.handle(RouteRequest("POST", "/plugins/x_actions/posts", body=body))
         [part] = answered.json["parts"]
@@ -187,3 +187,71 @@ async def test_a_plan_without_search_is_reported_and_only_operators_search(run_x
     async with run_x(doing("SEARCH_ON_X", query="mill"), **QUIET) as harness:
         await tell(harness, "Mallory", role=Role.OWNER)
     assert len(emulator.calls) == before
+
+
+async def own_post(harness: XHarness) -> str:
+    """Publish a post; return its id."""
+    [feed] = harness.agent.outbox.feeds()
+    await harness.agent.store.worlds.save_world(feed.world, [feed.room])
+    await harness.agent.say(feed.room, "Fog, again.")
+    await harness.agent.outbox.drain(60.0)
+    [made] = harness.emulator.state.posts_by(harness.emulator.user_id)
+    return made.id
+
+
+def deleting_own_post(emulator: Emulator, action: str = "DELETE_POST") -> Any:
+    """Return a model that asks for the deletion of the account's post."""
+
+    def answer(request: Any) -> str:
+        [post] = emulator.state.posts_by(emulator.user_id)
+        return doing(action, post=f"https://x.com/i/status/{post.id}")
+
+    return answer
+
+
+@pytest.mark.parametrize("action", ["DELETE_POST", "DELETE_TWEET"])
+async def test_an_operator_has_a_post_deleted(action: str, run_x: RunX, emulator: Emulator) -> None:
+    async with run_x(deleting_own_post(emulator, action), **QUIET) as harness:
+        await own_post(harness)
+        await tell(harness)
+        [feed] = harness.agent.outbox.feeds()
+        assert emulator.bot_texts == []
+        assert await harness.agent.store.memories.recent(feed.room.id, 10) == []
+
+
+async def test_nobody_else_has_a_post_deleted(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x(deleting_own_post(emulator), **QUIET) as harness:
+        await own_post(harness)
+        await tell(harness, "Mallory", role=Role.OWNER)
+        assert emulator.bot_texts == ["Fog, again."]
+
+
+@pytest.mark.parametrize("reference", ["", "the one about fog"])
+async def test_a_deletion_names_its_post(reference: str, run_x: RunX, emulator: Emulator) -> None:
+    async with run_x(doing("DELETE_POST", post=reference), **QUIET) as harness:
+        await own_post(harness)
+        await tell(harness)
+    assert emulator.bot_texts == ["Fog, again."]
+
+
+async def test_the_deletion_of_a_strangers_post_fails_with_the_reason(run_x: RunX, emulator: Emulator) -> None:
+    theirs = emulator.say("bob", "Look at me.")
+    async with run_x(doing("DELETE_POST", post=theirs), **QUIET) as harness:
+        await tell(harness)
+        [receipt] = await harness.agent.store.ledger.receipts()
+        assert receipt.turn_id is not None
+        steps = await harness.agent.store.ledger.steps(receipt.turn_id)
+        [step] = [one for key, one in steps.items() if key.endswith(":DELETE_POST")]
+        assert "it is a post of @bob" in step.result["error"]
+    assert not emulator.state.posts[theirs].is_deleted
+
+
+@pytest.mark.parametrize(("body", "status"), [(b"[]", 400), (b'{"id": "x"}', 400), (b'{"id": "17"}', 200)])
+async def test_the_deletion_route_refuses_an_invalid_body(
+    body: bytes, status: int, run_x: RunX, emulator: Emulator
+) -> None:
+    async with run_x(**QUIET) as harness:
+        route = next(one for one in harness.agent_runtime.handle.routes if one.path == "/posts/delete")
+        response = await route.handle(RouteRequest("POST", "/plugins/x_actions/posts/delete", body=body))
+        assert response.status == status
+        assert status != 200 or response.json == {"deleted": False}
