@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from bot.characters.conversion import convert
 from bot.characters.json_scanner import Node, scan_json
+from bot.characters.places import FilePlaces
 from bot.characters.report import ImportReport, ReportCollector
 from bot.characters.secret_detection import Secrets
 from bot.characters.secret_extraction import extract_secrets
@@ -22,12 +23,13 @@ MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LoadedCharacter:
-    """A character, the report on its file, and the secrets that were taken out of it."""
+    """A character, the report on its file, the secrets that were taken out of it, and where its parts stand."""
 
     character: Character
     report: ImportReport
     path: Path | None = None
     secrets: Mapping[str, str] = field(default_factory=lambda: Secrets({}), repr=False)
+    places: FilePlaces | None = field(default=None, repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return the result of a check as JSON, without secrets."""
@@ -99,6 +101,7 @@ def _load(source: SourceText, path: Path | None) -> LoadedCharacter:
     collector = ReportCollector(source)
     for deviation in deviations:
         collector.add_warning(deviation.offset, deviation.path, deviation.message)
+    places = FilePlaces(source, root)
     root, secrets = extract_secrets(root, collector)
     fields, format = convert(root, collector)
     check_templates(root, collector)
@@ -110,12 +113,18 @@ def _load(source: SourceText, path: Path | None) -> LoadedCharacter:
             collector.add_problem(root.offset, fault["loc"], fault["msg"])
         collector.raise_problems()
         raise
-    return LoadedCharacter(character, collector.build_report(format), path, secrets)
+    return LoadedCharacter(character, collector.build_report(format), path, secrets, places)
 
 
 def check_templates(root: Node, collector: ReportCollector) -> None:
     """Compile each template; a syntax error is a problem, an unknown tag a warning."""
-    templates = root.value.get("templates") if isinstance(root.value, dict) else None
+    members = root.value if isinstance(root.value, dict) else {}
+    system, templates = members.get("system"), members.get("templates")
+    if system is not None and isinstance(system.value, str):
+        try:
+            compile_template(system.value)
+        except TemplateError as error:
+            collector.add_warning(system.offset, ("system",), f"is used as it is, with its braces: {error}")
     if templates is None or not isinstance(templates.value, dict):
         return
     for name, node in templates.value.items():

@@ -1,6 +1,7 @@
 """`ImportReport`, its notes, and the collector that is filled while a file is read."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -20,18 +21,21 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A note about one place of a file; `path` is empty if it concerns the whole file."""
+    """A note about one place of a file: `path` is empty if it concerns the whole file, `column` 0 if not known."""
 
     path: str
     line: int
     message: str
+    column: int = 0
 
     def __str__(self) -> str:
-        return f"line {self.line}: {self.path}: {self.message}" if self.path else f"line {self.line}: {self.message}"
+        place = f"line {self.line}, column {self.column}" if self.column else f"line {self.line}"
+        return f"{place}: {self.path}: {self.message}" if self.path else f"{place}: {self.message}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the note as JSON."""
-        return {"path": self.path, "line": self.line, "what": self.message}
+        column = {"column": self.column} if self.column else {}
+        return {"path": self.path, "line": self.line, **column, "what": self.message}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,10 @@ class ImportReport:
     ignored: tuple[Note, ...] = ()
     warnings: tuple[Note, ...] = ()
     secrets: tuple[Note, ...] = ()
+
+    def with_warnings(self, notes: Iterable[Note]) -> "ImportReport":
+        """Return the report with further warnings."""
+        return replace(self, warnings=tuple(sorted((*self.warnings, *notes), key=_sort_key)))
 
     def sections(self) -> dict[str, tuple[Note, ...]]:
         """Return the notes by section name, in the order of display."""
@@ -92,7 +100,7 @@ class ReportCollector:
     def add_problem(self, offset: int, path: Path | str, message: str) -> None:
         """Add a problem that makes the file unusable."""
         self._problems.append(
-            (offset, f"{self._source.format_location(offset)}: {_format_path(path)}: {_clean_message(message)}")
+            (offset, f"{self._source.format_location(offset)}: {_format_path(path)}: {clean_message(message)}")
         )
 
     def line_of(self, offset: int) -> int:
@@ -115,7 +123,7 @@ class ReportCollector:
         )
 
     def _add_note(self, section: str, offset: int, path: Path | str, message: str) -> None:
-        self._notes[section].append(Note(_format_path(path), self._source.line_of(offset), _clean_message(message)))
+        self._notes[section].append(Note(_format_path(path), self._source.line_of(offset), clean_message(message)))
 
 
 def _sort_key(note: Note) -> tuple[int, str, str]:
@@ -126,6 +134,6 @@ def _format_path(path: Path | str) -> str:
     return path if isinstance(path, str) else format_path(path)
 
 
-def _clean_message(message: str) -> str:
+def clean_message(message: str) -> str:
     """Truncate a message and remove terminal codes: it may quote the file."""
     return printable(message[:MAX_MESSAGE_LENGTH])

@@ -55,8 +55,13 @@ class SourceText:
 
     def format_location(self, offset: int) -> str:
         """Return an offset as `file:line:column`; columns count characters from 1."""
+        line, column = self.position_of(offset)
+        return f"{self.name}:{line}:{column}"
+
+    def position_of(self, offset: int) -> tuple[int, int]:
+        """Return line and column of an offset, both from 1."""
         line = self.line_of(offset)
-        return f"{self.name}:{line}:{offset - self._starts[line - 1] + 1}"
+        return line, offset - self._starts[line - 1] + 1
 
     def build_error(
         self, offset: int, message: str, *, secret_spans: Sequence[Span], is_rest_secret: bool

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import bot
 from bot.characters import Format, LoadedCharacter, load_character
-from bot.characters.elizaos_names import ADAPTER_ALIASES
+from bot.cli.character_references import add_reference_notes, check_plugin_paths, check_plugin_templates
 from bot.cli.process.shutdown import print_notice
 from bot.errors import CharacterError
 from bot.models.types import ModelType
-from bot.plugin_system.loading import ELIZAOS_PACKAGE, adapter_names, load_plugins
+from bot.plugin_system.loading import ELIZAOS_PACKAGE, load_plugins
 from bot.plugin_system.plugin import Plugin
 from bot.runtime.agent_config import AgentConfig
 from bot.settings import MIN_SECRET_LENGTH, NETWORK_VARIABLES, CoreSettings, Layer, Settings, load_settings
@@ -100,12 +100,15 @@ def load_character_config(path: Path | None = None, override: Layer | None = Non
     export_network_settings(settings)
     settings = settings.with_layer(override) if override else settings
     settings.load(CoreSettings)
+    check_plugin_paths(path, loaded)
     loaded_plugins = load_plugins(
         loaded.character, settings, folder=path.resolve().parent, is_foreign_format=is_elizaos_file(loaded)
     )
     for plugin in loaded_plugins.plugins:
         if plugin.settings is not None:
             settings.load(plugin.settings)
+    check_plugin_templates(loaded_plugins.plugins)
+    loaded = add_reference_notes(path, loaded, loaded_plugins.plugins)
     return CharacterConfig(path, loaded, settings, loaded_plugins.plugins, loaded_plugins.notes)
 
 
@@ -172,7 +175,3 @@ def _notes(config: CharacterConfig) -> Iterator[str]:
     for note in config.loaded.report.warnings:
         yield str(note)
     yield from config.notes
-    available = {*adapter_names(), *ADAPTER_ALIASES}
-    for name in config.loaded.character.adapters:
-        if name not in available:
-            yield f"{name}: no adapter is installed for this platform"

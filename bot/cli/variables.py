@@ -32,6 +32,14 @@ class SettingsGroup:
     model: type[SettingsModel]
 
 
+CORE_GROUPS = (
+    SettingsGroup("core", CoreSettings),
+    SettingsGroup("network", NetworkSettings),
+    SettingsGroup("models", ModelSettings),
+    SettingsGroup("money", BudgetSettings),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Variable:
     """One variable; `default` is formatted as in `.env`."""
@@ -44,12 +52,7 @@ class Variable:
 
 def find_settings_groups(plugins: Sequence[Plugin] = ()) -> tuple[list[SettingsGroup], list[str]]:
     """Return the settings models of the core, all adapters, all plugins and `plugins`, and load problems."""
-    groups = [
-        SettingsGroup("core", CoreSettings),
-        SettingsGroup("network", NetworkSettings),
-        SettingsGroup("models", ModelSettings),
-        SettingsGroup("money", BudgetSettings),
-    ]
+    groups = list(CORE_GROUPS)
     problems: list[str] = []
     for name, adapter in find_adapters().items():
         if isinstance(adapter, AdapterSpec):
@@ -70,6 +73,12 @@ def find_settings_groups(plugins: Sequence[Plugin] = ()) -> tuple[list[SettingsG
         if known_plugin.settings
     ]
     return groups, problems
+
+
+def known_variables(plugins: Sequence[Plugin], groups: Sequence[SettingsGroup] = CORE_GROUPS) -> frozenset[str]:
+    """Return the names of all variables of these groups and plugins."""
+    models = [*(group.model for group in groups), *(plugin.settings for plugin in plugins if plugin.settings)]
+    return frozenset(variable.name for model in models for variable in list_variables(model))
 
 
 def list_variables(model: type[SettingsModel]) -> Iterator[Variable]:

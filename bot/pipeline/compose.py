@@ -11,7 +11,7 @@ from bot.concurrency.isolation import Failure, call_plugin, log_failure, run_iso
 from bot.domain.component_specs import ProviderKind, Shortening
 from bot.domain.content import Content
 from bot.domain.results import ProviderFailure, ProviderResult, State
-from bot.errors import PromptTooLong
+from bot.errors import PromptTooLong, TemplateError
 from bot.models.types import ModelType, TextRequest, TextResult
 from bot.plugin_system.components import Provider
 from bot.plugin_system.registry import Registry
@@ -76,7 +76,10 @@ class Composer:
     def render_system(self, turn: Turn) -> str:
         """Render the character's system prompt, or the default one."""
         source = turn.agent.character.system or turn.agent.templates[SYSTEM]
-        return render_template(source, turn.state.values or _default_values(turn))
+        try:
+            return render_template(source, turn.state.values or _default_values(turn))
+        except TemplateError:  # `system` of a character may hold any braces; the check of its file tells
+            return source
 
     def _select_providers(self, include: Collection[str], *, only_included: bool) -> list[Provider]:
         included_names = {

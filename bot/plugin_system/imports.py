@@ -38,8 +38,7 @@ def missing_package_message(name: str, missing: str, module: str) -> str:
 
 def import_path(path: Path, name: str) -> ModuleType:
     """Import a plugin from a file or folder. Raises PluginError if it is missing or fails."""
-    candidates = (path, path.with_name(f"{path.name}.py"), path / "__init__.py")
-    file = next((candidate for candidate in candidates if candidate.is_file()), None)
+    file = find_plugin_file(path)
     if file is None:
         raise PluginError(f"plugin {name!r}: there is no {path}.py and no folder {path} with an __init__.py")
     stem = file.parent.name if file.name == "__init__.py" else file.stem
@@ -62,6 +61,12 @@ def import_path(path: Path, name: str) -> ModuleType:
             raise
         raise PluginError(f"plugin {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     return module
+
+
+def find_plugin_file(path: Path) -> Path | None:
+    """Return the file of a plugin that is named by its path, with or without `.py`, or by its folder."""
+    candidates = (path, path.with_name(f"{path.name}.py"), path / "__init__.py")
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
 def _digest(file: Path) -> str:

@@ -20,6 +20,29 @@ APOLOGY = "apologyTemplate"
 SLOW_DOWN = "slowDownTemplate"
 SPENT = "spentTemplate"
 
+# What every template may use beside its own variables; providers and actions of plugins may set more.
+COMMON_VARIABLES = frozenset(
+    {
+        "actionNames",
+        "actionResults",
+        "agentName",
+        "attendance",
+        "characterBio",
+        "choice",
+        "evaluatorNames",
+        "messageText",
+        "openMessages",
+        "providers",
+        "recentMessages",
+        "relevantKnowledge",
+        "roomId",
+        "roomName",
+        "system",
+        "time",
+        "userName",
+        "worldContext",
+    }
+)
 DEFAULTS: Mapping[str, str] = {
     SYSTEM: (
         "You are {{agentName}}, a person with a character of your own in a chat. Everything that people "

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bot.characters import LoadedCharacter, parse_character
 from bot.characters.elizaos_names import FIELDS
+from bot.characters.secret_detection import is_secret_name
 from bot.errors import CharacterError
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
@@ -62,7 +63,8 @@ def test_valid_json_is_parsed_like_the_json_module_does(value: dict[str, object]
     if "NaN" in text or "Infinity" in text or "\\u0000" in text or "\\ud" in text:
         return
 
-    assert parse_character(text).character.settings == json.loads(text)["settings"]
+    if not any(is_secret_name(f"{key} x") for key in value):
+        assert parse_character(text).character.settings == json.loads(text)["settings"]
 
 
 @settings(deadline=None)

@@ -80,8 +80,6 @@ def test_an_unknown_plugin_is_an_error_of_the_file(workdir: Path, capsys: Out) -
 
 def test_a_check_does_not_run_local_plugins(workdir: Path, capsys: Out) -> None:
     write(workdir, "trap.py", "raise SystemExit('it ran')")
-    path = write(workdir, "ada.json", '{"name": "Ada", "plugins": ["./trap", "./gone"]}')
+    path = write(workdir, "ada.json", '{"name": "Ada", "plugins": ["./trap"]}')
     assert entry(["character", "check", path]) == 0
-    out = capsys.readouterr().out
-    assert "trap" not in out
-    assert "./gone: no such file or folder" in out
+    assert "trap" not in capsys.readouterr().out

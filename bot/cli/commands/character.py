@@ -10,13 +10,19 @@ from string import Template
 from typing import Any
 
 from bot.characters import LoadedCharacter, load_character, parse_character
+from bot.cli.character_references import (
+    add_reference_notes,
+    check_plugin_paths,
+    check_plugin_sources,
+    check_plugin_templates,
+    local_plugins,
+)
 from bot.cli.characters import is_elizaos_file, read_character_settings
 from bot.cli.process.exit_codes import Exit
 from bot.cli.process.shutdown import print_notice
 from bot.cli.prompt_sections import format_sections, measure_sections, sections_to_json
-from bot.errors import CharacterError, ConfigError, SettingError
-from bot.plugin_system.loading import load_plugins
-from bot.plugin_system.plugin import Plugin
+from bot.errors import CharacterError, ConfigError, PluginError, SettingError
+from bot.plugin_system.loading import LoadedPlugins, load_plugins
 from bot.prompts.character_description import SectionUse
 from bot.text import strip_terminal_codes
 
@@ -78,28 +84,27 @@ def _check_file(path: Path) -> CheckResult:
     except CharacterError as error:
         return CheckResult(path, error=str(error))
     try:
-        notes, plugins = _check_plugins(path, loaded)
+        found = _find_plugins(path, loaded)
     except ConfigError as error:
-        return CheckResult(path, loaded, error=f"{path}: {error}")
-    return CheckResult(path, loaded, tuple(notes), measure_sections(loaded.character, plugins))
+        return CheckResult(path, loaded, error=f"{path}: {error}" if isinstance(error, PluginError) else str(error))
+    sections = measure_sections(loaded.character, found.plugins)
+    return CheckResult(path, add_reference_notes(path, loaded, found.plugins), found.notes, sections)
 
 
-def _check_plugins(path: Path, loaded: LoadedCharacter) -> tuple[list[str], tuple[Plugin, ...]]:
-    """Return notes on the named plugins, and the plugins; those in the file's own folder are not imported."""
-    notes = []
-    local_plugins = [name for name in loaded.character.plugins if name.startswith((".", "/", "~"))]
-    for name in local_plugins:
-        path_of_plugin = path.resolve().parent / Path(name).expanduser()
-        if not path_of_plugin.exists() and not path_of_plugin.with_name(f"{path_of_plugin.name}.py").exists():
-            notes.append(f"{name}: no such file or folder")
-    installed_plugins = tuple(name for name in loaded.character.plugins if name not in local_plugins)
-    character = loaded.character.model_copy(update={"plugins": installed_plugins})
+def _find_plugins(path: Path, loaded: LoadedCharacter) -> LoadedPlugins:
+    """Return the named plugins with notes; those in the file's own folder are checked, but not imported."""
+    check_plugin_paths(path, loaded)
+    check_plugin_sources(path, loaded)
+    local_names = {name for _, name, _ in local_plugins(path, loaded)}
+    names = tuple(name for name in loaded.character.plugins if name not in local_names)
+    character = loaded.character.model_copy(update={"plugins": names})
     try:
         settings = read_character_settings(loaded)
         found = load_plugins(character, settings, folder=path.parent, is_foreign_format=is_elizaos_file(loaded))
     except SettingError:  # wrong settings of this machine are not an error of the file
-        return notes, ()
-    return [*notes, *found.notes], found.plugins
+        return LoadedPlugins(())
+    check_plugin_templates(found.plugins)
+    return found
 
 
 def _print_result(result: CheckResult) -> None:

@@ -89,6 +89,7 @@ def _settings_findings(settings: Settings, config: CharacterConfig | None, *, fi
         yield from checks.check_files(settings.load(CoreSettings), fix=fix)
     if config is None:
         return
+    yield from checks.check_character(config.path, config.loaded)
     yield from checks.check_description(config)
     yield from checks.check_plugins(config)
     yield from checks.check_database(config)

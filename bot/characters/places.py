@@ -1,0 +1,59 @@
+"""`FilePlaces`: where the parts of a character file stand, for notes and errors about what they name."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bot.characters.json_scanner import Node
+from bot.characters.report import Note, clean_message
+from bot.characters.source_text import Path, SourceText, format_path
+from bot.errors import CharacterError
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlaces:
+    """A character file with the positions of its values; it holds the secrets of the file too."""
+
+    source: SourceText = field(repr=False)
+    root: Node = field(repr=False)
+
+    def keys_of(self, *path: str | int) -> Sequence[str]:
+        """Return the keys of the object at a path; none where there is no object."""
+        value = self._find(path).value
+        return list(value) if isinstance(value, dict) else []
+
+    def is_object(self, *path: str | int) -> bool:
+        """Return whether an object stands at a path."""
+        return isinstance(self._find(path).value, dict)
+
+    def build_note(self, path: Path, message: str, *, variable: str = "") -> Note:
+        """Return a note about the value at a path, or about a variable in a template that stands there."""
+        offset = self._offset(path, variable)
+        line, column = self.source.position_of(offset)
+        return Note(format_path(path), line, clean_message(message), column)
+
+    def build_error(self, path: Path, message: str) -> CharacterError:
+        """Return an error about the value at a path; it names file, line and column."""
+        location = self.source.format_location(self._offset(path))
+        return CharacterError(f"{location}: {format_path(path)}: {clean_message(message)}")
+
+    def _offset(self, path: Path, variable: str = "") -> int:
+        node = self._find(path)
+        if not variable:
+            return node.offset
+        tag = re.compile(r"\{\{[^{}]{0,99}" + re.escape(variable))
+        match = tag.search(self.source.text, node.offset)
+        return match.start() if match else node.offset
+
+    def _find(self, path: Sequence[str | int]) -> Node:
+        """Return the node at a path, or the last one on the way to it."""
+        node = self.root
+        for step in path:
+            value = node.value
+            if isinstance(value, dict) and step in value:
+                node = value[str(step)]
+            elif isinstance(value, tuple) and isinstance(step, int) and step < len(value):
+                node = value[step]
+            else:
+                break
+        return node

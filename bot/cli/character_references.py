@@ -1,0 +1,215 @@
+"""Checks what a character file refers to: paths, adapters, settings, templates and their variables.
+
+A path of a plugin that is missing or leads out of the file's folder is an error, and so is a plugin's broken
+template. Other names that mean nothing here are notes, for they may be of another program.
+"""
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from os.path import normpath
+from pathlib import Path
+
+from bot.characters import LoadedCharacter, Note
+from bot.characters.elizaos_names import ADAPTER_ALIASES, SETTINGS_WITHOUT_EFFECT
+from bot.characters.places import FilePlaces
+from bot.cli.variables import find_settings_groups, known_variables
+from bot.errors import CharacterError, PluginError, TemplateError
+from bot.plugin_system.imports import find_plugin_file
+from bot.plugin_system.loading import SCRIPT_SUFFIXES, adapter_names
+from bot.plugin_system.plugin import Plugin
+from bot.prompts.template_parser import compile_template
+from bot.prompts.templates import COMMON_VARIABLES, DEFAULTS
+from bot.text import find_closest
+
+MAX_NOTES = 40  # of one kind: each costs a search for the nearest name
+PATH_STARTS = (".", "/", "~")
+
+
+def local_plugins(path: Path, loaded: LoadedCharacter) -> Iterator[tuple[int, str, Path]]:
+    """Yield position, name and absolute path of each plugin that is named by its path."""
+    folder = path.resolve().parent
+    for index, name in enumerate(loaded.character.plugins):
+        if name.startswith(PATH_STARTS) and Path(name).suffix not in SCRIPT_SUFFIXES:
+            yield index, name, Path(normpath(folder / Path(name).expanduser()))
+
+
+def check_plugin_paths(path: Path, loaded: LoadedCharacter) -> None:
+    """Raise CharacterError for paths of plugins that are missing or lead out of the character's folder."""
+    folder = path.resolve().parent
+    errors = []
+    for index, name, location in local_plugins(path, loaded):
+        problem = ""
+        if not location.is_relative_to(folder):
+            problem = f"{name!r} is outside the character's folder, {folder}: move the plugin into it, or install it"
+        elif find_plugin_file(location) is None:
+            nearest = find_closest(location.name, _python_names(location.parent))
+            hint = f"; did you mean {nearest!r}?" if nearest else ""
+            problem = f"plugin {name!r}: there is no {location}.py and no folder {location} with an __init__.py{hint}"
+        if problem:
+            errors.append(_error_at(path, loaded, ("plugins", index), problem))
+    if errors:
+        raise CharacterError("\n".join(map(str, errors)))
+
+
+def check_plugin_templates(plugins: Sequence[Plugin]) -> None:
+    """Raise PluginError for a template of a plugin that cannot be compiled."""
+    for plugin in plugins:
+        for name, source in plugin.templates.items():
+            try:
+                compile_template(source)
+            except TemplateError as error:
+                raise PluginError(f"plugin {plugin.name!r}: template {name!r}: {error}") from None
+
+
+def check_plugin_sources(path: Path, loaded: LoadedCharacter) -> None:
+    """Raise PluginError for syntax errors and broken templates in plugins of the folder, which are not run."""
+    for _, name, location in local_plugins(path, loaded):
+        file = find_plugin_file(location)
+        if file is None:
+            continue
+        try:
+            tree = ast.parse(file.read_bytes())
+        except (OSError, SyntaxError, ValueError) as error:
+            line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
+            raise PluginError(f"plugin {name!r} cannot be loaded: {file}{line}: {error}") from None
+        for template, line_number, text in _literal_templates(tree):
+            try:
+                compile_template(text)
+            except TemplateError as error:
+                raise PluginError(f"plugin {name!r}: {file}:{line_number}: template {template!r}: {error}") from None
+
+
+def add_reference_notes(path: Path, loaded: LoadedCharacter, plugins: Sequence[Plugin] = ()) -> LoadedCharacter:
+    """Return the character with warnings about names that mean nothing here."""
+    if (places := loaded.places) is None:
+        return loaded
+    notes = [
+        *islice(_adapter_notes(loaded, places), MAX_NOTES),
+        *islice(_knowledge_notes(path, loaded, places), MAX_NOTES),
+        *islice(_template_notes(loaded, places, plugins), MAX_NOTES),
+        *islice(_setting_notes(places, plugins), MAX_NOTES),
+    ]
+    return replace(loaded, report=loaded.report.with_warnings(notes))
+
+
+def _adapter_notes(loaded: LoadedCharacter, places: FilePlaces) -> Iterator[Note]:
+    names = {*adapter_names(), *ADAPTER_ALIASES}
+    field = "clients" if "clients" in places.keys_of() and "adapters" not in places.keys_of() else "adapters"
+    for index, name in enumerate(loaded.character.adapters):
+        if name not in names:
+            message = f"{name}: no adapter is installed for this platform{_did_you_mean(name, names)}"
+            yield places.build_note((field, index), message)
+
+
+def _knowledge_notes(path: Path, loaded: LoadedCharacter, places: FilePlaces) -> Iterator[Note]:
+    folder = path.resolve().parent
+    for index, item in enumerate(loaded.character.knowledge):
+        name = item.path or item.directory
+        if item.content or not name:
+            continue
+        position = ("knowledge", index, "path" if item.path else "directory")
+        try:
+            location = (folder / name).resolve()
+            exists = location.exists()
+        except (OSError, ValueError, RuntimeError):
+            yield places.build_note(position, f"{name!r} is no path that can be read")
+            continue
+        if not location.is_relative_to(folder):
+            message = f"{name!r} is outside the character's folder, {folder}: no document is read until it is moved"
+            yield places.build_note(position, message)
+        elif not exists:
+            nearest = _did_you_mean(location.name, _names(location.parent))
+            yield places.build_note(position, f"{name!r}: there is no such file or folder{nearest}")
+
+
+def _template_notes(loaded: LoadedCharacter, places: FilePlaces, plugins: Sequence[Plugin]) -> Iterator[Note]:
+    known = dict(DEFAULTS)
+    for plugin in plugins:
+        known.update(plugin.templates)
+    for name, text in loaded.character.templates.items():
+        if name not in known:
+            message = f"no part of this bot uses a template of this name{_did_you_mean(name, known)}"
+            yield places.build_note(("templates", name), message)
+            continue
+        variables = COMMON_VARIABLES | compile_template(known[name]).variables
+        yield from _variable_notes(places, ("templates", name), text, variables)
+    if loaded.character.system:
+        yield from _variable_notes(places, ("system",), loaded.character.system, COMMON_VARIABLES)
+
+
+def _variable_notes(places: FilePlaces, position: tuple[str, ...], text: str, known: frozenset[str]) -> Iterator[Note]:
+    try:
+        unknown = sorted(compile_template(text).variables - known)
+    except TemplateError:  # told when the file was read
+        return
+    for variable in islice(unknown, MAX_NOTES):
+        message = f"{{{{{variable}}}}} is no variable here and stays empty{_did_you_mean(variable, known)}"
+        yield places.build_note(position, message, variable=variable)
+
+
+def _setting_notes(places: FilePlaces, plugins: Sequence[Plugin]) -> Iterator[Note]:
+    """Yield notes on settings that nothing reads; on a secret only where its name resembles a known one."""
+    keys = [
+        (*path, key)
+        for path in (("settings",), ("settings", "secrets"), ("secrets",))
+        for key in places.keys_of(*path)
+        if key not in SETTINGS_WITHOUT_EFFECT and not places.is_object(*path, key)
+    ]
+    known = known_variables(plugins)
+    if all(path[-1] in known for path in keys):
+        return
+    groups, _ = find_settings_groups(plugins)  # also of what is installed and not used
+    known = known_variables(plugins, groups)
+    for path in keys:
+        if path[-1] in known:
+            continue
+        nearest = _did_you_mean(path[-1], known)
+        if nearest or path[-2] != "secrets":
+            yield places.build_note(path, f"no part of this bot reads a setting of this name{nearest}")
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    nearest = find_closest(name, known)
+    return f"; did you mean '{nearest}'?" if nearest else ""
+
+
+def _error_at(path: Path, loaded: LoadedCharacter, position: tuple[str | int, ...], message: str) -> CharacterError:
+    return loaded.places.build_error(position, message) if loaded.places else CharacterError(f"{path}: {message}")
+
+
+def _names(folder: Path) -> list[str]:
+    return [file.name for file in islice(folder.iterdir(), 1_000)] if folder.is_dir() else []
+
+
+def _python_names(folder: Path) -> list[str]:
+    return [name.removesuffix(".py") for name in _names(folder) if name.endswith(".py") or (folder / name).is_dir()]
+
+
+def _literal_templates(tree: ast.Module) -> Iterator[tuple[str, int, str]]:
+    """Yield name, line and text of each template that a call names as `templates={"name": "text"}`."""
+    texts = {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    for keyword in (keyword for call in calls for keyword in call.keywords if keyword.arg == "templates"):
+        if not isinstance(keyword.value, ast.Dict):
+            continue
+        for key, value in zip(keyword.value.keys, keyword.value.values, strict=True):
+            name, text = (_literal_text(node, texts) for node in (key, value))
+            if name is not None and text is not None:
+                yield name, value.lineno, text
+
+
+def _literal_text(node: ast.expr | None, constants: Mapping[str, object]) -> str | None:
+    value: object = None
+    if isinstance(node, ast.Constant):
+        value = node.value
+    elif isinstance(node, ast.Name):
+        value = constants.get(node.id)
+    return value if isinstance(value, str) else None
