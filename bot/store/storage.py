@@ -75,7 +75,7 @@ class Storage(ABC):
         raise _unsupported("be backed up")
 
     async def restore(self, settings: Settings, file: Path) -> Path | None:
-        """Put a copy in the place of the storage, which nothing may have open; verify it first.
+        """Replace the storage, which nothing may have open, by a copy that is verified first.
 
         Return where the previous data is kept; None if there was none.
         """

@@ -46,7 +46,7 @@ class SqlStorage(Storage):
         return await self._storage_for(settings).backup(settings, file)
 
     async def restore(self, settings: Settings, file: Path) -> Path | None:
-        """Put a copy in the place of the database; return where the previous one is kept."""
+        """Replace the database by a copy; return where the previous one is kept."""
         return await self._storage_for(settings).restore(settings, file)
 
     async def repair(self, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> tuple[Path, Mapping[str, int]]:

@@ -27,7 +27,7 @@ SIDE_FILES = ("-wal", "-shm")
 
 
 def restore_copy(path: Path, copy: Path) -> Path | None:
-    """Put a copy of the database in its place; return where the previous file is now, None if there was none.
+    """Replace the database by a copy of it; return where the previous file is now, None if there was none.
 
     Raises ConfigError if the copy has a problem, StoreInaccessible if a process uses the database.
     """

@@ -69,7 +69,7 @@ class SqliteStorage(Storage):
         return await asyncio.to_thread(copy_database, find_database_file(settings), file)
 
     async def restore(self, settings: Settings, file: Path) -> Path | None:
-        """Put a copy in the place of the file; return where the previous one is kept."""
+        """Replace the file by a copy; return where the previous one is kept."""
         return await asyncio.to_thread(restore_copy, find_database_file(settings), file)
 
     async def repair(self, settings: Settings, schemas: Schemas = NO_SCHEMAS) -> tuple[Path, Mapping[str, int]]:
