@@ -32,7 +32,7 @@ async def untrusted_source(turn: Turn) -> str:
         return f"{untrusted_providers[0]} was read with it"
     conversation = await turn.agent.store.memories.conversation(turn.room.id, _message_limit(turn))
     trusted_actions = _x_action_names(turn)
-    if not all(trusted_actions.issuperset(result.content.actions) for result in conversation.results):
+    if not all(trusted_actions.issuperset(map(fold_name, result.content.actions)) for result in conversation.results):
         return "the conversation contains results of other actions"
     recent = (*conversation.messages, *conversation.reactions)
     messages = {item.id: item for item in (*recent, *(item.message for item in turn.inputs))}

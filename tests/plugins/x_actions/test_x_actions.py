@@ -219,6 +219,19 @@ async def test_an_operator_has_a_post_deleted(action: str, run_x: RunX, emulator
         assert await harness.agent.store.memories.recent(feed.room.id, 10) == []
 
 
+@pytest.mark.parametrize("action", ["DELETE_POST", "REPLY_ON_X"])
+async def test_an_earlier_action_on_x_leaves_the_conversation_trusted(
+    action: str, run_x: RunX, emulator: Emulator
+) -> None:
+    theirs = emulator.say("bob", "I wonder what @greenroom_bot thinks.")
+    ours = emulator.state.create_post(emulator.user_id, "Fog, again.")
+    parameters = {"post": ours.id} if action == "DELETE_POST" else {"post": theirs, "text": "Little."}
+    async with run_x(doing(action, **parameters), doing("POST", text="And now sun."), **QUIET) as harness:
+        await tell(harness)
+        await tell(harness)
+    assert emulator.bot_texts[-1] == "And now sun."
+
+
 async def test_nobody_else_has_a_post_deleted(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(deleting_own_post(emulator), **QUIET) as harness:
         await own_post(harness)
