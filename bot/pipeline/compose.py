@@ -183,6 +183,7 @@ def _default_values(turn: Turn) -> dict[str, Any]:
         "relevantKnowledge": "",
         "recentMessages": "",
         "openMessages": "",
+        "draftText": "",
         "actionResults": turn.state.data.get("actionResultsText", ""),
     }
 

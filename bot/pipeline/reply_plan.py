@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 from bot.domain.component_specs import Effect
 from bot.plugin_system.action import Action
 from bot.plugin_system.registry import Registry, fold_name
-from bot.prompts.reply_parser.reader import Reply
+from bot.prompts.reply_parser.reader import MAX_ACTIONS, Reply
 from bot.text import shorten
 
 logger = logging.getLogger(__name__)
@@ -73,26 +74,32 @@ def plan_reply(reply: Reply, registry: Registry) -> ReplyPlan:
         elif action is None:
             unknown.setdefault(name, shorten(written, MAX_NAME_LENGTH))
         else:
-            key = call_key(action, parameters) if reply.calls else name
-            calls.setdefault(key, ActionCall(action, parameters))
+            calls.setdefault(call_key(action, parameters), ActionCall(action, parameters))
     if not requested or (action_count and not calls):
         has_text = bool(reply.text)
     return ReplyPlan(has_text, tuple(calls.values()), tuple(unknown.values()))
 
 
 def _list_requested(reply: Reply, registry: Registry) -> list[tuple[str, Mapping[str, object]]]:
-    """Return the actions of a reply with their parameters; a function may be called several times."""
+    """Return the actions of a reply with their parameters, an action once for each set of parameters."""
     if reply.calls:
         other_names = reply.actions[: -len(reply.calls)]
         return [*((name, {}) for name in other_names), *reply.calls]
-    written = {fold_name(name): name for name in reply.actions}
-    parameters = {fold_name(name): values for name, values in reply.parameters.items()}
+    parameters = {fold_name(name): [values, *reply.repeated.get(name, ())] for name, values in reply.parameters.items()}
+    remaining = Counter(map(fold_name, reply.actions))
     requested: list[tuple[str, Mapping[str, object]]] = []
-    for folded in filter(None, written):
+    for name in reply.actions:
+        folded = fold_name(name)
+        if not folded:
+            continue
         action = registry.find_action(folded)
         canonical = fold_name(action.spec.name) if action is not None else folded
-        requested.append((written[folded], parameters.get(folded) or parameters.get(canonical) or {}))
-    return requested
+        entries = parameters.get(folded) or parameters.get(canonical) or [{}]
+        remaining[folded] -= 1
+        taken = sum(1 for written, _ in requested if fold_name(written) == folded)
+        count = 1 if remaining[folded] else max(1, len(entries))
+        requested += [(name, values) for values in entries[taken : taken + count]]
+    return requested[:MAX_ACTIONS]
 
 
 def call_key(action: Action[Any], parameters: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from bot.concurrency.crash_points import crash_point
 from bot.domain.component_specs import ProviderKind
 from bot.domain.content import MediaKind
 from bot.domain.ids import short_id
-from bot.errors import NoAnswer
+from bot.errors import ModelError, NoAnswer
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult, TextSink, Tool
 from bot.outbound.content_filter import is_empty_reply, strip_scaffolding
 from bot.outbound.draft import Draft
@@ -21,9 +21,10 @@ from bot.pipeline.compose import CONTEXT_KINDS, Composer, generate_text
 from bot.pipeline.journal import cached_response, save_response
 from bot.pipeline.reply_plan import REPLY, SILENT_ACTIONS
 from bot.plugin_system.registry import fold_name
-from bot.prompts.history import HistoryLine, render_history
+from bot.prompts.history import MAX_OPEN_MESSAGE_LENGTH, HistoryLine, render_history
 from bot.prompts.reply_parser.reader import MAX_ACTIONS, NextStep, Reply, partial_reply_text, read_reply, read_step
 from bot.prompts.templates import MESSAGE_HANDLER
+from bot.text import truncate_line
 from bot.turn import MAX_ANSWERED_INPUTS, Turn, TurnInput
 
 MAX_TRIES = 3
@@ -35,8 +36,9 @@ MAX_TOOL_NAME_LENGTH = 64  # the limit of most model providers
 async def respond(turn: Turn, composer: Composer) -> Reply:
     """Return the model's reply, from the journal if it is there, and commit the turn.
 
-    If the model asks for providers, they are run and it is asked once more. Raises NoAnswer after three
-    empty answers, ModelError if no model can be asked.
+    If the model asks for providers, they are run and it is asked once more. Text or actions that it wrote
+    already are its draft: it is shown them then, and they are the reply if no other comes. Raises NoAnswer
+    after three empty answers, ModelError if no model can be asked.
     """
     if (cached := await cached_response(turn, ANSWER_KEY)) is not None:
         return build_reply(cached)
@@ -45,14 +47,18 @@ async def respond(turn: Turn, composer: Composer) -> Reply:
     include = _select_providers(turn, composer)
     may_ask = True
     tries = 0
+    draft: TextResult | None = None
     while tries < MAX_TRIES:
         await composer.compose(turn, include)
-        result = await _generate_reply(turn, composer)
+        result = await _generate_reply(turn, composer, draft)
         reply = build_reply(result)
         requested = composer.missing_providers(turn, reply.providers)
         if requested and may_ask:
             include, may_ask = [*include, *requested], False
+            draft = None if _is_empty(reply) else result
             continue
+        if _is_empty(reply) and draft is not None:
+            result, reply = draft, build_reply(draft)
         if not _is_empty(reply):
             turn.commit()  # from here on the journal assigns these messages to this turn
             await save_response(turn, ANSWER_KEY, result)
@@ -79,19 +85,28 @@ async def build_first_request(turn: Turn, composer: Composer) -> TextRequest:
     return _build_request(turn, composer)
 
 
-def _build_request(turn: Turn, composer: Composer, sink: TextSink | None = None) -> TextRequest:
+def _build_request(
+    turn: Turn, composer: Composer, sink: TextSink | None = None, draft: TextResult | None = None
+) -> TextRequest:
+    drafted = truncate_line(build_reply(draft).text, MAX_OPEN_MESSAGE_LENGTH) if draft is not None else ""
     tools = build_tools(turn, EXCLUDED_TOOLS)
     listed = render_open_messages(turn.recent_inputs, min_count=1 if turn.state.is_shortened else 2)
-    prompt = composer.render(turn, MESSAGE_HANDLER, openMessages=listed, hasFunctions=bool(tools))
+    prompt = composer.render(turn, MESSAGE_HANDLER, openMessages=listed, hasFunctions=bool(tools), draftText=drafted)
     return TextRequest(prompt, purpose=Purpose.REPLY, system=composer.render_system(turn), tools=tools, sink=sink)
 
 
-async def _generate_reply(turn: Turn, composer: Composer) -> TextResult:
+async def _generate_reply(turn: Turn, composer: Composer, draft: TextResult | None) -> TextResult:
+    """Return the model's answer; its draft, if there is one and no model can be asked again."""
     crash_point("model.reply")
     with stream_draft(turn, has_functions=bool(build_tools(turn, EXCLUDED_TOOLS))) as sink:
-        result = await generate_text(
-            turn, composer, partial(_build_request, turn, composer, sink), ModelType.TEXT_LARGE
-        )
+        request = partial(_build_request, turn, composer, sink, draft)
+        try:
+            result = await generate_text(turn, composer, request, ModelType.TEXT_LARGE)
+        except ModelError as error:
+            if draft is None:
+                raise
+            turn.notes.append(f"the draft was sent, written before the requested providers were read: {error}")
+            result = draft
     crash_point("model.post")
     return result
 
@@ -190,7 +205,7 @@ def build_reply(result: TextResult) -> Reply:
     if reply.text and not SILENT_ACTIONS.issuperset(names):
         names.insert(0, REPLY)
     is_complete = reply.is_complete or not result.text.strip()
-    return replace(reply, actions=tuple(names), parameters={}, calls=calls, is_complete=is_complete)
+    return replace(reply, actions=tuple(names), parameters={}, repeated={}, calls=calls, is_complete=is_complete)
 
 
 def build_step(result: TextResult) -> NextStep:

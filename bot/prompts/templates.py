@@ -78,7 +78,8 @@ Saying the text needs none: write REPLY into <actions> and call nothing. IGNORE 
 Only if you have no functions, name the actions there.
 {{else}}
 - Name the actions to take, in order, separated by commas. REPLY says the text; IGNORE says nothing.
-- An action's parameters go into <parameters>, one element an action, holding a JSON object.
+- An action's parameters go into <parameters>, one element an action, holding a JSON object. To take an \
+action several times, give it an element for each.
 {{/if}}
 - If you cannot answer without one of the providers listed as available on demand, name it in <providers> \
 and leave <text> empty: you will be asked again with what it knows.
@@ -102,6 +103,11 @@ Done so far for this message:
 {{#if openMessages}}
 Nobody has answered these yet; let one reply answer them all:
 {{openMessages}}
+
+{{/if}}
+{{#if draftText}}
+You drafted this before you read the providers that you asked for; nobody has seen it. Keep what still holds:
+{{draftText}}
 
 {{/if}}
 The next message is {{agentName}}'s, to {{userName}}.

@@ -112,6 +112,43 @@ async def test_steps_have_the_same_effects_by_tags_and_by_tool_calls(way: Way) -
         assert steps == []
 
 
+REPEATED = [
+    '<actions>NOTE, NOTE</actions><parameters><NOTE>{"text": "milk"}</NOTE><NOTE>{"text": "bread"}</NOTE></parameters>',
+    '<actions>NOTE</actions><parameters><NOTE>{"text": "milk"}</NOTE><NOTE>{"text": "bread"}</NOTE></parameters>',
+    "<actions>NOTE</actions><parameters><NOTE><text>milk</text></NOTE><NOTE><text>bread</text></NOTE></parameters>",
+    '<actions>NOTE</actions><parameters>{"NOTE": [{"text": "milk"}, {"text": "bread"}]}</parameters>',
+    '<actions>NOTE</actions><parameters>{"NOTE": {"text": "milk"}, "NOTE": {"text": "bread"}}</parameters>',
+    '<actions>NOTE, NOTE</actions><parameters>[{"text": "milk"}, {"text": "bread"}]</parameters>',
+]
+
+
+@pytest.mark.parametrize("fields", REPEATED)
+async def test_an_action_with_several_parameters_in_tags_runs_once_for_each(fields: str) -> None:
+    raw = f"<response>{fields}<text>Noted.</text></response>"
+    texts, done, _ = await play((lambda text, calls: TextResult(raw), False), "", ())
+    assert (texts, done) == (["Noted."], ["note milk: 1", "note bread: 1"])
+
+
+async def test_repeated_actions_keep_their_order_and_equal_ones_run_once() -> None:
+    ran: list[str] = []
+
+    @action("DO", "Do.")
+    async def do(turn: Turn, what: str = "") -> None:
+        ran.append(what)
+
+    @action("OTHER", "Other.")
+    async def other(turn: Turn) -> None:
+        ran.append("other")
+
+    entries = "".join(f'<DO>{{"what": "{what}"}}</DO>' for what in ("a", "b", "a", "c"))
+    raw = (
+        f"<response><actions>DO, OTHER, DO, OTHER</actions><parameters>{entries}</parameters><text>x</text></response>"
+    )
+    async with running_agent(Plugin("p", actions=[do, other]), model=ScriptedModel(raw)) as stage:
+        await stage.send("Do it")
+    assert ran == ["a", "other", "b", "c"]
+
+
 async def test_permitted_actions_are_offered_as_tools_if_the_handler_supports_them() -> None:
     _, _, [asked] = await play(ONE_ANSWER[1], "Hello.", ())
     offered = {tool.name: tool.parameters for tool in asked.tools}

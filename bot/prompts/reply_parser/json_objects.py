@@ -10,7 +10,20 @@ from dataclasses import dataclass
 
 from bot.prompts.reply_parser.cleanup import fix_surrogates
 
-_DECODER = json.JSONDecoder(strict=False)
+
+def _merge_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return the members of an object; objects under one key are a list, of other values the last counts."""
+    members: dict[str, object] = {}
+    for key, value in pairs:
+        existing = members.get(key)
+        if isinstance(value, dict) and existing and isinstance(existing, dict | list):
+            members[key] = [*existing, value] if isinstance(existing, list) else [existing, value]
+        else:
+            members[key] = value
+    return members
+
+
+_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_merge_members)
 _MAX_OBJECTS = 64  # prose with more of them holds no answer
 _OPENING = re.compile(r'\{(?=\s*+(?:\}|"[^"]*+"\s*+:))')
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -84,6 +97,16 @@ def parse_object(text: str) -> dict[str, object] | None:
         return value[0]
     candidate = _parse_leniently(stripped, 0)
     return candidate.members if candidate.is_complete else None
+
+
+def parse_objects(text: str) -> list[dict[str, object]] | None:
+    """Parse a text that is one list of objects, fenced or not; None for anything else."""
+    stripped = text.strip(" \t\r\n`").removeprefix("json").lstrip()
+    value = decode_value(stripped) if stripped.startswith("[") else None
+    entries = value[0] if value else None
+    if not entries or not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        return None
+    return entries
 
 
 def find_answer(text: str, keys: Collection[str]) -> JsonObject | None:

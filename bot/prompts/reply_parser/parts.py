@@ -15,10 +15,11 @@ from bot.prompts.reply_parser.field_scanner import (
     strip_last_tags,
     strip_partial_tag,
 )
-from bot.prompts.reply_parser.json_objects import JsonObject, decode_value, find_answer, parse_object
+from bot.prompts.reply_parser.json_objects import JsonObject, decode_value, find_answer, parse_object, parse_objects
 from bot.prompts.reply_parser.tag_tree import TagTree, parse_tags
 
 MAX_ACTIONS = 10
+UNNAMED = ""  # key of a list of arguments that belong to the only action
 
 TEXTS = ("text", "message", "reply")
 THOUGHTS = ("thought", "reasoning")
@@ -135,19 +136,27 @@ def _parts_from_object(json_object: JsonObject) -> AnswerParts:
     )
 
 
-def arguments_by_action(arguments: Mapping[str, object], actions: Collection[str]) -> dict[str, dict[str, object]]:
-    """Return arguments by action; those without a name belong to the only action besides REPLY."""
+def arguments_by_action(
+    arguments: Mapping[str, object], actions: Collection[str]
+) -> dict[str, list[dict[str, object]]]:
+    """Return arguments by action, one entry for each time that it is to be taken.
+
+    Those without a name belong to the only action besides REPLY.
+    """
     if not arguments:
         return {}
     names_by_folded = {_fold(name): name for name in reversed(tuple(actions))}
-    keyed: dict[str, dict[str, object]] = {}
+    keyed: dict[str, list[dict[str, object]]] = {}
     for key, value in arguments.items():
-        first = value[0] if value and isinstance(value, list) else value
+        entries = [entry for entry in (value if isinstance(value, list) else [value]) if isinstance(entry, dict)]
         name = names_by_folded.get(_fold(key), key if _ALL_CAPS.fullmatch(key) else "")
-        if name and isinstance(first, dict):
-            keyed.setdefault(name, first)
-    other_actions = [name for name in actions if _fold(name) != "reply"]
-    return keyed if keyed or len(other_actions) != 1 else {other_actions[0]: dict(arguments)}
+        if name and entries:
+            keyed.setdefault(name, entries[:MAX_ACTIONS])
+    other_actions = [name for folded, name in names_by_folded.items() if folded != "reply"]
+    if keyed or len(other_actions) != 1:
+        return keyed
+    unnamed = arguments.get(UNNAMED)
+    return {other_actions[0]: unnamed if isinstance(unnamed, list) else [dict(arguments)]}
 
 
 def first_text(scan: ScanResult, names: Iterable[str]) -> str:
@@ -198,6 +207,8 @@ def _parse_arguments(body: str) -> dict[str, object] | None:
     for text in (unescape_field(body, for_json=True), unescape_field(body)) if "&" in body else (unescape_field(body),):
         if (parsed := parse_object(text)) is not None:
             return parsed
+        if (entries := parse_objects(text)) is not None:
+            return {UNNAMED: entries}
     tree = parse_tags(body)
     if isinstance(tree, dict):
         return {name: _convert_argument(value) for name, value in tree.items()}

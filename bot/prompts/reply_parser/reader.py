@@ -73,6 +73,7 @@ class Reply:
     actions: tuple[str, ...] = ()  # as written, at most MAX_ACTIONS
     providers: tuple[str, ...] = ()
     parameters: Mapping[str, Mapping[str, object]] = field(default_factory=dict)  # by name in `actions`
+    repeated: Mapping[str, tuple[Mapping[str, object], ...]] = field(default_factory=dict)  # further parameters
     calls: tuple[tuple[str, Mapping[str, object]], ...] = ()  # actions called as functions
     is_complete: bool = True  # False when cut off in the middle
     is_tagged: bool = True  # False when plain prose was taken as the text
@@ -107,12 +108,14 @@ def read_reply(raw: str) -> Reply:
     """
     parts = parse_parts(raw)
     actions = parts.actions or (("REPLY",) if parts.text else ())
+    keyed = arguments_by_action(parts.arguments, parts.actions) if parts.may_act else {}
     return Reply(
         text=parts.text,
         thought=parts.thought,
         actions=actions if parts.may_act else (),
         providers=parts.providers,
-        parameters=arguments_by_action(parts.arguments, parts.actions) if parts.may_act else {},
+        parameters={name: entries[0] for name, entries in keyed.items()},
+        repeated={name: tuple(entries[1:]) for name, entries in keyed.items() if len(entries) > 1},
         is_complete=parts.is_complete,
         is_tagged=not parts.is_prose,
     )
@@ -131,7 +134,7 @@ def read_step(raw: str) -> NextStep:
         thought=parts.thought,
         action=action,
         providers=parts.providers,
-        parameters=keyed.get(action, parts.arguments) if parts.may_act else {},
+        parameters=keyed.get(action, [parts.arguments])[0] if parts.may_act else {},
         is_finish=bool(parts.is_prose and parts.text) or parts.finish.strip().lower() in ("true", "yes", "1"),
         text=parts.text,
         is_complete=parts.is_complete,

@@ -461,7 +461,6 @@ def test_at_most_ten_actions_are_read() -> None:
         '<parameters>```json\n{"mute": {"days": 3}}\n```</parameters>',
         '<parameters>{"days": 3}</parameters>',
         '<parameters><![CDATA[{"days": 3}]]></parameters>',
-        '<parameters><MUTE>{"days": 3}</MUTE><MUTE>{"days": 4}</MUTE></parameters>',
     ],
 )
 def test_arguments_are_assigned_to_their_action(written: str) -> None:
