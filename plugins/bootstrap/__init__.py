@@ -35,6 +35,7 @@ from plugins.bootstrap.listeners.run_log import (
 )
 from plugins.bootstrap.providers.capabilities import action_state, actions, capabilities, choice, evaluators, providers
 from plugins.bootstrap.providers.character import character, facts
+from plugins.bootstrap.providers.contacts import contacts
 from plugins.bootstrap.providers.conversation import HistoryStarts, attachments, recent_messages, time
 from plugins.bootstrap.providers.environment import anxiety, entities, relationships, roles, settings, world
 
@@ -72,6 +73,7 @@ plugin = Plugin(
         choice,
         recent_messages,
         relationships,
+        contacts,
         facts,
         time,
         action_state,

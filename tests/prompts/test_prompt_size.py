@@ -25,7 +25,7 @@ FORMS = TAGS, FUNCTIONS = ("actions in tags", "actions as functions")
 
 # What a plugin of ours may add to the first prompt of somebody who may do everything, in bytes.
 ALLOWANCES = {
-    "bootstrap": {TAGS: 2_048, FUNCTIONS: 3_200},
+    "bootstrap": {TAGS: 2_304, FUNCTIONS: 3_200},  # in tags up to 400 bytes show examples of actions
     "knowledge": {TAGS: 128, FUNCTIONS: 128},
     "x_actions": {TAGS: 0, FUNCTIONS: 0},  # in rooms on X alone
 }

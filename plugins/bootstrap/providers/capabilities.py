@@ -1,5 +1,6 @@
 """The providers ACTIONS, ACTION_STATE, PROVIDERS, EVALUATORS, CAPABILITIES and CHOICE."""
 
+import re
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -25,6 +26,8 @@ from plugins.bootstrap.actions.choices import remember_shown_choices, shown_choi
 Schema = Mapping[str, Any]
 ALWAYS_LISTED = ("ENTITIES", "WORLD", "ATTACHMENTS", "ACTION_STATE")
 MAX_RESULT_LENGTH = 1_000
+MAX_EXAMPLES_SIZE, MAX_FUNCTION_EXAMPLES_SIZE = 400, 110  # bytes; functions describe themselves at length
+MAX_EXAMPLE_TEXT_LENGTH = 80
 MAX_TASKS = 10
 MAX_OPTIONS = 20
 MAX_OPTION_LENGTH = 200
@@ -41,10 +44,38 @@ MAX_OPTION_LENGTH = 200
 def actions(turn: Turn) -> ProviderResult:
     """List the actions the author may use; parameters are omitted if the model gets them as functions."""
     as_functions = turn.agent.models.can_call_tools(ModelType.TEXT_LARGE)
-    lines = [_action_line(spec, is_function=as_functions) for spec in turn.actions]
+    max_bytes = MAX_FUNCTION_EXAMPLES_SIZE if as_functions else MAX_EXAMPLES_SIZE
+    examples = _select_examples(turn.actions, turn.agent.name, max_bytes=max_bytes)
+    lines = [_action_line(spec, is_function=as_functions) + examples.get(spec.name, "") for spec in turn.actions]
     names = ", ".join(spec.name for spec in turn.actions)
     text = "\n".join(["# Actions", *lines]) if lines else ""
     return ProviderResult(text=text, values={"actionNames": names}, data={"actions": turn.actions})
+
+
+def _select_examples(specs: Sequence[ActionSpec], agent_name: str, *, max_bytes: int) -> dict[str, str]:
+    """Return the first example of actions, within the limit; those of plugins loaded later come first."""
+    selected: dict[str, str] = {}
+    for spec in reversed(specs):
+        line, size = _example_line(spec, agent_name)
+        if line and size <= max_bytes:
+            selected[spec.name] = line
+            max_bytes -= size
+    return selected
+
+
+@lru_cache(maxsize=1_024)
+def _example_line(spec: ActionSpec, agent_name: str) -> tuple[str, int]:
+    """Return the first example, a request and the answer to it, and its size in bytes; empty without one."""
+    if not spec.examples or len(spec.examples[0]) < 2:
+        return "", 0
+    request, *_, answer = spec.examples[0]
+    example_name = re.compile(rf"\b{re.escape(answer.name)}\b")
+    texts = [
+        example_name.sub(lambda _: agent_name, text) if answer.name else text for text in (request.text, answer.text)
+    ]
+    asked, said = (escape_line(shorten(text, MAX_EXAMPLE_TEXT_LENGTH)) for text in texts)
+    line = f' Example: "{asked}" - "{said}"'
+    return line, len(line.encode())
 
 
 @lru_cache(maxsize=1_024)  # every prompt lists the same few actions
