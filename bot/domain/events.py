@@ -350,6 +350,7 @@ EVENT_CLASSES: Mapping[str, type[Event]] = {
     "EVALUATOR_STARTED": EvaluatorStarted,
     "EVALUATOR_COMPLETED": EvaluatorCompleted,
     "MODEL_USED": ModelUsed,
+    "MODEL_RETRIED": ModelRetried,
     "EMBEDDING_GENERATION_REQUESTED": EmbeddingRequested,
     "EMBEDDING_GENERATION_COMPLETED": EmbeddingCompleted,
     "EMBEDDING_GENERATION_FAILED": EmbeddingFailed,

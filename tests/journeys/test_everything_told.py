@@ -32,7 +32,13 @@ from bot.platform import ChoiceSelection, Reaction
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 
 UNTOLD = {"CONTROL_MESSAGE", "VOICE_MESSAGE_SENT"}  # a plugin's own to tell: nothing here controls or speaks
-ELSEWHERE = {"RUN_TIMEOUT", "EMBEDDING_GENERATION_FAILED", "ENTITY_FORGOTTEN"}  # see the tests of those
+ELSEWHERE = {
+    "RUN_TIMEOUT",
+    "EMBEDDING_GENERATION_FAILED",
+    "ENTITY_FORGOTTEN",
+    "MESSAGE_HELD",
+    "MODEL_RETRIED",
+}  # see the tests of those
 WORLD = World(derived_id("guild"), "test", "guild", "Guild")
 LOBBY = Room(derived_id("guild", "lobby"), WORLD.id, ChannelType.GROUP, "test", "guild lobby", "account")
 CAROL = Entity(derived_id("Carol"), "test", "Carol", ("Carol",))
