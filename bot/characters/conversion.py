@@ -54,7 +54,7 @@ class _Conversion:
             "topics": reader.texts,
             "adjectives": reader.texts,
             "knowledge": self._read_knowledge,
-            "plugins": reader.texts,
+            "plugins": self._read_plugins,
             "adapters": self._read_adapters,
             "settings": self._read_settings,
             "style": self._read_style,
@@ -150,6 +150,23 @@ class _Conversion:
                 node.key_offset, path, "has no effect: the model plugin whose key or server is set is used"
             )
         return provider
+
+    def _read_plugins(self, node: Node, path: Path) -> tuple[str, ...]:
+        """Read the names of plugins; of an object the name, else the package."""
+        if not isinstance(node.value, tuple) or not any(isinstance(item.value, dict) for item in node.value):
+            return self._reader.texts(node, path)
+        names = [self._read_plugin(item, (*path, index)) for index, item in enumerate(node.value)]
+        return tuple(filter(None, names))
+
+    def _read_plugin(self, node: Node, path: Path) -> str:
+        if not isinstance(node.value, dict):
+            return self._reader.text(node, path)
+        for key in ("name", "package"):
+            if key in node.value and (name := self._reader.text(node.value[key], (*path, key)).strip()):
+                self._collector.add_mapped(node.offset, path, f"an object read as its {key}, {name}")
+                return name
+        self._collector.add_problem(node.offset, path, "is an object without a name; write the plugin's name")
+        return ""
 
     def _read_adapters(self, node: Node, path: Path) -> tuple[str, ...]:
         names = self._reader.texts(node, path)

@@ -22,6 +22,11 @@ class FilePlaces:
         value = self._find(path).value
         return list(value) if isinstance(value, dict) else []
 
+    def length(self, *path: str | int) -> int:
+        """Return the length of the list at a path; 0 where there is no list."""
+        value = self._find(path).value
+        return len(value) if isinstance(value, tuple) else 0
+
     def is_object(self, *path: str | int) -> bool:
         """Return whether an object stands at a path."""
         return isinstance(self._find(path).value, dict)

@@ -141,7 +141,11 @@ def read_character_settings(loaded: LoadedCharacter | None) -> Settings:
 def is_elizaos_file(loaded: LoadedCharacter) -> bool:
     """Return whether a file was written for elizaOS, so that some of its plugins do not exist here."""
     names = loaded.character.plugins
-    return loaded.report.format is Format.V0 or any(ELIZAOS_PACKAGE.fullmatch(name) for name in names)
+    if loaded.report.format is Format.V0 or any(ELIZAOS_PACKAGE.fullmatch(name) for name in names):
+        return True
+    return loaded.places is not None and any(
+        loaded.places.is_object("plugins", index) for index in range(loaded.places.length("plugins"))
+    )
 
 
 def export_network_settings(settings: Settings, environment: MutableMapping[str, str] = os.environ) -> None:

@@ -81,7 +81,7 @@ MEANING = {
     "a list of names": ('{"name": ["Ada"]}', "1:10", ["name: expected text, found a list"]),
     "bio": ('{"name": "Ada",\n "bio": {}}', "2:9", ["bio: expected a list of texts, found an object"]),
     "a list in topics": ('{"name": "Ada", "topics": ["a", []]}', "1:33", ["topics[1]: expected text"]),
-    "plugins": ('{"name": "Ada", "plugins": [{}]}', "1:29", ["plugins[0]: expected text, found an object"]),
+    "plugins": ('{"name": "Ada", "plugins": [{}]}', "1:29", ["plugins[0]: is an object without a name"]),
     "clients": ('{"name": "Ada", "clients": {}}', "1:28", ["clients: expected a list of texts"]),
     "style": ('{"name": "Ada", "style": 3}', "1:26", ["style: expected an object, found a number"]),
     "style.chat": ('{"name": "Ada", "style": {"chat": {}}}', "1:35", ["style.chat: expected a list of texts"]),

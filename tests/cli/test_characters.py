@@ -12,6 +12,7 @@ from bot.cli.characters import (
     load_character_configs,
     print_notes,
 )
+from bot.cli.main import entry
 from bot.domain.ledger import Outcome
 from bot.errors import CharacterError, ConfigError, PluginError, SettingError
 from bot.runtime.runtime import Runtime
@@ -58,6 +59,24 @@ def test_an_unknown_plugin_gets_a_suggestion(workdir: Path) -> None:
 def test_a_plugin_of_elizaos_is_only_a_note(workdir: Path, name: str) -> None:
     [note] = load_character_config(write(workdir, plugins=[name])).notes
     assert note.startswith(f"{name}: ")
+
+
+def test_plugins_of_elizaos_given_as_objects_are_read_as_their_names(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects = [
+        {"name": "web-search", "package": "@elizaos/plugin-web-search", "description": "Searches."},
+        {"name": "offline", "package": "@elizaos/plugin-offline"},
+        {"package": "@elizaos/plugin-solana"},
+    ]
+    path = write(workdir, plugins=objects)
+    assert entry(["character", "check", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "plugins[0]: an object read as its name, web-search" in out
+    assert "plugins[2]: an object read as its package, @elizaos/plugin-solana" in out
+    config = load_character_config(path)
+    assert "offline" in [plugin.name for plugin in config.plugins]
+    assert [note.split(":")[0] for note in config.notes[:2]] == ["web-search", "@elizaos/plugin-solana"]
 
 
 def test_plugins_with_circular_requirements_are_refused(workdir: Path) -> None:
