@@ -4,15 +4,28 @@ A value is looked for in the character's `settings` and `secrets`, then in the e
 `.env`. A blank value counts as not set.
 """
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from types import UnionType
+from typing import Annotated, Any, ClassVar, TypeVar, Union, get_args, get_origin
 
 from dotenv import dotenv_values
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 
 from bot.errors import SettingError
 
@@ -26,6 +39,21 @@ def _split_commas(value: object) -> object:
         return value
     parts = value.strip().removeprefix("[").removesuffix("]").split(",")
     return tuple(part for part in (part.strip().strip("'\"") for part in parts) if part)
+
+
+def _split_list(value: str) -> object:
+    """Return the items of a JSON list, else of a text with commas."""
+    with suppress(ValueError):
+        if isinstance(items := json.loads(value), list):
+            return [text for item in items if (text := item.strip() if isinstance(item, str) else json.dumps(item))]
+    return _split_commas(value)
+
+
+def _is_collection(annotation: Any) -> bool:
+    """Return whether a field holds several values, or may hold none at all."""
+    if get_origin(annotation) in (Union, UnionType):
+        return any(map(_is_collection, get_args(annotation)))
+    return (get_origin(annotation) or annotation) in (list, tuple, set, frozenset)
 
 
 def _reject_empty(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -74,13 +102,31 @@ CHARACTER_FILE = "the character's"
 
 
 class SettingsModel(BaseModel):
-    """Variables that belong together: the field `server_port` is the variable `SERVER_PORT`."""
+    """Variables that belong together: the field `server_port` is the variable `SERVER_PORT`.
+
+    A field that is a list, a tuple or a set takes `a,b` as well as a JSON list.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=str.upper, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_lists(cls, values: Any) -> Any:
+        """Split the texts of fields that hold several values."""
+        if isinstance(values, dict):
+            texts = {name: values[name] for name in _collection_names(cls) & values.keys()}
+            values = values | {name: _split_list(text) for name, text in texts.items() if isinstance(text, str)}
+        return values
 
     def is_default(self, name: str) -> bool:
         """Return whether a field has its default value."""
         return bool(getattr(self, name) == type(self).model_fields[name].default)
+
+
+@lru_cache(maxsize=256)
+def _collection_names(model: type[SettingsModel]) -> frozenset[str]:
+    fields = model.model_fields.items()
+    return frozenset(field.alias or name for name, field in fields if _is_collection(field.annotation))
 
 
 class CoreSettings(SettingsModel):

@@ -79,6 +79,43 @@ def test_plugins_of_elizaos_given_as_objects_are_read_as_their_names(
     assert [note.split(":")[0] for note in config.notes[:2]] == ["web-search", "@elizaos/plugin-solana"]
 
 
+LIST_PLUGIN = """from bot import Plugin, SettingsModel
+class Mine(SettingsModel):
+    mine_words: list[str] = []
+    mine_numbers: list[int] | None = None
+    mine_names: set[str] = set()
+    mine_pair: tuple[str, ...] = ()
+plugin = Plugin("mine", settings=Mine)
+"""
+
+
+@pytest.mark.parametrize("text", ["a,b", " a , b ", '["a", "b"]', "['a', 'b']", "[a, b]"])
+def test_a_list_in_the_settings_of_a_plugin_is_read_from_commas_and_from_json(workdir: Path, text: str) -> None:
+    (workdir / "mine.py").write_text(LIST_PLUGIN, encoding="utf-8")
+    lines = [f"{name}={text}" for name in ("MINE_WORDS", "MINE_NAMES", "MINE_PAIR")]
+    (workdir / ".env").write_text("\n".join([*lines, "MINE_NUMBERS=[1,2]"]), encoding="utf-8")
+    config = load_character_config(write(workdir, plugins=["./mine"]))
+    [model] = [plugin.settings for plugin in config.plugins if plugin.name == "mine"]
+    assert model is not None
+    values = config.settings.load(model).model_dump()
+    assert values == {
+        "mine_words": ["a", "b"],
+        "mine_numbers": [1, 2],
+        "mine_names": {"a", "b"},
+        "mine_pair": ("a", "b"),
+    }
+
+
+def test_a_list_in_the_settings_of_a_character_keeps_what_json_keeps(workdir: Path) -> None:
+    (workdir / "mine.py").write_text(LIST_PLUGIN, encoding="utf-8")
+    settings = {"MINE_WORDS": '["a,b", "c"]', "MINE_NUMBERS": [3], "MINE_NAMES": ["x", "y"]}
+    config = load_character_config(write(workdir, plugins=["./mine"], settings=settings))
+    [model] = [plugin.settings for plugin in config.plugins if plugin.name == "mine"]
+    assert model is not None
+    values = config.settings.load(model).model_dump()
+    assert values == {"mine_words": ["a,b", "c"], "mine_numbers": [3], "mine_names": {"x", "y"}, "mine_pair": ()}
+
+
 def test_plugins_with_circular_requirements_are_refused(workdir: Path) -> None:
     for own, other in (("hen", "egg"), ("egg", "hen")):
         (workdir / f"{own}.py").write_text(
