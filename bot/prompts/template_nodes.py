@@ -12,7 +12,9 @@ from typing import NamedTuple, Protocol, TypeGuard
 from bot.errors import TemplateError
 
 MAX_OUTPUT_LENGTH = 2 * 1024 * 1024
-MAX_STEPS = 1_000_000  # nested loops end even if they print nothing
+# The work of one rendering, in units of about 0.1 µs: nested loops end even if they print nothing.
+MAX_WORK = 4_000_000
+NODE_WORK, LOOP_WORK, SCOPE_WORK, ITEM_WORK = 32, 64, 8, 12  # beside one unit a character
 
 
 class Scope(NamedTuple):
@@ -39,10 +41,17 @@ class Page:
     def __init__(self) -> None:
         self.parts: list[str] = []
         self._remaining_length = MAX_OUTPUT_LENGTH
-        self._remaining_steps = MAX_STEPS
+        self._remaining_work = MAX_WORK
+
+    def spend(self, work: int) -> None:
+        """Count work before it is done. Raises TemplateError beyond the limit."""
+        self._remaining_work -= work
+        if self._remaining_work < 0:
+            raise TemplateError("the template takes too much work; nest fewer loops, or show shorter lists")
 
     def write(self, text: str) -> None:
         """Append a text. Raises TemplateError beyond the limit."""
+        self.spend(len(text))
         self.parts.append(text)
         self._remaining_length -= len(text)
         if self._remaining_length < 0:
@@ -50,20 +59,18 @@ class Page:
 
     def run(self, nodes: Nodes, scope: Scope) -> None:
         """Render nodes in order."""
-        self._remaining_steps -= 1 + len(nodes)
-        if self._remaining_steps < 0:
-            raise TemplateError(f"the template takes more than {MAX_STEPS} steps; nest fewer loops")
+        self.spend(NODE_WORK * (1 + len(nodes)))
         for node in nodes:
             if isinstance(node, str):
                 self.write(node)
             else:
                 node.render(scope, self)
 
-    def repeat(self, nodes: Nodes, items: Iterable[tuple[object, object]], scope: Scope) -> None:
-        """Render nodes once for each (key, item)."""
-        pairs = list(items)
-        for index, (key, item) in enumerate(pairs):
-            loop_values = {"index": index, "key": key, "first": index == 0, "last": index == len(pairs) - 1}
+    def repeat(self, nodes: Nodes, items: Iterable[tuple[object, object]], count: int, scope: Scope) -> None:
+        """Render nodes once for each of `count` pairs of key and item."""
+        self.spend(LOOP_WORK * count)
+        for index, (key, item) in enumerate(items):
+            loop_values = {"index": index, "key": key, "first": index == 0, "last": index == count - 1}
             self.run(nodes, Scope(item, scope, {**scope.loop, **loop_values}))
 
 
@@ -76,8 +83,9 @@ class Path:
     is_about_loop: bool = False
     is_strict: bool = False
 
-    def resolve(self, scope: Scope) -> object:
+    def resolve(self, scope: Scope, page: Page) -> object:
         """Return the value of the name in a scope; None if it is missing."""
+        page.spend(self.up + sum(map(len, self.keys)))
         for _ in range(self.up):
             if scope.outer is None:
                 return None
@@ -87,6 +95,7 @@ class Path:
         if not self.is_strict:
             first = self.keys[0]
             while scope.outer is not None and not _has_key(scope.value, first):
+                page.spend(SCOPE_WORK + len(first))
                 scope = scope.outer
         return _look_up(scope.value, self.keys)
 
@@ -98,7 +107,17 @@ class Variable:
     path: Path
 
     def render(self, scope: Scope, page: Page) -> None:
-        page.write(_to_text(self.path.resolve(scope)))
+        value = self.path.resolve(scope, page)
+        if isinstance(value, int) or not _is_list(value):
+            page.write(_scalar_to_text(value))
+            return
+        page.spend(ITEM_WORK * len(value))
+        separator = ""
+        for item in value:
+            if not _is_list(item):
+                page.write(separator)
+                page.write(_scalar_to_text(item))
+                separator = ", "
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +129,7 @@ class If:
     else_body: Nodes
 
     def render(self, scope: Scope, page: Page) -> None:
-        page.run(self.body if _is_truthy(self.path.resolve(scope)) else self.else_body, scope)
+        page.run(self.body if _is_truthy(self.path.resolve(scope, page)) else self.else_body, scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +141,11 @@ class Each:
     else_body: Nodes
 
     def render(self, scope: Scope, page: Page) -> None:
-        value = self.path.resolve(scope)
+        value = self.path.resolve(scope, page)
         if isinstance(value, Mapping) and value:
-            page.repeat(self.body, value.items(), scope)
+            page.repeat(self.body, value.items(), len(value), scope)
         elif _is_list(value) and value:
-            page.repeat(self.body, enumerate(value), scope)
+            page.repeat(self.body, enumerate(value), len(value), scope)
         else:
             page.run(self.else_body, scope)
 
@@ -140,11 +159,11 @@ class Section:
     else_body: Nodes
 
     def render(self, scope: Scope, page: Page) -> None:
-        value = self.path.resolve(scope)
+        value = self.path.resolve(scope, page)
         if not _is_truthy(value):
             page.run(self.else_body, scope)
         elif _is_list(value):
-            page.repeat(self.body, enumerate(value), scope)
+            page.repeat(self.body, enumerate(value), len(value), scope)
         else:
             page.run(self.body, scope if value is True else Scope(value, scope, scope.loop))
 
@@ -164,7 +183,7 @@ def _has_key(value: object, key: str) -> bool:
     if isinstance(value, (dict, Mapping)):
         return key in value
     if _is_list(value):
-        return key == "length" or (key.isdecimal() and len(key) < 10 and int(key) < len(value))
+        return key == "length" or (len(key) < 10 and key.isdecimal() and int(key) < len(value))
     return False
 
 
@@ -176,14 +195,6 @@ def _is_truthy(value: object) -> bool:
     if value is None or isinstance(value, (int, float)):
         return bool(value)
     return len(value) > 0 if isinstance(value, (str, list, dict, Mapping, Sequence)) else True
-
-
-def _to_text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, int) and _is_list(value):
-        return ", ".join(_scalar_to_text(item) for item in value if not _is_list(item))
-    return _scalar_to_text(value)
 
 
 def _scalar_to_text(value: object) -> str:

@@ -135,9 +135,9 @@ class EmulatorPage:
             raise web.HTTPForbidden
         try:
             body = json.loads(await request.read())
-        except ValueError:
+        except (ValueError, RecursionError):
             raise web.HTTPBadRequest from None
-        if not isinstance(body, dict):
+        if not isinstance(body, dict) or not all(_is_text(value) for value in body.values()):
             raise web.HTTPBadRequest
         rooms = {item.id: item for item in self._view.rooms()}
         room = rooms.get(str(body.get("place") or next(iter(rooms), "")))
@@ -146,6 +146,11 @@ class EmulatorPage:
         if room is None or user is None:
             raise web.HTTPBadRequest
         return room.id, user.id, body
+
+
+def _is_text(value: object) -> bool:
+    """Return whether a value is null or a text that can be sent on: without half a surrogate pair."""
+    return value is None or (isinstance(value, str) and value.encode("utf-8", "replace").decode() == value)
 
 
 def _content_security_policy(html: str) -> str:
@@ -209,7 +214,8 @@ def loopback_only(hosts: Iterable[str] = ()) -> Middleware:
     """Refuse requests whose host name is neither the loopback address nor one of `hosts`.
 
     This prevents DNS rebinding: a browser would treat a page of another site as same-origin if its name
-    resolved to this machine. Cross-site requests are refused as well.
+    resolved to this machine. Cross-site requests are refused as well, and bodies that are not the JSON of the
+    platform's API.
     """
     names = allowed_hosts(LOOPBACK, hosts)
 
@@ -219,6 +225,9 @@ def loopback_only(hosts: Iterable[str] = ()) -> Middleware:
             return web.Response(status=421, text="unknown host name")
         if is_cross_site(request.headers):
             return web.Response(status=403, text="cross-site requests are refused")
-        return await handler(request)
+        try:
+            return await handler(request)
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+            return web.Response(status=400, text="the body is not JSON, or nested too deeply")
 
     return check_request

@@ -60,3 +60,35 @@ async def test_what_another_sites_page_has_a_browser_send_does_nothing(
         for method, path in PATHS:
             async with session.request(method, path, json={}, headers=headers) as answer:
                 assert answer.status == 403, path
+
+
+BODIES = {
+    "deep": b"[" * 100_000,
+    "deep in a field": b'{"text":' + b"[" * 100_000,
+    "half": b"{",
+    "no utf-8": b'{"text":"\xff"}',
+    "a list": b"[]",
+    "a number": b"1",
+    "a field of another type": b'{"text":"x","place":{"a":1}}',
+    "half a character": b'{"text":"\\ud800"}',
+}
+
+
+@pytest.mark.failure("N-10")
+@EVERY
+@pytest.mark.parametrize("path", ["/page/say", "/page/press"])
+async def test_a_body_that_no_page_sends_is_refused(emulated: Emulated, path: str) -> None:
+    async with emulated(["Ada"]) as trial, ClientSession(trial.url) as session:
+        for name, body in BODIES.items():
+            async with session.post(path, data=body, headers={"Content-Type": "application/json"}) as answer:
+                assert answer.status == 400, name
+
+
+@pytest.mark.failure("N-10")
+@EVERY
+async def test_a_nested_body_is_no_error_of_the_emulated_api(emulated: Emulated) -> None:
+    async with emulated(["Ada"]) as trial, ClientSession(trial.url) as session:
+        for path in ("/bot1000001:emulated-token/sendMessage", "/api/v10/channels/1/messages", "/2/tweets"):
+            headers = {"Content-Type": "application/json"}
+            async with session.post(path, data=BODIES["deep"], headers=headers) as answer:
+                assert 400 <= answer.status < 500, path

@@ -146,6 +146,33 @@ def test_thirty_two_nested_blocks_render() -> None:
     assert render_template("{{#a}}" * 32 + "x" + "{{/a}}" * 32, {"a": {"a": 1}}) == "x"
 
 
+NESTED = {"a": {"a": {"a": {"a": 1}}}}, "b": [1] * 50_000}
+
+
+@pytest.mark.parametrize(
+    ("source", "context"),
+    [
+        ("{{#each x}}{{#each ../x}}{{y}}{{/each}}{{/each}}", {"x": [1] * 500}),
+        ("{{#each x}}{{#each ../x}}{{/each}}{{/each}}", {"x": [1] * 900}),
+        ("{{#a}}" * 4 + "{{#each b}}{{y}}{{y}}{{/each}}" + "{{/a}}" * 4, NESTED),
+        ("{{x}}", {"x": [[]] * 2_000_000}),
+        ("{{#each b}}{{x}}{{/each}}", {"b": [1] * 200, "x": [[]] * 100_000}),
+        ("{{#each b}}{{x}}{{/each}}", {"b": [1] * 200, "x": [None] * 5_000}),
+        ("{{#each b}}{{" + "1" * 200_000 + "}}{{/each}}", {"b": [[1]] * 1_000}),
+        ("{{#each b}}" + "{{y}}" * 5_000 + "{{/each}}", {"b": [1] * 100}),
+        ("{{#each x}}{{/each}}" * 5_000, {"x": [1] * 50}),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_work_is_bounded_also_where_nothing_is_printed(source: str, context: Mapping[str, object]) -> None:
+    with pytest.raises(TemplateError, match="takes too much work"):
+        render_template(source, context)
+
+
+def test_ten_thousand_items_are_not_too_much_work() -> None:
+    assert len(render_template("{{#each x}}- {{this}}\n{{/each}}", {"x": ["word"] * 10_000})) == 70_000
+
+
 def test_a_result_that_is_too_large_is_rejected() -> None:
     assert len(render_template("{{x}}", {"x": "y" * 2_097_152})) == 2_097_152
     with pytest.raises(TemplateError, match="exceeds 2097152 characters"):
