@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
 
-EFFECTS_PLUGIN = str(Path(__file__).with_name("effects_plugin.py"))
+EFFECTS_PLUGIN = "effects_plugin.py"
 PACKAGE = "greenroom_chaos-1.dist-info"
 ENTRY = "[greenroom.adapters]\nloopback = tests.chaos.adapter:adapter\n"
 ROOT = Path(__file__).parents[2]
@@ -137,10 +138,11 @@ class Program:
     folder: Path
     settings: Mapping[str, str]
     platform: str = "loopback"
-    plugins: Sequence[str] = ("sql", "openai", EFFECTS_PLUGIN)
+    plugins: Sequence[str] = ("sql", "openai", f"./{EFFECTS_PLUGIN}")
     starts: int = field(default=0)
 
     def __post_init__(self) -> None:
+        shutil.copy(Path(__file__).with_name(EFFECTS_PLUGIN), self.folder)  # only there a character may name it
         (self.folder / "ada.json").write_text(json.dumps({"name": "Ada", "plugins": self.plugins}))
 
     @property
