@@ -80,7 +80,7 @@ class MessagePipeline:
 
         `on_outcome` is called with the final receipt. While the store is unavailable the message stays open.
         """
-        agent = self._agent
+        agent, received_monotonic = self._agent, time.monotonic()  # before anything can overtake it
         if event.inbound is None:
             event = await claim(agent, event.receipt)
         receipt, inbound = event.receipt, event.inbound
@@ -89,7 +89,7 @@ class MessagePipeline:
             if not receipt.is_evaluated:
                 await agent.store.ledger.mark_evaluated([receipt.id])
             return
-        turn_input = TurnInput(receipt, inbound.message, inbound.author, time.monotonic(), on_outcome)
+        turn_input = TurnInput(receipt, inbound.message, inbound.author, received_monotonic, on_outcome)
         turn_id = receipt.turn_id or new_id()
         turn = Turn(agent, turn_id, inbound.room, inbound.world, [turn_input], is_fresh=event.is_new)
         if receipt.outcome.is_final:

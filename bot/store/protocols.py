@@ -183,13 +183,16 @@ class MemoryStore(Protocol):
     async def recent(
         self, room_id: UUID, limit: int = 20, *, kind: MemoryKind = MemoryKind.MESSAGE, before: datetime | None = None
     ) -> list[Memory]:
-        """Return the last memories of a room, oldest first: by their time, then by their id."""
+        """Return the last memories of a room in the order of their arrival, which their times do not change.
+
+        A memory that is replaced keeps its place. With `before`, later times are left out.
+        """
 
     async def conversation(self, room_id: UUID, limit: int = 20) -> Conversation:
         """Return the last messages of a room, with results of actions and reactions, by one query."""
 
     async def by_turn(self, turn_id: UUID) -> list[Memory]:
-        """Return what a turn has created, oldest first."""
+        """Return what a turn has created, in the order in which it was stored."""
 
     async def recall(
         self, embedding: Sequence[float], model: str, scope: RecallScope, kind: MemoryKind, limit: int = 10

@@ -1256,6 +1256,21 @@ async def test_a_message_of_another_bot_is_not_answered() -> None:
     assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "RESPOND_TO_BOTS")
 
 
+@pytest.mark.failure("J-13")
+@pytest.mark.parametrize("hours", [0, -1, -48, 1])
+async def test_a_message_follows_the_reply_that_it_answers_whatever_its_time_is(hours: int) -> None:
+    """A platform's times are whole seconds, and clocks jump: what arrives later comes later in the prompt."""
+    model = ScriptedModel([model_answer("A riddle: what burns?"), model_answer("Right.")])
+    async with running_agent(model=model) as stage:
+        for text in ("Ask me something", "The lamp"):
+            sent_at = stage.agent.clock().replace(microsecond=0) + timedelta(hours=hours)
+            receipt = await stage.agent_runtime.inbox.submit(make_message(text, sent_at=sent_at))
+            await stage.agent_runtime.inbox.wait_outcome(receipt.id)
+        shown = [line.text for line in parse_history(model.requests_for(Purpose.REPLY)[-1].prompt)]
+
+    assert shown == ["Ask me something", "A riddle: what burns?", "The lamp"]
+
+
 async def test_a_message_that_ended_the_process_three_times_gets_one_apology() -> None:
     store, model = InMemoryStore(), ScriptedModel()
     now = datetime.now(UTC)

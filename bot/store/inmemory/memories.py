@@ -28,19 +28,17 @@ PAGE_SIZE = 1000
 EMBEDDED_KINDS = (MemoryKind.MESSAGE, MemoryKind.FACT)
 
 
-def _sort_key(memory: Memory) -> tuple[datetime, UUID]:
-    return (memory.created_at, memory.id)
-
-
 def _identity_key(memory: Memory) -> tuple[MemoryKind, UUID, UUID | None, str]:
     return memory.kind, memory.entity_id, recall_audience(memory), normalize_wording(memory.content.text)
 
 
 class InMemoryMemories:
-    """Implements `MemoryStore`; the memories of each room are sorted by time."""
+    """Implements `MemoryStore`; the memories of each room are sorted by their arrival."""
 
     def __init__(self) -> None:
         self._memories: dict[UUID, Memory] = {}
+        self._arrivals: dict[UUID, int] = {}  # the number of each memory, in the order of insertion
+        self._last_arrival = 0
         self._rooms: defaultdict[tuple[UUID, MemoryKind], list[Memory]] = defaultdict(list)
         self._turns: defaultdict[UUID, dict[UUID, None]] = defaultdict(dict)
 
@@ -80,7 +78,7 @@ class InMemoryMemories:
 
     async def by_turn(self, turn_id: UUID) -> list[Memory]:
         memories = (self._memories.get(memory_id) for memory_id in self._turns.get(turn_id, ()))
-        return sorted((memory for memory in memories if memory is not None), key=_sort_key)
+        return sorted((memory for memory in memories if memory is not None), key=self._sort_key)
 
     async def recall(
         self, embedding: Sequence[float], model: str, scope: RecallScope, kind: MemoryKind, limit: int = 10
@@ -126,6 +124,7 @@ class InMemoryMemories:
         removed = [self._memories.pop(memory_id) for memory_id in ids if memory_id in self._memories]
         for memory in removed:
             self._remove_from_indexes(memory)
+            del self._arrivals[memory.id]
         return len(removed)
 
     def all(self) -> list[Memory]:
@@ -138,13 +137,19 @@ class InMemoryMemories:
         stored = self._memories.get(memory.id)
         if stored is not None:
             self._remove_from_indexes(stored)
+        else:
+            self._last_arrival += 1
+            self._arrivals[memory.id] = self._last_arrival
         if memory.turn_id is not None:
             self._turns[memory.turn_id][memory.id] = None
         self._memories[memory.id] = memory
-        insort(room_memories, memory, key=_sort_key)
+        insort(room_memories, memory, key=self._sort_key)
 
     def _remove_from_indexes(self, memory: Memory) -> None:
         room_memories = self._rooms[memory.room_id, memory.kind]
-        del room_memories[bisect_left(room_memories, _sort_key(memory), key=_sort_key)]
+        del room_memories[bisect_left(room_memories, self._sort_key(memory), key=self._sort_key)]
         if memory.turn_id is not None:
             del self._turns[memory.turn_id][memory.id]
+
+    def _sort_key(self, memory: Memory) -> int:
+        return self._arrivals[memory.id]

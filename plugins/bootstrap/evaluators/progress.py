@@ -42,6 +42,19 @@ class MessagePosition:
         return [self.sent_at.isoformat(), str(self.id)]
 
 
+def count_until(messages: Sequence[Memory], position: MessagePosition | None) -> int:
+    """Return how many of a room's last messages had arrived at a position.
+
+    If its message is not among them, it was deleted or is older than all of them: then their times tell.
+    """
+    if position is None:
+        return 0
+    ids = [message.id for message in messages]
+    if position.id in ids:
+        return ids.index(position.id) + 1
+    return sum(MessagePosition.of_message(message) <= position for message in messages)
+
+
 async def seen_until(turn: Turn) -> MessagePosition | None:
     """Return the position up to which the room has been evaluated; None if it was not."""
     marker_id = _marker_id(turn.room.id)
@@ -155,10 +168,7 @@ def get_conversation_length(turn: Turn) -> int:
 async def gather_input(turn: Turn) -> ReflectionInput:
     """Return the room's last messages and how many of them were evaluated."""
     messages = await turn.agent.store.memories.recent(turn.room.id, get_conversation_length(turn))
-    position = await seen_until(turn)
-    evaluated = sum(
-        1 for message in messages if position is not None and MessagePosition.of_message(message) <= position
-    )
+    evaluated = count_until(messages, await seen_until(turn))
     return ReflectionInput(tuple(messages), evaluated, turn.agent.id)
 
 

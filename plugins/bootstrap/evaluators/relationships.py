@@ -10,7 +10,7 @@ from bot import Entity, Relationship, Turn, short_id
 from bot.text import sanitize_name
 from plugins.bootstrap.evaluators.fact_filters import addresses_character, is_order
 from plugins.bootstrap.evaluators.model_output import RelationshipClaim
-from plugins.bootstrap.evaluators.progress import MessagePosition, ReflectionInput
+from plugins.bootstrap.evaluators.progress import MessagePosition, ReflectionInput, count_until
 
 ROOMS_KEY = "rooms"
 MAX_ROOMS = 50
@@ -85,8 +85,8 @@ def _merge_metadata(
     rooms: dict[str, Any] = dict(relationship.metadata.get(ROOMS_KEY, {}))
     room_data = rooms.pop(str(turn.room.id), {})
     position = MessagePosition.parse(room_data.get("until"))
-    source_messages = (item for item in reflection_input.new_messages if item.entity_id == relationship.source_id)
-    count = sum(1 for item in source_messages if position is None or MessagePosition.of_message(item) > position)
+    counted = max(reflection_input.evaluated, count_until(reflection_input.messages, position))
+    count = sum(item.entity_id == relationship.source_id for item in reflection_input.messages[counted:])
     if not count:
         return None
     room_tags = list(dict.fromkeys((*tags, *room_data.get("tags", ()))))[:MAX_TAGS]

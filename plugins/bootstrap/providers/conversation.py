@@ -1,7 +1,6 @@
 """The providers RECENT_MESSAGES, ATTACHMENTS and TIME."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from functools import lru_cache
 from uuid import UUID
 
@@ -82,12 +81,12 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     other_entities = {*(message.entity_id for message in messages), *reacting} - names.keys()
     entities = await turn.agent.store.entities.entities(other_entities) if other_entities else {}
     names |= {entity.id: entity.name for entity in entities.values()}
-    lines: list[HistoryLine | ResultLine] = [
-        _message_line(turn, message, names, reactions.get(message.id, ())) for message in messages
-    ]
-    if messages and (results := _visible_results(turn, conversation, messages[0].created_at)):
-        lines = sorted([*lines, *results], key=lambda line: line.sent_at)
-    is_superseded = bool(messages) and turn.message.created_at < messages[-1].created_at
+    results = _visible_results(turn, conversation, messages)
+    lines: list[HistoryLine | ResultLine] = list(results.pop(None, ()))
+    for message in messages:
+        lines.append(_message_line(turn, message, names, reactions.get(message.id, ())))
+        lines += results.get(message.id, ())
+    is_superseded = bool(messages) and turn.message.id != messages[-1].id
     answered_line = _message_line(turn, turn.message, names) if is_superseded else None
     history = _truncate_history(lines, answered_line)
     return ProviderResult(
@@ -97,14 +96,25 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     )
 
 
-def _visible_results(turn: Turn, conversation: Conversation, since: datetime) -> list[ResultLine]:
-    """Return the results from a time on; those of actions that need a role only if the authors have it."""
-    role = turn.role if conversation.results else Role.NONE
-    return [
-        ResultLine(result.created_at, result.content.actions[0], result.content.text, "failed" not in result.metadata)
-        for result in conversation.results
-        if result.created_at >= since and role.is_at_least(Role(result.metadata.get("role", Role.NONE)))
-    ]
+def _visible_results(
+    turn: Turn, conversation: Conversation, messages: Sequence[Memory]
+) -> dict[UUID | None, list[ResultLine]]:
+    """Return the results since the first message by the message that they follow; None for one not shown.
+
+    Results of actions that need a role are shown only if the authors have it.
+    """
+    grouped: dict[UUID | None, list[ResultLine]] = {}
+    if not conversation.results or not messages:
+        return grouped
+    role, shown = turn.role, {message.id for message in messages}
+    for result in conversation.results:
+        source_id = result.source_id if result.source_id in shown else None
+        is_recent = source_id is not None or result.created_at >= messages[0].created_at
+        if is_recent and role.is_at_least(Role(result.metadata.get("role", Role.NONE))):
+            name, is_success = result.content.actions[0], "failed" not in result.metadata
+            line = ResultLine(result.created_at, name, result.content.text, is_success)
+            grouped.setdefault(source_id, []).append(line)
+    return grouped
 
 
 def _group_reactions(reactions: Iterable[Memory]) -> dict[UUID, list[Memory]]:

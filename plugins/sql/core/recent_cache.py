@@ -4,10 +4,8 @@ SQLite's writing connection reports every memory that it inserts, changes or del
 when that is committed.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -45,10 +43,8 @@ class _Window:
     limit: int
     memories: list[Memory]
 
-    def insert(self, memory: Memory) -> None:
-        index = bisect_left(self.memories, _sort_key(memory), key=_sort_key)
-        is_present = self.memories[index : index + 1] and self.memories[index].id == memory.id
-        self.memories[index : index + bool(is_present)] = [memory]
+    def append(self, memory: Memory) -> None:
+        self.memories.append(memory)
         del self.memories[: -self.limit]
 
 
@@ -90,6 +86,7 @@ class RecentMemoryCache:
             return
         pending, invalidated = self._pending, self._invalidated
         self._pending, self._invalidated = [], set()
+        last_ids = {key: memory.id for key, _, memory in pending}
         with self._lock:
             self._version += 1
             for key in invalidated:
@@ -97,10 +94,12 @@ class RecentMemoryCache:
             for key, row, memory in pending:
                 self._changed_in[key] = self._version
                 window = self._windows.get(key)
+                if window is not None and window.memories and window.memories[-1].id == last_ids[key]:
+                    continue  # it was read after the commit
                 if window is None or key in invalidated or not (stored := self._to_stored(row, memory)):
                     self._windows.pop(key, None)
                 else:
-                    window.insert(stored)
+                    window.append(stored)
             if len(self._changed_in) > MAX_TRACKED_CHANGES:
                 self._changed_in, self._first_version = {}, self._version
 
@@ -161,7 +160,3 @@ def recent_cache_of(connection: Connection) -> RecentMemoryCache | None:
     """Return the cache that a connection reports its writes to, if any."""
     cache: Any = connection.info.get(INFO_KEY)
     return cache if isinstance(cache, RecentMemoryCache) else None
-
-
-def _sort_key(memory: Memory) -> tuple[datetime, bytes]:
-    return memory.created_at, memory.id.bytes

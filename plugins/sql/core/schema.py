@@ -23,7 +23,7 @@ from plugins.sql.core.columns import (
     text_columns,
 )
 
-VERSION = "0002"
+VERSION = "0003"
 VERSION_TABLE = "alembic_version_sql"
 
 # A later version can only change a constraint that has the same name in both databases.
@@ -129,9 +129,9 @@ memories = ordered_table(
     *id_columns("source_id", "turn_id", nullable=True),
     *text_columns("metadata"),
     UniqueConstraint("agent_id", "id"),
-    Index("ix_memories_room", "agent_id", "room_id", "kind", "created_at", "id"),
+    Index("ix_memories_room", "agent_id", "room_id", "kind", "position"),
     Index("ix_memories_source", "agent_id", "source_id", **partial_index("source_id IS NOT NULL")),
-    Index("ix_memories_turn", "agent_id", "turn_id", "created_at", "id", **partial_index("turn_id IS NOT NULL")),
+    Index("ix_memories_turn", "agent_id", "turn_id", "position", **partial_index("turn_id IS NOT NULL")),
 )
 
 # `audience` is the recall scope: the id of the room or the world, or zeroes for everyone. Rows are stored

@@ -87,7 +87,7 @@ SCAN_WINDOW = 1000  # positions of all agents that one query examines
 MAX_POSITION = 2**62
 ZERO: ColumnElement[int] = literal_column("0")  # added to a column, it prevents the use of an index
 EMBEDDED_KINDS = (MemoryKind.MESSAGE, MemoryKind.FACT)
-NEWEST_FIRST = (memories.c.created_at.desc(), memories.c.id.desc())
+NEWEST_FIRST = memories.c.position.desc()
 
 UPSERT_MEMORY = upsert(memories, ("agent_id", "id"), MEMORY_NAMES)
 FIND_MEMORIES = ListStatement(
@@ -98,12 +98,12 @@ AT_POSITIONS = ListStatement(
 )
 COUNT_OF_KIND = Statement(lambda _: select(func.count()).where(OF_AGENT, matches(memories, "kind")))
 COUNT_IN_ROOM = Statement(lambda _: select(func.count()).where(IN_ROOM_OF_KIND))
-RECENT = Statement(lambda _: select(*MEMORY).where(IN_ROOM_OF_KIND).order_by(*NEWEST_FIRST).limit(limit_parameter()))
+RECENT = Statement(lambda _: select(*MEMORY).where(IN_ROOM_OF_KIND).order_by(NEWEST_FIRST).limit(limit_parameter()))
 RECENT_BEFORE = Statement(
     lambda _: (
         select(*MEMORY)
         .where(IN_ROOM_OF_KIND, memories.c.created_at < typed_parameter(memories.c.created_at, "before"))
-        .order_by(*NEWEST_FIRST)
+        .order_by(NEWEST_FIRST)
         .limit(limit_parameter())
     )
 )
@@ -116,7 +116,7 @@ CONVERSATION_LIMITS = {
 def _select_last(kind: MemoryKind, limit: Any) -> Select[Any]:
     """Select the last memories of one kind in a room."""
     condition = and_(matches(memories, "agent_id", "room_id"), memories.c.kind == kind.value)
-    last = select(*MEMORY).where(condition).order_by(*NEWEST_FIRST).limit(limit).subquery()
+    last = select(*MEMORY).where(condition).order_by(NEWEST_FIRST).limit(limit).subquery()
     return select(*last.c)
 
 
@@ -131,7 +131,7 @@ MEMORIES_OF_TURN = Statement(
         select(*WITH_VECTOR)
         .outerjoin(embeddings, HAS_VECTOR)
         .where(OF_AGENT, matches(memories, "turn_id"))
-        .order_by(memories.c.created_at, memories.c.id)
+        .order_by(memories.c.position)
     )
 )
 NEWEST_BEFORE = Statement(

@@ -393,7 +393,8 @@ async def test_at_most_the_limit_is_shown_and_at_least_half_of_it(limit: int) ->
     async with running_agent(settings={"CONVERSATION_LENGTH": str(limit)}) as stage:
         turn = make_turn(stage.agent)
         for number in range(60):
-            await stage.agent.store.memories.add([message(stage, number)])
+            turn.inputs[0].message = message(stage, number)
+            await stage.agent.store.memories.add([turn.message])
             texts = await history(stage, turn)
             assert texts[-1] == f"Message {number}"
             assert min(number + 1, limit / 2) <= len(texts) <= limit
@@ -416,7 +417,7 @@ async def test_a_renamed_person_stays_the_same_person(agent_harness: AgentHarnes
     second = replace(make_message("two", sent_at=NOW + timedelta(seconds=1)), author=renamed)
     await keep(agent_harness, first, second)
     turn = make_turn(agent_harness.agent)
-    turn.inputs[0].author = renamed
+    turn.inputs[0].author, turn.inputs[0].message = renamed, second.message
     lines = parse_history((await told(turn, "RECENT_MESSAGES")).text)
     assert [line.name for line in lines] == ["Alicia", "Alicia"]
     assert len({line.id for line in lines}) == 1
@@ -473,8 +474,10 @@ async def test_an_empty_room_has_no_heading(agent_harness: AgentHarness) -> None
 
 
 async def test_only_this_room_is_told(agent_harness: AgentHarness) -> None:
-    await keep(agent_harness, make_message("elsewhere", sent_at=NOW, room="other"), make_message("here", sent_at=NOW))
-    assert await history(agent_harness, make_turn(agent_harness.agent)) == ["here"]
+    here, turn = make_message("here", sent_at=NOW), make_turn(agent_harness.agent)
+    await keep(agent_harness, make_message("elsewhere", sent_at=NOW, room="other"), here)
+    turn.inputs[0].message = here.message
+    assert await history(agent_harness, turn) == ["here"]
 
 
 # Files and time

@@ -16,7 +16,7 @@ from bot.plugin_system.components import Model
 from bot.store import Store
 from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.memories import InMemoryMemories
-from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
+from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
 from plugins.bootstrap.evaluators.fact_filters import is_order
 from plugins.bootstrap.evaluators.model_output import (
     FactClaim,
@@ -25,6 +25,7 @@ from plugins.bootstrap.evaluators.model_output import (
     RelationshipClaim,
     parse_output,
 )
+from plugins.bootstrap.evaluators.progress import MessagePosition, count_until
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
 from plugins.sql.sqlite.database import OpenFiles
@@ -178,6 +179,18 @@ async def test_it_runs_when_a_talk_goes_on_after_a_long_pause() -> None:
         assert await reflected(await said(stage, "And again."))
         clock.now += timedelta(minutes=70)
         assert not await reflected(await said(stage, "Nothing is left but this."))
+
+
+@pytest.mark.failure("J-13")
+def test_what_is_new_is_told_by_the_order_of_arrival_and_not_by_a_clock_that_jumps() -> None:
+    start = datetime(2026, 5, 4, 12, tzinfo=UTC)
+    times = [start + timedelta(hours=hours) for hours in (0, -2, 2, -1)]
+    messages = [make_message("x", sent_at=sent_at).message for sent_at in times]
+    positions = [MessagePosition.of_message(message) for message in messages]
+
+    assert [count_until(messages, position) for position in positions] == [1, 2, 3, 4]
+    assert count_until(messages, None) == 0
+    assert count_until(messages[1:], positions[0]) == 2  # its message was deleted: the times are all there is
 
 
 async def test_rooms_are_reflected_upon_apart() -> None:

@@ -68,8 +68,8 @@ async def test_a_cached_room_is_not_read_again_after_a_new_message(open_store: O
         await store.memories.add([said("3", after=3), said("late", after=2)])
 
         assert await questions(store, lambda: last(store)) == []
-        assert await last(store) == ["2", "late", "3"]
-        assert await last(store, limit=2) == ["late", "3"]
+        assert await last(store) == ["2", "3", "late"]
+        assert await last(store, limit=2) == ["3", "late"]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -188,6 +188,15 @@ def test_a_read_between_commit_and_notification_has_no_duplicates() -> None:
     tell(known, new)
     known.on_commit()
     assert known.get(LANE, 3) == [new]
+
+
+def test_a_read_of_the_end_of_a_batch_before_its_notification_keeps_the_order() -> None:
+    known, batch = held(), [said(str(number)) for number in range(5)]
+    known.store(LANE, 3, batch[2:], known.version)
+    for memory in batch:
+        tell(known, memory)
+    known.on_commit()
+    assert known.get(LANE, 3) == batch[2:]
 
 
 def test_only_the_latest_windows_stay_cached(monkeypatch: pytest.MonkeyPatch) -> None:

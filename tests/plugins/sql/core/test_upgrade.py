@@ -19,13 +19,15 @@ import pytest
 from sqlalchemy import Connection, event, inspect
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from bot import ConfigError
+from bot import ConfigError, Content, derived_id
 from bot.store import Schema
 from plugins.sql.core import upgrade
 from plugins.sql.core.schema import VERSION, VERSION_TABLE, metadata
+from plugins.sql.core.values import content_text
 from plugins.sql.migrations.alembic_runner import migrate
 from plugins.sql.sqlite.backup import back_up
 from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.stores.memories import MEMORY, RECENT
 
 MIGRATION_SCRIPT = Path(__file__).with_name("migrating_process.py")
 BACKUP_SCRIPT = Path(__file__).with_name("backup_process.py")
@@ -34,8 +36,8 @@ LATER = '''"""A later version."""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0003"
-down_revision = "0002"
+revision = "0004"
+down_revision = "0003"
 
 
 def upgrade() -> None:
@@ -55,10 +57,10 @@ def later(tmp_path: Path) -> Callable[..., Schema]:
     def written(fault: str = "pass") -> Schema:
         versions = tmp_path / "later" / "versions"
         versions.mkdir(parents=True, exist_ok=True)
-        for file in (Path(upgrade.__file__).parents[1] / "migrations" / "versions").glob("v000[12]*"):
+        for file in (Path(upgrade.__file__).parents[1] / "migrations" / "versions").glob("v000[123]*"):
             (versions / file.name).write_text(file.read_text())
-        (versions / "v0003_later.py").write_text(LATER.format(fault=fault))
-        return Schema(metadata, version="0003", migrations=versions.parent)
+        (versions / "v0004_later.py").write_text(LATER.format(fault=fault))
+        return Schema(metadata, version="0004", migrations=versions.parent)
 
     return written
 
@@ -144,6 +146,34 @@ def migrated_from_nothing(connection: Connection) -> None:
         migrate(connection, upgrade.CORE_SCHEMA, VERSION_TABLE)
 
 
+@pytest.mark.failure("J-13")
+async def test_a_database_of_the_first_version_gets_its_messages_in_the_order_of_their_arrival(bare: Any) -> None:
+    first = Path(upgrade.__file__).parents[1] / "migrations" / "versions" / "v0001_everything"
+    statements = first.with_suffix(f".{'sqlite' if bare.is_sqlite else 'postgresql'}.sql").read_text().split(";\n")
+    if not bare.is_sqlite:
+        await bare.run(upgrade.add_vector_extension, bare.place)
+        await bare.run(lambda db: db.commit())
+    for statement in filter(str.strip, statements):
+        await bare.sql(statement)
+    await bare.sql(f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL)")
+    await bare.sql(f"INSERT INTO {VERSION_TABLE} VALUES ('0001')")
+    agent = derived_id("agent", "Ada")
+    quoted = "x'{}'" if bare.is_sqlite else "'\\x{}'"
+    room, ids = quoted.format(derived_id("room").hex), [quoted.format(derived_id(str(at)).hex) for at in range(3)]
+    await bare.sql(f"INSERT INTO agents (key) VALUES ({quoted.format(agent.hex)})")
+    for memory_id, created_at in zip(ids, (30, 10, 20), strict=True):  # a clock that jumped
+        await bare.sql(
+            "INSERT INTO memories (agent_id, id, kind, entity_id, room_id, world_id, content, created_at, external_id,"
+            f" scope, metadata) VALUES (1, {memory_id}, 'MESSAGE', {room}, {room}, {room},"
+            f" '{content_text(Content(text=str(created_at)))}', {created_at}, '', 'ROOM', '{{}}')"
+        )
+    await bare.run(upgrade.upgrade_schemas, bare.place)
+
+    assert await bare.run(upgrade.find_version) == VERSION
+    rows = await bare.run(lambda db: RECENT.rows(db, 1, derived_id("room").bytes, "MESSAGE", 10))
+    assert [MEMORY.read(row).content.text for row in reversed(rows)] == ["30", "10", "20"]
+
+
 @pytest.mark.failure("I-07")
 async def test_a_newer_schema_is_refused_and_both_versions_are_named(bare: Any, path: Path) -> None:
     await bare.run(upgrade.upgrade_schemas, bare.place)
@@ -183,12 +213,12 @@ async def test_an_upgrade_keeps_the_rows_and_a_copy_of_the_file(bare: Any, later
     await bare.sql(f"INSERT INTO agents VALUES (1, {key})")
     await bare.run(upgrade_with_backup, bare.place, later())
 
-    assert await bare.run(upgrade.find_version) == "0003"
+    assert await bare.run(upgrade.find_version) == "0004"
     assert "topic" in str(await bare.run(structure))
     assert await bare.sql("SELECT id FROM agents") == [(1,)]
     if bare.is_sqlite:
         assert await bare.sql("PRAGMA foreign_keys") == [(1,)]
-        copy = bare.place.with_name(f"{bare.place.name}.before-sql-0003")
+        copy = bare.place.with_name(f"{bare.place.name}.before-sql-0004")
         assert stat.S_IMODE(copy.stat().st_mode) == 0o600
         kept = sqlite3.connect(copy)
         assert kept.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone() == (VERSION,)
@@ -209,7 +239,7 @@ async def test_an_upgrade_that_fails_at_any_statement_changes_nothing(bare: Any,
         assert await bare.run(structure) == before, f"after statement {at}"
 
     assert at > 8
-    assert await bare.run(upgrade.find_version) == "0003"
+    assert await bare.run(upgrade.find_version) == "0004"
     assert await bare.run(structure) != before
 
 
@@ -259,7 +289,7 @@ async def test_a_process_killed_while_it_upgrades_leaves_the_old_version(
     assert await bare.run(structure) == before
     assert await bare.run(upgrade.find_version) == VERSION
     await bare.run(upgrade.upgrade_schemas, bare.place, core=schema)
-    assert await bare.run(upgrade.find_version) == "0003"
+    assert await bare.run(upgrade.find_version) == "0004"
 
 
 async def test_of_two_processes_that_start_together_one_migrates_and_the_other_waits(
