@@ -146,7 +146,7 @@ def test_thirty_two_nested_blocks_render() -> None:
     assert render_template("{{#a}}" * 32 + "x" + "{{/a}}" * 32, {"a": {"a": 1}}) == "x"
 
 
-NESTED = {"a": {"a": {"a": {"a": 1}}}}, "b": [1] * 50_000}
+NESTED = {"a": {"a": {"a": {"a": 1}}}, "b": [1] * 50_000}
 
 
 @pytest.mark.parametrize(
