@@ -61,6 +61,7 @@ class Client(Service):
             if server not in sdks:
                 sdks[server] = _open_sdk(endpoint)
             self._connections[capability] = Connection(sdks[server], endpoint, secrets)
+        self.served_models: tuple[str, ...] | None = None  # of the server for text, once it was asked
         # Parameters that a model, by host and name, has refused.
         self.refused_parameters: dict[tuple[str, str], set[str]] = {}
 

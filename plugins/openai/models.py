@@ -10,6 +10,7 @@ from bot.models import EmbeddingRequest, EmbeddingResult, ModelError, ModelType,
 from plugins.openai.chat import complete
 from plugins.openai.client import Client
 from plugins.openai.responses import Lenient, TokenCount, parse_response
+from plugins.openai.served_models import LARGE, SMALL, find_text_model
 from plugins.openai.settings import can_call_tools, has_medium_model, model_for, serves_capability, writes_text
 
 
@@ -17,7 +18,7 @@ from plugins.openai.settings import can_call_tools, has_medium_model, model_for,
 async def small(agent: Agent, request: TextRequest) -> TextResult:
     """Write with the small model."""
     client = agent.services[Client]
-    return await complete(client, client.settings.openai_small_model, request)
+    return await complete(client, await find_text_model(client, SMALL), request)
 
 
 @model(ModelType.TEXT_MEDIUM, can_call_tools=can_call_tools, when=has_medium_model)
@@ -31,7 +32,7 @@ async def medium(agent: Agent, request: TextRequest) -> TextResult:
 async def large(agent: Agent, request: TextRequest) -> TextResult:
     """Write with the large model."""
     client = agent.services[Client]
-    return await complete(client, client.settings.openai_large_model, request)
+    return await complete(client, await find_text_model(client, LARGE), request)
 
 
 EMBEDDING = "EMBEDDING"
