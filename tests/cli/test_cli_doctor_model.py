@@ -39,7 +39,7 @@ def test_the_size_of_every_component_is_reported(capsys: Out) -> None:
     assert "bytes in total" in whole
     assert [kind.split(",")[0] for kind in kinds] == ["actions", "character", "providers", "rules"]
     parts = [part.rsplit(" ", 1) for kind in kinds for part in kind.split(": ", 1)[1].split(", ")]
-    sizes = {name: int(size.replace(",", "")) for name, size in parts if size.isdigit()}
+    sizes = {name: int(size.replace(",", "")) for name, size in parts if size.replace(",", "").isdigit()}
     assert {"SEND_MESSAGE", "TIME", "system", "instructions"} <= set(sizes)
 
 
