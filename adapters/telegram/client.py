@@ -57,6 +57,10 @@ class TooManyRequests(TelegramError):
         self.seconds = seconds
 
 
+class ResponseTooLarge(NetworkError):
+    """The response is larger than its limit; a request may have been executed."""
+
+
 class TelegramRequest(BaseRequest):
     """HTTP transport of one bot.
 
@@ -154,7 +158,7 @@ class TelegramRequest(BaseRequest):
             async for chunk in response.content.iter_any():
                 received += chunk
                 if len(received) > max_bytes:
-                    raise NetworkError(f"the response is larger than {max_bytes} bytes")
+                    raise ResponseTooLarge(f"the response is larger than {max_bytes} bytes")
             return response.status, bytes(received)
 
     def _build_url(self, url: str) -> URL:
@@ -275,9 +279,14 @@ class BotClient(Bot):
         for request in self._request:
             await request.shutdown()
 
-    async def fetch_updates(self, offset: int | None, poll_seconds: int, grace_seconds: float) -> list[Any]:
-        """Return raw updates: the library would lose all of them if it could not parse one."""
-        data = {"offset": offset, "timeout": poll_seconds, "limit": MAX_UPDATES, "allowed_updates": list(UPDATE_TYPES)}
+    async def fetch_updates(
+        self, offset: int | None, poll_seconds: int, grace_seconds: float, limit: int = MAX_UPDATES
+    ) -> list[Any]:
+        """Return at most `limit` raw updates: the library would lose all of them if it could not parse one.
+
+        Raises ResponseTooLarge if they do not fit into `max_update_bytes`.
+        """
+        data = {"offset": offset, "timeout": poll_seconds, "limit": limit, "allowed_updates": list(UPDATE_TYPES)}
         result = await self._post("getUpdates", data, read_timeout=poll_seconds + grace_seconds)
         return result if isinstance(result, list) else []
 

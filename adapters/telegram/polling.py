@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from telegram.error import Conflict, InvalidToken, TelegramError
 
-from adapters.telegram.client import MAX_UPDATES, BotClient, TooManyRequests
+from adapters.telegram.client import MAX_UPDATES, BotClient, ResponseTooLarge, TooManyRequests
 from adapters.telegram.config import Limits
 from adapters.telegram.entities import PLATFORM
 from adapters.telegram.errors import disconnect_cause_of, error_text
@@ -41,6 +41,7 @@ class UpdatePoller:
         self._delayed_albums: set[str] = set()  # albums that were already waited for
         self._failures, self._backoff = 0, Backoff(1.0, limits.max_retry_delay)
         self._has_polled = False
+        self._batch_size = MAX_UPDATES  # smaller after an answer that was too large
         self._is_behind = True  # pending updates may be old
 
     async def run(self) -> None:
@@ -65,8 +66,7 @@ class UpdatePoller:
                 self._is_behind = True
                 await self._time.sleep(error.seconds)
             except TelegramError as error:
-                self._status.failed(disconnect_cause_of(error), error_text(error))
-                await self._wait_after_failure()
+                await self._handle_error(error)
             except BotError as error:  # nothing can be stored, which the store reports itself
                 logger.info("updates of bot %s are delayed: %s", self._client.account, error)
                 await self._wait_after_failure()
@@ -80,7 +80,9 @@ class UpdatePoller:
         poll_seconds = 0 if is_urgent else self._limits.poll_seconds
         started_at = self._time.monotonic()
         grace_seconds = self._limits.grace_seconds
-        raw = await self._client.fetch_updates(self._current_offset(), poll_seconds, grace_seconds)
+        batch_size = self._batch_size
+        raw = await self._client.fetch_updates(self._current_offset(), poll_seconds, grace_seconds, batch_size)
+        self._batch_size = min(MAX_UPDATES, 2 * batch_size)
         if poll_seconds and not raw and self._time.monotonic() - started_at < 1:
             await self._time.sleep(self._limits.empty_poll_delay)
         self._has_polled = True
@@ -101,7 +103,7 @@ class UpdatePoller:
         self._processed_ids = {update_id for update_id in processed_ids if update_id >= next_offset}
         held_updates = [update for update in batch if update.update_id in held_ids]
         self._delayed_albums = {album_id for update in held_updates for album_id in update.album_ids}
-        self._is_behind = (bool(held_ids) and self._is_behind) or len(raw) >= MAX_UPDATES
+        self._is_behind = (bool(held_ids) and self._is_behind) or len(raw) >= batch_size
         if held_ids:
             await self._time.sleep(self._limits.album_seconds)
 
@@ -168,6 +170,16 @@ class UpdatePoller:
         )
         self._is_behind = True
         await self._time.sleep(self._limits.conflict_seconds)
+
+    async def _handle_error(self, error: TelegramError) -> None:
+        """Wait after an error; after an answer that was too large, ask for half as many updates at once."""
+        if isinstance(error, ResponseTooLarge) and self._batch_size > 1:
+            self._batch_size //= 2
+            self._is_behind = True
+            logger.info("%s: asking for %d updates of bot %s", error.message, self._batch_size, self._client.account)
+            return
+        self._status.failed(disconnect_cause_of(error), error_text(error))
+        await self._wait_after_failure()
 
     async def _wait_after_failure(self) -> None:
         self._failures += 1

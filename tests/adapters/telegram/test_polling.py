@@ -73,6 +73,24 @@ async def test_300_updates_waiting_through_a_restart_are_each_answered_once() ->
     assert sorted(answered) == sorted(item.turn_id for item in receipts)
 
 
+async def test_updates_that_are_too_large_together_are_fetched_in_smaller_batches() -> None:
+    store = InMemoryStore()
+    async with Emulator() as telegram:
+        async with run_character(telegram, store=store):
+            pass
+        people = [telegram.people.add_user(f"P{number}") for number in range(40)]
+        for person in people:
+            telegram.people.say(telegram.people.open_private_chat(person), person, person["first_name"] + "x" * 4000)
+        telegram.recorder.calls.clear()
+        async with run_character(telegram, store=store, limits=Limits(max_update_bytes=30_000)) as harness:
+            await harness.wait_texts(40)
+            await harness.wait_confirmed()
+            assert {item.outcome for item in await harness.wait_receipts()} == {Outcome.ANSWERED}
+        assert len(telegram.recorder.texts()) == 40
+        limits = [item["limit"] for item in telegram.recorder.calls_of("getUpdates")]
+    assert limits[:6] == [100, 50, 25, 12, 6, 12]
+
+
 @pytest.mark.failure("B-01", "B-03")
 async def test_the_same_message_in_another_update_is_answered_once(harness: TelegramHarness) -> None:
     alice = harness.people.add_user("Alice")
