@@ -63,11 +63,11 @@ class Server:
 
 
 class _ProtocolLogger(logging.LoggerAdapter[logging.Logger]):
-    """Logger for aiohttp; an invalid request is logged at level DEBUG without a traceback."""
+    """Logger for aiohttp; an invalid request is logged at level DEBUG, without its text: it may hold a token."""
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **kwargs: Any) -> None:
         if isinstance(exc_info, HttpProcessingError):
-            self.debug("a request was not HTTP: %s", exc_info)
+            self.debug("a request was not HTTP: %s, status %d", type(exc_info).__name__, exc_info.code)
         else:
             super().exception(msg, *args, exc_info=exc_info, **kwargs)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -64,6 +65,26 @@ async def test_invalid_http_gets_a_json_error_and_no_traceback(
         assert "default-src 'none'" in headers["Content-Security-Policy"], name
     await web_server.get("/api/agents")
     assert "Traceback" not in caplog.text
+
+
+@pytest.mark.failure("N-13")
+async def test_the_log_of_a_malformed_request_contains_nothing_of_it(
+    web_server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    for name, line in {
+        "value": f"Authorization: Bearer {TOKEN}\x01\r\n",
+        "name": f"Authorization Bearer {TOKEN}\r\n",
+        "cookie": f"Cookie: greenroom-1={TOKEN}\x00\r\n",
+        "query": f"A: b\r\n\r\nGET /?token={TOKEN} HTTP/9\r\n",
+    }.items():
+        status, _, body = await exchange(
+            web_server.adapter.port, b"GET /api/agents HTTP/1.1\r\n" + HOST + line.encode() + b"\r\n"
+        )
+        assert b" 40" in status, name
+        assert TOKEN.encode() not in body, name
+    assert "a request was not HTTP" in caplog.text
+    assert TOKEN not in caplog.text
 
 
 @pytest.mark.failure("N-18")
