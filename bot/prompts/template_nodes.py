@@ -6,7 +6,7 @@ nothing. `None`, `False`, 0, "" and empty lists and mappings are false.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeGuard
 
 from bot.errors import TemplateError
@@ -51,11 +51,14 @@ class Page:
 
     def write(self, text: str) -> None:
         """Append a text. Raises TemplateError beyond the limit."""
-        self.spend(len(text))
-        self.parts.append(text)
-        self._remaining_length -= len(text)
+        size = len(text)
+        self._remaining_length -= size
+        self._remaining_work -= size
         if self._remaining_length < 0:
             raise TemplateError(f"the rendered prompt exceeds {MAX_OUTPUT_LENGTH} characters; show it less")
+        if self._remaining_work < 0:
+            self.spend(0)
+        self.parts.append(text)
 
     def run(self, nodes: Nodes, scope: Scope) -> None:
         """Render nodes in order."""
@@ -82,10 +85,15 @@ class Path:
     up: int = 0
     is_about_loop: bool = False
     is_strict: bool = False
+    work: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "work", self.up + sum(map(len, self.keys)))
 
     def resolve(self, scope: Scope, page: Page) -> object:
         """Return the value of the name in a scope; None if it is missing."""
-        page.spend(self.up + sum(map(len, self.keys)))
+        if self.work > NODE_WORK:  # the work of its node covers a plain name
+            page.spend(self.work)
         for _ in range(self.up):
             if scope.outer is None:
                 return None
@@ -108,7 +116,10 @@ class Variable:
 
     def render(self, scope: Scope, page: Page) -> None:
         value = self.path.resolve(scope, page)
-        if isinstance(value, int) or not _is_list(value):
+        if isinstance(value, str):
+            page.write(value)
+            return
+        if not _is_list(value):
             page.write(_scalar_to_text(value))
             return
         page.spend(ITEM_WORK * len(value))
