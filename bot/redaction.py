@@ -29,12 +29,16 @@ class Redactor:
     """
 
     def __init__(self, secrets: Collection[str]) -> None:
+        self._secrets = {_fold(secret) for secret in secrets} - {""}
         self._patterns = sorted({_fold(form) for secret in secrets if secret for form in _list_forms(secret)} - {""})
         self.max_length = max(map(len, self._patterns), default=0)
 
     @cached_property
     def _prefixes(self) -> frozenset[str]:
-        return frozenset(pattern[:size] for pattern in self._patterns for size in range(1, len(pattern)))
+        first_sizes = {pattern: 1 if pattern in self._secrets else MIN_ENCODED_LENGTH for pattern in self._patterns}
+        return frozenset(
+            pattern[:size] for pattern, first in first_sizes.items() for size in range(first, len(pattern))
+        )
 
     def redact(self, text: str, before: str = "") -> str:
         """Replace each secret in a text by `[redacted]`; one may have begun in the text `before` it."""
@@ -52,7 +56,10 @@ class Redactor:
         return not any(pattern in folded for pattern in self._patterns)
 
     def pending_length(self, text: str) -> int:
-        """Return how many characters at the end of a text may be the beginning of a secret."""
+        """Return how many characters at the end of a text may be the beginning of a secret.
+
+        Of an encoded one, a few characters at its beginning count for nothing.
+        """
         if not self._patterns:
             return 0
         tail = _fold(text)[-self.max_length :]

@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 WINDOW_SECONDS, BLOCK_SECONDS, MAX_CLIENTS = 60.0, 300.0, 1024
 RETRY_HEADERS = {"Retry-After": "5"}
+TOKEN_SECONDS = 2.0  # what a new connection has to send its token before it counts for the limit of its client
 
 
 def client_network(address: str | None) -> str:
@@ -110,6 +111,7 @@ class GuessLimiter:
 class _Entry:
     client: str
     transport: Transport
+    opened_at: float
     is_running: bool = False
 
 
@@ -120,9 +122,10 @@ class ConnectionPool:
     a public plugin route in progress makes room for a new one, so the health check is always answered.
     """
 
-    def __init__(self, limits: Limits, proxies: TrustedProxies) -> None:
+    def __init__(self, limits: Limits, proxies: TrustedProxies, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._proxies = proxies
+        self._clock = clock
         self._anonymous: dict[BaseProtocol, _Entry] = {}  # the longest inactive first
         self._authenticated: set[BaseProtocol] = set()
 
@@ -131,14 +134,18 @@ class ConnectionPool:
         assert isinstance(transport, Transport)
         remote = (transport.get_extra_info("peername") or ("",))[0]
         client = "" if self._proxies.is_trusted(remote) else client_network(remote)
+        now = self._clock()
         counts = Counter(entry.client for entry in self._anonymous.values())
+        idle_count = sum(
+            entry.client == client and now - entry.opened_at >= TOKEN_SECONDS for entry in self._anonymous.values()
+        )
         crowded = None
-        if client and counts[client] >= self._limits.max_client_connections:
+        if client and idle_count >= self._limits.max_client_connections:
             crowded = client
         elif len(self._anonymous) >= self._limits.max_anonymous_connections:
             crowded = max(counts, key=lambda name: counts[name])
         if crowded is None or self._abort_inactive(crowded):
-            self._anonymous[connection] = _Entry(client, transport)
+            self._anonymous[connection] = _Entry(client, transport, now)
         else:
             transport.abort()
 

@@ -29,6 +29,7 @@ COMMON_VARIABLES = frozenset(
         "attendance",
         "characterBio",
         "choice",
+        "draftText",
         "evaluatorNames",
         "messageText",
         "openMessages",

@@ -1,5 +1,6 @@
 """What a message replies to stands in the prompt."""
 
+from bot.models import Purpose
 from tests.adapters.telegram.conftest import OpenHarness
 
 
@@ -15,7 +16,7 @@ async def test_a_reply_to_an_old_message_of_the_bot_shows_that_message_in_the_pr
         [said, *_] = harness.telegram.recorder.messages
         harness.people.say(chat, alice, "why that?", reply_to=said.message)
         await harness.wait_texts(7)
-        prompt = harness.model.requests[-1].prompt
+        prompt = harness.model.requests_for(Purpose.REPLY)[-1].prompt
     assert "why that?" in prompt
     assert "You said: the first question" in prompt
     assert "\nthe first question" not in prompt  # the conversation does not reach back to it
