@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: run chat test check bench chaos clean
+.PHONY: run chat test test-full check bench chaos clean
 
 run: $(VENV)/.installed
 	@$(BIN)/bot run
@@ -13,7 +13,10 @@ chat: $(VENV)/.installed
 	@$(BIN)/bot chat
 
 test: $(VENV)/.installed-dev
-	$(BIN)/pytest --numprocesses auto
+	$(BIN)/pytest --numprocesses auto -m "not long"
+
+test-full: $(VENV)/.installed-dev
+	$(BIN)/pytest --numprocesses auto -m long
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -12,6 +12,8 @@ from bot.domain.ids import derived_id
 from bot.domain.task import MISSED_THRESHOLD, Task, TaskTag, merge_schedule
 from tests.scheduling import START
 
+pytestmark = pytest.mark.long
+
 DAY = timedelta(days=1)
 
 

@@ -89,8 +89,14 @@ class PublishingSession:
         feed = _find_feed(self.agent_runtime, self.feed.room.platform)
         is_stopped = feed is None or bool(feed.pause_reason)
         return any(
-            delivery.attempts >= MAX_FAILED_ATTEMPTS or (delivery.attempts and is_stopped) for delivery in deliveries
+            _count_failures(delivery) >= MAX_FAILED_ATTEMPTS or (delivery.attempts and is_stopped)
+            for delivery in deliveries
         )
+
+
+def _count_failures(delivery: Delivery) -> int:
+    """Return how many attempts have failed; the latest may be under way."""
+    return delivery.attempts - (delivery.state is DeliveryState.ATTEMPTING)
 
 
 @dataclass(frozen=True, slots=True)

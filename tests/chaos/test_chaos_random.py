@@ -9,6 +9,8 @@ from tests.chaos.campaign import Plan, run_plan
 from tests.chaos.loopback import Ability
 from tests.chaos.program import ForkServer
 
+pytestmark = pytest.mark.long
+
 PLANS = (
     Plan(Ability.NONCE, messages=70, kills=5, seed=1),
     Plan(Ability.REFUSING, messages=70, kills=5, seed=2),

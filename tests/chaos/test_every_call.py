@@ -15,6 +15,8 @@ from plugins.sql.sqlite.database import OpenFiles
 from tests.chaos.database import BotDatabase
 from tests.chaos.failing_database import Fault, failing
 
+pytestmark = pytest.mark.long
+
 AGENT = derived_id("agent", "Ada")
 MOST_CALLS, SIDE_BY_SIDE = 300, 25
 SECONDS = 30.0

@@ -13,6 +13,8 @@ from bot.characters.elizaos_names import FIELDS
 from bot.characters.secret_detection import is_secret_name
 from bot.errors import CharacterError
 
+pytestmark = pytest.mark.long
+
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
 KEYS = st.sampled_from([*FIELDS, "user", "content", "text", "all", "action", "path", "examples"]) | st.text(max_size=8)
 VALUES = st.recursive(

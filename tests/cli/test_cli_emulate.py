@@ -24,6 +24,8 @@ from bot.inbound.agent_handle import AdapterSpec
 from bot.plugin_system.loading import find_adapters
 from bot.settings import Layer, Settings
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 DEADLINE = 120.0
 REAL = {

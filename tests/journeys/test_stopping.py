@@ -23,6 +23,8 @@ from bot.testing import model_answer
 from plugins.sql.sqlite.database import OpenFiles
 from tests.chaos.program import inherited_variables
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-for-the-tests"
 DEADLINE = 30.0

@@ -5,6 +5,8 @@ import pytest
 from tests.roleplay.playing import played
 from tests.roleplay.scenes import SCENES
 
+pytestmark = pytest.mark.long
+
 SEEDS = {"searching": 2}  # with the others, 1, it finds no task to answer in so few turns
 TURNS = 200  # `python -m tests.roleplay` plays a hundred thousand
 

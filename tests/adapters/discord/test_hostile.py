@@ -13,6 +13,8 @@ from bot.store import InMemoryStore
 from bot.store.inmemory.ledger import InMemoryLedger
 from tests.adapters.discord.server import TOKEN, EmulatedServer, receipts
 
+pytestmark = pytest.mark.long
+
 SEEDS = (1, 2)
 A_SEED = 5000
 EVENTS = (

@@ -11,6 +11,8 @@ from adapters.telegram.emulator import Emulator, Fault
 from adapters.telegram.validation import read_bounded_json
 from tests.adapters.telegram.conftest import START, run_character
 
+pytestmark = pytest.mark.long
+
 PAYLOADS = 10_000
 ODD_VALUES = (
     None, True, 0, -1, 1.5, 10**30, float("inf"), "", "x" * 5000, "\0", "\ud800", "‮evil", "../../etc/passwd",

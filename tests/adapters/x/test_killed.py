@@ -8,6 +8,8 @@ import pytest
 from adapters.x.emulator import Emulator
 from tests.chaos.program import TIMEOUT, ForkServer, Program
 
+pytestmark = pytest.mark.long
+
 STAGES = (  # what is spent is kept three times before the mention is
     "ingress.pre_commit:4",
     "send.pre_write:1",

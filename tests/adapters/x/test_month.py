@@ -13,6 +13,8 @@ from bot.store import InMemoryStore
 from bot.testing import ManualClock, model_answer
 from tests.adapters.x.conftest import RunX, XHarness
 
+pytestmark = pytest.mark.long
+
 LIMITS = {"POST /2/tweets": (17, 86_400.0), "GET /2/users/:id/mentions": (1, 900.0)}
 STEP, A_DAY, DAYS = 3600, 86_400, 30
 

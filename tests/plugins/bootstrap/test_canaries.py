@@ -20,6 +20,8 @@ from plugins.bootstrap import plugin
 from plugins.sql.sqlite.database import OpenFiles
 from tests.plugins.bootstrap.reflecting import about, fact, meaning, noted, reflected, thinking, tie
 
+pytestmark = pytest.mark.long
+
 PLATFORMS = ("discord", "telegram", "x", "test")
 WORLDS, ROOMS = 25, 10  # of each platform, of each world; one room of each world is a private one
 CANARY = re.compile(r"canary-\d{4}")

@@ -6,9 +6,13 @@ from itertools import islice
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
 from bot import Outcome, derived_id
 from plugins.sql.sqlite.database import OpenFiles
 from plugins.sql.stores.store import SqlStore
+
+pytestmark = pytest.mark.long
 
 SCRIPT = Path(__file__).with_name("writing_process.py")
 ROUNDS = 5

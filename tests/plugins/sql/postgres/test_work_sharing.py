@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(__file__).with_name("sharing_process.py")
 ROOT = SCRIPT.parents[4]
 PATIENCE = 20.0

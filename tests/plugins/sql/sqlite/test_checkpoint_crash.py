@@ -11,6 +11,8 @@ import pytest
 
 from plugins.sql.sqlite.database import OpenFiles
 
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(__file__).with_name("checkpointing_process.py")
 ROUNDS = 5
 
