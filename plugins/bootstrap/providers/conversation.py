@@ -76,16 +76,21 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     messages = turn.agent.services[HistoryStarts].messages_since_start(turn.room.id, conversation.messages, limit)
     reactions = _group_reactions(conversation.reactions)
     names = {turn.agent.id: turn.agent.name} | {item.author.id: item.author.name for item in turn.inputs}
-    shown = {message.id for message in messages}
-    reacting = (reaction.entity_id for message_id in shown & reactions.keys() for reaction in reactions[message_id])
-    other_entities = {*(message.entity_id for message in messages), *reacting} - names.keys()
+    other_entities = {message.entity_id for message in messages}
+    if reactions:
+        shown = {message.id for message in messages} & reactions.keys()
+        other_entities |= {reaction.entity_id for message_id in shown for reaction in reactions[message_id]}
+    other_entities -= names.keys()
     entities = await turn.agent.store.entities.entities(other_entities) if other_entities else {}
     names |= {entity.id: entity.name for entity in entities.values()}
     results = _visible_results(turn, conversation, messages)
     lines: list[HistoryLine | ResultLine] = list(results.pop(None, ()))
-    for message in messages:
-        lines.append(_message_line(turn, message, names, reactions.get(message.id, ())))
-        lines += results.get(message.id, ())
+    if not (reactions or results):  # as nearly always
+        lines += [_message_line(turn, message, names) for message in messages]
+    else:
+        for message in messages:
+            lines.append(_message_line(turn, message, names, reactions.get(message.id, ())))
+            lines += results.get(message.id, ())
     is_superseded = bool(messages) and turn.message.id != messages[-1].id
     answered_line = _message_line(turn, turn.message, names) if is_superseded else None
     history = _truncate_history(lines, answered_line)
