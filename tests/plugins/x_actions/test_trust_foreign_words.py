@@ -69,7 +69,7 @@ async def confirm(harness: XHarness, puppet: Puppet, said: str, author: str = "A
     puppet.does("CHOOSE_OPTION", option="confirm")
     await tell(harness, said, author, **details)
     await Scheduler(harness.agent, harness.agent_runtime.registry).run_due()
-    for _ in range(1000):  # what the agent's own scheduler has begun
+    for _ in range(100_000):  # what the agent's own scheduler has begun, with its requests to X
         if not await harness.agent.store.tasks.tasks(tags={TaskTag.QUEUE}):
             break
         await asyncio.sleep(0)
