@@ -3,10 +3,13 @@
 import re
 import unicodedata
 from base64 import b64encode
-from collections.abc import Collection, Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property, lru_cache
+from itertools import accumulate
 
 REDACTED = "[redacted]"
+PENDING_WINDOW, MAX_PENDING_PARTS = 16, 32  # the window is in lengths of the longest secret
 MIN_PART_LENGTH = 16  # of what follows a colon in a token, such as Telegram's
 MIN_ENCODED_LENGTH = 8  # the encoding of a shorter secret would be found in ordinary texts
 INVISIBLE = (  # the ranges of a character class
@@ -48,7 +51,7 @@ class Redactor:
             return text
         offset = len(window) - len(folded)
         spans = [(start - offset, end - offset) for start, end in self._find_spans(window) if end > offset]
-        return _replace_spans(text, spans)
+        return _replace_spans(text, spans, len(folded))
 
     def is_clean(self, text: str) -> bool:
         """Return whether a text contains no secret."""
@@ -56,15 +59,21 @@ class Redactor:
         return not any(pattern in folded for pattern in self._patterns)
 
     def pending_length(self, text: str) -> int:
-        """Return how many characters at the end of a text may be the beginning of a secret.
+        """Return how many characters at the end of a text may be the beginning of secrets, one before another.
 
-        Of an encoded one, a few characters at its beginning count for nothing.
+        Of an encoded one, a few characters at its beginning count for nothing. Only the end of a text is read, and
+        only so many beginnings in a row: a model may write one letter without end.
         """
-        if not self._patterns:
-            return 0
-        tail = _fold(text)[-self.max_length :]
-        size = next((size for size in range(len(tail), 0, -1) if tail[-size:] in self._prefixes), 0)
-        return len(text) - _source_index(text, len(_fold(text)) - size) if size else 0
+        tail = text[-PENDING_WINDOW * self.max_length :] if self.max_length else ""
+        folded = _fold(tail)
+        end = len(folded)
+        for _ in range(MAX_PENDING_PARTS):
+            longest = min(end, self.max_length)
+            size = next((size for size in range(longest, 0, -1) if folded[end - size : end] in self._prefixes), 0)
+            if not size:
+                break
+            end -= size
+        return len(tail) - _source_index(tail, end) if end < len(folded) else 0
 
     def _find_spans(self, folded: str) -> list[tuple[int, int]]:
         """Return where secrets are in a folded text; overlapping ones as one span."""
@@ -111,13 +120,26 @@ def _occurrences(pattern: str, text: str) -> Iterator[tuple[int, int]]:
         start = text.find(pattern, start + len(pattern))
 
 
-def _replace_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
+def _replace_spans(text: str, spans: Sequence[tuple[int, int]], folded_length: int) -> str:
+    """Replace the spans of a folded text in the text itself."""
     pieces, position = [], 0
-    for start, end in spans:
-        first, last = _source_index(text, max(start, 0)), _source_index(text, end, is_end=True)
+    for first, last in _source_spans(text, spans, folded_length):
         pieces += [text[position:first], REDACTED]
         position = last
     return "".join([*pieces, text[position:]])
+
+
+def _source_spans(text: str, spans: Sequence[tuple[int, int]], folded_length: int) -> Iterator[tuple[int, int]]:
+    if text.isascii():
+        yield from ((max(start, 0), end) for start, end in spans)
+        return
+    ends = list(accumulate(len(_fold(char)) for char in text))
+    if ends[-1] == folded_length:
+        for start, end in spans:
+            yield bisect_right(ends, max(start, 0)), bisect_left(ends, end) + 1
+        return
+    # Folding has joined characters: the spans are found by trial, which takes too long for each.
+    yield _source_index(text, max(spans[0][0], 0)), _source_index(text, spans[-1][1], is_end=True)
 
 
 def _source_index(text: str, index: int, *, is_end: bool = False) -> int:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bot import redaction
 from bot.redaction import REDACTED, Redactor
 from bot.text import redact
 
@@ -71,3 +72,22 @@ def test_what_may_be_the_beginning_of_a_secret_is_held_back(text: str) -> None:
     for size in (1, 5, 12):
         pending = redactor.pending_length(text + KEY[:size])
         assert pending >= size
+
+
+@pytest.mark.parametrize("letter", ["s", "ｓ", "é" + "s" * 9, KEY[:9], spell_wide(KEY), "e\u0301" + KEY])
+def test_a_long_text_of_beginnings_or_secrets_is_read_without_a_search_for_each(
+    letter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folded_lengths: list[int] = []
+
+    def count_fold(text: str) -> str:
+        folded_lengths.append(len(text))
+        return fold(text)
+
+    fold = redaction._fold
+    redactor, text = Redactor(SECRETS), letter * (32_000 // len(letter))
+    monkeypatch.setattr(redaction, "_fold", count_fold)
+    redactor.pending_length(text)
+    redacted = redactor.redact(text)
+    assert sum(folded_lengths) <= 60 * len(text)
+    assert Redactor(SECRETS).is_clean(redacted)

@@ -200,9 +200,7 @@ def _filter_partial(
     text = PARTIAL_SCAFFOLDING.sub("", strip_scaffolding(_sanitize(text)))
     if link_policy is not None:
         text = strip_unfinished_link(text)
-    redactor = redactor_of(frozenset(secrets))
-    while pending_length := redactor.pending_length(text):
-        text = text[:-pending_length]
+    text = text[: len(text) - redactor_of(frozenset(secrets)).pending_length(text)]
     content, _ = _filter(Content(text=text), secrets, link_policy, before, link_budget)
     return "" if content is None else content.text
 
