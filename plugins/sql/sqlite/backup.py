@@ -58,17 +58,18 @@ def copy_database(path: Path, target: Path | None = None) -> Path:
     now = f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
     target = target or path.with_name(f"{path.stem}-{now}{path.suffix}")
     with open_for_reading(path) as connection, ExitStack() as on_failure:
-        _create_target(target)
+        create_private_file(target)
         on_failure.callback(target.unlink)
         connection.exec_driver_sql("PRAGMA query_only = OFF")  # it would prevent writing the copy
         connection.exec_driver_sql("VACUUM INTO ?", (str(target),))
         stamp_copy(target)
-        _sync_to_disk(target)
+        sync_to_disk(target)
         on_failure.pop_all()
     return target
 
 
-def _create_target(target: Path) -> None:
+def create_private_file(target: Path) -> None:
+    """Create an empty file that only its owner may read. Raises ConfigError if it exists or cannot be written."""
     try:
         os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
@@ -77,7 +78,8 @@ def _create_target(target: Path) -> None:
         raise ConfigError(f"{target} cannot be written: {error.strerror}; name another file") from None
 
 
-def _sync_to_disk(target: Path) -> None:
+def sync_to_disk(target: Path) -> None:
+    """Wait until a file is on the disk."""
     handle = os.open(target, os.O_RDWR)
     try:
         os.fsync(handle)

@@ -1,8 +1,8 @@
 """Copy what can be read of a damaged file, and put a copy in the place of the database."""
 
-import os
 import shutil
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime
@@ -13,10 +13,10 @@ from sqlalchemy import Table
 
 from bot import ConfigError
 from bot.store import NO_SCHEMAS, Schemas
-from plugins.sql.core.schema import metadata
-from plugins.sql.core.upgrade import upgrade_schemas
+from plugins.sql.core.schema import VERSION, metadata
+from plugins.sql.core.upgrade import CORE_NAME, upgrade_schemas, version_table_name
 from plugins.sql.sqlite import connection as sqlite
-from plugins.sql.sqlite.backup import is_copy, stamp_copy
+from plugins.sql.sqlite.backup import create_private_file, is_copy, stamp_copy, sync_to_disk
 from plugins.sql.sqlite.check import check_file, is_readable
 from plugins.sql.sqlite.file_lock import FileLock
 from plugins.sql.sqlite.health import DATABASE_ERRORS
@@ -46,9 +46,11 @@ def restore_copy(path: Path, copy: Path) -> Path | None:
             _copy_private(copy, unfinished)
             if not is_copy(unfinished):  # its open work may have been done since: it is held at the next start
                 stamp_copy(unfinished)
-            previous = _move_aside(path)
+            previous = _keep(path)
             unfinished.replace(path)
             on_failure.pop_all()
+        for suffix in SIDE_FILES:  # if this does not happen, the next start moves them aside
+            path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)
         lock.record_log(is_needed=False)
     finally:
         lock.release()
@@ -58,26 +60,30 @@ def restore_copy(path: Path, copy: Path) -> Path | None:
 def _copy_private(source: Path, target: Path) -> None:
     """Copy a file that is not being written, with what its log holds."""
     target.unlink(missing_ok=True)
-    os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    create_private_file(target)
     if source.with_name(f"{source.name}-wal").exists():
         with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
             old.backup(new)
     else:
         shutil.copyfile(source, target)
-    with target.open("rb") as file:
-        os.fsync(file.fileno())
+    with closing(sqlite3.connect(target)) as new:
+        new.execute("PRAGMA journal_mode = DELETE")  # so that a log beside it is known to be of another database
+    sync_to_disk(target)
 
 
-def _move_aside(path: Path) -> Path | None:
-    """Rename a database with its side files; return its new name."""
+def _keep(path: Path) -> Path | None:
+    """Copy a database with its side files; return the copy, None where there is no database.
+
+    The file itself stays until it is replaced: a start after a crash must find a database.
+    """
     if not path.exists():
         return None
     previous = path.with_name(f"{path.name}.before-restore-{datetime.now(UTC):%Y%m%d-%H%M%S}")
-    for suffix in SIDE_FILES:
-        side_file = path.with_name(f"{path.name}{suffix}")
-        if side_file.exists():
-            side_file.replace(previous.with_name(f"{previous.name}{suffix}"))
-    return path.replace(previous)
+    for suffix in ("", *SIDE_FILES):
+        file = path.with_name(f"{path.name}{suffix}")
+        if file.exists():
+            shutil.copy2(file, previous.with_name(f"{previous.name}{suffix}"))
+    return previous
 
 
 def copy_readable(path: Path, schemas: Schemas = NO_SCHEMAS) -> tuple[Path, dict[str, int]]:
@@ -88,30 +94,44 @@ def copy_readable(path: Path, schemas: Schemas = NO_SCHEMAS) -> tuple[Path, dict
     another schema than this version's, or the new file cannot be written.
     """
     target = path.with_name(f"{path.stem}-repaired-{datetime.now(UTC):%Y%m%d-%H%M%S}{path.suffix}")
-    engine = sqlite.build_engine(target)
-    lost: dict[str, int] = {}
-    os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     parts = (metadata, *(schema.metadata for schema in schemas.values()))
     tables = [table for part in parts for table in part.sorted_tables]
-    with ExitStack() as stack:
-        stack.callback(engine.dispose)
+    with ExitStack() as on_failure, closing(_open_damaged(path)) as old:
+        _check_version(old, path)
+        create_private_file(target)
+        on_failure.callback(target.unlink)
+        engine = sqlite.build_engine(target)
         with engine.connect() as connection:
             upgrade_schemas(connection, target, schemas)
-        new = stack.enter_context(closing(sqlite3.connect(target)))
-        old = stack.enter_context(closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)))
-        old.execute("PRAGMA writable_schema = ON")  # otherwise SQLite reads nothing of a file that was cut off
-        new.execute("PRAGMA foreign_keys = OFF")
-        for table in tables:
-            if count := _copy_table(old, new, table):
-                lost[table.name] = count
-        if not new.total_changes:
-            target.unlink()
-            raise ConfigError(f"nothing of {path} can be read: put a backup in its place (`bot db restore FILE`)")
-        for table_name, count in _drop_orphans(new, tables):
-            lost[table_name] = lost.get(table_name, 0) + count
-        new.commit()
-    stamp_copy(target)
-    return target, lost
+        engine.dispose()
+        with closing(sqlite3.connect(target)) as new:
+            new.execute("PRAGMA foreign_keys = OFF")
+            lost = Counter({table.name: _copy_table(old, new, table) for table in tables})
+            if not new.total_changes:
+                raise ConfigError(f"nothing of {path} can be read: put a backup in its place (`bot db restore FILE`)")
+            lost.update(dict(_drop_orphans(new, tables)))
+            new.commit()
+        stamp_copy(target)
+        on_failure.pop_all()
+    return target, {name: count for name, count in lost.items() if count}
+
+
+def _open_damaged(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    connection.execute("PRAGMA writable_schema = ON")  # otherwise SQLite reads nothing of a file that was cut off
+    return connection
+
+
+def _check_version(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise ConfigError if the schema is known to be another one; a damaged file may not tell."""
+    version = None
+    with suppress(*DATABASE_ERRORS):
+        version = connection.execute(f"SELECT version_num FROM {version_table_name(CORE_NAME)}").fetchone()
+    if version is not None and version[0] != VERSION:
+        raise ConfigError(
+            f"{path} has schema {version[0]}, and rows are copied from {VERSION} only: use the version of Greenroom "
+            "that wrote it, or put a backup in its place"
+        )
 
 
 def _copy_table(old: sqlite3.Connection, new: sqlite3.Connection, table: Table) -> int:

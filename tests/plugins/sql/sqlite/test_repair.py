@@ -2,7 +2,8 @@
 
 import random
 import shutil
-from contextlib import suppress
+import sqlite3
+from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from benchmarks.exchange import AGENT, make_exchanges, store_exchanges
 from bot import BotError, ConfigError
 from bot.store import StoreInaccessible
+from plugins.sql.sqlite import repair
 from plugins.sql.sqlite.check import check_file
 from plugins.sql.sqlite.database import OpenFiles
 from plugins.sql.sqlite.repair import copy_readable, restore_copy
@@ -143,3 +145,42 @@ async def test_a_database_in_use_is_not_replaced(file: Path, tmp_path: Path) -> 
     async with OpenFiles().open_store(file, AGENT):
         with pytest.raises(StoreInaccessible, match="in use"):
             restore_copy(file, copy)
+
+
+async def test_a_file_of_another_schema_is_not_copied(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("UPDATE alembic_version_sql SET version_num = '0001'")
+        connection.commit()
+    with pytest.raises(ConfigError, match="has schema 0001, and rows are copied from"):
+        copy_readable(file)
+    assert list(file.parent.glob("*repaired*")) == []
+
+
+@pytest.mark.failure("I-15")
+@pytest.mark.parametrize("step", ["_keep", "replace", "unlink"])
+async def test_a_crash_at_any_step_of_a_restore_leaves_a_whole_database(
+    file: Path, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = copy_file(file, tmp_path / "copy.db")
+    log = file.with_name(f"{file.name}-wal")
+    write(log, b"the log of the database before")
+
+    def crash(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(repair if step == "_keep" else Path, step, crash)
+        with pytest.raises(KeyboardInterrupt):
+            restore_copy(file, copy)
+    assert await count_messages(file) == 80
+
+
+async def test_an_older_log_beside_a_restored_file_is_not_applied(file: Path, tmp_path: Path) -> None:
+    copy = copy_file(file, tmp_path / "copy.db")
+    log = file.with_name(f"{file.name}-wal")
+    async with OpenFiles().open_store(file, AGENT) as store:
+        await store_exchanges(store, make_exchanges(["a new room"], 2), 1)
+        older = copy_file(log, tmp_path / "older-log")
+    restore_copy(file, copy)
+    copy_file(older, log)
+    assert await count_messages(file) == 80
