@@ -90,6 +90,8 @@ async def speaking(request: pytest.FixtureRequest, peer: str) -> AsyncIterator[t
     settings = {
         "OPENAI_API_KEY": "sk-a-key-of-the-tests",
         "OPENAI_BASE_URL": f"{peer}/v1",
+        "OPENAI_LARGE_MODEL": "gpt-4o",
+        "OPENAI_SMALL_MODEL": "gpt-4o",
         "OPENAI_TOOLS": "true",
         "OPENAI_IMAGE_DESCRIPTION_MODEL": "gpt-4o-mini",
         "OPENAI_EMBEDDING_MODEL": "vectors",
