@@ -1,0 +1,41 @@
+"""Settings: the models that declare variables, and the layers in which their values are looked up."""
+
+from bot.settings.core import CoreSettings
+from bot.settings.layers import (
+    CHARACTER_FILE,
+    MIN_SECRET_LENGTH,
+    NETWORK_VARIABLES,
+    Layer,
+    Settings,
+    load_settings,
+    reject_redirected_key,
+)
+from bot.settings.model import (
+    AllowList,
+    BaseUrl,
+    CommaList,
+    HostList,
+    Secret,
+    SettingsModel,
+    is_secret_name,
+    secret_fields,
+)
+
+__all__ = [
+    "CHARACTER_FILE",
+    "MIN_SECRET_LENGTH",
+    "NETWORK_VARIABLES",
+    "AllowList",
+    "BaseUrl",
+    "CommaList",
+    "CoreSettings",
+    "HostList",
+    "Layer",
+    "Secret",
+    "Settings",
+    "SettingsModel",
+    "is_secret_name",
+    "load_settings",
+    "reject_redirected_key",
+    "secret_fields",
+]

@@ -1,0 +1,100 @@
+"""`CoreSettings`: the variables of every character."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
+
+from bot.settings.model import CommaList, HostList, SettingsModel
+
+
+class CoreSettings(SettingsModel):
+    """The settings of every character, whatever platforms it is connected to."""
+
+    # What a world may choose for itself: no secret, and nothing that concerns another world.
+    WORLD_SETTINGS: ClassVar[frozenset[str]] = frozenset(
+        {"CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "SHOULD_RESPOND_BYPASS_TYPES"}
+    )
+
+    bot_data_dir: Path = Field(Path("data"), description="Where the bot keeps its files.")
+    log_level: str = Field("INFO", pattern="(?i)^(DEBUG|INFO|WARNING|ERROR)$", description="How much is logged.")
+    log_format: str = Field("text", pattern="^(text|json)$", description="How it is logged: text or json.")
+    conversation_length: int = Field(
+        20, ge=1, le=500, description="How many of the last messages of a room the model is shown."
+    )
+    response_timeout: int = Field(
+        3_600_000, ge=1000, description="How long one message may take in all, in milliseconds."
+    )
+    latest_response: str = Field(
+        "room",
+        pattern="^(room|author|queue)$",
+        description="What a newer message does to an answer that is not out yet: `room` (the newer one takes "
+        "it over), `author` (only if the same person wrote it), `queue` (nothing; they follow one another).",
+    )
+    burst_pause: int = Field(
+        0,
+        ge=0,
+        le=10_000,
+        description="How long to wait after a message whether more of it comes, in milliseconds; what comes "
+        "by then is answered together.",
+    )
+    streaming: bool = Field(
+        True,
+        description="Whether a reply is seen while it is written, where the platform can change what was "
+        "said; otherwise every reply is sent when it is whole.",
+    )
+    on_edit: str = Field(
+        "ignore",
+        pattern="^(ignore|rerun)$",
+        description="What the edit of a message that has its outcome already does: `ignore` (it is "
+        "remembered), `rerun` (it is answered again, and the old answer changed where the platform can).",
+    )
+    should_respond_bypass_types: CommaList = Field(
+        (), description="Kinds of room in which every message is answered, beside DM, VOICE_DM, SELF and API."
+    )
+    should_respond_bypass_sources: CommaList = Field(
+        (), description="Sources whose every message is answered, beside client_chat, api and postman."
+    )
+    respond_to_bots: bool = Field(False, description="Whether other bots are answered.")
+    link_hosts: HostList = Field(
+        (),
+        description="Hosts to which links in replies may carry data, such as example.org, with all below it. "
+        "A link to another host whose query or path is longer than usual leaves as words that nothing opens. "
+        "What the character's file says here does not count.",
+    )
+    messages_per_person: int | None = Field(
+        None,
+        ge=0,
+        description="How many messages of one person are looked at in a minute, and twice as many at once; "
+        "what is more stays unanswered, and costs nothing. 0 for no limit. Unset, it is 10 on Discord, "
+        "Telegram and X themselves, and none on the web page, in the terminal and on servers of your own.",
+    )
+    messages_per_room: int | None = Field(
+        None, ge=0, description="The same for each room, all writers together. Unset, it is 60 there."
+    )
+    messages_per_world: int | None = Field(
+        None, ge=0, description="The same for each server or group of rooms; unset, 300 there."
+    )
+    ignore_basic_capabilities: bool = Field(
+        False, description="Whether to leave out the bootstrap plugin (its actions and providers)."
+    )
+    use_multi_step: bool = Field(
+        False, description="Whether an answer may take several rounds, each seeing the last one's results."
+    )
+    max_multistep_iterations: int = Field(6, ge=1, le=6, description="How many such rounds at most.")
+    max_crashed_starts: int = Field(
+        3,
+        alias="CRASH_LOOP_BOOTS",
+        ge=0,
+        description="After how many crashed starts within five minutes `bot run` leaves every platform but "
+        "the web page off, until those minutes are over; 0 for never.",
+    )
+
+    def for_world(self, overrides: Mapping[str, str]) -> "CoreSettings":
+        """Return the settings with the choices of a world; raises ValueError for an invalid one.
+
+        Only the names in `WORLD_SETTINGS` may be chosen.
+        """
+        values = {name: value for name, value in overrides.items() if name in self.WORLD_SETTINGS}
+        return CoreSettings.model_validate({**self.model_dump(by_alias=True), **values}) if values else self

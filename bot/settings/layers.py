@@ -1,0 +1,186 @@
+"""`Settings`: the variables of one agent in their layers, and how they are read.
+
+A value is looked for in the character's `settings` and `secrets`, then in the environment, then in
+`.env`. A blank value counts as not set.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dotenv import dotenv_values
+from pydantic import ValidationError
+
+from bot.errors import SettingError
+from bot.settings.model import SettingsModel, is_secret_name, secret_fields
+
+M = TypeVar("M", bound="SettingsModel")
+MIN_SECRET_LENGTH = 8
+NETWORK_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_FILE")
+PROXY_VARIABLES = (*NETWORK_VARIABLES[:2], "https_proxy", "http_proxy")  # both spellings may hold a login
+PROXY_PASSWORD = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
+CHARACTER_FILE = "the character's"
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One place in which settings stand; `name` is shown to the operator.
+
+    Where it `is_secret`, every value is a secret. A layer that is not `is_operator` comes from the
+    character's file, which a stranger may have written. `hidden_names` are not looked up in lower layers.
+    """
+
+    name: str
+    values: Mapping[str, str] = field(repr=False)
+    is_secret: bool = False
+    is_operator: bool = True
+    hidden_names: frozenset[str] = frozenset()
+
+
+class Settings:
+    """Every setting of one agent, looked up by name through its layers."""
+
+    def __init__(self, layers: Sequence[Layer] = ()) -> None:
+        self._layers = tuple(layers)
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """Return a value, or the default where none is set."""
+        match = self._find(name)
+        return match[1] if match else default
+
+    def require(self, name: str) -> str:
+        """Return a value; raises SettingError that says where to set it."""
+        match = self._find(name)
+        if match is None:
+            raise SettingError(f"{name} is not set: put it in .env, the environment or the character's secrets")
+        return match[1]
+
+    def __contains__(self, name: str) -> bool:
+        return self._find(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name for layer in self._layers for name in layer.values if name in self))
+
+    def source_of(self, name: str) -> str:
+        """Return the name of the layer that a value comes from; empty where it is not set."""
+        layer = self.layer_of(name)
+        return layer.name if layer is not None else ""
+
+    def layer_of(self, name: str) -> Layer | None:
+        """Return the layer that a value comes from; None where it is not set."""
+        match = self._find(name)
+        return match[0] if match is not None else None
+
+    def operator_only(self) -> "Settings":
+        """Return the settings without the character's file, which a stranger may have written."""
+        return Settings([layer for layer in self._layers if layer.is_operator])
+
+    def network_environment(self) -> dict[str, str]:
+        """Return the proxy and certificate variables that the operator has set."""
+        operator = self.operator_only()
+        return {name: value for name in NETWORK_VARIABLES if (value := operator.get(name))}
+
+    def with_layer(self, layer: Layer) -> "Settings":
+        """Return the settings with a layer above all others."""
+        return Settings([layer, *self._layers])
+
+    def load(self, model: type[M]) -> M:
+        """Read the variables of a settings model.
+
+        Raises SettingError that names each wrong variable, its layer, and what it must be; the value is never
+        shown.
+        """
+        aliases = [field.alias or name for name, field in model.model_fields.items()]
+        values = {alias: value for alias in aliases if (value := self.get(alias)) is not None}
+        try:
+            return model.model_validate(values)
+        except ValidationError as error:
+            problems = error.errors(include_url=False, include_input=False, include_context=False)
+            raise SettingError("\n".join(self._format_problem(problem) for problem in problems)) from None
+
+    def secrets(self, *models: type[SettingsModel]) -> frozenset[str]:
+        """Return the values that must never be sent, from every layer, whether they are in effect or not.
+
+        They are those of secret fields, of secret-looking names, and of secret layers, and a proxy's
+        password.
+        """
+        secret_names = {item.alias or name for model in models for name, item in secret_fields(model)}
+        values = [
+            value.strip()
+            for layer in self._layers
+            for name, value in layer.values.items()
+            if layer.is_secret or name in secret_names or is_secret_name(name)
+        ]
+        proxies = (layer.values.get(name, "") for layer in self._layers for name in PROXY_VARIABLES)
+        values += [match[1] for item in proxies if (match := PROXY_PASSWORD.search(item))]
+        return frozenset(value for value in values if len(value) >= MIN_SECRET_LENGTH)
+
+    def _find(self, name: str) -> tuple[Layer, str] | None:
+        for layer in self._layers:
+            if value := layer.values.get(name, "").strip():
+                return layer, value
+            if name in layer.hidden_names:
+                return None
+        return None
+
+    def _format_problem(self, problem: Any) -> str:
+        name = ".".join(map(str, problem["loc"])) or "settings"
+        source = self.source_of(name.split(".")[0]) or "the settings"
+        message = problem["msg"].removeprefix("Value error, ")
+        return f"{name} (in {source}): {message}"
+
+
+def reject_redirected_key(settings: Settings, *, server: str, key: str) -> None:
+    """Raise SettingError where a character's file would send the operator's key to a server of its own.
+
+    `server` and `key` name the variables of the two.
+    """
+    operator = settings.operator_only()
+    has_character_server = settings.get(server) != operator.get(server)
+    has_character_key = settings.get(key) != operator.get(key)
+    if has_character_server and not has_character_key and key in operator:
+        raise SettingError(
+            f"{server} (in the character's file) would send your {key} to that server: if you trust it, put "
+            f"{server} into .env too; else take it out of the file"
+        )
+
+
+def load_settings(
+    character: Mapping[str, Any] | None = None,
+    secrets: Mapping[str, str] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    env_file: Path = Path(".env"),
+) -> Settings:
+    """Read the layers: the character's settings and secrets, the environment, `.env`."""
+    layers = [
+        Layer(f"{CHARACTER_FILE} settings", _scalar_values(character or {}), is_operator=False),
+        Layer(f"{CHARACTER_FILE} secrets", dict(secrets or {}), is_secret=True, is_operator=False),
+        Layer("the environment", dict(os.environ if environment is None else environment)),
+    ]
+    if env_file.is_file():
+        layers.append(Layer(str(env_file), _read_env_file(env_file)))
+    return Settings(layers)
+
+
+def _read_env_file(path: Path) -> dict[str, str]:
+    try:
+        values = dotenv_values(path, interpolate=False, encoding="utf-8-sig")
+        return {name: value or "" for name, value in values.items()}
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path}: cannot be read as text in UTF-8: {error}") from None
+
+
+def _scalar_values(values: Mapping[str, Any]) -> dict[str, str]:
+    result: dict[str, str] = {}
+    for name, value in values.items():
+        if isinstance(value, bool):
+            result[name] = "true" if value else "false"
+        elif isinstance(value, str | int | float):
+            result[name] = str(value)
+        elif isinstance(value, list) and all(isinstance(item, str | int) for item in value):
+            result[name] = ",".join(map(str, value))
+    return result

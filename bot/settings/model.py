@@ -1,0 +1,118 @@
+"""`SettingsModel`, the base of every group of variables, and the types of its fields."""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, SecretStr, model_validator
+
+PLACEHOLDERS = frozenset({"changeme", "change_me", "undefined", "null", "none", "secretsalt", "todo", "xxx"})
+BASE_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?", re.IGNORECASE)
+HOST_NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*")
+
+
+def _split_commas(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    parts = value.strip().removeprefix("[").removesuffix("]").split(",")
+    return tuple(part for part in (part.strip().strip("'\"") for part in parts) if part)
+
+
+def _split_list(value: str) -> object:
+    """Return the items of a JSON list, else of a text with commas."""
+    with suppress(ValueError):
+        if isinstance(items := json.loads(value), list):
+            return [text for item in items if (text := item.strip() if isinstance(item, str) else json.dumps(item))]
+    return _split_commas(value)
+
+
+def _is_collection(annotation: Any) -> bool:
+    """Return whether a field holds several values, or may hold none at all."""
+    if get_origin(annotation) in (Union, UnionType):
+        return any(map(_is_collection, get_args(annotation)))
+    return (get_origin(annotation) or annotation) in (list, tuple, set, frozenset)
+
+
+def _reject_empty(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value:
+        raise ValueError("it is empty; leave it out to allow all, or list names")
+    return value
+
+
+def _reject_placeholder(value: object) -> object:
+    text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+    lowered = text.strip().lower()
+    if (
+        lowered in PLACEHOLDERS
+        or lowered.endswith(("...", "…"))
+        or (lowered.startswith(("your_", "your-")) and lowered.endswith(("here", "key", "token")))
+    ):
+        raise ValueError("it is a placeholder; put the real value, or leave it empty to switch this off")
+    return value
+
+
+def _check_base_url(value: str) -> str:
+    if not BASE_URL.fullmatch(value):
+        raise ValueError("it must be an address that begins with http:// or https://, with no login or query")
+    return value.rstrip("/")
+
+
+def _check_hosts(values: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(map(HOST_NAME.fullmatch, values)):
+        raise ValueError("each must be a host such as example.org, without https:// and without a path")
+    return values
+
+
+CommaList = Annotated[tuple[str, ...], BeforeValidator(_split_commas)]
+AllowList = Annotated[CommaList, AfterValidator(_reject_empty)]  # a list that is set and empty is refused
+HostList = Annotated[CommaList, AfterValidator(_check_hosts)]
+Secret = Annotated[SecretStr, BeforeValidator(_reject_placeholder)]
+BaseUrl = Annotated[str, AfterValidator(_check_base_url)]  # of a server: paths are added to it
+
+
+class SettingsModel(BaseModel):
+    """Variables that belong together: the field `server_port` is the variable `SERVER_PORT`.
+
+    A field that is a list, a tuple or a set takes `a,b` as well as a JSON list.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=str.upper, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_lists(cls, values: Any) -> Any:
+        """Split the texts of fields that hold several values."""
+        if isinstance(values, dict):
+            texts = {name: values[name] for name in _collection_names(cls) & values.keys()}
+            values = values | {name: _split_list(text) for name, text in texts.items() if isinstance(text, str)}
+        return values
+
+    def is_default(self, name: str) -> bool:
+        """Return whether a field has its default value."""
+        return bool(getattr(self, name) == type(self).model_fields[name].default)
+
+
+@lru_cache(maxsize=256)
+def _collection_names(model: type[SettingsModel]) -> frozenset[str]:
+    fields = model.model_fields.items()
+    return frozenset(field.alias or name for name, field in fields if _is_collection(field.annotation))
+
+
+def secret_fields(model: type[BaseModel]) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a settings model that hold secrets, with their names."""
+    for name, info in model.model_fields.items():
+        if "SecretStr" in str(info.annotation):
+            yield name, info
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether a variable of this name holds a secret."""
+    upper = name.upper()
+    return upper.endswith(("_KEY", "TOKEN", "SECRET", "PASSWORD", "APIKEY", "_SALT", "_DSN")) or upper in (
+        "DATABASE_URL",
+        "POSTGRES_URL",
+    )
