@@ -3,8 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INPUTS := pyproject.toml constraints.txt
+# What `make lock`, `make wheel` and `make sbom` need, apart from what the bot needs.
+TOOLS := build/tools
+LOCKED := build/locked
+LOCK = $(TOOLS)/bin/uv pip compile --quiet --no-progress --universal --generate-hashes --no-header --no-annotate \
+  --constraint constraints.txt
 
-.PHONY: run chat test test-full check bench chaos clean
+.PHONY: run chat test test-full check bench chaos lock wheel sbom clean
 
 run: $(VENV)/.installed
 	@$(BIN)/bot run
@@ -29,6 +34,28 @@ bench: $(VENV)/.installed-dev
 chaos: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.chaos
 
+# Locks the versions of constraints.txt with the hashes of their files, for each version of Python in pyproject.toml.
+lock: $(TOOLS)/.installed
+	@for minor in $$(sed -n 's/.*Programming Language :: Python :: 3\.\([0-9]*\).*/\1/p' pyproject.toml); do \
+	  $(LOCK) --python-version 3.$$minor --extra all --output-file requirements/py3$$minor.txt pyproject.toml || exit; \
+	done
+	@cp requirements/release.txt build/release.txt
+	@$(LOCK) --python-version 3.11 --group release --output-file build/release.txt
+	@cmp -s build/release.txt requirements/release.txt || mv build/release.txt requirements/release.txt
+
+wheel: $(TOOLS)/.installed
+	@$(TOOLS)/bin/hatchling build --target wheel --directory dist
+
+# Lists what a production installation on this Python consists of: versions, licences and who needs whom.
+sbom: wheel
+	@rm -rf $(LOCKED) && $(PYTHON) -m venv --without-pip $(LOCKED)
+	@version=$$($(LOCKED)/bin/python -c 'import sys; print("py%d%d" % sys.version_info[:2])'); \
+	$(TOOLS)/bin/python -m pip --disable-pip-version-check --python $(LOCKED)/bin/python install --quiet \
+	  --require-hashes --requirement requirements/$$version.txt \
+	&& $(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	  --output-file dist/greenroom-$$version.cdx.json $(LOCKED)/bin/python
+	@ls dist
+
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 
@@ -36,6 +63,12 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Greenroom needs Python 3.11 or newer; say which with: make PYTHON=python3.12 run"; exit 78; }
 	@$(PYTHON) -m venv $(VENV)
+
+$(TOOLS)/.installed: requirements/release.txt
+	@echo "Setting up $(TOOLS) (once) ..."
+	@rm -rf $(TOOLS) && $(PYTHON) -m venv $(TOOLS)
+	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+	@touch $@
 
 $(VENV)/.installed: $(INPUTS) | $(BIN)/python
 	@echo "Setting up $(VENV) (once) ..."
