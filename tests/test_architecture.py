@@ -21,7 +21,17 @@ from plugins.bundled import BUNDLED
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("bot", "adapters", "plugins")
-PUBLIC = ("bot", "bot.events", "bot.models", "bot.platform", "bot.prompts", "bot.store", "bot.testing", "bot.text")
+PUBLIC = (
+    "bot",
+    "bot.events",
+    "bot.models",
+    "bot.models.openai_compatible",
+    "bot.platform",
+    "bot.prompts",
+    "bot.store",
+    "bot.testing",
+    "bot.text",
+)
 MAX_PUBLIC_NAMES = 80
 MAX_FUNCTION_LINES = 60
 MAX_FILE_LINES = 400

@@ -94,13 +94,20 @@ ModelFunction = Callable[[Any], Awaitable[ModelResult]]
 
 @dataclass(frozen=True, slots=True)
 class ModelHandler:
-    """One implementation of a model type; a higher priority is called first."""
+    """One implementation of a model type; a higher priority is called first.
+
+    `can_call_tools` is asked for each prompt, because some servers tell only later what their model can do.
+    """
 
     type: ModelType
     handle: ModelFunction
     name: str
     priority: int = 0
-    can_call_tools: bool = False
+    can_call_tools: bool | Callable[[], bool] = False
+
+    def calls_tools(self) -> bool:
+        """Return whether the model can call tools now."""
+        return self.can_call_tools() if callable(self.can_call_tools) else self.can_call_tools
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ class ModelRouter:
 
     def can_call_tools(self, kind: ModelType) -> bool:
         """Return whether the first handler for this type can call tools."""
-        return any(client.handler.can_call_tools for client in self._candidates(kind)[:1])
+        return any(client.handler.calls_tools() for client in self._candidates(kind)[:1])
 
     async def text(self, request: TextRequest, kind: ModelType = ModelType.TEXT_LARGE) -> TextResult:
         """Generate a text.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from bot.deprecation import RenamedMembers, renamed_parameters
 
@@ -128,6 +128,34 @@ class TextResult(RenamedMembers):
     usage: Usage | None = None
     is_truncated: bool = False
     tool_calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A model that a server has, and what the server tells of it; None where it tells nothing.
+
+    `context_length` is in tokens: the prompt and the answer together.
+    """
+
+    name: str
+    can_call_tools: bool | None = None
+    can_see: bool | None = None
+    is_embedding: bool = False
+    context_length: int | None = None
+
+    def __str__(self) -> str:
+        abilities = {"tools": self.can_call_tools, "pictures": self.can_see, "embeddings": self.is_embedding}
+        details = [name for name, is_able in abilities.items() if is_able]
+        details += [f"{self.context_length:,} tokens"] if self.context_length else []
+        return f"{self.name} ({', '.join(details)})" if details else self.name
+
+
+@runtime_checkable
+class ModelServer(Protocol):
+    """A service that knows which models its server has; `bot doctor` shows them."""
+
+    def describe_models(self) -> str:
+        """Return a line that names the server and its models; empty if it has not listed them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,6 +160,7 @@ class Model:
     """A model handler: the model type it serves, its priority, and the function that asks the model.
 
     It is registered for an agent if `when` holds for its settings, which also decide whether it calls tools.
+    `has_tools_now`, if set, can say no later, when the server has told what its model can do.
     """
 
     type: ModelType
@@ -167,6 +168,7 @@ class Model:
     priority: int = 0
     can_call_tools: SettingsCondition = _is_never_available
     when: SettingsCondition = _is_always_available
+    has_tools_now: Callable[[Agent], bool] | None = None
 
     async def __call__(self, agent: Agent, request: Any, /) -> ModelResult:
         return await self.handler(agent, request)
@@ -179,12 +181,13 @@ def model(
     priority: int = 0,
     can_call_tools: bool | SettingsCondition = False,
     when: SettingsCondition = _is_always_available,
+    has_tools_now: Callable[[Agent], bool] | None = None,
 ) -> Callable[[ModelFunction], Model]:
     """Return a decorator that makes a model handler of an async function that takes the agent and a request.
 
     The function raises ModelBusy to be asked again, ModelRefused where a retry cannot help, ModelError for
     the rest; then the handler with the next priority is asked. With `can_call_tools` it receives the tools of
-    a request and may return calls.
+    a request and may return calls, unless `has_tools_now` says for the running agent that its model cannot.
     """
     supports_tools = (
         can_call_tools
@@ -193,7 +196,7 @@ def model(
     )
 
     def decorate(handler: ModelFunction) -> Model:
-        return Model(kind, handler, priority, supports_tools, when)
+        return Model(kind, handler, priority, supports_tools, when, has_tools_now)
 
     return decorate
 

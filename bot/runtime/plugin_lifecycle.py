@@ -26,9 +26,10 @@ def bind_components(agent: Agent, plugins: Sequence[Plugin]) -> None:
         for model in (candidate for candidate in plugin.models if candidate.when(agent.settings)):
             priority = model.priority or plugin.priority
             handle = partial(_call_model, model, plugin, agent)
-            agent.models.register(
-                ModelHandler(model.type, handle, plugin.name, priority, model.can_call_tools(agent.settings))
-            )
+            can_call_tools: bool | Callable[[], bool] = model.can_call_tools(agent.settings)
+            if can_call_tools and model.has_tools_now is not None:
+                can_call_tools = partial(model.has_tools_now, agent)
+            agent.models.register(ModelHandler(model.type, handle, plugin.name, priority, can_call_tools))
         for listener in plugin.listeners:
             name = f"{plugin.name}.{listener.handler.__name__}"
             listen = partial(listener.handler, agent)

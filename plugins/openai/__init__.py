@@ -1,9 +1,17 @@
-"""Models from OpenAI, or from any server that speaks its API: Ollama, vLLM, LM Studio, OpenRouter."""
+"""Models from OpenAI, or from any server that speaks its API: vLLM, LM Studio, llama.cpp."""
 
 from bot import Plugin
-from plugins.openai.client import Client
-from plugins.openai.media import describe_image, generate_image, synthesize_speech, transcribe
-from plugins.openai.models import embed, large, medium, small
+from plugins.openai.models import (
+    Client,
+    describe_image,
+    embed,
+    generate_image,
+    large,
+    medium,
+    small,
+    synthesize_speech,
+    transcribe,
+)
 from plugins.openai.settings import OpenAISettings, missing_settings, privacy_statement
 
 plugin = Plugin(

@@ -1,99 +1,116 @@
-"""The handlers of text and embeddings."""
-
-from typing import Annotated
-
-import openai
-from pydantic import BaseModel, Field
+"""The handlers of the models, and the connections that they use."""
 
 from bot import Agent, model
-from bot.models import EmbeddingRequest, EmbeddingResult, ModelError, ModelType, TextRequest, TextResult, Usage
-from plugins.openai.chat import complete
-from plugins.openai.client import Client
-from plugins.openai.responses import Lenient, TokenCount, parse_response
-from plugins.openai.served_models import LARGE, SMALL, find_text_model
-from plugins.openai.settings import can_call_tools, has_medium_model, model_for, serves_capability, writes_text
+from bot.models import (
+    EmbeddingRequest,
+    EmbeddingResult,
+    ImageDescriptionRequest,
+    ImageRequest,
+    ImageResult,
+    ModelType,
+    SpeechRequest,
+    SpeechResult,
+    TextRequest,
+    TextResult,
+    TranscriptionRequest,
+)
+from bot.models import openai_compatible as api
+from plugins.openai.settings import (
+    CAPABILITIES,
+    OpenAISettings,
+    can_call_tools,
+    endpoint_for,
+    has_medium_model,
+    model_for,
+    serves_capability,
+    writes_text,
+)
+
+EMBEDDING, IMAGE, DESCRIPTION, TRANSCRIPTION, SPEECH = CAPABILITIES
+LARGE, SMALL = "openai_large_model", "openai_small_model"
+
+
+class Client(api.CompatibleClient):
+    """All connections to the API, opened and closed with the agent."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.settings = agent.settings.load(OpenAISettings)
+        endpoints = {capability: endpoint_for(self.settings, capability) for capability in ("", *CAPABILITIES)}
+        super().__init__(agent, endpoints)
+
+
+async def _find_text_model(client: Client, field: str) -> str:
+    """Return the model that a setting names, or the only one of a server of one's own where it is not set."""
+    name: str = getattr(client.settings, field)
+    if field in client.settings.model_fields_set or client.connection().endpoint.is_openai:
+        return name
+    return await client.find_text_model(name, f"{LARGE.upper()} and {SMALL.upper()}")
 
 
 @model(ModelType.TEXT_SMALL, can_call_tools=can_call_tools, when=writes_text)
 async def small(agent: Agent, request: TextRequest) -> TextResult:
     """Write with the small model."""
     client = agent.services[Client]
-    return await complete(client, await find_text_model(client, SMALL), request)
+    return await api.complete(client, await _find_text_model(client, SMALL), request)
 
 
 @model(ModelType.TEXT_MEDIUM, can_call_tools=can_call_tools, when=has_medium_model)
 async def medium(agent: Agent, request: TextRequest) -> TextResult:
     """Write with the medium model."""
     client = agent.services[Client]
-    return await complete(client, client.settings.openai_medium_model or "", request)
+    return await api.complete(client, client.settings.openai_medium_model or "", request)
 
 
 @model(ModelType.TEXT_LARGE, can_call_tools=can_call_tools, when=writes_text)
 async def large(agent: Agent, request: TextRequest) -> TextResult:
     """Write with the large model."""
     client = agent.services[Client]
-    return await complete(client, await find_text_model(client, LARGE), request)
-
-
-EMBEDDING = "EMBEDDING"
-
-
-class EmbeddingBody(BaseModel):
-    """The embedding of the text at `index`."""
-
-    index: Annotated[int, Field(ge=0)]
-    embedding: list[float]
-
-
-class EmbeddingUsage(BaseModel):
-    """The tokens of an embedding request."""
-
-    prompt_tokens: TokenCount
-
-
-class EmbeddingsBody(BaseModel):
-    """A response with embeddings."""
-
-    data: list[EmbeddingBody]
-    usage: Lenient[EmbeddingUsage] = None
+    return await api.complete(client, await _find_text_model(client, LARGE), request)
 
 
 @model(ModelType.TEXT_EMBEDDING, when=serves_capability(EMBEDDING))
 async def embed(agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
-    """Return the embeddings of texts. Raises ModelError if one is missing or has a wrong dimension."""
+    """Return the embeddings of texts."""
     client = agent.services[Client]
-    name, dimensions = model_for(client.settings, EMBEDDING), client.settings.openai_embedding_dimensions
-    connection = client.connection(EMBEDDING)
-    with connection.mapped_errors():
-        response = await connection.sdk.embeddings.with_raw_response.create(
-            model=name,
-            input=list(request.texts),
-            dimensions=openai.omit if dimensions is None else dimensions,
-            encoding_format="float",
-        )
-    body = parse_response(EmbeddingsBody, response.content, name, "list of vectors")
-    ordered = sorted(body.data, key=lambda item: item.index)
-    if [item.index for item in ordered] != list(range(len(request.texts))):
-        raise ModelError(f"openai: {name} did not return one vector for each of {len(request.texts)} texts")
-    lengths = {len(item.embedding) for item in ordered}
-    if dimensions is not None and lengths - {dimensions}:
-        raise ModelError(
-            f"openai: {name} returned vectors of {max(lengths)} numbers, but OPENAI_EMBEDDING_DIMENSIONS is "
-            f"{dimensions}: remove that setting, or choose a model that supports it"
-        )
-    return EmbeddingResult(
-        vectors=tuple(tuple(item.embedding) for item in ordered),
-        model=_embedding_space(
-            name, max(lengths, default=0), is_plain=dimensions is None and connection.endpoint.is_openai
-        ),
-        usage=Usage(body.usage.prompt_tokens) if body.usage else None,
+    return await api.embed(
+        client.connection(EMBEDDING),
+        model_for(client.settings, EMBEDDING),
+        request,
+        dimensions=client.settings.openai_embedding_dimensions,
+        dimensions_name="OPENAI_EMBEDDING_DIMENSIONS",
     )
 
 
-def _embedding_space(name: str, dimension: int, *, is_plain: bool) -> str:
-    """Return the name of the space in which vectors are comparable.
+@model(ModelType.IMAGE, when=serves_capability(IMAGE))
+async def generate_image(agent: Agent, request: ImageRequest) -> ImageResult:
+    """Return a generated picture."""
+    client = agent.services[Client]
+    return await api.generate_image(client.connection(IMAGE), model_for(client.settings, IMAGE), request)
 
-    The dimension is part of it unless the model is OpenAI's own: another server may change the model behind
-    a name.
-    """
-    return name if is_plain else f"{name}-{dimension}"
+
+@model(ModelType.IMAGE_DESCRIPTION, when=serves_capability(DESCRIPTION))
+async def describe_image(agent: Agent, request: ImageDescriptionRequest) -> TextResult:
+    """Return a description of a picture."""
+    client = agent.services[Client]
+    name, max_tokens = model_for(client.settings, DESCRIPTION), client.settings.openai_image_description_max_tokens
+    return await api.describe_image(client, client.connection(DESCRIPTION), name, request, max_tokens=max_tokens)
+
+
+@model(ModelType.TRANSCRIPTION, when=serves_capability(TRANSCRIPTION))
+async def transcribe(agent: Agent, request: TranscriptionRequest) -> TextResult:
+    """Return the transcript of a recording."""
+    client = agent.services[Client]
+    return await api.transcribe(client.connection(TRANSCRIPTION), model_for(client.settings, TRANSCRIPTION), request)
+
+
+@model(ModelType.TEXT_TO_SPEECH, when=serves_capability(SPEECH))
+async def synthesize_speech(agent: Agent, request: SpeechRequest) -> SpeechResult:
+    """Return a text as speech."""
+    client = agent.services[Client]
+    return await api.synthesize_speech(
+        client.connection(SPEECH),
+        model_for(client.settings, SPEECH),
+        request,
+        voice=client.settings.openai_tts_voice,
+        instructions=client.settings.openai_tts_instructions,
+    )

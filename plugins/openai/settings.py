@@ -1,17 +1,15 @@
 """The settings of the openai plugin."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from bot import Secret, Settings, SettingsModel, reject_redirected_key
 from bot.models import host_label
+from bot.models.openai_compatible import OPENAI_HOST, Endpoint
 from bot.text import user_text
 
 URL_PATTERN = "^https?://"
-OPENAI_HOST = "api.openai.com"
 KEY, SERVER = "OPENAI_API_KEY", "OPENAI_BASE_URL"
 # Capabilities that may have their own server, as named in the variables, and their models at OpenAI.
 CAPABILITIES = {
@@ -80,35 +78,18 @@ class OpenAISettings(SettingsModel):
     openai_tts_api_key: Secret | None = Field(None, description="Its key.")
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Server and key of a capability, and the variables that set them."""
-
-    url: str | None
-    key: Secret | None
-    url_name: str
-    key_name: str
-
-    @property
-    def is_configured(self) -> bool:
-        """Whether a server or a key is set."""
-        return self.url is not None or self.key is not None
-
-    @property
-    def is_openai(self) -> bool:
-        """Whether the server is OpenAI itself."""
-        return self.url is None or urlsplit(self.url).hostname == OPENAI_HOST
-
-
 def endpoint_for(settings: OpenAISettings, capability: str = "") -> Endpoint:
     """Return the endpoint of a capability; blank for text."""
     capability_url = getattr(settings, f"openai_{capability.lower()}_url", None)
     capability_key = getattr(settings, f"openai_{capability.lower()}_api_key", None)
+    url_name = f"OPENAI_{capability}_URL" if capability_url else SERVER
     return Endpoint(
+        provider="openai",
         url=capability_url or settings.openai_base_url,
         key=capability_key or settings.openai_api_key,
-        url_name=f"OPENAI_{capability}_URL" if capability_url else SERVER,
+        url_name=url_name,
         key_name=f"OPENAI_{capability}_API_KEY" if capability_key or capability_url else KEY,
+        model_advice=f"check the model's name in OPENAI_…_MODEL and that {url_name} ends in /v1",
     )
 
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from bot.models import ModelRefused, TextRequest, TextResult
+from bot.models.openai_compatible import complete
 from bot.testing import AgentHarness, ScriptedModel, running_agent
 from plugins.anthropic import plugin as anthropic_plugin
 from plugins.anthropic.client import Client as AnthropicClient
 from plugins.openai import plugin as openai_plugin
-from plugins.openai.chat import complete
-from plugins.openai.client import Client as OpenAIClient
+from plugins.openai.models import Client as OpenAIClient
 from tests.plugins.anthropic.test_anthropic import message
 from tests.plugins.loopback import Answer, Loopback, Sink, loopback
 from tests.plugins.openai.wire import completion

@@ -20,11 +20,11 @@ from bot.models import (
     TextResult,
     Usage,
 )
+from bot.models.openai_compatible import complete
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 from bot.text import user_text
 from plugins.openai import plugin
-from plugins.openai.chat import complete
-from plugins.openai.client import Client
+from plugins.openai.models import Client
 from plugins.openai.settings import missing_settings
 
 KEY = "sk-a-key-of-the-tests"

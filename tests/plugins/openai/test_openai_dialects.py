@@ -17,11 +17,11 @@ from bot.models import (
     ToolCall,
     Usage,
 )
+from bot.models.openai_compatible import complete
 from bot.settings import Layer
 from bot.testing import AgentHarness, running_agent
 from plugins.openai import plugin
-from plugins.openai.chat import complete
-from plugins.openai.client import Client
+from plugins.openai.models import Client
 from tests.plugins.loopback import Answer, Asked, Loopback, Sink, loopback
 from tests.plugins.openai.wire import DONE, KEY, completion, open_stage
 

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from bot.models import ModelBusy, ModelError, ModelUnavailable, TextRequest, TextResult, Tool, ToolCall, Usage
+from bot.models.openai_compatible import complete
 from bot.testing import AgentHarness
-from plugins.openai.chat import complete
-from plugins.openai.client import Client
-from plugins.openai.models import large
+from plugins.openai.models import Client, large
 from tests.plugins.loopback import Answer, Cut, Hang, Loopback, Sink, loopback, patient
 from tests.plugins.openai.wire import DONE, completion, counted, delta, finish, open_stage
 

@@ -1,4 +1,4 @@
-"""Connections to the API, one for each server, and the mapping of its errors."""
+"""Connections to servers that speak OpenAI's API, and the mapping of the SDK's errors."""
 
 import json
 import re
@@ -7,13 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 import openai
 
-from bot import Agent, Secret, Service
-from bot.models import ModelBusy, ModelError, ModelRefused, ModelUnreachable, PromptTooLong, parse_retry_after
-from plugins.openai.settings import CAPABILITIES, Endpoint, OpenAISettings, endpoint_for
+from bot.errors import ModelBusy, ModelError, ModelRefused, ModelUnreachable, PromptTooLong
+from bot.models.retry import parse_retry_after
+from bot.settings import Secret
 
+OPENAI_HOST = "api.openai.com"
 DUMMY_KEY = "none"  # the SDK insists on a key where local servers want none
 CONNECT_TIMEOUT = 10.0  # seconds; for the rest the router has deadlines
 ORIGIN = ("scheme", "host", "port")
@@ -21,8 +23,35 @@ CONNECT_ERROR = "ConnectError"  # in each of the HTTP libraries that the version
 
 
 @dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A server and its key, with what messages about it must name.
+
+    `provider` is the plugin's name. `url` is None for OpenAI's own server. `url_name` and `key_name` are the
+    variables that set the two. `model_advice` says what to do about an unknown model; "{model}" in it is
+    replaced by the model's name.
+    """
+
+    provider: str
+    url: str | None
+    key: Secret | None
+    url_name: str
+    key_name: str
+    model_advice: str
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether a server or a key is set."""
+        return self.url is not None or self.key is not None
+
+    @property
+    def is_openai(self) -> bool:
+        """Whether the server is OpenAI itself."""
+        return self.url is None or urlsplit(self.url).hostname == OPENAI_HOST
+
+
+@dataclass(frozen=True, slots=True)
 class Connection:
-    """A connection to one server. `Client` opens and closes it."""
+    """A connection to one server. `CompatibleClient` opens and closes it."""
 
     sdk: openai.AsyncOpenAI
     endpoint: Endpoint
@@ -34,8 +63,8 @@ class Connection:
         return self.sdk.base_url.netloc.decode("ascii")
 
     @contextmanager
-    def mapped_errors(self) -> Iterator[None]:
-        """Map errors of the SDK inside the block.
+    def mapped_errors(self, model: str = "") -> Iterator[None]:
+        """Map errors of the SDK inside the block, which asks for this model.
 
         Raises ModelRefused if a retry cannot help, ModelUnreachable if there is no connection, ModelBusy if
         the server is busy or too slow, ModelError otherwise.
@@ -43,45 +72,19 @@ class Connection:
         try:
             yield
         except openai.OpenAIError as error:
-            raise to_model_error(error, self.endpoint, self.host, self.secrets) from error
+            raise to_model_error(error, self, model) from error
 
 
-class Client(Service):
-    """All connections to the API, opened and closed with the agent."""
+def open_connection(endpoint: Endpoint, secrets: frozenset[str]) -> Connection:
+    """Return a connection to a server; its messages contain none of the secrets."""
 
-    def __init__(self, agent: Agent) -> None:
-        super().__init__(agent)
-        self.settings = agent.settings.load(OpenAISettings)
-        endpoints = {capability: endpoint_for(self.settings, capability) for capability in ("", *CAPABILITIES)}
-        secrets = frozenset(endpoint.key.get_secret_value() for endpoint in endpoints.values() if endpoint.key)
-        self._connections: dict[str, Connection] = {}
-        sdks: dict[tuple[str | None, Secret | None], openai.AsyncOpenAI] = {}
-        for capability, endpoint in endpoints.items():
-            server = (endpoint.url, endpoint.key)
-            if server not in sdks:
-                sdks[server] = _open_sdk(endpoint)
-            self._connections[capability] = Connection(sdks[server], endpoint, secrets)
-        self.served_models: tuple[str, ...] | None = None  # of the server for text, once it was asked
-        # Parameters that a model, by host and name, has refused.
-        self.refused_parameters: dict[tuple[str, str], set[str]] = {}
-
-    async def __aexit__(self, *_: object) -> None:
-        for connection in self._connections.values():
-            await connection.sdk.close()
-
-    def connection(self, capability: str = "") -> Connection:
-        """Return the connection of a capability; blank for text."""
-        return self._connections[capability]
-
-
-def _open_sdk(endpoint: Endpoint) -> openai.AsyncOpenAI:
     async def check_origin(request: Any) -> None:
         """Refuse every request to another server: a redirect would hand it the conversation."""
         if any(getattr(request.url, part) != getattr(sdk.base_url, part) for part in ORIGIN):
             server, target = sdk.base_url.netloc.decode("ascii"), request.url.netloc.decode("ascii")
             raise ModelRefused(
-                f"openai: {server} redirects to {request.url.scheme}://{target}, another server, to which nothing is "
-                f"sent: if it is the right one, set {endpoint.url_name} to its address"
+                f"{endpoint.provider}: {server} redirects to {request.url.scheme}://{target}, another server, to "
+                f"which nothing is sent: if it is the right one, set {endpoint.url_name} to its address"
             )
 
     sdk = openai.AsyncOpenAI(
@@ -91,7 +94,7 @@ def _open_sdk(endpoint: Endpoint) -> openai.AsyncOpenAI:
         timeout=openai.Timeout(None, connect=CONNECT_TIMEOUT),
         http_client=openai.DefaultAsyncHttpxClient(event_hooks={"request": [check_origin]}),
     )
-    return sdk
+    return Connection(sdk, endpoint, secrets)
 
 
 REFUSAL_STATUSES = (400, 401, 402, 403, 404, 405, 413, 415, 422)
@@ -119,35 +122,35 @@ def error_message(error: openai.APIStatusError) -> str:
     return body if isinstance(body, str) else json.dumps(body, default=str)
 
 
-def to_model_error(error: openai.OpenAIError, endpoint: Endpoint, host: str, secrets: Iterable[str]) -> ModelError:
+def to_model_error(error: openai.OpenAIError, connection: Connection, model: str) -> ModelError:
     """Return the ModelError for an error of the SDK; its message contains no secret."""
+    endpoint, host, secrets = connection.endpoint, connection.host, connection.secrets
+    provider = endpoint.provider
     if isinstance(error.__cause__, ModelRefused):
         return error.__cause__
     if isinstance(error, openai.APITimeoutError):
-        return ModelBusy(f"openai: no connection to {host} in time")
+        return ModelBusy(f"{provider}: no connection to {host} in time")
     if type(error.__cause__).__name__ == CONNECT_ERROR:
-        message = f"openai: cannot connect to {host}: {_shorten_message(str(error.__cause__), secrets)}"
+        message = f"{provider}: cannot connect to {host}: {_shorten_message(str(error.__cause__), secrets)}"
         return ModelUnreachable(f"{message}; start the server, or correct {endpoint.url_name}")
     if isinstance(error, openai.APIConnectionError):
-        return ModelBusy(f"openai: no answer from {host}: {_shorten_message(error.message, secrets)}")
+        return ModelBusy(f"{provider}: no answer from {host}: {_shorten_message(error.message, secrets)}")
     if not isinstance(error, openai.APIStatusError):
-        return ModelError(f"openai: {_shorten_message(str(error), secrets)}")
+        return ModelError(f"{provider}: {_shorten_message(str(error), secrets)}")
     status, message = error.status_code, _shorten_message(error_message(error), secrets)
     if status == 401:
-        return ModelRefused(f"openai: {host} refused the key in {endpoint.key_name} (401): set a valid key")
+        return ModelRefused(f"{provider}: {host} refused the key in {endpoint.key_name} (401): set a valid key")
     if status == 404:
-        return ModelRefused(
-            f"openai: {host} does not know the model or path (404): check the model's name in "
-            f"OPENAI_…_MODEL and that {endpoint.url_name} ends in /v1"
-        )
+        advice = endpoint.model_advice.replace("{model}", model)
+        return ModelRefused(f"{provider}: {host} does not know the model or path (404): {advice}")
     if status == 429 and (error.code in NO_CREDIT_CODES or error.type in NO_CREDIT_CODES):
-        return ModelRefused(f"openai: {host} has no credit left for the key in {endpoint.key_name}: {message}")
+        return ModelRefused(f"{provider}: {host} has no credit left for the key in {endpoint.key_name}: {message}")
     if status in REFUSAL_STATUSES:
         is_too_long = status in (400, 413) and PROMPT_TOO_LONG.search(f"{error.code} {error.type} {message}")
         error_type = PromptTooLong if is_too_long else ModelRefused
-        return error_type(f"openai: {host} refused the request ({status}): {message}")
+        return error_type(f"{provider}: {host} refused the request ({status}): {message}")
     retry_after = parse_retry_after(error.response.headers, datetime.now(UTC))
-    return ModelBusy(f"openai: {host} cannot answer now ({status}): {message}", retry_after=retry_after)
+    return ModelBusy(f"{provider}: {host} cannot answer now ({status}): {message}", retry_after=retry_after)
 
 
 def _shorten_message(message: str, secrets: Iterable[str]) -> str:

@@ -3,15 +3,17 @@
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import openai
 
-from bot.models import TextRequest, TextResult
+from bot.models.openai_compatible.client import CompatibleClient
+from bot.models.openai_compatible.connection import PROMPT_TOO_LONG, Connection, error_message, is_content_refusal
+from bot.models.openai_compatible.responses import parse_completion
+from bot.models.openai_compatible.streaming import CompletionStream
+from bot.models.types import TextRequest, TextResult
 from bot.text import user_text
-from plugins.openai.client import PROMPT_TOO_LONG, Client, Connection, error_message, is_content_refusal
-from plugins.openai.responses import parse_completion
-from plugins.openai.streaming import CompletionStream
 
 logger = logging.getLogger(__name__)
 
@@ -33,18 +35,23 @@ OPTIONAL = {
     "tools": True,
     **dict.fromkeys(NON_OPENAI_PARAMETERS, True),
 }
+TOOLS_UNSUPPORTED = re.compile(r"support tool use|not support tools", re.IGNORECASE)  # OpenRouter (404), Ollama
 PARAMETER_ERROR_STATUSES = (400, 422, 500, 501)
 
 
-async def complete(client: Client, model: str, request: TextRequest) -> TextResult:
+async def complete(client: CompatibleClient, model: str, request: TextRequest) -> TextResult:
     """Return the text that a model writes. Raises as `Connection.mapped_errors` does."""
     connection = client.connection()
+    if client.model_info(model).can_call_tools is False:
+        request = replace(request, tools=())
     messages = _messages(request.system, request.prompt)
     body = _build_body(request, model, messages, is_openai=connection.endpoint.is_openai)
     return await send(client, connection, body, request)
 
 
-async def send(client: Client, connection: Connection, body: dict[str, Any], request: TextRequest | None) -> TextResult:
+async def send(
+    client: CompatibleClient, connection: Connection, body: dict[str, Any], request: TextRequest | None
+) -> TextResult:
     """Return a chat completion, streamed if the request has a sink.
 
     Parameters that the server refuses for this model are omitted from then on.
@@ -54,7 +61,7 @@ async def send(client: Client, connection: Connection, body: dict[str, Any], req
     while True:
         for name in client.refused_parameters.get(key, ()):
             body.pop(name, None)
-        with connection.mapped_errors():
+        with connection.mapped_errors(model):
             try:
                 return await _fetch(connection, body, request)
             except openai.APIStatusError as error:
@@ -79,10 +86,10 @@ async def _fetch(connection: Connection, body: Mapping[str, Any], request: TextR
     extra_body = {name: body[name] for name in NON_OPENAI_PARAMETERS if name in body} or None
     if request is None or request.sink is None:
         response_body = await create.with_raw_response.create(**parameters, extra_body=extra_body)
-        return parse_completion(response_body.content, model)
+        return parse_completion(response_body.content, model, connection.endpoint)
     streaming = create.with_streaming_response.create(**parameters, stream=True, extra_body=extra_body)
     async with streaming as response:
-        return await CompletionStream(model, request.sink).read(response.iter_bytes())
+        return await CompletionStream(model, request.sink, connection.endpoint).read(response.iter_bytes())
 
 
 def _build_body(
@@ -116,6 +123,8 @@ def _messages(system: str, prompt: str) -> list[dict[str, Any]]:
 def _find_refused(error: openai.APIStatusError, body: Mapping[str, Any]) -> list[str]:
     """Return the sent parameters that the error refuses; empty for any other error."""
     message = error_message(error)
+    if "tools" in body and TOOLS_UNSUPPORTED.search(message):
+        return ["tools"]
     if error.status_code not in PARAMETER_ERROR_STATUSES or PROMPT_TOO_LONG.search(
         f"{error.code} {error.type} {message}"
     ):

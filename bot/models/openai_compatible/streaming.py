@@ -6,8 +6,17 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
-from bot.models import ModelBusy, ModelError, TextResult, TextSink
-from plugins.openai.responses import Lenient, ThinkingFilter, ToolCallBody, UsageBody, build_result, parse_completion
+from bot.errors import ModelBusy, ModelError
+from bot.models.openai_compatible.connection import Endpoint
+from bot.models.openai_compatible.responses import (
+    Lenient,
+    ThinkingFilter,
+    ToolCallBody,
+    UsageBody,
+    build_result,
+    parse_completion,
+)
+from bot.models.types import TextResult, TextSink
 
 MAX_LINE_BYTES = 4_000_000  # a longer line is treated as an error
 MAX_ANSWER_LENGTH = 1_000_000  # characters
@@ -45,8 +54,10 @@ class Chunk(BaseModel):
 class CompletionStream:
     """Reads the stream of one response, passes its text to a sink, and returns the result at the end."""
 
-    def __init__(self, model: str, sink: TextSink) -> None:
+    def __init__(self, model: str, sink: TextSink, endpoint: Endpoint) -> None:
         self._model = model
+        self._endpoint = endpoint
+        self._provider = endpoint.provider
         self._sink = sink
         self._thinking_filter = ThinkingFilter()
         self._text = ""
@@ -62,7 +73,7 @@ class CompletionStream:
         Raises ModelBusy if the stream breaks off or reports a server error, ModelError if it is invalid.
         """
         unrecognized = ""
-        async for line in _split_lines(_read_chunks(body)):
+        async for line in _split_lines(_read_chunks(body, self._provider), self._provider):
             await self._sink.write("")  # reports progress: any event shows that the server is alive
             field, colon, data = line.partition(":")
             if line.strip() == END_MARK:
@@ -77,9 +88,14 @@ class CompletionStream:
             return await self._handle_unstreamed(unrecognized)
         await self._write(self._thinking_filter.finish())
         if not self._is_done and not self._finish_reason:
-            raise ModelBusy(f"openai: the answer of {self._model} broke off")
+            raise ModelBusy(f"{self._provider}: the answer of {self._model} broke off")
         return build_result(
-            model=self._model, text=self._text, calls=self._calls, finish_reason=self._finish_reason, usage=self._usage
+            model=self._model,
+            text=self._text,
+            calls=self._calls,
+            finish_reason=self._finish_reason,
+            usage=self._usage,
+            endpoint=self._endpoint,
         )
 
     async def _handle_chunk(self, data: str) -> None:
@@ -91,9 +107,9 @@ class CompletionStream:
         try:
             chunk = Chunk.model_validate_json(data)
         except ValidationError:
-            raise ModelBusy(f"openai: {self._model} broke its answer off with {data[:80]!r}") from None
+            raise ModelBusy(f"{self._provider}: {self._model} broke its answer off with {data[:80]!r}") from None
         if chunk.error:
-            raise ModelBusy(f"openai: {self._model} broke its answer off: {_error_message(chunk.error)}")
+            raise ModelBusy(f"{self._provider}: {self._model} broke its answer off: {_error_message(chunk.error)}")
         self._model = chunk.model or self._model
         self._usage = chunk.usage or self._usage
         for choice in chunk.choices[:1]:
@@ -110,7 +126,7 @@ class CompletionStream:
             return
         self._text += text
         if len(self._text) > MAX_ANSWER_LENGTH:
-            raise ModelError(f"openai: {self._model} wrote without an end")
+            raise ModelError(f"{self._provider}: {self._model} wrote without an end")
         await self._sink.write(text)
 
     def _add_call(self, call: ToolCallBody) -> None:
@@ -124,25 +140,25 @@ class CompletionStream:
         name, arguments = self._calls[index]
         new_arguments = call.function.arguments or ""
         if len(arguments) + len(new_arguments) > MAX_ANSWER_LENGTH:
-            raise ModelError(f"openai: {self._model} called a function without an end")
+            raise ModelError(f"{self._provider}: {self._model} called a function without an end")
         self._calls[index] = (name or call.function.name or "", arguments + new_arguments)
 
     async def _handle_unstreamed(self, body: str) -> TextResult:
         """Return the result of a server that sent a whole response instead of a stream."""
-        result = parse_completion(body, self._model)
+        result = parse_completion(body, self._model, self._endpoint)
         await self._sink.write(result.text)
         return result
 
 
-async def _read_chunks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _read_chunks(body: AsyncIterator[bytes], provider: str) -> AsyncIterator[bytes]:
     try:
         async for data in body:
             yield data
     except Exception as error:  # the SDK's versions use different HTTP libraries
-        raise ModelBusy(f"openai: an answer broke off: {type(error).__name__}") from error
+        raise ModelBusy(f"{provider}: an answer broke off: {type(error).__name__}") from error
 
 
-async def _split_lines(body: AsyncIterator[bytes]) -> AsyncIterator[str]:
+async def _split_lines(body: AsyncIterator[bytes], provider: str) -> AsyncIterator[str]:
     """Yield the lines of a body, split only at line feeds: a text may contain other separators."""
     rest = b""
     async for data in body:
@@ -150,7 +166,7 @@ async def _split_lines(body: AsyncIterator[bytes]) -> AsyncIterator[str]:
         for line in lines:
             yield line.decode("utf-8", "replace")
         if len(rest) > MAX_LINE_BYTES:
-            raise ModelError("openai: a line of an answer has no end")
+            raise ModelError(f"{provider}: a line of an answer has no end")
     if rest:
         yield rest.decode("utf-8", "replace")
 

@@ -5,7 +5,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
-from bot.models import InvalidAnswer, ModelError, TextResult, ToolCall, Usage
+from bot.errors import InvalidAnswer, ModelError
+from bot.models.openai_compatible.connection import Endpoint
+from bot.models.types import TextResult, ToolCall, Usage
 from bot.text import user_text
 
 T = TypeVar("T")
@@ -91,7 +93,7 @@ class CompletionBody(BaseModel):
     usage: Lenient[UsageBody] = None
 
 
-def parse_response(body_type: type[M], body: bytes | str, model: str, kind: str) -> M:
+def parse_response(body_type: type[M], body: bytes | str, model: str, kind: str, endpoint: Endpoint) -> M:
     """Parse a response body. Raises InvalidAnswer if it has another form."""
     try:
         return body_type.model_validate_json(body)
@@ -99,13 +101,14 @@ def parse_response(body_type: type[M], body: bytes | str, model: str, kind: str)
         [problem, *_] = error.errors(include_url=False, include_input=False, include_context=False)
         location = ".".join(map(str, problem["loc"])) or "the whole response"
         raise InvalidAnswer(
-            f"openai: {model} returned no valid {kind} ({location}: {problem['msg']}); check OPENAI_BASE_URL"
+            f"{endpoint.provider}: {model} returned no valid {kind} ({location}: {problem['msg']}); "
+            f"check {endpoint.url_name}"
         ) from None
 
 
-def parse_completion(body: bytes | str, model: str) -> TextResult:
+def parse_completion(body: bytes | str, model: str, endpoint: Endpoint) -> TextResult:
     """Parse the response to a chat completion. Raises ModelError if it is invalid."""
-    completion = parse_response(CompletionBody, body, model, "chat completion")
+    completion = parse_response(CompletionBody, body, model, "chat completion", endpoint)
     [choice, *_] = completion.choices
     message = choice.message
     calls = [(call.function.name or "", call.function.arguments or "") for call in message.tool_calls or ()]
@@ -115,11 +118,18 @@ def parse_completion(body: bytes | str, model: str) -> TextResult:
         calls=calls,
         finish_reason=choice.finish_reason or "",
         usage=completion.usage,
+        endpoint=endpoint,
     )
 
 
 def build_result(
-    *, model: str, text: str, calls: list[tuple[str, str]], finish_reason: str, usage: UsageBody | None
+    *,
+    model: str,
+    text: str,
+    calls: list[tuple[str, str]],
+    finish_reason: str,
+    usage: UsageBody | None,
+    endpoint: Endpoint,
 ) -> TextResult:
     """Return a TextResult. Raises ModelError if a tool call in it is invalid."""
     if finish_reason == FILTERED and not text and not calls:
@@ -129,17 +139,17 @@ def build_result(
         model=model,
         usage=usage.to_usage() if usage else None,
         is_truncated=finish_reason == "length",
-        tool_calls=tuple(_build_tool_call(name, arguments, model) for name, arguments in calls),
+        tool_calls=tuple(_build_tool_call(name, arguments, model, endpoint) for name, arguments in calls),
     )
 
 
-def _build_tool_call(name: str, arguments: str, model: str) -> ToolCall:
+def _build_tool_call(name: str, arguments: str, model: str, endpoint: Endpoint) -> ToolCall:
     try:
         parsed = json.loads(arguments) if arguments.strip() else {}
     except (ValueError, RecursionError):
         parsed = None
     if not name or not isinstance(parsed, dict):
-        raise ModelError(f"openai: {model} returned a tool call that cannot be read")
+        raise ModelError(f"{endpoint.provider}: {model} returned a tool call that cannot be read")
     return ToolCall(name, parsed)
 
 
