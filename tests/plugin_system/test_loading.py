@@ -82,6 +82,8 @@ def test_a_character_without_plugins_gets_bootstrap_a_store_and_a_model(tmp_path
         ({"OPENAI_API_KEY": "sk-12345678"}, "openai"),
         ({"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1"}, "openai"),
         ({"ANTHROPIC_API_KEY": "sk-ant-12345678"}, "anthropic"),
+        ({"OPENROUTER_API_KEY": "sk-or-12345678"}, "openrouter"),
+        ({"OLLAMA_API_ENDPOINT": "http://127.0.0.1:11434/api"}, "ollama"),
         ({"OPENAI_API_KEY": " "}, "offline"),
         ({"OPENAI_SMALL_MODEL": "small"}, "offline"),
         ({}, "offline"),

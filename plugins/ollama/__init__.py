@@ -1,0 +1,15 @@
+"""Models from Ollama: on this machine, on another one, or in its cloud."""
+
+from bot import Plugin
+from plugins.ollama.models import OllamaClient, describe_image, embed, large, medium, small
+from plugins.ollama.settings import OllamaSettings, missing_settings, privacy_statement
+
+plugin = Plugin(
+    "ollama",
+    "Text, embeddings and descriptions of pictures from Ollama.",
+    models=[small, medium, large, embed, describe_image],
+    services=[OllamaClient],
+    settings=OllamaSettings,
+    missing_settings=missing_settings,
+    privacy_statement=privacy_statement,
+)

@@ -1,0 +1,89 @@
+"""The settings of the ollama plugin."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from bot import Secret, Settings, SettingsModel, reject_redirected_key
+from bot.models import host_label
+from bot.models.openai_compatible import Endpoint
+from bot.platform import BaseUrl
+from bot.text import user_text
+
+SERVER, KEY = "OLLAMA_API_ENDPOINT", "OLLAMA_API_KEY"
+DEFAULT_TAG = ":latest"  # a name without a tag means this one
+PULL_ADVICE = "`ollama pull {model}` on the server fetches it"
+
+
+def _find_root(url: str) -> str:
+    return url.removesuffix("/api").removesuffix("/v1")
+
+
+def without_default_tag(name: str) -> str:
+    """Return the name of a model without the tag that a name without a tag means."""
+    return name.removesuffix(DEFAULT_TAG)
+
+
+Server = Annotated[BaseUrl, AfterValidator(_find_root)]
+ModelName = Annotated[str, AfterValidator(without_default_tag)]
+
+
+class OllamaSettings(SettingsModel):
+    """Server and models of Ollama. A model is used only after `ollama pull` has fetched it to the server."""
+
+    ollama_api_endpoint: Server = Field(
+        "http://localhost:11434",
+        description="The server; /api at its end may stay or be left out. Setting it switches the plugin on.",
+    )
+    ollama_api_key: Secret | None = Field(None, description="The key of Ollama's cloud; a local server needs none.")
+    ollama_small_model: ModelName | None = Field(
+        None, description="Decides whether to answer. Unset, it is the large one, so that one model stays in memory."
+    )
+    ollama_medium_model: ModelName | None = Field(
+        None, description="Between the two; one of them stands in where it is not set."
+    )
+    ollama_large_model: ModelName | None = Field(
+        None, description="Writes the answers. Unset, it is the only model for text that the server has."
+    )
+    ollama_tools: bool = Field(
+        False,
+        description="Whether actions are offered as functions to a model that can call them. Small models fill "
+        "in tags more reliably.",
+    )
+    ollama_embedding_model: ModelName | None = Field(
+        None, description="Makes the vectors by which things are found, e.g. nomic-embed-text."
+    )
+    ollama_image_description_model: ModelName | None = Field(
+        None, description="Says what a picture shows, e.g. gemma3; unset, pictures are not described."
+    )
+
+
+def endpoint_for(settings: OllamaSettings) -> Endpoint:
+    """Return the server's address for OpenAI's API."""
+    return Endpoint(
+        provider="ollama",
+        url=f"{settings.ollama_api_endpoint}/v1",
+        key=settings.ollama_api_key,
+        url_name=SERVER,
+        key_name=KEY,
+        model_advice=PULL_ADVICE,
+    )
+
+
+def missing_settings(settings: Settings) -> str:
+    """Return nothing: the address has a default.
+
+    Raises SettingError if a character file would send the operator's key to a server of its own.
+    """
+    reject_redirected_key(settings, server=SERVER, key=KEY)
+    return ""
+
+
+def privacy_statement(settings: Settings) -> str:
+    """Return the statement to which server user data is sent."""
+    values = settings.load(OllamaSettings)
+    data = ["text"]
+    data += ["searchable"] if values.ollama_embedding_model else []
+    data += ["pictures"] if values.ollama_image_description_model else []
+    names = ", ".join(user_text(f"privacy.data.{name}") for name in data)
+    return user_text("privacy.sent", host=host_label(values.ollama_api_endpoint), data=names)

@@ -1,0 +1,69 @@
+"""The settings of the openrouter plugin."""
+
+from pydantic import Field
+
+from bot import Secret, Settings, SettingsModel, reject_redirected_key
+from bot.models import host_label
+from bot.models.openai_compatible import Endpoint
+from bot.platform import BaseUrl
+from bot.text import user_text
+
+SERVER, KEY = "OPENROUTER_BASE_URL", "OPENROUTER_API_KEY"
+
+
+class OpenRouterSettings(SettingsModel):
+    """Key and models of OpenRouter; models are named as in its list, with the maker in front."""
+
+    openrouter_api_key: Secret | None = Field(None, description="The key.")
+    openrouter_base_url: BaseUrl = Field(
+        "https://openrouter.ai/api/v1", description="The server; another one with the same API, such as a proxy."
+    )
+    openrouter_small_model: str = Field(
+        "google/gemini-2.5-flash-lite", description="Decides whether to answer; cheap and quick."
+    )
+    openrouter_medium_model: str | None = Field(
+        None, description="Between the two; one of them stands in where it is not set."
+    )
+    openrouter_large_model: str = Field("google/gemini-2.5-flash", description="Writes the answers.")
+    openrouter_tools: bool | None = Field(
+        None, description="Whether actions are offered as functions. Unset: where the large model can call them."
+    )
+    openrouter_embedding_model: str | None = Field(
+        None, description="Makes the vectors by which things are found, e.g. openai/text-embedding-3-small."
+    )
+    openrouter_embedding_dimensions: int | None = Field(
+        None, ge=1, le=65_536, description="How many numbers a vector has; the model's own where unset."
+    )
+    openrouter_image_model: str | None = Field(
+        None, description="Says what a picture shows; the large model where it is not set."
+    )
+
+
+def endpoint_for(settings: OpenRouterSettings) -> Endpoint:
+    """Return the server and its key."""
+    return Endpoint(
+        provider="openrouter",
+        url=settings.openrouter_base_url,
+        key=settings.openrouter_api_key,
+        url_name=SERVER,
+        key_name=KEY,
+        model_advice="correct {model} in OPENROUTER_…_MODEL: a name has the form maker/model, as openrouter.ai/models "
+        "lists it",
+    )
+
+
+def missing_settings(settings: Settings) -> str:
+    """Return what is missing; empty if the key is set.
+
+    Raises SettingError if a character file would send the operator's key to a server of its own.
+    """
+    reject_redirected_key(settings, server=SERVER, key=KEY)
+    return "" if KEY in settings else f"set {KEY} in .env"
+
+
+def privacy_statement(settings: Settings) -> str:
+    """Return the statement to which server user data is sent."""
+    values = settings.load(OpenRouterSettings)
+    data = ["text", *(["searchable"] if values.openrouter_embedding_model else []), "pictures"]
+    names = ", ".join(user_text(f"privacy.data.{name}") for name in data)
+    return user_text("privacy.sent", host=host_label(values.openrouter_base_url), data=names)
