@@ -1,5 +1,6 @@
 """The documents: their Python code runs, their transcripts are correct, their variables exist."""
 
+import ast
 import json
 import re
 import shlex
@@ -29,6 +30,8 @@ PLUGIN = re.compile(r"^plugin = Plugin\(\s*\"(\w+)\"", re.MULTILINE)
 FILE = re.compile(r"`([\w/]+\.(?:py|json))`")
 QUOTED = re.compile(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)(?:=[^`]*)?`")
 ASSIGNED = re.compile(r"^(?:# )?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)=", re.MULTILINE)
+PLACE = re.compile(r"`((?:bot|adapters|plugins|tests|requirements)/[\w/.]*)(?::([\w.]+))?`")
+COMMAND = re.compile(r"`(make|\.venv/bin/pytest|\.venv/bin/python -m) ([^`]+)`")
 NOT_SETTINGS = frozenset(
     {"UPPER_SNAKE", "AWAITING_CHOICE", "BOT_KILL_AT", "MAX_IMAGE_PIXELS", "O_NOFOLLOW", "SQLITE_BUSY"}
 )
@@ -259,3 +262,40 @@ def test_every_mentioned_variable_exists() -> None:
         if name not in known and not _is_event(name)
     ]
     assert not wrong
+
+
+def _defined_names(path: Path) -> set[str]:
+    """Return the functions and classes of a module, and the methods of its classes as `Class.method`."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    nodes = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, kinds)]
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+    methods = {f"{node.name}.{item.name}" for node in classes for item in node.body if isinstance(item, kinds)}
+    return {node.name for node in nodes} | methods
+
+
+@pytest.mark.parametrize("doc", [ROOT / "docs" / "security.md", ROOT / "CONTRIBUTING.md"], ids=lambda doc: doc.name)
+def test_every_file_and_function_that_is_named_exists(doc: Path) -> None:
+    named = {(match[1], match[2] or "") for match in PLACE.finditer(doc.read_text(encoding="utf-8"))}
+    missing = {path for path, _ in named if not (ROOT / path).exists()}
+    missing |= {
+        f"{path}:{name}"
+        for path, name in named
+        if name and path not in missing and name not in _defined_names(ROOT / path)
+    }
+    assert named
+    assert not missing
+
+
+def test_every_command_of_the_tables_of_attacks_can_be_run() -> None:
+    commands = COMMAND.findall((ROOT / "docs" / "security.md").read_text(encoding="utf-8"))
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {program for program, _ in commands} == {"make", ".venv/bin/pytest", ".venv/bin/python -m"}
+    for program, words in commands:
+        arguments = words.split()
+        if program == "make":
+            assert arguments[0] in targets, words
+        elif program == ".venv/bin/pytest":
+            assert all((ROOT / path).exists() for path in arguments if not path.startswith("-")), words
+        else:
+            module = ROOT / arguments[0].replace(".", "/")
+            assert module.with_suffix(".py").exists() or (module / "__main__.py").exists(), words
