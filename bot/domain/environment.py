@@ -90,9 +90,17 @@ class World(RenamedMembers):
         return platform_role if platform_role is Role.OWNER else self.grants.get(entity_id, platform_role)
 
     def merge(self, stored: "World") -> Self:
-        """Return this world with the roles, grants and settings of `stored` added; its own values win."""
+        """Return this world with the name, roles, grants and settings of `stored` added; its own values win."""
+        if (
+            (self.name or not stored.name)
+            and stored.roles.keys() <= self.roles.keys()
+            and stored.grants.keys() <= self.grants.keys()
+            and stored.settings.keys() <= self.settings.keys()
+        ):
+            return self
         return replace(
             self,
+            name=self.name or stored.name,
             roles={**stored.roles, **self.roles},
             grants={**stored.grants, **self.grants},
             settings={**stored.settings, **self.settings},

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Self
+from typing import Any, Self
 
 from bot.concurrency.crash_points import crash_point
 from bot.domain.content import Content
@@ -127,7 +127,7 @@ async def close_turn(
     *earlier, newest = turn.inputs
     failures = (f"provider {turn_input.name}: {turn_input.cause}" for turn_input in turn.state.failures)
     notes = tuple(dict.fromkeys((*newest.receipt.notes, *turn.notes, *failures)))
-    final = replace(close_receipt(turn, newest), outcome=outcome, reason=reason, rule=rule, notes=notes)
+    final = close_receipt(turn, newest, outcome=outcome, reason=reason, rule=rule, notes=notes)
     closing = [
         (turn_input, supersede_receipt(turn, turn_input, newest))
         for turn_input in earlier
@@ -147,20 +147,22 @@ async def close_turn(
     return outcome
 
 
-def close_receipt(turn: Turn, turn_input: TurnInput) -> Receipt:
-    """Return the receipt of an input with its turn, time, model calls and whether evaluators have run."""
+def close_receipt(turn: Turn, turn_input: TurnInput, **changes: Any) -> Receipt:
+    """Return the receipt of an input with `changes`, its turn, time, calls and whether evaluators have run."""
     calls = (*turn_input.receipt.model_calls, *turn_input.calls)
     is_learnt = turn_input.is_evaluated or not has_evaluation_work(turn.agent)
     now = turn.agent.clock()
-    return replace(turn_input.receipt, turn_id=turn.id, closed_at=now, model_calls=calls, is_evaluated=is_learnt)
+    changes |= {"turn_id": turn.id, "closed_at": now, "model_calls": calls, "is_evaluated": is_learnt}
+    return replace(turn_input.receipt, **changes)
 
 
 def supersede_receipt(turn: Turn, turn_input: TurnInput, newest: TurnInput) -> Receipt:
     """Return the receipt of an earlier input, superseded by the newest one of its turn."""
     listed = turn.recent_inputs
     suffix = "" if turn_input in listed else f", but the answer is about the newest {len(listed)} of {len(turn.inputs)}"
-    return replace(
-        close_receipt(turn, turn_input),
+    return close_receipt(
+        turn,
+        turn_input,
         outcome=Outcome.SUPERSEDED,
         reason=f"a newer message was taken up together with it{suffix}",
         rule=Rule.LATEST_RESPONSE,

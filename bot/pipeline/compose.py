@@ -159,9 +159,11 @@ def _find_problem(result: object) -> str:
 
 
 def _limit_result(result: ProviderResult) -> ProviderResult:
-    values = {key: _truncate(value) for key, value in result.values.items()} if result.values else result.values
-    is_within_limit = len(result.text) <= MAX_TEXT_LENGTH and values == result.values
-    return result if is_within_limit else ProviderResult(_truncate(result.text), values, result.data)
+    texts = (result.text, *result.values.values())
+    if not any(isinstance(text, str) and len(text) > MAX_TEXT_LENGTH for text in texts):
+        return result
+    values = {key: _truncate(value) for key, value in result.values.items()}
+    return replace(result, text=_truncate(result.text), values=values)
 
 
 def _truncate(value: Any) -> Any:

@@ -51,23 +51,20 @@ class Page:
 
     def write(self, text: str) -> None:
         """Append a text. Raises TemplateError beyond the limit."""
-        size = len(text)
-        self._remaining_length -= size
-        self._remaining_work -= size
-        if self._remaining_length < 0:
-            raise TemplateError(f"the rendered prompt exceeds {MAX_OUTPUT_LENGTH} characters; show it less")
-        if self._remaining_work < 0:
-            self.spend(0)
+        self._charge(len(text))
         self.parts.append(text)
 
     def run(self, nodes: Nodes, scope: Scope) -> None:
         """Render nodes in order."""
         self.spend(NODE_WORK * (1 + len(nodes)))
+        length = 0  # of the plain texts, counted together
         for node in nodes:
             if isinstance(node, str):
-                self.write(node)
+                self.parts.append(node)
+                length += len(node)
             else:
                 node.render(scope, self)
+        self._charge(length)
 
     def repeat(self, nodes: Nodes, items: Iterable[tuple[object, object]], count: int, scope: Scope) -> None:
         """Render nodes once for each of `count` pairs of key and item."""
@@ -75,6 +72,14 @@ class Page:
         for index, (key, item) in enumerate(items):
             loop_values = {"index": index, "key": key, "first": index == 0, "last": index == count - 1}
             self.run(nodes, Scope(item, scope, {**scope.loop, **loop_values}))
+
+    def _charge(self, length: int) -> None:
+        self._remaining_length -= length
+        self._remaining_work -= length
+        if self._remaining_length < 0:
+            raise TemplateError(f"the rendered prompt exceeds {MAX_OUTPUT_LENGTH} characters; show it less")
+        if self._remaining_work < 0:
+            self.spend(0)
 
 
 @dataclass(frozen=True, slots=True)

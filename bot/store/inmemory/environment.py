@@ -58,8 +58,9 @@ class InMemoryEntities:
         """Insert or update an entity; new names come first, known ones after them."""
         stored = self._entities.get(entity.id)
         if stored is not None:
-            names = dict.fromkeys((*entity.names, *stored.names))
-            entity = replace(entity, names=tuple(names)[:MAX_NAME_MATCHES])
+            names = tuple(dict.fromkeys((*entity.names, *stored.names)))[:MAX_NAME_MATCHES]
+            if names != entity.names:
+                entity = replace(entity, names=names)
         self._entities[entity.id] = entity
         if room_id is not None:
             self._participants[room_id].pop(entity.id, None)
@@ -148,11 +149,11 @@ class InMemoryWorlds:
         """Insert or update a world and rooms, which become the most active; return them as stored."""
         stored = self._worlds.get(world.id)
         if stored is not None:
-            world = replace(world.merge(stored), name=world.name or stored.name)
+            world = world.merge(stored)
         self._worlds[world.id] = world
         for room in rooms:
             stored_room = self._rooms.pop(room.id, None)
-            self._rooms[room.id] = replace(room, name=room.name or (stored_room.name if stored_room else ""))
+            self._rooms[room.id] = _keep_name(room, stored_room)
         return world, [self._rooms[room.id] for room in rooms]
 
     def add_rooms(self, rooms: Sequence[Room]) -> frozenset[UUID]:
@@ -162,7 +163,7 @@ class InMemoryWorlds:
             if (stored := self._rooms.get(room.id)) is None:
                 new_rooms[room.id] = room
             else:
-                self._rooms[room.id] = replace(room, name=room.name or stored.name)
+                self._rooms[room.id] = _keep_name(room, stored)
         self._rooms = {**new_rooms, **self._rooms}
         return frozenset(new_rooms)
 
@@ -174,3 +175,8 @@ class InMemoryWorlds:
         participant_state = self._participant_states.pop(room_id, None)
         if participant_state is not None:
             self._participant_states.setdefault(room.id, participant_state)
+
+
+def _keep_name(room: Room, stored: Room | None) -> Room:
+    """Return a room with the name under which it is stored, if it has none itself."""
+    return room if room.name or stored is None else replace(room, name=stored.name)

@@ -95,7 +95,8 @@ class InMemoryLedger(InMemoryUnreadableEvents):
         self._memories.upsert(inbound.message)
         receipt = new_receipt(inbound, now)
         self.receipt_table.insert(receipt)
-        stored = replace(inbound, world=world, room=room, author=author)
+        is_same = world is inbound.world and room is inbound.room and author is inbound.author
+        stored = inbound if is_same else replace(inbound, world=world, room=room, author=author)
         return StoredEvent(receipt, stored, self._worlds.participant_state_of(room.id), is_new=True)
 
     async def save_receipts(self, receipts: Sequence[Receipt]) -> None:

@@ -143,7 +143,10 @@ class InMemoryMemories:
         if memory.turn_id is not None:
             self._turns[memory.turn_id][memory.id] = None
         self._memories[memory.id] = memory
-        insort(room_memories, memory, key=self._sort_key)
+        if stored is None:
+            room_memories.append(memory)
+        else:
+            insort(room_memories, memory, key=self._sort_key)
 
     def _remove_from_indexes(self, memory: Memory) -> None:
         room_memories = self._rooms[memory.room_id, memory.kind]
