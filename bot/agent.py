@@ -1,9 +1,10 @@
 """`Agent`: the collaborators of one running character, and its services looked up by class."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from bot.concurrency.clock import Clock, system_clock
@@ -11,17 +12,22 @@ from bot.costs.budget import Budget
 from bot.domain.character import Character
 from bot.domain.component_specs import Catalog
 from bot.domain.content import Content
-from bot.domain.environment import ChannelType, Room
+from bot.domain.environment import ChannelType, Entity, Role, Room
 from bot.domain.ids import derived_id, new_id
+from bot.domain.ledger import Receipt
 from bot.domain.memory import Memory, MemoryKind
+from bot.domain.results import State
 from bot.domain.task import Task, merge_schedule
+from bot.errors import TemplateError
 from bot.event_bus import EventBus
 from bot.fetch.response import UrlFetcher
 from bot.models.router import ModelRouter
 from bot.outbound.message_parts import OutgoingReply
 from bot.outbound.outbox import Outbox
+from bot.prompts.template_parser import render_template
 from bot.settings import Settings
 from bot.store.protocols import Store
+from bot.text import find_closest
 
 T = TypeVar("T")
 
@@ -65,6 +71,62 @@ class Services:
         self._failures[kind] = cause
 
 
+class Components(Protocol):
+    """The components of one agent: what they are, and how plugins add to them while the agent runs."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The descriptions of all components, as they are now."""
+
+    def register(self, plugin: str, component: object) -> Callable[[], None]:
+        """Add an action, provider, evaluator, worker or listener to a plugin; the returned function removes it.
+
+        Raises PluginError for a plugin that the agent does not have, for another kind of component, and for a
+        name that is taken.
+        """
+
+
+class Rooms(Protocol):
+    """What code that answers no message can do in the rooms of one agent."""
+
+    async def compose(
+        self,
+        room: Room,
+        include: Collection[str] = (),
+        *,
+        only_included: bool = False,
+        author: Entity | None = None,
+        text: str = "",
+    ) -> State:
+        """Return the state of a room: the texts and values of the default providers and of those in `include`.
+
+        With `only_included` only the latter run. Dynamic and hidden providers are included by their names.
+        Providers see a message of `author`, by default of the agent itself, with this text.
+        """
+
+    async def submit(
+        self, room: Room, content: str | Content, *, author: Entity, key: str, role: Role = Role.NONE
+    ) -> Receipt:
+        """Store a message as if it had come from the room's platform, start on it, and return its receipt.
+
+        It is processed like any other, and counts as addressed to the agent. With the same `key` it is stored
+        once. `author` writes with `role` in the room's world. Raises InboxClosed while the agent starts or
+        stops, and StoreUnavailable.
+        """
+
+    async def wait_outcome(self, receipt_id: UUID) -> Receipt:
+        """Wait for the final receipt of a message; raises as `AgentHandle.wait_outcome`."""
+
+    async def find(self, platform: str, external_id: str, *, account: str = "") -> Room | None:
+        """Return the room with this id of a platform; None where the agent has not been in it."""
+
+    async def open_direct(self, person: Entity) -> Room | None:
+        """Return the private chat with a person, opened where the platform can; None where it cannot."""
+
+    def charge(self, room: Room, person: Entity | None = None) -> AbstractContextManager[None]:
+        """Count the model calls in this block for a room and a person, within their budgets too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Agent:
     """One running character and everything it works with.
@@ -82,7 +144,8 @@ class Agent:
     events: EventBus
     outbox: Outbox
     services: Services
-    catalog: Catalog
+    components: Components
+    rooms: Rooms
     fetcher: UrlFetcher
     budget: Budget = field(default_factory=Budget)
     templates: Mapping[str, str] = field(default_factory=dict)
@@ -93,6 +156,24 @@ class Agent:
     def name(self) -> str:
         """The character's name."""
         return self.character.name
+
+    @property
+    def catalog(self) -> Catalog:
+        """The descriptions of all components."""
+        return self.components.catalog
+
+    def render(self, template: str, values: Mapping[str, Any]) -> str:
+        """Render one of the agent's templates with values, such as those of a state that was composed.
+
+        Raises TemplateError for a name that no template has.
+        """
+        source = self.templates.get(template)
+        if source is None:
+            nearest = find_closest(template, self.templates)
+            raise TemplateError(
+                f"there is no template {template!r}" + (f": did you mean {nearest!r}?" if nearest else "")
+            )
+        return render_template(source, values)
 
     async def say(self, room: Room, content: str | Content, *, key: str = "") -> Memory | None:
         """Send a message in a room without being asked: a reminder, a greeting, news.
@@ -122,13 +203,17 @@ class Agent:
     async def say_to(self, entity_id: UUID, content: str | Content, *, key: str = "") -> Memory | None:
         """Send a private message, as `say` does, in the room where the entity last wrote privately.
 
-        Return None also where there is no such room on a connected platform.
+        Where there is none, it is opened if the platform can. Return None also where there is no such room on a
+        connected platform.
         """
         rooms = await self.store.worlds.rooms_of(entity_id)
         direct_rooms = (
             room for room in rooms if room.type is ChannelType.DM and self.outbox.ownership.is_connected(room.platform)
         )
         room = next(direct_rooms, None)
+        if room is None:
+            person = (await self.store.entities.entities([entity_id])).get(entity_id)
+            room = None if person is None else await self.rooms.open_direct(person)
         return None if room is None else await self.say(room, content, key=key)
 
     async def schedule(self, task: Task) -> Task:

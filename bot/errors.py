@@ -26,6 +26,7 @@ BotError
 │       └── DeliveryHeld        it cannot be found out, and must not be repeated: an operator decides
 ├── FetchError                  a URL that may not, or could not, be read
 ├── TemplateError               a prompt template that cannot be compiled
+├── ComponentDataError          data of an entity component that do not fit the type that a plugin declares
 └── InboxClosed                 the inbox accepts nothing more: the process is stopping
 
 A message says what failed, on what, and what to do about it.
@@ -160,6 +161,10 @@ class FetchError(BotError):
 
 class TemplateError(BotError):
     """A prompt template cannot be compiled."""
+
+
+class ComponentDataError(BotError):
+    """The data of an entity component do not fit its registered type; nothing was stored."""
 
 
 class InboxClosed(BotError):

@@ -14,7 +14,7 @@ from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Entity, Role, Room, World
 from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import InboundMessage
-from bot.domain.ledger import ModelCall, Receipt
+from bot.domain.ledger import EventKey, ModelCall, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.results import ActionResult, State
 from bot.outbound.message_parts import OutgoingReply
@@ -92,6 +92,20 @@ class Turn(RenamedMembers):
         inbound = InboundMessage.build(world, room, author, content, created_at=now, message_id="preview")
         receipt = Receipt(new_id(), inbound.key, room_id, author.id, inbound.message.id, now)
         turn_input = TurnInput(receipt, inbound.message, author, time.monotonic(), lambda receipt: None)
+        return cls(agent, new_id(), room, world, [turn_input], actions=agent.catalog.actions)
+
+    @classmethod
+    def for_room(cls, agent: Agent, room: Room, world: World, *, author: Entity | None = None, text: str = "") -> Self:
+        """Return a turn in a room that answers no stored message, for providers to read.
+
+        Its only message is by `author`, by default the agent itself.
+        """
+        now = agent.clock()
+        author = author or Entity(agent.id, room.platform, str(agent.id), (agent.name,))
+        message = Memory(new_id(), MemoryKind.MESSAGE, author.id, room.id, world.id, Content(text=text), now)
+        key = EventKey(room.platform, room.account, str(message.id), room.id, "")
+        receipt = Receipt(new_id(), key, room.id, author.id, message.id, now)
+        turn_input = TurnInput(receipt, message, author, time.monotonic(), lambda receipt: None)
         return cls(agent, new_id(), room, world, [turn_input], actions=agent.catalog.actions)
 
     @property

@@ -27,6 +27,7 @@ PUBLIC = (
     "bot.models",
     "bot.models.openai_compatible",
     "bot.platform",
+    "bot.plugin_system",
     "bot.prompts",
     "bot.store",
     "bot.testing",

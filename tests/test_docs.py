@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bot import ChannelType, ChoiceRequest, Effect, Outcome, Plugin, RouteRequest
+from bot import ChannelType, ChoiceRequest, Effect, Outcome, Plugin, RouteRequest, Task, new_id
 from bot.characters import parse_character
 from bot.cli.main import entry
 from bot.cli.variables import find_settings_groups, list_variables
@@ -147,6 +147,23 @@ async def _check_owed(stage: AgentHarness) -> None:
     assert "- Alice: 450" in stage.model.requests[-1].prompt
 
 
+async def _check_builds(stage: AgentHarness) -> None:
+    await stage.send("Hello")
+    [route] = stage.agent_runtime.handle.routes
+    body = {"platform": "test", "channel": "lobby", "build": "build-7"}
+    for channel, status in (("lobby", 202), ("lobby", 202), ("other", 404)):
+        request = RouteRequest("POST", route.path, body=json.dumps(body | {"channel": channel}).encode())
+        assert (await route.handle(request)).status == status
+    assert await stage.adapter.wait_until_sent(2) == ["Hello.", "I saw it."]
+    [room] = await stage.agent.store.worlds.rooms()
+    task = Task(new_id(), "BUILD_DIGEST", stage.agent.clock(), room_id=room.id)
+    await stage.agent_runtime.registry.workers[task.name](stage.agent, task)
+    assert await stage.adapter.wait_until_sent(3) == ["Hello.", "I saw it.", "One build failed."]
+    assert "# Failed builds\nbuild-7" in stage.model.requests[-1].prompt
+    assert "RESTART_BUILD" in [spec.name for spec in stage.agent.catalog.actions]
+    assert [spec.name for spec in stage.agent.catalog.component_types] == ["ON_CALL"]
+
+
 CHECKS: dict[str, tuple[Check, list[str]]] = {
     "dice": (_check_roll, [model_answer(actions=["ROLL_DICE"], parameters={"dice": 3})]),
     "library": (
@@ -165,6 +182,7 @@ CHECKS: dict[str, tuple[Check, list[str]]] = {
             model_answer("Alice, 4.50."),
         ],
     ),
+    "builds": (_check_builds, [model_answer("Hello."), model_answer("I saw it."), "One build failed."]),
     "haiku": (_check_three_lines, [model_answer("One.")]),
 }
 

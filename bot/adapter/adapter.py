@@ -11,7 +11,7 @@ from uuid import UUID
 from bot.adapter.connection_status import ConnectionStatus
 from bot.adapter.terminal import TerminalSession
 from bot.domain.content import Content
-from bot.domain.environment import Room, World
+from bot.domain.environment import Entity, Room, World
 from bot.domain.ledger import Delivery
 from bot.errors import DeliveryHeld, Undeliverable
 
@@ -138,6 +138,13 @@ class Adapter(ABC):
 
         Return None for any other address, which is then fetched over HTTP. Raises FetchError where the file
         cannot be read.
+        """
+        return None
+
+    async def open_direct(self, agent_id: UUID, person: Entity) -> tuple[World, Room] | None:
+        """Return the private chat of an agent with a person, and its world; opened if there is none yet.
+
+        None where the platform lets an agent only answer. Raises as `deliver` does.
         """
         return None
 

@@ -2,7 +2,6 @@
 
 import logging
 import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -12,11 +11,10 @@ from bot.adapter.adapter import Feed
 from bot.agent import Agent
 from bot.domain.component_specs import ProviderKind
 from bot.domain.content import Attachment, Content
-from bot.domain.environment import ChannelType, Entity, Room, World
+from bot.domain.environment import ChannelType, Room, World
 from bot.domain.events import PostGenerated
-from bot.domain.ids import derived_id, new_id
-from bot.domain.ledger import EventKey, Receipt
-from bot.domain.memory import Memory, MemoryKind
+from bot.domain.ids import derived_id
+from bot.domain.memory import Memory
 from bot.domain.task import Task, TaskSchedule, TaskTag
 from bot.errors import ModelError, ModelUnavailable
 from bot.models.types import ModelType, Purpose, TextRequest
@@ -28,7 +26,7 @@ from bot.prompts.history import HistoryLine, render_history
 from bot.prompts.reply_parser.reader import read_fields
 from bot.prompts.templates import POST_CREATION
 from bot.text import escape_line, shorten
-from bot.turn import Turn, TurnInput
+from bot.turn import Turn
 
 logger = logging.getLogger(__name__)
 
@@ -144,7 +142,8 @@ async def write_post(agent: Agent, registry: Registry, recent: Sequence[Memory] 
     Raises ModelError where no model could be asked, or three attempts gave no usable post.
     """
     composer = Composer(registry)
-    turn = _build_turn(agent, feed)
+    feed = feed or _build_preview_feed(agent)
+    turn = Turn.for_room(agent, feed.room, feed.world)
     await composer.compose(turn, registry.provider_names(*PROVIDER_KINDS), only_included=True)
     rejected: list[str] = []
     for _ in range(MAX_ATTEMPTS):
@@ -248,19 +247,3 @@ def _build_preview_feed(agent: Agent) -> Feed:
     """Return a feed on no platform, for a post that is only previewed."""
     world = World(derived_id(agent.id, "feed", "world"), "feed", "feed")
     return Feed(world, Room(derived_id(agent.id, "feed"), world.id, ChannelType.FEED, "feed", "feed"))
-
-
-def _build_turn(agent: Agent, feed: Feed | None) -> Turn:
-    """Return a turn in a feed that answers no message: providers read room and topic from it."""
-    now = agent.clock()
-    feed = feed or _build_preview_feed(agent)
-    world, room = feed.world, feed.room
-    author = Entity(agent.id, "feed", str(agent.id), (agent.name,))
-    message = Memory(new_id(), MemoryKind.MESSAGE, agent.id, room.id, world.id, Content(), now)
-    key = EventKey("feed", "", str(message.id), room.id, "")
-    receipt = Receipt(new_id(), key, room.id, author.id, message.id, now)
-    return Turn(agent, new_id(), room, world, [TurnInput(receipt, message, author, time.monotonic(), _ignore_outcome)])
-
-
-def _ignore_outcome(receipt: Receipt) -> None:
-    """Ignore the receipt: no caller waits for it."""

@@ -58,7 +58,7 @@ class Scheduler:
     ) -> None:
         self._agent = agent
         self._registry = registry
-        self._workers = {**registry.workers, **{worker.name: worker for worker in extra_workers}}
+        self._extra_workers = {worker.name: worker for worker in extra_workers}
         self._poll_seconds = poll_seconds
         self._sleep = sleep
         self._shutdown_deadline = shutdown_deadline or ShutdownDeadline()
@@ -94,6 +94,11 @@ class Scheduler:
                 group.create_task(self._run_task(task))
         return len(tasks)
 
+    @property
+    def _workers(self) -> dict[str, Worker]:
+        """The workers by name, as they are now: plugins may register more."""
+        return {**self._registry.workers, **self._extra_workers}
+
     async def _run(self) -> None:
         await run_isolated(self._log_waiting_tasks(), label="finding tasks without a worker", timeout=None)
         if not self._workers:
@@ -111,9 +116,10 @@ class Scheduler:
 
     async def _log_waiting_tasks(self) -> None:
         """Log tasks that will not run: their plugin is gone, or they have failed too often."""
+        workers = self._workers
         with suppress(StoreUnavailable):
             for (name, is_parked), count in (await self._agent.store.tasks.count_tasks()).items():
-                if name not in self._workers:
+                if name not in workers:
                     logger.warning("%d tasks of %s wait: no plugin has a worker of this name", count, name)
                 elif is_parked:
                     logger.warning("%d tasks of %s are parked: they have failed too often", count, name)
@@ -170,7 +176,9 @@ class Scheduler:
 
     async def _execute(self, task: Task) -> str | None:
         """Run a task or skip it; return why it failed, "", or None where it is not to run now."""
-        worker, now = self._workers[task.name], self._agent.clock()
+        worker, now = self._workers.get(task.name), self._agent.clock()
+        if worker is None:  # it was removed since the task was claimed
+            return None
         if task.attempts >= MAX_FAILURES:
             return "its process ended while it ran, again and again"
         try:

@@ -142,13 +142,13 @@ def log_failure(error: BaseException, *, label: str, cause: str = "") -> Failure
 
 
 def to_failure(error: BaseException) -> Failure:
-    """Return the Failure that describes an exception; a group of one is described by its member."""
+    """Return the Failure of an exception; of a group of one, that of its member."""
     if isinstance(error, asyncio.CancelledError):
         return Failure("it cancelled itself", error)
     cause = error
     while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
         [cause] = cause.exceptions
-    return Failure(f"{type(cause).__name__}: {cause}", error)
+    return Failure(f"{type(cause).__name__}: {cause}", cause)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,16 @@ class CommandSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ComponentTypeSpec:
+    """Description of a type of entity components; `schema` is the JSON schema of its data."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    plugin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Catalog:
     """The descriptions of all components of an agent: plugins can read them, but not reach the components."""
 
@@ -122,3 +132,4 @@ class Catalog:
     services: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
     commands: tuple[CommandSpec, ...] = ()
+    component_types: tuple[ComponentTypeSpec, ...] = ()

@@ -118,7 +118,7 @@ class AgentHandle:
         membership: MembershipReporter,
         conversations: ConversationReader,
         undelivered: UndeliveredParts,
-        catalog: Catalog,
+        catalog: Callable[[], Catalog],
         room_rules: RoomRules,
         commands: tuple[CommandSpec, ...],
         run_command: RunCommand,
@@ -131,7 +131,7 @@ class AgentHandle:
         self.membership = membership
         self.conversations = conversations
         self.undelivered = undelivered
-        self.catalog = catalog
+        self._catalog = catalog
         self.room_rules = room_rules
         self.commands = commands
         self.routes = routes
@@ -139,6 +139,11 @@ class AgentHandle:
 
         self._run_command, self._select_choice = run_command, select_choice
         self._connections = connections
+
+    @property
+    def catalog(self) -> Catalog:
+        """The descriptions of the agent's components, as they are now."""
+        return self._catalog()
 
     @property
     def problem(self) -> StoreProblem | None:

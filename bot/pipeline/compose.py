@@ -119,7 +119,8 @@ class Composer:
             )
 
     async def _await_provider(self, name: str, awaitable: Awaitable[ProviderResult]) -> ProviderResult | Failure:
-        trusted = self.registry.is_trusted(self.registry.providers[name])
+        provider = self.registry.providers.get(name)
+        trusted = provider is not None and self.registry.is_trusted(provider)
         return await run_isolated(awaitable, label=f"provider {name}", timeout=None, trusted=trusted)
 
     def _timeout_failure(self, name: str, timed_out: Collection[str]) -> Failure:

@@ -1,1 +1,6 @@
-"""What plugins are made of, how they are found and in which order they load."""
+"""Public module: what a plugin declares beside its components."""
+
+from bot.errors import ComponentDataError
+from bot.plugin_system.declarations import ComponentType, PluginTest, PluginTestSuite
+
+__all__ = ["ComponentDataError", "ComponentType", "PluginTest", "PluginTestSuite"]

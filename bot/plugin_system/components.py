@@ -1,10 +1,10 @@
 """The other components of a plugin: Provider, Evaluator, Listener, Model, Route, Service, Worker."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from bot.agent import Agent
 from bot.deprecation import renamed_parameters
@@ -231,20 +231,53 @@ def route(method: str, path: str, *, public: bool = False) -> Callable[[RouteHan
     return decorate
 
 
+class ServiceScope(Protocol):
+    """What the runtime lends to a service while it runs: it owns the service's tasks and registrations."""
+
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work in a task that is cancelled before the service stops."""
+
+    def register(self, component: object) -> Callable[[], None]:
+        """Register a component that is removed when the service stops."""
+
+
 class Service:
     """An async context manager opened and closed with the agent: a session, a socket, a cache.
 
     Built with the agent as its argument. `capability` is one sentence on what it enables the character to do.
     It starts after the services of the classes in `uses`, or derived from them, and stops before they do. One
-    that `uses_models` starts after the services of the plugins that bring models.
+    that `uses_models` starts after the services of the plugins that bring models. `scope` is set by the runtime
+    before it starts the service.
     """
 
     capability: ClassVar[str] = ""
     uses: ClassVar[tuple[type, ...]] = ()
     uses_models: ClassVar[bool] = False
 
+    scope: ServiceScope | None = None
+
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
+
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work in the background while the service runs.
+
+        If it raises, the service is stopped and started again, after a delay that grows. Raises PluginError
+        outside of an agent.
+        """
+        self._require_scope().start_task(work)
+
+    def register(self, component: object) -> Callable[[], None]:
+        """Register an action, provider, evaluator, worker or listener while the service runs.
+
+        The returned function removes it earlier. Raises PluginError as `Components.register` does.
+        """
+        return self._require_scope().register(component)
+
+    def _require_scope(self) -> ServiceScope:
+        if self.scope is None:
+            raise PluginError(f"service {type(self).__name__} is not run by an agent: it has no tasks and components")
+        return self.scope
 
     async def __aenter__(self) -> Self:
         return self

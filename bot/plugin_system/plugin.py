@@ -11,6 +11,7 @@ from bot.errors import PluginError
 from bot.plugin_system.action import Action
 from bot.plugin_system.command import Command
 from bot.plugin_system.components import Evaluator, Listener, Model, Provider, Route, Service, Worker
+from bot.plugin_system.declarations import MAX_API, ComponentType, PluginTestSuite, check_api
 from bot.settings import Settings, SettingsModel
 from bot.store.protocols import Schema, Schemas
 from bot.store.storage import OpenStore, SimpleStorage, Storage
@@ -25,13 +26,17 @@ def _nothing_missing(settings: Settings) -> str:
 class Plugin:
     """A named set of components; built by its author, bound to an agent by the runtime.
 
-    `requires` names plugins that must be loaded before it. `missing_settings` returns why it cannot work with
-    these settings (empty: it can); then it is left out with that note. `settings` declares its variables.
-    `init` runs once the agent's services are up. Among model handlers of equal priority the plugin of higher
-    `priority` is asked first. `store` opens an agent's store; `bot db` maintains a `Storage`. `schema` are
-    the plugin's own tables in that store. `privacy_statement` returns a sentence on what it stores about
-    users and for how long, or where it sends their messages. `is_trusted` is set by the loader for plugins of
-    this distribution: their code is awaited directly, not in a task that can be stopped by force.
+    `requires` names plugins that must be loaded before it; `test_requires` those that only its `tests` need.
+    `missing_settings` returns why it cannot work with these settings (empty: it can); then it is left out with
+    that note. `settings` declares its variables. `init` runs once the agent's services are up. `priority`
+    decides between plugins: of two model handlers without a priority of their own, and of two templates of one
+    name, that of the plugin with the higher one is used first. `replaces` names components of other plugins
+    instead of which its own of these names are used. `component_types` are types of entity components: their
+    data are checked before they are stored. `api` is the version of the plugin API it was written for. `store`
+    opens an agent's store; `bot db` maintains a `Storage`. `schema` are the plugin's own tables in that store.
+    `privacy_statement` returns a sentence on what it stores about users and for how long, or where it sends
+    their messages. `is_trusted` is set by the loader for plugins of this distribution: their code is awaited
+    directly, not in a task that can be stopped by force.
     """
 
     name: str
@@ -55,6 +60,14 @@ class Plugin:
     schema: Schema | None = None
     privacy_statement: Callable[[Settings], str] | None = None
     is_trusted: bool = False
+    component_types: Sequence[ComponentType] = ()
+    replaces: Sequence[str] = ()
+    tests: Sequence[PluginTestSuite] = ()
+    test_requires: Sequence[str] = ()
+    api: str = str(MAX_API)
+
+    def __post_init__(self) -> None:
+        check_api(self.name, self.api)
 
 
 def find_storage(plugins: Sequence[Plugin]) -> Storage | None:
@@ -66,6 +79,12 @@ def find_storage(plugins: Sequence[Plugin]) -> Storage | None:
 def collect_schemas(plugins: Iterable[Plugin]) -> Schemas:
     """Return the schemas of these plugins by plugin name."""
     return {plugin.name: plugin.schema for plugin in plugins if plugin.schema is not None}
+
+
+def merge_templates(plugins: Iterable[Plugin]) -> dict[str, str]:
+    """Return the templates of these plugins by name: that of the highest priority, then of the last plugin."""
+    by_priority = sorted(plugins, key=lambda plugin: plugin.priority)
+    return {name: text for plugin in by_priority for name, text in plugin.templates.items()}
 
 
 def sort_services(plugins: Sequence[Plugin]) -> list[type[Service]]:

@@ -1,20 +1,24 @@
 """`Registry`: all components of one agent's plugins, by name."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from string import ascii_lowercase, ascii_uppercase
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from bot.domain.component_specs import Catalog, ProviderKind
+from bot.domain.component_specs import Catalog, ComponentTypeSpec, ProviderKind
 from bot.errors import PluginError
 from bot.plugin_system.action import Action
 from bot.plugin_system.command import Command
 from bot.plugin_system.components import Evaluator, Provider, Worker
+from bot.plugin_system.declarations import ComponentType
 from bot.plugin_system.plugin import Plugin
+from bot.text import find_closest
 
 T = TypeVar("T")
+NamedComponent = Action[Any] | Provider | Evaluator | Command[Any] | Worker
+C = TypeVar("C", bound=NamedComponent)
 FOLD_TABLE = MappingProxyType(str.maketrans(ascii_lowercase, ascii_uppercase, "_ "))
 
 
@@ -27,32 +31,71 @@ def fold_name(name: str) -> str:
 
 
 class Registry:
-    """The components of an agent; built once, then only read.
+    """The components of an agent: those of its plugins, and those that plugins register while it runs.
 
     Raises PluginError for two components of one name, naming both plugins (FOLLOW_ROOM and FOLLOWROOM are the
-    same to a model), and for two routes of a plugin with one address. `prompt_providers` are in the order of
-    their texts in a prompt.
+    same to a model), unless one plugin declares that it `replaces` the other's, and for two routes of a plugin
+    with one address. `prompt_providers` are in the order of their texts in a prompt.
     """
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
         self.plugins = tuple(plugins)
-        actions = ((plugin, component.spec.name, component) for plugin in plugins for component in plugin.actions)
-        providers = ((plugin, component.spec.name, component) for plugin in plugins for component in plugin.providers)
-        evaluators = ((plugin, component.spec.name, component) for plugin in plugins for component in plugin.evaluators)
-        workers = ((plugin, component.name, component) for plugin in plugins for component in plugin.workers)
-        commands = ((plugin, component.spec.name, component) for plugin in plugins for component in plugin.commands)
-        self.actions: Mapping[str, Action[Any]] = _index_unique("action", actions)
-        self.providers: Mapping[str, Provider] = _index_unique("provider", providers)
-        self.evaluators: Mapping[str, Evaluator] = _index_unique("evaluator", evaluators)
-        self.commands: Mapping[str, Command[Any]] = _index_unique("command", commands)
-        self.workers: Mapping[str, Worker] = _index_unique("worker", workers)
+        self._registered: list[tuple[Plugin, NamedComponent]] = []
+        self._replaced = _find_replaced(self.plugins)
         for plugin in plugins:
             _check_duplicate_routes(plugin)
-        self._trusted_ids = {
-            id(component)
-            for plugin in plugins
-            if plugin.is_trusted
-            for component in (*plugin.actions, *plugin.providers, *plugin.evaluators, *plugin.workers)
+        component_types = ((plugin, item.name, item) for plugin in plugins for item in plugin.component_types)
+        self.component_types: Mapping[str, ComponentType] = _index_unique("component type", component_types)
+        self._build_indexes()
+
+    def register(self, plugin: Plugin, component: NamedComponent) -> Callable[[], None]:
+        """Add a component to those of a plugin; the returned function removes it again.
+
+        Raises PluginError where a component of this kind and name exists.
+        """
+        entry = (plugin, component)
+        self._registered.append(entry)
+        try:
+            self._build_indexes()
+        except PluginError:
+            self._registered.remove(entry)
+            self._build_indexes()
+            raise
+
+        def remove() -> None:
+            if entry in self._registered:
+                self._registered.remove(entry)
+                self._build_indexes()
+
+        return remove
+
+    def find_plugin(self, name: str) -> Plugin:
+        """Return the plugin of this name; raises PluginError where the agent has none."""
+        plugin = next((plugin for plugin in self.plugins if plugin.name == name), None)
+        if plugin is None:
+            raise PluginError(f"this agent has no plugin {name!r}: components are registered for a plugin of the agent")
+        return plugin
+
+    def _components(self, kind: type[C]) -> Iterator[tuple[Plugin, str, C]]:
+        """Yield the components of a kind with their plugins and names, without those that were replaced."""
+        brought = ((plugin, component) for plugin in self.plugins for component in _named_components(plugin))
+        for plugin, component in (*brought, *self._registered):
+            if isinstance(component, kind):
+                replacing = self._replaced.get(_component_key(component))
+                if replacing is None or plugin.name == replacing:
+                    yield plugin, component_name(component), component
+
+    def _build_indexes(self) -> None:
+        """Build everything that is looked up by name; called again for each change."""
+        self.actions: Mapping[str, Action[Any]] = _index_unique("action", self._components(Action))
+        self.providers: Mapping[str, Provider] = _index_unique("provider", self._components(Provider))
+        self.evaluators: Mapping[str, Evaluator] = _index_unique("evaluator", self._components(Evaluator))
+        self.commands: Mapping[str, Command[Any]] = _index_unique("command", self._components(Command))
+        self.workers: Mapping[str, Worker] = _index_unique("worker", self._components(Worker))
+        self._plugin_by_component = {
+            id(component): plugin
+            for kind in (Action, Provider, Evaluator, Command, Worker)
+            for plugin, _, component in self._components(kind)
         }
         self._actions_by_folded_name = dict(
             reversed([(name, component) for component in self.actions.values() for name in _folded_similes(component)])
@@ -66,10 +109,12 @@ class Registry:
         self._names_by_kind: dict[ProviderKind, list[str]] = {kind: [] for kind in ProviderKind}
         for provider in self.prompt_providers:
             self._names_by_kind[provider.spec.kind].append(provider.spec.name)
+        self.catalog = self.build_catalog()
 
     def is_trusted(self, component: Action[Any] | Provider | Evaluator | Worker) -> bool:
         """Whether a component belongs to a trusted plugin, whose code needs no task of its own."""
-        return id(component) in self._trusted_ids
+        plugin = self._plugin_by_component.get(id(component))
+        return plugin is not None and plugin.is_trusted
 
     def find_action(self, name: str) -> Action[Any] | None:
         """Return the action of this folded name or simile; None if there is none."""
@@ -85,11 +130,7 @@ class Registry:
 
     def build_catalog(self) -> Catalog:
         """Return the descriptions of all components, in the order of the plugins."""
-        plugin_names = {
-            id(component): plugin.name
-            for plugin in self.plugins
-            for component in (*plugin.actions, *plugin.providers, *plugin.evaluators, *plugin.commands)
-        }
+        plugin_names = {key: plugin.name for key, plugin in self._plugin_by_component.items()}
         services = [service for plugin in self.plugins for service in plugin.services]
         return Catalog(
             plugins=tuple(plugin.name for plugin in self.plugins),
@@ -112,7 +153,51 @@ class Registry:
             commands=tuple(
                 replace(component.spec, plugin=plugin_names[id(component)]) for component in self.commands.values()
             ),
+            component_types=tuple(
+                ComponentTypeSpec(item.name, item.description, item.json_schema, plugin.name)
+                for plugin in self.plugins
+                for item in plugin.component_types
+            ),
         )
+
+
+def component_name(component: NamedComponent) -> str:
+    """Return the name by which a component is looked up."""
+    return component.name if isinstance(component, Worker) else component.spec.name
+
+
+def _find_replaced(plugins: Sequence[Plugin]) -> dict[tuple[type, str], str]:
+    """Return which plugin replaces each component, by its kind and folded name.
+
+    Raises PluginError where a plugin replaces what it does not bring itself or no other brings, and where two
+    replace the same.
+    """
+    replaced: dict[tuple[type, str], str] = {}
+    for plugin in plugins:
+        for name in plugin.replaces:
+            others = [item for other in plugins if other is not plugin for item in _named_components(other)]
+            own_keys = {
+                key for item in _named_components(plugin) if (key := _component_key(item))[1] == fold_name(name)
+            }
+            keys = own_keys & set(map(_component_key, others))
+            if not own_keys:
+                raise PluginError(f"plugin {plugin.name!r} replaces {name} and brings no component of this name")
+            if not keys:
+                nearest = find_closest(name, map(component_name, others))
+                hint = f": did you mean {nearest}?" if nearest else ""
+                raise PluginError(f"plugin {plugin.name!r} replaces {name}, which no other plugin brings{hint}")
+            for key in keys:
+                if (other_name := replaced.setdefault(key, plugin.name)) != plugin.name:
+                    raise PluginError(f"{name} is replaced by plugin {other_name!r} and by plugin {plugin.name!r}")
+    return replaced
+
+
+def _component_key(component: NamedComponent) -> tuple[type, str]:
+    return type(component), fold_name(component_name(component))
+
+
+def _named_components(plugin: Plugin) -> tuple[NamedComponent, ...]:
+    return (*plugin.actions, *plugin.providers, *plugin.evaluators, *plugin.workers, *plugin.commands)
 
 
 def _folded_similes(action: Action[Any]) -> Iterator[str]:
@@ -133,7 +218,8 @@ def _index_unique(kind: str, components: Iterable[tuple[Plugin, str, T]]) -> dic
         if fold_name(name) in plugin_names:
             raise PluginError(
                 f"{kind} {name} is brought by plugin {plugin_names[fold_name(name)]!r} and by plugin "
-                f"{plugin.name!r}: remove one of the two from the character's plugins"
+                f"{plugin.name!r}: remove one of the two from the character's plugins, or let one declare "
+                f'replaces=["{name}"]'
             )
         by_name[name] = component
         plugin_names[fold_name(name)] = plugin.name

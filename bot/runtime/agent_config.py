@@ -10,7 +10,7 @@ from bot.concurrency.clock import Clock, system_clock
 from bot.domain.character import Character
 from bot.domain.ids import derived_id
 from bot.errors import PluginError
-from bot.plugin_system.plugin import Plugin, collect_schemas, find_storage
+from bot.plugin_system.plugin import Plugin, collect_schemas, find_storage, merge_templates
 from bot.prompts.templates import DEFAULTS
 from bot.settings import Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore
@@ -47,10 +47,7 @@ class AgentConfig:
     @property
     def templates(self) -> dict[str, str]:
         """The prompt templates by name: the character's over the plugins' over the defaults."""
-        templates = dict(DEFAULTS)
-        for plugin in self.plugins:
-            templates.update(plugin.templates)
-        return {**templates, **self.character.templates}
+        return {**DEFAULTS, **merge_templates(self.plugins), **self.character.templates}
 
     @asynccontextmanager
     async def open_store(self, schemas: Schemas) -> AsyncIterator[Store]:

@@ -29,6 +29,7 @@ from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.plugin import collect_schemas
 from bot.plugin_system.registry import Registry
 from bot.runs import retry_reporter, usage_recorder
+from bot.runtime.agent_access import AgentComponents, AgentRooms
 from bot.runtime.agent_config import AgentConfig
 from bot.runtime.handle_factory import build_handle
 from bot.runtime.plugin_lifecycle import (
@@ -104,6 +105,7 @@ async def _running_agent(
     """Enter the parts of an agent, each after those that it uses; they are left in reverse order."""
     core = config.settings.load(CoreSettings)
     registry = Registry(config.plugins)
+    components, rooms = AgentComponents(registry), AgentRooms(registry)
     budget_settings = config.settings.operator_only().load(BudgetSettings)
     budget = Budget(build_limits(budget_settings), config.clock)
     prices = load_prices(budget_settings.model_prices, assume_unknown=budget_settings.has_money_budget)
@@ -114,18 +116,18 @@ async def _running_agent(
         fetcher = await enter(Fetcher(environment=config.settings.network_environment()))
         events = await enter(EventBus(shutdown_deadline=shutdown_deadline))
         record = usage_recorder(events, config.agent_id, meter.record)
+        on_retry = retry_reporter(events, config.agent_id)
         agent = Agent(
             id=config.agent_id,
             character=config.character,
             settings=config.settings,
-            models=_build_router(
-                config.settings, record, budget, prices, on_retry=retry_reporter(events, config.agent_id)
-            ),
+            models=_build_router(config.settings, record, budget, prices, on_retry),
             store=store,
             events=events,
             outbox=_build_outbox(config, core, store, events, shutdown_deadline),
             services=Services(),
-            catalog=registry.build_catalog(),
+            components=components,
+            rooms=rooms,
             fetcher=fetcher,
             budget=budget,
             templates=config.templates,
@@ -133,6 +135,8 @@ async def _running_agent(
             folder=config.folder,
         )
         await store.entities.save_entities([Entity(agent.id, "greenroom", str(agent.id), (config.character.name,))])
+        components.bind(agent)
+        rooms.bind(agent)
         bind_components(agent, config.plugins)
         await enter(run_services(agent, config.plugins, shutdown_deadline))
         await initialize_plugins(agent, config.plugins)
@@ -146,12 +150,12 @@ async def _running_agent(
             shutdown_deadline=shutdown_deadline,
             secrets=config.secrets,
         )
+        rooms.start(inbox)
         post_scheduler = PostScheduler(agent, registry)
         await enter(pipeline.evaluated)
         stack.push_async_callback(events.flush)  # listeners may use services, which stop after this
         if not config.is_idle:
-            workers = [post_scheduler.worker]
-            await enter(Scheduler(agent, registry, workers, shutdown_deadline=shutdown_deadline))
+            await enter(Scheduler(agent, registry, [post_scheduler.worker], shutdown_deadline=shutdown_deadline))
         await enter(WorkSharingLoop(store, inbox, agent.outbox, config.clock))
         handle = build_handle(agent, config, registry, inbox, pipeline.active_turns, connections, meter.flush)
         yield AgentRuntime(agent, registry, inbox, handle, post_scheduler)

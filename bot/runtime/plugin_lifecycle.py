@@ -1,10 +1,12 @@
 """Binds, initialises and supervises what plugins bring."""
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from functools import partial
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from bot.agent import Agent
 from bot.concurrency.clock import ShutdownDeadline
@@ -16,6 +18,7 @@ from bot.models.handler import ModelHandler
 from bot.models.types import ModelType
 from bot.plugin_system.components import Model, Route, Service
 from bot.plugin_system.plugin import Plugin, sort_services
+from bot.runtime.agent_access import subscribe_listener
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +34,7 @@ def bind_components(agent: Agent, plugins: Sequence[Plugin]) -> None:
                 can_call_tools = partial(model.has_tools_now, agent)
             agent.models.register(ModelHandler(model.type, handle, plugin.name, priority, can_call_tools))
         for listener in plugin.listeners:
-            name = f"{plugin.name}.{listener.handler.__name__}"
-            listen = partial(listener.handler, agent)
-            agent.events.subscribe(listener.kind, listen, name=name, at_once=listener.is_immediate)
+            subscribe_listener(agent, plugin.name, listener)
 
 
 def bind_routes(agent: Agent, plugins: Sequence[Plugin]) -> tuple[BoundRoute, ...]:
@@ -125,27 +126,90 @@ def _build_inactive_stub(plugin: Plugin) -> Plugin:
 START_TIMEOUT, STOP_TIMEOUT = 30.0, 5.0
 
 
+class RunningService:
+    """A service with its background tasks and what it has registered; entered and left by its supervisor.
+
+    The tasks are cancelled before the service stops. If one raises, leaving the context raises that.
+    """
+
+    def __init__(self, kind: type[Service], plugin: str, agent: Agent) -> None:
+        self.service = kind(agent)
+        self.service.scope = self
+        self.registrations = ExitStack()
+        self._plugin = plugin
+        self._agent = agent
+        self._exits = AsyncExitStack()
+        self._group = asyncio.TaskGroup()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            stack.callback(self.registrations.close)
+            await stack.enter_async_context(self._group)
+            await stack.enter_async_context(self.service)
+            stack.push_async_callback(self._cancel_tasks)
+            self._exits = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._exits.__aexit__(kind, error, trace)
+
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work in a task of the service's group."""
+        task = self._group.create_task(_without_exit(work), name=f"task of service {type(self.service).__name__}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def register(self, component: object) -> Callable[[], None]:
+        """Register a component of the service's plugin."""
+        return self.registrations.callback(self._agent.components.register(self._plugin, component))
+
+    async def _cancel_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+async def _without_exit(work: Coroutine[Any, Any, None]) -> None:
+    """Await plugin code; SystemExit becomes an ordinary error: in a task it would end the process."""
+    try:
+        await work
+    except SystemExit as error:
+        raise RuntimeError(f"SystemExit: {error}") from error
+
+
 @asynccontextmanager
 async def run_services(
     agent: Agent, plugins: Sequence[Plugin], shutdown_deadline: ShutdownDeadline
 ) -> AsyncIterator[None]:
     """Run the services of these plugins while the block lasts, each after those that it uses.
 
-    One that does not start is logged and tried again; the others run. Raises PluginError for services that
-    use one another.
+    One that does not start, or fails later, is logged and started again; the others run. Raises PluginError
+    for services that use one another.
     """
+    plugin_names = {kind: plugin.name for plugin in plugins for kind in plugin.services}
+    running: dict[type[Service], RunningService] = {}
 
-    async def on_up(service: Service) -> None:
-        agent.services.add(service)
+    def build(kind: type[Service]) -> RunningService:
+        running[kind] = RunningService(kind, plugin_names[kind], agent)
+        return running[kind]
+
+    async def on_up(context: RunningService) -> None:
+        agent.services.add(context.service)
 
     def on_down(kind: type[Service], cause: str) -> None:
+        if kind in running:
+            running[kind].registrations.close()  # also where the service was stopped by force
         agent.services.remove(kind, cause)
         logger.warning("service %s is not running: %s", kind.__name__, cause)
 
     async with AsyncExitStack() as stack:
         for kind in sort_services(plugins):
             supervisor = Supervisor(
-                partial(kind, agent),
+                partial(build, kind),
                 label=f"service {kind.__name__}",
                 on_up=on_up,
                 on_down=partial(on_down, kind),

@@ -121,8 +121,14 @@ class EntityStore(Protocol):
     async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
         """Return the participants of a room, the most recently active first."""
 
+    def check_components(self, check: Callable[[Component], None]) -> None:
+        """Call `check` with every component before it is saved; where it raises, nothing is stored."""
+
     async def save_component(self, component: Component) -> None:
-        """Insert or replace a component; unique by (entity, type, world or None, source or None)."""
+        """Insert or replace a component; unique by (entity, type, world or None, source or None).
+
+        Raises ComponentDataError for data that do not fit a type that a plugin declares.
+        """
 
     async def components(self, entity_id: UUID, kind: str | None = None) -> list[Component]:
         """Return the components of an entity."""

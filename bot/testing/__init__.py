@@ -14,7 +14,7 @@ from bot.testing.emulator import (
     loopback_only,
 )
 from bot.testing.emulator_server import EmulatorServer, EventRecorder
-from bot.testing.harness import AgentHarness, make_message, make_turn, running_agent
+from bot.testing.harness import AgentHarness, PluginTestResult, make_message, make_turn, run_plugin_tests, running_agent
 from bot.testing.manual_clock import ManualClock
 from bot.testing.recording_adapter import RecordingAdapter
 from bot.testing.scripted_model import Restart, ScriptedModel, StreamedText, model_answer
@@ -30,6 +30,7 @@ __all__ = [
     "EventRecorder",
     "FaultResponse",
     "ManualClock",
+    "PluginTestResult",
     "RecordingAdapter",
     "Restart",
     "ScriptedModel",
@@ -38,6 +39,7 @@ __all__ = [
     "make_message",
     "make_turn",
     "model_answer",
+    "run_plugin_tests",
     "running_agent",
 ]
 

@@ -1,9 +1,10 @@
 """A running agent for tests, and inbound messages and turns for it."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,6 +30,8 @@ from bot.store.protocols import Store
 from bot.testing.recording_adapter import RecordingAdapter
 from bot.testing.scripted_model import ScriptedModel
 from bot.turn import Turn, TurnInput
+
+PLUGIN_TEST_TIMEOUT = 60.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,37 @@ async def running_agent(
     async with Runtime([config], is_strict=True) as runtime:
         await runtime.connect(adapter)
         yield AgentHarness(runtime.agents[0], model, adapter)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginTestResult:
+    """The outcome of one test of a plugin: `failure` is what it raised; None if it passed."""
+
+    suite: str
+    test: str
+    failure: BaseException | None = None
+
+
+async def run_plugin_tests(plugin: Plugin) -> list[PluginTestResult]:
+    """Run the `tests` of a plugin, each with a running agent of its own, and return their results.
+
+    The plugins in its `test_requires` are loaded too. A test fails after a minute.
+    """
+    tested = replace(plugin, requires=(*plugin.requires, *plugin.test_requires))
+    results = []
+    for suite in plugin.tests:
+        for test in suite.tests:
+            failure: BaseException | None = None
+            try:
+                async with (
+                    asyncio.timeout(PLUGIN_TEST_TIMEOUT),
+                    running_agent(tested, settings=suite.settings) as harness,
+                ):
+                    await test.run(harness)
+            except Exception as error:  # of the plugin or its test: the result says so
+                failure = error
+            results.append(PluginTestResult(suite.name, test.name, failure))
+    return results
 
 
 def _add_required(plugins: Sequence[Plugin]) -> list[Plugin]:

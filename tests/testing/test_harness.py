@@ -10,6 +10,7 @@ from bot import ActionResult, Agent, Character, Content, Plugin, ProviderResult,
 from bot.domain.ledger import DeliveryState, Outcome
 from bot.errors import DeliveryUnknown, ModelRefused, NotSent
 from bot.models.types import ModelType, Purpose, TextRequest
+from bot.plugin_system import PluginTest, PluginTestSuite
 from bot.prompts.reply_parser.reader import read_reply
 from bot.store.inmemory import InMemoryStore
 from bot.testing import (
@@ -19,6 +20,7 @@ from bot.testing import (
     make_message,
     make_turn,
     model_answer,
+    run_plugin_tests,
     running_agent,
 )
 
@@ -207,3 +209,22 @@ async def test_a_test_of_version_0_1_can_use_the_old_name_of_the_harness_fixture
 
 def test_only_a_console_has_a_terminal_session() -> None:
     assert RecordingAdapter().session() is None
+
+
+async def test_the_tests_of_a_plugin_each_run_with_an_agent_of_their_own_and_what_they_require() -> None:
+    async def passes(harness: AgentHarness) -> None:
+        assert {"knowledge", "tested"} <= set(harness.agent.catalog.plugins)
+        assert harness.agent.settings.get("COLOUR") == "blue"
+        await harness.send("Hello")
+        assert harness.texts == ["Hello."]
+
+    async def fails(harness: AgentHarness) -> None:
+        assert harness.texts == ["Hello."]
+
+    suite = PluginTestSuite("all of it", [PluginTest("passes", passes), PluginTest("fails", fails)], {"COLOUR": "blue"})
+    plugin = Plugin("tested", tests=[suite], test_requires=["knowledge"])
+    passed, failed = await run_plugin_tests(plugin)
+    assert (passed.suite, passed.test, passed.failure) == ("all of it", "passes", None)
+    assert isinstance(failed.failure, AssertionError)
+    async with running_agent(plugin) as harness:
+        assert "knowledge" not in harness.agent.catalog.plugins

@@ -1,7 +1,7 @@
 """Worlds, rooms and entities in memory."""
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -19,6 +19,7 @@ class InMemoryEntities:
         self._components: defaultdict[UUID, dict[tuple[str, UUID | None, UUID | None], Component]]
         self._components = defaultdict(dict)
         self._relationships: defaultdict[UUID, dict[UUID, Relationship]] = defaultdict(dict)
+        self._check_component: Callable[[Component], None] | None = None
 
     async def save_entities(self, entities: Sequence[Entity], room_id: UUID | None = None) -> None:
         for entity in entities:
@@ -39,7 +40,12 @@ class InMemoryEntities:
         entities = (entity for entity in self._entities.values() if platform in (None, entity.platform))
         return [entity for entity in entities if name in (*entity.names, entity.external_id)][:limit]
 
+    def check_components(self, check: Callable[[Component], None]) -> None:
+        self._check_component = check
+
     async def save_component(self, component: Component) -> None:
+        if self._check_component is not None:
+            self._check_component(component)
         key = (component.type, component.world_id, component.source_entity_id)
         self._components[component.entity_id][key] = component
 

@@ -1,6 +1,6 @@
 """Entities, participants, components and relationships."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from uuid import UUID
@@ -241,6 +241,8 @@ def _leave_rooms(agent: int, entity_id: UUID, room_ids: Collection[UUID], connec
 class SqlEntities(SqlStorePart):
     """Stores entities, components and relationships; see `EntityStore`."""
 
+    _check_component: Callable[[Component], None] | None = None
+
     async def save_entities(self, entities: Sequence[Entity], room_id: UUID | None = None) -> None:
         if entities:
             await self._database.write(partial(_save_entities, self._agent, entities, room_id))
@@ -265,7 +267,12 @@ class SqlEntities(SqlStorePart):
         people = (entity for entity in map(ENTITY.read, rows) if platform in (None, entity.platform))
         return [entity for entity in people if stored_name in (*entity.names, entity.external_id)][:limit]
 
+    def check_components(self, check: Callable[[Component], None]) -> None:
+        self._check_component = check
+
     async def save_component(self, component: Component) -> None:
+        if self._check_component is not None:
+            self._check_component(component)
         values = component_values(self._agent, component)
         await self._database.write(lambda db: UPSERT_COMPONENT.run(db, *values))
 

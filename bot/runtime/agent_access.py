@@ -1,0 +1,171 @@
+"""What code that answers no message can do with its agent: register components, work in rooms."""
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from bot.agent import Agent
+from bot.domain.component_specs import Catalog
+from bot.domain.content import Content, MentionContext
+from bot.domain.environment import Component, Entity, Role, Room, World
+from bot.domain.ids import new_id
+from bot.domain.inbound import InboundMessage
+from bot.domain.ledger import Receipt
+from bot.domain.results import State
+from bot.errors import InboxClosed, PluginError
+from bot.inbound.inbox import Inbox
+from bot.pipeline.compose import Composer
+from bot.plugin_system.action import Action
+from bot.plugin_system.components import Evaluator, Listener, Provider, Worker
+from bot.plugin_system.registry import Registry
+from bot.runs import Run, current_run
+from bot.turn import Turn
+
+EVENT_PREFIX = "plugin:"  # apart from the ids that platforms assign
+
+
+class AgentComponents:
+    """Implements `Components` of an agent with its registry and its event bus."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._agent: Agent | None = None
+
+    def bind(self, agent: Agent) -> None:
+        """Begin to accept listeners, and check what is stored about people against the declared types."""
+        self._agent = agent
+        if self._registry.component_types:
+            agent.store.entities.check_components(self._check_component)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The descriptions of all components, as they are now."""
+        return self._registry.catalog
+
+    def register(self, plugin: str, component: object) -> Callable[[], None]:
+        """Add a component to a plugin; see `Components`."""
+        owner = self._registry.find_plugin(plugin)
+        if isinstance(component, Listener) and self._agent is not None:
+            return subscribe_listener(self._agent, owner.name, component)
+        if isinstance(component, Action | Provider | Evaluator | Worker):
+            return self._registry.register(owner, component)
+        kind = type(component).__name__
+        raise PluginError(
+            f"plugin {plugin!r} cannot register a {kind} while the agent runs: only actions, providers, evaluators, "
+            "workers and listeners; pass the others to Plugin(...)"
+        )
+
+    def _check_component(self, component: Component) -> None:
+        component_type = self._registry.component_types.get(component.type)
+        if component_type is not None:
+            component_type.check(component.data)
+
+
+def subscribe_listener(agent: Agent, plugin: str, listener: Listener[Any]) -> Callable[[], None]:
+    """Call a plugin's listener for its events until the returned function is called."""
+    name = f"{plugin}.{listener.handler.__name__}"
+    listen = partial(listener.handler, agent)
+    return agent.events.subscribe(listener.kind, listen, name=name, at_once=listener.is_immediate)
+
+
+class AgentRooms:
+    """Implements `Rooms` of an agent; messages are accepted between `start` and the end of the inbox."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._composer = Composer(registry)
+        self._agent: Agent | None = None
+        self._inbox: Inbox | None = None
+
+    def bind(self, agent: Agent) -> None:
+        """Set the agent whose rooms these are, before its services start."""
+        self._agent = agent
+
+    def start(self, inbox: Inbox) -> None:
+        """Begin to accept messages."""
+        self._inbox = inbox
+
+    async def compose(
+        self,
+        room: Room,
+        include: Collection[str] = (),
+        *,
+        only_included: bool = False,
+        author: Entity | None = None,
+        text: str = "",
+    ) -> State:
+        """Compose the state of a room; see `Rooms`."""
+        agent = self._require_agent()
+        turn = Turn.for_room(agent, room, await self._find_world(room), author=author, text=text)
+        with self.charge(room, author):
+            return await self._composer.compose(turn, include, only_included=only_included)
+
+    async def submit(
+        self, room: Room, content: str | Content, *, author: Entity, key: str, role: Role = Role.NONE
+    ) -> Receipt:
+        """Store a message as if it had come from the room's platform; see `Rooms`."""
+        if isinstance(content, str):
+            content = Content(text=content)
+        mention = replace(content.mention, is_mention=True) if content.mention else MentionContext(is_mention=True)
+        content = replace(content, source=content.source or room.platform, mention=mention)
+        world = replace(await self._find_world(room), roles={author.id: role})
+        inbound = InboundMessage.build(
+            world,
+            room,
+            author,
+            content,
+            created_at=self._require_agent().clock(),
+            message_id="",
+            event_id=f"{EVENT_PREFIX}{key}",
+        )
+        return await self._require_inbox().submit(inbound)
+
+    async def wait_outcome(self, receipt_id: UUID) -> Receipt:
+        """Wait for the final receipt of a message."""
+        return await self._require_inbox().wait_outcome(receipt_id)
+
+    async def find(self, platform: str, external_id: str, *, account: str = "") -> Room | None:
+        """Return the room with this id of a platform; reads the list of all rooms."""
+        rooms = await self._require_agent().store.worlds.rooms()
+        matches = (room for room in rooms if (room.platform, room.external_id) == (platform, external_id))
+        return next((room for room in matches if account in ("", room.account)), None)
+
+    async def open_direct(self, person: Entity) -> Room | None:
+        """Return the private chat with a person, opened where the platform can; see `Rooms`."""
+        agent = self._require_agent()
+        adapter = agent.outbox.adapter(person.platform)
+        opened = await adapter.open_direct(agent.id, person) if adapter is not None else None
+        if opened is None:
+            return None
+        world, room = opened
+        await agent.store.worlds.save_world(world, [room])
+        await agent.store.entities.save_entities([person], room.id)
+        return await agent.store.worlds.room(room.id) or room
+
+    @contextmanager
+    def charge(self, room: Room, person: Entity | None = None) -> Iterator[None]:
+        """Count the model calls in this block for a room and a person."""
+        if current_run.get() is not None:  # the work on a message counts for its own room and author
+            yield
+            return
+        token = current_run.set(Run(new_id(), room.id, new_id(), person.id if person is not None else None))
+        try:
+            yield
+        finally:
+            current_run.reset(token)
+
+    async def _find_world(self, room: Room) -> World:
+        stored = await self._require_agent().store.worlds.world(room.world_id)
+        return stored or World(room.world_id, room.platform, "")
+
+    def _require_agent(self) -> Agent:
+        if self._agent is None:
+            raise InboxClosed("the agent has not been built yet")
+        return self._agent
+
+    def _require_inbox(self) -> Inbox:
+        if self._inbox is None:
+            raise InboxClosed("the agent is still starting; messages are accepted once its services and plugins are up")
+        return self._inbox

@@ -1,0 +1,173 @@
+"""What a plugin declares: its API version, its component types, what it replaces, its priority."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from bot import Component, Plugin, PluginError, ProviderKind, ProviderResult, Turn, derived_id, new_id, provider
+from bot.plugin_system import ComponentDataError, ComponentType
+from bot.plugin_system.action import action
+from bot.plugin_system.components import Provider
+from bot.plugin_system.loading import find_plugin
+from bot.plugin_system.plugin import merge_templates
+from bot.plugin_system.registry import Registry
+from bot.store import InMemoryStore
+from bot.testing import running_agent
+
+
+class Pet(BaseModel):
+    """A pet of a person."""
+
+    name: str
+    age: int = Field(ge=0)
+
+
+JSON_PET = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0}},
+    "required": ["name", "age"],
+}
+
+
+def a_provider(name: str, text: str = "") -> Provider:
+    @provider(name, "x", kind=ProviderKind.HISTORY)
+    def provide(turn: Turn) -> ProviderResult:
+        return ProviderResult(text=text)
+
+    return provide
+
+
+@pytest.mark.parametrize(
+    ("api", "advice"),
+    [
+        ("2", "upgrade Greenroom"),
+        ("0", "install a newer version of the plugin"),
+        ("1.5", 'write api="1"'),
+        ("", 'write api="1"'),
+    ],
+)
+def test_a_plugin_for_another_api_version_is_refused_with_the_supported_range_and_what_to_change(
+    api: str, advice: str, tmp_path: Path
+) -> None:
+    (tmp_path / "future.py").write_text(f"from bot import Plugin\nplugin = Plugin('future', api={api!r})\n")
+    with pytest.raises(PluginError) as raised:
+        find_plugin("./future", tmp_path)
+    for part in ("'future'", repr(api), "supports 1", advice):
+        assert part in str(raised.value)
+
+
+def test_a_plugin_of_this_api_version_is_accepted() -> None:
+    assert Plugin("today", api="1").api == Plugin("unstated").api == "1"
+
+
+def test_a_plugin_replaces_a_component_of_another_by_declaring_it() -> None:
+    own, other = a_provider("RECENT_MESSAGES"), a_provider("RECENT_MESSAGES")
+    plugins = [Plugin("first", providers=[other]), Plugin("second", providers=[own], replaces=["RECENT_MESSAGES"])]
+    for order in (plugins, plugins[::-1]):
+        registry = Registry(order)
+        assert registry.providers["RECENT_MESSAGES"] is own
+        assert [spec.plugin for spec in registry.catalog.providers] == ["second"]
+
+
+def test_a_component_of_another_kind_is_not_replaced() -> None:
+    @action("SAME", "x")
+    async def act(turn: Turn) -> None: ...
+
+    first = Plugin("first", providers=[a_provider("SAME")], actions=[act])
+    second = Plugin("second", providers=[a_provider("SAME")], replaces=["SAME"])
+    assert Registry([first, second]).actions["SAME"] is act
+
+
+@pytest.mark.parametrize(
+    ("plugin", "message"),
+    [
+        (Plugin("second", replaces=["TIME"]), "replaces TIME and brings no component of this name"),
+        (
+            Plugin("second", providers=[a_provider("TIMES")], replaces=["TIMES"]),
+            r"replaces TIMES, which no other plugin brings: did you mean TIME\?",
+        ),
+        (
+            Plugin("second", providers=[a_provider("TIME")]),
+            r"is brought by plugin 'first' and by .*replaces=\[\"TIME\"\]",
+        ),
+    ],
+)
+def test_a_wrong_replacement_is_refused_with_what_is_wrong(plugin: Plugin, message: str) -> None:
+    with pytest.raises(PluginError, match=message):
+        Registry([Plugin("first", providers=[a_provider("TIME")]), plugin])
+
+
+def test_two_plugins_cannot_replace_the_same_component() -> None:
+    replacing = [Plugin(name, providers=[a_provider("TIME")], replaces=["TIME"]) for name in ("second", "third")]
+    with pytest.raises(PluginError, match="TIME is replaced by plugin 'second' and by plugin 'third'"):
+        Registry([Plugin("first", providers=[a_provider("TIME")]), *replacing])
+
+
+async def test_a_replaced_provider_of_bootstrap_is_not_in_the_prompt_and_its_replacement_is() -> None:
+    plugin = Plugin("short", providers=[a_provider("RECENT_MESSAGES", "# Only this")], replaces=["RECENT_MESSAGES"])
+    async with running_agent(plugin) as harness:
+        await harness.send("Hello there")
+        prompt = harness.model.requests[-1].prompt
+    assert "# Only this" in prompt
+    assert "# Conversation" not in prompt
+
+
+def test_of_two_templates_of_one_name_that_of_the_higher_priority_is_used() -> None:
+    plugins = [
+        Plugin("high", templates={"a": "high", "b": "high"}, priority=5),
+        Plugin("low", templates={"a": "low"}),
+        Plugin("later", templates={"b": "later"}, priority=5),
+    ]
+    assert merge_templates(plugins) == {"a": "high", "b": "later"}
+
+
+@pytest.mark.parametrize("schema", [Pet, JSON_PET])
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ({"name": "Rex", "age": 3}, ""),
+        ({"name": "Rex"}, "age"),
+        ({"name": "Rex", "age": -1}, "age"),
+        ({"name": "Cat", "age": 1}, "not accepted"),
+    ],
+)
+async def test_data_of_a_declared_component_type_are_checked_before_they_are_stored(
+    schema: Any, data: Mapping[str, Any], problem: str
+) -> None:
+    pets = ComponentType("PET", "A pet.", schema, validator=lambda pet: pet["name"] != "Cat")
+    component = Component(new_id(), derived_id("test", "entity", "Alice"), "PET", data)
+    async with running_agent(Plugin("pets", component_types=[pets]), store=InMemoryStore()) as harness:
+        entities = harness.agent.store.entities
+        if problem:
+            with pytest.raises(ComponentDataError, match=f"component PET: .*{problem}"):
+                await entities.save_component(component)
+        else:
+            await entities.save_component(component)
+        assert len(await entities.components(component.entity_id)) == (not problem)
+        assert [spec.name for spec in harness.agent.catalog.component_types] == ["PET"]
+
+
+async def test_the_database_checks_declared_component_types_too(tmp_path: Path) -> None:
+    plugin = Plugin("pets", component_types=[ComponentType("PET", "A pet.", Pet)], requires=["sql"])
+    async with running_agent(plugin, settings={"BOT_DATA_DIR": str(tmp_path)}) as harness:
+        entities = harness.agent.store.entities
+        with pytest.raises(ComponentDataError, match="component PET: age"):
+            await entities.save_component(Component(new_id(), harness.agent.id, "PET", {"name": "Rex"}))
+        await entities.save_component(Component(new_id(), harness.agent.id, "OTHER", {"anything": 1}))
+        assert [item.type for item in await entities.components(harness.agent.id)] == ["OTHER"]
+
+
+def test_two_plugins_cannot_declare_one_component_type() -> None:
+    plugins = [Plugin(name, component_types=[ComponentType("PET", "A pet.", Pet)]) for name in ("one", "two")]
+    with pytest.raises(PluginError, match="component type PET is brought by plugin 'one' and by plugin 'two'"):
+        Registry(plugins)
+
+
+def test_a_component_type_with_a_broken_schema_or_name_is_refused() -> None:
+    with pytest.raises(PluginError, match="component type PET: its schema is no JSON schema: 'pet' is not valid"):
+        ComponentType("PET", "A pet.", {"type": "pet"})
+    with pytest.raises(PluginError, match="component type 'pet'"):
+        ComponentType("pet", "A pet.", Pet)

@@ -1,0 +1,339 @@
+"""What services, workers, listeners and routes can do with their agent."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+from bot import (
+    Agent,
+    ChannelType,
+    Entity,
+    Outcome,
+    Plugin,
+    PluginError,
+    ProviderResult,
+    Role,
+    Room,
+    Service,
+    Task,
+    Turn,
+    World,
+    action,
+    command,
+    derived_id,
+    evaluator,
+    new_id,
+    on,
+    provider,
+    worker,
+)
+from bot.concurrency import supervisor as supervisor_module
+from bot.concurrency.clock import system_clock
+from bot.errors import BudgetSpent, InboxClosed, TemplateError
+from bot.events import MessageReceived
+from bot.models import Purpose, TextRequest
+from bot.prompts import render_template
+from bot.testing import (
+    AgentHarness,
+    RecordingAdapter,
+    ScriptedModel,
+    make_message,
+    make_turn,
+    model_answer,
+    running_agent,
+)
+
+HOOK = Entity(derived_id("hooks", "entity", "CI"), "hooks", "CI", ("CI",))
+
+
+@action("WAVE", "Wave.")
+async def wave(turn: Turn) -> None:
+    await turn.reply("*waves*")
+
+
+@provider("SECRET_PLAN", "What is planned.", hidden=True)
+def secret_plan(turn: Turn) -> ProviderResult:
+    return ProviderResult(text=f"The plan for {turn.author.name}: wait.", values={"plan": "wait"})
+
+
+@evaluator("COUNT", "Counts.", always_run=True)
+async def count(turn: Turn) -> None: ...
+
+
+async def until(holds: object) -> None:
+    for _ in range(1_000):
+        if holds():  # type: ignore[operator]
+            return
+        await asyncio.sleep(0)
+    pytest.fail("it does not come to that")
+
+
+async def lobby(harness: AgentHarness, kind: ChannelType = ChannelType.DM) -> Room:
+    """Return a room in which one message was answered."""
+    await harness.send("Hello", kind=kind)
+    [room] = await harness.agent.store.worlds.rooms()
+    return room
+
+
+async def test_components_are_registered_and_removed_while_the_agent_runs() -> None:
+    model = ScriptedModel(model_answer(actions=["WAVE"]))
+    async with running_agent(Plugin("waving"), model=model) as harness:
+        components = harness.agent.components
+        removals = [components.register("waving", component) for component in (wave, secret_plan, count)]
+        await harness.send("Wave!")
+        assert harness.texts == ["*waves*"]
+        assert "- WAVE: Wave." in model.requests[0].prompt
+        assert [spec.plugin for spec in components.catalog.actions if spec.name == "WAVE"] == ["waving"]
+        assert harness.agent_runtime.handle.catalog is components.catalog
+        for remove in (*removals, *removals):
+            remove()
+        await harness.send("Wave!")
+        assert "WAVE" not in harness.model.requests_for(Purpose.REPLY)[-1].prompt.partition("# Conversation")[0]
+        assert "WAVE" not in [spec.name for spec in components.catalog.actions]
+
+
+async def test_a_component_that_cannot_be_registered_is_refused_and_changes_nothing() -> None:
+    @command("wave", "Wave.")
+    async def wave_command(context: object) -> str:
+        return ""
+
+    async with running_agent(Plugin("waving", actions=[wave])) as harness:
+        components, before = harness.agent.components, harness.agent.catalog
+        with pytest.raises(PluginError, match="action WAVE is brought by plugin 'waving'"):
+            components.register("waving", wave)
+        with pytest.raises(PluginError, match="cannot register a Command while the agent runs"):
+            components.register("waving", wave_command)
+        with pytest.raises(PluginError, match="this agent has no plugin 'other'"):
+            components.register("other", secret_plan)
+        assert components.catalog == before
+
+
+async def test_a_registered_listener_is_called_until_it_is_removed() -> None:
+    texts: list[str] = []
+
+    @on(MessageReceived)
+    def note(agent: Agent, event: MessageReceived) -> None:
+        texts.append(event.message.content.text)
+
+    async with running_agent(Plugin("noting")) as harness:
+        remove = harness.agent.components.register("noting", note)
+        await harness.send("first")
+        remove()
+        await harness.send("second")
+    assert texts == ["first"]
+
+
+async def test_a_registered_worker_runs_its_tasks() -> None:
+    done = asyncio.Event()
+
+    @worker("LATE")
+    async def late(agent: Agent, task: Task) -> None:
+        done.set()
+
+    async with running_agent(Plugin("late")) as harness:
+        remove = harness.agent.components.register("late", late)
+        await harness.agent.schedule(Task(new_id(), "LATE", harness.agent.clock()))
+        async with asyncio.timeout(10):
+            await done.wait()
+        remove()
+        assert "LATE" not in harness.agent_runtime.registry.workers
+
+
+class Fragile(Service):
+    """Registers an action and dies in a background task when it is told to."""
+
+    starts: list["Fragile"] = []  # noqa: RUF012  # each test has its own subclass
+
+    async def __aenter__(self) -> Self:
+        self.die = asyncio.Event()
+        self.steps: list[str] = []
+        self.starts.append(self)
+        self.register(wave)
+        self.start_task(self.work())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.steps.append("stopped")
+
+    async def work(self) -> None:
+        try:
+            await self.die.wait()
+        finally:
+            self.steps.append("task ended")
+        raise ConnectionError("the socket closed")
+
+
+@pytest.mark.parametrize("error", [ConnectionError("the socket closed"), SystemExit(3)])
+async def test_a_service_whose_background_task_dies_is_restarted_with_its_components(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_SECONDS", 0)
+
+    class Dying(Fragile):
+        starts: list[Fragile] = []  # noqa: RUF012
+
+        async def work(self) -> None:
+            await self.die.wait()
+            raise error
+
+    async with running_agent(Plugin("dying", services=[Dying])) as harness:
+        first = harness.agent.services[Dying]
+        assert "WAVE" in harness.agent_runtime.registry.actions
+        first.die.set()
+        await until(lambda: len(Dying.starts) == 2 and Dying in harness.agent.services)
+        assert harness.agent.services[Dying] is not first
+        assert first.steps == ["stopped"]
+        assert "WAVE" in harness.agent_runtime.registry.actions
+    assert (
+        f"service Dying is not running: {'ConnectionError' if isinstance(error, ConnectionError) else 'RuntimeError'}"
+        in (caplog.text)
+    )
+
+
+async def test_a_stopping_service_ends_its_tasks_first_and_removes_its_components() -> None:
+    class Ending(Fragile):
+        starts: list[Fragile] = []  # noqa: RUF012
+
+    async with running_agent(Plugin("ending", services=[Ending])) as harness:
+        registry = harness.agent_runtime.registry
+        await asyncio.sleep(0)
+    assert Ending.starts[0].steps == ["task ended", "stopped"]
+    assert "WAVE" not in registry.actions
+
+
+async def test_a_service_outside_of_an_agent_has_no_tasks_and_components() -> None:
+    async with running_agent() as harness:
+        service = Fragile(harness.agent)
+        with pytest.raises(PluginError, match="service Fragile is not run by an agent"):
+            await service.__aenter__()
+
+
+async def test_state_and_prompt_of_a_room_are_composed_outside_of_a_message() -> None:
+    async with running_agent(Plugin("planning", providers=[secret_plan])) as harness:
+        room = await lobby(harness)
+        default = await harness.agent.rooms.compose(room)
+        assert "Hello" in default.text
+        assert "SECRET_PLAN" not in default.composed_providers
+        alice = make_turn(harness.agent).author
+        only = await harness.agent.rooms.compose(room, ["SECRET_PLAN"], only_included=True, author=alice, text="Hm?")
+        assert only.text == "The plan for Alice: wait."
+        assert render_template("{{agentName}} will {{plan}}: {{messageText}}", only.values) == "Ada will wait: Hm?"
+        both = await harness.agent.rooms.compose(room, ["SECRET_PLAN"])
+        assert {"SECRET_PLAN", "RECENT_MESSAGES"} <= set(both.composed_providers)
+        prompt = harness.agent.render("messageHandlerTemplate", both.values)
+        assert "Write what Ada says" in prompt
+        assert "The plan for Ada: wait." in prompt
+        with pytest.raises(TemplateError, match="did you mean 'messageHandlerTemplate'"):
+            harness.agent.render("mesageHandlerTemplate", {})
+
+
+async def test_a_message_of_a_plugin_is_answered_in_the_room_and_stored_once() -> None:
+    async with running_agent() as harness:
+        room = await lobby(harness, ChannelType.GROUP)
+        rooms = harness.agent.rooms
+        receipts = [await rooms.submit(room, "The build is red.", author=HOOK, key="build-7") for _ in range(2)]
+        assert receipts[0].id == receipts[1].id
+        receipt = await rooms.wait_outcome(receipts[0].id)
+        await harness.agent.outbox.drain(5)
+        assert receipt.outcome is Outcome.ANSWERED
+        assert "The build is red." in harness.model.requests_for(Purpose.REPLY)[-1].prompt
+        stored = await harness.agent.store.worlds.world(room.world_id)
+        assert stored is not None
+        assert stored.role_of(HOOK.id) is Role.NONE
+        assert (
+            len([item for item in await harness.agent.store.memories.recent(room.id) if item.entity_id == HOOK.id]) == 1
+        )
+
+
+async def test_messages_are_refused_while_the_agent_starts() -> None:
+    refusals: list[str] = []
+
+    async def init(agent: Agent) -> None:
+        room = make_message("", sent_at=agent.clock()).room
+        with suppress(InboxClosed):
+            await agent.rooms.submit(room, "Too early", author=HOOK, key="1")
+            return
+        refusals.append("refused")
+
+    async with running_agent(Plugin("early", init=init)):
+        assert refusals == ["refused"]
+
+
+async def test_a_room_is_found_by_its_id_on_the_platform() -> None:
+    async with running_agent() as harness:
+        room = await lobby(harness)
+        rooms = harness.agent.rooms
+        assert await rooms.find("test", "lobby") == room
+        assert await rooms.find("test", "lobby", account="account") == room
+        assert await rooms.find("test", "lobby", account="another") is None
+        assert await rooms.find("other", "lobby") is None
+        found = await rooms.find("test", "lobby")
+        assert found is not None
+        await harness.agent.say(found, "By id")
+        await harness.agent.outbox.drain(5)
+        assert harness.texts[-1] == "By id"
+
+
+class OpeningAdapter(RecordingAdapter):
+    """A platform on which an agent can begin a private chat."""
+
+    async def open_direct(self, agent_id: object, person: Entity) -> tuple[World, Room] | None:
+        if person.name != "Bob":
+            return None
+        world = World(derived_id("test", "direct"), "test", "direct")
+        room_id = derived_id("test", "direct", person.external_id)
+        return world, Room(room_id, world.id, ChannelType.DM, "test", f"direct-{person.external_id}", "account")
+
+
+async def test_a_private_message_opens_the_chat_where_the_platform_can() -> None:
+    async with running_agent(adapter=OpeningAdapter()) as harness:
+        agent = harness.agent
+        for author in ("Alice", "Bob"):
+            await harness.send("Hello", kind=ChannelType.GROUP, author=author)
+        people = {
+            item.name: item
+            for item in await agent.store.entities.participants((await agent.store.worlds.rooms())[0].id)
+        }
+        assert await agent.say_to(people["Alice"].id, "psst") is None
+        sent = await agent.say_to(people["Bob"].id, "psst", key="once")
+        assert sent is not None
+        assert (await agent.say_to(people["Bob"].id, "psst", key="once")) == sent
+        await agent.outbox.drain(5)
+        assert harness.adapter.sent[-1].target == "direct-Bob"
+        assert harness.texts.count("psst") == 1
+        room = await agent.store.worlds.room(sent.room_id)
+        assert room is not None
+        assert room.type is ChannelType.DM
+
+
+async def test_a_platform_that_cannot_begin_a_chat_leaves_the_message_unsent() -> None:
+    async with running_agent() as harness:
+        await harness.send("Hello", kind=ChannelType.GROUP)
+        assert await harness.agent.say_to(make_turn(harness.agent).author.id, "psst") is None
+        assert await harness.agent.rooms.open_direct(replace(HOOK, platform="unknown")) is None
+
+
+async def test_model_calls_outside_of_a_message_are_charged_to_a_room_within_its_budget() -> None:
+    settings = {"BUDGET_TOKENS_PER_ROOM": "10000"}
+    async with running_agent(settings=settings) as harness:
+        agent = harness.agent
+        room = make_message("", sent_at=agent.clock()).room
+        other = replace(room, id=new_id())
+        request = TextRequest("A digest, please. " * 500, max_tokens=10)
+        with pytest.raises(BudgetSpent):  # noqa: PT012
+            for _ in range(50):
+                with agent.rooms.charge(room):
+                    await agent.models.text(request)
+        with agent.rooms.charge(other):
+            await agent.models.text(request)
+        await agent.models.text(request)
+        today = system_clock().date()
+        costs = await harness.agent_runtime.handle.conversations.costs(today - timedelta(days=1), today)
+        assert {room.id, other.id} <= {cost.room_id for cost in costs}
