@@ -17,7 +17,7 @@ from bot.domain.ledger import Delivery, DeliveryState
 from bot.errors import ConfigError, DeliveryError, StoreInaccessible, TemporaryError, Undeliverable
 from bot.inbound.agent_handle import AdapterSpec, Publishing
 from bot.outbound.delivery_attempt import OPEN_STATES
-from bot.outbound.undelivered import HELD_STATES, UndeliveredParts
+from bot.outbound.undelivered import HELD_STATES, UndeliveredParts, is_dropped
 from bot.plugin_system.loading import find_adapter, find_adapters
 from bot.runtime.agent_runtime import AgentRuntime, run_agent
 from bot.settings import Layer
@@ -58,11 +58,16 @@ class PublishingSession:
         return await self._wait_for_parts(await agent.store.ledger.deliveries(turn_id=memory.turn_id))
 
     async def resume(self) -> list[PublishedPart]:
-        """Send the undelivered parts of earlier posts again; return them as `publish` does."""
+        """Send the undelivered parts of earlier posts again, but not those that an operator dropped.
+
+        Returns them as `publish` does.
+        """
         agent = self.agent_runtime.agent
         undelivered = UndeliveredParts(agent.store.ledger, agent.outbox)
         pending_parts = [
-            delivery for delivery in await undelivered.parts(MAX_PENDING_PARTS) if delivery.room_id == self.feed.room.id
+            delivery
+            for delivery in await undelivered.parts(MAX_PENDING_PARTS)
+            if delivery.room_id == self.feed.room.id and not is_dropped(delivery)
         ]
         for part in sorted(pending_parts, key=lambda delivery: delivery.seq):
             if part.state in HELD_STATES:

@@ -22,6 +22,11 @@ class DeliveryDecision:
     note: str
 
 
+def is_dropped(part: Delivery) -> bool:
+    """Return whether an operator has given a part up; it is sent again only by name."""
+    return part.state is DeliveryState.FAILED and part.cause == DROPPED_CAUSE
+
+
 class UndeliveredParts:
     """Lists what has not arrived, sends a part again, or gives it up.
 

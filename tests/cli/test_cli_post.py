@@ -228,6 +228,19 @@ def test_an_interrupted_thread_is_reported_and_can_be_resumed(
     assert " ".join(emulator.bot_texts) == text
 
 
+def test_a_part_that_was_dropped_is_not_sent_by_resuming(
+    file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    emulator.add_faults(Fault("POST /2/tweets", status=403, body="{}"))
+    assert post("-c", str(file), "--text", FOG, "--yes") == Exit.CONFIG
+    assert entry(["outbox", "list", "-c", str(file), "--json"]) == Exit.OK
+    [part] = json.loads(capsys.readouterr().out)["parts"]
+    assert entry(["outbox", "drop", "-c", str(file), part["id"]]) == Exit.OK
+    assert post("-c", str(file), "--resume") == Exit.OK
+    assert not emulator.state.posts_by(emulator.user_id)
+    assert entry(["outbox", "send", "-c", str(file), part["id"]]) == Exit.OK, "by name it can still be sent"
+
+
 def test_a_picture_is_published_with_its_description(file: Path, workdir: Path, emulator: Emulator) -> None:
     picture = workdir / "fog.png"
     picture.write_bytes(PIXEL)
