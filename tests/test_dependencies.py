@@ -21,6 +21,7 @@ EXTRAS = PROJECT["project"]["optional-dependencies"]
 EXTRAS_OF_FILES = (
     (r".*/fixtures\.py", ("dev",)),  # loaded by pytest only
     (r"bot/fetch/pdf_worker\.py", ("knowledge",)),
+    (r"bot/models/openai_compatible/.*", ("openai",)),
     (r"plugins/sql/.*", ("postgres", "vectors")),
 )
 IMPORTERS = ("import_module", "find_spec", "__import__")
