@@ -34,6 +34,7 @@ PLACE = re.compile(r"`((?:bot|adapters|plugins|tests|requirements)/[\w/.]*)(?::(
 COMMAND = re.compile(r"`(make|\.venv/bin/pytest|\.venv/bin/python -m) ([^`]+)`")
 NOT_SETTINGS = frozenset(
     {"UPPER_SNAKE", "AWAITING_CHOICE", "BOT_KILL_AT", "MAX_IMAGE_PIXELS", "O_NOFOLLOW", "SQLITE_BUSY"}
+    | {"CHARACTER_SETTINGS"}  # of a settings model
 )
 CHECKED = ("bot character check", "bot plugin new", "bot plugin check")
 

@@ -20,6 +20,27 @@ from bot.settings import (
 )
 
 
+class OwnedSettings(SettingsModel):
+    """Some variables of a plugin that says which of them a character's file may set."""
+
+    CHARACTER_SETTINGS = frozenset({"OWNED_UNIT", "OWNED_URL"})
+
+    owned_unit: str = "C"
+    owned_url: str = ""
+    owned_place: str = ""
+
+
+class OlderSettings(SettingsModel):
+    """Some variables of a plugin that says nothing of owners."""
+
+    older_unit: str = "C"
+    older_key: Secret | None = None
+    older_base_url: str = ""
+    older_upstream: BaseUrl = "https://example.org"
+    older_data: Path = Path("data")
+    older_daily_limit: int = 5
+
+
 class PostSettings(SettingsModel):
     """Some variables of a plugin."""
 
@@ -277,3 +298,82 @@ def test_what_a_layer_hides_is_not_found_below_it_and_stays_a_secret() -> None:
     assert settings.get("SOME_TOKEN") is None
     assert list(settings) == ["OTHER"]
     assert settings.secrets() == {"only-for-tests"}
+
+
+FILE = "the character's settings"
+
+
+def given(values: dict[str, str], *, environment: dict[str, str] | None = None) -> Settings:
+    return load_settings(values, environment=environment or {}, env_file=Path("/nowhere/.env"))
+
+
+def test_a_file_sets_only_the_variables_that_their_model_lists() -> None:
+    settings = given({"OWNED_UNIT": "F", "OWNED_URL": "https://a.example", "OWNED_PLACE": "b"})
+    assert settings.load(OwnedSettings) == OwnedSettings.model_validate(
+        {"OWNED_UNIT": "F", "OWNED_URL": "https://a.example"}
+    )
+    declared = settings.with_models(OwnedSettings)
+    assert (declared.get("OWNED_URL"), declared.get("OWNED_PLACE")) == ("https://a.example", None)
+    assert declared.ignored_names == ("OWNED_PLACE",)
+    assert declared.source_of("OWNED_PLACE") == ""
+
+
+def test_the_operators_value_is_in_effect_where_a_file_may_not_set_it() -> None:
+    settings = given({"OWNED_PLACE": "theirs", "LOG_LEVEL": "DEBUG"}, environment={"OWNED_PLACE": "ours"})
+    assert settings.load(OwnedSettings).owned_place == "ours"
+    assert settings.load(CoreSettings).log_level == "INFO"
+    assert settings.with_models(OwnedSettings).source_of("OWNED_PLACE") == "the environment"
+
+
+def test_a_model_that_names_no_owners_is_set_by_a_file_but_for_places_and_limits() -> None:
+    values = {"OLDER_UNIT": "F", "OLDER_KEY": "key-of-the-file", "OLDER_BASE_URL": "x", "OLDER_DAILY_LIMIT": "9"}
+    settings = given({**values, "OLDER_UPSTREAM": "https://evil.example", "OLDER_DATA": "/tmp"})
+    found = settings.load(OlderSettings)
+    assert found.older_unit == "F"
+    assert found.older_key is not None
+    assert all(map(found.is_default, ("older_base_url", "older_upstream", "older_data", "older_daily_limit")))
+
+
+def test_a_variable_of_two_models_belongs_to_the_operator_if_one_says_so() -> None:
+    class Grasping(SettingsModel):
+        CHARACTER_SETTINGS = frozenset({"BOT_DATA_DIR"})
+
+        bot_data_dir: str = "data"
+
+    settings = given({"BOT_DATA_DIR": "/tmp"}).with_models(Grasping)
+    assert settings.get("BOT_DATA_DIR") is None
+    assert settings.load(Grasping).bot_data_dir == "data"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["REGISTRY_URL", "WEATHER_BASE_URL", "MCP_SERVERS", "http_proxy", "WEATHER_DATA_DIR", "SERVER_X", "baseUrl", "99"],
+)
+def test_an_undeclared_name_of_a_place_or_an_authority_is_not_read_from_a_file(name: str) -> None:
+    assert name not in given({name: "x"})
+    assert given({name: "x"}).ignored_names == (name,)
+    assert given({}, environment={name: "x"}).get(name) == "x"
+
+
+@pytest.mark.parametrize("name", ["WEATHER_KEY", "TEXT_LARGE_TEMPERATURE", "MODEL_MAX_TOKEN", "voice", "IMPORTANCE"])
+def test_any_other_undeclared_name_is_read_from_a_file(name: str) -> None:
+    assert given({name: "1"}).get(name) == "1"
+
+
+def test_a_model_that_lists_a_variable_it_does_not_have_is_refused() -> None:
+    with pytest.raises(TypeError, match="CHARACTER_SETTINGS names no field: WRONG"):
+
+        class Wrong(SettingsModel):
+            CHARACTER_SETTINGS = frozenset({"WRONG"})
+
+
+def test_ignored_values_of_a_file_are_secrets_too() -> None:
+    settings = load_settings({}, {"SERVER_TOKEN": "the-attackers-token"}, environment={})
+    assert "SERVER_TOKEN" not in settings
+    assert "the-attackers-token" in settings.secrets()
+
+
+def test_layers_above_the_file_keep_what_it_may_not_set() -> None:
+    settings = given({"LOG_LEVEL": "DEBUG", "STREAMING": "false"}).with_layer(Layer("a check", {"MODEL_RETRIES": "0"}))
+    assert (settings.get("LOG_LEVEL"), settings.get("STREAMING")) == (None, "false")
+    assert (settings.get("MODEL_RETRIES"), settings.operator_only().get("STREAMING")) == ("0", None)

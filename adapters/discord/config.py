@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from bot import CommaList, Secret, Settings, SettingsModel, reject_redirected_key
+from bot import CommaList, Secret, Settings, SettingsModel
 from bot.platform import AllowList, BaseUrl
 
 DEVELOPER_PORTAL_URL = "https://discord.com/developers/applications"
@@ -29,6 +29,18 @@ Channels = Annotated[AllowList, AfterValidator(_check_snowflakes)]
 
 class DiscordSettings(SettingsModel):
     """The variables of Discord."""
+
+    CHARACTER_SETTINGS = frozenset(
+        [
+            "DISCORD_API_TOKEN",
+            "CHANNEL_IDS",
+            "DISCORD_LISTEN_CHANNEL_IDS",
+            "DISCORD_SHOULD_IGNORE_BOT_MESSAGES",
+            "DISCORD_SHOULD_IGNORE_DIRECT_MESSAGES",
+            "DISCORD_SHOULD_RESPOND_ONLY_TO_MENTIONS",
+            "DISCORD_MEMBERS_INTENT",
+        ]
+    )
 
     discord_api_token: Secret | None = Field(
         None, description=f"The bot's token, from {DEVELOPER_PORTAL_URL} (your application, Bot, Reset Token)."
@@ -59,16 +71,14 @@ class DiscordSettings(SettingsModel):
 
 
 def read_settings(settings: Settings) -> DiscordSettings:
-    """Return the settings; raise SettingError if one is invalid or would redirect the operator's token."""
-    reject_redirected_key(settings, server="DISCORD_API_BASE_URL", key="DISCORD_API_TOKEN")
+    """Return the settings; raise SettingError if one is invalid."""
     return settings.load(DiscordSettings)
 
 
 def find_trusted_origin(settings: Settings) -> str:
-    """Return the server that the operator has set instead of Discord; empty if a character's file names it."""
-    operator = settings.operator_only().load(DiscordSettings)
-    is_in_use = operator.discord_api_base_url == settings.load(DiscordSettings).discord_api_base_url
-    return "" if operator.is_default("discord_api_base_url") or not is_in_use else operator.discord_api_base_url
+    """Return the server that the operator has set instead of Discord; empty if none is set."""
+    loaded = settings.load(DiscordSettings)
+    return "" if loaded.is_default("discord_api_base_url") else loaded.discord_api_base_url
 
 
 @dataclass(frozen=True, slots=True)

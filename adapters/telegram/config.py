@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from bot import Secret, Settings, SettingsModel, reject_redirected_key
+from bot import Secret, Settings, SettingsModel
 from bot.platform import AllowList, BaseUrl
 
 TOKEN_PATTERN = re.compile(r"(\d{1,20}):[A-Za-z0-9_-]{1,128}")
@@ -41,6 +41,8 @@ class UnclearPolicy(StrEnum):
 
 class TelegramSettings(SettingsModel):
     """Variables of the adapter: token, server, allowed chats, webhook."""
+
+    CHARACTER_SETTINGS = frozenset(["TELEGRAM_BOT_TOKEN", "TELEGRAM_ALLOWED_CHATS", "TELEGRAM_UNCLEAR"])
 
     telegram_bot_token: Annotated[Secret, AfterValidator(_check_token)] | None = Field(
         None, description="The bot's token from BotFather; each character needs its own."
@@ -87,9 +89,7 @@ class TelegramSettings(SettingsModel):
 
 
 def read_settings(settings: Settings) -> TelegramSettings:
-    """Load the settings. Raises SettingError for invalid values and for a redirected token."""
-    for server in ("TELEGRAM_API_BASE_URL", "TELEGRAM_WEBHOOK_URL"):
-        reject_redirected_key(settings, server=server, key="TELEGRAM_BOT_TOKEN")
+    """Load the settings. Raises SettingError for invalid values."""
     return settings.load(TelegramSettings)
 
 

@@ -34,6 +34,8 @@ def _check_networks(networks: tuple[str, ...]) -> tuple[str, ...]:
 class WebSettings(SettingsModel):
     """Address and access of the web page and the HTTP API."""
 
+    CHARACTER_SETTINGS = frozenset()
+
     server_host: str = Field(
         "127.0.0.1", description="The address to listen on: 127.0.0.1 for this machine, 0.0.0.0 for all."
     )

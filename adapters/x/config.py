@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from bot import CommaList, Secret, Settings, SettingsModel, reject_redirected_key
+from bot import CommaList, Secret, Settings, SettingsModel
 from bot.platform import BaseUrl
 
 USERNAME_PATTERN = re.compile(r"@?\w{1,15}", re.ASCII)
@@ -77,6 +77,24 @@ def parse_quiet_hours(text: str) -> tuple[time, time]:
 
 class XSettings(SettingsModel):
     """The variables of X."""
+
+    CHARACTER_SETTINGS = frozenset(
+        [
+            "X_API_KEY",
+            "X_API_SECRET",
+            "X_ACCESS_TOKEN",
+            "X_ACCESS_TOKEN_SECRET",
+            "X_USERNAME",
+            "X_REPLY_ENABLE",
+            "X_TARGET_USERS",
+            "X_THREAD_DEPTH",
+            "X_POST_ENABLE",
+            "X_POST_INTERVAL_MIN",
+            "X_POST_INTERVAL_MAX",
+            "X_QUIET_HOURS",
+            "X_TIME_ZONE",
+        ]
+    )
 
     x_api_key: Secret | None = Field(None, description="The app's API key (consumer key).")
     x_api_secret: Secret | None = Field(None, description="The app's API key secret.")
@@ -165,9 +183,7 @@ class XSettings(SettingsModel):
 
 
 def read_settings(settings: Settings) -> XSettings:
-    """Return the settings; raise SettingError if one is invalid or would redirect the operator's keys."""
-    for key in ("X_API_KEY", "X_ACCESS_TOKEN"):
-        reject_redirected_key(settings, server="X_API_BASE_URL", key=key)
+    """Return the settings; raise SettingError if one is invalid."""
     return settings.load(XSettings)
 
 

@@ -21,10 +21,12 @@ from bot.plugin_system.loading import SCRIPT_SUFFIXES, adapter_names
 from bot.plugin_system.plugin import Plugin
 from bot.prompts.template_parser import compile_template
 from bot.prompts.templates import COMMON_VARIABLES, DEFAULTS
+from bot.settings import Settings
 from bot.text import find_closest
 
 MAX_NOTES = 40  # of one kind: each costs a search for the nearest name
 PATH_STARTS = (".", "/", "~")
+SETTING_PATHS: tuple[tuple[str, ...], ...] = (("settings",), ("settings", "secrets"), ("secrets",))
 
 
 def local_plugins(path: Path, loaded: LoadedCharacter) -> Iterator[tuple[int, str, Path]]:
@@ -153,7 +155,7 @@ def _setting_notes(places: FilePlaces, plugins: Sequence[Plugin]) -> Iterator[No
     """Yield notes on settings that nothing reads; on a secret only where its name resembles a known one."""
     keys = [
         (*path, key)
-        for path in (("settings",), ("settings", "secrets"), ("secrets",))
+        for path in SETTING_PATHS
         for key in places.keys_of(*path)
         if key not in SETTINGS_WITHOUT_EFFECT and not places.is_object(*path, key)
     ]
@@ -168,6 +170,16 @@ def _setting_notes(places: FilePlaces, plugins: Sequence[Plugin]) -> Iterator[No
         nearest = _did_you_mean(path[-1], known)
         if nearest or path[-2] != "secrets":
             yield places.build_note(path, f"no part of this bot reads a setting of this name{nearest}")
+
+
+def operator_setting_notes(loaded: LoadedCharacter, settings: Settings) -> Iterator[Note]:
+    """Yield a note on each variable that the file sets although it belongs to the operator."""
+    if (places := loaded.places) is None:
+        return
+    for name in settings.ignored_names[:MAX_NOTES]:
+        paths = ((*path, name) for path in SETTING_PATHS if name in places.keys_of(*path))
+        message = "is ignored: only the operator sets it; if you want it, put it into .env"
+        yield places.build_note(next(paths, ("settings", name)), message)
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:

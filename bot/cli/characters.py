@@ -11,6 +11,7 @@ import bot
 from bot.characters import Format, LoadedCharacter, load_character
 from bot.cli.character_references import add_reference_notes, check_plugin_paths, check_plugin_templates
 from bot.cli.process.shutdown import print_notice
+from bot.cli.variables import CORE_GROUPS, find_settings_groups
 from bot.errors import CharacterError
 from bot.models.types import ModelType
 from bot.plugin_system.loading import ELIZAOS_PACKAGE, load_plugins
@@ -104,6 +105,7 @@ def load_character_config(path: Path | None = None, override: Layer | None = Non
     loaded_plugins = load_plugins(
         loaded.character, settings, folder=path.resolve().parent, is_foreign_format=is_elizaos_file(loaded)
     )
+    settings = declare_settings(settings, loaded_plugins.plugins)
     for plugin in loaded_plugins.plugins:
         if plugin.settings is not None:
             settings.load(plugin.settings)
@@ -135,7 +137,19 @@ def read_character_settings(loaded: LoadedCharacter | None) -> Settings:
     """Return the environment and `.env` settings, with the character's own settings on top."""
     if loaded is None:
         return load_settings()
-    return load_settings(loaded.character.settings, loaded.secrets)
+    return load_settings(loaded.character.settings, loaded.secrets).with_models(*(group.model for group in CORE_GROUPS))
+
+
+def declare_settings(settings: Settings, plugins: Sequence[Plugin]) -> Settings:
+    """Return the settings with the models that declare them: those of the plugins, and of others if need be.
+
+    Only a file that sets variables of other parts makes them be imported.
+    """
+    settings = settings.with_models(*(plugin.settings for plugin in plugins if plugin.settings))
+    if not settings.undeclared_names:
+        return settings
+    groups, _ = find_settings_groups(plugins)
+    return settings.with_models(*(group.model for group in groups))
 
 
 def is_elizaos_file(loaded: LoadedCharacter) -> bool:
@@ -159,6 +173,16 @@ def export_network_settings(settings: Settings, environment: MutableMapping[str,
             environment[name] = value
 
 
+def ignored_settings_note(settings: Settings) -> Iterator[str]:
+    """Yield one line if the character's file sets variables that belong to the operator."""
+    if names := settings.ignored_names:
+        more = f" and {len(names) - MAX_NOTES} more" if len(names) > MAX_NOTES else ""
+        yield (
+            f"only the operator sets {', '.join(names[:MAX_NOTES])}{more}: ignored in the character's file; "
+            "put into .env what you want of it"
+        )
+
+
 def print_notes(configs: Sequence[CharacterConfig]) -> None:
     """Print a few notes for each character about ignored or changed parts of its file."""
     for config in configs:
@@ -176,6 +200,7 @@ def _notes(config: CharacterConfig) -> Iterator[str]:
     if config.loaded.report.secrets:
         lines = ", ".join(str(note.line) for note in config.loaded.report.secrets)
         yield f"it contains secrets (line {lines}): move them to .env; everyone with the file can read them"
+    yield from ignored_settings_note(config.settings)
     for note in config.loaded.report.warnings:
         yield str(note)
     yield from config.notes

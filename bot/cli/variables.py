@@ -12,11 +12,13 @@ from bot.inbound.agent_handle import AdapterSpec
 from bot.models.settings import ModelSettings
 from bot.plugin_system.loading import find_adapters, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
-from bot.settings import CoreSettings, SettingsModel, is_secret_name, secret_fields
+from bot.settings import CoreSettings, SettingsModel, character_settings, is_secret_name, secret_fields
 
 
 class NetworkSettings(SettingsModel):
     """Standard variables for every outgoing connection."""
+
+    CHARACTER_SETTINGS = frozenset()
 
     https_proxy: str | None = Field(None, description="The proxy for https addresses, as http://host:port.")
     http_proxy: str | None = Field(None, description="The proxy for http addresses.")
@@ -42,12 +44,13 @@ CORE_GROUPS = (
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable; `default` is formatted as in `.env`."""
+    """One variable; `default` is formatted as in `.env`. A character's file sets only those that it may."""
 
     name: str
     description: str
     default: str
     is_secret: bool
+    is_character_setting: bool
 
 
 def find_settings_groups(plugins: Sequence[Plugin] = ()) -> tuple[list[SettingsGroup], list[str]]:
@@ -84,11 +87,13 @@ def known_variables(plugins: Sequence[Plugin], groups: Sequence[SettingsGroup] =
 def list_variables(model: type[SettingsModel]) -> Iterator[Variable]:
     """Yield a model's variables in the order of declaration."""
     secret_names = {name for name, _ in secret_fields(model)}
+    owners = character_settings(model)
     for name, field in model.model_fields.items():
         alias = field.alias or name.upper()
         is_secret = name in secret_names or is_secret_name(alias)
         default = field.get_default(call_default_factory=True)
-        yield Variable(alias, field.description or "", "" if is_secret else _format_default(default), is_secret)
+        default_text = "" if is_secret else _format_default(default)
+        yield Variable(alias, field.description or "", default_text, is_secret, owners[alias])
 
 
 def group_summary(model: type[SettingsModel]) -> str:

@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 class BudgetSettings(SettingsModel):
     """Model prices and budgets; a character file cannot set these."""
 
+    CHARACTER_SETTINGS = frozenset()
+
     model_prices: CommaList = Field(
         (),
         description="Prices that override the built-in list, in US dollars per million tokens: "

@@ -26,6 +26,20 @@ Penalty = Annotated[float | None, Field(ge=-2, le=2)]
 class ModelSettings(SettingsModel):
     """Settings for calling any model."""
 
+    CHARACTER_SETTINGS = frozenset(
+        [
+            "DEFAULT_MAX_TOKENS",
+            "DEFAULT_TEMPERATURE",
+            "DEFAULT_TOP_P",
+            "DEFAULT_TOP_K",
+            "DEFAULT_MIN_P",
+            "DEFAULT_SEED",
+            "DEFAULT_REPETITION_PENALTY",
+            "DEFAULT_FREQUENCY_PENALTY",
+            "DEFAULT_PRESENCE_PENALTY",
+        ]
+    )
+
     model_timeout: float = Field(
         60.0,
         gt=0,

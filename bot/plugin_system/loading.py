@@ -59,6 +59,8 @@ def load_plugins(
     notes = [note] if note else []
     for name in _requested_names(character, settings, store):
         plugin, note = _resolve(name, folder, is_foreign_format=is_foreign_format)
+        if plugin is not None and plugin.settings is not None:
+            settings = settings.with_models(plugin.settings)
         if plugin is not None and by_name.get(plugin.name, plugin) is not plugin:
             raise _duplicate_error(plugin.name)
         if plugin is not None:

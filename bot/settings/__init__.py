@@ -17,6 +17,7 @@ from bot.settings.model import (
     HostList,
     Secret,
     SettingsModel,
+    character_settings,
     is_secret_name,
     secret_fields,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "Secret",
     "Settings",
     "SettingsModel",
+    "character_settings",
     "is_secret_name",
     "load_settings",
     "reject_redirected_key",

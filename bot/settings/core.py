@@ -12,6 +12,21 @@ from bot.settings.model import CommaList, HostList, SettingsModel
 class CoreSettings(SettingsModel):
     """The settings of every character, whatever platforms it is connected to."""
 
+    CHARACTER_SETTINGS = frozenset(
+        [
+            "CONVERSATION_LENGTH",
+            "LATEST_RESPONSE",
+            "BURST_PAUSE",
+            "STREAMING",
+            "ON_EDIT",
+            "SHOULD_RESPOND_BYPASS_TYPES",
+            "SHOULD_RESPOND_BYPASS_SOURCES",
+            "RESPOND_TO_BOTS",
+            "IGNORE_BASIC_CAPABILITIES",
+            "USE_MULTI_STEP",
+            "MAX_MULTISTEP_ITERATIONS",
+        ]
+    )
     # What a world may choose for itself: no secret, and nothing that concerns another world.
     WORLD_SETTINGS: ClassVar[frozenset[str]] = frozenset(
         {"CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "SHOULD_RESPOND_BYPASS_TYPES"}

@@ -1,13 +1,13 @@
 """`Settings`: the variables of one agent in their layers, and how they are read.
 
 A value is looked for in the character's `settings` and `secrets`, then in the environment, then in
-`.env`. A blank value counts as not set.
+`.env`. A blank value counts as not set. The character's file is asked only for variables that a file may set.
 """
 
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +15,8 @@ from dotenv import dotenv_values
 from pydantic import ValidationError
 
 from bot.errors import SettingError
-from bot.settings.model import SettingsModel, is_secret_name, secret_fields
+from bot.settings.core import CoreSettings
+from bot.settings.model import SettingsModel, character_settings, is_operator_name, is_secret_name, secret_fields
 
 M = TypeVar("M", bound="SettingsModel")
 MIN_SECRET_LENGTH = 8
@@ -41,10 +42,16 @@ class Layer:
 
 
 class Settings:
-    """Every setting of one agent, looked up by name through its layers."""
+    """Every setting of one agent, looked up by name through its layers.
 
-    def __init__(self, layers: Sequence[Layer] = ()) -> None:
-        self._layers = tuple(layers)
+    `models` declare which variables belong to the operator: these are not looked up in a character's file.
+    """
+
+    def __init__(self, layers: Sequence[Layer] = (), models: Sequence[type[SettingsModel]] = (CoreSettings,)) -> None:
+        self._all_layers = tuple(layers)
+        self._models = tuple(dict.fromkeys(models))
+        self._has_character_values = any(layer.values and not layer.is_operator for layer in layers)
+        self._layers = tuple(map(self._without_operator_names, layers)) if self._has_character_values else tuple(layers)
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """Return a value, or the default where none is set."""
@@ -76,7 +83,27 @@ class Settings:
 
     def operator_only(self) -> "Settings":
         """Return the settings without the character's file, which a stranger may have written."""
-        return Settings([layer for layer in self._layers if layer.is_operator])
+        return Settings([layer for layer in self._layers if layer.is_operator], self._models)
+
+    def with_models(self, *models: type[SettingsModel]) -> "Settings":
+        """Return the settings with further models that declare which variables belong to the operator."""
+        is_known = set(models).issubset(self._models) or not self._has_character_values
+        return self if is_known else Settings(self._all_layers, (*self._models, *models))
+
+    @property
+    def ignored_names(self) -> tuple[str, ...]:
+        """The variables that a character's file sets although they belong to the operator."""
+        layers = (layer.values for layer in self._all_layers if not layer.is_operator)
+        names = dict.fromkeys(name for values in layers for name, value in values.items() if value.strip())
+        return tuple(name for name in names if not self._is_character_name(name))
+
+    @property
+    def undeclared_names(self) -> tuple[str, ...]:
+        """The variables that a character's file sets and none of the models declares."""
+        names = (name for layer in self._all_layers if not layer.is_operator for name in layer.values)
+        return tuple(
+            name for name in dict.fromkeys(names) if not any(name in character_settings(m) for m in self._models)
+        )
 
     def network_environment(self) -> dict[str, str]:
         """Return the proxy and certificate variables that the operator has set."""
@@ -85,7 +112,7 @@ class Settings:
 
     def with_layer(self, layer: Layer) -> "Settings":
         """Return the settings with a layer above all others."""
-        return Settings([layer, *self._layers])
+        return Settings([layer, *self._all_layers], self._models)
 
     def load(self, model: type[M]) -> M:
         """Read the variables of a settings model.
@@ -93,6 +120,8 @@ class Settings:
         Raises SettingError that names each wrong variable, its layer, and what it must be; the value is never
         shown.
         """
+        if self._has_character_values and model not in self._models:
+            return self.with_models(model).load(model)
         aliases = [field.alias or name for name, field in model.model_fields.items()]
         values = {alias: value for alias in aliases if (value := self.get(alias)) is not None}
         try:
@@ -110,13 +139,25 @@ class Settings:
         secret_names = {item.alias or name for model in models for name, item in secret_fields(model)}
         values = [
             value.strip()
-            for layer in self._layers
+            for layer in self._all_layers
             for name, value in layer.values.items()
             if layer.is_secret or name in secret_names or is_secret_name(name)
         ]
-        proxies = (layer.values.get(name, "") for layer in self._layers for name in PROXY_VARIABLES)
+        proxies = (layer.values.get(name, "") for layer in self._all_layers for name in PROXY_VARIABLES)
         values += [match[1] for item in proxies if (match := PROXY_PASSWORD.search(item))]
         return frozenset(value for value in values if len(value) >= MIN_SECRET_LENGTH)
+
+    def _without_operator_names(self, layer: Layer) -> Layer:
+        if layer.is_operator:
+            return layer
+        return replace(
+            layer, values={name: layer.values[name] for name in layer.values if self._is_character_name(name)}
+        )
+
+    def _is_character_name(self, name: str) -> bool:
+        """Return whether a character's file may set a variable: each model that declares it agrees."""
+        decisions = [names[name] for names in map(character_settings, self._models) if name in names]
+        return all(decisions) if decisions else not is_operator_name(name)
 
     def _find(self, name: str) -> tuple[Layer, str] | None:
         for layer in self._layers:
@@ -136,7 +177,8 @@ class Settings:
 def reject_redirected_key(settings: Settings, *, server: str, key: str) -> None:
     """Raise SettingError where a character's file would send the operator's key to a server of its own.
 
-    `server` and `key` name the variables of the two.
+    `server` and `key` name the variables of the two. It concerns only plugins that let a file set the
+    server, in their `CHARACTER_SETTINGS`.
     """
     operator = settings.operator_only()
     has_character_server = settings.get(server) != operator.get(server)

@@ -2,17 +2,26 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, SecretStr, model_validator
+from pydantic.fields import FieldInfo
 
 PLACEHOLDERS = frozenset({"changeme", "change_me", "undefined", "null", "none", "secretsalt", "todo", "xxx"})
 BASE_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?", re.IGNORECASE)
 HOST_NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*")
+NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+# Names that no model assigns to an owner belong to the operator if they begin with one of these words,
+OPERATOR_PREFIXES = frozenset({"LD", "POSTGRES", "PYTHON", "REGISTRY", "SERVER", "SQL"})
+# or contain one of these: a place to connect to or to write to, an authority, a limit.
+OPERATOR_WORDS = re.compile(
+    "ADDRESS|ADMINS?|BUDGET|CA|CERTS?|COMMAND|DATABASE|DIR|DIRECTORY|DSN|ENDPOINT|FILE|FOLDER|HOSTS?|LIMITS?|MCP"
+    "|OPERATORS?|ORIGINS?|OWNERS?|PATH|PORT|PROX(?:Y|IES)|ROLES?|SOCKET|SSL|TLS|UR[IL]S?"
+)
 
 
 def _split_commas(value: object) -> object:
@@ -78,7 +87,13 @@ class SettingsModel(BaseModel):
     """Variables that belong together: the field `server_port` is the variable `SERVER_PORT`.
 
     A field that is a list, a tuple or a set takes `a,b` as well as a JSON list.
+
+    A character's file, which a stranger may have written, sets only the variables in `CHARACTER_SETTINGS`;
+    all others belong to the operator. For a model without that declaration (of a plugin, written before it
+    existed) `is_operator_name` decides.
     """
+
+    CHARACTER_SETTINGS: ClassVar[frozenset[str] | None] = None
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=str.upper, hide_input_in_errors=True)
 
@@ -91,6 +106,15 @@ class SettingsModel(BaseModel):
             values = values | {name: _split_list(text) for name, text in texts.items() if isinstance(text, str)}
         return values
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse a declaration of variables that the model does not have."""
+        unknown = (cls.CHARACTER_SETTINGS or frozenset()) - {
+            item.alias or name for name, item in cls.model_fields.items()
+        }
+        if unknown:
+            raise TypeError(f"{cls.__name__}: CHARACTER_SETTINGS names no field: {', '.join(sorted(unknown))}")
+
     def is_default(self, name: str) -> bool:
         """Return whether a field has its default value."""
         return bool(getattr(self, name) == type(self).model_fields[name].default)
@@ -100,6 +124,29 @@ class SettingsModel(BaseModel):
 def _collection_names(model: type[SettingsModel]) -> frozenset[str]:
     fields = model.model_fields.items()
     return frozenset(field.alias or name for name, field in fields if _is_collection(field.annotation))
+
+
+@lru_cache(maxsize=256)
+def character_settings(model: type[SettingsModel]) -> Mapping[str, bool]:
+    """Return the variables of a model, and whether a character's file may set each."""
+    declared = model.CHARACTER_SETTINGS
+    aliases = {item.alias or name: item for name, item in model.model_fields.items()}
+    if declared is not None:
+        return {alias: alias in declared for alias in aliases}
+    return {alias: not (is_operator_name(alias) or _is_place(item)) for alias, item in aliases.items()}
+
+
+@lru_cache(maxsize=1024)
+def is_operator_name(name: str) -> bool:
+    """Return whether a variable that no model assigns to an owner belongs to the operator, judged by its name."""
+    words = [word.upper() for word in NAME_WORDS.findall(name)]
+    return not words or words[0] in OPERATOR_PREFIXES or any(map(OPERATOR_WORDS.fullmatch, words))
+
+
+def _is_place(item: FieldInfo) -> bool:
+    """Return whether a field holds the address of a server or the path of a file."""
+    checks = (getattr(check, "func", None) for check in item.metadata)
+    return "Path" in str(item.annotation) or any(check is _check_base_url for check in checks)
 
 
 def secret_fields(model: type[BaseModel]) -> Iterator[tuple[str, Any]]:

@@ -2,15 +2,19 @@
 
 from pydantic import Field
 
-from bot import Secret, Settings, SettingsModel, reject_redirected_key
+from bot import Secret, Settings, SettingsModel
 from bot.models import host_label
 from bot.text import user_text
 
-KEY, SERVER = "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"
+KEY = "ANTHROPIC_API_KEY"
 
 
 class AnthropicSettings(SettingsModel):
     """Key, server and models. Anthropic has no embedding model: another plugin must provide one."""
+
+    CHARACTER_SETTINGS = frozenset(
+        ["ANTHROPIC_API_KEY", "ANTHROPIC_SMALL_MODEL", "ANTHROPIC_LARGE_MODEL", "ANTHROPIC_MAX_TOKENS"]
+    )
 
     anthropic_api_key: Secret | None = Field(None, description="The key.")
     anthropic_base_url: str = Field(
@@ -28,11 +32,7 @@ class AnthropicSettings(SettingsModel):
 
 
 def missing_settings(settings: Settings) -> str:
-    """Return what is missing; empty if the key is set.
-
-    Raises SettingError if a character file would send the operator's key to a server of its own.
-    """
-    reject_redirected_key(settings, server=SERVER, key=KEY)
+    """Return what is missing; empty if the key is set."""
     return "" if KEY in settings else f"set {KEY} in .env"
 
 

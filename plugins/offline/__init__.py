@@ -17,6 +17,8 @@ NOTICE = (
 class OfflineSettings(SettingsModel):
     """Settings of the built-in responder."""
 
+    CHARACTER_SETTINGS = frozenset({"OFFLINE_SEED"})
+
     offline_seed: int = Field(0, description="Seed of the choice of wordings; the same seed gives the same answers.")
 
 

@@ -2,7 +2,7 @@
 
 from bot import Plugin
 from plugins.ollama.models import OllamaClient, describe_image, embed, large, medium, small
-from plugins.ollama.settings import OllamaSettings, missing_settings, privacy_statement
+from plugins.ollama.settings import OllamaSettings, privacy_statement
 
 plugin = Plugin(
     "ollama",
@@ -10,6 +10,5 @@ plugin = Plugin(
     models=[small, medium, large, embed, describe_image],
     services=[OllamaClient],
     settings=OllamaSettings,
-    missing_settings=missing_settings,
     privacy_statement=privacy_statement,
 )

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from bot import Secret, Settings, SettingsModel, reject_redirected_key
+from bot import Secret, Settings, SettingsModel
 from bot.models import host_label
 from bot.models.openai_compatible import Endpoint
 from bot.platform import BaseUrl
@@ -30,6 +30,18 @@ ModelName = Annotated[str, AfterValidator(without_default_tag)]
 
 class OllamaSettings(SettingsModel):
     """Server and models of Ollama. A model is used only after `ollama pull` has fetched it to the server."""
+
+    CHARACTER_SETTINGS = frozenset(
+        [
+            "OLLAMA_API_KEY",
+            "OLLAMA_SMALL_MODEL",
+            "OLLAMA_MEDIUM_MODEL",
+            "OLLAMA_LARGE_MODEL",
+            "OLLAMA_TOOLS",
+            "OLLAMA_EMBEDDING_MODEL",
+            "OLLAMA_IMAGE_DESCRIPTION_MODEL",
+        ]
+    )
 
     ollama_api_endpoint: Server = Field(
         "http://localhost:11434",
@@ -68,15 +80,6 @@ def endpoint_for(settings: OllamaSettings) -> Endpoint:
         key_name=KEY,
         model_advice=PULL_ADVICE,
     )
-
-
-def missing_settings(settings: Settings) -> str:
-    """Return nothing: the address has a default.
-
-    Raises SettingError if a character file would send the operator's key to a server of its own.
-    """
-    reject_redirected_key(settings, server=SERVER, key=KEY)
-    return ""
 
 
 def privacy_statement(settings: Settings) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pydantic import Field
 
-from bot import Secret, Settings, SettingsModel, reject_redirected_key
+from bot import Secret, Settings, SettingsModel
 from bot.models import host_label
 from bot.models.openai_compatible import OPENAI_HOST, Endpoint
 from bot.text import user_text
@@ -26,6 +26,30 @@ SENT_DATA = {"": "text", "EMBEDDING": "searchable", "IMAGE_DESCRIPTION": "pictur
 
 class OpenAISettings(SettingsModel):
     """Server, key and models. Another server than OpenAI serves a capability only if its model is set."""
+
+    CHARACTER_SETTINGS = frozenset(
+        [
+            "OPENAI_API_KEY",
+            "OPENAI_SMALL_MODEL",
+            "OPENAI_MEDIUM_MODEL",
+            "OPENAI_LARGE_MODEL",
+            "OPENAI_TOOLS",
+            "OPENAI_EMBEDDING_MODEL",
+            "OPENAI_EMBEDDING_DIMENSIONS",
+            "OPENAI_EMBEDDING_API_KEY",
+            "OPENAI_IMAGE_MODEL",
+            "OPENAI_IMAGE_API_KEY",
+            "OPENAI_IMAGE_DESCRIPTION_MODEL",
+            "OPENAI_IMAGE_DESCRIPTION_MAX_TOKENS",
+            "OPENAI_IMAGE_DESCRIPTION_API_KEY",
+            "OPENAI_TRANSCRIPTION_MODEL",
+            "OPENAI_TRANSCRIPTION_API_KEY",
+            "OPENAI_TTS_MODEL",
+            "OPENAI_TTS_VOICE",
+            "OPENAI_TTS_INSTRUCTIONS",
+            "OPENAI_TTS_API_KEY",
+        ]
+    )
 
     openai_api_key: Secret | None = Field(None, description="The key. Not needed for most local servers.")
     openai_base_url: str | None = Field(
@@ -132,16 +156,7 @@ def can_call_tools(settings: Settings) -> bool:
 
 
 def missing_settings(settings: Settings) -> str:
-    """Return what is missing; empty if a key or a server is set for any capability.
-
-    Raises SettingError if a character file would send the operator's key to a server of its own.
-    """
-    reject_redirected_key(settings, server=SERVER, key=KEY)
-    for capability in CAPABILITIES:
-        url, capability_key = f"OPENAI_{capability}_URL", f"OPENAI_{capability}_API_KEY"
-        reject_redirected_key(settings, server=url, key=capability_key if capability_key in settings else KEY)
-        if url not in settings:
-            reject_redirected_key(settings, server=SERVER, key=capability_key)
+    """Return what is missing; empty if a key or a server is set for any capability."""
     if any(name in settings for name in (KEY, SERVER, *(f"OPENAI_{capability}_URL" for capability in CAPABILITIES))):
         return ""
     return f"set {KEY}, or {SERVER} for a server of your own, in .env"

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from bot import Secret, Settings, SettingsModel, reject_redirected_key
+from bot import Secret, Settings, SettingsModel
 from bot.models import host_label
 from bot.models.openai_compatible import Endpoint
 from bot.platform import BaseUrl
@@ -13,6 +13,19 @@ SERVER, KEY = "OPENROUTER_BASE_URL", "OPENROUTER_API_KEY"
 
 class OpenRouterSettings(SettingsModel):
     """Key and models of OpenRouter; models are named as in its list, with the maker in front."""
+
+    CHARACTER_SETTINGS = frozenset(
+        [
+            "OPENROUTER_API_KEY",
+            "OPENROUTER_SMALL_MODEL",
+            "OPENROUTER_MEDIUM_MODEL",
+            "OPENROUTER_LARGE_MODEL",
+            "OPENROUTER_TOOLS",
+            "OPENROUTER_EMBEDDING_MODEL",
+            "OPENROUTER_EMBEDDING_DIMENSIONS",
+            "OPENROUTER_IMAGE_MODEL",
+        ]
+    )
 
     openrouter_api_key: Secret | None = Field(None, description="The key.")
     openrouter_base_url: BaseUrl = Field(
@@ -53,11 +66,7 @@ def endpoint_for(settings: OpenRouterSettings) -> Endpoint:
 
 
 def missing_settings(settings: Settings) -> str:
-    """Return what is missing; empty if the key is set.
-
-    Raises SettingError if a character file would send the operator's key to a server of its own.
-    """
-    reject_redirected_key(settings, server=SERVER, key=KEY)
+    """Return what is missing; empty if the key is set."""
     return "" if KEY in settings else f"set {KEY} in .env"
 
 

@@ -86,6 +86,8 @@ def _check_operators(names: tuple[str, ...]) -> tuple[str, ...]:
 class OperatorSettings(SettingsModel):
     """The variables of the operators."""
 
+    CHARACTER_SETTINGS = frozenset()
+
     x_operators: Annotated[CommaList, AfterValidator(_check_operators)] = Field(
         (),
         description="Who may let it post, reply, quote, repost, like, delete and search on X, as platform and id: "

@@ -116,6 +116,32 @@ def test_a_list_in_the_settings_of_a_character_keeps_what_json_keeps(workdir: Pa
     assert values == {"mine_words": ["a,b", "c"], "mine_numbers": [3], "mine_names": {"x", "y"}, "mine_pair": ()}
 
 
+def test_settings_of_the_operator_in_a_file_are_ignored_with_one_line(
+    workdir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVER_HOST", "127.0.0.2")
+    hostile = {"SERVER_HOST": "0.0.0.0", "BOT_DATA_DIR": "/tmp/theirs", "LOG_LEVEL": "DEBUG", "X_PLAN": "pro"}
+    secrets = {"DATABASE_URL": "sqlite:////tmp/theirs.db", "SERVER_TOKEN": "the-attackers-token"}
+    config = load_character_config(write(workdir, settings={**hostile, "STREAMING": False}, secrets=secrets))
+    assert config.settings.get("SERVER_HOST") == "127.0.0.2"
+    assert config.settings.get("STREAMING") == "false"
+    assert not set(config.settings) & {"BOT_DATA_DIR", "LOG_LEVEL", "X_PLAN", "DATABASE_URL", "SERVER_TOKEN"}
+    print_notes([config])
+    [line] = [text for text in capsys.readouterr().err.splitlines() if "only the operator" in text]
+    assert line == (
+        "ada.json: only the operator sets SERVER_HOST, BOT_DATA_DIR, LOG_LEVEL, X_PLAN, DATABASE_URL, SERVER_TOKEN: "
+        "ignored in the character's file; put into .env what you want of it"
+    )
+
+
+def test_each_character_of_a_process_keeps_its_own_settings(workdir: Path) -> None:
+    ada = write(workdir, "Ada", settings={"OPENAI_LARGE_MODEL": "a"}, secrets={"DISCORD_API_TOKEN": "ada-token"})
+    bob = write(workdir, "Bob", settings={"OPENAI_LARGE_MODEL": "b"}, secrets={"DISCORD_API_TOKEN": "bob-token"})
+    settings = [config.settings for config in load_character_configs([ada, bob])]
+    assert [item.get("OPENAI_LARGE_MODEL") for item in settings] == ["a", "b"]
+    assert [item.get("DISCORD_API_TOKEN") for item in settings] == ["ada-token", "bob-token"]
+
+
 def test_plugins_with_circular_requirements_are_refused(workdir: Path) -> None:
     for own, other in (("hen", "egg"), ("egg", "hen")):
         (workdir / f"{own}.py").write_text(

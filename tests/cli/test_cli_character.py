@@ -78,6 +78,24 @@ def test_an_unknown_plugin_is_an_error_of_the_file(workdir: Path, capsys: Out) -
     assert "plugin 'ofline' is not known: did you mean 'offline'?" in capsys.readouterr().err
 
 
+def test_a_check_names_each_setting_that_only_the_operator_makes(workdir: Path, capsys: Out) -> None:
+    text = """{"name": "Ada",
+ "settings": {"SERVER_HOST": "0.0.0.0", "X_POST_ENABLE": true,
+  "secrets": {"DATABASE_URL": "sqlite:////tmp/theirs.db"}},
+ "secrets": {"SERVER_TOKEN": "the-attackers-token", "DISCORD_API_TOKEN": "its-own-token"}}"""
+    assert entry(["character", "check", write(workdir, "ada.json", text)]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  warning")]
+    assert lines == [
+        f"  warning  line {line}, column {column}: {path}.{name}: is ignored: only the operator sets it; "
+        "if you want it, put it into .env"
+        for line, column, path, name in (
+            (2, 30, "settings", "SERVER_HOST"),
+            (3, 31, "settings.secrets", "DATABASE_URL"),
+            (4, 30, "secrets", "SERVER_TOKEN"),
+        )
+    ]
+
+
 def test_a_check_does_not_run_local_plugins(workdir: Path, capsys: Out) -> None:
     write(workdir, "trap.py", "raise SystemExit('it ran')")
     path = write(workdir, "ada.json", '{"name": "Ada", "plugins": ["./trap"]}')

@@ -1,14 +1,24 @@
 """`bot settings`: the list of variables and the example file."""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
+from bot.cli.commands.settings import build_owner_table
 from bot.cli.main import entry
 from bot.cli.variables import find_settings_groups, list_variables
 from bot.settings import load_settings
 
-EXAMPLE = Path(__file__).parents[2] / ".env.example"
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / ".env.example"
+# Whatever a model declares, a character's file never sets these: where the bot listens, writes and connects to, what
+# it may spend, whom it obeys.
+ALWAYS_OPERATOR = re.compile(
+    r"SERVER_\w+|\w*DATABASE\w*|POSTGRES\w*|SQL_\w+|BOT_\w+|LOG_\w+|\w+_URL|\w*PROX\w+|SSL_\w+|\w*BUDGET\w*"
+    r"|MESSAGES_PER_\w+|\w+_(?:HOST|PORT|HOSTS|CAP|OPERATORS|PLAN|DIR|PATH|FILE)|\w+_MONTHLY_\w+|MCP\w*|X_DRY_RUN|MODEL_PRICES"
+)
 
 
 def test_the_committed_example_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,6 +39,54 @@ def test_the_example_sets_nothing_and_uncommented_sets_the_defaults(workdir: Pat
     settings = load_settings(environment={})
     for group in groups:
         assert settings.load(group.model) == group.model()
+
+
+def test_the_table_of_owners_is_the_documented_one() -> None:
+    groups, _ = find_settings_groups()
+    assert build_owner_table(groups) in (ROOT / "docs" / "characters.md").read_text(encoding="utf-8"), (
+        "who sets a variable has changed: copy the output of `bot settings --owners` into docs/characters.md"
+    )
+
+
+def test_every_model_of_this_distribution_declares_what_a_character_file_sets() -> None:
+    groups, _ = find_settings_groups()
+    assert [group.name for group in groups if group.model.CHARACTER_SETTINGS is None] == []
+
+
+def test_no_place_to_connect_to_no_limit_and_no_authority_is_set_by_a_character_file() -> None:
+    groups, _ = find_settings_groups()
+    variables = [variable for group in groups for variable in list_variables(group.model)]
+    assert [item.name for item in variables if item.is_character_setting and ALWAYS_OPERATOR.fullmatch(item.name)] == []
+
+
+def test_a_file_that_sets_every_variable_changes_only_its_own(workdir: Path) -> None:
+    groups, _ = find_settings_groups()
+    models = [group.model for group in groups]
+    variables = [variable for model in models for variable in list_variables(model)]
+    values = {variable.name: "http://evil.example:1" for variable in variables}
+    settings = load_settings(values, values, environment={}).with_models(*models)
+    own = {variable.name for variable in variables if variable.is_character_setting}
+    assert set(settings) == own
+    assert set(settings.ignored_names) == set(values) - own
+    for model in models:
+        if not own.intersection(item.name for item in list_variables(model)):
+            assert settings.load(model) == model()
+
+
+def test_settings_of_a_file_that_belong_to_the_operator_are_named_once(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = {"SERVER_HOST": "0.0.0.0", "CONVERSATION_LENGTH": 7, "secrets": {"SERVER_TOKEN": "the-attackers-token"}}
+    (workdir / "ada.json").write_text(json.dumps({"name": "Ada", "settings": values}), encoding="utf-8")
+    assert entry(["settings", "-c", "ada.json"]) == 0
+    output = capsys.readouterr()
+    assert "SERVER_HOST = 127.0.0.1  (default)" in output.out
+    assert "SERVER_TOKEN = (not set)" in output.out
+    assert "CONVERSATION_LENGTH = 7  (from the character's settings)" in output.out
+    assert output.err == (
+        "only the operator sets SERVER_HOST, SERVER_TOKEN: ignored in the character's file; put into .env what you "
+        "want of it\n"
+    )
 
 
 def test_every_variable_has_a_description_and_one_owner() -> None:

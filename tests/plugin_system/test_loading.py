@@ -11,7 +11,7 @@ from textwrap import dedent
 import pytest
 
 from bot.domain.character import Character
-from bot.errors import PluginError, SettingError
+from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.models.types import ModelType
 from bot.plugin_system.components import Model
@@ -25,6 +25,7 @@ from bot.plugin_system.loading import (
 )
 from bot.plugin_system.plugin import Plugin
 from bot.settings import Layer, Settings
+from plugins.openai.settings import OpenAISettings
 
 ROOT = Path(__file__).parents[2]
 SIMPLE = """
@@ -134,8 +135,9 @@ def test_the_key_of_the_operator_is_not_sent_to_a_server_from_a_character_file(t
             Layer("the environment", {"OPENAI_API_KEY": "sk-12345678"}),
         ]
     )
-    with pytest.raises(SettingError, match="OPENAI_BASE_URL"):
-        load_plugins(Character(name="Ada"), settings, folder=tmp_path)
+    [plugin] = [item for item in load_plugins(Character(name="Ada"), settings, folder=tmp_path).plugins if item.models]
+    assert plugin.name == "openai"
+    assert settings.load(OpenAISettings).openai_base_url is None
 
 
 def test_a_model_plugin_named_by_the_character_is_the_only_one(tmp_path: Path) -> None:

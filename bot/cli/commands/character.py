@@ -3,7 +3,7 @@
 import argparse
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -16,8 +16,9 @@ from bot.cli.character_references import (
     check_plugin_sources,
     check_plugin_templates,
     local_plugins,
+    operator_setting_notes,
 )
-from bot.cli.characters import is_elizaos_file, read_character_settings
+from bot.cli.characters import declare_settings, is_elizaos_file, read_character_settings
 from bot.cli.process.exit_codes import Exit
 from bot.cli.process.shutdown import print_notice
 from bot.cli.prompt_sections import format_sections, measure_sections, sections_to_json
@@ -88,7 +89,10 @@ def _check_file(path: Path) -> CheckResult:
     except ConfigError as error:
         return CheckResult(path, loaded, error=f"{path}: {error}" if isinstance(error, PluginError) else str(error))
     sections = measure_sections(loaded.character, found.plugins)
-    return CheckResult(path, add_reference_notes(path, loaded, found.plugins), found.notes, sections)
+    loaded = add_reference_notes(path, loaded, found.plugins)
+    settings = declare_settings(read_character_settings(loaded), found.plugins)
+    report = loaded.report.with_warnings(operator_setting_notes(loaded, settings))
+    return CheckResult(path, replace(loaded, report=report), found.notes, sections)
 
 
 def _find_plugins(path: Path, loaded: LoadedCharacter) -> LoadedPlugins:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from bot.characters import load_character
 from bot.characters.secret_detection import mask_secrets
-from bot.cli.characters import add_character_option, read_character_settings
+from bot.cli.characters import add_character_option, ignored_settings_note, read_character_settings
 from bot.cli.process.exit_codes import Exit
 from bot.cli.process.shutdown import print_notice
 from bot.cli.variables import SettingsGroup, Variable, find_settings_groups, group_summary, list_variables
@@ -16,8 +16,9 @@ from bot.text import strip_terminal_codes
 LINE_WIDTH = 100
 PREFACE = """\
 # Every variable with its default. Copy this file to .env in the folder from which you start the bot, and
-# remove the "# " before the lines you change. The environment takes precedence over .env, and a character's
-# own settings over both. `bot settings` shows what is set where, `bot doctor` checks it.
+# remove the "# " before the lines you change. The environment takes precedence over .env. Of the variables
+# that `bot settings --owners` lists, a character's own settings take precedence over both. `bot settings`
+# shows what is set where, `bot doctor` checks it.
 """
 
 
@@ -25,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_character_option(parser)
     parser.add_argument("--example", action="store_true", help="print an example .env file")
+    parser.add_argument("--owners", action="store_true", help="print which of them a character's file may set")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -35,8 +37,14 @@ def run(args: argparse.Namespace) -> int:
     if args.example:
         print(build_example(groups), end="")
         return Exit.OK
+    if args.owners:
+        print(build_owner_table(groups), end="")
+        return Exit.OK
     loaded = load_character(args.character) if args.character else None
-    print("\n".join(_setting_lines(groups, read_character_settings(loaded))))
+    settings = read_character_settings(loaded).with_models(*(group.model for group in groups))
+    for note in ignored_settings_note(settings):
+        print_notice(strip_terminal_codes(note))
+    print("\n".join(_setting_lines(groups, settings)))
     return Exit.OK
 
 
@@ -50,6 +58,19 @@ def build_example(groups: Sequence[SettingsGroup]) -> str:
             comment = "\n".join(f"# {line}" for line in lines)
             parts.append(f"\n{comment}\n# {variable.name}={variable.default}\n")
     return "".join(parts)
+
+
+def build_owner_table(groups: Sequence[SettingsGroup]) -> str:
+    """Return the table in Markdown of who sets each variable: the character's file too, or only the operator."""
+    lines = ["| part | the character's file too | only the operator |", "|---|---|---|"]
+    for group in groups:
+        variables = list(list_variables(group.model))
+        names = {
+            is_character: ", ".join(f"`{item.name}`" for item in variables if item.is_character_setting is is_character)
+            for is_character in (True, False)
+        }
+        lines.append(f"| {group.name} | {names[True]} | {names[False]} |")
+    return "\n".join([*lines, ""])
 
 
 def _setting_lines(groups: Sequence[SettingsGroup], settings: Settings) -> Iterator[str]:

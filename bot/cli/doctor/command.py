@@ -11,6 +11,7 @@ from bot.cli.characters import (
     CharacterConfig,
     add_character_option,
     default_character,
+    ignored_settings_note,
     load_character_config,
     read_character_settings,
 )
@@ -82,6 +83,9 @@ def _collect_findings(args: argparse.Namespace) -> Iterator[checks.Finding]:
 def _settings_findings(settings: Settings, config: CharacterConfig | None, *, fix: bool) -> Iterator[checks.Finding]:
     """Yield the findings that need settings, and those that need a loaded character if there is one."""
     groups, problems = find_settings_groups(config.plugins if config else ())
+    settings = settings.with_models(*(group.model for group in groups))
+    for note in ignored_settings_note(settings):
+        yield checks.Finding(checks.Status.WARN, "settings", note)
     yield from checks.check_settings(settings, groups)
     for problem in problems:
         yield checks.Finding(checks.Status.OK, "platforms", f"not available: {problem}")

@@ -168,12 +168,7 @@ def _prompt_kind_line(kind: str, parts: Sequence[PromptPart]) -> str:
 
 
 def check_budget(settings: Settings) -> Iterator[Finding]:
-    """Check the limits, and warn of limits that are set where they have no effect."""
-    for field in BudgetSettings.model_fields:
-        layer = settings.layer_of(field.upper())
-        if layer is not None and not layer.is_operator:
-            message = f"{field.upper()} (in {layer.name}) has no effect"
-            yield Finding(Status.WARN, "costs", message, "set it in the environment or in .env")
+    """Check the limits."""
     try:
         money = settings.operator_only().load(BudgetSettings)
     except SettingError as error:

@@ -43,6 +43,8 @@ DEFAULT_RETENTION = RetentionPolicy()
 class SqlSettings(SettingsModel):
     """The database, its durability and retention."""
 
+    CHARACTER_SETTINGS = frozenset()
+
     database_url: SecretStr | None = Field(
         None, description="The database; without it the SQLite file greenroom.db in BOT_DATA_DIR."
     )

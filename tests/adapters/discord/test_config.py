@@ -74,9 +74,9 @@ async def test_the_operators_proxy_is_used_unless_discord_is_excepted(
 def test_a_character_file_cannot_redirect_the_operators_token() -> None:
     lent = Layer(f"{CHARACTER_FILE} settings", {"DISCORD_API_BASE_URL": "https://elsewhere.example"}, is_operator=False)
     own = Layer("the environment", {"DISCORD_API_TOKEN": TOKEN})
-    with pytest.raises(SettingError, match="DISCORD_API_BASE_URL") as caught:
-        read_settings(Settings([lent, own]))
-    assert TOKEN not in str(caught.value)
+    found = read_settings(Settings([lent, own]))
+    assert found.is_default("discord_api_base_url")
+    assert found.discord_api_token is not None
 
 
 @pytest.mark.parametrize(("is_operator", "expected"), [(True, "http://127.0.0.1:8123"), (False, "")])

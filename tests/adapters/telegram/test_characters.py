@@ -5,7 +5,7 @@ import pytest
 from adapters.telegram.adapter import TelegramAdapter, open_telegram
 from adapters.telegram.config import read_settings
 from adapters.telegram.emulator import Emulator
-from bot import AgentConfig, Character, ConfigError, Runtime, SettingError, Settings
+from bot import AgentConfig, Character, ConfigError, Runtime, Settings
 from bot.settings import CHARACTER_FILE, Layer
 from bot.store import InMemoryStore
 from bot.testing import ScriptedModel, model_answer
@@ -68,6 +68,6 @@ def test_a_character_file_cannot_redirect_the_operators_token_or_updates(name: s
         is_operator=False,
     )
     own = Layer("the environment", {"TELEGRAM_BOT_TOKEN": TOKEN})
-    with pytest.raises(SettingError, match=name) as caught:
-        read_settings(Settings([lent, own]))
-    assert TOKEN not in str(caught.value)
+    found = read_settings(Settings([lent, own]))
+    assert found.is_default(name.lower())
+    assert found.telegram_webhook_secret is None

@@ -65,5 +65,4 @@ def test_own_limits_override_the_plan() -> None:
 
 def test_a_character_file_cannot_redirect_the_operators_keys() -> None:
     own = Layer(f"{CHARACTER_FILE} settings", {"X_API_BASE_URL": "https://evil.example"}, is_operator=False)
-    with pytest.raises(SettingError, match="X_API_BASE_URL"):
-        read_settings(Settings([own, Layer("the environment", KEYS)]))
+    assert read_settings(Settings([own, Layer("the environment", KEYS)])).is_default("x_api_base_url")

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from bot import Outcome, SettingError, Settings
+from bot import Outcome, Settings
 from bot.models import (
     EmbeddingRequest,
     ImageDescriptionRequest,
@@ -24,6 +24,7 @@ from bot.settings import Layer
 from bot.testing import AgentHarness, model_answer, running_agent
 from plugins.ollama import plugin
 from plugins.ollama.models import OllamaClient, describe_image, embed, large, small
+from plugins.ollama.settings import OllamaSettings
 
 ROLL = Tool("ROLL", "Roll a die.", {"type": "object", "properties": {"sides": {"type": "integer"}}})
 LLAMA = {"capabilities": ["completion", "tools"], "model_info": {"llama.context_length": 131072}}
@@ -215,5 +216,4 @@ async def test_the_key_of_the_cloud_is_sent_with_every_request() -> None:
 
 def test_a_characters_file_cannot_send_the_operators_key_to_a_server_of_its_own() -> None:
     file = Layer("the character's settings", {"OLLAMA_API_ENDPOINT": "http://elsewhere.example"}, is_operator=False)
-    with pytest.raises(SettingError, match="would send your OLLAMA_API_KEY to that server"):
-        plugin.missing_settings(Settings([file, Layer(".env", {"OLLAMA_API_KEY": "a-key-of-the-tests"})]))
+    assert Settings([file]).load(OllamaSettings).is_default("ollama_api_endpoint")

@@ -9,12 +9,13 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from bot import Outcome, SettingError, Settings
+from bot import Outcome, Settings
 from bot.models import EmbeddingRequest, ImageDescriptionRequest, ModelRefused, TextRequest, Tool, ToolCall, Usage
 from bot.settings import Layer
 from bot.testing import AgentHarness, model_answer, running_agent
 from plugins.openrouter import plugin
 from plugins.openrouter.models import describe_image, embed, large
+from plugins.openrouter.settings import OpenRouterSettings
 from tests.plugins.loopback import Sink
 
 KEY = "sk-or-a-key-of-the-tests"
@@ -179,5 +180,4 @@ async def test_vectors_are_made_where_a_model_for_them_is_set() -> None:
 
 def test_a_characters_file_cannot_send_the_operators_key_to_a_server_of_its_own() -> None:
     file = Layer("the character's settings", {"OPENROUTER_BASE_URL": "http://elsewhere.example"}, is_operator=False)
-    with pytest.raises(SettingError, match="would send your OPENROUTER_API_KEY to that server"):
-        plugin.missing_settings(Settings([file, Layer(".env", {"OPENROUTER_API_KEY": KEY})]))
+    assert Settings([file]).load(OpenRouterSettings).is_default("openrouter_base_url")
