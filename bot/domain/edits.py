@@ -19,6 +19,7 @@ MAX_REVISIONS = 10
 MAX_SCANNED_ROWS = 200  # receipts or deliveries of a room that are searched where no index helps
 REVISIONS_KEY = "revisions"
 ERASURE_COMPONENT = "forgotten"
+UNCLEAR_STATES = (DeliveryState.ATTEMPTING, DeliveryState.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +153,18 @@ def opt_out_component(entity_id: UUID, now: datetime) -> Component:
 
 
 def cancel_unsent(deliveries: Iterable[Delivery], reason: str) -> list[Delivery]:
-    """Return the pending deliveries as cancelled; one that is being sent is left to finish."""
-    pending = (delivery for delivery in deliveries if delivery.state is DeliveryState.PENDING)
-    return [replace(delivery, state=DeliveryState.CANCELLED, cause=reason) for delivery in pending]
+    """Return as cancelled what waits, and replies of unknown outcome, which would be repeated or stay held.
+
+    One that is being sent just now is among the latter: its sender stores whether it arrived.
+    """
+    return [replace(item, state=DeliveryState.CANCELLED, cause=reason) for item in deliveries if _is_unsent(item)]
+
+
+def _is_unsent(delivery: Delivery) -> bool:
+    if delivery.state not in UNCLEAR_STATES:
+        return delivery.state is DeliveryState.PENDING
+    content = delivery.content  # what removes a message has none; a draft is removed by its outbox
+    return delivery.draft_id != delivery.id and bool(content.text or content.attachments or content.choices)
 
 
 def orphaned_deliveries(

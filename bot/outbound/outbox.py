@@ -200,12 +200,17 @@ class Outbox:
         await self._queue.release()
 
     async def stop_cancelled(self, cancelled: Sequence[Delivery]) -> None:
-        """Stop sending what the ledger has as cancelled; a delivery that is being sent just now finishes."""
+        """Stop sending what the ledger has as cancelled.
+
+        A delivery that is being sent just now finishes its attempt, and ends as sent or cancelled.
+        """
         for delivery in cancelled:
-            is_current = self._queue.is_current(delivery)
+            self.held_parts.remove(delivery.id)
+            is_queued = self._queue.is_queued(delivery)
             if not await self._queue.cancel(delivery):
+                self._queue.withdraw(delivery)
                 continue
-            if is_current:  # its attempt may have been stored over the cancellation
+            if is_queued:  # an attempt may have been stored over the cancellation
                 await persist_state(self._ledger, delivery)
             if (removal := self._drafts.find_removal(delivery)) is not None:
                 await self._commit(TurnCommit(deliveries=(removal,)))

@@ -15,7 +15,7 @@ class SendingQueue:
 
     `not_before` is the time before which nothing could be sent, where that is known: a delivery is late only
     after it. `resting_until` is the end of the pause between two attempts, `attempted_at` the start of the
-    latest one.
+    latest one. `withdrawn` is the current delivery as it was cancelled while it was being sent.
     """
 
     pending: deque[Delivery] = field(default_factory=deque)
@@ -24,6 +24,7 @@ class SendingQueue:
     not_before: datetime | None = None
     resting_until: datetime | None = None
     attempted_at: datetime | None = None
+    withdrawn: Delivery | None = None
 
     @property
     def deliveries(self) -> tuple[Delivery, ...]:

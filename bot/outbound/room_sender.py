@@ -100,6 +100,11 @@ class RoomSender:
     def _with_outcome(
         self, queue: SendingQueue, delivery: Delivery, attempt: DeliveryAttempt, delay: float
     ) -> Delivery:
+        if (withdrawn := queue.withdrawn) is not None:
+            withdrawn = replace(withdrawn, attempts=delivery.attempts, first_attempt_at=delivery.first_attempt_at)
+            if attempt.state is not DeliveryState.SENT:
+                return withdrawn
+            return replace(withdrawn, state=attempt.state, external_id=attempt.external_id, cause="")
         state, cause = attempt.state, attempt.cause
         is_set_aside = state is DeliveryState.ATTEMPTING and not isinstance(queue, UnclearQueue)
         if state in OPEN_STATES and not is_set_aside and self._is_given_up(queue, delivery, delay, attempt.retry_after):

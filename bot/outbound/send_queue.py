@@ -107,11 +107,6 @@ class SendQueue:
         """Return whether a new delivery of a room would have to wait."""
         return room_id in self._queues and self._queues[room_id].is_blocked
 
-    def is_current(self, delivery: Delivery) -> bool:
-        """Return whether a sender of the room works on a delivery."""
-        queue = self._queues.get(delivery.room_id)
-        return queue is not None and queue.find(delivery.id) is not None
-
     def is_queued(self, delivery: Delivery) -> bool:
         """Return whether a delivery waits here, or is being sent."""
         queue = self._queues.get(delivery.room_id)
@@ -170,6 +165,12 @@ class SendQueue:
             self._incomplete.add(delivery.memory_id)
         self._start_sender(delivery.room_id)
         return True
+
+    def withdraw(self, cancelled: Delivery) -> None:
+        """Make no further attempt at a delivery that is being sent just now; unless it arrives, it is cancelled."""
+        room_queue = self._queues.get(cancelled.room_id)
+        if room_queue is not None and (queue := room_queue.find(cancelled.id)) is not None:
+            queue.withdrawn = cancelled
 
     async def release(self) -> None:
         """Stop sending: another process does it now."""
@@ -249,10 +250,11 @@ class SendQueue:
                 if queue is not room_queue or not is_resumed:
                     delay = await self._sender.send(adapter, queue, self._drafts.with_external_id(queue.current))
             except BaseException:  # stopped, or a bug here: the delivery goes on from its stored state
-                queue.pending.appendleft(queue.current)
-                queue.current = None
+                if queue.withdrawn is None:
+                    queue.pending.appendleft(queue.current)
+                queue.current = queue.withdrawn = None
                 raise
-            done, queue.current = queue.current, None
+            done, queue.current, queue.withdrawn = queue.current, None, None
             if done.state in OPEN_STATES:
                 self._set_aside(room_queue, adapter, done, delay, is_resumed=is_resumed)
                 continue

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 class EditStore(Protocol):
     """Edits, deletions, reactions, erasure, membership and room migration. Each method is one transaction,
-    and repeating it changes nothing. A delivery that is already being sent is never stopped.
+    and repeating it changes nothing. Cancelled deliveries are those of `cancel_unsent`.
     """
 
     async def apply_edit(self, edit: InboundMessage, now: datetime, *, is_answering: bool = False) -> EditResult:
@@ -37,14 +37,14 @@ class EditStore(Protocol):
         """Delete messages by their ids on the platform, the agent's included, and what was derived only from
         them.
 
-        Their open receipts are cancelled, and pending deliveries that answer nothing else.
+        Their open receipts are cancelled, and deliveries that answer nothing else.
         """
 
     async def clear_room(self, room_id: UUID, now: datetime) -> DeletionResult:
         """Delete all messages of a room and what was derived from them, and cancel its open work."""
 
     async def cancel_open_work(self, room_ids: Collection[UUID], now: datetime, reason: str) -> DeletionResult:
-        """Cancel the open receipts and pending deliveries of rooms, and delete nothing."""
+        """Cancel the open receipts and the deliveries of rooms, and delete nothing."""
 
     async def save_reaction(self, reaction: Reaction) -> Memory | None:
         """Store a reaction to a message; return None if it is stored already."""

@@ -364,3 +364,62 @@ async def test_a_platform_on_which_the_text_must_stay_the_same_gets_no_mark(
     await outbox.commit([reply("first", clock()), reply("second", clock())])
     await timeline.run(400)
     assert adapter.texts == ["second", "first"]
+
+
+async def withdraw(outbox: Outbox, store: InMemoryStore, clock: Any) -> None:
+    """Cancel the work of the room, as a deletion does."""
+    removed = await store.edits.cancel_open_work([derived_id("room")], clock(), "it was forgotten")
+    await outbox.stop_cancelled(removed.deliveries)
+
+
+async def test_a_part_of_unknown_outcome_is_not_repeated_once_it_was_withdrawn(
+    outbox: Outbox, store: InMemoryStore, timeline: Timeline, clock: Any
+) -> None:
+    adapter = Unsure(faults=[UNCLEAR], repeats=[UNCLEAR])
+    outbox.connect(adapter)
+    await outbox.commit([reply("Hello.", clock())])
+    await timeline.run(2)
+    await withdraw(outbox, store, clock)
+    await timeline.run(3600)
+    assert adapter.texts == []
+    assert await states(store) == [DeliveryState.CANCELLED]
+    assert not outbox.is_busy(derived_id("room"))
+
+
+async def test_a_held_part_is_withdrawn_for_good(
+    outbox: Outbox, store: InMemoryStore, events: EventBus, timeline: Timeline, clock: Any
+) -> None:
+    outbox.connect(Unsure(faults=[DeliveryHeld("nothing can be found out")]))
+    await outbox.commit([reply("Hello.", clock())])
+    await timeline.run(1)
+    assert outbox.held_parts.count == 1
+    await withdraw(outbox, store, clock)
+    assert outbox.held_parts.count == 0
+    restarted = Outbox(store.ledger, events, AGENT, clock=clock, sleep=timeline.sleep)
+    assert await restarted.resume() == 0
+
+
+@pytest.mark.parametrize("fault", [UNCLEAR, NotSent("503"), None])
+async def test_a_part_that_is_withdrawn_while_it_is_sent_gets_no_further_attempt(
+    outbox: Outbox, store: InMemoryStore, timeline: Timeline, clock: Any, fault: Exception | None
+) -> None:
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    class Slow(Unsure):
+        async def deliver(self, delivery: Delivery) -> str:
+            begun.set()
+            await release.wait()
+            return await super().deliver(delivery)
+
+    adapter = Slow(faults=[] if fault is None else [fault])
+    outbox.connect(adapter)
+    await outbox.commit([reply("Hello.", clock())])
+    await begun.wait()
+    await withdraw(outbox, store, clock)
+    release.set()
+    await timeline.run(3600)
+    assert adapter.texts == (["Hello."] if fault is None else [])
+    assert await states(store) == [DeliveryState.CANCELLED if fault else DeliveryState.SENT]
+    await outbox.commit([reply("And you?", clock())])
+    await timeline.run(1)
+    assert adapter.texts[-1] == "And you?"

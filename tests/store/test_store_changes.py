@@ -211,21 +211,41 @@ async def test_deleting_a_message_cancels_replies_that_answer_nothing_else(store
     )
     part = await commit_reply(store, first, second)
     alone = await commit_reply(store, third)
-    away = replace(
-        await commit_reply(store, *await receive(store, build_message("four", "4"))), state=DeliveryState.ATTEMPTING
+    arrived = replace(
+        await commit_reply(store, *await receive(store, build_message("four", "4"))), state=DeliveryState.SENT
     )
-    await store.ledger.save_delivery(away)
+    await store.ledger.save_delivery(arrived)
     removed = await store.edits.delete_messages(first.room_id, ["2", "3", "4"], LATER)
 
     assert [delivery.id for delivery in removed.deliveries] == [alone.id]
     states = {delivery.id: delivery.state for delivery in await store.ledger.deliveries()}
-    assert states == {
-        part.id: DeliveryState.PENDING,
-        alone.id: DeliveryState.CANCELLED,
-        away.id: DeliveryState.ATTEMPTING,
-    }
+    assert states == {part.id: DeliveryState.PENDING, alone.id: DeliveryState.CANCELLED, arrived.id: DeliveryState.SENT}
     both = await store.edits.delete_messages(first.room_id, ["1", "2"], LATER)
     assert [delivery.id for delivery in both.deliveries] == [part.id]
+
+
+@pytest.mark.parametrize("state", [DeliveryState.ATTEMPTING, DeliveryState.UNKNOWN])
+async def test_deleting_or_leaving_cancels_a_reply_of_unknown_outcome(store: Store, state: DeliveryState) -> None:
+    receipts = await receive(store, build_message(), build_message("two", "2"))
+    unclear = [replace(await commit_reply(store, receipt), state=state) for receipt in receipts]
+    for delivery in unclear:
+        await store.ledger.save_delivery(delivery)
+    removed = await store.edits.delete_messages(receipts[0].room_id, ["1"], LATER)
+    left = await store.edits.cancel_open_work([receipts[0].room_id], LATER, "the agent has left")
+
+    assert [delivery.id for delivery in (*removed.deliveries, *left.deliveries)] == [item.id for item in unclear]
+    assert {delivery.state for delivery in await store.ledger.deliveries()} == {DeliveryState.CANCELLED}
+    assert await store.ledger.undelivered() == []
+
+
+async def test_deleting_a_message_leaves_what_removes_its_draft(store: Store) -> None:
+    [receipt] = await receive(store, build_message())
+    reply = await commit_reply(store, receipt)
+    draft = replace(reply, id="draft", state=DeliveryState.ATTEMPTING, draft_id="draft")
+    removal = replace(draft, id="removal", content=Content(), replaces_external_id="7")
+    for delivery in (replace(reply, state=DeliveryState.SENT), draft, removal):
+        await store.ledger.save_delivery(delivery)
+    assert (await store.edits.delete_messages(receipt.room_id, ["1"], LATER)).deliveries == ()
 
 
 async def test_a_message_of_the_agent_is_deleted_by_its_platform_id(store: Store) -> None:

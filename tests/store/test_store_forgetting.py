@@ -3,6 +3,8 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from bot.domain.content import Content
 from bot.domain.edits import ERASURE_COMPONENT
 from bot.domain.environment import Component, Relationship
@@ -95,7 +97,8 @@ async def test_remaining_receipts_recognise_a_redelivery_and_hold_no_text(store:
     assert await store.memories.memories([hers.message.id]) == {}
 
 
-async def test_erasure_cancels_open_work(store: Store) -> None:
+@pytest.mark.parametrize("state", [DeliveryState.PENDING, DeliveryState.ATTEMPTING, DeliveryState.UNKNOWN])
+async def test_erasure_cancels_open_work(store: Store, state: DeliveryState) -> None:
     hers, receipt = await receive_message(store, "Alice", SECRET)
     assert receipt.turn_id is not None
     part = Delivery(
@@ -103,6 +106,7 @@ async def test_erasure_cancels_open_work(store: Store) -> None:
         "lobby", 0, Content(SECRET), NOW,
     )  # fmt: skip
     await store.ledger.commit(TurnCommit(deliveries=(part,)))
+    await store.ledger.save_delivery(replace(part, state=state))
     found = await store.edits.erase_entity(hers.author.id, LATER)
     assert [receipt.id for receipt in found.cancelled.receipts] == [receipt.id]
     assert [delivery.id for delivery in found.cancelled.deliveries] == [part.id]

@@ -108,7 +108,7 @@ class InMemoryEdits:
             ),
             deliveries=tuple(
                 cancel_unsent(
-                    [delivery for delivery in await self._open_deliveries() if delivery.room_id in room_ids], reason
+                    [delivery for delivery in await self._ledger.deliveries() if delivery.room_id in room_ids], reason
                 )
             ),
         )
@@ -154,11 +154,11 @@ class InMemoryEdits:
         memory_ids = {memory.id for memory in self._memories.all() if memory.entity_id == entity_id}
         memories = await self._memories.memories(memory_ids)
         message_count = sum(item.kind is MemoryKind.MESSAGE for item in memories.values())
-        open_deliveries = await self._open_deliveries()
+        deliveries = await self._ledger.deliveries()
         receipts = self._ledger.redact_author(entity_id, now)
         turn_ids = {receipt.turn_id for receipt in receipts if receipt.turn_id is not None}
-        pending = cancel_unsent(
-            (delivery for delivery in open_deliveries if delivery.turn_id in turn_ids), "it was forgotten"
+        unsent = cancel_unsent(
+            (delivery for delivery in deliveries if delivery.turn_id in turn_ids), "it was forgotten"
         )
         of_turns = {item.id: item for turn_id in turn_ids for item in await self._memories.by_turn(turn_id)}
         reply_count = sum(
@@ -166,7 +166,7 @@ class InMemoryEdits:
         )
         cancelled = DeletionResult(
             receipts=tuple(redact_receipt(item, now) for item in receipts if not item.outcome.is_final),
-            deliveries=tuple(redact_delivery(delivery) for delivery in pending),
+            deliveries=tuple(redact_delivery(delivery) for delivery in unsent),
         )
         await self._save_cancelled(cancelled)
         total_before = len(self._memories.all())
@@ -190,7 +190,7 @@ class InMemoryEdits:
                 self._memories.upsert(replace(memory, room_id=room.id, world_id=room.world_id))
         pending = [
             delivery
-            for delivery in await self._open_deliveries()
+            for delivery in await self._ledger.deliveries(is_open=True)
             if delivery.room_id == room_id and delivery.state is DeliveryState.PENDING
         ]
         return [
@@ -199,9 +199,6 @@ class InMemoryEdits:
             )
             for delivery in pending
         ]
-
-    async def _open_deliveries(self) -> list[Delivery]:
-        return await self._ledger.deliveries(is_open=True)
 
     async def _save_cancelled(self, cancelled: DeletionResult) -> None:
         self._ledger.receipt_table.save(cancelled.receipts)

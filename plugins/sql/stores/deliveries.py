@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, func, literal_column, select, text, update
 from sqlalchemy.sql.expression import Executable
 
 from bot import Content
 from bot.platform import Delivery, DeliveryState
-from plugins.sql.core.schema import deliveries
+from plugins.sql.core.schema import UNFINISHED, deliveries
 from plugins.sql.core.statements import (
     Columns,
     Insert,
@@ -100,6 +100,13 @@ UPDATE_DELIVERY = Statement(
         .values({name: typed_parameter(deliveries.c[name], name) for name in DELIVERY_STATE_NAMES})
     )
 )
+HELD_DELIVERIES = Statement(
+    lambda _: (
+        select(*DELIVERY)
+        .where(OF_AGENT, text(UNFINISHED), deliveries.c.state == literal_column(f"'{DeliveryState.UNKNOWN}'"))
+        .order_by(BY_POSITION)
+    )
+)
 ALL_DELIVERIES = Statement(lambda _: select(*DELIVERY).where(OF_AGENT).order_by(BY_POSITION))
 OPEN_DELIVERIES = Statement(lambda _: select(*DELIVERY).where(OF_AGENT, IS_OPEN).order_by(BY_POSITION))
 DELIVERIES_OF_ROOM = Statement(lambda _: select(*DELIVERY).where(OF_AGENT, IN_ROOM).order_by(deliveries.c.seq))
@@ -147,6 +154,12 @@ def list_deliveries(
         for delivery in map(DELIVERY.read, rows)
         if is_open in (None, delivery.state in OPEN_STATES) and room_id in (None, delivery.room_id)
     ]
+
+
+def list_unsent(agent: int, connection: Connection) -> list[Delivery]:
+    """Return what is open or held in all rooms together, which is little."""
+    held = [DELIVERY.read(row) for row in HELD_DELIVERIES.rows(connection, agent)]
+    return [*list_deliveries(agent, True, None, None, connection), *held]
 
 
 def delivery_values(agent: int, delivery: Delivery) -> Row:

@@ -29,7 +29,7 @@ from plugins.sql.core.schema import deliveries, memories, receipts
 from plugins.sql.core.statements import ListStatement, Statement, limit_parameter, matches
 from plugins.sql.core.values import id_of, storable_text
 from plugins.sql.stores import search
-from plugins.sql.stores.deliveries import DELIVERY, list_deliveries, save_delivery
+from plugins.sql.stores.deliveries import DELIVERY, list_unsent, save_delivery
 from plugins.sql.stores.entities import put_entities, touch_participants
 from plugins.sql.stores.erasure import erase_entity
 from plugins.sql.stores.membership import apply_membership as keep_notice
@@ -104,7 +104,7 @@ def _delete_messages(
     memory_ids = {receipt.memory_id for receipt in message_receipts} | messages_by_external_id(latest, message_ids)
     deleted_ids = tuple(_find_memories(connection, agent, memory_ids))
     room_receipts = list_receipts(agent, room_id, None, MAX_SCANNED_ROWS, connection)
-    orphaned = orphaned_deliveries(_open_deliveries(connection, agent, {room_id}), message_receipts, room_receipts)
+    orphaned = orphaned_deliveries(_unsent_deliveries(connection, agent, {room_id}), message_receipts, room_receipts)
     result = DeletionResult(
         len(deleted_ids),
         deleted_ids,
@@ -135,7 +135,7 @@ def _cancel_open_work(
     open_receipts = list_receipts(agent, None, True, NO_LIMIT, connection)
     result = DeletionResult(
         receipts=tuple(cancel_receipt(receipt, now, reason) for receipt in open_receipts if receipt.room_id in rooms),
-        deliveries=tuple(cancel_unsent(_open_deliveries(connection, agent, rooms), reason)),
+        deliveries=tuple(cancel_unsent(_unsent_deliveries(connection, agent, rooms), reason)),
     )
     _save_cancelled(connection, agent, result)
     return result
@@ -175,10 +175,8 @@ def _latest_deliveries(connection: Connection, agent: int, room_id: UUID) -> lis
     return [DELIVERY.read(row) for row in LATEST_DELIVERIES.rows(connection, agent, room_id.bytes, MAX_SCANNED_ROWS)]
 
 
-def _open_deliveries(connection: Connection, agent: int, room_ids: Collection[UUID]) -> list[Delivery]:
-    """Return the open deliveries of rooms; few are open in all rooms together."""
-    open_deliveries = list_deliveries(agent, True, None, None, connection)
-    return [delivery for delivery in open_deliveries if delivery.room_id in room_ids]
+def _unsent_deliveries(connection: Connection, agent: int, room_ids: Collection[UUID]) -> list[Delivery]:
+    return [delivery for delivery in list_unsent(agent, connection) if delivery.room_id in room_ids]
 
 
 def _save_cancelled(connection: Connection, agent: int, result: DeletionResult) -> None:

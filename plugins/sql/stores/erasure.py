@@ -34,7 +34,7 @@ from plugins.sql.core.schema import (
 from plugins.sql.core.statements import ListStatement, Statement, equals, matches, typed_parameter
 from plugins.sql.core.values import content_text
 from plugins.sql.stores.audit_log import build_tombstones
-from plugins.sql.stores.deliveries import list_deliveries, save_delivery
+from plugins.sql.stores.deliveries import list_unsent, save_delivery
 from plugins.sql.stores.entities import UPSERT_COMPONENT, UPSERT_ENTITY, component_values, entity_values, find_entities
 from plugins.sql.stores.memories import delete_with_derived
 from plugins.sql.stores.receipts import RECEIPT, RECEIPT_STATE_NAMES, state_values
@@ -141,10 +141,8 @@ def _redact_receipts(
 ) -> DeletionResult:
     """Redact receipts; cancel open receipts and deliveries."""
     turn_ids = {receipt.turn_id for receipt in entity_receipts if receipt.turn_id is not None}
-    open_deliveries = list_deliveries(agent, True, None, None, connection)
-    unsent = cancel_unsent(
-        (delivery for delivery in open_deliveries if delivery.turn_id in turn_ids), "it was forgotten"
-    )
+    deliveries_of_turns = (item for item in list_unsent(agent, connection) if item.turn_id in turn_ids)
+    unsent = cancel_unsent(deliveries_of_turns, "it was forgotten")
     cancelled = tuple(map(redact_delivery, unsent))
     for delivery in cancelled:
         save_delivery(agent, delivery, connection)
