@@ -40,6 +40,9 @@ class ActionSpec:
     examples: tuple[tuple[ExampleLine, ...], ...] = ()
     plugin: str = ""
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
 
 class ProviderKind(StrEnum):
     """What a provider's text is for; the pipeline selects providers by it, never by their names."""

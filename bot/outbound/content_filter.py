@@ -207,6 +207,8 @@ def _filter_partial(
 
 def strip_scaffolding(text: str) -> str:
     """Return a text without the tags and line headers of our prompts, also those that a removal leaves."""
+    if "<" not in text and "[" not in text:  # each of them begins with one
+        return text
     for _ in range(MAX_PASSES):
         stripped = SPEAKER_ID.sub(r"\1:", OWN_LINE_PREFIX.sub("", SCAFFOLDING.sub("", text)))
         if stripped == text:

@@ -23,6 +23,8 @@ from bot.turn import Turn
 
 PROVIDER_TIMEOUT = 5.0
 MAX_TEXT_LENGTH = 262_144
+PROVIDER_OUTCOMES = (ProviderResult, Failure)
+MAPPING_TYPES = (dict, Mapping)  # dict first: the test is quick for what nearly always comes
 CONTEXT_KINDS = (ProviderKind.PARTICIPANTS, ProviderKind.WORLD)
 MAX_SHORTENED_LENGTH = 4_000  # characters that remain of a shortened text
 
@@ -98,7 +100,7 @@ class Composer:
         for provider in providers:
             name = provider.spec.name
             result = call_plugin(partial(provider.handler, turn), label=f"provider {name}")
-            if not isinstance(result, ProviderResult | Failure) and isinstance(result, Awaitable):
+            if not isinstance(result, PROVIDER_OUTCOMES) and isinstance(result, Awaitable):
                 pending[name] = result
             else:
                 _store_result(turn.state, name, result)
@@ -154,14 +156,16 @@ def _find_problem(result: object) -> str:
         return f"it gave {type(result).__name__}"
     if not isinstance(result.text, str):
         return f"its text is {type(result.text).__name__}"
-    if not (isinstance(result.values, dict | Mapping) and isinstance(result.data, dict | Mapping)):
+    if not (isinstance(result.values, MAPPING_TYPES) and isinstance(result.data, MAPPING_TYPES)):
         return "its values or data are no mapping"
     return ""
 
 
 def _limit_result(result: ProviderResult) -> ProviderResult:
-    texts = (result.text, *result.values.values())
-    if not any(isinstance(text, str) and len(text) > MAX_TEXT_LENGTH for text in texts):
+    for text in (result.text, *result.values.values()):
+        if isinstance(text, str) and len(text) > MAX_TEXT_LENGTH:
+            break
+    else:
         return result
     values = {key: _truncate(value) for key, value in result.values.items()}
     return replace(result, text=_truncate(result.text), values=values)

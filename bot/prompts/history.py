@@ -2,14 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
 
 from bot.text import sanitize_name, truncate_line, unescape_line
 
 MAX_MESSAGE_LENGTH, MAX_OPEN_MESSAGE_LENGTH = 4_096, 32_768  # characters of a message in a prompt
-MAX_CACHED_LENGTH = 1_000
 _ID = re.compile(r"[0-9A-Fa-f]{1,32}")
 _LINE = re.compile(
     r"\[(?P<time>[0-9]{2}:[0-9]{2})\] (?P<name>[^()\[\]]+)"
@@ -41,6 +39,7 @@ class HistoryLine:
     is_agent: bool = False
     is_open: bool = False
     reactions: tuple["ReactionCount", ...] = ()
+    _rendered: str = field(default="", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.sent_at.tzinfo is None:
@@ -72,14 +71,15 @@ class ParsedLine:
 
 def render_line(line: HistoryLine) -> str:
     """Return a message as `[12:03] Alice (id 7f3a): Hello`, the agent's own as `[12:04] Ada (you): Hi`."""
-    return _format_cached(line) if len(line.text) <= MAX_CACHED_LENGTH else _format_line(line)
-
-
-def _format_line(line: HistoryLine) -> str:
+    if line._rendered:  # callers keep lines: most were in the previous prompt too
+        return line._rendered
     mark = "you" if line.is_agent else f"id {line.id}"
     text = truncate_line(line.text, MAX_OPEN_MESSAGE_LENGTH if line.is_open else MAX_MESSAGE_LENGTH)
     rendered = f"[{line.sent_at.astimezone(UTC):%H:%M}] {sanitize_name(line.name)} ({mark}): {text}"
-    return f"{rendered}\n{_format_reactions(line.reactions)}" if line.reactions else rendered
+    if line.reactions:
+        rendered += f"\n{_format_reactions(line.reactions)}"
+    object.__setattr__(line, "_rendered", rendered)
+    return rendered
 
 
 def _format_reactions(reactions: Sequence[ReactionCount]) -> str:
@@ -96,9 +96,6 @@ def render_result(line: ResultLine) -> str:
     verb = "returned" if line.is_success else "failed"
     text = truncate_line(line.text, MAX_MESSAGE_LENGTH) or "done"
     return f"[{line.sent_at.astimezone(UTC):%H:%M}] (your action {line.action} {verb}, shown only to you): {text}"
-
-
-_format_cached = lru_cache(maxsize=4096)(_format_line)  # most lines were in the previous prompt too
 
 
 def render_history(lines: Sequence[HistoryLine | ResultLine]) -> str:

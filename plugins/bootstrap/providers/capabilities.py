@@ -44,12 +44,17 @@ MAX_OPTION_LENGTH = 200
 def actions(turn: Turn) -> ProviderResult:
     """List the actions the author may use; parameters are omitted if the model gets them as functions."""
     as_functions = turn.agent.models.can_call_tools(ModelType.TEXT_LARGE)
-    max_bytes = MAX_FUNCTION_EXAMPLES_SIZE if as_functions else MAX_EXAMPLES_SIZE
-    examples = _select_examples(turn.actions, turn.agent.name, max_bytes=max_bytes)
-    lines = [_action_line(spec, is_function=as_functions) + examples.get(spec.name, "") for spec in turn.actions]
-    names = ", ".join(spec.name for spec in turn.actions)
-    text = "\n".join(["# Actions", *lines]) if lines else ""
+    text, names = _describe_actions(turn.actions, turn.agent.name, as_functions=as_functions)
     return ProviderResult(text=text, values={"actionNames": names}, data={"actions": turn.actions})
+
+
+@lru_cache(maxsize=64)  # people of one role are shown the same actions
+def _describe_actions(specs: tuple[ActionSpec, ...], agent_name: str, *, as_functions: bool) -> tuple[str, str]:
+    """Return the text about all actions, and their names."""
+    max_bytes = MAX_FUNCTION_EXAMPLES_SIZE if as_functions else MAX_EXAMPLES_SIZE
+    examples = _select_examples(specs, agent_name, max_bytes=max_bytes)
+    lines = [_action_line(spec, is_function=as_functions) + examples.get(spec.name, "") for spec in specs]
+    return "\n".join(["# Actions", *lines]) if lines else "", ", ".join(spec.name for spec in specs)
 
 
 def _select_examples(specs: Sequence[ActionSpec], agent_name: str, *, max_bytes: int) -> dict[str, str]:
@@ -63,7 +68,6 @@ def _select_examples(specs: Sequence[ActionSpec], agent_name: str, *, max_bytes:
     return selected
 
 
-@lru_cache(maxsize=1_024)
 def _example_line(spec: ActionSpec, agent_name: str) -> tuple[str, int]:
     """Return the first example, a request and the answer to it, and its size in bytes; empty without one."""
     if not spec.examples or len(spec.examples[0]) < 2:
@@ -78,7 +82,6 @@ def _example_line(spec: ActionSpec, agent_name: str) -> tuple[str, int]:
     return line, len(line.encode())
 
 
-@lru_cache(maxsize=1_024)  # every prompt lists the same few actions
 def _action_line(spec: ActionSpec, *, is_function: bool) -> str:
     properties: Schema = spec.parameters.get("properties", {})
     required = spec.parameters.get("required", ())

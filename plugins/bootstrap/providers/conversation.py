@@ -31,7 +31,7 @@ MAX_DESCRIPTION_LENGTH = 300  # of a picture, in a line of the conversation
 MAX_EMOJIS, MAX_EMOJI_LENGTH, MAX_REACTING_NAMES = 8, 32, 3  # of one message
 MAX_ATTACHMENT_LENGTH, MAX_ATTACHMENTS_LENGTH = 4_000, 24_000
 
-# All messages but the newest were in the previous prompt too.
+# All messages but the newest were in the previous prompt too; a line is rendered once.
 _cached_line = lru_cache(maxsize=4096)(HistoryLine)
 
 
