@@ -21,7 +21,7 @@ MAX_MESSAGE_LENGTH = 8_000
 FLUSH_TIMEOUT = 1.0
 MAX_PER_LOCATION, WINDOW_SECONDS = 100, 10.0
 MAX_LOCATIONS = 1_000
-NOISY_LOGGERS = ("aiohttp.access", "asyncio", "httpcore", "httpcore2", "httpx", "httpx2", "openai")
+NOISY_LOGGERS = ("aiohttp.access", "asyncio", "google_genai", "httpcore", "httpcore2", "httpx", "httpx2", "openai")
 LEAKY_LOGGERS = ("discord", "oauthlib", "tweepy")  # they log tokens, keys and signatures: not even at DEBUG
 _TOKEN = re.compile(r"(?<=[?&]token=)[^&\s\"']+")  # the page's own, made after logging has begun
 

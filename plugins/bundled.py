@@ -19,13 +19,15 @@ BUNDLED: Final = (
     {"name": "anthropic", "purpose": "model", "settings": ("ANTHROPIC_API_KEY",)},
     {"name": "openrouter", "purpose": "model", "settings": ("OPENROUTER_API_KEY",)},
     {"name": "openai", "purpose": "model", "settings": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_EMBEDDING_URL")},
+    {"name": "google", "purpose": "model", "settings": ("GOOGLE_GENERATIVE_AI_API_KEY",), "alias": "google-genai"},
     {"name": "ollama", "purpose": "model", "settings": ("OLLAMA_API_ENDPOINT",)},
     {"name": "offline", "purpose": "fallback model"},
 )
 TEXT_MODEL_ADVICE: Final = (
-    "for a real model set OPENAI_API_KEY, ANTHROPIC_API_KEY, OPENROUTER_API_KEY or OLLAMA_API_ENDPOINT, or "
-    "OPENAI_BASE_URL for your own server"
+    "for a real model set OPENAI_API_KEY, ANTHROPIC_API_KEY, GOOGLE_GENERATIVE_AI_API_KEY or OPENROUTER_API_KEY, or "
+    "OLLAMA_API_ENDPOINT or OPENAI_BASE_URL for your own server"
 )
 EMBEDDING_MODEL_ADVICE: Final = (
-    "set OPENAI_API_KEY, or OPENAI_EMBEDDING_MODEL and OPENAI_EMBEDDING_URL for a server of your own"
+    "set OPENAI_API_KEY or GOOGLE_GENERATIVE_AI_API_KEY, or OPENAI_EMBEDDING_MODEL and OPENAI_EMBEDDING_URL for a "
+    "server of your own"
 )

@@ -11,6 +11,7 @@ from bot.errors import (
     PromptTooLong,
 )
 from bot.http import host_label
+from bot.models.listing import ModelListing
 from bot.models.retry import parse_retry_after
 from bot.models.types import (
     EmbeddingRequest,
@@ -19,7 +20,6 @@ from bot.models.types import (
     ImageRequest,
     ImageResult,
     ModelInfo,
-    ModelServer,
     ModelType,
     Purpose,
     SpeechRequest,
@@ -44,8 +44,8 @@ __all__ = [
     "ModelCall",
     "ModelError",
     "ModelInfo",
+    "ModelListing",
     "ModelRefused",
-    "ModelServer",
     "ModelType",
     "ModelUnavailable",
     "ModelUnreachable",

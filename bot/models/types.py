@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self
 
 from bot.deprecation import RenamedMembers, renamed_parameters
 
@@ -148,14 +148,6 @@ class ModelInfo:
         details = [name for name, is_able in abilities.items() if is_able]
         details += [f"{self.context_length:,} tokens"] if self.context_length else []
         return f"{self.name} ({', '.join(details)})" if details else self.name
-
-
-@runtime_checkable
-class ModelServer(Protocol):
-    """A service that knows which models its server has; `bot doctor` shows them."""
-
-    def describe_models(self) -> str:
-        """Return a line that names the server and its models; empty if it has not listed them."""
 
 
 @dataclass(frozen=True, slots=True)

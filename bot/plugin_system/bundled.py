@@ -26,11 +26,12 @@ class PluginPurpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BundledPlugin:
-    """One row of the table; `settings` are the variables that enable the plugin."""
+    """One row of the table; `settings` are the variables that enable the plugin, `alias` its name in elizaOS."""
 
     name: str
     purpose: PluginPurpose
     settings: tuple[str, ...] = ()
+    alias: str = ""
 
     def is_enabled(self, settings: Settings) -> bool:
         """Return whether these settings enable the plugin, without importing it."""
@@ -42,7 +43,15 @@ class BundledPlugin:
 def bundled_plugins() -> tuple[BundledPlugin, ...]:
     """Return the rows of the table in order."""
     rows = import_by_name(TABLE, PLUGINS_PACKAGE).BUNDLED
-    return tuple(BundledPlugin(row["name"], PluginPurpose(row["purpose"]), row.get("settings", ())) for row in rows)
+    return tuple(
+        BundledPlugin(row["name"], PluginPurpose(row["purpose"]), row.get("settings", ()), row.get("alias", ""))
+        for row in rows
+    )
+
+
+def bundled_name(name: str) -> str:
+    """Return the name here of a plugin that has another one in elizaOS; any other name as it is."""
+    return next((plugin.name for plugin in bundled_plugins() if plugin.alias == name), name)
 
 
 def bundled_names(purpose: PluginPurpose) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from bot.domain.character import Character
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec, StartEmulator
 from bot.models.types import ModelType
-from bot.plugin_system.bundled import TABLE, PluginPurpose, bundled_names, bundled_plugins, model_advice
+from bot.plugin_system.bundled import TABLE, PluginPurpose, bundled_name, bundled_names, bundled_plugins, model_advice
 from bot.plugin_system.imports import (
     ADAPTERS_PACKAGE,
     PLUGINS_PACKAGE,
@@ -241,7 +241,7 @@ def _resolve(name: str, folder: Path, *, is_foreign_format: bool) -> tuple[Plugi
     if Path(name).suffix in SCRIPT_SUFFIXES:
         return None, f"{name}: a plugin in JavaScript cannot run here; the character works without it"
     match = ELIZAOS_PACKAGE.fullmatch(name)
-    short_name = match[1] if match else name
+    short_name = bundled_name(match[1]) if match else name
     if (plugin := find_plugin(short_name, folder)) is not None:
         return plugin, ""
     if ADAPTER_ALIASES.get(short_name, short_name) in _adapter_modules():

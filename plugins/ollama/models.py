@@ -86,7 +86,7 @@ class OllamaClient(api.CompatibleClient):
 
     async def text_model(self, name: str | None) -> str:
         """Return the model of this name, else the large one. Raises ModelRefused if the server has several."""
-        return name or self.settings.ollama_large_model or await self.find_text_model("", LARGE)
+        return name or self.settings.ollama_large_model or await self.listing.find_text_model("", LARGE)
 
 
 def _offers_tools(settings: Settings) -> bool:
@@ -98,8 +98,8 @@ def _has_tools_now(agent: Agent) -> bool:
     if OllamaClient not in agent.services:
         return True
     client = agent.services[OllamaClient]
-    name = client.settings.ollama_large_model or next(iter(client.models or {}), "")
-    return client.model_info(name).can_call_tools is not False
+    name = client.settings.ollama_large_model or next(iter(client.listing.models or {}), "")
+    return client.listing.info(name).can_call_tools is not False
 
 
 def _is_set(field: str) -> Callable[[Settings], bool]:

@@ -44,7 +44,7 @@ async def _find_text_model(client: Client, field: str) -> str:
     name: str = getattr(client.settings, field)
     if field in client.settings.model_fields_set or client.connection().endpoint.is_openai:
         return name
-    return await client.find_text_model(name, f"{LARGE.upper()} and {SMALL.upper()}")
+    return await client.listing.find_text_model(name, f"{LARGE.upper()} and {SMALL.upper()}")
 
 
 @model(ModelType.TEXT_SMALL, can_call_tools=can_call_tools, when=writes_text)

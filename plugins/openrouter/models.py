@@ -41,7 +41,7 @@ def _has_tools_now(agent: Agent) -> bool:
     if OpenRouterClient not in agent.services:
         return True
     client = agent.services[OpenRouterClient]
-    return client.model_info(client.settings.openrouter_large_model).can_call_tools is not False
+    return client.listing.info(client.settings.openrouter_large_model).can_call_tools is not False
 
 
 def _has_medium_model(settings: Settings) -> bool:
@@ -91,6 +91,6 @@ async def describe_image(agent: Agent, request: ImageDescriptionRequest) -> Text
     """Return a description of a picture. Raises ModelRefused if the model sees no pictures."""
     client = agent.services[OpenRouterClient]
     name = client.settings.openrouter_image_model or client.settings.openrouter_large_model
-    if client.model_info(name).can_see is False:
+    if client.listing.info(name).can_see is False:
         raise ModelRefused(f"openrouter: {name} sees no pictures: set OPENROUTER_IMAGE_MODEL to a model that does")
     return await api.describe_image(client, client.connection(), name, request, max_tokens=MAX_DESCRIPTION_TOKENS)

@@ -84,6 +84,7 @@ def test_a_character_without_plugins_gets_bootstrap_a_store_and_a_model(tmp_path
         ({"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1"}, "openai"),
         ({"ANTHROPIC_API_KEY": "sk-ant-12345678"}, "anthropic"),
         ({"OPENROUTER_API_KEY": "sk-or-12345678"}, "openrouter"),
+        ({"GOOGLE_GENERATIVE_AI_API_KEY": "AIza12345678"}, "google"),
         ({"OLLAMA_API_ENDPOINT": "http://127.0.0.1:11434/api"}, "ollama"),
         ({"OPENAI_API_KEY": " "}, "offline"),
         ({"OPENAI_SMALL_MODEL": "small"}, "offline"),
@@ -369,10 +370,19 @@ def test_an_elizaos_plugin_name_maps_to_a_bundled_plugin(tmp_path: Path, name: s
     assert load(tmp_path, name).notes == ()
 
 
-def test_the_elizaos_anthropic_plugin_name_maps_to_the_bundled_plugin(tmp_path: Path) -> None:
-    loaded = load(tmp_path, "@elizaos/plugin-anthropic", ANTHROPIC_API_KEY="sk-ant-12345678")
-
-    assert names(loaded) == ["bootstrap", "anthropic"]
+@pytest.mark.parametrize(
+    ("package", "name", "key"),
+    [
+        ("@elizaos/plugin-anthropic", "anthropic", "ANTHROPIC_API_KEY"),
+        ("@elizaos/plugin-google-genai", "google", "GOOGLE_GENERATIVE_AI_API_KEY"),
+        ("@elizaos/plugin-ollama", "ollama", "OLLAMA_API_KEY"),
+        ("@elizaos/plugin-openrouter", "openrouter", "OPENROUTER_API_KEY"),
+    ],
+)
+def test_the_name_of_an_elizaos_model_plugin_maps_to_the_bundled_plugin(
+    tmp_path: Path, package: str, name: str, key: str
+) -> None:
+    assert names(load(tmp_path, package, **{key: "a-key-of-the-tests"})) == ["bootstrap", name]
 
 
 def test_in_an_elizaos_file_any_unknown_name_is_only_noted(tmp_path: Path) -> None:

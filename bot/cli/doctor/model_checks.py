@@ -15,7 +15,8 @@ from bot.costs.prices import load_prices
 from bot.domain.component_specs import ProviderKind
 from bot.domain.environment import Role
 from bot.errors import ModelError, ModelRefused, SettingError
-from bot.models.types import ModelServer, Purpose, TextRequest
+from bot.models.listing import ModelListing
+from bot.models.types import Purpose, TextRequest
 from bot.pipeline.compose import Composer
 from bot.pipeline.respond import build_first_request
 from bot.pipeline.run_actions import list_usable_actions
@@ -131,8 +132,9 @@ async def check_model(config: CharacterConfig) -> list[Finding]:
             findings += _prompt_findings(await measure_prompt(agent_runtime))
             started = time.monotonic()
             result = await agent_runtime.agent.models.text(CHECK_REQUEST)
-            servers = [service for service in agent_runtime.agent.services if isinstance(service, ModelServer)]
-            findings += [Finding(Status.OK, "model", text) for server in servers if (text := server.describe_models())]
+            listings = (getattr(service, "listing", None) for service in agent_runtime.agent.services)
+            texts = [listing.describe() for listing in listings if isinstance(listing, ModelListing)]
+            findings += [Finding(Status.OK, "model", text) for text in texts if text]
     except TimeoutError:
         message = f"no answer within {TIMEOUT_SECONDS:g} s"
         return [*findings, Finding(Status.FAIL, "model", message, advice_outside, is_outside=True)]

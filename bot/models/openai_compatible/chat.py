@@ -42,7 +42,7 @@ PARAMETER_ERROR_STATUSES = (400, 422, 500, 501)
 async def complete(client: CompatibleClient, model: str, request: TextRequest) -> TextResult:
     """Return the text that a model writes. Raises as `Connection.mapped_errors` does."""
     connection = client.connection()
-    if client.model_info(model).can_call_tools is False:
+    if client.listing.info(model).can_call_tools is False:
         request = replace(request, tools=())
     messages = _messages(request.system, request.prompt)
     body = _build_body(request, model, messages, is_openai=connection.endpoint.is_openai)

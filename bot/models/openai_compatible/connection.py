@@ -141,7 +141,7 @@ def to_model_error(error: openai.OpenAIError, connection: Connection, model: str
     if status == 401:
         return ModelRefused(f"{provider}: {host} refused the key in {endpoint.key_name} (401): set a valid key")
     if status == 404:
-        advice = endpoint.model_advice.replace("{model}", model)
+        advice = endpoint.model_advice.replace("{model}", model or "NAME")
         return ModelRefused(f"{provider}: {host} does not know the model or path (404): {advice}")
     if status == 429 and (error.code in NO_CREDIT_CODES or error.type in NO_CREDIT_CODES):
         return ModelRefused(f"{provider}: {host} has no credit left for the key in {endpoint.key_name}: {message}")

@@ -206,7 +206,7 @@ async def test_a_server_that_is_not_ollama_is_told_from_one() -> None:
         running_agent(plugin, settings={"OLLAMA_API_ENDPOINT": str(other.make_url("/")).rstrip("/")}) as agent_harness,
     ):
         with pytest.raises(ModelError, match="is not Ollama: check OLLAMA_API_ENDPOINT"):
-            await agent_harness.agent.services[OllamaClient].list_models()
+            await agent_harness.agent.services[OllamaClient].listing.load()
 
 
 async def test_the_key_of_the_cloud_is_sent_with_every_request() -> None:

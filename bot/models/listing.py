@@ -1,0 +1,118 @@
+"""`ModelListing`: the models that a server has, what each can do, and what to say where one is missing."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from bot.errors import ModelBusy, ModelError, ModelRefused
+from bot.models.types import ModelInfo
+
+logger = logging.getLogger(__name__)
+
+MAX_LISTED = 10
+LIST_TIMEOUT = 5.0  # seconds for the models of a server; the conversation does not depend on it
+
+
+class ModelListing:
+    """The models of one server, fetched once; kept by the service that is connected to it.
+
+    `provider` is the plugin's name. `wanted` are the models that settings name, by variable. `advice` says what
+    to do about a model that the server has not; "{model}" in it is replaced by its name. `fetch` asks the
+    server and raises ModelError if it does not answer. `bot doctor` shows the `listing` of each service.
+    """
+
+    def __init__(
+        self,
+        fetch: Callable[[], Awaitable[Sequence[ModelInfo]]],
+        *,
+        provider: str,
+        host: str,
+        advice: str,
+        wanted: Mapping[str, str | None] | None = None,
+    ) -> None:
+        self._fetch = fetch
+        self._provider = provider
+        self._host = host
+        self._advice = advice
+        self._wanted = {variable: name for variable, name in (wanted or {}).items() if name}
+        # The models by name, once the server has listed them.
+        self.models: Mapping[str, ModelInfo] | None = None
+
+    async def load(self) -> tuple[ModelInfo, ...]:
+        """Return the models of the server, which is asked until it has listed them once.
+
+        Raises ModelError if it does not.
+        """
+        if self.models is None:
+            try:
+                async with asyncio.timeout(LIST_TIMEOUT):
+                    models = await self._fetch()
+            except TimeoutError:
+                raise ModelBusy(f"{self._provider}: {self._host} has not listed its models in time") from None
+            self.models = {model.name: model for model in models}
+        return tuple(self.models.values())
+
+    async def log(self) -> None:
+        """Log the models of the server, and which of the wanted ones it has not; for the start of a service."""
+        try:
+            await self.load()
+        except ModelError as error:
+            logger.warning("%s; the models are listed when they are needed", error)
+            return
+        logger.info("%s", self.describe())
+        for problem in self.find_missing():
+            logger.warning("%s", problem)
+
+    def info(self, name: str) -> ModelInfo:
+        """Return what the server has told of a model; nothing but its name if it has not listed it."""
+        return (self.models or {}).get(name) or ModelInfo(name)
+
+    def describe(self) -> str:
+        """Return a line that names the server and its models, first the ones that settings name.
+
+        It is empty if the server has not listed them.
+        """
+        if self.models is None:
+            return ""
+        names = [name for name in dict.fromkeys([*self._wanted.values(), *self.models]) if name in self.models]
+        listed = ", ".join(str(self.models[name]) for name in names[:MAX_LISTED])
+        if len(names) > MAX_LISTED:
+            listed += f" and {len(names) - MAX_LISTED} more"
+        return f"{self._provider}: models of {self._host}: {listed or 'none'}"
+
+    def find_missing(self) -> list[str]:
+        """Return a sentence with advice on each model that settings name and that the server has not."""
+        return [
+            f"{self._provider}: {self._host} has no model {name!r} ({variable}): {self._advice_on(name)}"
+            for variable, name in self._wanted.items()
+            if self.models is not None and name not in self.models
+        ]
+
+    async def find_text_model(self, default: str, variables: str) -> str:
+        """Return the model to use where no setting names one: the only model for text that the server has.
+
+        The default, if there is one, is kept at a server that has it, and at one that lists no models.
+        Raises ModelRefused, naming the variables to set, if the server has several others, or none at all.
+        """
+        try:
+            models = await self.load()
+        except ModelError:
+            if default:
+                return default  # the request for a text then tells what is wrong
+            raise
+        names = [model.name for model in models if not model.is_embedding]
+        if default in names or (default and not names):
+            return default
+        if len(names) == 1:
+            return names[0]
+        self.models = None  # so that the next call finds what was changed meanwhile
+        start = f"{self._provider}: {self._host} has"
+        if not names:
+            raise ModelRefused(f"{start} no model for text: {self._advice_on('NAME')}")
+        unknown = f" and not {default}" if default else ""
+        raise ModelRefused(
+            f"{start} several models{unknown}: set {variables} to one of {', '.join(names[:MAX_LISTED])}"
+        )
+
+    def _advice_on(self, name: str) -> str:
+        return self._advice.replace("{model}", name)
