@@ -19,7 +19,6 @@ class GoogleSettings(SettingsModel):
             "GOOGLE_SMALL_MODEL",
             "GOOGLE_MEDIUM_MODEL",
             "GOOGLE_LARGE_MODEL",
-            "GOOGLE_THINKING_BUDGET",
             "GOOGLE_EMBEDDING_MODEL",
             "GOOGLE_EMBEDDING_DIMENSIONS",
             "GOOGLE_IMAGE_MODEL",
