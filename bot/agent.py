@@ -25,6 +25,7 @@ from bot.models.router import ModelRouter
 from bot.outbound.message_parts import OutgoingReply
 from bot.outbound.outbox import Outbox
 from bot.prompts.template_parser import render_template
+from bot.prompts.templates import find_problems, find_template
 from bot.settings import Settings
 from bot.store.protocols import Store
 from bot.text import find_closest
@@ -167,13 +168,25 @@ class Agent:
 
         Raises TemplateError for a name that no template has.
         """
-        source = self.templates.get(template)
+        source = find_template(template, self.templates)
         if source is None:
             nearest = find_closest(template, self.templates)
             raise TemplateError(
-                f"there is no template {template!r}" + (f": did you mean {nearest!r}?" if nearest else "")
+                f"there is no template {template!r}" + (f"; did you mean {nearest!r}?" if nearest else "")
             )
         return render_template(source, values)
+
+    async def set_template(self, world_id: UUID, name: str, source: str) -> None:
+        """Replace a template in one world, above that of the character; a blank one removes the replacement.
+
+        Raises TemplateError for one that cannot be used, and LookupError for an unknown world. The templates of
+        a world are what its prompts say: take them from the operator, not from people in rooms.
+        """
+        if source.strip():
+            for problem in find_problems(name, source, self.templates):
+                if problem.is_error or not problem.variable:
+                    raise TemplateError(f"template {name!r}: {problem.message}")
+        await self.store.worlds.set_setting(world_id, name, source)
 
     async def say(self, room: Room, content: str | Content, *, key: str = "") -> Memory | None:
         """Send a message in a room without being asked: a reminder, a greeting, news.

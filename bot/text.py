@@ -147,10 +147,10 @@ def strip_terminal_codes(text: str, *, allowed: str = "") -> str:
     return _TERMINAL_CONTROL.sub(escape, ANSI_SEQUENCE.sub("", text))
 
 
-def find_closest(word: str, options: Iterable[str]) -> str | None:
-    """Return the option that was probably meant, for 'did you mean'."""
+def find_closest(word: str, options: Iterable[str], *, similarity: float = 0.6) -> str | None:
+    """Return the option that was probably meant, for 'did you mean'; it is at least so similar, from 0 to 1."""
     spellings = {option.casefold(): option for option in options}
-    matches = get_close_matches(word[:200].casefold(), spellings, n=1)
+    matches = get_close_matches(word[:200].casefold(), spellings, n=1, cutoff=similarity)
     return spellings[matches[0]] if matches else None
 
 

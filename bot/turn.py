@@ -17,7 +17,10 @@ from bot.domain.inbound import InboundMessage
 from bot.domain.ledger import EventKey, ModelCall, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.results import ActionResult, State
+from bot.errors import TemplateError
 from bot.outbound.message_parts import OutgoingReply
+from bot.prompts.templates import find_template
+from bot.text import find_closest
 
 REPLIES_PER_STEP = 1_000
 MAX_ANSWERED_INPUTS = 20
@@ -145,6 +148,14 @@ class Turn(RenamedMembers):
     def find_setting(self, name: str) -> str | None:
         """Return a setting: the world's own choice, else the agent's."""
         return self.world.settings.get(name) or self.agent.settings.get(name)
+
+    def find_template(self, name: str) -> str:
+        """Return a prompt template: the world's own, else the agent's; raises TemplateError where there is none."""
+        source = find_template(name, self.world.settings, self.agent.templates)
+        if source is None:
+            nearest = find_closest(name, self.agent.templates)
+            raise TemplateError(f"there is no template {name!r}" + (f"; did you mean {nearest!r}?" if nearest else ""))
+        return source
 
     def get_previous_result(self, action: str) -> ActionResult | None:
         """Return the result of an action that ran earlier in this turn."""

@@ -37,9 +37,9 @@ class FilePlaces:
         line, column = self.source.position_of(offset)
         return Note(format_path(path), line, clean_message(message), column)
 
-    def build_error(self, path: Path, message: str) -> CharacterError:
-        """Return an error about the value at a path; it names file, line and column."""
-        location = self.source.format_location(self._offset(path))
+    def build_error(self, path: Path, message: str, *, variable: str = "") -> CharacterError:
+        """Return an error about the value at a path, as `build_note`; it names file, line and column."""
+        location = self.source.format_location(self._offset(path, variable))
         return CharacterError(f"{location}: {format_path(path)}: {clean_message(message)}")
 
     def _offset(self, path: Path, variable: str = "") -> int:

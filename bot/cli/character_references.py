@@ -18,9 +18,9 @@ from bot.cli.variables import find_settings_groups, known_variables
 from bot.errors import CharacterError, PluginError, TemplateError
 from bot.plugin_system.imports import find_plugin_file
 from bot.plugin_system.loading import SCRIPT_SUFFIXES, adapter_names
-from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.plugin import Plugin, merge_templates
 from bot.prompts.template_parser import compile_template
-from bot.prompts.templates import COMMON_VARIABLES, DEFAULTS
+from bot.prompts.templates import DEFAULTS, SYSTEM, TemplateProblem, find_problems
 from bot.settings import Settings
 from bot.text import find_closest
 
@@ -55,14 +55,16 @@ def check_plugin_paths(path: Path, loaded: LoadedCharacter) -> None:
         raise CharacterError("\n".join(map(str, errors)))
 
 
-def check_plugin_templates(plugins: Sequence[Plugin]) -> None:
-    """Raise PluginError for a template of a plugin that cannot be compiled."""
-    for plugin in plugins:
-        for name, source in plugin.templates.items():
-            try:
-                compile_template(source)
-            except TemplateError as error:
-                raise PluginError(f"plugin {plugin.name!r}: template {name!r}: {error}") from None
+def check_character_templates(path: Path, loaded: LoadedCharacter, plugins: Sequence[Plugin]) -> None:
+    """Raise CharacterError for templates whose name or variable is a misspelling of a known one."""
+    problems = _template_problems(loaded, plugins)
+    errors = [
+        _error_at(path, loaded, place, problem.message, variable=problem.variable)
+        for place, problem in problems
+        if problem.is_error
+    ]
+    if errors:
+        raise CharacterError("\n".join(map(str, errors)))
 
 
 def check_plugin_sources(path: Path, loaded: LoadedCharacter) -> None:
@@ -126,29 +128,23 @@ def _knowledge_notes(path: Path, loaded: LoadedCharacter, places: FilePlaces) ->
             yield places.build_note(position, f"{name!r}: there is no such file or folder{nearest}")
 
 
-def _template_notes(loaded: LoadedCharacter, places: FilePlaces, plugins: Sequence[Plugin]) -> Iterator[Note]:
-    known = dict(DEFAULTS)
-    for plugin in plugins:
-        known.update(plugin.templates)
+def _template_problems(
+    loaded: LoadedCharacter, plugins: Sequence[Plugin]
+) -> Iterator[tuple[tuple[str, ...], TemplateProblem]]:
+    """Yield what is wrong with each template and the system prompt, with its place; syntax is checked before."""
+    known = {**DEFAULTS, **merge_templates(plugins)}
+    variables = {name for plugin in plugins for name in plugin.template_variables}
     for name, text in loaded.character.templates.items():
-        if name not in known:
-            message = f"no part of this bot uses a template of this name{_did_you_mean(name, known)}"
-            yield places.build_note(("templates", name), message)
-            continue
-        variables = COMMON_VARIABLES | compile_template(known[name]).variables
-        yield from _variable_notes(places, ("templates", name), text, variables)
+        for problem in find_problems(name, text, known, variables):
+            yield ("templates", name), problem
     if loaded.character.system:
-        yield from _variable_notes(places, ("system",), loaded.character.system, COMMON_VARIABLES)
+        problems = find_problems(SYSTEM, loaded.character.system, {SYSTEM: ""}, variables)
+        yield from ((("system",), replace(problem, is_error=False)) for problem in problems if problem.variable)
 
 
-def _variable_notes(places: FilePlaces, position: tuple[str, ...], text: str, known: frozenset[str]) -> Iterator[Note]:
-    try:
-        unknown = sorted(compile_template(text).variables - known)
-    except TemplateError:  # told when the file was read
-        return
-    for variable in islice(unknown, MAX_NOTES):
-        message = f"{{{{{variable}}}}} is no variable here and stays empty{_did_you_mean(variable, known)}"
-        yield places.build_note(position, message, variable=variable)
+def _template_notes(loaded: LoadedCharacter, places: FilePlaces, plugins: Sequence[Plugin]) -> Iterator[Note]:
+    for place, problem in _template_problems(loaded, plugins):
+        yield places.build_note(place, problem.message, variable=problem.variable)
 
 
 def _setting_notes(places: FilePlaces, plugins: Sequence[Plugin]) -> Iterator[Note]:
@@ -187,8 +183,12 @@ def _did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean '{nearest}'?" if nearest else ""
 
 
-def _error_at(path: Path, loaded: LoadedCharacter, position: tuple[str | int, ...], message: str) -> CharacterError:
-    return loaded.places.build_error(position, message) if loaded.places else CharacterError(f"{path}: {message}")
+def _error_at(
+    path: Path, loaded: LoadedCharacter, position: tuple[str | int, ...], message: str, *, variable: str = ""
+) -> CharacterError:
+    if loaded.places is None:
+        return CharacterError(f"{path}: {message}")
+    return loaded.places.build_error(position, message, variable=variable)
 
 
 def _names(folder: Path) -> list[str]:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import bot
 from bot.characters import Format, LoadedCharacter, load_character
-from bot.cli.character_references import add_reference_notes, check_plugin_paths, check_plugin_templates
+from bot.cli.character_references import add_reference_notes, check_character_templates, check_plugin_paths
 from bot.cli.process.shutdown import print_notice
 from bot.cli.variables import CORE_GROUPS, find_settings_groups
 from bot.errors import CharacterError
 from bot.models.types import ModelType
 from bot.plugin_system.loading import ELIZAOS_PACKAGE, load_plugins
-from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.plugin import Plugin, check_templates
 from bot.runtime.agent_config import AgentConfig
 from bot.settings import MIN_SECRET_LENGTH, NETWORK_VARIABLES, CoreSettings, Layer, Settings, load_settings
 from bot.store.inmemory import InMemoryStore
@@ -109,7 +109,8 @@ def load_character_config(path: Path | None = None, override: Layer | None = Non
     for plugin in loaded_plugins.plugins:
         if plugin.settings is not None:
             settings.load(plugin.settings)
-    check_plugin_templates(loaded_plugins.plugins)
+    check_templates(loaded_plugins.plugins)
+    check_character_templates(path, loaded, loaded_plugins.plugins)
     loaded = add_reference_notes(path, loaded, loaded_plugins.plugins)
     return CharacterConfig(path, loaded, settings, loaded_plugins.plugins, loaded_plugins.notes)
 

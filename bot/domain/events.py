@@ -127,7 +127,7 @@ class MessageHeld(Event):
 
 @dataclass(frozen=True, slots=True)
 class VoiceMessageSent(MessageSent):
-    """A voice message of the agent reached its platform."""
+    """A message of the agent that ends with a recording reached its platform."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from bot.adapter.adapter import Adapter, Feed
 from bot.concurrency.clock import Clock, ShutdownDeadline, Sleep, system_clock
 from bot.concurrency.crash_points import crash_point
 from bot.concurrency.tasks import TaskSet
+from bot.domain.content import MediaKind
 from bot.domain.environment import Room
-from bot.domain.events import MessageSent, ModelRetried
+from bot.domain.events import MessageSent, ModelRetried, VoiceMessageSent
 from bot.domain.ledger import Delivery, DeliveryState, Receipt
 from bot.domain.memory import Memory
 from bot.errors import StoreUnavailable
@@ -311,5 +312,6 @@ class Outbox:
         self._queue.unblock(room_ids)
 
     def _on_sent(self, delivery: Delivery) -> None:
-        sent = MessageSent(self._agent_id, delivery.memory_id, delivery.room_id, delivery.turn_id)
-        self._events.emit(sent)
+        has_recording = any(attachment.kind is MediaKind.AUDIO for attachment in delivery.content.attachments)
+        kind = VoiceMessageSent if has_recording else MessageSent
+        self._events.emit(kind(self._agent_id, delivery.memory_id, delivery.room_id, delivery.turn_id))

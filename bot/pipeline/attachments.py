@@ -156,7 +156,7 @@ async def _read_by_kind(
 
 async def _describe_image(turn: Turn, attachment: Attachment, file: FetchedBody) -> Attachment:
     check_image(file)
-    request = ImageDescriptionRequest(file.body, file.content_type, turn.agent.templates[IMAGE_DESCRIPTION])
+    request = ImageDescriptionRequest(file.body, file.content_type, turn.find_template(IMAGE_DESCRIPTION))
     fields = read_fields((await turn.agent.models.describe(request)).text, ("title", "description"))
     title, description = (sanitize_text(fields.get(name, ""), MAX_TEXT_LENGTH) for name in ("title", "description"))
     problem = "" if description else "the model could not say what it shows"

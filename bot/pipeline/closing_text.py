@@ -7,7 +7,7 @@ from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import CONTEXT_KINDS, Composer, generate_text
 from bot.pipeline.journal import cached_response, save_response
 from bot.prompts.reply_parser.reader import read_fields
-from bot.prompts.templates import MULTI_STEP_SUMMARY
+from bot.prompts.templates import MULTI_STEP_SUMMARY, REPLY
 from bot.text import escape_line, shorten
 from bot.turn import Turn
 from bot.user_texts import user_text
@@ -24,14 +24,14 @@ async def write_closing_text(turn: Turn, composer: Composer) -> str:
     Where no model can say it, or the budget is spent, a fixed text says whether the actions succeeded.
     """
     try:
-        return await write_summary(turn, composer)
+        return await write_summary(turn, composer, REPLY)
     except (ModelError, NoAnswer) as error:
         turn.notes.append(f"no model could tell what became of the actions: {error}")
         return user_text(_find_fixed_text(turn.state.data["actionResults"]))
 
 
-async def write_summary(turn: Turn, composer: Composer) -> str:
-    """Return the results of the turn's actions in the character's words.
+async def write_summary(turn: Turn, composer: Composer, template: str = MULTI_STEP_SUMMARY) -> str:
+    """Return the results of the turn's actions in the character's words, which this template asks for.
 
     Raises NoAnswer after three empty answers, ModelError if no model can be asked.
     """
@@ -42,7 +42,7 @@ async def write_summary(turn: Turn, composer: Composer) -> str:
     await composer.compose(turn, composer.registry.provider_names(*CONTEXT_KINDS))
 
     def build_request() -> TextRequest:
-        prompt = composer.render(turn, MULTI_STEP_SUMMARY, actionResults=format_results(turn))
+        prompt = composer.render(turn, template, actionResults=format_results(turn))
         return TextRequest(prompt, purpose=Purpose.SUMMARY, system=composer.render_system(turn))
 
     for _ in range(MAX_TRIES):

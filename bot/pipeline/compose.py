@@ -68,8 +68,8 @@ class Composer:
         return [spec.name for spec in specs if not spec.is_hidden and spec.name not in results]
 
     def render(self, turn: Turn, template: str, **values: Any) -> str:
-        """Render one of the agent's templates with the values composed last."""
-        return render_template(turn.agent.templates[template], {**_default_values(turn), **turn.state.values, **values})
+        """Render a template of the turn's world or agent with the values composed last."""
+        return render_template(turn.find_template(template), {**_default_values(turn), **turn.state.values, **values})
 
     def render_notice(self, turn: Turn, template: str) -> Content | None:
         """Render a notice that no model writes; None without a template."""
@@ -77,7 +77,7 @@ class Composer:
 
     def render_system(self, turn: Turn) -> str:
         """Render the character's system prompt, or the default one."""
-        source = turn.agent.character.system or turn.agent.templates[SYSTEM]
+        source = turn.agent.character.system or turn.find_template(SYSTEM)
         try:
             return render_template(source, turn.state.values or _default_values(turn))
         except TemplateError:  # `system` of a character may hold any braces; the check of its file tells

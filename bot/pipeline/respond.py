@@ -23,7 +23,7 @@ from bot.pipeline.reply_plan import REPLY, SILENT_ACTIONS
 from bot.plugin_system.registry import fold_name
 from bot.prompts.history import MAX_OPEN_MESSAGE_LENGTH, HistoryLine, render_history
 from bot.prompts.reply_parser.reader import MAX_ACTIONS, NextStep, Reply, partial_reply_text, read_reply, read_step
-from bot.prompts.templates import MESSAGE_HANDLER
+from bot.prompts.templates import CONTINUE, MESSAGE_HANDLER
 from bot.text import truncate_line
 from bot.turn import MAX_ANSWERED_INPUTS, Turn, TurnInput
 
@@ -50,7 +50,7 @@ async def respond(turn: Turn, composer: Composer) -> Reply:
     draft: TextResult | None = None
     while tries < MAX_TRIES:
         await composer.compose(turn, include)
-        result = await _generate_reply(turn, composer, draft)
+        result = await _generate_reply(turn, composer, draft, MESSAGE_HANDLER if may_ask else CONTINUE)
         reply = build_reply(result)
         requested = composer.missing_providers(turn, reply.providers)
         if requested and may_ask:
@@ -86,20 +86,24 @@ async def build_first_request(turn: Turn, composer: Composer) -> TextRequest:
 
 
 def _build_request(
-    turn: Turn, composer: Composer, sink: TextSink | None = None, draft: TextResult | None = None
+    turn: Turn,
+    composer: Composer,
+    sink: TextSink | None = None,
+    draft: TextResult | None = None,
+    template: str = MESSAGE_HANDLER,
 ) -> TextRequest:
     drafted = truncate_line(build_reply(draft).text, MAX_OPEN_MESSAGE_LENGTH) if draft is not None else ""
     tools = build_tools(turn, EXCLUDED_TOOLS)
     listed = render_open_messages(turn.recent_inputs, min_count=1 if turn.state.is_shortened else 2)
-    prompt = composer.render(turn, MESSAGE_HANDLER, openMessages=listed, hasFunctions=bool(tools), draftText=drafted)
+    prompt = composer.render(turn, template, openMessages=listed, hasFunctions=bool(tools), draftText=drafted)
     return TextRequest(prompt, purpose=Purpose.REPLY, system=composer.render_system(turn), tools=tools, sink=sink)
 
 
-async def _generate_reply(turn: Turn, composer: Composer, draft: TextResult | None) -> TextResult:
+async def _generate_reply(turn: Turn, composer: Composer, draft: TextResult | None, template: str) -> TextResult:
     """Return the model's answer; its draft, if there is one and no model can be asked again."""
     crash_point("model.reply")
     with stream_draft(turn, has_functions=bool(build_tools(turn, EXCLUDED_TOOLS))) as sink:
-        request = partial(_build_request, turn, composer, sink, draft)
+        request = partial(_build_request, turn, composer, sink, draft, template)
         try:
             result = await generate_text(turn, composer, request, ModelType.TEXT_LARGE)
         except ModelError as error:

@@ -12,6 +12,7 @@ from bot.plugin_system.action import Action
 from bot.plugin_system.command import Command
 from bot.plugin_system.components import Evaluator, Listener, Model, Provider, Route, Service, Worker
 from bot.plugin_system.declarations import MAX_API, ComponentType, PluginTestSuite, check_api
+from bot.prompts.templates import DEFAULTS, find_problems
 from bot.settings import Settings, SettingsModel
 from bot.store.protocols import Schema, Schemas
 from bot.store.storage import OpenStore, SimpleStorage, Storage
@@ -31,7 +32,8 @@ class Plugin:
     that note. `settings` declares its variables. `init` runs once the agent's services are up. `priority`
     decides between plugins: of two model handlers without a priority of their own, and of two templates of one
     name, that of the plugin with the higher one is used first. `replaces` names components of other plugins
-    instead of which its own of these names are used. `component_types` are types of entity components: their
+    instead of which its own of these names are used. `template_variables` are names of values that its
+    providers and actions set for templates. `component_types` are types of entity components: their
     data are checked before they are stored. `api` is the version of the plugin API it was written for. `store`
     opens an agent's store; `bot db` maintains a `Storage`. `schema` are the plugin's own tables in that store.
     `privacy_statement` returns a sentence on what it stores about users and for how long, or where it sends
@@ -64,6 +66,7 @@ class Plugin:
     replaces: Sequence[str] = ()
     tests: Sequence[PluginTestSuite] = ()
     test_requires: Sequence[str] = ()
+    template_variables: Sequence[str] = ()
     api: str = str(MAX_API)
 
     def __post_init__(self) -> None:
@@ -85,6 +88,20 @@ def merge_templates(plugins: Iterable[Plugin]) -> dict[str, str]:
     """Return the templates of these plugins by name: that of the highest priority, then of the last plugin."""
     by_priority = sorted(plugins, key=lambda plugin: plugin.priority)
     return {name: text for plugin in by_priority for name, text in plugin.templates.items()}
+
+
+def check_templates(plugins: Sequence[Plugin]) -> None:
+    """Raise PluginError for a template of a plugin that cannot be compiled, or whose name or variable is misspelled.
+
+    Names and variables that are unlike any known one are the plugin's own.
+    """
+    variables = {name for plugin in plugins for name in plugin.template_variables}
+    for plugin in plugins:
+        others = {**DEFAULTS, **merge_templates(other for other in plugins if other is not plugin)}
+        for name, source in plugin.templates.items():
+            for problem in find_problems(name, source, others, {*variables, *plugin.template_variables}):
+                if problem.is_error:
+                    raise PluginError(f"plugin {plugin.name!r}: template {name!r}: {problem.message}")
 
 
 def sort_services(plugins: Sequence[Plugin]) -> list[type[Service]]:

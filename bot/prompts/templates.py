@@ -4,8 +4,12 @@ Stable text comes first and text that changes with every message last, so that a
 beginning.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 
+from bot.errors import TemplateError
+from bot.prompts.template_parser import compile_template
+from bot.text import find_closest
 from bot.user_texts import user_text
 
 SYSTEM = "systemTemplate"
@@ -19,6 +23,11 @@ PARAMETER_REPAIR = "parameterRepairTemplate"
 APOLOGY = "apologyTemplate"
 SLOW_DOWN = "slowDownTemplate"
 SPENT = "spentTemplate"
+REFLECTION = "reflectionTemplate"
+REPLY, CONTINUE, EVALUATION = "replyTemplate", "continueTemplate", "evaluationTemplate"
+
+# Templates without a default: where one is not set, that of the other name is used.
+STAND_INS: Mapping[str, str] = {REPLY: MULTI_STEP_SUMMARY, CONTINUE: MESSAGE_HANDLER}
 
 # What every template may use beside its own variables; providers and actions of plugins may set more.
 COMMON_VARIABLES = frozenset(
@@ -223,3 +232,69 @@ Write only the corrected parameters, as one JSON object. If the message does not
     SLOW_DOWN: user_text("notices.slow_down"),
     SPENT: user_text("notices.budget_spent"),
 }
+
+MIN_TYPO_SIMILARITY = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateProblem:
+    """What is wrong with a template: with its name or its syntax, or with the `variable` that it names.
+
+    One that `is_error` cannot be what its author meant. The others may be meant for another program.
+    """
+
+    message: str
+    is_error: bool
+    variable: str = ""
+
+
+def merge_levels(*levels: Mapping[str, str]) -> dict[str, str]:
+    """Return the templates of several levels by name; those of a later level replace those of earlier ones.
+
+    A level that sets `evaluationTemplate` and no `reflectionTemplate` sets the latter with it.
+    """
+    merged: dict[str, str] = {}
+    for level in levels:
+        if EVALUATION in level:
+            merged[REFLECTION] = level[EVALUATION]
+        merged.update(level)
+    return merged
+
+
+def find_template(name: str, *levels: Mapping[str, str]) -> str | None:
+    """Return a template from the first level that has it, or the one that stands in for it; None if none has."""
+    for level in levels:
+        for candidate in (name, STAND_INS.get(name, name)):
+            if candidate in level:
+                return level[candidate]
+    return None
+
+
+def find_problems(
+    name: str, source: str, known: Mapping[str, str], variables: Collection[str] = ()
+) -> Iterator[TemplateProblem]:
+    """Yield what is wrong with a template; `known` are the other templates by name.
+
+    It may use `variables`, the common ones, and those of the template of its name that it replaces. A name or
+    a variable that is unknown is an error where it is nearly a known one.
+    """
+    names = {*known, *STAND_INS, EVALUATION}
+    try:
+        used = compile_template(source).variables
+    except TemplateError as error:
+        yield TemplateProblem(str(error), is_error=True)
+        return
+    if name not in names:
+        yield _build_problem(name, names, "no part of this bot uses a template of this name")
+        return
+    original = known.get(name) or known.get(STAND_INS.get(name, REFLECTION if name == EVALUATION else ""), "")
+    allowed = COMMON_VARIABLES | compile_template(original).variables | set(variables)
+    for variable in sorted(used - allowed):
+        yield _build_problem(variable, allowed, f"{{{{{variable}}}}} is no variable here and stays empty", variable)
+
+
+def _build_problem(name: str, known: Collection[str], message: str, variable: str = "") -> TemplateProblem:
+    nearest = find_closest(name, known)
+    is_error = find_closest(name, known, similarity=MIN_TYPO_SIMILARITY) is not None
+    hint = f"; did you mean '{nearest}'?" if nearest else ""
+    return TemplateProblem(f"{message}{hint}", is_error, variable)

@@ -10,8 +10,8 @@ from bot.concurrency.clock import Clock, system_clock
 from bot.domain.character import Character
 from bot.domain.ids import derived_id
 from bot.errors import PluginError
-from bot.plugin_system.plugin import Plugin, collect_schemas, find_storage, merge_templates
-from bot.prompts.templates import DEFAULTS
+from bot.plugin_system.plugin import Plugin, check_templates, collect_schemas, find_storage, merge_templates
+from bot.prompts.templates import DEFAULTS, merge_levels
 from bot.settings import Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Schemas, Store
@@ -46,8 +46,12 @@ class AgentConfig:
 
     @property
     def templates(self) -> dict[str, str]:
-        """The prompt templates by name: the character's over the plugins' over the defaults."""
-        return {**DEFAULTS, **merge_templates(self.plugins), **self.character.templates}
+        """The prompt templates by name: the character's over the plugins' over the defaults.
+
+        Raises PluginError for a template of a plugin that cannot be used.
+        """
+        check_templates(self.plugins)
+        return merge_levels(DEFAULTS, merge_templates(self.plugins), self.character.templates)
 
     @asynccontextmanager
     async def open_store(self, schemas: Schemas) -> AsyncIterator[Store]:

@@ -86,15 +86,15 @@ NOTES = {
         "line 1, column 47: settings.OPENAI_APIKEY: ",
         "'OPENAI_API_KEY'",
     ),
-    "a template": (
-        '{"name": "Ada", "templates": {"messageHandlrTemplate": "x"}}',
-        "line 1, column 56: templates.m",
-        "'messageHandlerTemplate'",
+    "a template of another program": (
+        '{"name": "Ada", "templates": {"twitterPostTemplate": "x"}}',
+        "line 1, column 54: templates.t",
+        "no part of this bot uses a template of this name",
     ),
-    "a variable": (
-        '{"name": "Ada", "templates": {"spentTemplate": "No,\\n{{usrName}}!"}}',
-        "line 1, column 54: templates.spentTemplate: {{usrName}}",
-        "'userName'",
+    "a variable of another program": (
+        '{"name": "Ada", "templates": {"spentTemplate": "No,\\n{{lore}}!"}}',
+        "line 1, column 54: templates.spentTemplate: {{lore}}",
+        "is no variable here",
     ),
     "a variable of the system prompt": (
         '{"name": "Ada", "system": "Be {{agentNam}}."}',
@@ -135,6 +135,35 @@ def test_an_unknown_name_is_noted_by_the_check_and_by_a_start(
     assert place in capsys.readouterr().err
     entry(["doctor", "-c", str(path)])
     assert place in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("templates", "error"),
+    [
+        (
+            '{"messageHandlrTemplate": "x"}',
+            ":1:56: templates.messageHandlrTemplate: no part of this bot uses a template of this name; did you mean "
+            "'messageHandlerTemplate'?",
+        ),
+        (
+            '{"spentTemplate": "No,\\n{{usrName}}!"}',
+            ":1:54: templates.spentTemplate: {{usrName}} is no variable here and stays empty; did you mean 'userName'?",
+        ),
+        (
+            '{"multiStepDecisionTemplate": "{{iterationCont}}"}',
+            ":1:61: templates.multiStepDecisionTemplate: {{iterationCont}} is no variable here and stays empty; "
+            "did you mean 'iterationCount'?",
+        ),
+    ],
+)
+def test_a_misspelled_template_or_variable_stops_the_check_and_the_start(
+    workdir: Path, capsys: Out, templates: str, error: str
+) -> None:
+    path = write(workdir, f'{{"name": "Ada", "templates": {templates}}}')
+    assert entry(["character", "check", str(path)]) == 78
+    assert error in capsys.readouterr().err
+    with pytest.raises(ConfigError, match=re.escape(error)):
+        load_character_config(path)
 
 
 def test_names_of_the_bot_of_a_named_plugin_and_of_elizaos_are_no_warnings(workdir: Path, capsys: Out) -> None:

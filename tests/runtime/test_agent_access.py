@@ -11,8 +11,11 @@ import pytest
 
 from bot import (
     Agent,
+    Attachment,
     ChannelType,
+    Content,
     Entity,
+    MediaKind,
     Outcome,
     Plugin,
     PluginError,
@@ -35,7 +38,7 @@ from bot import (
 from bot.concurrency import supervisor as supervisor_module
 from bot.concurrency.clock import system_clock
 from bot.errors import BudgetSpent, InboxClosed, TemplateError
-from bot.events import MessageReceived
+from bot.events import MessageReceived, MessageSent, VoiceMessageSent
 from bot.models import Purpose, TextRequest
 from bot.prompts import render_template
 from bot.testing import (
@@ -250,6 +253,32 @@ async def test_a_message_of_a_plugin_is_answered_in_the_room_and_stored_once() -
         assert (
             len([item for item in await harness.agent.store.memories.recent(room.id) if item.entity_id == HOOK.id]) == 1
         )
+
+
+class FileAdapter(RecordingAdapter):
+    """A platform that takes files beside a text."""
+
+    def split_content(self, content: Content) -> list[Content]:
+        return [content]
+
+
+@pytest.mark.parametrize("kind", [MediaKind.AUDIO, MediaKind.IMAGE])
+async def test_a_sent_recording_is_told_to_listeners_as_a_voice_message(kind: MediaKind) -> None:
+    events: list[MessageSent] = []
+
+    @on(MessageSent)
+    def note(agent: Agent, event: MessageSent) -> None:
+        events.append(event)
+
+    async with running_agent(Plugin("noting", listeners=[note]), adapter=FileAdapter()) as harness:
+        room = make_message("", sent_at=harness.agent.clock()).room
+        content = Content(text="Listen", attachments=(Attachment("1", kind, data=b"x"),))
+        sent = await harness.agent.say(room, content)
+        await harness.agent.outbox.drain(5)
+    assert sent is not None
+    [event] = events
+    assert isinstance(event, VoiceMessageSent) is (kind is MediaKind.AUDIO)
+    assert event.message_id == sent.id
 
 
 async def test_messages_are_refused_while_the_agent_starts() -> None:

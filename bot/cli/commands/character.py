@@ -12,9 +12,9 @@ from typing import Any
 from bot.characters import LoadedCharacter, load_character, parse_character
 from bot.cli.character_references import (
     add_reference_notes,
+    check_character_templates,
     check_plugin_paths,
     check_plugin_sources,
-    check_plugin_templates,
     local_plugins,
     operator_setting_notes,
 )
@@ -24,6 +24,7 @@ from bot.cli.process.shutdown import print_notice
 from bot.cli.prompt_sections import format_sections, measure_sections, sections_to_json
 from bot.errors import CharacterError, ConfigError, PluginError, SettingError
 from bot.plugin_system.loading import LoadedPlugins, load_plugins
+from bot.plugin_system.plugin import check_templates
 from bot.prompts.character_description import SectionUse
 from bot.text import strip_terminal_codes
 
@@ -107,7 +108,8 @@ def _find_plugins(path: Path, loaded: LoadedCharacter) -> LoadedPlugins:
         found = load_plugins(character, settings, folder=path.parent, is_foreign_format=is_elizaos_file(loaded))
     except SettingError:  # wrong settings of this machine are not an error of the file
         return LoadedPlugins(())
-    check_plugin_templates(found.plugins)
+    check_templates(found.plugins)
+    check_character_templates(path, loaded, found.plugins)
     return found
 
 

@@ -71,7 +71,7 @@ async def generate_image(turn: Turn, subject: Annotated[str, "What the picture s
         return refusal_result(refusal)
     models = turn.agent.models
     values = {**turn.state.values, "subject": escape_line(subject)}
-    prompt = render_template(turn.agent.templates[IMAGE], values)
+    prompt = render_template(turn.find_template(IMAGE), values)
     try:
         description = await models.text(TextRequest(prompt, Purpose.IMAGE), ModelType.TEXT_SMALL)
         result = await models.draw(ImageRequest(shorten(description.text.strip() or subject, MAX_SUBJECT_LENGTH)))

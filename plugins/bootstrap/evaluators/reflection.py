@@ -158,7 +158,7 @@ async def _ask_model(
         ),
         "seen": reflection_input.evaluated,
     }
-    prompt = render_template(turn.agent.templates[TEMPLATE], values)
+    prompt = render_template(turn.find_template(TEMPLATE), values)
     request = TextRequest(prompt, purpose=Purpose.REFLECTION)
     return (await turn.agent.models.text(request, ModelType.TEXT_SMALL)).text
 
