@@ -296,7 +296,7 @@ class MessageProcessor:
         return task
 
     async def _run(self, event: StoredEvent) -> None:
-        if event.is_new:
+        if event.is_new or event.receipt.outcome.is_final:  # what is closed is evaluated one after another
             await self._process(event, self.resolve)
             return
         async with self._resume_slots:

@@ -1,8 +1,10 @@
 """The evaluate stage: embeddings and evaluators, after the reply."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 
 from bot.agent import Agent
@@ -24,9 +26,12 @@ from bot.plugin_system.registry import Registry
 from bot.text import is_blank
 from bot.turn import Turn, TurnInput
 
+logger = logging.getLogger(__name__)
 EVALUATOR_TIMEOUT = 60.0
 EMBEDDING_TIMEOUT = 120.0
 MAX_BATCH_TURNS = 32  # in one embedding call
+MAX_RETRIES = 3
+RETRY_COUNT_TTL = timedelta(days=30)
 
 
 def has_evaluation_work(agent: Agent) -> bool:
@@ -152,12 +157,16 @@ class Evaluation:
     """The evaluate stage of one agent: embeddings, evaluators, and the mark that they have run.
 
     `evaluated` collects receipt ids and writes them in batches; the pipeline's owner enters and leaves it.
+
+    What an earlier process did not finish is evaluated one turn after another, and each try is counted before
+    it begins: the evaluation itself may be what ended that process.
     """
 
     def __init__(self, agent: Agent, registry: Registry) -> None:
         self._agent = agent
         self._registry = registry
         self._embeddings = Embeddings(agent)
+        self._retry_lock = asyncio.Lock()
         self.evaluated = Batcher(agent.store.ledger.mark_evaluated, label="marks of evaluated messages")
 
     async def evaluate(self, turn: Turn, turn_input: TurnInput, *, should_reply: bool) -> None:
@@ -170,6 +179,22 @@ class Evaluation:
             crash_point("eval.pre")
             await evaluate(turn, self._registry, should_reply=should_reply)
         self.mark_evaluated(turn_input)
+
+    async def evaluate_again(self, turn: Turn, turn_input: TurnInput, *, should_reply: bool) -> None:
+        """Evaluate what an earlier process did not finish, unless MAX_RETRIES processes died while they did this."""
+        cache, key = self._agent.store.cache, f"evaluation retries:{turn_input.receipt.id}"
+        async with self._retry_lock:
+            retries = await cache.get(key) or 0
+            if retries >= MAX_RETRIES:
+                cause = f"the process died {retries} times while this was done again"
+                logger.error("message %s is not evaluated: %s", turn_input.message.id, cause)
+                self.mark_evaluated(turn_input)
+                return
+            await cache.set(key, retries + 1, expires_at=self._agent.clock() + RETRY_COUNT_TTL)
+            try:
+                await self.evaluate(turn, turn_input, should_reply=should_reply)
+            finally:  # stopped is not died
+                await cache.delete(key)
 
     def mark_evaluated(self, turn_input: TurnInput) -> None:
         """Note that the evaluators have run; for a message still open the commit stores it."""

@@ -205,7 +205,7 @@ class MessagePipeline:
         memories = await turn.agent.store.memories.by_turn(turn.id)
         turn.replies = [memory for memory in memories if memory.kind is MemoryKind.MESSAGE]
         was_ignored = receipt.outcome is Outcome.IGNORED and receipt.rule != Rule.CHOSE_SILENCE
-        await self._evaluation.evaluate(turn, turn_input, should_reply=not was_ignored)
+        await self._evaluation.evaluate_again(turn, turn_input, should_reply=not was_ignored)
 
     async def _close_failed(self, turn: Turn, failure: TurnFailure) -> Outcome:
         return await commit_failure(turn, failure, self._composer, self._counters)

@@ -3,6 +3,7 @@
 import pytest
 
 from bot import Effect
+from bot.pipeline.evaluate import MAX_RETRIES
 from tests.chaos.adapter import MARK, Unclear
 from tests.chaos.conftest import OpenScene
 from tests.chaos.effects_plugin import POISON
@@ -11,6 +12,7 @@ from tests.chaos.scene import KEPT, TIMEOUT, Scene
 from tests.chaos.verdict import APOLOGY
 
 FACTS = "SELECT count(*) FROM memories WHERE kind = 'FACT'"
+UNEVALUATED = "SELECT count(*) FROM receipts WHERE is_evaluated = 0"
 UNKNOWN = "SELECT count(*) FROM deliveries WHERE state = 'unknown'"
 BATCH = 100
 OTHERS, MOST_CRASHES = 200, 14
@@ -367,6 +369,19 @@ async def test_a_turn_is_evaluated_after_the_restart(open_scene: OpenScene) -> N
         await assert_settled_without_complaints(scene)
         assert scene.said == ["re m1"]
         assert scene.database.count(FACTS) == 3
+
+
+@pytest.mark.failure("A-20")
+async def test_an_evaluation_that_ends_every_process_is_given_up(open_scene: OpenScene) -> None:
+    async with open_scene() as scene:
+        scene.platform.feed("room", "hello")
+        for _ in range(1 + MAX_RETRIES):
+            await scene.run_until_killed("eval.pre")
+        scene.platform.feed("another room", "hello")
+        await assert_settled_without_complaints(scene)
+        assert scene.said == ["re m1", "re m2"]
+        assert scene.database.count(UNEVALUATED) == 0
+        assert scene.database.count(FACTS) == 3, "those of the other message"
 
 
 @pytest.mark.failure("A-21")

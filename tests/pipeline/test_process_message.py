@@ -15,6 +15,7 @@ from bot.domain.inbound import StoredEvent
 from bot.domain.ledger import Outcome, Receipt
 from bot.models.types import Purpose, TextRequest
 from bot.pipeline import process_message as road
+from bot.pipeline.evaluate import MAX_RETRIES
 from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.components import evaluator
 from bot.plugin_system.plugin import Plugin
@@ -150,6 +151,48 @@ async def test_a_message_closed_but_not_evaluated_before_a_restart_is_evaluated_
             await books.process(replace(receipt, is_evaluated=False), again=True)
         assert await stage.agent.store.ledger.unevaluated_receipts() == []
     assert looked == ["hello Hello.", "hello Hello."]
+
+
+async def test_unfinished_evaluations_are_done_one_after_another() -> None:
+    running, most = 0, 0
+
+    @evaluator("LOOK", "Looks.")
+    async def look(turn: Turn) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+
+    async with running_agent(Plugin("look", evaluators=[look])) as stage:
+        books = Books(stage)
+        receipts = [await books.process(await books.receive(f"hello {number}")) for number in range(3)]
+        most = 0
+        open_again = [replace(receipt, is_evaluated=False) for receipt in receipts]
+        await asyncio.gather(*(books.process(receipt, again=True) for receipt in open_again))
+    assert most == 1
+
+
+async def test_an_evaluation_that_is_stopped_is_done_again_however_often_that_was() -> None:
+    begun, may_end = asyncio.Queue[None](), asyncio.Event()
+
+    @evaluator("LOOK", "Looks.")
+    async def look(turn: Turn) -> None:
+        begun.put_nowait(None)
+        await may_end.wait()
+
+    async with running_agent(Plugin("look", evaluators=[look])) as stage:
+        books = Books(stage)
+        receipt = await books.receive("hello")
+        for _ in range(MAX_RETRIES + 2):
+            task = asyncio.ensure_future(books.process(receipt, again=receipt.outcome.is_final))
+            await begun.get()
+            task.cancel()
+            await asyncio.wait([task])
+            receipt = await books.kept(receipt)
+        may_end.set()
+        await books.process(receipt, again=True)
+        assert begun.qsize() == 1
 
 
 async def test_each_attempt_is_counted_and_uses_the_same_turn_id(agent_harness: AgentHarness) -> None:
