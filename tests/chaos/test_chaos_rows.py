@@ -11,6 +11,7 @@ from tests.chaos.loopback import Ability
 from tests.chaos.scene import KEPT, TIMEOUT, Scene
 from tests.chaos.verdict import APOLOGY
 
+pytestmark = pytest.mark.long
 FACTS = "SELECT count(*) FROM memories WHERE kind = 'FACT'"
 UNEVALUATED = "SELECT count(*) FROM receipts WHERE is_evaluated = 0"
 UNKNOWN = "SELECT count(*) FROM deliveries WHERE state = 'unknown'"
