@@ -24,7 +24,7 @@ from bot.inbound.agent_handle import AccountCheck, AdapterSpec, AgentHandle, Cur
 from bot.inbound.membership import MembershipReporter
 from bot.outbound.content_filter import filter_partial_text
 from bot.outbound.undelivered import DeliveryDecision, UndeliveredParts
-from bot.plugin_system.imports import LazyImport
+from bot.plugin_system.imports import LazyImport, install_command
 from bot.settings import AllowList
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ __all__ = [
     "allowed_hosts",
     "disconnect_cause",
     "filter_partial_text",
+    "install_command",
     "is_cross_site",
     "is_same_origin",
     "parse_host_header",

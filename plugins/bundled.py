@@ -1,7 +1,7 @@
 """The table of bundled plugins: when each is loaded for a character that does not name it.
 
 `bot.plugin_system.bundled` reads it by name and documents the fields. It imports nothing, so that reading it is
-cheap. A plugin's optional dependencies are the extra of its name: `pip install 'greenroom[sql]'`.
+cheap. A plugin's optional dependencies are the extra of its name.
 """
 
 from typing import Final

@@ -318,3 +318,8 @@ def test_every_command_of_the_tables_of_attacks_can_be_run() -> None:
         else:
             module = ROOT / arguments[0].replace(".", "/")
             assert module.with_suffix(".py").exists() or (module / "__main__.py").exists(), words
+
+
+@pytest.mark.parametrize("doc", DOCS, ids=lambda doc: doc.name)
+def test_no_document_installs_from_an_index_that_does_not_have_it(doc: Path) -> None:
+    assert not re.findall(r"pip install[^\n`]*greenroom\[", doc.read_text(encoding="utf-8"))

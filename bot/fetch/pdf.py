@@ -10,7 +10,7 @@ from bot.errors import BotError
 PROGRAM = Path(__file__).with_name("pdf_worker.py")
 NOT_INSTALLED = 3
 PDF_TIMEOUT = 20.0
-EXIT_MESSAGES = {NOT_INSTALLED: "PDF needs pypdf, which is not installed: pip install 'greenroom[knowledge]'"}
+EXIT_MESSAGES = {NOT_INSTALLED: "PDF needs the extra 'knowledge', which is not installed"}
 
 
 async def extract_pdf_text(data: bytes) -> str:

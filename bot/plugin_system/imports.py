@@ -1,8 +1,10 @@
 """`LazyImport`, and imports of plugins and adapters whose errors say what to do."""
 
 import importlib
+import importlib.metadata
 import importlib.util
 import re
+import shlex
 import sys
 from dataclasses import dataclass
 from hashlib import sha256
@@ -14,6 +16,7 @@ from typing import Any
 from bot.errors import PluginError, SettingError
 
 PLUGINS_PACKAGE, ADAPTERS_PACKAGE = "plugins", "adapters"  # of this distribution
+ROOT, DISTRIBUTION = Path(__file__).parents[2], "greenroom"
 BUNDLED_PACKAGES = (f"{PLUGINS_PACKAGE}.", f"{ADAPTERS_PACKAGE}.")
 
 
@@ -29,11 +32,31 @@ def import_by_name(module: str, name: str) -> ModuleType:
         raise PluginError(f"{name!r} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
-def missing_package_message(name: str, missing: str, module: str) -> str:
-    """Return an error text for a missing library; for bundled modules it says what to install."""
-    is_bundled = module.startswith(BUNDLED_PACKAGES) and not f"{missing}.".startswith(BUNDLED_PACKAGES)
-    hint = f": pip install 'greenroom[{name}]'" if is_bundled else ""
-    return f"{name!r} needs {missing}, which is not installed{hint}"
+def missing_package_message(name: str, missing: str, module: str, extra: str = "") -> str:
+    """Return an error text for a missing library, which says what to install where that is known.
+
+    A bundled module needs the extra `extra`, or that of its name.
+    """
+    text = f"{name!r} needs {missing}, which is not installed"
+    if module.startswith(BUNDLED_PACKAGES) and not f"{missing}.".startswith(BUNDLED_PACKAGES):
+        return f"{text}: {install_command(extra or name)}"
+    return f"{text}: install the extra {extra!r} of its package" if extra else text
+
+
+def install_command(extra: str, *, root: Path = ROOT) -> str:
+    """Return the command that installs an extra into the Python that runs this program.
+
+    A checkout installs itself, in the versions that it was tested with. A wheel comes from no index: what its
+    metadata require for the extra is installed.
+    """
+    pip = f"{shlex.quote(sys.executable)} -m pip install"
+    if (root / "pyproject.toml").is_file():
+        return f"cd {shlex.quote(str(root))} && {pip} -c constraints.txt -e '.[{extra}]'"
+    requirements = [line.partition(";") for line in importlib.metadata.requires(DISTRIBUTION) or ()]
+    of_extra = re.compile(rf"\bextra == ['\"]{re.escape(extra)}['\"]")
+    names = [name for name, _, marker in requirements if of_extra.search(marker)]
+    names = names or [name for name, _, marker in requirements if not marker]  # it needs what the core needs
+    return f"{pip} {' '.join(shlex.quote(name.strip()) for name in names)}"
 
 
 def import_path(path: Path, name: str) -> ModuleType:

@@ -202,7 +202,7 @@ def _load_adapter(name: str, module: str) -> AdapterSpec | str:
         return f"adapter {name!r}: {module} must hold one AdapterSpec, it holds {len(specs)}"
     [spec] = specs
     missing = next((library for library in spec.libraries if importlib.util.find_spec(library) is None), "")
-    return missing_package_message(name, missing, module) if missing else spec
+    return missing_package_message(name, missing, module, spec.extra) if missing else spec
 
 
 def _requested_names(character: Character, settings: Settings, store: Sequence[str]) -> Iterator[str]:
@@ -279,7 +279,7 @@ def _default_models(settings: Settings) -> tuple[Sequence[Plugin], str]:
 def _find_model_plugin(name: str) -> Plugin:
     plugin = find_plugin(name)
     if plugin is None:
-        raise PluginError(f"the model plugin {name!r} is not installed: pip install 'greenroom[{name}]'")
+        raise PluginError(f"the model plugin {name!r} is missing from this installation: install Greenroom again")
     return plugin
 
 

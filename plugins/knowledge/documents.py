@@ -10,6 +10,7 @@ from io import BytesIO
 from pathlib import Path
 
 from bot import BotError, Character, PluginError
+from bot.platform import install_command
 from plugins.knowledge.chunks import split_text
 
 logger = logging.getLogger(__name__)
@@ -163,9 +164,7 @@ def _extract_pdf_text(data: bytes) -> str:
     try:
         pypdf = import_module("pypdf")
     except ModuleNotFoundError:
-        raise UnreadableDocument(
-            "PDF needs pypdf, which is not installed: pip install 'greenroom[knowledge]'"
-        ) from None
+        raise UnreadableDocument(f"PDF needs pypdf, which is not installed: {install_command('knowledge')}") from None
     try:
         reader = pypdf.PdfReader(BytesIO(data))
         count = len(reader.pages)

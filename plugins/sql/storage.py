@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 from bot import ConfigError, Settings
+from bot.platform import install_command
 from bot.store import NO_SCHEMAS, CheckReport, Schemas, Storage, Store, UpgradeResult
 from plugins.sql.core.settings import find_postgres_variable
 from plugins.sql.sqlite.storage import SqliteStorage
@@ -68,7 +69,7 @@ def _load_postgres(name: str) -> Storage:
         module = import_module("plugins.sql.postgres.storage")
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"{name} names a PostgreSQL database, and {error.name} is not installed: pip install 'greenroom[postgres]'"
+            f"{name} names a PostgreSQL database, and {error.name} is not installed: {install_command('postgres')}"
         ) from None
     storage: Storage = module.PostgresStorage()
     return storage

@@ -10,6 +10,7 @@ import pytest
 from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.platforms import Platform, list_platforms, parse_platforms
 from bot.cli.process.exit_codes import UsageError
+from bot.plugin_system.imports import install_command
 from bot.plugin_system.loading import find_adapters
 
 CHECK_LATER = """
@@ -92,7 +93,7 @@ def test_a_platform_without_its_library_says_so_even_if_off(
     workdir: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)  # makes the import fail
-    said = f"'{name}' needs {library}, which is not installed: pip install 'greenroom[{name}]'"
+    said = f"'{name}' needs {library}, which is not installed: {install_command(name)}"
     assert find_adapters()[name] == said
     for only in ([], [name]):
         found = {one.name: one for one in list_platforms([load_config(workdir)], only)}

@@ -2,6 +2,8 @@
 
 import importlib
 import random
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.models.types import ModelType
 from bot.plugin_system.components import Model
+from bot.plugin_system.imports import install_command, missing_package_message
 from bot.plugin_system.loading import (
     LoadedPlugins,
     find_adapters,
@@ -183,8 +186,25 @@ def test_without_store_libraries_the_in_memory_store_is_noted_unless_a_database_
         [sys.executable, "-c", dedent(source)], capture_output=True, text=True, check=False, cwd=ROOT
     )
     assert "everything is forgotten when the process ends: 'sql' needs sqlalchemy" in ended.stdout
-    assert "pip install 'greenroom[sql]'" in ended.stdout
+    assert ".[sql]" in ended.stdout
     assert "PluginError: 'sql' needs sqlalchemy" in ended.stderr
+
+
+def test_a_checkout_installs_an_extra_from_itself_in_its_pinned_versions() -> None:
+    pip = f"{sys.executable} -m pip install"
+    assert install_command("discord") == f"cd {ROOT} && {pip} -c constraints.txt -e '.[discord]'"
+
+
+def test_an_installed_wheel_names_what_its_metadata_require_for_an_extra(tmp_path: Path) -> None:
+    command, _, requirements = install_command("postgres", root=tmp_path).partition(" install ")
+    assert command == f"{sys.executable} -m pip"
+    names = {re.split(r"[^\w-]", word)[0] for word in shlex.split(requirements)}
+    assert names >= {"asyncpg", "pgvector", "sqlalchemy"}
+
+
+def test_a_package_of_others_is_told_to_install_its_own_extra() -> None:
+    said = missing_package_message("lines", "linechat", "lines", "chat")
+    assert said == "'lines' needs linechat, which is not installed: install the extra 'chat' of its package"
 
 
 def test_a_plugin_that_is_named_twice_is_loaded_once(tmp_path: Path) -> None:

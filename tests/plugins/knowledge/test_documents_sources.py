@@ -113,5 +113,5 @@ def test_without_pypdf_a_pdf_names_the_package_to_install(monkeypatch: pytest.Mo
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(documents, "import_module", missing)
-    with pytest.raises(UnreadableDocument, match=r"pip install 'greenroom\[knowledge\]'"):
+    with pytest.raises(UnreadableDocument, match=r"-m pip install .*\[knowledge\]"):
         extract_text(".pdf", pdf(["x"]))
