@@ -4,18 +4,19 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 from uuid import UUID
 
 from bot.agent import Agent
 from bot.deprecation import RenamedMembers
+from bot.domain.authority import own_words
 from bot.domain.component_specs import ActionSpec
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Entity, Role, Room, World
 from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import InboundMessage
 from bot.domain.ledger import EventKey, ModelCall, Receipt
-from bot.domain.memory import Memory, MemoryKind
+from bot.domain.memory import AUTHORS_KEY, Memory, MemoryKind
 from bot.domain.results import ActionResult, State
 from bot.errors import TemplateError
 from bot.outbound.message_parts import OutgoingReply
@@ -52,7 +53,7 @@ class Turn(RenamedMembers):
     messages; `next_reply_index` numbers the replies; a turn that `is_fresh` has no journal of an earlier
     attempt. After the commit point it `is_committed`. One that `is_cancelled` sends no more, because its
     messages were edited or deleted. The first reply of one that `replaces` something is sent as an edit of
-    it.
+    it. `result_authors` are the authors of what its actions have read.
     """
 
     _renamed: ClassVar[Mapping[str, str]] = {
@@ -81,6 +82,7 @@ class Turn(RenamedMembers):
     is_committed: bool = False
     is_cancelled: bool = False
     replaces: Memory | None = None
+    result_authors: set[UUID] = field(default_factory=set)
 
     @classmethod
     def for_preview(cls, agent: Agent, text: str, *, role: Role = Role.OWNER) -> Self:
@@ -125,6 +127,12 @@ class Turn(RenamedMembers):
     def author(self) -> Entity:
         """The author of the newest message."""
         return self.inputs[-1].author
+
+    @property
+    def own_text(self) -> str:
+        """What the author wrote in this turn: no quotes, no forwarded text, no description of media."""
+        texts = [item.message.content.text for item in self.inputs if item.author.id == self.author.id]
+        return own_words("\n".join(texts))
 
     @property
     def role(self) -> Role:
@@ -205,8 +213,16 @@ class Turn(RenamedMembers):
             content=replace(content, in_reply_to=self.message.id, source=self.message.content.source),
             created_at=self.agent.clock(),
             turn_id=self.id,
+            metadata=self._note_authors(),
         )
         if self.replaces is not None and reply_index == 0:
             memory = replace(memory, id=self.replaces.id, created_at=self.replaces.created_at)
             return OutgoingReply(memory, self.room, reply_index, self.message.external_id, self.replaces)
         return OutgoingReply(memory, self.room, reply_index, self.message.external_id)
+
+    def _note_authors(self) -> dict[str, Any]:
+        """Return the metadata that names who else wrote what a reply in private may repeat."""
+        if not self.room.type.is_direct:
+            return {}  # there the words of others are in the conversation itself
+        authors = (self.state.authors() | self.result_authors) - {self.author.id, self.agent.id}
+        return {AUTHORS_KEY: [str(author) for author in authors]} if authors else {}

@@ -1,10 +1,11 @@
 """Descriptions of components, without their behaviour."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from bot.domain.authority import Authority
 from bot.domain.environment import Role
 
 
@@ -26,6 +27,9 @@ class ExampleLine:
     actions: tuple[str, ...] = ()
 
 
+DEFAULT_AUTHORITY = replace(Authority.named(), is_default=True)
+
+
 @dataclass(frozen=True, slots=True)
 class ActionSpec:
     """Description of an action; `parameters` is the JSON schema of its arguments."""
@@ -39,6 +43,7 @@ class ActionSpec:
     is_critical: bool = False
     examples: tuple[tuple[ExampleLine, ...], ...] = ()
     plugin: str = ""
+    authority: Authority = DEFAULT_AUTHORITY
 
     def __hash__(self) -> int:
         return hash(self.name)

@@ -9,6 +9,8 @@ from uuid import UUID
 
 from bot.domain.content import Content
 
+AUTHORS_KEY = "authors"  # in a memory's metadata: the ids of those whose words it may repeat
+
 
 class MemoryKind(StrEnum):
     """The kind of a memory."""

@@ -1,25 +1,35 @@
 """Results of actions and providers, the plan of a turn's actions, and the turn's state."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
+from uuid import UUID
 
 from bot.deprecation import RenamedMembers
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderResult:
-    """What a provider returns: `text` for the prompt, `values` for templates, `data` for code."""
+    """What a provider returns: `text` for the prompt, `values` for templates, `data` for code.
+
+    `authors` are the ids of the people who wrote what is in it, names and titles included: empty if nothing is
+    by people in rooms, ANYBODY among them if it is not known. None means unknown, but for providers of bundled
+    plugins with `trusted_content`.
+    """
 
     text: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
+    authors: Collection[UUID] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """What an action returns: `text` for the model, `values` for templates, `data` for later actions."""
+    """What an action returns: `text` for the model, `values` for templates, `data` for later actions.
+
+    `authors` are the ids of the people who wrote what is in it; None means unknown, but for bundled plugins.
+    """
 
     success: bool = True
     text: str = ""
@@ -27,6 +37,22 @@ class ActionResult:
     data: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
     action: str = ""
+    authors: Collection[UUID] | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ActionPreview:
+    """What a call of an action would do: `text`, a sentence for the people who confirm it.
+
+    `names` holds, for each target, the names of which the asker's own message must contain one. A confirmed
+    call runs with `arguments` in place of the model's: ids in place of names, which may change meanwhile. One
+    that `is_harmless` runs at once.
+    """
+
+    text: str
+    names: tuple[tuple[str, ...], ...] = ()
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    is_harmless: bool = False
 
 
 class StepStatus(StrEnum):
@@ -94,7 +120,8 @@ class State(RenamedMembers):
     `results` holds each provider's result by name, so that none runs twice in a turn. `text` and `values`
     come from the last composition, of the `composed_providers` in their order. `data` is shared between
     stages (`actionPlan`, `actionResults`, `actionParams`, `workingMemory`, as in elizaOS). `is_shortened`
-    means that the prompt was too long for a model.
+    means that the prompt was too long for a model. `result_authors` are the authors of the results of actions
+    that the last composition showed.
     """
 
     _renamed: ClassVar[Mapping[str, str]] = {
@@ -110,11 +137,20 @@ class State(RenamedMembers):
     data: dict[str, Any] = field(default_factory=dict)
     composed_providers: tuple[str, ...] = ()
     is_shortened: bool = False
+    result_authors: frozenset[UUID] = frozenset()
 
     def invalidate(self, *names: str) -> None:
         """Drop the results of these providers, so that they run again at the next composition."""
         for name in names:
             self.results.pop(name, None)
+
+    def authors(self) -> set[UUID]:
+        """Return who wrote what a model has read in this turn."""
+        authors = set(self.result_authors)
+        for result in self.results.values():
+            if result.authors and (result.text or result.values):
+                authors.update(result.authors)
+        return authors
 
     @property
     def providers(self) -> Mapping[str, ProviderResult]:

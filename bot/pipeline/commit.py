@@ -1,18 +1,21 @@
-"""The commit stage: closes receipts together with the reply, and maps errors to outcomes."""
+"""The commit stage: closes receipts together with the reply and the results of actions; maps errors to outcomes."""
 
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 from bot.concurrency.crash_points import crash_point
+from bot.domain.component_specs import ActionSpec
 from bot.domain.content import Content
+from bot.domain.environment import Role
+from bot.domain.ids import derived_id
 from bot.domain.ledger import EditState, Outcome, Receipt, Rule
-from bot.domain.memory import Memory, MemoryKind
+from bot.domain.memory import AUTHORS_KEY, Memory, MemoryKind
+from bot.domain.results import ActionResult
 from bot.errors import BudgetSpent, ModelError, NoAnswer
 from bot.outbound.message_parts import OutgoingReply
-from bot.pipeline.action_results import build_result_memories
 from bot.pipeline.compose import Composer
 from bot.pipeline.evaluate import has_evaluation_work
 from bot.pipeline.should_respond import MessageCounters, ResponseDecision, limit_notice
@@ -27,6 +30,7 @@ MAX_ECHO_SCAN = 20
 MAX_REPETITION_SCAN = 100
 REPETITION_WINDOW = timedelta(minutes=10)
 MAX_REPETITIONS = 3
+MAX_STORED_RESULTS = 10  # of one turn
 UNSOLICITED_RULES = frozenset({Rule.FOLLOWED, Rule.DECIDED_RESPOND})  # the message did not address the bot
 
 
@@ -207,4 +211,40 @@ async def is_repetition(turn: Turn, text: str) -> bool:
     return (
         sum(normalize_wording(memory.content.text) == normalize_wording(text) for memory in own_messages)
         >= MAX_REPETITIONS
+    )
+
+
+def build_result_memories(turn: Turn) -> list[Memory]:
+    """Return what the turn's last actions returned; names that match no action are left out.
+
+    A result stays in its room. If its action needs a role, only people with that role are told of it.
+    """
+    if not turn.results:
+        return []
+    specs = {spec.name: spec for spec in turn.agent.catalog.actions}
+    entries = [entry for entry in turn.state.data["workingMemory"] if entry["actionName"] in specs]
+    numbered = list(enumerate(entries))[-MAX_STORED_RESULTS:]
+    return [
+        _build_memory(turn, number, specs[entry["actionName"]], entry["result"], entry["timestamp"])
+        for number, entry in numbered
+    ]
+
+
+def _build_memory(turn: Turn, number: int, spec: ActionSpec, result: ActionResult, created_at: datetime) -> Memory:
+    metadata: dict[str, object] = {} if result.success else {"failed": True}
+    if result.authors is not None:
+        metadata[AUTHORS_KEY] = [str(author) for author in result.authors]
+    if spec.role is not Role.NONE:
+        metadata["role"] = spec.role.value
+    return Memory(
+        id=derived_id(turn.id, "result", str(number)),
+        kind=MemoryKind.ACTION_RESULT,
+        entity_id=turn.agent.id,
+        room_id=turn.room.id,
+        world_id=turn.world.id,
+        content=Content(result.text or result.error, actions=(spec.name,)),
+        created_at=created_at,
+        source_id=turn.message.id,
+        turn_id=turn.id,
+        metadata=metadata,
     )

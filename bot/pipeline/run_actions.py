@@ -2,29 +2,34 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from pydantic import ValidationError
 
 from bot.concurrency.crash_points import crash_point
 from bot.concurrency.isolation import Failure, call_isolated, run_isolated
+from bot.domain.authority import ANYBODY, AuthorityKind
 from bot.domain.component_specs import ActionSpec, Effect, ProviderKind
 from bot.domain.content import Content
 from bot.domain.events import ActionCompleted, ActionStarted
 from bot.domain.ledger import Outcome, Rule, Step, StepState
-from bot.domain.results import ActionPlan, ActionResult, PlanStep
+from bot.domain.memory import AUTHORS_KEY
+from bot.domain.results import ActionPlan, ActionPreview, ActionResult, PlanStep
 from bot.errors import ModelError
 from bot.models.types import ModelType, Purpose, TextRequest
+from bot.pipeline.authority import describe_call, is_named, reason_to_confirm
 from bot.pipeline.closing_text import OUTCOME_UNKNOWN, format_result, write_closing_text
 from bot.pipeline.commit import TurnResult
-from bot.pipeline.compose import Composer
+from bot.pipeline.compose import UNKNOWN_AUTHORS, Composer
 from bot.pipeline.journal import load_steps
 from bot.pipeline.reply_plan import ActionCall, call_key, plan_reply
 from bot.pipeline.should_respond import ResponseDecision
 from bot.plugin_system.action import Action
+from bot.plugin_system.confirmation import CONFIRMED_WORKER, ask_to_confirm, confirmed_operation
 from bot.plugin_system.registry import Registry
 from bot.prompts.reply_parser.reader import Reply, read_object
 from bot.prompts.templates import PARAMETER_REPAIR
@@ -146,11 +151,20 @@ class ActionRunner:
         turn.notes.append(f"action {name!r} is not known; it was not run")
         _store_result(turn, ActionResult(False, error="there is no action of this name", action=escape_line(name)))
 
-    async def run(self, turn: Turn, call: ActionCall, number: int, call_keys: set[str] | None = None) -> ActionResult:
+    async def run(
+        self,
+        turn: Turn,
+        call: ActionCall,
+        number: int,
+        call_keys: set[str] | None = None,
+        *,
+        is_confirmed: bool = False,
+    ) -> ActionResult:
         """Run one action, or take its result from the journal; errors of the action become the result.
 
-        `call_keys` are the keys of earlier calls; this one is added. Raises RepeatedCall, without running the
-        action, if its key is among them.
+        One without the authority it needs is not run: its asker is asked to confirm it, unless it
+        `is_confirmed`. `call_keys` are the keys of earlier calls; this one is added. Raises RepeatedCall, without
+        running the action, if its key is among them.
         """
         spec = call.action.spec
         turn.begin_step(number + 1)
@@ -162,44 +176,97 @@ class ActionRunner:
                 call_keys.add(call_key(call.action, call.parameters))
         elif earlier is not None and spec.effect is Effect.UNSAFE:
             await turn.agent.store.ledger.save_step(replace(earlier, state=StepState.UNKNOWN))
-            result = ActionResult(False, error=OUTCOME_UNKNOWN, action=spec.name)
+            result = _build_failure(spec.name, OUTCOME_UNKNOWN)
             turn.notes.append(f"{spec.name} was under way when the process died; it was not repeated")
         else:
-            result = await self._execute(turn, call, key, call_keys)
+            result = await self._execute(turn, call, key, call_keys, is_confirmed=is_confirmed)
         _store_result(turn, result)
         turn.begin_step(number + 2)
         return result
 
-    async def _execute(self, turn: Turn, call: ActionCall, key: str, call_keys: set[str] | None) -> ActionResult:
+    async def _execute(
+        self, turn: Turn, call: ActionCall, key: str, call_keys: set[str] | None, *, is_confirmed: bool
+    ) -> ActionResult:
         spec, agent = call.action.spec, turn.agent
         trusted = self.composer.registry.is_trusted(call.action)
         if cause := await refusal_for(turn, call.action, trusted=trusted):
             turn.notes.append(cause)
             await _log_denial(turn, spec, cause)
-            return ActionResult(False, error=cause, action=spec.name)
+            return _build_failure(spec.name, cause)
         arguments, cause = await self._validate_parameters(turn, call)
         if cause:
             turn.notes.append(f"{spec.name}: {cause}")
-            return ActionResult(False, error=cause, action=spec.name)
+            return _build_failure(spec.name, cause)
         if call_keys is not None:
             if (own_key := call_key(call.action, arguments)) in call_keys:
                 raise RepeatedCall
             call_keys.add(own_key)
         step = Step(turn.id, key, "action", StepState.INTENDED, spec.effect.value, recorded_at=agent.clock())
+        if not is_confirmed and (answer := await self._ask_first(turn, call.action, arguments, trusted=trusted)):
+            if answer.success:  # asked: a repetition after a crash does not ask again
+                await agent.store.ledger.save_step(replace(step, state=StepState.DONE, result=_to_journal(answer)))
+            return answer
+        return await self._run_handler(turn, call.action, arguments, step, trusted=trusted)
+
+    async def _run_handler(
+        self, turn: Turn, action: Action[Any], arguments: Mapping[str, Any], step: Step, *, trusted: bool
+    ) -> ActionResult:
+        spec, agent = action.spec, turn.agent
+        is_unknown = not trusted and ANYBODY not in turn.result_authors
+        if is_unknown:  # what it says in the room meanwhile may be of others too
+            turn.result_authors.add(ANYBODY)
         await agent.store.ledger.save_step(step)
         agent.events.emit(ActionStarted(agent.id, turn.id, turn.room.id, spec.name))
         turn.state.data["actionParams"] = arguments
         crash_point("action.pre")
         returned = await run_isolated(
-            call.action.run(turn, arguments), label=f"action {spec.name}", timeout=ACTION_TIMEOUT, trusted=trusted
+            action.run(turn, arguments), label=f"action {spec.name}", timeout=ACTION_TIMEOUT, trusted=trusted
         )
         crash_point("action.post")
         result = _normalize_result(turn, returned, spec.name)
+        if result.authors is None:
+            result = replace(result, authors=frozenset() if trusted else UNKNOWN_AUTHORS)
+        if is_unknown:
+            turn.result_authors.discard(ANYBODY)  # `_store_result` adds those of the result
         await agent.store.ledger.save_step(replace(step, state=StepState.DONE, result=_to_journal(result)))
         agent.events.emit(ActionCompleted(agent.id, turn.id, turn.room.id, result))
         if not result.success:
             turn.notes.append(f"{spec.name} failed: {result.error or result.text}")
         return result
+
+    async def _ask_first(
+        self, turn: Turn, action: Action[Any], arguments: Mapping[str, Any], *, trusted: bool
+    ) -> ActionResult | None:
+        """Ask the author to confirm an action that lacks authority; return the result, None if it may run."""
+        name, kind = action.spec.name, action.spec.authority.kind
+        if kind is AuthorityKind.HARMLESS:
+            return None
+        preview = None
+        if action.preview is not None:
+            previewed = await run_isolated(
+                action.preview(turn, **action.validate(arguments)),
+                label=f"preview of action {name}",
+                timeout=ACTION_TIMEOUT,
+                trusted=trusted,
+            )
+            if not isinstance(previewed, ActionPreview):
+                refused = _normalize_result(turn, previewed, name)
+                return _refuse(turn, name, refused.error or "it cannot be done")
+            preview = previewed
+        cause = await reason_to_confirm(turn, action, arguments, preview)
+        if not cause:
+            return None
+        if kind is AuthorityKind.CONFIRMED and preview and not is_named(turn, action, arguments, preview):
+            cause = f"the requester must name it in this message: {', '.join(group[0] for group in preview.names)}"
+            await _log_denial(turn, action.spec, cause)
+            return _refuse(turn, name, cause)
+        summary = preview.text if preview is not None else describe_call(action, arguments)
+        if not summary:
+            return _refuse(turn, name, "it must be confirmed, and it is too long to be shown")
+        turn.notes.append(f"{name} waits for confirmation: {cause}")
+        await _log_denial(turn, action.spec, f"it waits for confirmation: {cause}")
+        operation = confirmed_operation(turn, name, {**arguments, **(preview.arguments if preview else {})})
+        return replace(await ask_to_confirm(turn, CONFIRMED_WORKER, operation, summary), action=name)
 
     async def _validate_parameters(self, turn: Turn, call: ActionCall) -> tuple[Mapping[str, Any], str]:
         """Return valid parameters and an empty string, or the problem; the model may repair them once."""
@@ -221,6 +288,16 @@ class ActionRunner:
             return {}, f"its parameters do not fit: {cause}"
         parameters, cause = _check_parameters(call.action, read_object(repaired.text))
         return parameters, f"its parameters do not fit: {cause}" if cause else ""
+
+
+def _refuse(turn: Turn, name: str, cause: str) -> ActionResult:
+    turn.notes.append(f"{name} failed: {cause}")
+    return _build_failure(name, cause)
+
+
+def _build_failure(name: str, cause: str) -> ActionResult:
+    """Return the result of an action that was not run: nothing in it is by people in rooms."""
+    return ActionResult(False, error=cause, action=name, authors=frozenset())
 
 
 async def _log_denial(turn: Turn, spec: ActionSpec, cause: str) -> None:
@@ -260,17 +337,20 @@ def _normalize_result(turn: Turn, returned: object, name: str) -> ActionResult:
         turn.notes.append(f"{name} gave a result that had to be repaired: {', '.join(invalid_keys)}")
     repaired: dict[str, Any] = {key: texts[key][:MAX_RESULT_LENGTH] for key in texts if isinstance(texts[key], str)}
     repaired |= {key: mappings[key] for key in mappings if isinstance(mappings[key], Mapping)}
-    return ActionResult(bool(returned.success), **repaired, action=name)
+    authors = returned.authors if isinstance(returned.authors, Collection) else None
+    return ActionResult(bool(returned.success), **repaired, action=name, authors=authors)
 
 
 def _to_journal(result: ActionResult) -> dict[str, Any]:
-    return {
+    entry: dict[str, Any] = {
         "success": result.success,
         "text": result.text,
         "values": _to_json(result.values),
         "data": _to_json(result.data),
         "error": result.error,
     }
+    known = result.authors is not None and ANYBODY not in result.authors
+    return {**entry, AUTHORS_KEY: list(map(str, result.authors or ()))} if known else entry
 
 
 def _to_json(mapping: Mapping[str, Any]) -> dict[str, Any]:
@@ -289,11 +369,17 @@ def _to_json(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 def _result_from_step(step: Step) -> ActionResult:
     name = step.key.rsplit(":", 1)[-1]
-    return ActionResult(**step.result, action=name)
+    entry = dict(step.result)
+    authors = entry.pop(AUTHORS_KEY, None)
+    return ActionResult(
+        **entry, action=name, authors=UNKNOWN_AUTHORS if authors is None else frozenset(map(UUID, authors))
+    )
 
 
 def _store_result(turn: Turn, result: ActionResult) -> None:
     turn.results[result.action] = result
+    if result.text or result.error or result.values:
+        turn.result_authors.update(result.authors or ())
     data = turn.state.data
     data.setdefault("actionResults", []).append(result)
     working_memory = data.setdefault("workingMemory", [])

@@ -3,32 +3,39 @@
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Concatenate, Generic, ParamSpec, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 
-from bot.domain.component_specs import ActionSpec, Effect, ExampleLine
+from bot.domain.authority import Authority
+from bot.domain.component_specs import DEFAULT_AUTHORITY, ActionSpec, Effect, ExampleLine
 from bot.domain.environment import Role
-from bot.domain.results import ActionResult
+from bot.domain.results import ActionPreview, ActionResult
 from bot.errors import PluginError
 from bot.turn import Turn
 
 P = ParamSpec("P")
 TurnCondition = Callable[[Turn], Awaitable[bool] | bool]
+Preview = Callable[..., Awaitable[ActionPreview | ActionResult]]
+PURE_AUTHORITY = replace(Authority.harmless("it changes nothing"), is_default=True)
 NAME_PATTERN = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Action(Generic[P]):
-    """An action: its description, the model of its arguments, and its function."""
+    """An action: its description, the model of its arguments, and its function.
+
+    `preview` returns what a call would do, for the people who confirm it.
+    """
 
     spec: ActionSpec
     handler: Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]
     arguments: type[BaseModel]
     when: TurnCondition | None = None
+    preview: Preview | None = None
 
     async def __call__(self, turn: Turn, /, *args: P.args, **kwargs: P.kwargs) -> ActionResult | None:
         return await self.handler(turn, *args, **kwargs)
@@ -38,11 +45,14 @@ class Action(Generic[P]):
 
         Raises pydantic's ValidationError, before the call, if they do not fit the signature.
         """
+        handler: Callable[..., Awaitable[ActionResult | None]] = self.handler
+        return await handler(turn, **self.validate(arguments))
+
+    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all arguments, converted and with their defaults. Raises pydantic's ValidationError."""
         validated = self.arguments.model_validate(dict(arguments))
         fields = self.arguments.model_fields
-        values = {field.alias or name: getattr(validated, name) for name, field in fields.items()}
-        handler: Callable[..., Awaitable[ActionResult | None]] = self.handler
-        return await handler(turn, **values)
+        return {field.alias or name: getattr(validated, name) for name, field in fields.items()}
 
 
 def action(
@@ -55,13 +65,19 @@ def action(
     effect: Effect = Effect.UNSAFE,
     critical: bool = False,
     examples: Sequence[Sequence[ExampleLine]] = (),
+    authority: Authority | None = None,
+    preview: Preview | None = None,
 ) -> Callable[[Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]], Action[P]]:
     """Return a decorator that makes an action of an async function whose first parameter is the turn.
 
     The other parameters are the arguments that the model gives; `Annotated[str, "The city's name"]` describes
     one. `when`, plain or async, returns whether the action is available now; `role` is the role it needs;
-    `effect` says what repeating it does; the failure of a `critical` one ends the chain. Raises PluginError
-    for a name that is not UPPER_SNAKE, and for a parameter without a type or of a type unknown to JSON.
+    `effect` says what repeating it does; the failure of a `critical` one ends the chain. `authority` says what
+    must be known before it runs: by default nothing for a PURE one; any other must be named in the asker's own
+    message with all its arguments, or be confirmed, if the prompt contains words of people with less authority.
+    `preview`, async and with the same parameters, returns what a call would do as an ActionPreview, or a failed
+    ActionResult to refuse it. Raises PluginError for a name that is not UPPER_SNAKE, and for a parameter
+    without a type or of a type unknown to JSON.
     """
 
     def decorate(handler: Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]) -> Action[P]:
@@ -81,8 +97,9 @@ def action(
             effect=effect,
             is_critical=critical,
             examples=tuple(tuple(lines) for lines in examples),
+            authority=authority or (PURE_AUTHORITY if effect is Effect.PURE else DEFAULT_AUTHORITY),
         )
-        return Action(spec, handler, arguments, when)
+        return Action(spec, handler, arguments, when, preview)
 
     return decorate
 

@@ -1,7 +1,9 @@
-"""Confirmation by code before an irreversible change."""
+"""Confirmation of a change by its author, with a button or a code."""
 
+import json
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 from bot.domain.choices import ChoiceRequest
 from bot.domain.content import Content
@@ -13,6 +15,7 @@ from bot.turn import Turn
 from bot.user_texts import user_text
 
 CONFIRM = "confirm"
+CONFIRMED_WORKER = "RUN_CONFIRMED_ACTION"
 CONFIRMATION_TTL = timedelta(minutes=10)
 CODE_ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 CODE_LENGTH = 5
@@ -26,10 +29,10 @@ async def ask_to_confirm(turn: Turn, worker: str, operation: Mapping[str, str], 
     """
     agent, author = turn.agent, turn.author
     tasks, now = agent.store.tasks, agent.clock()
-    for earlier in await tasks.tasks(room_id=turn.room.id, entity_id=author.id, tags={TaskTag.AWAITING_CHOICE}):
-        if ChoiceRequest.from_metadata(earlier.metadata).code:
-            await tasks.delete_task(earlier.id)
     task_id = derived_id(turn.id, "confirmation", str(turn.next_reply_index))
+    for earlier in await tasks.tasks(room_id=turn.room.id, entity_id=author.id, tags={TaskTag.AWAITING_CHOICE}):
+        if earlier.id != task_id and ChoiceRequest.from_metadata(earlier.metadata).code:
+            await tasks.delete_task(earlier.id)
     code = _encode_code(derived_id(task_id, str(author.id)).int)
     request = ChoiceRequest(
         (CONFIRM,), choosers=(str(author.id),), code=code, expires_at=now + CONFIRMATION_TTL, operation=operation
@@ -45,7 +48,8 @@ async def ask_to_confirm(turn: Turn, worker: str, operation: Mapping[str, str], 
         tags=frozenset({TaskTag.AWAITING_CHOICE}),
         metadata=request.to_metadata(),
     )
-    await tasks.save_task(task)
+    if await tasks.task(task_id) is None:  # after a crash it may be there, and chosen
+        await tasks.save_task(task)
     question = user_text(
         "choices.confirm",
         summary=summary,
@@ -55,7 +59,13 @@ async def ask_to_confirm(turn: Turn, worker: str, operation: Mapping[str, str], 
         code=code,
     )
     await turn.reply(Content(text=question, choices=request.choices(task_id)))
-    return ActionResult(text="asked for confirmation; nothing has been changed yet")
+    return ActionResult(text="asked for confirmation; nothing has been changed yet", authors=frozenset())
+
+
+def confirmed_operation(turn: Turn, action: str, arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Return the operation of a task that runs an action with exactly these arguments."""
+    values = json.dumps(arguments, ensure_ascii=False, default=str)
+    return {"action": action, "arguments": values, "message": str(turn.message.id)}
 
 
 def _encode_code(number: int) -> str:

@@ -1,5 +1,7 @@
-"""Public module: prompt templates and conversation lines that users cannot forge."""
+"""Public module: prompt templates, conversation lines that users cannot forge, and the authority of their authors."""
 
+from bot.domain.authority import ANYBODY, Authority, contains_words, own_words
+from bot.domain.results import ActionPreview
 from bot.errors import TemplateError
 from bot.prompts.character_description import CharacterDescription, describe_character
 from bot.prompts.history import HistoryLine, ReactionCount, ResultLine, parse_history, render_history, truncate_history
@@ -7,13 +9,18 @@ from bot.prompts.reply_parser.tag_tree import TagTree, parse_tag_tree
 from bot.prompts.template_parser import render_template
 
 __all__ = [
+    "ANYBODY",
+    "ActionPreview",
+    "Authority",
     "CharacterDescription",
     "HistoryLine",
     "ReactionCount",
     "ResultLine",
     "TagTree",
     "TemplateError",
+    "contains_words",
     "describe_character",
+    "own_words",
     "parse_history",
     "parse_tag_tree",
     "render_history",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from bot.adapter.connection_status import ConnectionStatus
 from bot.agent import Agent, Services
+from bot.background.confirmed_actions import ConfirmedActions
 from bot.background.posting import PostScheduler
 from bot.background.scheduler import Scheduler
 from bot.concurrency.clock import ShutdownDeadline
@@ -155,7 +156,8 @@ async def _running_agent(
         await enter(pipeline.evaluated)
         stack.push_async_callback(events.flush)  # listeners may use services, which stop after this
         if not config.is_idle:
-            await enter(Scheduler(agent, registry, [post_scheduler.worker], shutdown_deadline=shutdown_deadline))
+            workers = [post_scheduler.worker, ConfirmedActions(registry).worker]
+            await enter(Scheduler(agent, registry, workers, shutdown_deadline=shutdown_deadline))
         await enter(WorkSharingLoop(store, inbox, agent.outbox, config.clock))
         handle = build_handle(agent, config, registry, inbox, pipeline.active_turns, connections, meter.flush)
         yield AgentRuntime(agent, registry, inbox, handle, post_scheduler)

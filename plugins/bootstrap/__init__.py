@@ -5,15 +5,8 @@ from plugins.bootstrap.actions.choices import choose_option
 from plugins.bootstrap.actions.contacts import update_contact
 from plugins.bootstrap.actions.messages import send_message
 from plugins.bootstrap.actions.replies import DRAWING_PROMPT, IMAGE, generate_image, ignore, none, reply
-from plugins.bootstrap.actions.rooms_and_roles import (
-    change_role,
-    follow_room,
-    mute_room,
-    unfollow_room,
-    unmute_room,
-    update_role,
-)
-from plugins.bootstrap.actions.settings import change_setting, update_settings
+from plugins.bootstrap.actions.rooms_and_roles import follow_room, mute_room, unfollow_room, unmute_room, update_role
+from plugins.bootstrap.actions.settings import update_settings
 from plugins.bootstrap.evaluators.reflection import (
     REFLECTION,
     TEMPLATE,
@@ -57,7 +50,6 @@ plugin = Plugin(
         update_settings,
         generate_image,
     ],
-    workers=[change_role, change_setting],
     providers=[
         character,
         actions,

@@ -14,14 +14,14 @@ REINDEX_INTERVAL = timedelta(minutes=5)
 
 @provider("KNOWLEDGE", "What the character's documents say about the message.", position=105)
 async def knowledge(turn: Turn) -> ProviderResult:
-    """Return the passages relevant to the messages of the turn."""
+    """Return the passages relevant to the messages of the turn; the operator has chosen the documents."""
     question = "\n".join(turn_input.message.content.text for turn_input in turn.inputs)[-MAX_QUESTION_LENGTH:]
     scope = RecallScope(room_id=turn.room.id, world_id=turn.world.id)
     passages = await turn.agent.services[KnowledgeIndex].search(question, scope)
     if not passages:
-        return ProviderResult()
+        return ProviderResult(authors=())
     text = "\n".join([HEADING, *map(_format_passage, passages)])
-    return ProviderResult(text, {"relevantKnowledge": text}, {"passages": tuple(passages)})
+    return ProviderResult(text, {"relevantKnowledge": text}, {"passages": tuple(passages)}, authors=())
 
 
 def _format_passage(passage: Passage) -> str:

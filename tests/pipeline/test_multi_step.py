@@ -32,7 +32,7 @@ def step(action: str = "", parameters: str = "{}", *, providers: str = "", finis
 @action("FIND", "Find something.")
 async def find(turn: Turn, what: str = "") -> ActionResult:
     turn.state.data.setdefault("found", []).append(what)
-    return ActionResult(text=f"found {what}")
+    return ActionResult(text=f"found {what}", authors=())
 
 
 @action("COUNT", "Count.")
@@ -42,7 +42,7 @@ async def count(turn: Turn, times: int, where: str = "here") -> None:
 
 @action("BREAK", "Breaks.", critical=True)
 async def broken(turn: Turn) -> ActionResult:
-    return ActionResult(False, error="broken")
+    return ActionResult(False, error="broken", authors=())
 
 
 @action("IGNORE", "Nothing.", similes=["STOP_TALKING"])

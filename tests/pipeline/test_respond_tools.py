@@ -39,7 +39,7 @@ def step_by_functions(text: str, calls: Calls) -> TextResult:
 @action("NOTE", "Write something down.")
 async def note(turn: Turn, text: str, times: int = 1) -> ActionResult:
     await turn.agent.store.cache.set(f"note {text}", times)
-    return ActionResult(text=f"noted {text}")
+    return ActionResult(text=f"noted {text}", authors=())
 
 
 @action("SECRET", "For the owner alone.", role=Role.OWNER)

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from bot import ActionResult, ChoiceRequest, Effect, Role, Task, TaskTag, Turn, World, action, short_id
+from bot.prompts import ActionPreview, Authority, contains_words
 from plugins.bootstrap.actions.permissions import (
     AuthorizationRule,
     authorize,
@@ -10,6 +11,7 @@ from plugins.bootstrap.actions.permissions import (
     refusal_result,
     request_example,
 )
+from plugins.bootstrap.actions.words import ABORT, ORDINALS
 
 CHOICES_SHOWN_KEY = "openChoices"
 
@@ -40,12 +42,29 @@ async def has_choices(turn: Turn) -> bool:
     return any(_is_for(turn, task) for task in await remember_shown_choices(turn))
 
 
+async def preview_choice(turn: Turn, option: str, task: str = "") -> ActionPreview | ActionResult:
+    """Return what would be chosen, or why it cannot be; a code must be repeated by the chooser."""
+    found = await _find_choice(turn, option, task)
+    if isinstance(found, ActionResult):
+        return found
+    matching_task, request, choice = found
+    if choice != request.ABORT and request.code:
+        for text in (choice, request.code):
+            if not contains_words(turn.own_text, text):
+                return refusal_result(f"the requester must name it in this message: {text}")
+        return ActionPreview("", is_harmless=True)
+    text = f"I would choose “{choice}” for “{matching_task.description or matching_task.name}”."
+    return ActionPreview(text, (_names_of_option(request, choice),), {"option": choice, "task": str(matching_task.id)})
+
+
 @action(
     "CHOOSE_OPTION",
     "Record which of the options that await a choice somebody has chosen.",
     similes=["SELECT_OPTION", "SELECT", "PICK", "CHOOSE"],
     when=has_choices,
     effect=Effect.UNSAFE,
+    authority=Authority.named(by_targets=True),
+    preview=preview_choice,
     examples=[request_example("Take the second one", "As you wish.", "CHOOSE_OPTION")],
 )
 async def choose_option(
@@ -54,6 +73,24 @@ async def choose_option(
     task: Annotated[str, "The task's id, if several await a choice"] = "",
 ) -> ActionResult:
     """Queue the matching task with the choice, or delete it on ABORT."""
+    found = await _find_choice(turn, option, task)
+    if isinstance(found, ActionResult):
+        return found
+    matching_task, request, choice = found
+    arguments = {"task": matching_task.id, "name": matching_task.name, "option": choice}
+    rule = choice_rule(turn, matching_task)
+    if refusal := await authorize(turn.agent, build_request(turn, "CHOOSE_OPTION", arguments, rule=rule)):
+        return refusal_result(refusal)
+    tasks = turn.agent.store.tasks
+    if choice == ChoiceRequest.ABORT:
+        await tasks.delete_task(matching_task.id)
+        return ActionResult(text="it was dropped; nothing is done")
+    await tasks.save_task(request.choose(matching_task, choice, turn.author.id, turn.agent.clock()))
+    return ActionResult(text=f"chosen: {choice}; it is carried out now", values={"choice": choice})
+
+
+async def _find_choice(turn: Turn, option: str, task: str) -> tuple[Task, ChoiceRequest, str] | ActionResult:
+    """Return the task that waits for the choice, its request and the option that is meant, or why there is none."""
     matching_tasks = [
         candidate
         for candidate in await find_open_choices(turn)
@@ -62,27 +99,20 @@ async def choose_option(
     if len(matching_tasks) != 1:
         names = ", ".join(f"{candidate.name} (task {short_id(candidate.id)})" for candidate in matching_tasks)
         return refusal_result(f"several wait for a choice, ask which: {names}" if matching_tasks else "no such choice")
-    [matching_task] = matching_tasks
-    request = ChoiceRequest.from_metadata(matching_task.metadata)
+    request = ChoiceRequest.from_metadata(matching_tasks[0].metadata)
     choice = request.match(option)
     if not choice:
         return refusal_result(f"the options are: {', '.join(request.options)}, ABORT")
-    code = request.code
-    authorization = build_request(
-        turn,
-        "CHOOSE_OPTION",
-        {"task": matching_task.id, "name": matching_task.name, "option": choice},
-        spoken_text=((choice,), (code,)) if code and choice != ChoiceRequest.ABORT else (),
-        rule=choice_rule(turn, matching_task),
-    )
-    if refusal := await authorize(turn.agent, authorization):
-        return refusal_result(refusal)
-    tasks = turn.agent.store.tasks
+    return matching_tasks[0], request, choice
+
+
+def _names_of_option(request: ChoiceRequest, choice: str) -> tuple[str, ...]:
+    """Return how a person may name an option: word for word, by its number, as the first one."""
     if choice == ChoiceRequest.ABORT:
-        await tasks.delete_task(matching_task.id)
-        return ActionResult(text="it was dropped; nothing is done")
-    await tasks.save_task(request.choose(matching_task, choice, turn.author.id, turn.agent.clock()))
-    return ActionResult(text=f"chosen: {choice}; it is carried out now", values={"choice": choice})
+        return ABORT
+    number = request.options.index(choice)
+    ordinals = ORDINALS[number] if number < len(ORDINALS) else ()
+    return (choice, str(number + 1), *ordinals)
 
 
 def choice_rule(turn: Turn, task: Task) -> AuthorizationRule:

@@ -1,11 +1,14 @@
 """UPDATE_CONTACT: store how a user can be reached."""
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from bot import ActionResult, Agent, ChannelType, Component, Effect, Entity, Role, Turn, World, action, derived_id
+from bot.prompts import ActionPreview, Authority
 from plugins.bootstrap.actions.lookup import NotFound, describe_entity, entity_titles, find_member
 from plugins.bootstrap.actions.permissions import (
+    AuthorizationRequest,
     AuthorizationRule,
     authorize,
     build_request,
@@ -13,10 +16,12 @@ from plugins.bootstrap.actions.permissions import (
     refusal_result,
     request_example,
 )
+from plugins.bootstrap.actions.words import CONTACT
 
 CONTACT_COMPONENT, MESSAGES_FIELD = "CONTACT", "MESSAGES"
 ContactKind = Literal["email", "phone", "website", "handle", "timezone", "messages"]
 MAX_VALUE_LENGTH = 200
+PHONE_NUMBER = re.compile(r"\+?\d[\d\s()/.-]{2,28}\d")
 VALUE_PATTERNS = {
     "email": re.compile(r"[^\s@<>]+@[^\s@<>]+\.[^\s@<>]+"),
     "phone": re.compile(r"\+?[\d\s()/.-]{4,30}"),
@@ -27,11 +32,30 @@ VALUE_PATTERNS = {
 }
 
 
+async def preview_contact(turn: Turn, kind: ContactKind, value: str, person: str = "") -> ActionPreview | ActionResult:
+    """Return what would be stored of whom, or why it cannot be."""
+    request = await _find_request(turn, kind, value, person)
+    if isinstance(request, ActionResult):
+        return request
+    if refusal := await authorize(turn.agent, request.authorization, is_preview=True):
+        return refusal_result(refusal)
+    target = request.target
+    if kind == "messages":
+        text = "I would write to you in private when others ask me to." if request.value == "yes" else ""
+        return ActionPreview(text or "I would no longer write to you when others ask me to.")
+    names = [_names_of_value(turn, kind, request.value)] if request.value else []
+    names += [] if request.is_own else [entity_titles(target)]
+    text = f"I would keep for {describe_entity(target)}: {kind} {request.value or 'forgotten'}."
+    return ActionPreview(text, tuple(names), {} if request.is_own else {"person": str(target.id)})
+
+
 @action(
     "UPDATE_CONTACT",
     "Store how somebody can be reached, as they have just said.",
     similes=["UPDATE_ENTITY"],
     effect=Effect.IDEMPOTENT,
+    authority=Authority.named(*CONTACT, confirmed_arguments={"kind": "messages", "value": "yes"}),
+    preview=preview_contact,
     examples=[request_example("My mail is robin@example.org", "Noted.", "UPDATE_CONTACT")],
 )
 async def update_contact(
@@ -43,6 +67,27 @@ async def update_contact(
     person: Annotated[str, "The person, if not the speaker"] = "",
 ) -> ActionResult:
     """Store one contact detail: the author's own, or as an admin that of a member of the world."""
+    request = await _find_request(turn, kind, value, person)
+    if isinstance(request, ActionResult):
+        return request
+    if refusal := await authorize(turn.agent, request.authorization):
+        return refusal_result(refusal)
+    target, world = request.target, None if request.is_own else turn.world
+    await turn.agent.store.entities.save_component(await _build_component(turn, target, kind, request.value, world))
+    return ActionResult(text=f"kept for {describe_entity(target)}: {kind} {request.value or 'forgotten'}")
+
+
+@dataclass(frozen=True, slots=True)
+class ContactRequest:
+    """Whose contact detail gets which value, and what that needs."""
+
+    target: Entity
+    value: str
+    is_own: bool
+    authorization: AuthorizationRequest
+
+
+async def _find_request(turn: Turn, kind: ContactKind, value: str, person: str) -> ContactRequest | ActionResult:
     value = value.strip()
     if value and (len(value) > MAX_VALUE_LENGTH or not VALUE_PATTERNS[kind].fullmatch(value)):
         return refusal_result(f"that is no {kind}")
@@ -50,22 +95,30 @@ async def update_contact(
         target = await find_member(turn, person) if person.strip() else turn.author
     except NotFound as error:
         return refusal_result(str(error))
-    is_own_contact = all(item.author.id == target.id for item in turn.inputs)
-    request = build_request(
+    is_own = all(item.author.id == target.id for item in turn.inputs)
+    authorization = build_request(
         turn,
         "UPDATE_CONTACT",
         {"person": target.id, "kind": kind, "value": value},
-        required_role=Role.NONE if is_own_contact else Role.ADMIN,
-        spoken_text=() if is_own_contact else (entity_titles(target),),
-        rule=consent_rule(turn, is_own_contact=is_own_contact) if kind == "messages" else no_additional_rule,
+        required_role=Role.NONE if is_own else Role.ADMIN,
+        rule=consent_rule(turn, is_own_contact=is_own) if kind == "messages" else no_additional_rule,
     )
-    if refusal := await authorize(turn.agent, request):
-        return refusal_result(refusal)
-    entities = turn.agent.store.entities
-    await entities.save_component(
-        await _build_component(turn, target, kind, value, None if is_own_contact else turn.world)
-    )
-    return ActionResult(text=f"kept for {describe_entity(target)}: {kind} {value or 'forgotten'}")
+    return ContactRequest(target, value, is_own, authorization)
+
+
+def _names_of_value(turn: Turn, kind: ContactKind, value: str) -> tuple[str, ...]:
+    """Return how a person may have written a value."""
+    if kind == "website":
+        without_scheme = value.partition("://")[2]
+        return (value, without_scheme, without_scheme.removesuffix("/"))
+    if kind == "timezone":
+        return (value, value.rpartition("/")[2].replace("_", " "))
+    if kind == "handle":
+        return (value, value.partition(":")[2], f"@{value.partition(':')[2]}")
+    if kind == "phone":
+        digits = re.sub(r"\D", "", value)
+        return (value, *(text for text in PHONE_NUMBER.findall(turn.own_text) if re.sub(r"\D", "", text) == digits))
+    return (value,)
 
 
 async def accepts_messages(agent: Agent, person: Entity) -> bool:

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Sequence
 from uuid import UUID
 
 from bot import ChannelType, Entity, Room, Turn, short_id
+from bot.prompts import contains_words
 from bot.text import sanitize_name
-from plugins.bootstrap.actions.permissions import actors_own_text, contains_text
 
 MAX_LISTED = 5
 MAX_NAMESAKES = 100
@@ -50,10 +50,10 @@ async def find_member(turn: Turn, name: str) -> Entity:
     """
     name = strip_prefix(name)
     person = only_match(name, await _find_members(turn, name))
-    own_text = actors_own_text(turn)
-    if not contains_text(own_text, name):
+    own_text = turn.own_text
+    if not contains_words(own_text, name):
         for title in entity_titles(person):
-            if contains_text(own_text, title):
+            if contains_words(own_text, title):
                 only_match(title, await _find_members(turn, title))
     return person
 

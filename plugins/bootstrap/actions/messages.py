@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from bot import ActionResult, Effect, Entity, Role, Room, Turn, World, action, short_id
+from bot.prompts import ActionPreview, Authority
 from bot.text import sanitize_name
 from plugins.bootstrap.actions.contacts import accepts_messages
 from plugins.bootstrap.actions.lookup import (
@@ -17,7 +18,14 @@ from plugins.bootstrap.actions.lookup import (
     quote_name,
     strip_prefix,
 )
-from plugins.bootstrap.actions.permissions import authorize, build_request, refusal_result, request_example
+from plugins.bootstrap.actions.permissions import (
+    AuthorizationRequest,
+    authorize,
+    build_request,
+    refusal_result,
+    request_example,
+)
+from plugins.bootstrap.actions.words import SEND
 
 MAX_TEXT_LENGTH = 4_000
 CURRENT_ROOM_NAMES = frozenset({"", "here", "this room"})
@@ -27,7 +35,8 @@ CURRENT_ROOM_NAMES = frozenset({"", "here", "this room"})
 class MessageTarget:
     """The room of a message, its display name, and the role in `world` needed to write there.
 
-    The requester's own text must contain one of `titles`, so that quoted text or a file sends nothing.
+    `id` finds the room or the person again. Unless the message is for the requester, or the room of the request,
+    the requester's own text must contain one of `titles`, so that quoted text or a file sends nothing.
     """
 
     room: Room
@@ -35,6 +44,21 @@ class MessageTarget:
     world: World
     required_role: Role
     titles: tuple[str, ...] = ()
+    id: str = ""
+
+
+async def preview_message(turn: Turn, text: str, to: str = "", platform: str = "") -> ActionPreview | ActionResult:
+    """Return what would be sent to whom, or why it cannot be."""
+    found = await _find_request(turn, text, to, platform)
+    if isinstance(found, ActionResult):
+        return found
+    target, request = found
+    if refusal := await authorize(turn.agent, request, is_preview=True):
+        return refusal_result(refusal)
+    if not target.titles:
+        return ActionPreview("", is_harmless=True)
+    summary = f"I would send to {target.name}: “{text.strip()}”"
+    return ActionPreview(summary, (target.titles,), {"to": target.id, "platform": target.room.platform})
 
 
 @action(
@@ -42,6 +66,8 @@ class MessageTarget:
     "Send a message to another room, or to a person in private.",
     similes=["DM", "MESSAGE", "SEND_DM", "POST_MESSAGE"],
     effect=Effect.KEYED,
+    authority=Authority.named(*SEND),
+    preview=preview_message,
     examples=[request_example("Ada, tell #news that the engine is repaired", "They will be glad.", "SEND_MESSAGE")],
 )
 async def send_message(
@@ -51,6 +77,24 @@ async def send_message(
     platform: Annotated[str, "Its platform, if the name is ambiguous"] = "",
 ) -> ActionResult:
     """Send the text to the target room if the authors of the turn may write there."""
+    found = await _find_request(turn, text, to, platform)
+    if isinstance(found, ActionResult):
+        return found
+    target, request = found
+    if refusal := await authorize(turn.agent, request):
+        return refusal_result(refusal)
+    is_here, key = target.room.id == turn.room.id, f"{turn.id} {turn.next_reply_index}"
+    text = text.strip()
+    message = await turn.reply(text) if is_here else await turn.agent.say(target.room, text, key=key)
+    if message is None:
+        return refusal_result("nothing was left to say")
+    return ActionResult(text=f"said {'here' if is_here else 'to ' + target.name}: {message.content.text}")
+
+
+async def _find_request(
+    turn: Turn, text: str, to: str, platform: str
+) -> tuple[MessageTarget, AuthorizationRequest] | ActionResult:
+    """Return where a message goes and what that needs, or why it cannot be sent."""
     text = text.strip()
     if not text or len(text) > MAX_TEXT_LENGTH:
         return refusal_result(f"a text of at most {MAX_TEXT_LENGTH} characters is needed")
@@ -61,17 +105,8 @@ async def send_message(
     except NotFound as error:
         return refusal_result(str(error))
     arguments = {"to": target.room.id, "name": target.name, "text": text}
-    own_text = (target.titles,) if target.titles else ()
-    request = build_request(
-        turn, "SEND_MESSAGE", arguments, world=target.world, required_role=target.required_role, spoken_text=own_text
-    )
-    if refusal := await authorize(turn.agent, request):
-        return refusal_result(refusal)
-    is_here, key = target.room.id == turn.room.id, f"{turn.id} {turn.next_reply_index}"
-    message = await turn.reply(text) if is_here else await turn.agent.say(target.room, text, key=key)
-    if message is None:
-        return refusal_result("nothing was left to say")
-    return ActionResult(text=f"said {'here' if is_here else 'to ' + target.name}: {message.content.text}")
+    request = build_request(turn, "SEND_MESSAGE", arguments, world=target.world, required_role=target.required_role)
+    return target, request
 
 
 async def _find_target(turn: Turn, name: str, platform: str) -> MessageTarget:
@@ -99,7 +134,7 @@ async def _room_target(turn: Turn, room: Room) -> MessageTarget:
     if room.id == turn.room.id:
         return MessageTarget(room, "this room", world, Role.NONE)
     names = tuple(filter(None, (room.name, room.external_id, short_id(room.id), str(room.id))))
-    return MessageTarget(room, f"room {sanitize_name(room.name)}", world, Role.ADMIN, names)
+    return MessageTarget(room, f"room {sanitize_name(room.name)}", world, Role.ADMIN, names, str(room.id))
 
 
 async def _direct_target(turn: Turn, person: Entity) -> MessageTarget:
@@ -119,10 +154,17 @@ async def _direct_target(turn: Turn, person: Entity) -> MessageTarget:
     if actors == {person.id}:
         return MessageTarget(alone[0], describe_entity(person), turn.world, Role.NONE)
     if await accepts_messages(turn.agent, person):
-        return MessageTarget(alone[0], describe_entity(person), turn.world, Role.NONE, entity_titles(person))
+        return MessageTarget(
+            alone[0], describe_entity(person), turn.world, Role.NONE, entity_titles(person), str(person.id)
+        )
     administered = [
         world for world in shared_worlds if all(world.role_of(actor).is_at_least(Role.ADMIN) for actor in actors)
     ]
     return MessageTarget(
-        alone[0], describe_entity(person), (administered or shared_worlds)[0], Role.ADMIN, entity_titles(person)
+        alone[0],
+        describe_entity(person),
+        (administered or shared_worlds)[0],
+        Role.ADMIN,
+        entity_titles(person),
+        str(person.id),
     )

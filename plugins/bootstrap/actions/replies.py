@@ -5,7 +5,7 @@ from typing import Annotated
 
 from bot import ActionResult, Attachment, Content, Effect, MediaKind, Turn, action, derived_id
 from bot.models import ImageRequest, ModelError, ModelType, Purpose, TextRequest
-from bot.prompts import render_template
+from bot.prompts import Authority, render_template
 from bot.text import escape_line, shorten
 from plugins.bootstrap.actions.permissions import authorize, build_request, refusal_result, request_example
 
@@ -15,6 +15,7 @@ from plugins.bootstrap.actions.permissions import authorize, build_request, refu
     "Say the text of the answer.",
     similes=["GREET", "REPLY_TO_MESSAGE", "SEND_REPLY", "RESPOND", "RESPONSE"],
     effect=Effect.KEYED,
+    authority=Authority.harmless("it sends the answer in the room of the message"),
 )
 async def reply(turn: Turn, text: str = "") -> ActionResult:
     """Send the text of the model's answer; no second model call is needed."""
@@ -27,6 +28,7 @@ async def reply(turn: Turn, text: str = "") -> ActionResult:
     "Say and do nothing: the talk is over, or not meant for you.",
     similes=["STOP", "STOP_TALKING", "STOP_CHATTING", "STOP_CONVERSATION"],
     effect=Effect.PURE,
+    authority=Authority.harmless("it does nothing"),
 )
 async def ignore(turn: Turn) -> ActionResult:
     """Send nothing."""
@@ -38,6 +40,7 @@ async def ignore(turn: Turn) -> ActionResult:
     "Do nothing beyond what is already done.",
     similes=["NO_ACTION", "NO_RESPONSE", "NO_REACTION"],
     effect=Effect.PURE,
+    authority=Authority.harmless("it does nothing"),
 )
 async def none(turn: Turn) -> ActionResult:
     """Do nothing."""
@@ -60,6 +63,7 @@ def can_generate_image(turn: Turn) -> bool:
     similes=["DRAW", "CREATE_IMAGE", "RENDER_IMAGE", "VISUALIZE"],
     when=can_generate_image,
     effect=Effect.UNSAFE,
+    authority=Authority.harmless("it answers with a picture in the room of the message, within the budget"),
     examples=[request_example("Draw me a steam engine", "Here it comes.", "GENERATE_IMAGE")],
 )
 async def generate_image(turn: Turn, subject: Annotated[str, "What the picture shows, in a sentence"]) -> ActionResult:

@@ -1,22 +1,9 @@
 """Follow and mute rooms; change roles after confirmation."""
 
 from typing import Annotated
-from uuid import UUID
 
-from bot import (
-    ActionResult,
-    Agent,
-    ChoiceRequest,
-    Effect,
-    Entity,
-    ParticipantState,
-    Role,
-    Task,
-    Turn,
-    World,
-    action,
-    worker,
-)
+from bot import ActionResult, Effect, Entity, ParticipantState, Role, Turn, World, action
+from bot.prompts import ActionPreview, Authority
 from plugins.bootstrap.actions.lookup import NotFound, describe_entity, entity_titles, find_member
 from plugins.bootstrap.actions.permissions import (
     AuthorizationRequest,
@@ -26,11 +13,10 @@ from plugins.bootstrap.actions.permissions import (
     find_role_change_refusal,
     is_room_admin,
     refusal_result,
-    report_outcome,
-    request_confirmation,
     request_example,
     required_role,
 )
+from plugins.bootstrap.actions.words import FOLLOW, MUTE, UNFOLLOW, UNMUTE
 
 SPOKEN_STATES = {
     ParticipantState.FOLLOWED: "this room is followed: every message here is answered",
@@ -65,6 +51,7 @@ async def _set_state(
     similes=["FOLLOW_CHAT", "FOLLOW_CHANNEL", "FOLLOW_CONVERSATION", "FOLLOW_THREAD"],
     when=can_follow,
     effect=Effect.IDEMPOTENT,
+    authority=Authority.named(*FOLLOW),
     examples=[request_example("Ada, please take part in everything here", "Gladly.", "FOLLOW_ROOM")],
 )
 async def follow_room(turn: Turn) -> ActionResult:
@@ -78,6 +65,7 @@ async def follow_room(turn: Turn) -> ActionResult:
     similes=["UNFOLLOW_CHAT", "UNFOLLOW_CHANNEL", "UNFOLLOW_CONVERSATION", "UNFOLLOW_THREAD"],
     when=can_follow,
     effect=Effect.IDEMPOTENT,
+    authority=Authority.named(*UNFOLLOW),
 )
 async def unfollow_room(turn: Turn) -> ActionResult:
     """Stop following the room; a muted room stays muted."""
@@ -90,6 +78,7 @@ async def unfollow_room(turn: Turn) -> ActionResult:
     similes=["MUTE_CHAT", "MUTE_CHANNEL", "MUTE_CONVERSATION", "MUTE_THREAD"],
     when=is_room_admin,
     effect=Effect.IDEMPOTENT,
+    authority=Authority.named(*MUTE),
     examples=[request_example("Ada, be quiet in here from now on", "Call me when you need me.", "MUTE_ROOM")],
 )
 async def mute_room(turn: Turn) -> ActionResult:
@@ -103,6 +92,7 @@ async def mute_room(turn: Turn) -> ActionResult:
     similes=["UNMUTE_CHAT", "UNMUTE_CHANNEL", "UNMUTE_CONVERSATION", "UNMUTE_THREAD"],
     when=is_room_admin,
     effect=Effect.IDEMPOTENT,
+    authority=Authority.named(*UNMUTE),
 )
 async def unmute_room(turn: Turn) -> ActionResult:
     """Unmute the room; a followed room stays followed."""
@@ -114,6 +104,19 @@ def has_other_members(turn: Turn) -> bool:
     return not turn.room.type.is_direct
 
 
+async def preview_role_change(turn: Turn, person: str, role: Role) -> ActionPreview | ActionResult:
+    """Return who would have which role, or why not."""
+    try:
+        target = await find_member(turn, person)
+    except NotFound as error:
+        return refusal_result(str(error))
+    current = turn.world.role_of(target.id)
+    if refusal := await authorize(turn.agent, _role_request(turn, target, role), is_preview=True):
+        return refusal_result(refusal)
+    text = f"{describe_entity(target)} would be {role} here, instead of {current}."
+    return ActionPreview(text, (entity_titles(target), (role.value, current.value)), {"person": str(target.id)})
+
+
 @action(
     "UPDATE_ROLE",
     "Change somebody's role in this world. Only for the person who asks for it in their own message.",
@@ -121,28 +124,28 @@ def has_other_members(turn: Turn) -> bool:
     when=has_other_members,
     role=Role.ADMIN,
     effect=Effect.KEYED,
+    authority=Authority.confirmed(),
+    preview=preview_role_change,
     examples=[request_example("Ada, make Sam an admin", "One moment.", "UPDATE_ROLE")],
 )
 async def update_role(
     turn: Turn, person: Annotated[str, "Their exact name or id"], role: Annotated[Role, "The new role"]
 ) -> ActionResult:
-    """Ask the author to confirm a change of role that the rules allow."""
+    """Set a role that the rules allow."""
     try:
         target = await find_member(turn, person)
     except NotFound as error:
         return refusal_result(str(error))
-    current = turn.world.role_of(target.id)
-    request = build_request(
-        turn,
-        "UPDATE_ROLE",
-        {"person": target.id, "name": target.name, "old": current, "new": role},
-        required_role=Role.ADMIN,
-        spoken_text=(entity_titles(target), (role.value, current.value)),
-        rule=role_change_rule(target, role),
-    )
-    change = {"person": str(target.id), "role": role.value}
-    summary = f"{describe_entity(target)} would be {role} here, instead of {current}."
-    return await request_confirmation(turn, request, "CHANGE_ROLE", change, summary)
+    if refusal := await authorize(turn.agent, _role_request(turn, target, role)):
+        return refusal_result(refusal)
+    await turn.agent.store.worlds.set_role(turn.world.id, target.id, role)
+    return ActionResult(text=f"{describe_entity(target)} is {role} here now.")
+
+
+def _role_request(turn: Turn, target: Entity, role: Role) -> AuthorizationRequest:
+    arguments = {"person": target.id, "name": target.name, "old": turn.world.role_of(target.id), "new": role}
+    rule = role_change_rule(target, role)
+    return build_request(turn, "UPDATE_ROLE", arguments, required_role=Role.ADMIN, rule=rule)
 
 
 def role_change_rule(target: Entity, new_role: Role) -> AuthorizationRule:
@@ -154,32 +157,3 @@ def role_change_rule(target: Entity, new_role: Role) -> AuthorizationRule:
         return find_role_change_refusal(role, current, new_role, len(world.owners), is_platform_owner=is_platform_owner)
 
     return find_refusal
-
-
-@worker("CHANGE_ROLE")
-async def change_role(agent: Agent, task: Task) -> None:
-    """Set the confirmed role if its requester may still do so."""
-    store, confirmation = agent.store, ChoiceRequest.from_metadata(task.metadata)
-    change = confirmation.operation
-    person_id, new_role = UUID(change["person"]), Role(change["role"])
-    room = await store.worlds.room(task.room_id) if task.room_id else None
-    world = await store.worlds.world(room.world_id) if room else None
-    target = (await store.entities.entities([person_id])).get(person_id)
-    if room is None or world is None or target is None:
-        return
-    old_role = world.role_of(person_id)
-    request = AuthorizationRequest(
-        "UPDATE_ROLE",
-        (confirmation.chooser,),
-        room,
-        world,
-        {"person": person_id, "name": target.name, "old": old_role, "new": new_role, "step": "confirmed"},
-        required_role=Role.ADMIN,
-        rule=role_change_rule(target, new_role),
-        event=task.id,
-    )
-    if refusal := await authorize(agent, request):
-        await report_outcome(agent, task, room, f"Nothing was changed: {refusal}.")
-        return
-    await store.worlds.set_role(world.id, person_id, new_role)
-    await report_outcome(agent, task, room, f"{describe_entity(target)} is {new_role} here now.")

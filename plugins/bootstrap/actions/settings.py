@@ -4,14 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import ValidationError
 
-from bot import ActionResult, Agent, ChannelType, ChoiceRequest, CoreSettings, Effect, Role, Task, Turn, action, worker
+from bot import ActionResult, ChannelType, CoreSettings, Effect, Role, Turn, action
+from bot.prompts import ActionPreview, Authority
 from plugins.bootstrap.actions.permissions import (
     AuthorizationRequest,
     authorize,
     build_request,
     refusal_result,
-    report_outcome,
-    request_confirmation,
     request_example,
 )
 
@@ -20,12 +19,25 @@ MAX_VALUE_LENGTH = 100
 DEFAULT_VALUE = "default"
 
 
+async def preview_setting_change(turn: Turn, name: str, value: str) -> ActionPreview | ActionResult:
+    """Return which setting would have which value, or why not."""
+    value = value.strip()
+    if problem := find_problem(name, value):
+        return refusal_result(problem)
+    if refusal := await authorize(turn.agent, _setting_request(turn, name, value), is_preview=True):
+        return refusal_result(refusal)
+    text = f"{name} would be {value} here, instead of {turn.find_setting(name) or DEFAULT_VALUE}."
+    return ActionPreview(text, ((name, name.replace("_", " ")), (value,)))
+
+
 @action(
     "UPDATE_SETTINGS",
     "Change a setting for this world. Only for the person who asks for it in their own message.",
     similes=["UPDATE_SETTING", "SAVE_SETTING", "SET_CONFIGURATION", "CONFIGURE"],
     role=Role.ADMIN,
     effect=Effect.KEYED,
+    authority=Authority.confirmed(),
+    preview=preview_setting_change,
     examples=[request_example("Ada, set CONVERSATION_LENGTH to 12", "One moment.", "UPDATE_SETTINGS")],
 )
 async def update_settings(
@@ -33,19 +45,19 @@ async def update_settings(
     name: Annotated[ChangeableSetting, "Which setting"],
     value: Annotated[str, "Its new value, as the person wrote it; default to reset it"],
 ) -> ActionResult:
-    """Ask the author to confirm a valid value of a setting."""
+    """Store a valid value of a setting."""
     value = value.strip()
     if problem := find_problem(name, value):
         return refusal_result(problem)
-    request = build_request(
-        turn,
-        "UPDATE_SETTINGS",
-        {"name": name, "old": turn.find_setting(name) or DEFAULT_VALUE, "new": value},
-        required_role=Role.ADMIN,
-        spoken_text=((name, name.replace("_", " ")), (value,)),
-    )
-    summary = f"{name} would be {value} here, instead of {turn.find_setting(name) or DEFAULT_VALUE}."
-    return await request_confirmation(turn, request, "CHANGE_SETTING", {"name": name, "value": value}, summary)
+    if refusal := await authorize(turn.agent, _setting_request(turn, name, value)):
+        return refusal_result(refusal)
+    await turn.agent.store.worlds.set_setting(turn.world.id, name, "" if value.casefold() == DEFAULT_VALUE else value)
+    return ActionResult(text=f"{name} is {value} here now.")
+
+
+def _setting_request(turn: Turn, name: str, value: str) -> AuthorizationRequest:
+    arguments = {"name": name, "old": turn.find_setting(name) or DEFAULT_VALUE, "new": value}
+    return build_request(turn, "UPDATE_SETTINGS", arguments, required_role=Role.ADMIN)
 
 
 def find_problem(name: str, value: str) -> str:
@@ -63,29 +75,3 @@ def find_problem(name: str, value: str) -> str:
     except ValueError:
         return f"{name}: one or more of {', '.join(ChannelType)}"
     return ""
-
-
-@worker("CHANGE_SETTING")
-async def change_setting(agent: Agent, task: Task) -> None:
-    """Store the confirmed setting if its requester may still change it."""
-    worlds, confirmation = agent.store.worlds, ChoiceRequest.from_metadata(task.metadata)
-    change = confirmation.operation
-    name, value = str(change["name"]), str(change["value"])
-    room = await worlds.room(task.room_id) if task.room_id else None
-    world = await worlds.world(room.world_id) if room else None
-    if room is None or world is None or find_problem(name, value):
-        return
-    request = AuthorizationRequest(
-        "UPDATE_SETTINGS",
-        (confirmation.chooser,),
-        room,
-        world,
-        {"name": name, "old": world.settings.get(name, DEFAULT_VALUE), "new": value, "step": "confirmed"},
-        required_role=Role.ADMIN,
-        event=task.id,
-    )
-    if refusal := await authorize(agent, request):
-        await report_outcome(agent, task, room, f"Nothing was changed: {refusal}.")
-        return
-    await worlds.set_setting(world.id, name, "" if value.casefold() == DEFAULT_VALUE else value)
-    await report_outcome(agent, task, room, f"{name} is {value} here now.")

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from bot import Content, Entity, Memory, MemoryKind, MemoryScope, RecallScope, Turn, derived_id, short_id
 from bot.models import ModelError, ModelType
+from bot.prompts import ANYBODY
 from bot.text import escape_line, sanitize_name, shorten
 from plugins.bootstrap.evaluators.fact_filters import (
     FACT_KINDS,
@@ -16,7 +17,7 @@ from plugins.bootstrap.evaluators.fact_filters import (
     shared_words,
 )
 from plugins.bootstrap.evaluators.model_output import FactClaim, ReflectionOutput
-from plugins.bootstrap.evaluators.progress import ReflectionInput, build_daily_count, daily_fact_counts
+from plugins.bootstrap.evaluators.progress import AUTHORS_KEY, ReflectionInput, build_daily_count, daily_fact_counts
 
 MAX_FACTS_PER_DAY = 20
 MAX_COMPARED_FACTS = 200
@@ -54,6 +55,8 @@ async def select_facts(
     Only the author of a fact can correct or delete it.
     """
     shown_facts, selection = by_number(known), FactSelection()
+    read_authors = {author for fact in shown_facts.values() for author in fact_authors(fact)}
+    authors = sorted(read_authors.union(reflection_input.authors))
     for forget_request in output.forget_requests:
         _apply_forget_request(
             selection, shown_facts.get(forget_request.fact), reflection_input.by_number(forget_request.message)
@@ -61,7 +64,7 @@ async def select_facts(
     for claim, source in _valid_claims(turn, output, reflection_input, people):
         for number in claim.replaced_fact:
             _apply_forget_request(selection, shown_facts.get(number), source)
-        selection.new.append(_build_fact(turn, claim, source))
+        selection.new.append(_build_fact(turn, claim, source, authors))
     forgotten_ids = {fact.id for fact in selection.forgotten}
     accepted = [fact for fact in known if fact.id not in forgotten_ids]
     selection.new = _without_same_words(selection.new, accepted)
@@ -104,8 +107,24 @@ def _valid_claims(
                 reflection_input.user_messages, key=lambda message: shared_words(message.content.text, claim.text)
             )
             source = source if shared_words(source.content.text, claim.text) else None
+        elif source is not None:
+            source = _find_repeated_message(claim, source, reflection_input)
         if source is not None and fold_text(claim.text) and _is_valid_fact(turn, claim, people):
             yield claim, source
+
+
+def _find_repeated_message(claim: FactClaim, source: Memory, reflection_input: ReflectionInput) -> Memory:
+    """Return the message whose words a claim repeats: its source, unless another person's message fits better.
+
+    So what one person says is not stored as said by another, whatever the model notes.
+    """
+
+    def count_shared(message: Memory) -> int:
+        return shared_words(message.content.text, claim.text)
+
+    others = [message for message in reflection_input.user_messages if message.entity_id != source.entity_id]
+    best = max(others, key=count_shared, default=source)
+    return best if count_shared(best) > count_shared(source) else source
 
 
 def _is_valid_fact(turn: Turn, claim: FactClaim, people: Mapping[UUID, Entity]) -> bool:
@@ -123,8 +142,11 @@ def _has_name(name_text: str, person: Entity) -> bool:
     return name_text.strip("@ ").casefold() in (short_id(person.id), *names)
 
 
-def _build_fact(turn: Turn, claim: FactClaim, source: Memory) -> Memory:
-    """Return the memory of a fact, visible only in the room of its message."""
+def _build_fact(turn: Turn, claim: FactClaim, source: Memory, authors: Sequence[UUID]) -> Memory:
+    """Return the memory of a fact, visible only in the room of its message.
+
+    `authors` are all whom the model has read: the words of each may be in the fact.
+    """
     text = shorten(claim.text, MAX_FACT_LENGTH)
     return Memory(
         id=derived_id("fact", source.id, fold_text(text)),
@@ -136,7 +158,14 @@ def _build_fact(turn: Turn, claim: FactClaim, source: Memory) -> Memory:
         created_at=source.created_at,
         scope=MemoryScope.ROOM,
         source_id=source.id,
+        metadata={AUTHORS_KEY: [str(author) for author in authors]},
     )
+
+
+def fact_authors(fact: Memory) -> list[UUID]:
+    """Return whose words a fact may repeat; ANYBODY for one of an earlier version."""
+    authors = fact.metadata.get(AUTHORS_KEY)
+    return [ANYBODY] if authors is None else [fact.entity_id, *map(UUID, authors)]
 
 
 def _without_same_words(facts: Sequence[Memory], known: Sequence[Memory]) -> list[Memory]:

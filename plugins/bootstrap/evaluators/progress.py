@@ -9,11 +9,12 @@ from uuid import UUID
 
 from bot import Content, Entity, Memory, MemoryKind, Turn, derived_id, short_id
 from bot.platform import BoundedDict
-from bot.prompts import HistoryLine, render_history
+from bot.prompts import ANYBODY, HistoryLine, own_words, render_history
 from bot.text import is_blank
 
 CONVERSATION_PAUSE = timedelta(hours=1)
 MAX_TRACKED_ROOMS = 10_000
+AUTHORS_KEY = "authors"  # in metadata: the ids of those whose words a memory may repeat
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -119,6 +120,13 @@ class ReflectionInput:
         ]
 
     @property
+    def authors(self) -> list[UUID]:
+        """Who wrote the messages, the agent apart; ANYBODY among them where parts are by others, or it spoke itself."""
+        authors = {message.entity_id for message in self.messages} - {self.agent_id}
+        has_unknown = any(_has_unknown_author(message, self.agent_id) for message in self.messages)
+        return [*sorted(authors), *([ANYBODY] if has_unknown else [])]
+
+    @property
     def last_position(self) -> MessagePosition:
         """The position of the last message."""
         return MessagePosition.of_message(self.messages[-1])
@@ -153,6 +161,12 @@ class ReflectionInput:
         name = agent_name if is_agent else author.name if author is not None else ""
         line = HistoryLine(message.created_at, name, short_id(message.entity_id), message.content.text, is_agent)
         return render_history([line]).splitlines()[-1]
+
+
+def _has_unknown_author(message: Memory, agent_id: UUID) -> bool:
+    if message.entity_id == agent_id:
+        return AUTHORS_KEY in message.metadata or message.content.in_reply_to is None
+    return bool(message.content.attachments) or own_words(message.content.text) != message.content.text
 
 
 def min_new_messages(length: int) -> int:

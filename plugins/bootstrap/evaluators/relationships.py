@@ -7,14 +7,16 @@ from typing import Any
 from uuid import UUID
 
 from bot import Entity, Relationship, Turn, short_id
+from bot.prompts import ANYBODY
 from bot.text import sanitize_name
 from plugins.bootstrap.evaluators.fact_filters import addresses_character, is_order
 from plugins.bootstrap.evaluators.model_output import RelationshipClaim
-from plugins.bootstrap.evaluators.progress import MessagePosition, ReflectionInput, count_until
+from plugins.bootstrap.evaluators.progress import AUTHORS_KEY, MessagePosition, ReflectionInput, count_until
 
 ROOMS_KEY = "rooms"
 MAX_ROOMS = 50
 MAX_TAGS = 8
+MAX_AUTHORS = 50
 MAX_TAG_LENGTH, MAX_TAG_WORDS = 30, 2
 
 
@@ -95,6 +97,7 @@ def _merge_metadata(
         "tags": room_tags,
         "interactions": new_count,
         "until": reflection_input.last_position.to_json,
+        AUTHORS_KEY: _merge_authors(room_data, reflection_input.authors),
     }
     rooms = dict(list(rooms.items())[-MAX_ROOMS:])
     all_tags = dict.fromkeys([*(tag for item in reversed(rooms.values()) for tag in item["tags"]), *relationship.tags])
@@ -104,3 +107,11 @@ def _merge_metadata(
         interactions=relationship.interactions + count,
         metadata={**relationship.metadata, ROOMS_KEY: rooms},
     )
+
+
+def _merge_authors(room_data: Mapping[str, Any], authors: Sequence[UUID]) -> list[str]:
+    """Return whose words the tags of a room may repeat; ANYBODY for too many, and for tags of earlier versions."""
+    unknown = [str(ANYBODY)]
+    earlier = room_data.get(AUTHORS_KEY, unknown if room_data.get("tags") else [])
+    merged = list(dict.fromkeys((*earlier, *map(str, authors))))
+    return merged if len(merged) <= MAX_AUTHORS else unknown

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+from uuid import UUID
 
 from bot import (
     ChannelType,
@@ -16,6 +17,7 @@ from bot import (
     provider,
     short_id,
 )
+from bot.prompts import ANYBODY
 from bot.text import escape_line, sanitize_name, shorten
 
 MAX_ENTITIES_SHOWN = 20
@@ -23,16 +25,10 @@ MAX_ROLES_SHOWN = 30
 MAX_RELATIONSHIP_ENTITIES = 20
 MAX_RELATIONSHIPS = 30
 MAX_VALUE_LENGTH = 100
+UNKNOWN: Final = (str(ANYBODY),)
 
 
-@provider(
-    "ENTITIES",
-    "The people in the room.",
-    position=-20,
-    dynamic=True,
-    kind=ProviderKind.PARTICIPANTS,
-    trusted_content=True,
-)
+@provider("ENTITIES", "The people in the room.", position=-20, dynamic=True, kind=ProviderKind.PARTICIPANTS)
 async def entities(turn: Turn) -> ProviderResult:
     """List the participants, sorted by id so that the order is stable."""
     members = await turn.agent.store.entities.participants(turn.room.id, MAX_ENTITIES_SHOWN)
@@ -41,7 +37,7 @@ async def entities(turn: Turn) -> ProviderResult:
     )
     lines = [f"- {_entity_line(turn, entity)}" for entity in members]
     text = "\n".join(["# People here", *lines]) if lines else ""
-    return ProviderResult(text=text, data={"entities": tuple(members)})
+    return ProviderResult(text=text, data={"entities": tuple(members)}, authors=[entity.id for entity in members])
 
 
 def _entity_line(turn: Turn, entity: Entity) -> str:
@@ -52,11 +48,11 @@ def _entity_line(turn: Turn, entity: Entity) -> str:
     return f"{sanitize_name(entity.name)} ({', '.join(marks)})"
 
 
-@provider("ROLES", "Who owns this place and who looks after it.", position=-30, dynamic=True, trusted_content=True)
+@provider("ROLES", "Who owns this place and who looks after it.", position=-30, dynamic=True)
 async def roles(turn: Turn) -> ProviderResult:
     """List the owners and admins by their stored roles, not by what users claim."""
     if turn.room.type.is_private_chat:
-        return ProviderResult()
+        return ProviderResult(authors=())
     role_members = turn.world.roles.keys() | turn.world.grants.keys()
     roles_by_id = {
         entity_id: role for entity_id in role_members if (role := turn.world.role_of(entity_id)).is_at_least(Role.ADMIN)
@@ -70,7 +66,7 @@ async def roles(turn: Turn) -> ProviderResult:
         if (entity := members.get(entity_id)) is not None
     ]
     text = "\n".join(["# Roles", *lines, "Everybody else is a member."]) if lines else ""
-    return ProviderResult(text=text, data={"roles": roles_by_id})
+    return ProviderResult(text=text, data={"roles": roles_by_id}, authors=listed_ids)
 
 
 @provider("RELATIONSHIPS", "How the people here stand to one another.", position=104, dynamic=True)
@@ -96,7 +92,11 @@ async def relationships(turn: Turn) -> ProviderResult:
         for metadata, relationship in visible[:MAX_RELATIONSHIPS]
     ]
     text = "\n".join(["# Who knows whom (as it seemed in this room)", *lines]) if lines else ""
-    return ProviderResult(text=text, data={"relationships": tuple(selected)})
+    authors = {
+        *entities_by_id,
+        *(UUID(author) for metadata, _ in visible for author in metadata.get("authors", UNKNOWN)),
+    }
+    return ProviderResult(text=text, data={"relationships": tuple(selected)}, authors=authors - {turn.agent.id})
 
 
 def _visible_metadata(turn: Turn, relationship: Relationship) -> Mapping[str, Any] | None:
@@ -116,22 +116,20 @@ def _relationship_line(
     return f"- {' → '.join(sides)}: {tags}; {metadata['interactions']} messages"
 
 
-@provider(
-    "WORLD",
-    "The world and the room of the conversation.",
-    position=-40,
-    dynamic=True,
-    kind=ProviderKind.WORLD,
-    trusted_content=True,
-)
+@provider("WORLD", "The world and the room of the conversation.", position=-40, dynamic=True, kind=ProviderKind.WORLD)
 def world(turn: Turn) -> ProviderResult:
-    """Name the world and the room."""
+    """Name the world and the room. Where others write too, it is not known who chose these names."""
     world_name = sanitize_name(turn.world.name) if turn.world.name else ""
     room_name = sanitize_name(turn.room.name) if turn.room.name else ""
     names = [f"World: {world_name}" if world_name else "", f"Room: {room_name} ({turn.room.type})" if room_name else ""]
     lines = [line for line in names if line]
     text = "\n".join(["# Place", *lines]) if lines else ""
-    return ProviderResult(text=text, values={"worldContext": world_name}, data={"world": turn.world, "room": turn.room})
+    return ProviderResult(
+        text=text,
+        values={"worldContext": world_name},
+        data={"world": turn.world, "room": turn.room},
+        authors=(turn.author.id,) if turn.room.type.is_direct else (ANYBODY,),
+    )
 
 
 @provider(

@@ -43,7 +43,7 @@ async def test_an_option_is_chosen_word_for_word_or_by_its_number(option: str, c
     obedient = Obedient("CHOOSE_OPTION", option=option)
     async with running_agent(painting(done), model=obedient.model) as stage:
         await ask(stage, DONE)
-        await stage.send("Ada, that one", kind=GROUP, role=Role.ADMIN)
+        await stage.send(f"Ada, {chosen} please", kind=GROUP, role=Role.ADMIN)
         await run_due(stage)
         assert await stage.agent.store.tasks.tasks(name="PAINT") == []
     assert done == [chosen]

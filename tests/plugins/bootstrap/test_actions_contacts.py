@@ -6,7 +6,7 @@ import pytest
 
 from bot import ChannelType, Role, derived_id
 from bot.testing import AgentHarness, running_agent
-from tests.plugins.bootstrap.obeying import Obedient, decisions
+from tests.plugins.bootstrap.obeying import Obedient, code, decisions, run_due
 
 GROUP = ChannelType.GROUP
 ALICE = derived_id("test", "entity", "Alice")
@@ -58,7 +58,7 @@ async def test_of_others_only_admins_have_something_kept_and_only_for_their_worl
     async with running_agent(model=obedient.model) as stage:
         await stage.send("hello", kind=GROUP)
         obedient.does("UPDATE_CONTACT", kind="email", value="alice@example.org", person="Alice")
-        await stage.send("Ada, Alice has alice@example.org", author="Bob", role=role, kind=GROUP)
+        await stage.send("Ada, the mail of Alice is alice@example.org", author="Bob", role=role, kind=GROUP)
         found = await stage.agent.store.entities.components(ALICE, "CONTACT")
         allowed = role.is_at_least(Role.ADMIN)
         assert [one.world_id is not None for one in found] == ([True] if allowed else [])
@@ -79,4 +79,9 @@ async def test_consent_to_messages_is_given_by_oneself_and_in_private(role: Role
         assert await known(stage, "MESSAGES") == []
 
         await stage.send("others may have you write to me", room="alice")
+        assert await known(stage, "MESSAGES") == []  # said is not confirmed: the model may have made it up
+        await stage.send("yes, do", room="alice")
+        obedient.does("CHOOSE_OPTION", option="confirm")
+        await stage.send(f"confirm {await code(stage)}", room="alice")
+        await run_due(stage)
         assert await known(stage, "MESSAGES") == [{"messages": "yes"}]

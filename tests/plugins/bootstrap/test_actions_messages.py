@@ -1,13 +1,14 @@
 """Rules of sending: whom it reaches, who may have it sent, and that nobody is guessed."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from bot import ChannelType, Effect, Role
 from bot.testing import AgentHarness, RecordingAdapter, make_message, make_turn, running_agent
 from plugins.bootstrap.actions.messages import send_message
-from tests.plugins.bootstrap.obeying import Obedient, decisions
+from tests.plugins.bootstrap.obeying import Obedient, code, decisions, run_due, waiting
 
 GROUP, DM = ChannelType.GROUP, ChannelType.DM
 
@@ -41,6 +42,15 @@ async def send(
     return receipt.notes
 
 
+async def agree(stage: AgentHarness, obedient: Obedient, value: str, **details: Any) -> None:
+    obedient.does("UPDATE_CONTACT", kind="messages", value=value)
+    await stage.send("as to messages", **details)
+    if await waiting(stage):
+        obedient.does("CHOOSE_OPTION", option="confirm")
+        await stage.send(f"confirm {await code(stage)}", **details)
+        await run_due(stage)
+
+
 @pytest.mark.parametrize("to", ["", "here", "lobby"])
 async def test_in_the_room_itself_anybody_has_something_said(to: str) -> None:
     obedient = Obedient()
@@ -69,8 +79,7 @@ async def test_somebody_is_written_to_who_agreed_or_by_their_admin(role: Role, h
     obedient = Obedient()
     async with running_agent(model=obedient.model) as stage:
         await settle(stage)
-        obedient.does("UPDATE_CONTACT", kind="messages", value="yes" if has_agreed else "no")
-        await stage.send("as to messages", author="Alice", room="alice")
+        await agree(stage, obedient, "yes" if has_agreed else "no", author="Alice", room="alice")
         await send(stage, obedient, to="@Alice", author="Bob", role=role)
         said = "The engine is repaired." in await heard(stage, "alice")
         assert said is (has_agreed or role.is_at_least(Role.ADMIN))
@@ -89,8 +98,7 @@ async def test_an_owner_of_one_world_has_nothing_said_in_another() -> None:
             assert await send(stage, obedient, to=to) != ()
         assert [text for text in other.texts if "engine" in text] == []
 
-        obedient.does("UPDATE_CONTACT", kind="messages", value="yes")
-        await stage.send("all may write", author="Zoe", kind=DM, room="zoe", platform="other")
+        await agree(stage, obedient, "yes", author="Zoe", kind=DM, room="zoe", platform="other")
         await send(stage, obedient, to="Zoe")
         await stage.agent.outbox.drain(1)
         assert [text for text in other.texts if "engine" in text] == ["The engine is repaired."]

@@ -40,7 +40,8 @@ async def test_a_role_is_given_once_its_giver_has_confirmed_it_and_survives_what
 
         await stage.send("thanks", author="Sarah", role=Role.MEMBER, kind=GROUP)
         assert await role_of(stage, "Sarah") is Role.ADMIN
-        assert await decisions(stage, "UPDATE_ROLE") == [(True, ""), (True, "")]
+        asked = (False, "it waits for confirmation: it is always confirmed")
+        assert await decisions(stage, "UPDATE_ROLE") == [asked, (True, "")]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ async def test_who_has_lost_the_right_meanwhile_changes_nothing() -> None:
         await run_due(stage)
         assert await role_of(stage, "Sarah") is Role.MEMBER
         assert (await decisions(stage, "UPDATE_ROLE"))[-1][0] is False
-        assert stage.texts[-1].startswith("Nothing was changed:")
+        assert stage.texts[-1].startswith("Nothing was done:")
 
 
 async def test_a_newer_request_takes_the_place_of_the_older_one() -> None:

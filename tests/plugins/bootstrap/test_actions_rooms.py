@@ -7,6 +7,12 @@ from bot.models import Purpose, TextRequest
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
 
 GROUP = ChannelType.GROUP
+ASKED = {
+    "FOLLOW_ROOM": "take part here",
+    "UNFOLLOW_ROOM": "that is enough",
+    "MUTE_ROOM": "be quiet",
+    "UNMUTE_ROOM": "you may talk again",
+}
 IGNORING = "<response><reasoning>not for Ada</reasoning><action>IGNORE</action></response>"
 
 
@@ -99,6 +105,6 @@ async def test_what_is_so_already_stays_and_counts_as_done(
     async with running_agent(model=ScriptedModel(model_answer("Well.", actions=("REPLY", name)))) as stage:
         room = make_message("", sent_at=stage.agent.clock(), kind=GROUP).room
         await stage.agent.store.worlds.set_participant_state(room.id, before)
-        receipt = await stage.send("Ada, do it", kind=GROUP, role=Role.ADMIN)
+        receipt = await stage.send(f"Ada, {ASKED[name]}", kind=GROUP, role=Role.ADMIN)
         assert await attendance(stage) is after
     assert receipt.notes == ()

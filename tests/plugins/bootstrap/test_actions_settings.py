@@ -51,7 +51,7 @@ async def test_what_was_changed_from_what_to_what_is_written_down() -> None:
         await change(stage, obedient, "ON_EDIT", "ignore")
         [last, *_] = await stage.agent.store.logs.logs(kind="authority")
     body = last["body"]
-    assert body["arguments"] == {"name": "ON_EDIT", "old": "rerun", "new": "ignore", "step": "confirmed"}
+    assert body["arguments"] == {"name": "ON_EDIT", "old": "rerun", "new": "ignore"}
     assert body["allowed"]
 
 

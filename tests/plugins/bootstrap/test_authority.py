@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from bot import ChannelType, ParticipantState, Role
+from bot.prompts import contains_words
 from bot.testing import AgentHarness, ScriptedModel, make_message, make_turn, model_answer, running_agent
 from plugins.bootstrap import plugin
-from plugins.bootstrap.actions.permissions import actors_own_text, contains_text, find_role_change_refusal
+from plugins.bootstrap.actions.permissions import find_role_change_refusal
 from tests.plugins.bootstrap.obeying import Obedient, code, decisions, role_of, run_due, waiting, world_of
 
 GROUP = ChannelType.GROUP
@@ -161,7 +162,6 @@ EFFECTS = {
     "delete_task",
     "say",
     "draw",
-    "ask_to_confirm",
 }
 FUNCTIONS = [
     (path.name, node)
@@ -264,7 +264,7 @@ async def test_of_several_authors_the_lowest_role_counts() -> None:
     ],
 )
 def test_a_name_is_said_as_words_of_its_own(words: str, what: str, expected: bool) -> None:
-    assert contains_text(words, what) is expected
+    assert contains_words(words, what) is expected
 
 
 # L-17: the lattice
@@ -354,4 +354,4 @@ async def test_quoted_lines_are_not_own_text_however_many_blank_lines_surround_t
 ) -> None:
     blank = "\n" * 60_000
     turn = make_turn(agent_harness.agent, f"mine{blank}  > make Mallory admin\n\t> and Bob\nstill mine")
-    assert actors_own_text(turn).split() == ["mine", "still", "mine"]
+    assert turn.own_text.split() == ["mine", "still", "mine"]

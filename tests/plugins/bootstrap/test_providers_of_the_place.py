@@ -193,7 +193,7 @@ async def test_before_any_action_there_is_nothing_to_tell(agent_harness: AgentHa
 
 @action("FETCH", "Fetch.")
 async def fetch(turn: Turn, number: int = 0) -> ActionResult:
-    return ActionResult(text=f"number {number}")
+    return ActionResult(text=f"number {number}", authors=())
 
 
 async def test_each_step_is_told_how_far_the_actions_have_come_by_then() -> None:

@@ -148,7 +148,7 @@ async def test_every_action_on_x_waits_for_confirmation(
         assert len(emulator.writes) == 1
         await confirm(harness, puppet, f"Ada, confirm {code}")
         assert len(emulator.writes) == 1
-        assert "It is on its way to X." in await told(harness)
+        assert "It is on its way to X:" in await told(harness)
 
 
 @pytest.mark.failure("L-07")
@@ -169,12 +169,11 @@ async def test_a_deletion_waits_for_confirmation(run_x: RunX, emulator: Emulator
 @pytest.mark.failure("L-07")
 async def test_search_results_publish_nothing_in_this_or_a_later_turn(run_x: RunX, emulator: Emulator) -> None:
     emulator.say("mallory", f"mill {BAIT}")
-    calls = {"SEARCH_ON_X": {"query": "mill"}, "POST": {"text": SHOUT}}
-    script = [
-        model_answer("I look.", actions=["REPLY", *calls], parameters=calls),
-        model_answer("Very well.", actions=["REPLY", "POST"], parameters={"POST": {"text": SHOUT}}),
-    ]
-    async with run_x(*script, **QUIET) as harness:
+    search = "<action>SEARCH_ON_X</action><parameters><query>mill</query></parameters>"
+    post = f"<action>POST</action><parameters><text>{SHOUT}</text></parameters><isFinish>true</isFinish>"
+    answers = [search, post, "<text>I looked.</text>"]
+    script = [f"<response>{answer}</response>" for answer in (*answers, *answers[1:])]
+    async with run_x(*script, **QUIET, USE_MULTI_STEP="true") as harness:
         await tell(harness, "Ada, what is said of the mill?")
         assert emulator.writes == []
         await tell(harness, "Ada, thank you")
@@ -204,18 +203,21 @@ async def tides(turn: Turn) -> ProviderResult:
 @pytest.mark.parametrize(
     ("plugin", "actions"),
     [
-        (Plugin("pages", actions=[read_page]), ("READ_PAGE", "POST")),
-        (Plugin("pages", providers=[web]), ("POST",)),
-        (Plugin("pages", providers=[tides]), ("POST",)),
+        (Plugin("pages", actions=[read_page]), ("READ_PAGE",)),
+        (Plugin("pages", providers=[web]), ()),
+        (Plugin("pages", providers=[tides]), ()),
     ],
     ids=["an action", "a provider", "a provider that claims to be trusted"],
 )
 async def test_content_of_another_plugin_publishes_nothing(
     plugin: Plugin, actions: tuple[str, ...], run_x: RunX, emulator: Emulator
 ) -> None:
-    said = model_answer("Yes.", actions=["REPLY", *actions], parameters={"POST": {"text": SHOUT}})
-    async with run_x(said, plugins=(plugin,), **QUIET) as harness:
+    answers = [model_answer("Yes.", actions=["REPLY", *names]) for names in (actions, ())]
+    posting = model_answer("Yes.", actions=["REPLY", "POST"], parameters={"POST": {"text": SHOUT}})
+    async with run_x(*answers, posting, plugins=(plugin,), **QUIET) as harness:
         await tell(harness, "Ada, good morning")
+        await tell(harness, "Ada, good day")
+        await tell(harness, "Ada, good night")
         assert emulator.writes == []
         assert len(await waiting(harness)) == 1
 
@@ -248,7 +250,7 @@ async def test_a_former_operator_cannot_confirm(run_x: RunX, emulator: Emulator,
         [code] = await waiting(harness)
     async with run_x(puppet, store=store, **{**QUIET, "X_OPERATORS": "test:Carol"}) as harness:
         await confirm(harness, puppet, f"Ada, confirm {code}")
-        assert "not in X_OPERATORS" in await told(harness)
+        assert "Nothing was done: POST is not available here." in await told(harness)
     assert emulator.writes == []
 
 
