@@ -27,7 +27,7 @@ from bot.outbound.outbox import Outbox
 from bot.prompts.template_parser import render_template
 from bot.prompts.templates import find_problems, find_template
 from bot.settings import Settings
-from bot.store.protocols import Store
+from bot.store.protocols import RecallScope, Store
 from bot.text import find_closest
 
 T = TypeVar("T")
@@ -86,6 +86,13 @@ class Components(Protocol):
         name that is taken.
         """
 
+    async def set_setting(self, plugin: str, name: str, value: str) -> None:
+        """Set a variable that a plugin declares, from now on and after a restart; a blank value removes it again.
+
+        It is above the operator's value. Raises SettingError for a variable that the plugin does not declare,
+        for a secret one, and for a value that is not valid.
+        """
+
 
 class Rooms(Protocol):
     """What code that answers no message can do in the rooms of one agent."""
@@ -123,6 +130,12 @@ class Rooms(Protocol):
 
     async def open_direct(self, person: Entity) -> Room | None:
         """Return the private chat with a person, opened where the platform can; None where it cannot."""
+
+    async def visible_to(self, person_id: UUID) -> RecallScope:
+        """Return the scope of all that a person may see: the rooms they take part in, and their worlds.
+
+        Of more than fifty rooms the most recently active count. Show what is found with it to that person alone.
+        """
 
     def charge(self, room: Room, person: Entity | None = None) -> AbstractContextManager[None]:
         """Count the model calls in this block for a room and a person, within their budgets too."""

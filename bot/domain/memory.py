@@ -1,19 +1,25 @@
 """Memories: what the agent remembers, and where it may be recalled."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 from bot.domain.content import Content
 
 AUTHORS_KEY = "authors"  # in a memory's metadata: the ids of those whose words it may repeat
+MAX_KIND_LENGTH = 64
+CUSTOM_KIND = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 
 
 class MemoryKind(StrEnum):
-    """The kind of a memory."""
+    """The kind of a memory; a plugin may declare others, `MemoryKind("DIARY_ENTRY")`.
+
+    Compare kinds with `==`: those of plugins are not the same object each time.
+    """
 
     MESSAGE = "MESSAGE"
     FACT = "FACT"
@@ -23,6 +29,15 @@ class MemoryKind(StrEnum):
     REACTION = "REACTION"
     ACTION_RESULT = "ACTION_RESULT"
     CUSTOM = "CUSTOM"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        """Return the kind of a plugin; its name has an underscore, unlike most of ours."""
+        if not isinstance(value, str) or len(value) > MAX_KIND_LENGTH or not CUSTOM_KIND.fullmatch(value):
+            return None
+        kind = str.__new__(cls, value)
+        kind._name_, kind._value_ = value, value
+        return kind
 
 
 class MemoryScope(StrEnum):

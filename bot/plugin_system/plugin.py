@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -34,7 +35,8 @@ class Plugin:
     name, that of the plugin with the higher one is used first. `replaces` names components of other plugins
     instead of which its own of these names are used. `template_variables` are names of values that its
     providers and actions set for templates. `component_types` are types of entity components: their
-    data are checked before they are stored. `api` is the version of the plugin API it was written for. `store`
+    data are checked before they are stored. `memory_kinds` are kinds of memories of its own, and how long they are
+    stored. `api` is the version of the plugin API it was written for. `store`
     opens an agent's store; `bot db` maintains a `Storage`. `schema` are the plugin's own tables in that store.
     `privacy_statement` returns a sentence on what it stores about users and for how long, or where it sends
     their messages. `is_trusted` is set by the loader for plugins of this distribution: their code is awaited
@@ -67,6 +69,7 @@ class Plugin:
     tests: Sequence[PluginTestSuite] = ()
     test_requires: Sequence[str] = ()
     template_variables: Sequence[str] = ()
+    memory_kinds: Mapping[str, timedelta] = field(default_factory=dict)
     api: str = str(MAX_API)
 
     def __post_init__(self) -> None:

@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from string import ascii_lowercase, ascii_uppercase
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from bot.domain.component_specs import Catalog, ComponentTypeSpec, ProviderKind
+from bot.domain.memory import CUSTOM_KIND, MAX_KIND_LENGTH, MemoryKind
 from bot.errors import PluginError
 from bot.plugin_system.action import Action
 from bot.plugin_system.command import Command
@@ -46,6 +48,7 @@ class Registry:
             _check_duplicate_routes(plugin)
         component_types = ((plugin, item.name, item) for plugin in plugins for item in plugin.component_types)
         self.component_types: Mapping[str, ComponentType] = _index_unique("component type", component_types)
+        self.memory_kinds = _collect_memory_kinds(self.plugins)
         self._build_indexes()
 
     def register(self, plugin: Plugin, component: NamedComponent) -> Callable[[], None]:
@@ -159,6 +162,25 @@ class Registry:
                 for item in plugin.component_types
             ),
         )
+
+
+def _collect_memory_kinds(plugins: Sequence[Plugin]) -> dict[MemoryKind, timedelta]:
+    """Return the kinds of memories that plugins declare, and how long each is stored; raises PluginError."""
+    kinds: dict[str, tuple[Plugin, timedelta]] = {}
+    for plugin in plugins:
+        for name, lifetime in plugin.memory_kinds.items():
+            if name in MemoryKind.__members__ or not CUSTOM_KIND.fullmatch(name) or len(name) > MAX_KIND_LENGTH:
+                raise PluginError(
+                    f"plugin {plugin.name!r}: {name!r} cannot be a kind of memories: "
+                    "use UPPER_SNAKE with an underscore, as in DIARY_ENTRY"
+                )
+            if lifetime <= timedelta(0):
+                raise PluginError(f"plugin {plugin.name!r}: memories of the kind {name} would not be stored at all")
+            if (other := kinds.setdefault(name, (plugin, lifetime))[0]) is not plugin:
+                raise PluginError(
+                    f"the kind of memories {name} is declared by plugin {other.name!r} and by plugin {plugin.name!r}"
+                )
+    return {MemoryKind(name): lifetime for name, (_, lifetime) in kinds.items()}
 
 
 def component_name(component: NamedComponent) -> str:

@@ -1,6 +1,6 @@
 """What code that answers no message can do with its agent: register components, work in rooms."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,23 +15,39 @@ from bot.domain.ids import new_id
 from bot.domain.inbound import InboundMessage
 from bot.domain.ledger import Receipt
 from bot.domain.results import State
-from bot.errors import InboxClosed, PluginError
+from bot.errors import InboxClosed, PluginError, SettingError
 from bot.inbound.inbox import Inbox
 from bot.pipeline.compose import Composer
 from bot.plugin_system.action import Action
 from bot.plugin_system.components import Evaluator, Listener, Provider, Worker
+from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
 from bot.runs import Run, current_run
+from bot.settings import Layer
+from bot.settings.model import is_secret_name, secret_fields
+from bot.store.protocols import RecallScope, Store
+from bot.text import find_closest
 from bot.turn import Turn
 
+MAX_VISIBLE_ROOMS = 50
+STORED_SETTINGS_KEY = "settings-set-by-plugins"
 EVENT_PREFIX = "plugin:"  # apart from the ids that platforms assign
+
+
+async def load_stored_settings(store: Store, plugins: Sequence[Plugin]) -> dict[str, str]:
+    """Return what plugins have set of the variables that they still declare."""
+    models = [plugin.settings for plugin in plugins if plugin.settings is not None]
+    declared = {info.alias or field for model in models for field, info in model.model_fields.items()}
+    stored = await store.cache.get(STORED_SETTINGS_KEY) if declared else None
+    return {name: value for name, value in (stored or {}).items() if name in declared}
 
 
 class AgentComponents:
     """Implements `Components` of an agent with its registry and its event bus."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, stored_settings: dict[str, str]) -> None:
         self._registry = registry
+        self._stored_settings = stored_settings  # a layer of the agent's settings, changed in place
         self._agent: Agent | None = None
 
     def bind(self, agent: Agent) -> None:
@@ -57,6 +73,22 @@ class AgentComponents:
             f"plugin {plugin!r} cannot register a {kind} while the agent runs: only actions, providers, evaluators, "
             "workers and listeners; pass the others to Plugin(...)"
         )
+
+    async def set_setting(self, plugin: str, name: str, value: str) -> None:
+        """Set a variable that a plugin declares; see `Components`."""
+        model, agent = self._registry.find_plugin(plugin).settings, self._agent
+        fields = {} if model is None else {info.alias or field: field for field, info in model.model_fields.items()}
+        if model is None or agent is None or name not in fields:
+            nearest = find_closest(name, fields)
+            hint = f": did you mean {nearest}?" if nearest else ""
+            raise SettingError(f"{name} is no setting that plugin {plugin!r} declares{hint}")
+        if is_secret_name(name) or fields[name] in dict(secret_fields(model)):
+            raise SettingError(f"{name} is a secret: only the operator sets it, in .env or the environment")
+        changed = {key: item for key, item in {**self._stored_settings, name: value.strip()}.items() if item}
+        agent.settings.with_layer(Layer(f"a change by plugin {plugin}", {name: value})).load(model)
+        await agent.store.cache.set(STORED_SETTINGS_KEY, changed)
+        self._stored_settings.clear()
+        self._stored_settings.update(changed)
 
     def _check_component(self, component: Component) -> None:
         component_type = self._registry.component_types.get(component.type)
@@ -143,6 +175,14 @@ class AgentRooms:
         await agent.store.worlds.save_world(world, [room])
         await agent.store.entities.save_entities([person], room.id)
         return await agent.store.worlds.room(room.id) or room
+
+    async def visible_to(self, person_id: UUID) -> RecallScope:
+        """Return the scope of all that a person may see; see `Rooms`."""
+        rooms = (await self._require_agent().store.worlds.rooms_of(person_id))[:MAX_VISIBLE_ROOMS]
+        if not rooms:
+            return RecallScope(person_id, person_id)  # the audience of no memory
+        audiences = {audience for room in rooms for audience in (room.id, room.world_id)}
+        return RecallScope(rooms[0].id, rooms[0].world_id, frozenset(audiences - {rooms[0].id, rooms[0].world_id}))
 
     @contextmanager
     def charge(self, room: Room, person: Entity | None = None) -> Iterator[None]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from bot.adapter.connection_status import ConnectionStatus
 from bot.agent import Agent, Services
 from bot.background.confirmed_actions import ConfirmedActions
+from bot.background.memory_retention import MemoryRetention
 from bot.background.posting import PostScheduler
 from bot.background.scheduler import Scheduler
 from bot.concurrency.clock import ShutdownDeadline
@@ -30,7 +31,7 @@ from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.plugin import collect_schemas
 from bot.plugin_system.registry import Registry
 from bot.runs import retry_reporter, usage_recorder
-from bot.runtime.agent_access import AgentComponents, AgentRooms
+from bot.runtime.agent_access import AgentComponents, AgentRooms, load_stored_settings
 from bot.runtime.agent_config import AgentConfig
 from bot.runtime.handle_factory import build_handle
 from bot.runtime.plugin_lifecycle import (
@@ -42,7 +43,7 @@ from bot.runtime.plugin_lifecycle import (
     run_services,
     with_inactive_stubs,
 )
-from bot.settings import CoreSettings, Settings
+from bot.settings import CoreSettings, Layer, Settings
 from bot.store.protocols import Schemas, Store
 from bot.store.storage import NO_SCHEMAS
 
@@ -106,13 +107,14 @@ async def _running_agent(
     """Enter the parts of an agent, each after those that it uses; they are left in reverse order."""
     core = config.settings.load(CoreSettings)
     registry = Registry(config.plugins)
-    components, rooms = AgentComponents(registry), AgentRooms(registry)
     budget_settings = config.settings.operator_only().load(BudgetSettings)
     budget = Budget(build_limits(budget_settings), config.clock)
     prices = load_prices(budget_settings.model_prices, assume_unknown=budget_settings.has_money_budget)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         store = await enter(config.open_store(schemas))
+        config, changed_settings = await _with_changed_settings(config, store)
+        components, rooms = AgentComponents(registry, changed_settings), AgentRooms(registry)
         meter = await enter(_build_meter(config, store, prices, budget, shutdown_deadline))
         fetcher = await enter(Fetcher(environment=config.settings.network_environment()))
         events = await enter(EventBus(shutdown_deadline=shutdown_deadline))
@@ -136,9 +138,7 @@ async def _running_agent(
             folder=config.folder,
         )
         await store.entities.save_entities([Entity(agent.id, "greenroom", str(agent.id), (config.character.name,))])
-        components.bind(agent)
-        rooms.bind(agent)
-        bind_components(agent, config.plugins)
+        bind_components(agent, config.plugins, components, rooms)
         await enter(run_services(agent, config.plugins, shutdown_deadline))
         await initialize_plugins(agent, config.plugins)
         pipeline = MessagePipeline(agent, registry, core)
@@ -156,11 +156,18 @@ async def _running_agent(
         await enter(pipeline.evaluated)
         stack.push_async_callback(events.flush)  # listeners may use services, which stop after this
         if not config.is_idle:
+            await enter(MemoryRetention(store.memories, registry.memory_kinds, config.clock))
             workers = [post_scheduler.worker, ConfirmedActions(registry).worker]
             await enter(Scheduler(agent, registry, workers, shutdown_deadline=shutdown_deadline))
         await enter(WorkSharingLoop(store, inbox, agent.outbox, config.clock))
         handle = build_handle(agent, config, registry, inbox, pipeline.active_turns, connections, meter.flush)
         yield AgentRuntime(agent, registry, inbox, handle, post_scheduler)
+
+
+async def _with_changed_settings(config: AgentConfig, store: Store) -> tuple[AgentConfig, dict[str, str]]:
+    """Return the configuration with what plugins have set, and those values, a layer that may change later."""
+    changed = await load_stored_settings(store, config.plugins)
+    return replace(config, settings=config.settings.with_layer(Layer("a plugin", changed))), changed
 
 
 def _build_router(

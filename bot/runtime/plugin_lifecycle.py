@@ -18,13 +18,15 @@ from bot.models.handler import ModelHandler
 from bot.models.types import ModelType
 from bot.plugin_system.components import Model, Route, Service
 from bot.plugin_system.plugin import Plugin, sort_services
-from bot.runtime.agent_access import subscribe_listener
+from bot.runtime.agent_access import AgentComponents, AgentRooms, subscribe_listener
 
 logger = logging.getLogger(__name__)
 
 
-def bind_components(agent: Agent, plugins: Sequence[Plugin]) -> None:
-    """Register the models and listeners of these plugins with the agent."""
+def bind_components(agent: Agent, plugins: Sequence[Plugin], components: AgentComponents, rooms: AgentRooms) -> None:
+    """Register the models and listeners of these plugins with the agent, and bind what it lends to them."""
+    components.bind(agent)
+    rooms.bind(agent)
     for plugin in plugins:
         for model in (candidate for candidate in plugin.models if candidate.when(agent.settings)):
             priority = model.priority or plugin.priority

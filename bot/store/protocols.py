@@ -142,14 +142,24 @@ class EntityStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecallScope:
-    """The room and world that recall something; memories of other rooms only if their scope allows it."""
+    """The room and world that recall something; memories of other rooms only if their scope allows it.
+
+    `also` are further rooms and worlds whose memories may be recalled, such as all those of the person who asks.
+    """
 
     room_id: UUID
     world_id: UUID
+    also: frozenset[UUID] = frozenset()
+
+    @property
+    def audiences(self) -> tuple[UUID, ...]:
+        """The rooms and worlds whose memories may be recalled."""
+        return tuple(dict.fromkeys((self.world_id, self.room_id, *sorted(self.also))))
 
     def covers(self, memory: Memory) -> bool:
         """Return whether a memory may be recalled here."""
-        return recall_audience(memory) in (None, self.world_id, self.room_id)
+        audience = recall_audience(memory)
+        return audience in (None, self.world_id, self.room_id) or audience in self.also
 
 
 def recall_audience(memory: Memory) -> UUID | None:
@@ -213,7 +223,7 @@ class MemoryStore(Protocol):
         covers.
 
         Rare words count more, and frequent ones do not count. Of messages and reactions only the last five
-        thousand of the room are searched.
+        thousand of the room are searched; of several rooms, their last five thousand together.
         """
 
     async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
@@ -224,6 +234,9 @@ class MemoryStore(Protocol):
 
         Each call examines a limited number of memories; `before` is where the last page ended.
         """
+
+    async def expired(self, kind: MemoryKind, before: datetime, limit: int = 500) -> list[UUID]:
+        """Return the ids of some memories of a kind that were created before a time."""
 
     async def remove(self, ids: Collection[UUID]) -> int:
         """Delete memories; return their number."""

@@ -4,10 +4,12 @@ import asyncio
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import pytest
+from pydantic import Field
 
 from bot import (
     Agent,
@@ -16,13 +18,19 @@ from bot import (
     Content,
     Entity,
     MediaKind,
+    Memory,
+    MemoryKind,
     Outcome,
     Plugin,
     PluginError,
     ProviderResult,
+    RecallScope,
     Role,
     Room,
+    Secret,
     Service,
+    SettingError,
+    SettingsModel,
     Task,
     Turn,
     World,
@@ -35,12 +43,15 @@ from bot import (
     provider,
     worker,
 )
+from bot.background.memory_retention import MemoryRetention
 from bot.concurrency import supervisor as supervisor_module
 from bot.concurrency.clock import system_clock
 from bot.errors import BudgetSpent, InboxClosed, TemplateError
 from bot.events import MessageReceived, MessageSent, VoiceMessageSent
 from bot.models import Purpose, TextRequest
+from bot.plugin_system.registry import Registry
 from bot.prompts import render_template
+from bot.store import InMemoryStore
 from bot.testing import (
     AgentHarness,
     RecordingAdapter,
@@ -366,3 +377,112 @@ async def test_model_calls_outside_of_a_message_are_charged_to_a_room_within_its
         today = system_clock().date()
         costs = await harness.agent_runtime.handle.conversations.costs(today - timedelta(days=1), today)
         assert {room.id, other.id} <= {cost.room_id for cost in costs}
+
+
+class DigestSettings(SettingsModel):
+    """Variables of a plugin."""
+
+    digest_hour: int = Field(7, ge=0, le=23)
+    digest_api_key: Secret | None = None
+
+
+async def test_a_plugin_sets_its_own_variables_for_now_and_after_a_restart() -> None:
+    plugin, store = Plugin("digest", settings=DigestSettings), InMemoryStore()
+    operator = {"DIGEST_HOUR": "8"}
+    async with running_agent(plugin, settings=operator, store=store) as harness:
+        settings, components = harness.agent.settings, harness.agent.components
+        assert settings.load(DigestSettings).digest_hour == 8
+        await components.set_setting("digest", "DIGEST_HOUR", "9")
+        assert settings.load(DigestSettings).digest_hour == 9
+    async with running_agent(plugin, settings=operator, store=store) as harness:
+        assert harness.agent.settings.load(DigestSettings).digest_hour == 9
+        await harness.agent.components.set_setting("digest", "DIGEST_HOUR", "")
+        assert harness.agent.settings.load(DigestSettings).digest_hour == 8
+
+
+@pytest.mark.parametrize(
+    ("plugin", "name", "value", "message"),
+    [
+        ("digest", "DIGEST_HOUR", "25", "DIGEST_HOUR"),
+        ("digest", "DIGEST_HOURS", "9", "no setting that plugin 'digest' declares: did you mean DIGEST_HOUR"),
+        ("digest", "CONVERSATION_LENGTH", "9", "no setting that plugin 'digest' declares"),
+        ("digest", "DIGEST_API_KEY", "abcdefgh", "is a secret: only the operator sets it"),
+        ("plain", "DIGEST_HOUR", "9", "no setting that plugin 'plain' declares"),
+    ],
+)
+async def test_a_plugin_can_set_no_other_variables_and_no_wrong_values(
+    plugin: str, name: str, value: str, message: str
+) -> None:
+    async with running_agent(Plugin("digest", settings=DigestSettings), Plugin("plain")) as harness:
+        with pytest.raises(SettingError, match=message):
+            await harness.agent.components.set_setting(plugin, name, value)
+        assert harness.agent.settings.load(DigestSettings).digest_hour == 7
+
+
+async def test_memories_are_searched_across_the_rooms_that_a_person_may_see() -> None:
+    async with running_agent() as harness:
+        memories = harness.agent.store.memories
+        for author, room, word in (("Alice", "a", "anchor"), ("Alice", "b", "buoy"), ("Bob", "c", "capstan")):
+            await harness.send(f"The {word} is lost", author=author, room=room)
+        alice, bob = (make_turn(harness.agent, author=name).author.id for name in ("Alice", "Bob"))
+        for person, words in ((alice, ["anchor", "buoy"]), (bob, ["capstan"]), (new_id(), [])):
+            scope = await harness.agent.rooms.visible_to(person)
+            found = [await memories.search(word, scope, MemoryKind.MESSAGE) for word in ("anchor", "buoy", "capstan")]
+            assert [memory.content.text.split()[1] for matches in found for memory in matches] == words
+
+
+KIND, DAY = MemoryKind("DIARY_ENTRY"), timedelta(days=1)
+
+
+@pytest.mark.parametrize("requires", [[], ["sql"]])
+async def test_memories_of_a_declared_kind_are_found_and_deleted_when_their_time_is_over(
+    requires: list[str], tmp_path: Path
+) -> None:
+    plugin = Plugin("diary", memory_kinds={"DIARY_ENTRY": timedelta(days=2)}, requires=requires)
+    async with running_agent(plugin, settings={"BOT_DATA_DIR": str(tmp_path)}) as harness:
+        room = await lobby(harness)
+        memories, now = harness.agent.store.memories, harness.agent.clock()
+        entries = [
+            Memory(
+                new_id(), KIND, HOOK.id, room.id, room.world_id, Content(text=f"day {age}"), now - timedelta(days=age)
+            )
+            for age in (3, 1)
+        ]
+        await memories.add(entries)
+        assert [entry.kind for entry in await memories.recent(room.id, kind=KIND)] == [KIND, KIND]
+        assert len(await memories.search("day", RecallScope(room.id, room.world_id), KIND)) == 2
+        retention = MemoryRetention(memories, harness.agent_runtime.registry.memory_kinds, harness.agent.clock)
+        assert await retention.delete_expired() == 1
+        assert [entry.content.text for entry in await memories.recent(room.id, kind=KIND)] == ["day 1"]
+        assert await memories.count(MemoryKind.MESSAGE) == 2
+
+
+async def test_expired_memories_are_deleted_when_an_agent_starts() -> None:
+    store, now = InMemoryStore(), system_clock()
+    old = Memory(new_id(), KIND, HOOK.id, new_id(), new_id(), Content(text="old"), now - timedelta(days=3))
+    await store.memories.add([old])
+    plugin = Plugin("diary", memory_kinds={"DIARY_ENTRY": timedelta(days=2)})
+    async with running_agent(plugin, store=store):
+        await until(lambda: not store.memories.all())
+
+
+@pytest.mark.parametrize(
+    ("kinds", "message"),
+    [
+        ({"MESSAGE": timedelta(1)}, "'MESSAGE' cannot be a kind of memories"),
+        ({"DIARY": timedelta(1)}, "'DIARY' cannot be a kind of memories"),
+        ({"ACTION_RESULT": timedelta(1)}, "'ACTION_RESULT' cannot be a kind of memories"),
+        ({"DIARY_ENTRY": timedelta(0)}, "DIARY_ENTRY would not be stored at all"),
+    ],
+)
+def test_a_wrong_kind_of_memories_is_refused(kinds: dict[str, timedelta], message: str) -> None:
+    with pytest.raises(PluginError, match=message):
+        Registry([Plugin("diary", memory_kinds=kinds)])
+    with pytest.raises(ValueError, match="diary"):
+        MemoryKind("diary entry")
+
+
+def test_two_plugins_cannot_declare_one_kind_of_memories() -> None:
+    plugins = [Plugin(name, memory_kinds={"DIARY_ENTRY": timedelta(1)}) for name in ("one", "two")]
+    with pytest.raises(PluginError, match="DIARY_ENTRY is declared by plugin 'one' and by plugin 'two'"):
+        Registry(plugins)

@@ -490,3 +490,39 @@ async def test_concurrent_add_unique_stores_one_memory(store: Store) -> None:
 async def test_messages_are_identified_by_their_ids(store: Store) -> None:
     with pytest.raises(ValueError, match="use add"):
         await store.memories.add_unique(build_memory("hello"))
+
+
+NAUTICAL = ("anchor", "buoy", "capstan", "davit", "ensign", "fender", "galley", "halyard")
+
+
+@pytest.mark.parametrize("count", [2, 3, 7])
+async def test_a_scope_of_several_rooms_covers_them_all_and_nothing_else(store: Store, count: int) -> None:
+    rooms = [derived_id("room", str(number)) for number in range(count + 1)]
+    for number, room in enumerate(rooms):
+        for kind in (MemoryKind.FACT, MemoryKind.MESSAGE):
+            fact = build_fact(NAUTICAL[number], (1.0, 0.1 * number), kind=kind)
+            await store.memories.add([replace(fact, room_id=room, world_id=derived_id("world", str(number)))])
+    *visible, _ = rooms
+    scope = RecallScope(visible[0], derived_id("world", "0"), frozenset(visible[1:]))
+    expected = [NAUTICAL[number] for number in range(count)]
+    matches = await store.memories.recall((1.0, 0.0), MODEL, scope, MemoryKind.FACT)
+    assert [match.memory.content.text for match in matches] == expected
+    for kind in (MemoryKind.FACT, MemoryKind.MESSAGE):
+        found = [await store.memories.search(NAUTICAL[number], scope, kind) for number in range(count + 1)]
+        assert [text for matches in found for text in texts_of(matches)] == expected
+    nearest = await store.memories.recall((1.0, 0.0), MODEL, scope, MemoryKind.FACT, 1)
+    assert [match.memory.content.text for match in nearest] == expected[:1]
+
+
+async def test_memories_of_a_kind_of_a_plugin_are_stored_and_expire_by_their_time(store: Store) -> None:
+    kind = MemoryKind("DIARY_ENTRY")
+    entries = [build_memory(f"entry {at}", at=at, kind=kind) for at in range(4)]
+    await store.memories.add([*entries, build_memory("entry 0")])
+    assert texts_of(await store.memories.recent(LOBBY, kind=kind)) == [f"entry {at}" for at in range(4)]
+    await store.memories.add([build_memory("a storm", at=9, kind=kind)])
+    assert texts_of(await store.memories.search("storm", RecallScope(LOBBY, WORLD), kind)) == ["a storm"]
+    assert await store.memories.count(kind) == 5
+    before = START + timedelta(seconds=3)
+    assert len(await store.memories.expired(kind, before, 2)) == 2
+    assert set(await store.memories.expired(kind, before)) == {entry.id for entry in entries[:3]}
+    assert await store.memories.expired(MemoryKind("OTHER_KIND"), before) == []

@@ -59,7 +59,7 @@ class InMemoryMemories:
         return {memory_id: self._memories[memory_id] for memory_id in ids if memory_id in self._memories}
 
     async def count(self, kind: MemoryKind, room_id: UUID | None = None) -> int:
-        return sum(memory.kind is kind and room_id in (None, memory.room_id) for memory in self._memories.values())
+        return sum(memory.kind == kind and room_id in (None, memory.room_id) for memory in self._memories.values())
 
     async def recent(
         self, room_id: UUID, limit: int = 20, *, kind: MemoryKind = MemoryKind.MESSAGE, before: datetime | None = None
@@ -86,7 +86,7 @@ class InMemoryMemories:
         candidates = (
             (memory, memory.embedding)
             for memory in self._memories.values()
-            if memory.kind is kind
+            if memory.kind == kind
             and memory.embedding is not None
             and memory.embedding_model == model
             and len(memory.embedding) == len(embedding)
@@ -96,9 +96,11 @@ class InMemoryMemories:
 
     async def search(self, text: str, scope: RecallScope, kind: MemoryKind, limit: int = 10) -> list[Memory]:
         if kind in TRANSCRIPT_KINDS:
-            candidates = self._rooms.get((scope.room_id, kind), [])[-MAX_TRANSCRIPT_SCAN:]
+            limit_per_room = MAX_TRANSCRIPT_SCAN // (len(scope.also) + 1)
+            rooms = [self._rooms.get((room_id, kind), []) for room_id in scope.audiences]
+            candidates = [memory for memories in rooms for memory in memories[-limit_per_room:]]
         else:
-            candidates = [memory for memory in self._memories.values() if memory.kind is kind and scope.covers(memory)]
+            candidates = [memory for memory in self._memories.values() if memory.kind == kind and scope.covers(memory)]
         newest = candidates[::-1]
         return [
             newest[index] for index in rank_by_word_overlap(text, [memory.content.text for memory in newest], limit)
@@ -119,6 +121,10 @@ class InMemoryMemories:
             if memory.kind in EMBEDDED_KINDS and (memory.embedding is None or memory.embedding_model != model)
         ]
         return UnembeddedPage(tuple(unembedded), start or None)
+
+    async def expired(self, kind: MemoryKind, before: datetime, limit: int = 500) -> list[UUID]:
+        stored = self._memories.values()
+        return [memory.id for memory in stored if memory.kind == kind and memory.created_at < before][:limit]
 
     async def remove(self, ids: Collection[UUID]) -> int:
         removed = [self._memories.pop(memory_id) for memory_id in ids if memory_id in self._memories]

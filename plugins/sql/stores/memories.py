@@ -156,6 +156,17 @@ UNEMBEDDED = Statement(
         .order_by(memories.c.position.desc())
     )
 )
+EXPIRED = Statement(
+    lambda _: (
+        select(memories.c.id)
+        .where(
+            OF_AGENT,
+            matches(memories, "kind"),
+            memories.c.created_at < typed_parameter(memories.c.created_at, "before"),
+        )
+        .limit(limit_parameter())
+    )
+)
 DELETE_MEMORIES = ListStatement(lambda ids: delete(memories).where(OF_AGENT, memories.c.id.in_(ids)))
 DERIVED_MEMORIES = ListStatement(
     lambda ids: select(memories.c.id).where(matches(memories, "agent_id"), memories.c.source_id.in_(ids))
@@ -241,8 +252,7 @@ def _add_unique(agent: int, memory: Memory, connection: Connection) -> Memory:
 def _find_nearest(
     agent: int, query: search.VectorQuery, scope: RecallScope, limit: int, connection: Connection
 ) -> list[MemoryMatch]:
-    audiences = (search.SHARED_AUDIENCE, scope.world_id.bytes, scope.room_id.bytes)
-    scores = search.find_nearest(connection, agent, query, audiences, limit)
+    scores = search.find_nearest(connection, agent, query, search.audiences_of(scope), limit)
     rows = AT_POSITIONS.rows(connection, ids=list(scores))
     matches = [MemoryMatch(memory, scores[position]) for position, memory in map(_read_with_vector, rows)]
     return sorted(matches, key=lambda match: -match.similarity)
@@ -252,7 +262,13 @@ def _search_words(
     agent: int, text: str, scope: RecallScope, kind: MemoryKind, limit: int, connection: Connection
 ) -> list[Memory]:
     if kind in TRANSCRIPT_KINDS:
-        rows = RECENT.rows(connection, agent, scope.room_id.bytes, kind.value, MAX_TRANSCRIPT_SCAN)
+        limit_per_room = MAX_TRANSCRIPT_SCAN // (len(scope.also) + 1)
+        rooms = scope.audiences if scope.also else (scope.room_id,)
+        rows = [
+            row
+            for room_id in rooms
+            for row in RECENT.rows(connection, agent, room_id.bytes, kind.value, limit_per_room)
+        ]
         texts = [content_of(row[CONTENT]).text for row in rows]
         return [MEMORY.read(rows[index]) for index in rank_by_word_overlap(text, texts, limit)]
     positions = search.find_by_words(connection, agent, text, scope, kind, limit)
@@ -357,6 +373,11 @@ class SqlMemories(SqlStorePart):
     async def unembedded(self, model: str, before: int | None = None) -> UnembeddedPage:
         work = partial(_find_unembedded, self._agent, storable_text(model), MAX_POSITION if before is None else before)
         return await self._database.search(work)
+
+    async def expired(self, kind: MemoryKind, before: datetime, limit: int = 500) -> list[UUID]:
+        values = (self._agent, kind.value, microseconds_of(before), limit)
+        rows = await self._database.search(lambda db: EXPIRED.rows(db, *values))
+        return [id_of(row[0]) for row in rows]
 
     async def remove(self, ids: Collection[UUID]) -> int:
         keys = [memory_id.bytes for memory_id in ids]

@@ -4,7 +4,7 @@ PostgreSQL compares vectors with pgvector; for SQLite this module does, with num
 """
 
 import struct
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -145,6 +145,17 @@ def delete_embeddings(connection: Connection, agent: int, ids: Sequence[UUID]) -
     DELETE_EMBEDDINGS.count(connection, agent, ids=[memory_id.bytes for memory_id in ids])
 
 
+def audiences_of(scope: RecallScope) -> list[bytes]:
+    """Return the audiences whose memories a scope covers, that of everywhere first."""
+    return [SHARED_AUDIENCE, *(audience.bytes for audience in scope.audiences)]
+
+
+def _in_groups(audiences: Sequence[bytes]) -> list[Sequence[bytes]]:
+    """Return audiences in groups of three, as many as a statement takes; the last one is filled by repetition."""
+    groups = [audiences[start : start + len(AUDIENCES)] for start in range(0, len(audiences), len(AUDIENCES))]
+    return [[*group, *[group[-1]] * (len(AUDIENCES) - len(group))] for group in groups]
+
+
 def find_nearest(
     connection: Connection, agent: int, query: VectorQuery, audiences: Sequence[bytes], limit: int
 ) -> dict[int, float]:
@@ -153,7 +164,9 @@ def find_nearest(
         return {}
     key = (agent, query.model, len(query.vector), query.kind.value)
     if connection.dialect.name == "postgresql":
-        return dict(map(tuple, NEAREST.rows(connection, pack_vector(query.vector), *key, *audiences, limit)))
+        vector = pack_vector(query.vector)
+        rows = [NEAREST.rows(connection, vector, *key, *group, limit) for group in _in_groups(audiences)]
+        return dict(nlargest(limit, (tuple(row) for found in rows for row in found), key=lambda pair: pair[1]))
     compare = _compare_with_numpy if has_numpy() else _compare_in_python
     pairs = [
         pair
@@ -256,13 +269,17 @@ def find_by_words(
     query_words = sorted(index_words(text))
     if not query_words or not limit:
         return []
-    scope = (agent, kind.value, SHARED_AUDIENCE, recall_scope.world_id.bytes, recall_scope.room_id.bytes)
-    counts = {row[0]: row[1] for row in COUNT_WORDS.rows(connection, *scope, ids=[EMPTY_WORD, *query_words])}
+    scopes = [(agent, kind.value, *group) for group in _in_groups(audiences_of(recall_scope))]
+    counts: Counter[str] = Counter()
+    for scope in scopes:
+        for row in COUNT_WORDS.rows(connection, *scope, ids=[EMPTY_WORD, *query_words]):
+            counts[row[0]] += row[1]
     total = counts.pop(EMPTY_WORD, 0)
     weights = word_weights(counts, total)
     shared: defaultdict[int, set[str]] = defaultdict(set)
-    for position, word in FIND_WORDS.rows(connection, *scope, ids=list(weights)):
-        shared[position].add(word)
+    for scope in scopes:
+        for position, word in FIND_WORDS.rows(connection, *scope, ids=list(weights)):
+            shared[position].add(word)
     newest = {position: shared[position] for position in sorted(shared, reverse=True)}
     return top_by_word_overlap(newest, weights, total, limit)
 
