@@ -16,9 +16,9 @@ from bot.characters.elizaos_names import ADAPTER_ALIASES, SETTINGS_WITHOUT_EFFEC
 from bot.characters.places import FilePlaces
 from bot.cli.variables import find_settings_groups, known_variables
 from bot.errors import CharacterError, PluginError, TemplateError
-from bot.plugin_system.imports import find_plugin_file
 from bot.plugin_system.loading import SCRIPT_SUFFIXES, adapter_names
 from bot.plugin_system.plugin import Plugin, merge_templates
+from bot.plugin_system.source import PluginSource, find_location, find_plugin_file, read_plugin_source
 from bot.prompts.template_parser import compile_template
 from bot.prompts.templates import DEFAULTS, SYSTEM, TemplateProblem, find_problems
 from bot.settings import Settings
@@ -43,8 +43,10 @@ def check_plugin_paths(path: Path, loaded: LoadedCharacter) -> None:
     errors = []
     for index, name, location in local_plugins(path, loaded):
         problem = ""
-        if not location.is_relative_to(folder):
+        if not _is_inside(location, folder):
             problem = f"{name!r} is outside the character's folder, {folder}: move the plugin into it, or install it"
+        elif path.resolve().is_relative_to(find_location(location) or location):
+            problem = f"plugin {name!r}: its folder holds the character's file: move its code into a folder of its own"
         elif find_plugin_file(location) is None:
             nearest = find_closest(location.name, _python_names(location.parent))
             hint = f"; did you mean {nearest!r}?" if nearest else ""
@@ -65,6 +67,12 @@ def check_character_templates(path: Path, loaded: LoadedCharacter, plugins: Sequ
     ]
     if errors:
         raise CharacterError("\n".join(map(str, errors)))
+
+
+def read_local_plugins(path: Path, loaded: LoadedCharacter) -> list[PluginSource]:
+    """Return the code of each plugin that is named by its path. Raises ConfigError."""
+    check_plugin_paths(path, loaded)
+    return [read_plugin_source(location, name) for _, name, location in local_plugins(path, loaded)]
 
 
 def check_plugin_sources(path: Path, loaded: LoadedCharacter) -> None:
@@ -181,6 +189,13 @@ def operator_setting_notes(loaded: LoadedCharacter, settings: Settings) -> Itera
 def _did_you_mean(name: str, known: Iterable[str]) -> str:
     nearest = find_closest(name, known)
     return f"; did you mean '{nearest}'?" if nearest else ""
+
+
+def _is_inside(location: Path, folder: Path) -> bool:
+    """Return whether a plugin lies in a folder, also after symbolic links are followed."""
+    file = find_plugin_file(location)
+    places = (location, location.resolve(), *([file.resolve()] if file else []))
+    return all(place.is_relative_to(folder) for place in places)
 
 
 def _error_at(

@@ -16,6 +16,7 @@ from bot.errors import CharacterError
 from bot.models.types import ModelType
 from bot.plugin_system.loading import ELIZAOS_PACKAGE, load_plugins
 from bot.plugin_system.plugin import Plugin, check_templates
+from bot.plugin_system.trust import TrustedPlugins
 from bot.runtime.agent_config import AgentConfig
 from bot.settings import MIN_SECRET_LENGTH, NETWORK_VARIABLES, CoreSettings, Layer, Settings, load_settings
 from bot.store.inmemory import InMemoryStore
@@ -103,7 +104,11 @@ def load_character_config(path: Path | None = None, override: Layer | None = Non
     settings.load(CoreSettings)
     check_plugin_paths(path, loaded)
     loaded_plugins = load_plugins(
-        loaded.character, settings, folder=path.resolve().parent, is_foreign_format=is_elizaos_file(loaded)
+        loaded.character,
+        settings,
+        folder=path.resolve().parent,
+        is_foreign_format=is_elizaos_file(loaded),
+        approve=trusted_plugins().approval(path),
     )
     settings = declare_settings(settings, loaded_plugins.plugins)
     for plugin in loaded_plugins.plugins:
@@ -139,6 +144,11 @@ def read_character_settings(loaded: LoadedCharacter | None) -> Settings:
     if loaded is None:
         return load_settings()
     return load_settings(loaded.character.settings, loaded.secrets).with_models(*(group.model for group in CORE_GROUPS))
+
+
+def trusted_plugins() -> TrustedPlugins:
+    """Return what the operator trusts, in the operator's data folder. Raises SettingError if that is set wrongly."""
+    return TrustedPlugins(load_settings().load(CoreSettings).bot_data_dir)
 
 
 def declare_settings(settings: Settings, plugins: Sequence[Plugin]) -> Settings:

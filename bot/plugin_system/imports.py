@@ -2,12 +2,10 @@
 
 import importlib
 import importlib.metadata
-import importlib.util
 import re
 import shlex
 import sys
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from pkgutil import resolve_name
 from types import ModuleType
@@ -57,43 +55,6 @@ def install_command(extra: str, *, root: Path = ROOT) -> str:
     names = [name for name, _, marker in requirements if of_extra.search(marker)]
     names = names or [name for name, _, marker in requirements if not marker]  # it needs what the core needs
     return f"{pip} {' '.join(shlex.quote(name.strip()) for name in names)}"
-
-
-def import_path(path: Path, name: str) -> ModuleType:
-    """Import a plugin from a file or folder. Raises PluginError if it is missing or fails."""
-    file = find_plugin_file(path)
-    if file is None:
-        raise PluginError(f"plugin {name!r}: there is no {path}.py and no folder {path} with an __init__.py")
-    stem = file.parent.name if file.name == "__init__.py" else file.stem
-    alias = f"greenroom_plugin_{re.sub(r'[^a-z0-9]+', '_', stem.lower())}_{_digest(file)}"
-    if alias in sys.modules:
-        return sys.modules[alias]
-    is_package = file.name == "__init__.py"
-    spec = importlib.util.spec_from_file_location(
-        alias, file, submodule_search_locations=[str(file.parent)] if is_package else None
-    )
-    if spec is None or spec.loader is None:
-        raise PluginError(f"plugin {name!r}: {file} is not Python")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[alias] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException as error:  # a plugin's module may raise anything, SystemExit included
-        del sys.modules[alias]
-        if isinstance(error, KeyboardInterrupt | SettingError):
-            raise
-        raise PluginError(f"plugin {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
-    return module
-
-
-def find_plugin_file(path: Path) -> Path | None:
-    """Return the file of a plugin that is named by its path, with or without `.py`, or by its folder."""
-    candidates = (path, path.with_name(f"{path.name}.py"), path / "__init__.py")
-    return next((candidate for candidate in candidates if candidate.is_file()), None)
-
-
-def _digest(file: Path) -> str:
-    return sha256(str(file).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,10 @@ from bot.plugin_system.imports import (
     PLUGINS_PACKAGE,
     LazyImport,
     import_by_name,
-    import_path,
     missing_package_message,
 )
 from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.source import Approve, import_source, read_plugin_source
 from bot.settings import CoreSettings, Settings
 from bot.text import find_closest
 
@@ -45,12 +45,18 @@ class LoadedPlugins:
 
 
 def load_plugins(
-    character: Character, settings: Settings, *, folder: Path, is_foreign_format: bool = False
+    character: Character,
+    settings: Settings,
+    *,
+    folder: Path,
+    is_foreign_format: bool = False,
+    approve: Approve | None = None,
 ) -> LoadedPlugins:
     """Load the plugins that a character names, and the bundled ones that it needs.
 
     Paths are relative to `folder`. Names of elizaOS packages are mapped; those without a counterpart are
-    noted. With `is_foreign_format` (a file of another program) any unknown name is only noted.
+    noted. With `is_foreign_format` (a file of another program) any unknown name is only noted. Before the code
+    of a path runs, `approve` is called with it and may raise; without `approve` the caller vouches for the folder.
 
     Raises PluginError for an unknown name, a plugin that cannot be imported, a cycle, two of one name.
     """
@@ -58,7 +64,7 @@ def load_plugins(
     store, note = _default_store(character, settings)
     notes = [note] if note else []
     for name in _requested_names(character, settings, store):
-        plugin, note = _resolve(name, folder, is_foreign_format=is_foreign_format)
+        plugin, note = _resolve(name, folder, approve, is_foreign_format=is_foreign_format)
         if plugin is not None and plugin.settings is not None:
             settings = settings.with_models(plugin.settings)
         if plugin is not None and by_name.get(plugin.name, plugin) is not plugin:
@@ -105,10 +111,16 @@ def sort_plugins(plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
     return tuple(_in_dependency_order(by_name))
 
 
-def find_plugin(name: str, folder: Path = Path()) -> Plugin | None:
-    """Find a plugin by path (`./my_plugin`, relative to `folder`), by name, or by entry point."""
+def find_plugin(name: str, folder: Path = Path(), approve: Approve | None = None) -> Plugin | None:
+    """Find a plugin by path (`./my_plugin`, relative to `folder`), by name, or by entry point.
+
+    Before the code of a path runs, `approve` is called with it and may raise.
+    """
     if name.startswith((".", "/", "~")):
-        return _single_plugin(import_path((folder / Path(name).expanduser()).resolve(), name), name)
+        source = read_plugin_source((folder / Path(name).expanduser()).resolve(), name)
+        if approve is not None:
+            approve(source)
+        return _single_plugin(import_source(source), name)
     bundled = f"{PLUGINS_PACKAGE}.{name}"
     if re.fullmatch(r"\w+", name) and bundled != TABLE and importlib.util.find_spec(bundled) is not None:
         plugin = _single_plugin(import_by_name(bundled, name), name)
@@ -237,12 +249,13 @@ def _enabled_names(purpose: PluginPurpose, settings: Settings) -> list[str]:
     return [item.name for item in bundled_plugins() if item.purpose is purpose and item.is_enabled(settings)]
 
 
-def _resolve(name: str, folder: Path, *, is_foreign_format: bool) -> tuple[Plugin | None, str]:
+def _resolve(name: str, folder: Path, approve: Approve | None, *, is_foreign_format: bool) -> tuple[Plugin | None, str]:
     if Path(name).suffix in SCRIPT_SUFFIXES:
         return None, f"{name}: a plugin in JavaScript cannot run here; the character works without it"
     match = ELIZAOS_PACKAGE.fullmatch(name)
-    short_name = bundled_name(match[1]) if match else name
-    if (plugin := find_plugin(short_name, folder)) is not None:
+    package = match[1].lstrip(".") if match else ""  # the name of a package is no path
+    short_name = (package and bundled_name(package)) if match else name
+    if short_name and (plugin := find_plugin(short_name, folder, approve)) is not None:
         return plugin, ""
     if ADAPTER_ALIASES.get(short_name, short_name) in _adapter_modules():
         return None, f"{name}: {short_name} is an adapter here; it runs where its token is set"

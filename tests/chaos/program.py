@@ -14,6 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
 
+from tests.trust import trust_code
+
 EFFECTS_PLUGIN = "effects_plugin.py"
 PACKAGE = "greenroom_chaos-1.dist-info"
 ENTRY = "[greenroom.adapters]\nloopback = tests.chaos.adapter:adapter\n"
@@ -143,6 +145,7 @@ class Program:
 
     def __post_init__(self) -> None:
         shutil.copy(Path(__file__).with_name(EFFECTS_PLUGIN), self.folder)  # only there a character may name it
+        trust_code(self.folder, self.folder)
         (self.folder / "ada.json").write_text(json.dumps({"name": "Ada", "plugins": self.plugins}))
 
     @property

@@ -15,6 +15,7 @@ from bot.prompts.template_parser import compile_template
 from bot.prompts.templates import COMMON_VARIABLES, DEFAULTS
 from bot.testing import ScriptedModel, model_answer, running_agent
 from plugins.bootstrap import plugin as bootstrap
+from tests.trust import trust_code
 
 Out = pytest.CaptureFixture[str]
 BROKEN_PLUGIN = """from bot import Plugin
@@ -26,6 +27,8 @@ plugin = Plugin("mine", templates={"mineTemplate": TEXT})
 def write(folder: Path, text: str, name: str = "ada.json") -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8")
+    if path.suffix == ".py":
+        trust_code(folder)
     return path
 
 

@@ -18,11 +18,13 @@ from bot.errors import CharacterError, ConfigError, PluginError, SettingError
 from bot.runtime.runtime import Runtime
 from bot.settings import Layer, Settings
 from bot.testing import RecordingAdapter, make_message
+from tests.trust import trust_code
 
 
 def write(folder: Path, name: str = "Ada", **more: object) -> Path:
     path = folder / f"{name.lower()}.json"
     path.write_text(json.dumps({"name": name, **more}), encoding="utf-8")
+    trust_code(folder)
     return path
 
 

@@ -100,4 +100,136 @@ def test_a_check_does_not_run_local_plugins(workdir: Path, capsys: Out) -> None:
     write(workdir, "trap.py", "raise SystemExit('it ran')")
     path = write(workdir, "ada.json", '{"name": "Ada", "plugins": ["./trap"]}')
     assert entry(["character", "check", path]) == 0
-    assert "trap" not in capsys.readouterr().out
+    output = capsys.readouterr()
+    assert "it ran" not in output.out + output.err
+    assert f"code     ./trap: {workdir / 'trap.py'}, 1 file, 26 bytes, sha256 " in output.out
+    assert "runs only after `bot character trust ada.json`" in output.out
+
+
+PLUGIN = "import pathlib\npathlib.Path('ran').touch()\nfrom bot import Plugin\nplugin = Plugin('mine')\n"
+USES_PLUGIN = [
+    ["chat", "-c", "ada.json"],
+    ["run", "-c", "ada.json"],
+    ["doctor", "-c", "ada.json"],
+    ["plugin", "list", "-c", "ada.json"],
+    ["plugin", "check", "./mine"],
+    ["plugin", "check", "mine.py"],
+    ["post", "-c", "ada.json", "--dry-run"],
+    ["why", "-c", "ada.json"],
+    ["db", "check", "-c", "ada.json"],
+    ["outbox", "list", "-c", "ada.json"],
+    ["inbox", "list", "-c", "ada.json"],
+]
+
+
+@pytest.mark.parametrize("command", USES_PLUGIN, ids=" ".join)
+def test_no_command_runs_code_of_a_file_that_is_not_trusted(workdir: Path, capsys: Out, command: list[str]) -> None:
+    write(workdir, "mine.py", PLUGIN)
+    write(workdir, "ada.json", '{"name": "Ada", "plugins": ["./mine"]}')
+    assert entry(command) == 78
+    output = capsys.readouterr()
+    assert "bot character trust " in output.out + output.err
+    assert "Traceback" not in output.err
+    assert not (workdir / "ran").exists()
+
+
+@pytest.mark.parametrize("command", [["character", "check", "ada.json"], ["settings", "-c", "ada.json"]], ids=" ".join)
+def test_commands_that_only_read_a_file_run_none_of_its_code(workdir: Path, command: list[str]) -> None:
+    write(workdir, "mine.py", PLUGIN)
+    write(workdir, "ada.json", '{"name": "Ada", "plugins": ["./mine"], "settings": {"MINE_UNIT": "C"}}')
+    assert entry(command) == 0
+    assert not (workdir / "ran").exists()
+
+
+def test_a_trusted_file_runs_until_its_code_changes(workdir: Path, capsys: Out) -> None:
+    write(workdir, "mine.py", PLUGIN)
+    write(workdir, "ada.json", '{"name": "Ada", "plugins": ["./mine"]}')
+    assert entry(["character", "trust", "ada.json"]) == 0
+    assert f"trusted for ada.json: ./mine: {workdir / 'mine.py'}, 1 file, " in capsys.readouterr().out
+    assert not (workdir / "ran").exists()  # trust does not run it
+    assert entry(["plugin", "list", "-c", "ada.json"]) == 0
+    assert (workdir / "ran").exists()
+    write(workdir, "ada.json", '{"name": "Ada", "bio": "Another.", "plugins": ["./mine.py"]}')
+    assert entry(["plugin", "list", "-c", "ada.json"]) == 0
+    write(workdir, "mine.py", f"{PLUGIN}# changed\n")
+    capsys.readouterr()
+    assert entry(["plugin", "list", "-c", "ada.json"]) == 78
+    assert "has changed since you trusted it" in capsys.readouterr().err
+    assert entry(["character", "check", "ada.json", "--json"]) == 0
+    [checked] = json.loads(capsys.readouterr().out)["characters"]
+    assert [(code["path"], code["files"], code["trusted"]) for code in checked["code"]] == [
+        (str(workdir / "mine.py"), 1, False)
+    ]
+
+
+def test_a_plugin_that_the_file_names_later_is_not_trusted_with_the_others(workdir: Path) -> None:
+    write(workdir, "mine.py", "from bot import Plugin\nplugin = Plugin('mine')\n")
+    write(workdir, "ada.json", '{"name": "Ada", "plugins": ["./mine"]}')
+    assert entry(["character", "trust", "ada.json"]) == 0
+    write(workdir, "late.py", PLUGIN)
+    write(workdir, "ada.json", '{"name": "Ada", "plugins": ["./mine", "./late"]}')
+    assert entry(["plugin", "list", "-c", "ada.json"]) == 78
+    assert not (workdir / "ran").exists()
+
+
+def test_trust_is_listed_and_revoked(workdir: Path, capsys: Out) -> None:
+    assert entry(["character", "trust", "--list"]) == 0
+    assert capsys.readouterr().out == "no code is trusted but that of installed plugins\n"
+    write(workdir, "mine.py", PLUGIN)
+    write(workdir, "ada.json", '{"name": "Ada", "plugins": ["./mine"]}')
+    assert entry(["character", "trust", "ada.json", "./mine"]) == 0
+    write(workdir, "mine.py", f"{PLUGIN}# changed\n")
+    capsys.readouterr()
+    assert entry(["character", "trust", "--list"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split(": ")[0] for line in listed] == [
+        f"{workdir / 'mine.py'} for {workdir / 'ada.json'}",
+        f"{workdir / 'mine.py'} for any character in its folder",
+    ]
+    assert all(line.endswith("changed: not run before it is trusted again") for line in listed)
+    (workdir / "ada.json").unlink()
+    assert entry(["character", "trust", "--revoke", "ada.json"]) == 0
+    assert entry(["character", "trust", "--revoke", "ada.json"]) == 78
+    assert "none of its code was trusted" in capsys.readouterr().err
+
+
+def test_a_file_without_code_needs_no_trust(workdir: Path, capsys: Out) -> None:
+    write(workdir, "ada.json", '{"name": "Ada", "plugins": ["bootstrap"]}')
+    assert entry(["character", "trust", "ada.json"]) == 0
+    assert capsys.readouterr().out == "ada.json brings no code: there is nothing to trust\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["ada.json", "--list"], ["--list", "--revoke", "ada.json"]], ids=" ".join)
+def test_trust_needs_one_thing_to_do(arguments: list[str]) -> None:
+    assert entry(["character", "trust", *arguments]) == 2
+
+
+def test_what_leads_out_of_the_folder_cannot_be_trusted(workdir: Path, capsys: Out) -> None:
+    (workdir / "inner").mkdir()
+    write(workdir, "outside.py", PLUGIN)
+    (workdir / "inner" / "link.py").symlink_to(workdir / "outside.py")
+    (workdir / "inner" / "folder").symlink_to(workdir)
+    for name in ("../outside", str(workdir / "outside.py"), "./link", "./link.py", "./folder/outside"):
+        write(workdir / "inner", "ada.json", json.dumps({"name": "Ada", "plugins": [name]}))
+        for command in (["character", "trust"], ["character", "check"], ["chat", "-c"]):
+            assert entry([*command, "inner/ada.json"]) == 78
+            assert "is outside the character's folder" in capsys.readouterr().err
+    assert not (workdir / "ran").exists()
+
+
+def test_a_plugin_in_the_folder_of_the_character_itself_is_refused(workdir: Path, capsys: Out) -> None:
+    write(workdir, "__init__.py", PLUGIN)
+    write(workdir, "ada.json", '{"name": "Ada", "plugins": ["."]}')
+    assert entry(["character", "trust", "ada.json"]) == 78
+    assert "its folder holds the character's file" in capsys.readouterr().err
+
+
+def test_trust_is_stored_in_the_operators_data_folder(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(workdir, "mine.py", PLUGIN)
+    settings = {"BOT_DATA_DIR": str(workdir / "theirs")}
+    write(workdir, "ada.json", json.dumps({"name": "Ada", "plugins": ["./mine"], "settings": settings}))
+    monkeypatch.setenv("BOT_DATA_DIR", str(workdir / "ours"))
+    assert entry(["character", "trust", "ada.json"]) == 0
+    assert (workdir / "ours" / "trusted-plugins.json").is_file()
+    assert not (workdir / "theirs").exists()
+    assert entry(["plugin", "list", "-c", "ada.json"]) == 0

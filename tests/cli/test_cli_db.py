@@ -9,6 +9,7 @@ import pytest
 from bot.cli.main import entry
 from plugins.sql.core.schema import VERSION
 from tests.cli.stored_character import FILE, answer_messages, write_character
+from tests.trust import trust_code
 
 Out = pytest.CaptureFixture[str]
 DIARY = """
@@ -82,6 +83,7 @@ def test_an_upgrade_reports_both_versions(capsys: Out) -> None:
 
 def test_an_upgrade_creates_the_tables_of_plugins(workdir: Path) -> None:
     (workdir / "diary.py").write_text(DIARY, encoding="utf-8")
+    trust_code(workdir)
     (workdir / FILE).write_text(json.dumps({"name": "Ada", "plugins": ["sql", "./diary"]}), encoding="utf-8")
     assert entry(["db", "upgrade", "-c", FILE]) == 0
     change(workdir / "data" / "greenroom.db", "INSERT INTO diary_pages VALUES (1)")

@@ -21,6 +21,7 @@ from bot.errors import (
     SettingError,
     TemporaryError,
 )
+from tests.trust import trust_code
 
 HEAVY = ("aiohttp", "openai", "discord", "telegram", "tweepy", "sqlalchemy")
 
@@ -93,6 +94,7 @@ def write_broken_plugin(folder: Path) -> Path:
     (folder / "odd.py").write_text(
         "from bot import Plugin\nplugin = Plugin('odd', missing_settings=lambda settings: 1 / 0)\n", encoding="utf-8"
     )
+    trust_code(folder)
     path = folder / "odd.json"
     path.write_text(json.dumps({"name": "Odd", "plugins": ["./odd"]}), encoding="utf-8")
     return path

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bot.cli.main import entry
+from tests.trust import trust_code
 
 Out = pytest.CaptureFixture[str]
 
@@ -15,6 +16,7 @@ def write(folder: Path, name: str, body: str) -> str:
     (folder / f"{name}.py").write_text(
         "from bot import ActionResult, Plugin, ProviderResult, action, provider\n" + body, encoding="utf-8"
     )
+    trust_code(folder)
     return f"./{name}"
 
 
@@ -59,7 +61,7 @@ def test_the_bundled_plugins_pass_the_check(name: str, capsys: Out) -> None:
 
 def test_a_new_plugin_passes_its_check_and_its_test(workdir: Path, capsys: Out) -> None:
     assert entry(["plugin", "new", "lucky_dice"]) == 0
-    assert sorted(path.name for path in workdir.iterdir()) == ["lucky_dice.py", "test_lucky_dice.py"]
+    assert sorted(path.name for path in workdir.iterdir()) == ["data", "lucky_dice.py", "test_lucky_dice.py"]
     assert entry(["plugin", "check", "./lucky_dice"]) == 0
     out = capsys.readouterr().out
     assert "actions: ROLL_DICE" in out

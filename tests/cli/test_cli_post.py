@@ -25,6 +25,7 @@ from bot.plugin_system.loading import find_adapter
 from bot.runtime.runtime import Runtime
 from bot.testing import RecordingAdapter, make_message
 from tests.adapters.x.threaded import emulated
+from tests.trust import trust_code
 
 PIXEL = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x06\x00\x00\x00\x1f\x15\xc4\x89"
 FOG = "Fog is just weather minding its own business."
@@ -123,6 +124,7 @@ plugin = Plugin("shelf", store=lambda agent_id, settings: InMemoryStore())
 
 def test_unreadable_recent_posts_are_reported(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (workdir / "shelf.py").write_text(STORE)
+    trust_code(workdir)
     (workdir / "ada.json").write_text('{"name": "Ada", "plugins": ["./shelf"]}')
     assert post("-c", "ada.json", "--dry-run") == Exit.OK
     said = capsys.readouterr()

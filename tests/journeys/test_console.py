@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from tests.chaos.program import CommandResult, ForkServer, inherited_variables
+from tests.trust import trust_code
 
 ROOT = Path(__file__).parents[2]
 BOT = (sys.executable, "-m", "bot")
@@ -33,6 +34,8 @@ class BotFolder:
         """Write a file: text as it is, anything else as JSON."""
         text = content if isinstance(content, str) else json.dumps(content)
         (self.folder / name).write_text(text, encoding="utf-8")
+        if name.endswith(".py"):
+            trust_code(self.folder, self.folder / "data")
         return name
 
     async def start(self, *arguments: str, **variables: str) -> asyncio.subprocess.Process:

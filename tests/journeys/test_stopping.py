@@ -22,6 +22,7 @@ from bot.runtime.runtime import STOP_TIMEOUT, TURNS_TIMEOUT
 from bot.testing import model_answer
 from plugins.sql.sqlite.database import OpenFiles
 from tests.chaos.program import inherited_variables
+from tests.trust import trust_code
 
 pytestmark = pytest.mark.long
 
@@ -203,6 +204,8 @@ class Program:
         """Write a file: text as it is, anything else as JSON."""
         text = content if isinstance(content, str) else json.dumps(content)
         (self.folder / name).write_text(text, encoding="utf-8")
+        if name.endswith(".py"):
+            trust_code(self.folder, self.folder / "data")
 
     async def start(self, *, script: str = "", wait_for: str = "  web ", **variables: str) -> "Process":
         """Start it, and wait until it says that the page is there."""
@@ -546,7 +549,7 @@ async def test_after_three_crashes_only_the_web_page_starts_and_the_rest_is_retr
     (installed / "entry_points.txt").write_text("[greenroom.adapters]\npager = pager:adapter\n")
     program.write("pager.py", PAGER)
     program.write("deadly", "")
-    (program.folder / "data").mkdir()
+    (program.folder / "data").mkdir(exist_ok=True)
     program.write("data/boots.json", [{"at": time.time(), "process": number} for number in (1, 2)])
     process = await program.start(wait_for="", CRASH_LOOP_BOOTS="3")
     assert (await process.ended())[0] == -signal.SIGKILL

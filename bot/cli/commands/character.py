@@ -1,8 +1,10 @@
-"""Check character files, or write a new one to start from."""
+"""Check character files, trust the code that they bring, or write a new one to start from."""
 
 import argparse
 import json
 import re
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -17,14 +19,17 @@ from bot.cli.character_references import (
     check_plugin_sources,
     local_plugins,
     operator_setting_notes,
+    read_local_plugins,
 )
-from bot.cli.characters import declare_settings, is_elizaos_file, read_character_settings
-from bot.cli.process.exit_codes import Exit
+from bot.cli.characters import declare_settings, is_elizaos_file, read_character_settings, trusted_plugins
+from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.process.shutdown import print_notice
 from bot.cli.prompt_sections import format_sections, measure_sections, sections_to_json
 from bot.errors import CharacterError, ConfigError, PluginError, SettingError
 from bot.plugin_system.loading import LoadedPlugins, load_plugins
 from bot.plugin_system.plugin import check_templates
+from bot.plugin_system.source import PluginSource, find_location, read_plugin_source
+from bot.plugin_system.trust import TrustedPlugin, TrustedPlugins
 from bot.prompts.character_description import SectionUse
 from bot.text import strip_terminal_codes
 
@@ -38,6 +43,8 @@ class CheckResult:
     path: Path
     loaded: LoadedCharacter | None = None
     plugins: tuple[str, ...] = ()
+    code: tuple[PluginSource, ...] = ()
+    trusted_code: tuple[PluginSource, ...] = ()
     sections: dict[str, tuple[SectionUse, ...]] = field(default_factory=dict)
     error: str = ""
 
@@ -49,6 +56,17 @@ class CheckResult:
             **self.loaded.to_json(),
             "ok": not self.error,
             "plugins": self.plugins,
+            "code": [
+                {
+                    "plugin": source.name,
+                    "path": str(source.location),
+                    "files": source.file_count,
+                    "bytes": source.byte_count,
+                    "sha256": source.digest,
+                    "trusted": source in self.trusted_code,
+                }
+                for source in self.code
+            ],
             "prompt": sections_to_json(self.sections),
             "error": self.error,
         }
@@ -56,10 +74,14 @@ class CheckResult:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="check|new")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="check|trust|new")
     check = verbs.add_parser("check", help="show what is used of each file and what is wrong")
     check.add_argument("files", nargs="+", type=Path, metavar="FILE")
     check.add_argument("--json", action="store_true", help="print the result as JSON")
+    trust = verbs.add_parser("trust", help="let the plugins run that a file names by their path, until they change")
+    trust.add_argument("files", nargs="*", type=Path, metavar="FILE", help="a character's file, or a plugin alone")
+    trust.add_argument("--list", action="store_true", help="list what is trusted and whether it has changed")
+    trust.add_argument("--revoke", type=Path, metavar="FILE", help="trust it no longer")
     new = verbs.add_parser("new", help="write a small character file to start from")
     new.add_argument("file", nargs="?", type=Path, metavar="FILE", help="file to write (default: NAME.json)")
     new.add_argument("--name", default="", help=f"its name (default: the file's, else {DEFAULT_NAME})")
@@ -69,6 +91,8 @@ def run(args: argparse.Namespace) -> int:
     """Check files, or write a new one."""
     if args.verb == "new":
         return _write_file(args.file, " ".join(args.name.split()))
+    if args.verb == "trust":
+        return _change_trust(args.files, args.revoke, is_list=args.list)
     results = [_check_file(path) for path in args.files]
     is_fine = not any(result.error for result in results)
     if args.json:
@@ -87,13 +111,16 @@ def _check_file(path: Path) -> CheckResult:
         return CheckResult(path, error=str(error))
     try:
         found = _find_plugins(path, loaded)
+        code = tuple(read_local_plugins(path, loaded))
+        trusted = trusted_plugins()
+        trusted_code = tuple(source for source in code if trusted.is_trusted(source, path))
     except ConfigError as error:
         return CheckResult(path, loaded, error=f"{path}: {error}" if isinstance(error, PluginError) else str(error))
     sections = measure_sections(loaded.character, found.plugins)
     loaded = add_reference_notes(path, loaded, found.plugins)
     settings = declare_settings(read_character_settings(loaded), found.plugins)
     report = loaded.report.with_warnings(operator_setting_notes(loaded, settings))
-    return CheckResult(path, replace(loaded, report=report), found.notes, sections)
+    return CheckResult(path, replace(loaded, report=report), found.notes, code, trusted_code, sections)
 
 
 def _find_plugins(path: Path, loaded: LoadedCharacter) -> LoadedPlugins:
@@ -105,7 +132,13 @@ def _find_plugins(path: Path, loaded: LoadedCharacter) -> LoadedPlugins:
     character = loaded.character.model_copy(update={"plugins": names})
     try:
         settings = read_character_settings(loaded)
-        found = load_plugins(character, settings, folder=path.parent, is_foreign_format=is_elizaos_file(loaded))
+        found = load_plugins(
+            character,
+            settings,
+            folder=path.parent,
+            is_foreign_format=is_elizaos_file(loaded),
+            approve=trusted_plugins().approval(path),
+        )
     except SettingError:  # wrong settings of this machine are not an error of the file
         return LoadedPlugins(())
     check_templates(found.plugins)
@@ -119,10 +152,57 @@ def _print_result(result: CheckResult) -> None:
         print(strip_terminal_codes(f"{result.path}: ok: {result.loaded.character.name} ({report.format})"))
         for line in (*report.format_lines(), *(f"plugin   {note}" for note in result.plugins)):
             print(strip_terminal_codes(f"  {line}"))
+        command = f"bot character trust {shlex.quote(str(result.path))}"
+        for source in result.code:
+            state = "trusted" if source in result.trusted_code else f"runs only after `{command}`"
+            print(strip_terminal_codes(f"  code     {source.name}: {source.location}, {source.summary}: {state}"))
         for line in format_sections(result.sections):
             print(strip_terminal_codes(f"  prompt   {line}"))
     else:
         print_notice(strip_terminal_codes(f"bot: {result.error}", allowed="\n"))
+
+
+def _change_trust(files: Sequence[Path], revoked: Path | None, *, is_list: bool) -> int:
+    if (bool(files) + (revoked is not None) + is_list) != 1:
+        raise UsageError("name a character's file, or use --list, or --revoke FILE")
+    trusted = trusted_plugins()
+    if is_list:
+        _print_trusted(trusted.entries())
+        return Exit.OK
+    if revoked is not None:
+        ended = trusted.revoke(revoked)
+        if not ended:
+            raise PluginError(f"{revoked}: none of its code was trusted; `bot character trust --list` shows what is")
+        print("\n".join(strip_terminal_codes(f"no longer trusted: {entry.plugin}") for entry in ended))
+        return Exit.OK
+    for path in files:
+        _trust(path, trusted)
+    return Exit.OK
+
+
+def _trust(path: Path, trusted: TrustedPlugins) -> None:
+    if find_location(path) is not None or path.is_dir():
+        sources, character, owner = [read_plugin_source(path, str(path))], None, "any character in its folder"
+    else:
+        sources, character, owner = read_local_plugins(path, load_character(path)), path, str(path)
+    trusted.trust(sources, character)
+    if not sources:
+        print(strip_terminal_codes(f"{path} brings no code: there is nothing to trust"))
+    for source in sources:
+        print(strip_terminal_codes(f"trusted for {owner}: {source.name}: {source.location}, {source.summary}"))
+
+
+def _print_trusted(entries: Sequence[TrustedPlugin]) -> None:
+    for entry in entries:
+        try:
+            has_changed = read_plugin_source(Path(entry.plugin), entry.plugin).digest != entry.sha256
+            state = "changed: not run before it is trusted again" if has_changed else "unchanged"
+        except PluginError as error:
+            state = str(error)
+        owner = entry.character or "any character in its folder"
+        print(strip_terminal_codes(f"{entry.plugin} for {owner}: {entry.summary}: {state}"))
+    if not entries:
+        print("no code is trusted but that of installed plugins")
 
 
 def _write_file(path: Path | None, name: str) -> int:

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from bot.cli.characters import CharacterConfig, add_character_option, load_character_config
+from bot.cli.characters import CharacterConfig, add_character_option, load_character_config, trusted_plugins
 from bot.cli.doctor.checks import Status, finding_lines
 from bot.cli.doctor.plugin_checks import check_plugin, list_components
 from bot.cli.process.exit_codes import Exit, UsageError
@@ -18,6 +18,7 @@ from bot.errors import PluginError
 from bot.plugin_system.bundled import PluginPurpose, bundled_names
 from bot.plugin_system.loading import PLUGIN_GROUP, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.source import read_plugin_source
 from bot.text import find_closest, strip_terminal_codes
 
 GREENROOM = "greenroom"
@@ -96,7 +97,7 @@ def _check(name: str) -> int:
 def _find_named(name: str) -> Plugin:
     if "/" in name or name.endswith(".py"):
         name = name if name.startswith((".", "/", "~")) else f"./{name}"
-    plugin = find_plugin(name)
+    plugin = find_plugin(name, approve=trusted_plugins().approval())
     if plugin is not None:
         return plugin
     if Path(f"{name}.py").is_file() or Path(name, "__init__.py").is_file():
@@ -120,11 +121,13 @@ def _write_files(name: str) -> int:
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise PluginError(f"{path} cannot be written: {error.strerror or error}") from None
+    trusted_plugins().trust([read_plugin_source(Path(f"{name}.py"), f"./{name}")])
     print(
         f"wrote {' and '.join(map(str, texts))}\n"
         f"check it:  bot plugin check ./{name}\n"
         f"test it:   pytest test_{name}.py\n"
-        f'use it:    "plugins": ["./{name}"] in a character file in this folder'
+        f'use it:    "plugins": ["./{name}"] in a character file in this folder\n'
+        f"trust it:  bot character trust ./{name}   (each time you have changed it)"
     )
     return Exit.OK
 
