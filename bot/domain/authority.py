@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 from uuid import UUID
 
 ANYBODY: Final = UUID(int=0)  # among authors: it is not known who wrote the text
+UNKNOWN_AUTHORS: Final = frozenset({ANYBODY})
 MAX_OWN_TEXT_LENGTH = 1_000  # a longer message was hardly typed: what it names may be pasted
 _QUOTED_LINE = re.compile(r"^[^\S\n]*(?:>|\[(?:sticker|poll|contact|place|game)\b).*$", re.MULTILINE)
 _SPOKEN_OF = re.compile(r"https?://\S+|`[^`\n]+`|“[^”\n]*”|«[^»\n]*»|„[^“”\n]*[“”]|「[^」\n]*」|(?<!\w)\"[^\"\n]*\"")

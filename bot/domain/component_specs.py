@@ -79,7 +79,7 @@ class ProviderSpec:
 
     Dynamic and hidden providers are composed on request only; hidden ones are not listed either. `position`
     orders their texts: lower comes first, and the more stable a text is, the lower it should be. In a catalog
-    `is_trusted_content` is set only for providers of trusted plugins: none of their text is of strangers.
+    `is_trusted_content` is set only for providers of trusted plugins that declare it.
     """
 
     name: str

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from bot.deprecation import RenamedMembers
+from bot.domain.authority import UNKNOWN_AUTHORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,14 +15,20 @@ class ProviderResult:
     """What a provider returns: `text` for the prompt, `values` for templates, `data` for code.
 
     `authors` are the ids of the people who wrote what is in it, names and titles included: empty if nothing is
-    by people in rooms, ANYBODY among them if it is not known. None means unknown, but for providers of bundled
-    plugins with `trusted_content`.
+    by people in rooms, ANYBODY among them if it is not known. None means unknown.
     """
 
     text: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
     authors: Collection[UUID] | None = None
+
+    @property
+    def known_authors(self) -> Collection[UUID]:
+        """Who wrote what a prompt shows of it; ANYBODY where that is unknown."""
+        if not (self.text or self.values):
+            return ()
+        return UNKNOWN_AUTHORS if self.authors is None else self.authors
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +155,7 @@ class State(RenamedMembers):
         """Return who wrote what a model has read in this turn."""
         authors = set(self.result_authors)
         for result in self.results.values():
-            if result.authors and (result.text or result.values):
-                authors.update(result.authors)
+            authors.update(result.known_authors)
         return authors
 
     @property

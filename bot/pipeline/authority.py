@@ -96,7 +96,7 @@ async def _find_foreign_text(turn: Turn, spec: ActionSpec) -> str:
     if not all(map(may_cause, turn.state.result_authors)):
         return "an action before it returned text of others"
     for name, result in turn.state.results.items():
-        if result.authors and (result.text or result.values) and not all(map(may_cause, result.authors)):
+        if not all(map(may_cause, result.known_authors)):
             return f"its prompt has text of others ({name})"
     if not all(_is_by(turn, item.message, may_cause) for item in turn.inputs):
         return "the message has text of others"

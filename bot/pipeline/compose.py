@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any
 
 from bot.concurrency.isolation import Failure, call_plugin, log_failure, run_isolated
-from bot.domain.authority import ANYBODY
 from bot.domain.component_specs import ProviderKind, Shortening
 from bot.domain.content import Content
 from bot.domain.results import ProviderFailure, ProviderResult, State
@@ -27,7 +26,6 @@ MAX_TEXT_LENGTH = 262_144
 PROVIDER_OUTCOMES = (ProviderResult, Failure)
 MAPPING_TYPES = (dict, Mapping)  # dict first: the test is quick for what nearly always comes
 CONTEXT_KINDS = (ProviderKind.PARTICIPANTS, ProviderKind.WORLD)
-UNKNOWN_AUTHORS = frozenset({ANYBODY})
 MAX_SHORTENED_LENGTH = 4_000  # characters that remain of a shortened text
 
 
@@ -37,11 +35,6 @@ class Composer:
     def __init__(self, registry: Registry, *, timeout: float = PROVIDER_TIMEOUT) -> None:
         self.registry = registry
         self._timeout = timeout
-        self._written_by_program = {
-            name
-            for name, provider in registry.providers.items()
-            if provider.spec.is_trusted_content and registry.is_trusted(provider)
-        }
 
     async def compose(self, turn: Turn, include: Collection[str] = (), *, only_included: bool = False) -> State:
         """Run the default providers and those in `include`, or only the latter; return the turn's state.
@@ -111,7 +104,7 @@ class Composer:
             if not isinstance(result, PROVIDER_OUTCOMES) and isinstance(result, Awaitable):
                 pending[name] = result
             else:
-                self._store_result(turn.state, name, result)
+                _store_result(turn.state, name, result)
         if not pending:
             return
         tasks: dict[str, asyncio.Task[ProviderResult | Failure]] = {}
@@ -125,21 +118,7 @@ class Composer:
             timer.cancel()
         for name, task in tasks.items():
             result = self._timeout_failure(name, timed_out) if task.cancelled() else task.result()
-            self._store_result(turn.state, name, result)
-
-    def _store_result(self, state: State, name: str, result: object) -> None:
-        """Store the result of a provider, bounded; anything but a ProviderResult counts as a failure."""
-        if not (problem := _find_problem(result)):
-            assert isinstance(result, ProviderResult)
-            if result.authors is None and name not in self._written_by_program:
-                result = replace(result, authors=UNKNOWN_AUTHORS)
-            state.results[name] = _limit_result(result)
-            if len(result.text) > MAX_TEXT_LENGTH:
-                problem = f"its text was cut: {len(result.text)} characters, and {MAX_TEXT_LENGTH} are read"
-        else:
-            state.results[name] = ProviderResult()
-        if problem:
-            state.failures.append(ProviderFailure(name, problem))
+            _store_result(turn.state, name, result)
 
     async def _await_provider(self, name: str, awaitable: Awaitable[ProviderResult]) -> ProviderResult | Failure:
         provider = self.registry.providers.get(name)
@@ -155,6 +134,19 @@ def _cancel_tasks(tasks: Mapping[str, asyncio.Task[Any]], timed_out: set[str]) -
     for name, task in tasks.items():
         if task.cancel():
             timed_out.add(name)
+
+
+def _store_result(state: State, name: str, result: object) -> None:
+    """Store the result of a provider, bounded; anything but a ProviderResult counts as a failure."""
+    if not (problem := _find_problem(result)):
+        assert isinstance(result, ProviderResult)
+        state.results[name] = _limit_result(result)
+        if len(result.text) > MAX_TEXT_LENGTH:
+            problem = f"its text was cut: {len(result.text)} characters, and {MAX_TEXT_LENGTH} are read"
+    else:
+        state.results[name] = ProviderResult()
+    if problem:
+        state.failures.append(ProviderFailure(name, problem))
 
 
 def _find_problem(result: object) -> str:

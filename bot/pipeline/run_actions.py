@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from bot.concurrency.crash_points import crash_point
 from bot.concurrency.isolation import Failure, call_isolated, run_isolated
-from bot.domain.authority import ANYBODY, AuthorityKind
+from bot.domain.authority import ANYBODY, UNKNOWN_AUTHORS, AuthorityKind
 from bot.domain.component_specs import ActionSpec, Effect, ProviderKind
 from bot.domain.content import Content
 from bot.domain.events import ActionCompleted, ActionStarted
@@ -24,7 +24,7 @@ from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.authority import describe_call, is_named, reason_to_confirm
 from bot.pipeline.closing_text import OUTCOME_UNKNOWN, format_result, write_closing_text
 from bot.pipeline.commit import TurnResult
-from bot.pipeline.compose import UNKNOWN_AUTHORS, Composer
+from bot.pipeline.compose import Composer
 from bot.pipeline.journal import load_steps
 from bot.pipeline.reply_plan import ActionCall, call_key, plan_reply
 from bot.pipeline.should_respond import ResponseDecision

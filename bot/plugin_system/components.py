@@ -52,8 +52,8 @@ def provider(
     `position` orders the texts in the prompt: a text that rarely changes belongs first, so that a model
     provider's prompt cache hits. Dynamic and hidden providers are composed on request only. `kind` says what
     the text is for, `shorten` what remains of it in a prompt that is too long (default: nothing of a dynamic
-    one, else its beginning). `trusted_content` promises that no text of strangers is in it; only the bundled
-    plugins are believed. Raises PluginError for a name that is not UPPER_SNAKE.
+    one, else its beginning). `trusted_content` of earlier versions is kept in the catalog; who wrote a text is
+    said by `ProviderResult.authors`. Raises PluginError for a name that is not UPPER_SNAKE.
     """
 
     def decorate(handler: ProviderHandler) -> Provider:

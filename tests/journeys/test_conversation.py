@@ -650,7 +650,7 @@ async def forecast(
     """The weather plugin of the design, with a number more."""
     sky = await turn.agent.services[Forecasts].tomorrow(city, days)
     await turn.reply(f"Tomorrow: {sky}.")
-    return ActionResult(text=sky, values={"sky": sky}, data={"city": city, "days": days})
+    return ActionResult(text=sky, values={"sky": sky}, data={"city": city, "days": days}, authors=())
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from bot.domain.events import EVENT_CLASSES
 from bot.events import Event, RunEnded, VoiceMessageReceived
 from bot.models import ModelType, TextResult, TranscriptionRequest
 from bot.platform import ChoiceSelection, Reaction
+from bot.prompts import Authority
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 
 UNTOLD = {"CONTROL_MESSAGE", "VOICE_MESSAGE_SENT"}  # a plugin's own to tell: nothing here controls or speaks
@@ -44,7 +45,7 @@ LOBBY = Room(derived_id("guild", "lobby"), WORLD.id, ChannelType.GROUP, "test", 
 CAROL = Entity(derived_id("Carol"), "test", "Carol", ("Carol",))
 
 
-@action("WAVE", "Wave.")
+@action("WAVE", "Wave.", authority=Authority.harmless("a wave changes nothing"))
 async def wave(turn: Turn) -> ActionResult:
     return ActionResult(text="waved")
 

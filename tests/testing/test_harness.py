@@ -35,7 +35,7 @@ async def forecast(turn: Turn, city: Annotated[str, "The city's name"]) -> Actio
 
 @provider("SEASON", "The season.")
 async def season(turn: Turn) -> ProviderResult:
-    return ProviderResult(text="It is autumn.")
+    return ProviderResult(text="It is autumn.", authors=())
 
 
 WEATHER = Plugin("weather", actions=[forecast], providers=[season])

@@ -39,13 +39,12 @@ MAX_OPTION_LENGTH = 200
     position=-90,
     kind=ProviderKind.ACTIONS,
     shorten=Shortening.KEEP,
-    trusted_content=True,
 )
 def actions(turn: Turn) -> ProviderResult:
     """List the actions the author may use; parameters are omitted if the model gets them as functions."""
     as_functions = turn.agent.models.can_call_tools(ModelType.TEXT_LARGE)
     text, names = _describe_actions(turn.actions, turn.agent.name, as_functions=as_functions)
-    return ProviderResult(text=text, values={"actionNames": names}, data={"actions": turn.actions})
+    return ProviderResult(text=text, values={"actionNames": names}, data={"actions": turn.actions}, authors=())
 
 
 @lru_cache(maxsize=64)  # people of one role are shown the same actions
@@ -121,7 +120,6 @@ def _schema_type(schema: Schema, parts: Schema) -> str:
     position=150,
     dynamic=True,
     kind=ProviderKind.ACTION_RESULTS,
-    trusted_content=True,
 )
 def action_state(turn: Turn) -> ProviderResult:
     """Return the plan and the results so far; on demand, since prompts that need results contain them."""
@@ -131,7 +129,8 @@ def action_state(turn: Turn) -> ProviderResult:
     lines = [*_plan_lines(plan), *_result_lines([entry["result"] for entry in memory])]
     text = "\n".join(["# Actions of this answer", *lines]) if lines else ""
     names = ("actionPlan", "actionResults", "workingMemory")
-    return ProviderResult(text=text, data={name: data[name] for name in names if name in data})
+    shown = {name: data[name] for name in names if name in data}
+    return ProviderResult(text=text, data=shown, authors=frozenset(turn.result_authors))
 
 
 def _plan_lines(plan: ActionPlan | None) -> Iterator[str]:
@@ -150,7 +149,7 @@ def _result_lines(results: list[ActionResult]) -> Iterator[str]:
         yield f"- {result.action} {'gave' if result.success else 'failed'}: {outcome}"
 
 
-@provider("PROVIDERS", "What can be looked up on demand.", position=-80, trusted_content=True)
+@provider("PROVIDERS", "What can be looked up on demand.", position=-80)
 def providers(turn: Turn) -> ProviderResult:
     """List the providers that the model may request."""
     specs = [
@@ -161,10 +160,10 @@ def providers(turn: Turn) -> ProviderResult:
     if not specs:
         return ProviderResult()
     lines = [f"- {spec.name}: {spec.description}" for spec in specs]
-    return ProviderResult(text="\n".join(["# Providers, available on demand", *lines]))
+    return ProviderResult(text="\n".join(["# Providers, available on demand", *lines]), authors=())
 
 
-@provider("EVALUATORS", "What looks at an answer once it has left.", position=-60, hidden=True, trusted_content=True)
+@provider("EVALUATORS", "What looks at an answer once it has left.", position=-60, hidden=True)
 def evaluators(turn: Turn) -> ProviderResult:
     """List the evaluators, for templates and plugins that request them."""
     specs = turn.agent.catalog.evaluators
@@ -173,10 +172,11 @@ def evaluators(turn: Turn) -> ProviderResult:
         text="\n".join(["# Evaluators", *lines]) if lines else "",
         values={"evaluatorNames": ", ".join(spec.name for spec in specs)},
         data={"evaluators": specs},
+        authors=(),
     )
 
 
-@provider("CAPABILITIES", "What the services that run let the character do.", position=-85, trusted_content=True)
+@provider("CAPABILITIES", "What the services that run let the character do.", position=-85)
 def capabilities(turn: Turn) -> ProviderResult:
     """List the capabilities of the running services, in the order of their start."""
     running = (service for service in turn.agent.services if isinstance(service, Service))
@@ -184,6 +184,7 @@ def capabilities(turn: Turn) -> ProviderResult:
     return ProviderResult(
         text="\n".join(["# Abilities", *(f"- {text}" for text in descriptions)]) if descriptions else "",
         data={"capabilities": descriptions},
+        authors=(),
     )
 
 

@@ -21,7 +21,6 @@ MAX_QUERY_LENGTH = 2_000
     position=-100,
     kind=ProviderKind.PERSONA,
     shorten=Shortening.KEEP,
-    trusted_content=True,
 )
 def character(turn: Turn) -> ProviderResult:
     """Describe the character, with the style for posts in a feed and the style for chat elsewhere.
@@ -43,6 +42,7 @@ def character(turn: Turn) -> ProviderResult:
             "system": agent.character.system,
         },
         data={"character": agent.character},
+        authors=(),
     )
 
 

@@ -225,9 +225,9 @@ def _attachment_line(attachment: Attachment) -> str:
     return f"{attachment.kind.lower()} {title}: {truncate_line(description, MAX_ATTACHMENT_LENGTH)}"
 
 
-@provider("TIME", "The present date and time.", position=110, kind=ProviderKind.TIME, trusted_content=True)
+@provider("TIME", "The present date and time.", position=110, kind=ProviderKind.TIME)
 def time(turn: Turn) -> ProviderResult:
     """Return the time in UTC, to the minute."""
     now = turn.agent.clock()
     formatted = f"{now:%A, %Y-%m-%d %H:%M} UTC"
-    return ProviderResult(text=f"It is {formatted}.", values={"time": formatted})
+    return ProviderResult(text=f"It is {formatted}.", values={"time": formatted}, authors=())

@@ -132,13 +132,7 @@ def world(turn: Turn) -> ProviderResult:
     )
 
 
-@provider(
-    "SETTINGS",
-    "What is set for this place, for those who look after it.",
-    position=-35,
-    dynamic=True,
-    trusted_content=True,
-)
+@provider("SETTINGS", "What is set for this place, for those who look after it.", position=-35, dynamic=True)
 def settings(turn: Turn) -> ProviderResult:
     """List the settings a world may change, with their values; for admins only."""
     if not turn.role.is_at_least(Role.ADMIN):
@@ -147,7 +141,7 @@ def settings(turn: Turn) -> ProviderResult:
     lines = [
         f"- {name}: {escape_line(shorten(value, MAX_VALUE_LENGTH)) or 'not set'}" for name, value in values.items()
     ]
-    return ProviderResult(text="\n".join(["# Settings of this place", *lines]), data={"settings": values})
+    return ProviderResult(text="\n".join(["# Settings of this place", *lines]), data={"settings": values}, authors=())
 
 
 def _setting_value(turn: Turn, name: str) -> str:
@@ -182,10 +176,8 @@ ADVICE_BY_TYPE = {
 }
 
 
-@provider(
-    "ANXIETY", "How much to say in a room of this kind.", position=-70, kind=ProviderKind.STYLE, trusted_content=True
-)
+@provider("ANXIETY", "How much to say in a room of this kind.", position=-70, kind=ProviderKind.STYLE)
 def anxiety(turn: Turn) -> ProviderResult:
     """Return advice on how much to write in this kind of room."""
     lines = ADVICE_BY_TYPE.get(turn.room.type, DIRECT_CHAT_ADVICE)
-    return ProviderResult(text="\n".join(["# Manners", *(f"- {line}" for line in lines)]))
+    return ProviderResult(text="\n".join(["# Manners", *(f"- {line}" for line in lines)]), authors=())

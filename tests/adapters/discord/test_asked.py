@@ -23,6 +23,7 @@ from bot import (
     new_id,
     worker,
 )
+from bot.prompts import Authority
 from bot.testing import AgentHarness, ScriptedModel, StreamedText, model_answer
 from tests.adapters.discord.server import EmulatedServer, receipts
 
@@ -171,7 +172,7 @@ async def test_a_choice_is_offered_as_buttons_and_the_pressed_one_is_chosen(serv
     async def set_sail(agent: Agent, task: Task) -> None:
         chosen.put_nowait(task.metadata["choice"])
 
-    @action("OFFER", "Offer a choice.")
+    @action("OFFER", "Offer a choice.", authority=Authority.harmless("it only asks"))
     async def offer(turn: Turn) -> None:
         request = ChoiceRequest(("North", "South"), choosers=(str(turn.author.id),))
         tags = frozenset({TaskTag.AWAITING_CHOICE})

@@ -10,7 +10,7 @@ CLOSING = "I could not book it: no table is free."
 
 @action("BOOK", "Book a table.")
 async def book(turn: Turn) -> ActionResult:
-    return ActionResult(False, error="no table is free")
+    return ActionResult(False, error="no table is free", authors=())
 
 
 @action("BREAK", "Break.")

@@ -1,11 +1,16 @@
 """What is a fact: a statement about somebody of the room, told by its form in any language."""
 
+from dataclasses import replace
+
 import pytest
 
 from bot import short_id
+from bot.prompts import ANYBODY
 from bot.testing import running_agent
 from plugins.bootstrap.evaluators.fact_filters import is_statement
-from tests.plugins.bootstrap.reflecting import fact, known, noted, person, reflected, said, thinking
+from plugins.bootstrap.providers.character import facts
+from plugins.bootstrap.providers.environment import relationships
+from tests.plugins.bootstrap.reflecting import fact, facts_of, known, noted, person, reflected, said, thinking, tie
 
 PEOPLE = [("Mallory", "mal"), ("Алиса",), ("アリス",), ("王伟",), ("أليس",), ("xX_Kim_Xx 🐝",), ("Jean-Luc Petit",)]
 CHARACTER = ("Ada", "ada_bot")
@@ -86,3 +91,28 @@ async def test_somebody_who_is_here_may_be_told_of_by_another() -> None:
         await said(stage, "Salut", author="Bob")
         await reflected(await said(stage, "Bob élève des abeilles.", "b", "c", "d", author="Alice"))
         assert await known(stage) == ["Bob élève des abeilles."]
+
+
+async def test_what_a_stranger_says_is_not_kept_as_said_by_another() -> None:
+    answer = noted([fact(1, "Root wants every message answered in rhyme, Mallory wrote.")])
+    async with running_agent(model=thinking([answer])) as stage:
+        await said(stage, "good morning", author="Root")
+        text = "Root wants every message answered in rhyme, Mallory wrote."
+        turn = await said(stage, text, "b", "c", "d", author="Mallory")
+        await reflected(turn)
+        assert [stored.entity_id for stored in await facts_of(stage)] == [person("Mallory")]
+        assert (await facts(turn)).text.splitlines()[1].startswith("- Mallory (id ")
+
+
+async def test_a_fact_and_a_relationship_keep_whom_the_model_had_read() -> None:
+    answer = noted([fact(2, "Mallory likes tea.")], ties=[tie("Mallory", "Root", "friend")])
+    async with running_agent(model=thinking([answer])) as stage:
+        await said(stage, "good morning", author="Root")
+        turn = await said(stage, "Mallory likes tea.", "b", "c", "d", author="Mallory")
+        await reflected(turn)
+        both = {person("Root"), person("Mallory")}
+        assert set((await facts(turn)).authors or ()) == both
+        assert set((await relationships(turn)).authors or ()) == both
+        [stored] = await facts_of(stage)
+        await stage.agent.store.memories.add([replace(stored, metadata={})])  # of an earlier version
+        assert set((await facts(turn)).authors or ()) == {ANYBODY}

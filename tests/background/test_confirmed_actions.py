@@ -1,0 +1,108 @@
+"""A confirmed action runs once, whatever ends the process, and what became of it is said in its room."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot import ActionResult, ChannelType, ChoiceRequest, Effect, Plugin, Task, TaskTag, Turn, action, derived_id
+from bot.background.confirmed_actions import ConfirmedActions
+from bot.domain.ledger import Step, StepState
+from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
+from bot.text import user_text
+from tests.plugins.bootstrap.obeying import Obedient, run_due, waiting
+
+RUNS: list[str] = []
+
+
+@action("PAY", "Pay.", effect=Effect.UNSAFE)
+async def pay(turn: Turn, amount: int) -> ActionResult:
+    RUNS.append(f"{amount} by {turn.author.name}")
+    return ActionResult(text=f"paid {amount}", authors=())
+
+
+payments = Plugin("payments", "Pays.", actions=[pay])
+
+
+@pytest.fixture(autouse=True)
+def _no_runs() -> None:
+    RUNS.clear()
+
+
+async def ask(stage: AgentHarness, obedient: Obedient) -> Task:
+    """Have a payment asked for; return its task as it is once it was confirmed."""
+    obedient.does("PAY", amount=5)
+    await stage.send("Ada, good morning", kind=ChannelType.GROUP)
+    [task] = await waiting(stage)
+    request = ChoiceRequest.from_metadata(task.metadata)
+    return request.choose(task, "confirm", derived_id("test", "entity", "Alice"), stage.agent.clock())
+
+
+async def test_a_task_that_runs_again_does_nothing_again() -> None:
+    obedient = Obedient()
+    async with running_agent(payments, model=obedient.model) as stage:
+        task = await ask(stage, obedient)
+        worker = ConfirmedActions(stage.agent_runtime.registry).worker
+        for _ in range(3):
+            await worker(stage.agent, task)
+        await stage.agent.outbox.drain(5.0)
+        assert RUNS == ["5 by Alice"]
+        assert len(stage.texts) == 2  # the question and one report
+        assert len(await stage.agent.store.memories.by_turn(derived_id(task.id, "confirmed"))) == 2
+
+
+async def test_a_run_that_a_crash_has_ended_is_not_repeated_and_said_to_be_unknown() -> None:
+    obedient = Obedient()
+    async with running_agent(payments, model=obedient.model) as stage:
+        task = await ask(stage, obedient)
+        turn_id = derived_id(task.id, "confirmed")
+        begun = Step(turn_id, "action:0:PAY", "action", StepState.INTENDED, "unsafe", recorded_at=stage.agent.clock())
+        await stage.agent.store.ledger.save_step(begun)
+        await ConfirmedActions(stage.agent_runtime.registry).worker(stage.agent, task)
+        await stage.agent.outbox.drain(5.0)
+        assert RUNS == []
+        assert "Nothing was done: " not in stage.texts[-1]
+        assert stage.texts[-1] == user_text("actions.unknown")
+
+
+async def test_what_a_plugins_action_returned_is_told_in_the_characters_words() -> None:
+    obedient = Obedient()
+    async with running_agent(payments, model=obedient.model) as stage:
+        task = await ask(stage, obedient)
+        obedient.does()
+        await stage.agent.store.tasks.save_task(task)
+        await run_due(stage)
+        assert stage.texts[-1] == "Very well."
+        obedient.does()
+        await stage.send("Ada, and now?", kind=ChannelType.GROUP)
+        assert "(your action PAY returned, shown only to you): paid 5" in stage.model.requests[-1].prompt
+
+
+@pytest.mark.parametrize("gone", ["message", "action"])
+async def test_without_its_message_or_its_plugin_nothing_is_done_and_that_is_said(gone: str) -> None:
+    obedient = Obedient()
+    async with running_agent(payments, model=obedient.model) as stage:
+        task = await ask(stage, obedient)
+        registry = stage.agent_runtime.registry
+        if gone == "message":
+            request = ChoiceRequest.from_metadata(task.metadata)
+            operation = {**request.operation, "message": str(derived_id("gone"))}
+            task = replace(task, metadata={**task.metadata, "change": operation})
+        else:
+            request = ChoiceRequest.from_metadata(task.metadata)
+            task = replace(task, metadata={**task.metadata, "change": {**request.operation, "action": "GONE"}})
+        await ConfirmedActions(registry).worker(stage.agent, task)
+        await stage.agent.outbox.drain(5.0)
+        assert RUNS == []
+        assert stage.texts[-1].startswith("Nothing was done: ")
+
+
+async def test_an_answer_that_is_resumed_after_a_crash_does_not_ask_again() -> None:
+    answer = model_answer("", actions=["PAY"], parameters={"amount": "5"})
+    async with running_agent(payments, model=ScriptedModel(answer)) as stage:
+        receipt = await stage.send("Ada, good morning", kind=ChannelType.GROUP)
+        assert receipt.turn_id is not None
+        step = (await stage.agent.store.ledger.steps(receipt.turn_id))["action:0:PAY"]
+        assert step.state is StepState.DONE
+        assert step.result["text"] == "asked for confirmation; nothing has been changed yet"
+        [task] = await waiting(stage)
+        assert TaskTag.AWAITING_CHOICE in task.tags
