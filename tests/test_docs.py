@@ -32,6 +32,8 @@ QUOTED = re.compile(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)(?:=[^`]*)?`")
 ASSIGNED = re.compile(r"^(?:# )?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)=", re.MULTILINE)
 PLACE = re.compile(r"`((?:bot|adapters|plugins|tests|requirements)/[\w/.]*)(?::([\w.]+))?`")
 COMMAND = re.compile(r"`(make|\.venv/bin/pytest|\.venv/bin/python -m) ([^`]+)`")
+LINK = re.compile(r"\]\((?P<file>[\w./-]*)(?:#(?P<anchor>[\w-]+))?\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 NOT_SETTINGS = frozenset(
     {"UPPER_SNAKE", "AWAITING_CHOICE", "BOT_KILL_AT", "MAX_IMAGE_PIXELS", "O_NOFOLLOW", "SQLITE_BUSY"}
     | {"CHARACTER_SETTINGS"}  # of a settings model
@@ -323,3 +325,18 @@ def test_every_command_of_the_tables_of_attacks_can_be_run() -> None:
 @pytest.mark.parametrize("doc", DOCS, ids=lambda doc: doc.name)
 def test_no_document_installs_from_an_index_that_does_not_have_it(doc: Path) -> None:
     assert not re.findall(r"pip install[^\n`]*greenroom\[", doc.read_text(encoding="utf-8"))
+
+
+def _anchors(doc: Path) -> set[str]:
+    headings = HEADING.findall(doc.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("doc", [*DOCS, ROOT / "CONTRIBUTING.md"], ids=lambda doc: doc.name)
+def test_every_link_leads_to_a_file_and_heading_that_exist(doc: Path) -> None:
+    broken = []
+    for link in LINK.finditer(doc.read_text(encoding="utf-8")):
+        target = doc.parent / link["file"] if link["file"] else doc
+        if not target.exists() or (link["anchor"] and link["anchor"] not in _anchors(target)):
+            broken.append(link[0])
+    assert not broken
