@@ -3,6 +3,7 @@
 from bot import Plugin
 from plugins.bootstrap.actions.choices import choose_option
 from plugins.bootstrap.actions.contacts import update_contact
+from plugins.bootstrap.actions.entities import register_update_entity
 from plugins.bootstrap.actions.messages import send_message
 from plugins.bootstrap.actions.replies import DRAWING_PROMPT, IMAGE, generate_image, ignore, none, reply
 from plugins.bootstrap.actions.rooms_and_roles import follow_room, mute_room, unfollow_room, unmute_room, update_role
@@ -85,4 +86,5 @@ plugin = Plugin(
     ],
     services=[HistoryStarts, Reflections, RunLogs, EmbeddingBackfill],
     templates={IMAGE: DRAWING_PROMPT, TEMPLATE: REFLECTION},
+    init=register_update_entity,
 )

@@ -1,4 +1,4 @@
-"""The provider CONTACTS: what UPDATE_CONTACT has stored."""
+"""The provider CONTACTS: what UPDATE_CONTACT and UPDATE_ENTITY have stored."""
 
 import asyncio
 from collections.abc import Iterable
@@ -34,21 +34,25 @@ async def contacts(turn: Turn) -> ProviderResult:
 
 def _visible(turn: Turn, person: Entity, components: Iterable[Component]) -> list[Component]:
     """Return the contact components of a person that may be shown in this turn."""
+    types = {CONTACT_COMPONENT, MESSAGES_FIELD, *(spec.name for spec in turn.agent.catalog.component_types)}
     own_id = person.id if turn.room.type.is_direct else None
     world_id = None if own_id else turn.world.id
     return [
         component
         for component in components
-        if component.type in (CONTACT_COMPONENT, MESSAGES_FIELD)
-        and component.world_id == world_id
-        and own_id in (None, component.source_entity_id)
+        if component.type in types and component.world_id == world_id and own_id in (None, component.source_entity_id)
     ]
 
 
 def _contact_line(person: Entity, components: Iterable[Component]) -> str:
     details = [
-        f"{escape_line(str(name))} {escape_line(str(value))}"
+        f"{_label(component)}{escape_line(str(name))} {escape_line(str(value))}"
         for component in components
         for name, value in component.data.items()
     ]
     return f"- {sanitize_name(person.name)} (id {short_id(person.id)}): {', '.join(details)}"
+
+
+def _label(component: Component) -> str:
+    """Return the type of data that are no contact details, as the beginning of their line."""
+    return "" if component.type in (CONTACT_COMPONENT, MESSAGES_FIELD) else f"{component.type} "
