@@ -271,6 +271,12 @@ def _is_event(name: str) -> bool:
         return False
 
 
+def _own_text(doc: Path) -> str:
+    """Return a document without the names of elizaOS, which stand in the first column of its tables."""
+    text = doc.read_text(encoding="utf-8")
+    return re.sub(r"^\| .*? \|", "|", text, flags=re.MULTILINE) if doc.name == "elizaos-names.md" else text
+
+
 def test_every_mentioned_variable_exists() -> None:
     shown = {match.upper() for block in PYTHON for match in re.findall(r"^    (\w+): ", block.body, re.MULTILINE)}
     shown |= {match for block in PYTHON for match in re.findall(r'@\w+\(\s*"([A-Z_]+)"', block.body)}
@@ -279,7 +285,7 @@ def test_every_mentioned_variable_exists() -> None:
         f"{doc.name}: {name}"
         for doc in DOCS
         for pattern in (QUOTED, ASSIGNED)
-        for name in pattern.findall(doc.read_text(encoding="utf-8"))
+        for name in pattern.findall(_own_text(doc))
         if name not in known and not _is_event(name)
     ]
     assert not wrong

@@ -32,8 +32,9 @@ from bot.platform import ChoiceSelection, Reaction
 from bot.prompts import Authority
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 
-UNTOLD = {"CONTROL_MESSAGE", "VOICE_MESSAGE_SENT"}  # a plugin's own to tell: nothing here controls or speaks
+UNTOLD = {"CONTROL_MESSAGE"}  # a plugin's own to tell: nothing here controls a front end
 ELSEWHERE = {
+    "VOICE_MESSAGE_SENT",
     "RUN_TIMEOUT",
     "EMBEDDING_GENERATION_FAILED",
     "ENTITY_FORGOTTEN",
