@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from bot.agent import Agent
+from bot.domain.authority import ANYBODY
 from bot.domain.choices import ChoiceRequest
 from bot.domain.content import Content
 from bot.domain.environment import Room
@@ -15,7 +16,7 @@ from bot.domain.ledger import EventKey, Receipt
 from bot.domain.memory import MemoryKind
 from bot.domain.results import ActionResult
 from bot.domain.task import Task
-from bot.pipeline.closing_text import OUTCOME_UNKNOWN, write_closing_text
+from bot.pipeline.closing_text import write_closing_text
 from bot.pipeline.commit import build_result_memories
 from bot.pipeline.compose import Composer
 from bot.pipeline.reply_plan import ActionCall
@@ -66,13 +67,13 @@ class ConfirmedActions:
 
     async def _write_report(self, turn: Turn, result: ActionResult, *, is_trusted: bool) -> str:
         """Return what became of the action; in the character's words if its result is not meant for people."""
-        if result.error == OUTCOME_UNKNOWN:
+        if result.is_outcome_unknown:
             return user_text("actions.unknown")
         if not result.success:
             return user_text("choices.not_done", cause=result.error or result.text)
         return (
             result.text or user_text("choices.confirmed")
-            if is_trusted
+            if is_trusted and ANYBODY not in (result.authors or ())
             else await write_closing_text(turn, self._composer)
         )
 

@@ -3,11 +3,13 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 from uuid import UUID
 
 from bot.deprecation import RenamedMembers
 from bot.domain.authority import UNKNOWN_AUTHORS
+
+OUTCOME_UNKNOWN: Final = "outcome unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class ActionResult:
     """What an action returns: `text` for the model, `values` for templates, `data` for later actions.
 
     `authors` are the ids of the people who wrote what is in it; None means unknown, but for bundled plugins.
+    An `error` that begins with OUTCOME_UNKNOWN means that the action may have been carried out.
     """
 
     success: bool = True
@@ -45,6 +48,11 @@ class ActionResult:
     error: str = ""
     action: str = ""
     authors: Collection[UUID] | None = field(default=None, compare=False)
+
+    @property
+    def is_outcome_unknown(self) -> bool:
+        """Whether the action failed and may have been carried out all the same."""
+        return not self.success and self.error.startswith(OUTCOME_UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)

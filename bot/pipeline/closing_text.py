@@ -66,7 +66,7 @@ def format_result(result: ActionResult) -> str:
 
 def _find_fixed_text(results: list[ActionResult]) -> str:
     """Return the key of the text that fits these results."""
-    if any(result.error == OUTCOME_UNKNOWN for result in results):
+    if any(result.is_outcome_unknown for result in results):
         return "actions.unknown"
     if all(result.success for result in results):
         return "actions.done"

@@ -225,6 +225,7 @@ def _requested_names(character: Character, settings: Settings, store: Sequence[s
     if any(item.path or item.directory for item in character.knowledge):
         yield from bundled_names(PluginPurpose.DOCUMENTS)
     yield from _enabled_names(PluginPurpose.ACCOUNT, settings)
+    yield from _enabled_names(PluginPurpose.TOOLS, settings)
 
 
 def _default_store(character: Character, settings: Settings) -> tuple[Sequence[str], str]:
