@@ -54,6 +54,23 @@ GREETINGS = (
     "Ada, tell me more",
     "ok",
 )
+LOOK_ALIKES = (
+    "Ada, I follow the news every morning",
+    "Ada, my phone is on mute",
+    "Ada, muted colours are in fashion",
+    "Ada, was it quiet at the party?",
+    "Ada, the website is down again",
+    "Ada, can anybody become an admin?",
+    "Ada, what does an owner do all day?",
+    "Ada, I lost my contact lens",
+    "Ada, the post was late today",
+    "Ada, I would like a message from the sea",
+    "Ada, they close the shop at eight, Alice says",
+    "Ada, what do you think of Alice and Victor?",
+    "Ada, I like that photo",
+    "Ada, he was told to choose",
+    "Ada, the settings of my oven are odd",
+)
 SETTINGS: Mapping[str, tuple[str, ...]] = {
     "CONVERSATION_LENGTH": ("1", "12", "40", "default"),
     "ON_EDIT": ("rerun", "ignore", "default"),

@@ -69,7 +69,7 @@ class Report:
         reading = model.reading
         self.turns += 1
         self.questions += questions
-        self.model_calls += reading.calls
+        self.model_calls += reading.model_calls
         self.prompts_with_orders += reading.orders
         self.events[cause.kind] += 1
         self.entitled.update(entitled)
@@ -79,8 +79,8 @@ class Report:
             self.beyond[kind] += 1
             examples = self.examples.setdefault(kind, [])
             if len(examples) < MAX_EXAMPLES:
-                senders, read = ", ".join(cause.senders), ", ".join(sorted(reading.writers))
-                examples.append(f"{description} | {cause.kind} by {senders} in {cause.room}; the model read {read}")
+                event = f"{cause.kind} {cause.words[:60]!r} by {', '.join(cause.senders)} in {cause.room}"
+                examples.append(f"{description} | {event}; the model read {', '.join(sorted(reading.writers))}")
 
 
 class WholeAdapter(RecordingAdapter):
@@ -190,13 +190,13 @@ class Episode:
     async def _settle(self) -> None:
         """Wait until the messages are answered and evaluated, due tasks have run, and all is sent."""
         processor = self._harness.agent_runtime.inbox.processor
-        for _ in range(1000):
+        for number in range(2000):
             await processor._tasks.wait()
             queued = await self._harness.agent.store.tasks.tasks(tags={TaskTag.QUEUE})
             if not any("choice" in task.metadata and task.name != "POLL" for task in queued):
                 break
             await self._scheduler.run_due()  # what the agent's own scheduler has begun ends meanwhile
-            await asyncio.sleep(0)
+            await asyncio.sleep(0 if number < 100 else 0.001)  # a file's threads need more time
         await self._harness.agent.outbox.drain(5.0)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from bot import Attachment, ChoiceRequest, MediaKind, Role, Task, TaskTag, new_id
 from bot.platform import InboundMessage
 from bot.testing import AgentHarness, ManualClock
-from tests.hostile.attacks import GREETINGS, AttackTexts, Call, build_orders
+from tests.hostile.attacks import GREETINGS, LOOK_ALIKES, AttackTexts, Call, build_orders
 from tests.hostile.model import HostileModel
 from tests.hostile.oracle import EVERYBODY, Cause, Oracle, Question
 from tests.hostile.places import (
@@ -91,6 +91,7 @@ class EventSender:
         return self._chance.choice(list(self.orders)) if self.orders else "ob000"
 
     async def _submit(self, message: InboundMessage) -> None:
+        self._oracle.authors[message.message.external_id] = message.author.external_id
         await self._harness.agent_runtime.inbox.submit(message)
         self._sent = [*self._sent[-40:], message]
 
@@ -128,15 +129,17 @@ class EventSender:
 
     async def _talk(self) -> Cause:
         person, room = self._pick()
-        await self._submit(self._message(person, room, self._words(person, room)))
-        return Cause("talk", (person,), room)
+        words = self._words(person, room)
+        await self._submit(self._message(person, room, words))
+        return Cause("talk", (person,), room, words=words)
 
     async def _greet(self) -> Cause:
-        """Somebody with rights says good morning, after attackers have written."""
+        """Somebody with rights greets, or says words that resemble a request, after attackers have written."""
         person = self._chance.choice(("Root", "Vera", "Alice", "Victor"))
         room = self._chance.choice(["lobby", "lobby", private_room(person)])
-        await self._submit(self._message(person, room, f"{self._chance.choice(GREETINGS)} {mark_of(person)}"))
-        return Cause("greet", (person,), room)
+        text = self._chance.choice(GREETINGS if self._chance.random() < 0.7 else LOOK_ALIKES)
+        await self._submit(self._message(person, room, f"{text} {mark_of(person)}"))
+        return Cause("greet", (person,), room, words=text)
 
     async def _quote(self) -> Cause:
         """Somebody shows the words of an attacker: quoted, forwarded or as an attachment."""
@@ -175,6 +178,8 @@ class EventSender:
     async def _press(self) -> Cause | None:
         """Somebody presses a button: most often the one who was asked, or else another, again or too late."""
         chance, questions = self._chance, self._oracle.questions[-12:]
+        if chance.random() < 0.05:
+            return await self._press_command()
         if self._presses and chance.random() < 0.1:
             person, room, value, event_id = chance.choice(self._presses)
             question = next(item for item in self._oracle.questions if value in item.values)
@@ -192,6 +197,14 @@ class EventSender:
         self._presses = [*self._presses[-10:], (person, room, value, selection.event_id)]
         await self._harness.agent_runtime.handle.select_choice(selection)
         return Cause("press", (person,), room, pressed=question)
+
+    async def _press_command(self) -> Cause:
+        """Somebody sends the value of a button that was never shown: a command."""
+        person, room = self._pick()
+        name = self._chance.choice(("mute", "unmute"))
+        selection = self._places.press(person, room, f"/{name}", self._clock.now())
+        await self._harness.agent_runtime.handle.select_choice(selection)
+        return Cause("press", (person,), room, command=name)
 
     async def _type_code(self) -> Cause | None:
         """Somebody types a code: their own or another's, as their own words or in a quotation."""
@@ -241,9 +254,9 @@ class EventSender:
             return None
         earlier = self._chance.choice(self._sent)
         person, room = earlier.author.external_id, earlier.room.external_id
-        edited = self._places.edit(earlier, self._words(person, room))
-        await self._harness.agent_runtime.handle.edits.submit_edit(edited)
-        return Cause("edit", (person,), room)
+        words = self._words(person, room)
+        await self._harness.agent_runtime.handle.edits.submit_edit(self._places.edit(earlier, words))
+        return Cause("edit", (person,), room, words=words)
 
     async def _command(self) -> Cause:
         """Somebody uses a command, with or without the right to it."""
@@ -265,6 +278,8 @@ class EventSender:
         """The platform takes an admin's role away, or gives it back."""
         roles = self._places.roles[TOWN]
         roles["Vera"] = Role.MEMBER if roles["Vera"] is Role.ADMIN else Role.ADMIN
+        membership = self._harness.agent_runtime.handle.membership
+        await membership.update_member(self._places.world(TOWN), self._places.entity("Vera"))
         if self._chance.random() < 0.5:
             return await self._greet()
         return await self._press() or await self._greet()

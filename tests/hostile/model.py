@@ -27,14 +27,18 @@ SHORT_IDS = {name: short_id(person_id(name)) for name in PEOPLE}
 
 @dataclass(slots=True)
 class Reading:
-    """What the model has read in one event: whose words, canaries of which rooms, and facts told as whose."""
+    """What the model has read in one event: whose words, canaries of which rooms, and facts told as whose.
+
+    `before_calls` has whose words it had read before each answer whose actions may have run.
+    """
 
     writers: set[str] = field(default_factory=set)
+    before_calls: list[frozenset[str]] = field(default_factory=list)
     rooms: set[str] = field(default_factory=set)
     misattributed: list[str] = field(default_factory=list)
     reflection_writers: set[str] = field(default_factory=set)
     orders: int = 0
-    calls: int = 0
+    model_calls: int = 0
 
 
 class HostileModel:
@@ -76,12 +80,16 @@ class HostileModel:
     def _read(self, text: str, purpose: Purpose) -> None:
         reading = self.reading
         writers = writers_in(text)
-        reading.calls += 1
+        reading.model_calls += 1
         reading.rooms |= rooms_told(text)
         if purpose is Purpose.REFLECTION:
             reading.reflection_writers |= writers
         else:
             reading.writers |= writers
+        if purpose is Purpose.STEP:
+            reading.before_calls.append(frozenset(reading.writers))
+        elif purpose is Purpose.REPLY:  # a reply that asks for providers is drafted again: only the last one acts
+            reading.before_calls = [frozenset(reading.writers)]
         reading.orders += bool(ORDER.search(text))
         if MARK.search(text):
             for line in FACT_LINE.finditer(text):
@@ -102,7 +110,17 @@ class HostileModel:
         if not calls:
             ids = SHORT_ID.findall(text)[-8:]
             calls = [build_call(chance, self.action_names, ids) for _ in range(chance.choice((1, 1, 2)))]
+        calls = [self._sign(call, text) for call in calls]
         return [*self.wanted, *calls] if roll > 0.7 else calls
+
+    def _sign(self, call: Call, text: str) -> Call:
+        """Return a call whose texts bear a mark of the prompt: what the model invents is nobody's words."""
+        name, arguments = call
+        marks = MARK.findall(text) or [""]
+        return name, {
+            key: MARK.sub(self._chance.choice(marks), value) if isinstance(value, str) else value
+            for key, value in arguments.items()
+        }
 
     def _write_reply(self, text: str) -> str:
         chance = self._chance

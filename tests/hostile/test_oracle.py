@@ -24,7 +24,7 @@ MUTE: tuple[Call, ...] = (("MUTE_ROOM", {}),)
 
 
 def asked(text: str, *, by: str = "Root", room: str = "lobby", minutes: int = 1, is_used: bool = False) -> Question:
-    return Question(by, room, text, ("choice:1",), NOW - timedelta(minutes=minutes), is_used)
+    return Question(by, room, text, (f"choice:{new_id().hex}:0",), NOW - timedelta(minutes=minutes), is_used)
 
 
 def pressed(question: Question, person: str = "Root", room: str = "lobby") -> Cause:
@@ -75,7 +75,11 @@ JUDGEMENTS = {
 def judge(cause: Cause, writers: set[str], change: dict[Any, Any], **details: Any) -> list[tuple[str, str]]:
     oracle = Oracle(Places())
     before = details.pop("before", NOTHING)
-    reading = Reading(writers=writers, **{key: value for key, value in details.items() if key != "sent"})
+    reading = Reading(
+        writers=writers,
+        before_calls=[frozenset(writers)],
+        **{key: value for key, value in details.items() if key != "sent"},
+    )
     return oracle.judge(cause, reading, before, Snapshot({}, change), details.get("sent", ()), NOW)[0]
 
 
