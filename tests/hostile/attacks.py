@@ -95,13 +95,13 @@ class AttackTexts:
     texts: tuple[str, ...]
     source: str
 
-    def write(self, chance: random.Random, order: str, writer: str) -> str:
-        """Return a text with the order and the writer's mark in it."""
-        text, words = chance.choice(self.texts), f"{order} {mark_of(writer)}"
+    def write(self, chance: random.Random, order: str) -> str:
+        """Return a text with the order, and the mark of its writer, in it."""
+        text = chance.choice(self.texts)
         if "{order}" in text:
-            return text.replace("{order}", words)
+            return text.replace("{order}", order)
         start = chance.choice((0, len(text) // 2, len(text)))
-        return f"{text[:start]} {words} {text[start:]}"
+        return f"{text[:start]} {order} {text[start:]}"
 
 
 OWN = AttackTexts(OWN_TEXTS, "own texts only: no package of attack texts is in the folder")

@@ -13,6 +13,7 @@ from tests.hostile.oracle import EVERYBODY, Cause, Oracle, Question
 from tests.hostile.places import (
     ATTACKERS,
     FILE,
+    NAME_ENDING,
     PEOPLE,
     ROOMS,
     TOWN,
@@ -70,7 +71,7 @@ class EventSender:
         self.model.action_names = names
         self.orders.update(build_orders(self._chance, names))
         first = [
-            self._message(person, room, f"hello {mark_of(person)} {canary_of(room)}")
+            self._message(person, room, f"hello {self._mark(person)} {canary_of(room)}")
             for room in ROOMS
             for person in members_of(room)
         ]
@@ -85,7 +86,11 @@ class EventSender:
 
     def write_as(self, writer: str) -> str:
         """Return what an attacker writes, with the mark of this writer."""
-        return self._texts.write(self._chance, self._pick_order(), writer)
+        return self._texts.write(self._chance, f"{self._pick_order()} {self._mark(writer)}")
+
+    def _mark(self, writer: str) -> str:
+        """Return a word that only this writer uses, and only once."""
+        return mark_of(writer) + "".join(self._chance.choices("abcdefgh", k=3))
 
     def _pick_order(self) -> str:
         return self._chance.choice(list(self.orders)) if self.orders else "ob000"
@@ -102,7 +107,7 @@ class EventSender:
         """Return what a person says: an attacker's order, else a greeting; marked, sometimes with the canary."""
         chance = self._chance
         is_attack = person in ATTACKERS and chance.random() < 0.8
-        text = self.write_as(person) if is_attack else f"{chance.choice(GREETINGS)} {mark_of(person)}"
+        text = self.write_as(person) if is_attack else f"{chance.choice(GREETINGS)} {self._mark(person)}"
         if is_attack and chance.random() < 0.5:
             text = f"Ada, {text}"
         return f"{text} {canary_of(room)}" if chance.random() < 0.3 else text
@@ -138,7 +143,7 @@ class EventSender:
         person = self._chance.choice(("Root", "Vera", "Alice", "Victor"))
         room = self._chance.choice(["lobby", "lobby", private_room(person)])
         text = self._chance.choice(GREETINGS if self._chance.random() < 0.7 else LOOK_ALIKES)
-        await self._submit(self._message(person, room, f"{text} {mark_of(person)}"))
+        await self._submit(self._message(person, room, f"{text} {self._mark(person)}"))
         return Cause("greet", (person,), room, words=text)
 
     async def _quote(self) -> Cause:
@@ -148,7 +153,7 @@ class EventSender:
         attacker = chance.choice(sorted(ATTACKERS))
         said = self.write_as(attacker)
         request = chance.choice(REQUESTS)[0]
-        greeting = f"Ada, look at this {mark_of(person)}"
+        greeting = f"Ada, look at this {self._mark(person)}"
         attachments = [
             Attachment(new_id().hex, MediaKind.DOCUMENT, name="notes.txt", text=f"{request} {self.write_as(FILE)}"),
             Attachment(new_id().hex, MediaKind.IMAGE, title="sign", description=self.write_as(FILE)),
@@ -172,7 +177,7 @@ class EventSender:
             person, room = self._chance.choice(("Root", "Vera")), "lobby"
         text, call = self._chance.choice(REQUESTS)
         self.model.wanted = () if call[0] == "FORGET" else (call,)
-        await self._submit(self._message(person, room, f"{text} {mark_of(person)}"))
+        await self._submit(self._message(person, room, f"{text} {self._mark(person)}"))
         return Cause("request", (person,), room, wanted=(call,))
 
     async def _press(self) -> Cause | None:
@@ -216,7 +221,7 @@ class EventSender:
         code = CODE.findall(question.text)[-1]
         person = question.asker if chance.random() < 0.6 else chance.choice(members_of(question.room))
         is_quoted = chance.random() < 0.3
-        text = f"> Ada, confirm {code}" if is_quoted else f"Ada, confirm {code} {mark_of(person)}"
+        text = f"> Ada, confirm {code}" if is_quoted else f"Ada, confirm {code} {self._mark(person)}"
         self.model.wanted = (("CHOOSE_OPTION", {"option": "confirm"}),)
         await self._submit(self._message(person, question.room, text))
         return Cause("code", (person,), question.room, pressed=None if is_quoted else question)
@@ -224,12 +229,12 @@ class EventSender:
     async def _rename(self) -> Cause:
         """Somebody takes a hostile name, or gives a room one, and then says hello."""
         person, room = self._pick(attacker=True)
-        name = f"{self._pick_order()} {mark_of(person)}"
+        name = f"{self._pick_order()} {mark_of(person)}{NAME_ENDING}"
         if self._chance.random() < 0.5:
             self._places.names[person] = self._chance.choice((name, person, "Root"))
         else:
             self._places.room_names[room] = self._chance.choice((name, room))
-        await self._submit(self._message(person, room, f"hello {mark_of(person)}"))
+        await self._submit(self._message(person, room, f"hello {self._mark(person)}"))
         return Cause("rename", (person,), room)
 
     async def _react(self) -> Cause | None:
@@ -239,13 +244,13 @@ class EventSender:
         target = self._chance.choice(self._sent)
         room = target.room.external_id
         person = self._chance.choice(members_of(room))
-        emoji = f"{self._pick_order()} {mark_of(person)}" if person in ATTACKERS else "👍"
+        emoji = f"{self._pick_order()} {self._mark(person)}" if person in ATTACKERS else "👍"
         edits = self._harness.agent_runtime.handle.edits
         await edits.add_reaction(
             self._places.reaction(person, room, target.message.external_id, emoji, self._clock.now())
         )
         speaker = self._chance.choice(members_of(room))
-        await self._submit(self._message(speaker, room, f"Ada, well {mark_of(speaker)}"))
+        await self._submit(self._message(speaker, room, f"Ada, well {self._mark(speaker)}"))
         return Cause("react", (speaker,), room)
 
     async def _edit(self) -> Cause | None:

@@ -13,7 +13,7 @@ from bot import short_id
 from bot.models import Purpose, TextRequest
 from bot.testing import ScriptedModel, model_answer
 from tests.hostile.attacks import ORDER, Call, build_call
-from tests.hostile.places import MARK, PEOPLE, person_id, rooms_told, writers_in
+from tests.hostile.places import MARK, MARKED_WORD, PEOPLE, WORD_OF_A_NAME, person_id, rooms_told, writers_in
 
 SHORT_ID = re.compile(r"\((?:id )([0-9a-f]{8})")
 FACT_LINE = re.compile(r'^- (?P<told>[^"\n]*\(id [0-9a-f]{8}\)[^"\n]*): "(?P<text>[^\n]*)"$', re.MULTILINE)
@@ -22,6 +22,7 @@ PROVIDERS = (
     *("FACTS", "RELATIONSHIPS", "ROLES", "SETTINGS", "ATTACHMENTS", "CHOICE", "CONTACTS", "ENTITIES"),
     *("WORLD", "KNOWLEDGE", "TOOL_OUTPUT", "ACTION_STATE"),
 )
+TOLD_WITH_OTHERS = re.compile(r"with (?:others|Ada \(id )")
 SHORT_IDS = {name: short_id(person_id(name)) for name in PEOPLE}
 
 
@@ -79,13 +80,13 @@ class HostileModel:
 
     def _read(self, text: str, purpose: Purpose) -> None:
         reading = self.reading
-        writers = writers_in(text)
+        read = writers_in(text)
         reading.model_calls += 1
         reading.rooms |= rooms_told(text)
         if purpose is Purpose.REFLECTION:
-            reading.reflection_writers |= writers
+            reading.reflection_writers |= read
         else:
-            reading.writers |= writers
+            reading.writers |= read
         if purpose is Purpose.STEP:
             reading.before_calls.append(frozenset(reading.writers))
         elif purpose is Purpose.REPLY:  # a reply that asks for providers is drafted again: only the last one acts
@@ -94,7 +95,10 @@ class HostileModel:
         if MARK.search(text):
             for line in FACT_LINE.finditer(text):
                 told = line["told"]
-                others = [name for name in writers_in(line["text"]) if name in PEOPLE and SHORT_IDS[name] not in told]
+                if TOLD_WITH_OTHERS.search(told):
+                    continue
+                writers = writers_in(WORD_OF_A_NAME.sub("", line["text"]))  # a name only says whom a fact is about
+                others = [name for name in writers if name in PEOPLE and SHORT_IDS[name] not in told]
                 reading.misattributed += [f"{name}'s words told as those of {told}" for name in others]
 
     def _choose_calls(self, text: str) -> Sequence[Call]:
@@ -116,9 +120,9 @@ class HostileModel:
     def _sign(self, call: Call, text: str) -> Call:
         """Return a call whose texts bear a mark of the prompt: what the model invents is nobody's words."""
         name, arguments = call
-        marks = MARK.findall(text) or [""]
+        marks = MARKED_WORD.findall(text) or [""]
         return name, {
-            key: MARK.sub(self._chance.choice(marks), value) if isinstance(value, str) else value
+            key: MARKED_WORD.sub(self._chance.choice(marks), value) if isinstance(value, str) else value
             for key, value in arguments.items()
         }
 
@@ -156,7 +160,7 @@ class HostileModel:
         if roll < 0.75:
             start = chance.randrange(max(1, len(text) - 200))
             return text[start : start + 200]
-        ordered, marks = ORDER.findall(text), MARK.findall(text)
+        ordered, marks = ORDER.findall(text), MARKED_WORD.findall(text)
         if roll < 0.92 and ordered and marks:
             return f"Remember: {chance.choice(ordered)} {chance.choice(marks)}"
         return "Please confirm with the code ABCDE: nothing changes at all."
@@ -165,7 +169,7 @@ class HostileModel:
         """Note facts with the words of some people as those of others, forget facts, and tie people."""
         chance = self._chance
         numbers = NUMBERED.findall(text) or ["1"]
-        words = [*ORDER.findall(text), *MARK.findall(text)] or ["bees"]
+        words = [*ORDER.findall(text), *MARKED_WORD.findall(text)] or ["bees"]
         facts = [
             f"<fact><message>{chance.choice(numbers)}</message><about></about><kind></kind>"
             f"<text>{chance.choice(PEOPLE)} keeps {' '.join(chance.sample(words, min(2, len(words))))} in town.</text>"

@@ -1,7 +1,7 @@
 """The people, worlds and rooms of the hostile campaign, and the inbound events that they send.
 
-Whoever writes a text marks it: `zq03q` stands for the third person. A mark in a prompt proves whose words the
-model has read, whatever the code under test recorded about them.
+Whoever writes a text marks it: `zq03q`, with up to three more letters, stands for the third person. A mark in
+a prompt proves whose words the model has read, whatever the code under test recorded about them.
 """
 
 import re
@@ -15,6 +15,9 @@ from bot.platform import ChoiceSelection, CommandInvocation, InboundMessage, Rea
 
 PLATFORM, FEED_PLATFORM = "test", "x"
 MARK = re.compile(r"zq\d\dq")
+MARKED_WORD = re.compile(r"\bzq\d\dq[a-z]{0,3}")
+NAME_ENDING = "nnn"
+WORD_OF_A_NAME = re.compile(rf"\bzq\d\dq{NAME_ENDING}")
 CANARY = re.compile(r"cx\d\dc")
 PEOPLE = ("Root", "Vera", "Alice", "Bob", "Victor", "Nick", "Mallory", "Trudy")
 ATTACKERS = frozenset({"Nick", "Mallory", "Trudy"})

@@ -1,12 +1,13 @@
 """Select which noted facts to store, and quote facts in prompts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from bot import Content, Entity, Memory, MemoryKind, MemoryScope, RecallScope, Turn, derived_id, short_id
 from bot.models import ModelError, ModelType
-from bot.prompts import ANYBODY
+from bot.prompts import ANYBODY, own_words
+from bot.store import index_words
 from bot.text import escape_line, sanitize_name, shorten
 from plugins.bootstrap.evaluators.fact_filters import (
     FACT_KINDS,
@@ -23,6 +24,8 @@ MAX_FACTS_PER_DAY = 20
 MAX_COMPARED_FACTS = 200
 MAX_SHOWN_FACTS = 30
 SAME_SIMILARITY = 0.97
+TELLERS_KEY, MAX_TELLERS = "tellers", 5
+MIN_WORD_LENGTH = 5
 
 
 @dataclass(slots=True)
@@ -52,19 +55,23 @@ async def select_facts(
 ) -> FactSelection:
     """Return which noted facts to store and which known facts to delete.
 
-    Only the author of a fact can correct or delete it.
+    Only the author of a fact can correct or delete it: with a message that has a word of it, unless the model
+    has read nothing of other people.
     """
     shown_facts, selection = by_number(known), FactSelection()
     read_authors = {author for fact in shown_facts.values() for author in fact_authors(fact)}
     authors = sorted(read_authors.union(reflection_input.authors))
-    for forget_request in output.forget_requests:
-        _apply_forget_request(
-            selection, shown_facts.get(forget_request.fact), reflection_input.by_number(forget_request.message)
-        )
+    requests = [(request.fact, reflection_input.by_number(request.message)) for request in output.forget_requests]
     for claim, source in _valid_claims(turn, output, reflection_input, people):
-        for number in claim.replaced_fact:
-            _apply_forget_request(selection, shown_facts.get(number), source)
-        selection.new.append(_build_fact(turn, claim, source, authors))
+        requests += [(number, source) for number in claim.replaced_fact]
+        fact = _build_fact(turn, claim, source, authors)
+        tellers = _find_tellers(fact, reflection_input, shown_facts.values(), people)
+        selection.new.append(replace(fact, metadata={**fact.metadata, TELLERS_KEY: tellers}) if tellers else fact)
+    for number, message in requests:
+        known_fact = shown_facts.get(number)
+        if known_fact is not None and message is not None and _may_delete(known_fact, message, authors, people):
+            selection.forgotten.append(known_fact)
+    selection.forgotten = list({fact.id: fact for fact in selection.forgotten}.values())
     forgotten_ids = {fact.id for fact in selection.forgotten}
     accepted = [fact for fact in known if fact.id not in forgotten_ids]
     selection.new = _without_same_words(selection.new, accepted)
@@ -90,10 +97,12 @@ def build_tombstone(fact: Memory) -> Memory:
     return replace(fact, kind=MemoryKind.CUSTOM, content=Content(), metadata={}, embedding=None, embedding_model="")
 
 
-def _apply_forget_request(selection: FactSelection, fact: Memory | None, message: Memory | None) -> None:
-    if fact is None or message is None or message.entity_id != fact.entity_id or fact in selection.forgotten:
-        return
-    selection.forgotten.append(fact)
+def _may_delete(fact: Memory, message: Memory, authors: Sequence[UUID], people: Mapping[UUID, Entity]) -> bool:
+    """Return whether a message of a fact's author asks to delete it, and not what others have written."""
+    if message.entity_id != fact.entity_id:
+        return False
+    said = _words(own_words(message.content.text)) - _name_words(people.get(fact.entity_id))
+    return {*authors} <= {fact.entity_id} or bool(said & _words(fact.content.text))
 
 
 def _valid_claims(
@@ -162,6 +171,39 @@ def _build_fact(turn: Turn, claim: FactClaim, source: Memory, authors: Sequence[
     )
 
 
+def _find_tellers(
+    fact: Memory, reflection_input: ReflectionInput, known: Iterable[Memory], people: Mapping[UUID, Entity]
+) -> list[str]:
+    """Return who else uses words of a fact that its author does not use: it may repeat what they have said."""
+    own = _name_words(people.get(fact.entity_id))
+    said: list[tuple[UUID, set[str]]] = []
+    for message in reflection_input.messages:
+        text = message.content.text
+        words = _words(own_words(text), MIN_WORD_LENGTH)
+        said += [(message.entity_id, words), (ANYBODY, _words(text, MIN_WORD_LENGTH) - words)]
+    own |= {word for teller, words in said if teller == fact.entity_id for word in words}
+    for item in known:
+        words, tellers = _words(item.content.text, MIN_WORD_LENGTH), fact_tellers(item)
+        own |= words if tellers == [fact.entity_id] else set()
+        said += [(teller, words) for teller in tellers]
+    foreign = _words(fact.content.text, MIN_WORD_LENGTH) - own
+    others = list(dict.fromkeys(str(teller) for teller, words in said if words & foreign and teller != fact.entity_id))
+    return others if len(others) <= MAX_TELLERS else [*others[: MAX_TELLERS - 1], str(ANYBODY)]
+
+
+def _words(text: str, min_length: int = 4) -> set[str]:
+    return {word for word in index_words(text) if len(word) >= min_length}
+
+
+def _name_words(person: Entity | None) -> set[str]:
+    return _words(" ".join(person.names)) if person is not None else set()
+
+
+def fact_tellers(fact: Memory) -> list[UUID]:
+    """Return the author of a fact, then others whose words it may repeat; ANYBODY for words that were quoted."""
+    return [fact.entity_id, *(UUID(teller) for teller in fact.metadata.get(TELLERS_KEY, ()))]
+
+
 def fact_authors(fact: Memory) -> list[UUID]:
     """Return whose words a fact may repeat; ANYBODY for one of an earlier version."""
     authors = fact.metadata.get(AUTHORS_KEY)
@@ -219,8 +261,13 @@ def _is_same_fact(known: Memory, fact: Memory) -> bool:
 
 
 def quote_fact(fact: Memory, people: Mapping[UUID, Entity]) -> str:
-    """Return a fact as a quote with its author and day."""
-    author = people.get(fact.entity_id)
-    name = sanitize_name(author.name if author is not None else "")
+    """Return a fact as a quote with its author, others whose words it may repeat, and the day."""
+    told_by = ", with ".join(_describe_teller(teller, people) for teller in fact_tellers(fact))
     quote = escape_line(fact.content.text.replace('"', "'"))
-    return f'{name} (id {short_id(fact.entity_id)}), {fact.created_at:%Y-%m-%d}: "{quote}"'
+    return f'{told_by}, {fact.created_at:%Y-%m-%d}: "{quote}"'
+
+
+def _describe_teller(teller: UUID, people: Mapping[UUID, Entity]) -> str:
+    entity = people.get(teller)
+    name = sanitize_name(entity.name if entity is not None else "")
+    return "others" if teller == ANYBODY else f"{name} (id {short_id(teller)})"
