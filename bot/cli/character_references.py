@@ -14,7 +14,7 @@ from pathlib import Path
 from bot.characters import LoadedCharacter, Note
 from bot.characters.elizaos_names import ADAPTER_ALIASES, SETTINGS_WITHOUT_EFFECT
 from bot.characters.places import FilePlaces
-from bot.cli.variables import find_settings_groups, known_variables
+from bot.cli.variables import find_adapter_groups, find_settings_groups, known_variables
 from bot.errors import CharacterError, PluginError, TemplateError
 from bot.plugin_system.loading import SCRIPT_SUFFIXES, adapter_names
 from bot.plugin_system.plugin import Plugin, merge_templates
@@ -164,10 +164,10 @@ def _setting_notes(places: FilePlaces, plugins: Sequence[Plugin]) -> Iterator[No
         if key not in SETTINGS_WITHOUT_EFFECT and not places.is_object(*path, key)
     ]
     known = known_variables(plugins)
-    if all(path[-1] in known for path in keys):
-        return
-    groups, _ = find_settings_groups(plugins)  # also of what is installed and not used
-    known = known_variables(plugins, groups)
+    for find_groups in (find_adapter_groups, find_settings_groups):  # also of what is installed and not used
+        if all(path[-1] in known for path in keys):
+            return
+        known |= known_variables((), find_groups()[0])
     for path in keys:
         if path[-1] in known:
             continue

@@ -11,7 +11,7 @@ import bot
 from bot.characters import Format, LoadedCharacter, load_character
 from bot.cli.character_references import add_reference_notes, check_character_templates, check_plugin_paths
 from bot.cli.process.shutdown import print_notice
-from bot.cli.variables import CORE_GROUPS, find_settings_groups
+from bot.cli.variables import CORE_GROUPS, find_adapter_groups, find_settings_groups
 from bot.errors import CharacterError
 from bot.models.types import ModelType
 from bot.plugin_system.loading import ELIZAOS_PACKAGE, load_plugins
@@ -157,10 +157,11 @@ def declare_settings(settings: Settings, plugins: Sequence[Plugin]) -> Settings:
     Only a file that sets variables of other parts makes them be imported.
     """
     settings = settings.with_models(*(plugin.settings for plugin in plugins if plugin.settings))
-    if not settings.undeclared_names:
-        return settings
-    groups, _ = find_settings_groups(plugins)
-    return settings.with_models(*(group.model for group in groups))
+    for find_groups in (find_adapter_groups, find_settings_groups):
+        if not settings.undeclared_names:
+            break
+        settings = settings.with_models(*(group.model for group in find_groups()[0]))
+    return settings
 
 
 def is_elizaos_file(loaded: LoadedCharacter) -> bool:

@@ -53,15 +53,17 @@ class Variable:
     is_character_setting: bool
 
 
+def find_adapter_groups() -> tuple[list[SettingsGroup], list[str]]:
+    """Return the settings models of all adapters, which are quick to import, and load problems."""
+    adapters = {f"{name} adapter": adapter for name, adapter in find_adapters().items()}
+    groups = [SettingsGroup(name, item.settings) for name, item in adapters.items() if isinstance(item, AdapterSpec)]
+    return groups, [f"{name}: {problem}" for name, problem in adapters.items() if isinstance(problem, str)]
+
+
 def find_settings_groups(plugins: Sequence[Plugin] = ()) -> tuple[list[SettingsGroup], list[str]]:
     """Return the settings models of the core, all adapters, all plugins and `plugins`, and load problems."""
-    groups = list(CORE_GROUPS)
-    problems: list[str] = []
-    for name, adapter in find_adapters().items():
-        if isinstance(adapter, AdapterSpec):
-            groups.append(SettingsGroup(f"{name} adapter", adapter.settings))
-        else:
-            problems.append(f"{name} adapter: {adapter}")
+    adapter_groups, problems = find_adapter_groups()
+    groups = [*CORE_GROUPS, *adapter_groups]
     by_name: dict[str, Plugin] = {}
     for name in plugin_names():
         try:
