@@ -3,20 +3,30 @@
 import asyncio
 import logging
 import time
+from dataclasses import replace
 from itertools import count
 from typing import Any
+
+import discord
+from discord.http import Route
 
 from adapters.discord.client import POSITION, DiscordClient, GatewayEvent, GatewaySession, build_http
 from adapters.discord.commands import CommandHandler, build_registration
 from adapters.discord.config import DiscordSettings, Limits, find_trusted_origin
 from adapters.discord.connection import INVALID_TOKEN_MESSAGE, ConnectionRejected, GatewayConnection
 from adapters.discord.entities import PLATFORM, EntityMapper
-from adapters.discord.errors import ALREADY_ACKNOWLEDGED, REQUEST_ERRORS, ErrorResponse, disconnect_cause_of
+from adapters.discord.errors import (
+    ALREADY_ACKNOWLEDGED,
+    REQUEST_ERRORS,
+    ErrorResponse,
+    disconnect_cause_of,
+    to_delivery_error,
+)
 from adapters.discord.membership import GuildFetcher
 from adapters.discord.rate_limits import IdentifyLimiter
 from adapters.discord.receiving import SESSION_CURSOR, EventReceiver
 from adapters.discord.sending import MessageSender, TypingIndicator
-from bot import Clock
+from bot import ChannelType, Clock, Room, World
 from bot.platform import (
     AgentHandle,
     Backoff,
@@ -105,6 +115,18 @@ class DiscordAccount:
         except NotSent as error:
             raise DeliveryUnknown(str(error), retry_after=error.retry_after) from error
         return await self._message_sender.reconcile(delivery, self._mapper.bot_id)
+
+    async def open_direct(self, user_id: str) -> tuple[World, Room]:
+        """Return the direct channel with a user and its world, opened if there is none; raises as `deliver`."""
+        await self._wait_until_logged_in()
+        route = Route("POST", "/users/@me/channels")
+        try:
+            channel = await self._send_request(route, json={"recipient_id": user_id})
+        except REQUEST_ERRORS as error:
+            raise to_delivery_error(error) from error
+        channel_id = int(channel["id"])
+        room = replace(self._mapper.to_room(discord.Object(channel_id)), type=ChannelType.DM)
+        return self._mapper.world_of(None, None, channel_id), room
 
     async def typing(self, channel_id: str, active: bool) -> None:
         """Show or hide the typing indicator in a channel."""

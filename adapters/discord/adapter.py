@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 from typing import ClassVar, Self
+from uuid import UUID
 
 import adapters.discord.library  # noqa: F401  # before anything else asks for the library
 from adapters.discord.account import DiscordAccount
 from adapters.discord.config import Limits, read_settings
 from adapters.discord.entities import PLATFORM
 from adapters.discord.outgoing import split_reply
-from bot import Clock, ConfigError, Content, Room, system_clock
+from bot import Clock, ConfigError, Content, Entity, Room, World, system_clock
 from bot.platform import Adapter, AgentHandle, ConnectionStatus, Delivery, NotSent, select_accounts
 
 TOKEN = "DISCORD_API_TOKEN"
@@ -72,6 +73,13 @@ class DiscordAdapter(Adapter):
     async def reconcile(self, delivery: Delivery) -> str:
         """Resend an unclear part while Discord remembers its nonce; after that, search the channel for it."""
         return await self._account_of(delivery).reconcile(delivery)
+
+    async def open_direct(self, agent_id: UUID, person: Entity) -> tuple[World, Room] | None:
+        """Return the direct channel with a user, opened if there is none; None without an account of the agent."""
+        account = self.accounts.get(str(agent_id))
+        if account is None or not person.external_id.isdecimal():
+            return None
+        return await account.open_direct(person.external_id)
 
     async def set_typing(self, room: Room, active: bool) -> None:
         """Show or hide the typing indicator in a room."""

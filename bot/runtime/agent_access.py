@@ -1,5 +1,6 @@
 """What code that answers no message can do with its agent: register components, work in rooms."""
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +16,7 @@ from bot.domain.ids import new_id
 from bot.domain.inbound import InboundMessage
 from bot.domain.ledger import Receipt
 from bot.domain.results import State
-from bot.errors import InboxClosed, PluginError, SettingError
+from bot.errors import InboxClosed, PluginError, SettingError, Undeliverable
 from bot.inbound.inbox import Inbox
 from bot.pipeline.compose import Composer
 from bot.plugin_system.action import Action
@@ -29,6 +30,7 @@ from bot.store.protocols import RecallScope, Store
 from bot.text import find_closest
 from bot.turn import Turn
 
+logger = logging.getLogger(__name__)
 MAX_VISIBLE_ROOMS = 50
 STORED_SETTINGS_KEY = "settings-set-by-plugins"
 EVENT_PREFIX = "plugin:"  # apart from the ids that platforms assign
@@ -168,7 +170,11 @@ class AgentRooms:
         """Return the private chat with a person, opened where the platform can; see `Rooms`."""
         agent = self._require_agent()
         adapter = agent.outbox.adapter(person.platform)
-        opened = await adapter.open_direct(agent.id, person) if adapter is not None else None
+        try:
+            opened = await adapter.open_direct(agent.id, person) if adapter is not None else None
+        except Undeliverable as error:
+            logger.info("no private chat with %s can be opened on %s: %s", person.id, person.platform, error)
+            return None
         if opened is None:
             return None
         world, room = opened

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from adapters.discord.emulator.gateway import GatewayServer
 from adapters.discord.emulator.recorder import Recorder, ShownMessage, notified_by
-from adapters.discord.emulator.state import THREADS, Json, PlatformState
+from adapters.discord.emulator.state import DM, THREADS, Json, PlatformState
 
 API = "/api/v10"
 MAX_TEXT_LENGTH, MAX_NONCE_LENGTH, MAX_CUSTOM_ID_LENGTH, MAX_EMBEDS = 2000, 25, 100, 10
@@ -39,6 +39,7 @@ class RestServer:
             web.get(API + "/applications/@me", self._get_application),
             web.get(API + "/gateway/bot", self._get_gateway),
             web.get(API + "/users/@me/guilds", self._list_guilds),
+            web.post(API + "/users/@me/channels", self._open_direct),
             web.get(API + "/guilds/{guild}", self._get_guild),
             web.get(API + "/guilds/{guild}/channels", self._list_channels),
             web.get(API + "/guilds/{guild}/threads/active", self._list_threads),
@@ -108,6 +109,18 @@ class RestServer:
         bot = self.bot_of(request)
         joined = [guild for name, guild in self._state.guilds.items() if self._state.find_member(name, bot)]
         return json_response([{"id": guild["id"], "name": guild["name"]} for guild in joined])
+
+    async def _open_direct(self, request: web.Request) -> web.Response:
+        self.bot_of(request)
+        user = self._state.users.get(str((await request.json()).get("recipient_id")))
+        if user is None:
+            raise ApiError(400, 50033, "Invalid Recipient(s)")
+        existing = (item for item in self._state.channels.values() if user in item.get("recipients", ()))
+        channel = next(existing, None)
+        if channel is None:
+            channel = self._state.channels[self._state.add_channel(None, "", DM)]
+            channel["recipients"] = [user]
+        return json_response(channel)
 
     async def _get_guild(self, request: web.Request) -> web.Response:
         guild = self._find(request, "guild", self._state.guilds, 10004, "Unknown Guild")

@@ -13,6 +13,7 @@ from bot import (
     ChannelType,
     Character,
     Content,
+    Entity,
     MediaKind,
     MemoryKind,
     Outcome,
@@ -365,3 +366,23 @@ async def test_two_characters_with_own_tokens_run_in_one_process(server: Emulate
         await server.emulator.recorder.wait_for_texts(2)
     by = {one.author: one.text for one in server.emulator.recorder.messages}
     assert by == {server.bot: "Aye.", other: "Bo here."}
+
+
+async def test_the_bot_opens_a_direct_channel_to_write_to_a_member_who_never_did(server: EmulatedServer) -> None:
+    async with server.run_bot() as (stage, _):
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        await server.emulator.recorder.wait_for_texts(1, server.lobby)
+        await receipts(stage)
+        agent = stage.agent
+        kim = derived_id("discord", "user", server.kim)
+        for text in ("A word in private.", "And another."):
+            assert await agent.say_to(kim, text, key=text) is not None
+        [direct] = [channel for channel, item in server.emulator.state.channels.items() if item.get("recipients")]
+        assert await server.emulator.recorder.wait_for_texts(2, direct) == ["A word in private.", "And another."]
+        rooms = {room.external_id: room for room in await agent.store.worlds.rooms()}
+        assert rooms[direct].type is ChannelType.DM
+        await server.emulator.people.say(direct, server.kim, "Thanks")
+        await server.emulator.recorder.wait_for_texts(3, direct)
+        assert {room.external_id for room in await agent.store.worlds.rooms()} == {server.lobby, direct}
+        stranger = Entity(derived_id("discord", "user", "1"), "discord", "1", ("Nobody here",))
+        assert await agent.rooms.open_direct(stranger) is None
