@@ -76,6 +76,44 @@ def test_a_new_plugin_passes_its_check_and_its_test(workdir: Path, capsys: Out) 
     assert ran.returncode == 0, ran.stdout
 
 
+TESTED = """
+from bot.plugin_system import PluginTest, PluginTestSuite
+
+async def greets(harness):
+    await harness.send("Hello")
+    assert harness.texts == ["{answer}"]
+
+plugin = Plugin("tested", tests=[PluginTestSuite("greetings", [PluginTest("it greets", greets)])])
+"""
+
+
+@pytest.mark.parametrize(("answer", "passes"), [("Hello.", True), ("Ahoy.", False)])
+def test_the_tests_of_a_plugin_are_run_with_its_check_and_its_files(
+    workdir: Path, capsys: Out, answer: str, passes: bool
+) -> None:
+    name = write(workdir, "tested", TESTED.replace("{answer}", answer))
+    assert entry(["plugin", "test", name]) == (0 if passes else 78)
+    out = capsys.readouterr().out
+    assert ("ok    test       greetings: it greets" in out) is passes
+    assert ("FAIL  test       greetings: it greets: AssertionError" in out) is not passes
+
+
+def test_the_test_files_of_a_new_plugin_are_run(workdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert entry(["plugin", "new", "lucky_dice"]) == 0
+    assert entry(["plugin", "test", "./lucky_dice"]) == 0
+    assert "1 passed" in capfd.readouterr().out
+    (workdir / "test_lucky_dice.py").write_text("def test_it() -> None:\n    assert False\n", encoding="utf-8")
+    assert entry(["plugin", "test", "lucky_dice.py"]) == 78
+    assert "1 failed" in capfd.readouterr().out
+
+
+def test_a_broken_plugin_is_not_tested_and_one_without_tests_says_so(workdir: Path, capsys: Out) -> None:
+    assert entry(["plugin", "test", write(workdir, "odd", "plugin = Plugin('odd', services=[int])")]) == 78
+    assert "is not a Service" in capsys.readouterr().out
+    assert entry(["plugin", "test", write(workdir, "plain", "plugin = Plugin('plain')")]) == 0
+    assert "no tests: plain brings none" in capsys.readouterr().out
+
+
 def test_nothing_is_overwritten(workdir: Path, capsys: Out) -> None:
     (workdir / "test_mine.py").write_text("mine", encoding="utf-8")
     assert entry(["plugin", "new", "mine"]) == 78

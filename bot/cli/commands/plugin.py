@@ -1,10 +1,14 @@
-"""List, check or create plugins."""
+"""List, check, test or create plugins."""
 
 import argparse
+import asyncio
 import importlib.metadata
+import importlib.util
 import keyword
 import re
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -19,6 +23,7 @@ from bot.plugin_system.bundled import PluginPurpose, bundled_names
 from bot.plugin_system.loading import PLUGIN_GROUP, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.source import read_plugin_source
+from bot.testing import run_plugin_tests
 from bot.text import find_closest, strip_terminal_codes
 
 GREENROOM = "greenroom"
@@ -27,11 +32,13 @@ TEMPLATES = files("bot.cli").joinpath("templates")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list|check|new")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list|check|test|new")
     listing = verbs.add_parser("list", help="the installed plugins, their components, and why some are off")
     add_character_option(listing)
     check = verbs.add_parser("check", help="import one and report what is wrong with it")
     check.add_argument("plugin", metavar="NAME|PATH")
+    test = verbs.add_parser("test", help="check one, and run the tests that it brings and those beside it")
+    test.add_argument("plugin", metavar="NAME|PATH")
     new = verbs.add_parser("new", help="write a small working plugin with its test into this folder")
     new.add_argument("name", metavar="NAME")
 
@@ -42,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
         return _print_list(load_character_config(args.character))
     if args.verb == "check":
         return _check(args.plugin)
+    if args.verb == "test":
+        return _test(args.plugin)
     return _write_files(args.name)
 
 
@@ -94,6 +103,44 @@ def _check(name: str) -> int:
     return Exit.CONFIG if any(finding.status is Status.FAIL for finding in findings) else Exit.OK
 
 
+def _test(name: str) -> int:
+    """Check a plugin, run the tests that it brings, then the test files beside it."""
+    plugin = _find_named(name)
+    failures = [finding for finding in check_plugin(plugin) if finding.status is Status.FAIL]
+    for finding in failures:
+        print("\n".join(finding_lines(finding)))
+    if failures:
+        return Exit.CONFIG
+    results = asyncio.run(run_plugin_tests(plugin))
+    for result in results:
+        cause = "" if result.failure is None else f": {type(result.failure).__name__}: {result.failure}"
+        state = "ok   " if result.failure is None else "FAIL "
+        print(strip_terminal_codes(f"{state} test       {result.suite}: {result.test}{cause}"))
+    files = _find_test_files(name)
+    if not results and not files:
+        print(f"no tests: {plugin.name} brings none in Plugin(tests=…), and there is no test file beside it")
+    is_ok = all(result.failure is None for result in results)
+    return Exit.OK if (_run_pytest(files) if files else True) and is_ok else Exit.CONFIG
+
+
+def _find_test_files(name: str) -> list[Path]:
+    """Return the test files that stand beside a plugin named by its path, or in the folder `tests` there."""
+    path = Path(name.removesuffix(".py")).expanduser()
+    if not ("/" in name or name.endswith(".py")):
+        return []
+    candidates = (path.with_name(f"test_{path.name}.py"), path.parent / "tests", path / "tests")
+    return [candidate for candidate in candidates if candidate.exists()]
+
+
+def _run_pytest(files: Sequence[Path]) -> bool:
+    """Run test files in a process of their own, in the folder of the first; return whether all have passed."""
+    if importlib.util.find_spec("pytest") is None:
+        raise PluginError(f"{', '.join(map(str, files))} need pytest, which is not installed: pip install pytest")
+    paths = [str(file.resolve()) for file in files]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *paths]
+    return subprocess.run(command, cwd=files[0].resolve().parent, check=False).returncode == 0
+
+
 def _find_named(name: str) -> Plugin:
     if "/" in name or name.endswith(".py"):
         name = name if name.startswith((".", "/", "~")) else f"./{name}"
@@ -125,7 +172,7 @@ def _write_files(name: str) -> int:
     print(
         f"wrote {' and '.join(map(str, texts))}\n"
         f"check it:  bot plugin check ./{name}\n"
-        f"test it:   pytest test_{name}.py\n"
+        f"test it:   bot plugin test ./{name}\n"
         f'use it:    "plugins": ["./{name}"] in a character file in this folder\n'
         f"trust it:  bot character trust ./{name}   (each time you have changed it)"
     )

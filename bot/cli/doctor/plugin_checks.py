@@ -9,7 +9,7 @@ from bot.errors import PluginError, SettingError
 from bot.plugin_system.bundled import PluginPurpose, bundled_names
 from bot.plugin_system.components import Service
 from bot.plugin_system.loading import find_plugin, sort_plugins
-from bot.plugin_system.plugin import Plugin, sort_services
+from bot.plugin_system.plugin import Plugin, check_templates, sort_services
 from bot.plugin_system.registry import Registry
 from bot.settings import load_settings
 
@@ -42,6 +42,10 @@ def list_components(plugin: Plugin) -> Iterator[str]:
         "workers": [component.name for component in plugin.workers],
         "listeners": [component.kind.__name__ for component in plugin.listeners],
         "commands": [f"/{component.spec.name}" for component in plugin.commands],
+        "component types": [component.name for component in plugin.component_types],
+        "kinds of memories": list(plugin.memory_kinds),
+        "templates": list(plugin.templates),
+        "tests": [f"{suite.name} ({len(suite.tests)})" for suite in plugin.tests],
         "routes": [f"{component.method} /plugins/{plugin.name}{component.path}" for component in plugin.routes],
     }
     for kind, names in kinds.items():
@@ -77,6 +81,7 @@ def _check_compatibility(plugin: Plugin) -> Iterator[Finding]:
                 required_plugins[required_plugin.name] = required_plugin
         plugins = sort_plugins([*required_plugins.values(), plugin])
         Registry(plugins)
+        check_templates(plugins)
         sort_services(plugins)
     except PluginError as error:
         yield Finding(Status.FAIL, "plugins", str(error), "the plugin cannot be loaded like this")
