@@ -262,9 +262,9 @@ def _is_same_fact(known: Memory, fact: Memory) -> bool:
 
 def quote_fact(fact: Memory, people: Mapping[UUID, Entity]) -> str:
     """Return a fact as a quote with its author, others whose words it may repeat, and the day."""
-    told_by = ", with ".join(_describe_teller(teller, people) for teller in fact_tellers(fact))
+    names = ", with ".join(_describe_teller(teller, people) for teller in fact_tellers(fact))
     quote = escape_line(fact.content.text.replace('"', "'"))
-    return f'{told_by}, {fact.created_at:%Y-%m-%d}: "{quote}"'
+    return f'{names}, {fact.created_at:%Y-%m-%d}: "{quote}"'
 
 
 def _describe_teller(teller: UUID, people: Mapping[UUID, Entity]) -> str:
