@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from bot import ActionResult, Component, Effect, Plugin, ProviderResult, Turn, action, derived_id, provider
+from bot.prompts import Authority
 
 PROGRESS = "PROGRESS"
 EXERCISES = (("3 + 4", 7), ("12 × 3", 36), ("17 × 6", 102))
@@ -13,7 +14,12 @@ async def _level(turn: Turn) -> int:
     return int(known[0].data["level"]) if known else 0
 
 
-@action("CHECK_ANSWER", "Check the learner's answer to the exercise.", effect=Effect.UNSAFE)
+@action(
+    "CHECK_ANSWER",
+    "Check the learner's answer to the exercise.",
+    effect=Effect.UNSAFE,
+    authority=Authority.harmless("it changes only which exercise comes next"),
+)
 async def check_answer(turn: Turn, number: Annotated[int, "What the learner answered"]) -> ActionResult:
     """Move the learner up for a right answer and down for a wrong one."""
     level = await _level(turn)

@@ -3,6 +3,7 @@
 from typing import Annotated, Any
 
 from bot import ActionResult, Agent, Effect, Plugin, Service, Turn, action
+from bot.prompts import Authority
 
 STORED = "records:stored"
 
@@ -48,7 +49,12 @@ async def transform(turn: Turn) -> ActionResult:
     return ActionResult(text=f"transformed {len(tidied)} records", data={"records": tidied})
 
 
-@action("STORE_DATA", "Store what was tidied.", effect=Effect.IDEMPOTENT)
+@action(
+    "STORE_DATA",
+    "Store what was tidied.",
+    effect=Effect.IDEMPOTENT,
+    authority=Authority.harmless("it stores what the harbour said, whatever anybody writes"),
+)
 async def store(turn: Turn) -> ActionResult:
     """Take it from the list of all results, as the documents show it, and keep it."""
     results: list[ActionResult] = turn.state.data.get("actionResults", [])

@@ -3,19 +3,30 @@
 from typing import Annotated, Literal
 
 from bot import ActionResult, Component, Effect, Plugin, ProviderResult, Turn, action, derived_id, provider
+from bot.prompts import Authority
 
 SKILL = "SKILL"
 ADVICE = {"beginner": "explain every term, one idea at a time", "advanced": "leave the basics out, compare openings"}
 
 
-@action("SET_GAME", "Note which game this room plays now.", effect=Effect.IDEMPOTENT)
+@action(
+    "SET_GAME",
+    "Note which game this room plays now.",
+    effect=Effect.IDEMPOTENT,
+    authority=Authority.harmless("it changes only which game the advice is about"),
+)
 async def set_game(turn: Turn, game: Annotated[str, "The game's name"]) -> ActionResult:
     """Keep it for the room."""
     await turn.agent.store.cache.set(f"game:{turn.room.id}", game)
     return ActionResult(text=f"this room plays {game}")
 
 
-@action("SET_SKILL", "Note how well somebody plays.", effect=Effect.IDEMPOTENT)
+@action(
+    "SET_SKILL",
+    "Note how well somebody plays.",
+    effect=Effect.IDEMPOTENT,
+    authority=Authority.harmless("it changes only how much the advice explains"),
+)
 async def set_skill(
     turn: Turn, level: Annotated[Literal["beginner", "advanced"], "How well the player plays"]
 ) -> ActionResult:
