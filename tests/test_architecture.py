@@ -50,6 +50,8 @@ OTHER_MEANINGS = frozenset(
     {
         ("bot/characters/conversion.py", "knowledge"),
         ("bot/cli/character_references.py", "knowledge"),
+        ("bot/cli/main.py", "mcp"),
+        ("bot/cli/commands/mcp.py", "mcp"),
         ("bot/logs.py", "openai"),
     }
 )

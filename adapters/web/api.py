@@ -19,7 +19,7 @@ from adapters.web.json_io import JsonResponder, read_json, validate_model, valid
 from adapters.web.messages import MessageService, MessageStreams, run_shielded
 from adapters.web.openapi import HEALTH_PATH, SOCKET_PATH, Handler, Operation, build_document
 from adapters.web.outgoing import build_agent_body, build_receipt_body
-from adapters.web.queries import AgentDirectory, load_receipt_response, load_room_messages, parse_id
+from adapters.web.queries import AgentDirectory, load_receipt_response, load_room_messages, parse_id, search_memories
 from bot import system_clock
 from bot.platform import (
     AgentHandle,
@@ -88,6 +88,13 @@ class Api:
         return self._responder.respond(
             schemas.MessagesResponse(messages=await load_room_messages(handle, room.id, query.limit))
         )
+
+    async def search_memories(self, request: web.Request) -> web.StreamResponse:
+        """Search what agents remember, by words."""
+        query = validate_model(schemas.MemoriesQuery, dict(request.query))
+        handles = self._directory.select_agents(query.agent)
+        bodies = [body for handle in handles for body in await search_memories(handle, query.query, query.limit)]
+        return self._responder.respond(schemas.MemoriesResponse(memories=bodies[: query.limit]))
 
     async def list_receipts(self, request: web.Request) -> web.StreamResponse:
         """List the receipts of the latest messages."""
@@ -252,6 +259,9 @@ def build_operations(api: Api, outbox: OutboxApi, socket: Handler) -> list[Opera
             read,
             schemas.MessagesResponse,
             schemas.MessagesQuery,
+        ),
+        Operation(
+            "memories", api.search_memories, "/api/memories", read, schemas.MemoriesResponse, schemas.MemoriesQuery
         ),
         Operation(
             "receipts", api.list_receipts, "/api/receipts", read, schemas.ReceiptsResponse, schemas.ReceiptsQuery

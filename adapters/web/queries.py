@@ -5,7 +5,7 @@ from uuid import UUID
 
 from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.outgoing import build_message_body, build_receipt_body
-from adapters.web.schemas import DeliveryBody, MessageBody, MessageResponse, ReceiptResponse
+from adapters.web.schemas import DeliveryBody, MemoryBody, MessageBody, MessageResponse, ReceiptResponse
 from bot import Memory, MemoryKind, Outcome, Receipt, Room
 from bot.platform import AgentHandle
 
@@ -60,6 +60,24 @@ async def load_room_messages(handle: AgentHandle, room_id: UUID, limit: int) -> 
     receipts = await handle.conversations.receipts(room_id=room_id, limit=limit)
     outcomes = {receipt.memory_id: receipt for receipt in receipts}
     return await _build_message_bodies(handle, messages, outcomes)
+
+
+async def search_memories(handle: AgentHandle, text: str, limit: int) -> list[MemoryBody]:
+    """Return the memories of an agent that share words with a text."""
+    memories = await handle.conversations.search(text, limit)
+    authors = await handle.conversations.authors(memories)
+    return [
+        MemoryBody(
+            id=memory.id,
+            agent_id=handle.agent_id,
+            kind=memory.kind,
+            room_id=memory.room_id,
+            author=authors[memory.entity_id].name if memory.entity_id in authors else "",
+            text=memory.content.text,
+            created_at=memory.created_at,
+        )
+        for memory in memories
+    ]
 
 
 async def load_message(handle: AgentHandle, message_id: UUID) -> MessageBody | None:

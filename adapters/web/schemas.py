@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from bot import ChannelType, MediaKind, Outcome
+from bot import ChannelType, MediaKind, MemoryKind, Outcome
 from bot.platform import ConnectionState, DisconnectCause
 
 LINE_PATTERN = r"^[^\x00-\x1f\x7f\u2028\u2029]+$"
@@ -84,6 +84,13 @@ class MessagesQuery(Query):
     """Number of a room's messages."""
 
     limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
+class MemoriesQuery(RoomsQuery):
+    """Words to search for in what agents remember; nothing is found without any."""
+
+    query: Annotated[str, Field(max_length=500)] = ""
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
 
 
 class ReceiptsQuery(Query):
@@ -231,6 +238,24 @@ class MessagesResponse(ResponseModel):
     """The last messages of a room, oldest first."""
 
     messages: list[MessageBody]
+
+
+class MemoryBody(ResponseModel):
+    """A message or a fact that an agent remembers."""
+
+    id: UUID
+    agent_id: UUID
+    kind: MemoryKind
+    room_id: UUID
+    author: str
+    text: str
+    created_at: datetime
+
+
+class MemoriesResponse(ResponseModel):
+    """Memories that share words with a query, agent by agent, facts first."""
+
+    memories: list[MemoryBody]
 
 
 class MessageResponse(ResponseModel):

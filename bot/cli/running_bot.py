@@ -75,8 +75,11 @@ class RunningBot:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
-def find_running_bot(config: CharacterConfig) -> RunningBot:
-    """Return the server of the process that runs a character. Raises ConfigError if it is unknown."""
+def find_running_bot(config: CharacterConfig, access_token: str = "") -> RunningBot:
+    """Return the server of the process that runs a character, to be called with a token, by default its own.
+
+    Raises ConfigError if it is unknown.
+    """
     spec = find_adapter(WEB)
     if not isinstance(spec, AdapterSpec):
         raise ConfigError(spec)
@@ -84,8 +87,8 @@ def find_running_bot(config: CharacterConfig) -> RunningBot:
     host, port, token = str(values["server_host"]), int(values["server_port"]), values["server_token"]
     if not port:
         raise ConfigError("SERVER_PORT is 0 (any free port): set it to the port that the running bot printed")
-    if token is not None:
-        return RunningBot(LOOPBACK_BY_WILDCARD.get(host, host), port, token.get_secret_value())
+    if access_token or token is not None:
+        return RunningBot(LOOPBACK_BY_WILDCARD.get(host, host), port, access_token or token.get_secret_value())
     file = config.settings.load(CoreSettings).bot_data_dir / TOKEN_FILE
     try:
         stored_token = file.read_text(encoding="utf-8").strip()

@@ -16,7 +16,7 @@ from bot.domain.costs import CostEntry
 from bot.domain.environment import Entity, Room
 from bot.domain.inbound import ChoiceSelection, CommandInvocation, CommandResponse, InboundMessage, StreamCursor
 from bot.domain.ledger import Delivery, Receipt
-from bot.domain.memory import Memory
+from bot.domain.memory import Memory, MemoryKind
 from bot.http import BoundRoute
 from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox
@@ -24,9 +24,10 @@ from bot.inbound.membership import MembershipReporter
 from bot.outbound.undelivered import UndeliveredParts
 from bot.settings import Settings, SettingsModel
 from bot.store.ledger import StoreProblem
-from bot.store.protocols import LogKind, Store
+from bot.store.protocols import LogKind, RecallScope, Store
 from bot.store.storage import CheckReport
 
+MAX_SEARCHED_ROOMS = 200
 MAX_RUN_LOGS = 1000  # newest log entries of a room that are searched
 
 
@@ -55,6 +56,20 @@ class ConversationReader:
     async def message(self, message_id: UUID) -> Memory | None:
         """Return a message; None where there is none."""
         return (await self._store.memories.memories([message_id])).get(message_id)
+
+    async def search(self, text: str, limit: int = 20) -> list[Memory]:
+        """Return the facts and messages that share the most words with a text, facts first, best first.
+
+        Those of the rooms that were active last are searched.
+        """
+        rooms = (await self._store.worlds.rooms())[:MAX_SEARCHED_ROOMS]
+        if not rooms:
+            return []
+        also = frozenset(audience for room in rooms for audience in (room.id, room.world_id))
+        scope, found = RecallScope(rooms[0].id, rooms[0].world_id, also), list[Memory]()
+        for kind in (MemoryKind.FACT, MemoryKind.MESSAGE):
+            found += await self._store.memories.search(text, scope, kind, limit - len(found) or 1)
+        return found[:limit]
 
     async def authors(self, messages: list[Memory]) -> dict[UUID, Entity]:
         """Return the authors of these messages by id."""

@@ -1,4 +1,4 @@
-"""The setting of the mcp plugin, and the file of servers that it names."""
+"""The settings of the mcp plugin, and the file of servers that they name."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from bot import Effect, Role, SettingError, Settings, SettingsModel
+from bot import Effect, Role, Secret, SettingError, Settings, SettingsModel
 from bot.models import host_label
 from bot.platform import BaseUrl
 from bot.text import user_text
@@ -26,6 +26,11 @@ class MCPSettings(SettingsModel):
 
     mcp_servers: Path | None = Field(
         None, description="A JSON file that names MCP servers, in the form that other clients use; see docs/mcp.md."
+    )
+    mcp_token: Secret | None = Field(
+        None,
+        description="The token with which `bot mcp` calls the running bot; its scope decides what other agents may "
+        "do. `bot token new` creates one.",
     )
 
 

@@ -31,6 +31,21 @@ async def test_an_unknown_agent_is_not_found(web_server: Any) -> None:
     assert (error["code"], error["message"]) == ("not_found", "there is no agent 'nobody'")
 
 
+async def test_what_an_agent_remembers_is_searched_by_words_in_all_rooms(web_server: Any) -> None:
+    await web_server.send("My lighthouse has a green door", room="keeper", user="Eve")
+    await web_server.send("Good morning", room="other")
+    found = (await web_server.get("/api/memories?query=lighthouse%20door&agent=ada"))["memories"]
+
+    assert ("MESSAGE", "Eve", "My lighthouse has a green door") in [
+        (memory["kind"], memory["author"], memory["text"]) for memory in found
+    ]
+    assert all("Good morning" not in memory["text"] for memory in found)
+    assert len((await web_server.get("/api/memories?query=lighthouse&limit=1"))["memories"]) == 1
+    assert (await web_server.get("/api/memories?query=zeppelin"))["memories"] == []
+    assert (await web_server.get("/api/memories"))["memories"] == []
+    await web_server.get("/api/memories?query=x&agent=nobody", 404)
+
+
 async def test_silence_is_an_outcome_with_a_reason(web_server: Any) -> None:
     told = await web_server.send("silence please")
     assert (told["outcome"], told["reason"], told["replies"]) == ("ignored", "quiet is best", [])

@@ -23,6 +23,7 @@ ROUTES = {
     "/api/agents/{agent}/messages": SHUT,
     "/api/rooms": SHUT,
     "/api/rooms/{id}/messages": SHUT,
+    "/api/memories": SHUT,
     "/api/receipts": SHUT,
     "/api/receipts/{id}": SHUT,
     "/api/costs": SHUT,

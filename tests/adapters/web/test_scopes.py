@@ -24,6 +24,7 @@ OPERATIONS = {
     "say": TALKERS,
     "rooms": READERS,
     "messages": READERS,
+    "memories": READERS,
     "receipts": READERS,
     "receipt": READERS,
     "costs": READERS,

@@ -1,0 +1,121 @@
+"""Offer the running character to other agents: an MCP server on stdin and stdout.
+
+Its tools ask the character, search what it remembers and list its rooms. They call the HTTP server of the running
+bot with the token in MCP_TOKEN, whose scope decides what is allowed.
+"""
+
+import argparse
+import asyncio
+import importlib.metadata
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode
+
+from pydantic import Field
+
+from bot.cli.characters import CharacterConfig, add_character_option, load_character_config
+from bot.cli.process.exit_codes import Exit
+from bot.cli.running_bot import HttpReply, RunningBot, find_running_bot
+from bot.errors import ConfigError, PluginError, TemporaryError
+from bot.plugin_system.imports import missing_package_message
+
+try:
+    from mcp.server.mcpserver import MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
+except ModuleNotFoundError as error:
+    raise PluginError(missing_package_message("mcp", str(error.name), "bot.cli.commands.mcp")) from error
+
+TOKEN = "MCP_TOKEN"
+ANSWER_TIMEOUT = 300.0  # seconds; the bot's own limits are usually shorter
+MAX_ROOMS = 200
+USER = "mcp"  # of the messages, unless the token has a name of its own
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_character_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until the other side closes stdin."""
+    config = load_character_config(args.character)
+    token = config.settings.operator_only().get(TOKEN)
+    if token is None:
+        raise ConfigError(
+            f"{TOKEN} is not set: create a token with `bot token new --scope chat` (read_only for searching), and put "
+            "it into .env or into the environment that the other agent gives this program"
+        )
+    running_bot = find_running_bot(config, token)
+    can_read = _probe(running_bot)
+    build_server(config, running_bot, can_read=can_read).run("stdio")
+    return Exit.OK
+
+
+def _probe(running_bot: RunningBot) -> bool:
+    """Return whether the token may read everything. Raises ConfigError if it is not valid."""
+    reply = running_bot.get("/api/rooms?limit=1")
+    if reply.status is HTTPStatus.UNAUTHORIZED:
+        raise ConfigError(f"the running bot does not accept {TOKEN}: `bot token list` shows the valid ones")
+    return reply.status is HTTPStatus.OK
+
+
+def build_server(config: CharacterConfig, running_bot: RunningBot, *, can_read: bool) -> MCPServer[Any]:
+    """Return the server; only a token that may read everything gets the tools that search and list."""
+    name = config.name
+    server = MCPServer[Any](
+        "greenroom",
+        instructions=f"Talk with {name}, a chat character, and look up what it remembers.",
+        version=importlib.metadata.version("greenroom"),
+        log_level="ERROR",
+    )
+
+    @server.tool(structured_output=False)
+    async def ask(
+        text: Annotated[str, Field(description=f"What you say to {name}.", min_length=1, max_length=8_000)],
+        conversation: Annotated[
+            str, Field(description="A name of your choice; one name is one conversation.", max_length=64)
+        ] = "mcp",
+    ) -> str:
+        """Send the character a message and return its answer."""
+        body = {"text": text, "room": conversation, "user": USER}
+        path = f"/api/agents/{quote(name, safe='')}/messages"
+        reply = await _call(lambda: running_bot.post(path, body, timeout=ANSWER_TIMEOUT))
+        texts = [str(message.get("text", "")) for message in reply.get("replies", ())]
+        return "\n".join(filter(None, texts)) or f"no answer: {reply.get('reason') or reply.get('outcome')}"
+
+    if not can_read:
+        return server
+
+    @server.tool(structured_output=False)
+    async def search_memory(
+        query: Annotated[str, Field(description="Words to search for.", min_length=1, max_length=500)],
+        limit: Annotated[int, Field(ge=1, le=100)] = 20,
+    ) -> str:
+        """Search what the character remembers: facts and messages of all rooms that share words with the query."""
+        path = f"/api/memories?{urlencode({'agent': name, 'query': query, 'limit': limit})}"
+        return _format((await _call(lambda: running_bot.get(path)))["memories"])
+
+    @server.tool(structured_output=False)
+    async def list_rooms() -> str:
+        """List the rooms that the character is in, the most recently active first."""
+        path = f"/api/rooms?{urlencode({'agent': name, 'limit': MAX_ROOMS})}"
+        return _format((await _call(lambda: running_bot.get(path)))["rooms"])
+
+    return server
+
+
+async def _call(request: Any) -> Mapping[str, Any]:
+    """Return the body of a response. Raises ToolError with what the other agent can be told."""
+    try:
+        reply: HttpReply = await asyncio.to_thread(request)
+    except TemporaryError as error:
+        raise ToolError(str(error)) from None
+    if reply.status is not HTTPStatus.OK:
+        raise ToolError(f"the bot refuses this ({reply.status.value}): {reply.problem}")
+    return reply.body
+
+
+def _format(items: list[Mapping[str, Any]]) -> str:
+    return "\n".join(json.dumps(item, ensure_ascii=False) for item in items) or "nothing found"
