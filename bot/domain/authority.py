@@ -15,8 +15,8 @@ MAX_OWN_TEXT_LENGTH = 1_000  # a longer message was hardly typed: what it names 
 _QUOTED_LINE = re.compile(r"^[^\S\n]*(?:>|\[(?:sticker|poll|contact|place|game)\b).*$", re.MULTILINE)
 _SPOKEN_OF = re.compile(r"https?://\S+|`[^`\n]+`|“[^”\n]*”|«[^»\n]*»|„[^“”\n]*[“”]|「[^」\n]*」|(?<!\w)\"[^\"\n]*\"")
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_OPENS_UNSPACED = re.compile(rf"[{_UNSPACED}]")
-_ENDS_UNSPACED = re.compile(rf"[{_UNSPACED}가-힣]\Z")  # Korean writes particles after a word without a space
+_SPACED_LETTER = rf"[^\W{_UNSPACED}가-힣]"  # Korean writes particles after a word without a space
+_GAP = r"(?:\s+\w+){0,4}\s+"  # for `*` in the words of an action
 
 
 class AuthorityKind(StrEnum):
@@ -34,9 +34,9 @@ class Authority:
     A harmless action runs at once; `reason` says why it may. A named one runs at once if every text of the
     prompt is by people with the authority it needs, or if the asker's own message names the action and each of
     its `targets`: the parameters whose values must be in the message, all if None. `words` name the action
-    beside its own name and its similes; `by_targets` means that the targets name it well enough. Otherwise the
-    asker confirms it, as always where the arguments are `confirmed_arguments`. A confirmed one is always
-    confirmed. `is_default` marks what the author of an action did not decide.
+    beside its own name and its similes, with `*` for up to four words; `by_targets` means that the targets name
+    it well enough. Otherwise the asker confirms it, as always where the arguments are `confirmed_arguments`. A
+    confirmed one is always confirmed. `is_default` marks what the author of an action did not decide.
     """
 
     kind: AuthorityKind
@@ -98,27 +98,33 @@ def names_action(text: str, names: Iterable[str], words: tuple[str, ...]) -> boo
     if len(text) > MAX_OWN_TEXT_LENGTH:
         return False
     spoken = _SPOKEN_OF.sub(" ", text)
-    if words and contains_words(spoken, *words):
+    pattern = _phrase_pattern(words, has_gaps=True)
+    if pattern is not None and pattern.search(_normalize(spoken)):
         return True
     return any(all(contains_words(spoken, part) for part in name.split("_") if part) for name in names)
 
 
 def contains_words(text: str, *phrases: str) -> bool:
     """Return whether a text contains one of the phrases as whole words, in any case."""
-    pattern = _phrase_pattern(phrases)
+    pattern = _phrase_pattern(phrases, has_gaps=False)
     return pattern is not None and pattern.search(_normalize(text)) is not None
 
 
 @lru_cache(maxsize=512)
-def _phrase_pattern(phrases: tuple[str, ...]) -> re.Pattern[str] | None:
-    """Compile phrases; in scripts that put no spaces a word needs no boundary."""
+def _phrase_pattern(phrases: tuple[str, ...], *, has_gaps: bool) -> re.Pattern[str] | None:
+    """Compile phrases, in which `*` may stand for up to four words.
+
+    In scripts that put no spaces a word needs no boundary.
+    """
     alternatives = []
     for phrase in phrases:
         expected = " ".join(_normalize(phrase).split())
         if expected:
-            opening = "" if _OPENS_UNSPACED.match(expected) else r"(?<!\w)"
-            ending = "" if _ENDS_UNSPACED.search(expected) else r"(?!\w)"
-            alternatives.append(opening + re.escape(expected).replace(r"\ ", r"\s+") + ending)
+            opening = rf"(?<!{_SPACED_LETTER})" if re.match(_SPACED_LETTER, expected) else ""
+            ending = rf"(?!{_SPACED_LETTER})" if re.search(rf"{_SPACED_LETTER}\Z", expected) else ""
+            body = re.escape(expected)
+            body = body.replace(r"\ \*\ ", _GAP) if has_gaps else body
+            alternatives.append(opening + body.replace(r"\ ", r"\s+") + ending)
     return re.compile("|".join(alternatives)) if alternatives else None
 
 

@@ -96,6 +96,9 @@ async def _find_choice(turn: Turn, option: str, task: str) -> tuple[Task, Choice
         for candidate in await find_open_choices(turn)
         if _is_for(turn, candidate) and _has_name(candidate, task)
     ]
+    if len(matching_tasks) > 1:  # an option that only one of them has says which is meant
+        offering = [task for task in matching_tasks if _offers(task, option)]
+        matching_tasks = offering if len(offering) == 1 else matching_tasks
     if len(matching_tasks) != 1:
         names = ", ".join(f"{candidate.name} (task {short_id(candidate.id)})" for candidate in matching_tasks)
         return refusal_result(f"several wait for a choice, ask which: {names}" if matching_tasks else "no such choice")
@@ -104,6 +107,10 @@ async def _find_choice(turn: Turn, option: str, task: str) -> tuple[Task, Choice
     if not choice:
         return refusal_result(f"the options are: {', '.join(request.options)}, ABORT")
     return matching_tasks[0], request, choice
+
+
+def _offers(task: Task, option: str) -> bool:
+    return ChoiceRequest.from_metadata(task.metadata).match(option) not in ("", ChoiceRequest.ABORT)
 
 
 def _names_of_option(request: ChoiceRequest, choice: str) -> tuple[str, ...]:
