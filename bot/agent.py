@@ -113,13 +113,14 @@ class Rooms(Protocol):
         """
 
     async def submit(
-        self, room: Room, content: str | Content, *, author: Entity, key: str, role: Role = Role.NONE
+        self, room: Room, content: str | Content, *, author: Entity, key: str, role: Role | None = None
     ) -> Receipt:
         """Store a message as if it had come from the room's platform, start on it, and return its receipt.
 
         It is processed like any other, and counts as addressed to the agent. With the same `key` it is stored
-        once. `author` writes with `role` in the room's world. Raises InboxClosed while the agent starts or
-        stops, and StoreUnavailable.
+        once. `role` is that of `author` in the room's world from now on; without one a person of the room's
+        platform keeps theirs, and any other author has none. Raises InboxClosed while the agent starts or stops,
+        and StoreUnavailable.
         """
 
     async def wait_outcome(self, receipt_id: UUID) -> Receipt:

@@ -89,6 +89,9 @@ class EditState(StrEnum):
     LATE = "late"
 
 
+PLUGIN_MESSAGE_PREFIX = "plugin:"  # of the message ids of messages that no platform has sent
+
+
 @dataclass(frozen=True, slots=True)
 class EventKey:
     """The identity of an inbound event, the same when a platform delivers it again.

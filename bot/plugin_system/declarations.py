@@ -23,7 +23,7 @@ def check_api(plugin: str, api: str) -> None:
     if api.isascii() and api.isdigit():
         is_newer = int(api) > MAX_API
         advice = "upgrade Greenroom" if is_newer else "install a newer version of the plugin"
-        advice += f", or change the plugin to version {MAX_API} (docs/writing-a-plugin.md, API version)"
+        advice += f', or change the plugin to version {MAX_API} and write api="{MAX_API}" (docs/writing-a-plugin.md)'
     raise PluginError(f"plugin {plugin!r} needs plugin API {api!r}, and this version supports {supported}: {advice}")
 
 

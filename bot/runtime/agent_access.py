@@ -10,11 +10,11 @@ from uuid import UUID
 
 from bot.agent import Agent
 from bot.domain.component_specs import Catalog
-from bot.domain.content import Content, MentionContext
+from bot.domain.content import Content
 from bot.domain.environment import Component, Entity, Role, Room, World
 from bot.domain.ids import new_id
 from bot.domain.inbound import InboundMessage
-from bot.domain.ledger import Receipt
+from bot.domain.ledger import PLUGIN_MESSAGE_PREFIX, Receipt
 from bot.domain.results import State
 from bot.errors import InboxClosed, PluginError, SettingError, Undeliverable
 from bot.inbound.inbox import Inbox
@@ -33,7 +33,6 @@ from bot.turn import Turn
 logger = logging.getLogger(__name__)
 MAX_VISIBLE_ROOMS = 50
 STORED_SETTINGS_KEY = "settings-set-by-plugins"
-EVENT_PREFIX = "plugin:"  # apart from the ids that platforms assign
 
 
 async def load_stored_settings(store: Store, plugins: Sequence[Plugin]) -> dict[str, str]:
@@ -137,24 +136,26 @@ class AgentRooms:
             return await self._composer.compose(turn, include, only_included=only_included)
 
     async def submit(
-        self, room: Room, content: str | Content, *, author: Entity, key: str, role: Role = Role.NONE
+        self, room: Room, content: str | Content, *, author: Entity, key: str, role: Role | None = None
     ) -> Receipt:
         """Store a message as if it had come from the room's platform; see `Rooms`."""
         if isinstance(content, str):
             content = Content(text=content)
-        mention = replace(content.mention, is_mention=True) if content.mention else MentionContext(is_mention=True)
+        mention = replace(content.mention, is_mention=True)
         content = replace(content, source=content.source or room.platform, mention=mention)
-        world = replace(await self._find_world(room), roles={author.id: role})
+        if role is None and author.platform != room.platform:
+            role = Role.NONE
+        world = replace(await self._find_world(room), roles={} if role is None else {author.id: role})
         inbound = InboundMessage.build(
             world,
             room,
             author,
             content,
             created_at=self._require_agent().clock(),
-            message_id="",
-            event_id=f"{EVENT_PREFIX}{key}",
+            message_id=f"{PLUGIN_MESSAGE_PREFIX}{key}",
         )
-        return await self._require_inbox().submit(inbound)
+        message = replace(inbound.message, external_id="")  # no message of the platform, that a reply could refer to
+        return await self._require_inbox().submit(replace(inbound, message=message))
 
     async def wait_outcome(self, receipt_id: UUID) -> Receipt:
         """Wait for the final receipt of a message."""

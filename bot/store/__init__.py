@@ -25,7 +25,7 @@ from bot.domain.inbound import (
     UnreadableEvent,
     new_receipt,
 )
-from bot.domain.ledger import Step, StepState
+from bot.domain.ledger import PLUGIN_MESSAGE_PREFIX, Step, StepState
 from bot.domain.memory import MAX_CONVERSATION_REACTIONS, MAX_CONVERSATION_RESULTS, Conversation, MemoryMatch
 from bot.errors import LeaseLost, StoreInaccessible, StoreUnavailable
 from bot.store.inmemory.store import InMemoryStore
@@ -62,6 +62,7 @@ __all__ = [
     "MAX_UNREADABLE_EVENTS",
     "MEMBERSHIP_EVENT_TTL",
     "NO_SCHEMAS",
+    "PLUGIN_MESSAGE_PREFIX",
     "TRANSCRIPT_KINDS",
     "CheckReport",
     "Conversation",

@@ -266,6 +266,39 @@ async def test_a_message_of_a_plugin_is_answered_in_the_room_and_stored_once() -
         )
 
 
+@pytest.mark.parametrize("requires", [[], ["sql"]])
+async def test_messages_of_plugins_differ_by_their_keys_and_are_no_messages_of_the_platform(
+    requires: list[str], tmp_path: Path
+) -> None:
+    async with running_agent(Plugin("p", requires=requires), settings={"BOT_DATA_DIR": str(tmp_path)}) as harness:
+        await harness.send("Hello", message_id="41")
+        [room] = await harness.agent.store.worlds.rooms()
+        receipts = [
+            await harness.agent.rooms.submit(room, f"Build {key}", author=HOOK, key=key) for key in ("1", "2", "2")
+        ]
+        for receipt in receipts:
+            await harness.agent.rooms.wait_outcome(receipt.id)
+        await harness.agent.outbox.drain(5)
+        assert len({receipt.id for receipt in receipts}) == 2
+        assert all(delivery.reply_to in ("41", "") for delivery in harness.adapter.sent)
+        assert await harness.agent.store.ledger.last_message_ids([room.id]) == {room.id: "41"}
+
+
+async def test_a_person_of_the_platform_keeps_their_role_and_another_author_may_be_given_one() -> None:
+    async with running_agent() as harness:
+        await harness.send("Hello", author="Alice", role=Role.ADMIN)
+        [room] = await harness.agent.store.worlds.rooms()
+        alice = make_turn(harness.agent, author="Alice").author
+        builder = replace(HOOK, id=new_id())
+        for author, role in ((alice, None), (builder, Role.MEMBER), (HOOK, None)):
+            key = str(author.id)
+            receipt = await harness.agent.rooms.submit(room, "On my behalf", author=author, key=key, role=role)
+            await harness.agent.rooms.wait_outcome(receipt.id)
+        world = await harness.agent.store.worlds.world(room.world_id)
+        assert world is not None
+        assert [world.role_of(author.id) for author in (alice, builder, HOOK)] == [Role.ADMIN, Role.MEMBER, Role.NONE]
+
+
 class FileAdapter(RecordingAdapter):
     """A platform that takes files beside a text."""
 

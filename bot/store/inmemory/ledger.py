@@ -18,7 +18,7 @@ from bot.domain.inbound import (
     UnreadableEvent,
     new_receipt,
 )
-from bot.domain.ledger import Delivery, DeliveryState, EventKey, Receipt, Step
+from bot.domain.ledger import PLUGIN_MESSAGE_PREFIX, Delivery, DeliveryState, EventKey, Receipt, Step
 from bot.store.inmemory.environment import InMemoryEntities, InMemoryWorlds
 from bot.store.inmemory.memories import InMemoryMemories
 from bot.store.ledger import StoreHealth, TurnCommit
@@ -82,7 +82,11 @@ class InMemoryLedger(InMemoryUnreadableEvents):
 
     async def last_message_ids(self, room_ids: Collection[UUID]) -> dict[UUID, str]:
         originals = (
-            receipt for receipt in self.receipt_table if not receipt.key.revision and receipt.room_id in room_ids
+            receipt
+            for receipt in self.receipt_table
+            if not receipt.key.revision
+            and receipt.room_id in room_ids
+            and not receipt.key.message_id.startswith(PLUGIN_MESSAGE_PREFIX)
         )
         return {receipt.room_id: receipt.key.message_id for receipt in originals}
 

@@ -9,7 +9,16 @@ from sqlalchemy import Connection, delete, literal_column, select, text
 
 from bot import Receipt
 from bot.platform import Delivery, DeliveryState, InboundMessage, StreamCursor
-from bot.store import MAX_UNREADABLE_EVENTS, Step, StepState, StoredEvent, StoreHealth, TurnCommit, UnreadableEvent
+from bot.store import (
+    MAX_UNREADABLE_EVENTS,
+    PLUGIN_MESSAGE_PREFIX,
+    Step,
+    StepState,
+    StoredEvent,
+    StoreHealth,
+    TurnCommit,
+    UnreadableEvent,
+)
 from plugins.sql.core.base import SqlStorePart
 from plugins.sql.core.schema import UNFINISHED, deliveries, receipts, rooms, steps, unreadable_events
 from plugins.sql.core.statements import (
@@ -55,6 +64,7 @@ LAST_MESSAGE_IDS = ListStatement(
             receipts.c.agent_id == rooms.c.agent_id,
             receipts.c.room_id == rooms.c.id,
             receipts.c.revision == literal_column("0"),
+            receipts.c.message_id.not_like(literal_column(f"'{PLUGIN_MESSAGE_PREFIX}%'")),
         )
         .order_by(receipts.c.position.desc())
         .limit(literal_column("1"))
