@@ -25,10 +25,9 @@ RELIST_SECONDS = 1.0  # the least time between two listings
 MAX_TOOLS, MAX_PAGES = 128, 20
 MAX_CALLS = 8  # at once
 BACKOFF = Backoff(1.0, 300.0)
-# The server has refused the request and done nothing.
-REFUSALS = frozenset(
-    {types.PARSE_ERROR, types.INVALID_REQUEST, types.METHOD_NOT_FOUND, types.INVALID_PARAMS, types.HEADER_MISMATCH}
-)
+# The server has refused the request and done nothing. Other codes may come from the SDK instead of the server: it
+# makes PARSE_ERROR of an answer that it cannot read, though the call may have been carried out.
+REFUSALS = frozenset({types.INVALID_PARAMS, types.HEADER_MISMATCH})
 
 
 class ServerUnavailable(Exception):
@@ -67,6 +66,7 @@ class ServerConnection:
         self._on_resource = on_resource
         self._time = time_source or TimeSource()
         self._client: Client | None = None
+        self._tool_count = 0
         self._is_connected = asyncio.Event()
         self._monitor = ServerMonitor(self._is_connected.clear)
         self._has_changed = asyncio.Event()
@@ -106,7 +106,7 @@ class ServerConnection:
             limit.reschedule(None)
             self._client, self.cause = client, ""
             self._is_connected.set()
-            logger.info("MCP server %s is connected", self.name)
+            logger.info("MCP server %s is connected and has %d tools", self.name, self._tool_count)
             while not self._monitor.is_closed.is_set():
                 await self._wait_for_change()
                 if not self._monitor.is_closed.is_set():
@@ -137,6 +137,7 @@ class ServerConnection:
                     break
         if len(tools) > MAX_TOOLS:
             logger.warning("MCP server %s has more than %d tools; the others are left out", self.name, MAX_TOOLS)
+        self._tool_count = len(tools[:MAX_TOOLS])
         await self._on_tools(tools[:MAX_TOOLS])
         self.is_listed.set()
         for resource in self.config.resources:
