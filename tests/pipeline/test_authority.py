@@ -316,6 +316,8 @@ def test_a_plugins_action_is_named_with_all_its_arguments_or_confirmed_unless_it
         ("be  Quiet!", True),
         ("be quietly", False),
         ("静かにしてください", True),
+        ("go here and be still now", True),
+        ("go this way which is long and be still", False),
         ("he said “be quiet” to me", False),
         ('she wrote "mute this room"', False),
         ("see https://example.org/mute/room", False),
@@ -325,7 +327,7 @@ def test_a_plugins_action_is_named_with_all_its_arguments_or_confirmed_unless_it
 def test_an_action_is_named_by_its_own_words_or_declared_phrases_and_not_in_quotation_marks(
     text: str, expected: bool
 ) -> None:
-    assert names_action(text, ("MUTE_ROOM",), ("be quiet", "静かにして")) is expected
+    assert names_action(text, ("MUTE_ROOM",), ("be quiet", "静かにして", "go * still")) is expected
 
 
 def describe_authority(authority: Authority) -> str:

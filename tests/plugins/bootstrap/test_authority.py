@@ -260,6 +260,8 @@ async def test_of_several_authors_the_lowest_role_counts() -> None:
         ("anything", "", False),
         ("anything", "  ", False),
         ("a.c", "a.c", True),
+        ("newsに伝えて", "news", True),
+        ("newsletterに伝えて", "news", False),
         ("abc", "a.c", False),
     ],
 )
