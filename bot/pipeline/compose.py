@@ -25,6 +25,7 @@ PROVIDER_TIMEOUT = 5.0
 MAX_TEXT_LENGTH = 262_144
 PROVIDER_OUTCOMES = (ProviderResult, Failure)
 MAPPING_TYPES = (dict, Mapping)  # dict first: the test is quick for what nearly always comes
+AUTHORS_TYPES = (frozenset, tuple, Collection)
 CONTEXT_KINDS = (ProviderKind.PARTICIPANTS, ProviderKind.WORLD)
 MAX_SHORTENED_LENGTH = 4_000  # characters that remain of a shortened text
 
@@ -158,7 +159,7 @@ def _find_problem(result: object) -> str:
         return f"its text is {type(result.text).__name__}"
     if not (isinstance(result.values, MAPPING_TYPES) and isinstance(result.data, MAPPING_TYPES)):
         return "its values or data are no mapping"
-    if not (result.authors is None or isinstance(result.authors, Collection)):
+    if not (result.authors is None or isinstance(result.authors, AUTHORS_TYPES)):
         return "its authors are no collection of ids"
     return ""
 
