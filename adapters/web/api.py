@@ -14,6 +14,7 @@ from adapters.web import schemas
 from adapters.web.auth import GRANT, Access
 from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem, build_not_found
+from adapters.web.files import FileApi
 from adapters.web.incoming import is_command, parse_api_message
 from adapters.web.json_io import JsonResponder, read_json, validate_model, validate_with
 from adapters.web.messages import MessageService, MessageStreams, run_shielded
@@ -220,7 +221,7 @@ async def _build_part_body(handle: AgentHandle, part: Delivery) -> schemas.Undel
     )
 
 
-def build_operations(api: Api, outbox: OutboxApi, socket: Handler) -> list[Operation]:
+def build_operations(api: Api, outbox: OutboxApi, files: FileApi, socket: Handler) -> list[Operation]:
     """Return all operations of the API with their handlers; the OpenAPI document describes the same list."""
 
     @cache
@@ -273,7 +274,17 @@ def build_operations(api: Api, outbox: OutboxApi, socket: Handler) -> list[Opera
         Operation("outbox", outbox.list_parts, "/api/outbox", read, schemas.OutboxResponse, schemas.OutboxQuery),
         decision("send", outbox.send_part, f"{part_path}/send"),
         decision("drop", outbox.drop_part, f"{part_path}/drop"),
+        *_build_file_operations(files),
         Operation("openapi", show_openapi, "/api/openapi.json", read),
         Operation("socket", socket, SOCKET_PATH, Access.ANY),  # each frame needs its own access
     ]
     return operations
+
+
+def _build_file_operations(files: FileApi) -> list[Operation]:
+    path, link = "/api/files/{id}", schemas.FileLinkResponse
+    serve = partial(Operation, query=schemas.FileQuery, problem_statuses=(416,), is_file=True)
+    return [
+        serve("file", files.serve_file, path, Access.SIGNED),
+        Operation("file_link", files.sign_link, f"{path}/link", Access.ANY, link, problem_statuses=(404,)),
+    ]

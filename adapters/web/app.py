@@ -11,6 +11,7 @@ from adapters.web.api import Api, OutboxApi, build_operations
 from adapters.web.auth import Access, TokenAuth
 from adapters.web.clients import ConnectionPool, GuessLimiter, TrustedProxies
 from adapters.web.config import Limits
+from adapters.web.files import FileApi
 from adapters.web.json_io import JsonResponder
 from adapters.web.messages import MessageService, MessageStreams
 from adapters.web.middleware import Middleware, add_headers
@@ -46,6 +47,7 @@ class WebApp:
         streams = MessageStreams(self._message_service, self.broadcaster, responder, limits.keep_alive_seconds)
         api = Api(self.directory, self._message_service, streams, responder, limits)
         outbox = OutboxApi(self.directory, self._requests, responder)
+        files = FileApi(self.directory, auth, responder)
         self._sockets = WebSocketServer(self.directory, self._message_service, self.broadcaster, responder, limits)
         plugins = PluginRoutes(self.directory, self._requests, responder, limits)
         self.connection_pool = ConnectionPool(limits, proxies)
@@ -63,7 +65,7 @@ class WebApp:
         )
         self.app.on_response_prepare.append(add_headers)
         router = self.app.router
-        for operation in build_operations(api, outbox, self._sockets.serve):
+        for operation in build_operations(api, outbox, files, self._sockets.serve):
             add = router.add_get if operation.method == "GET" else router.add_post
             self._middleware.declare(add(operation.path, operation.handler), operation.access)
         for route in add_static_files(router):

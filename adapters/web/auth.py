@@ -4,11 +4,13 @@ import hashlib
 import hmac
 import logging
 import os
+import re
 import secrets
 import stat
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
@@ -16,13 +18,15 @@ from aiohttp import web
 
 from adapters.web.config import is_usable
 from adapters.web.errors import HttpProblem
-from bot import SettingError
+from bot import Clock, SettingError, system_clock
 from bot.platform import AccessTokens, TokenScope, token_cookie
 
 logger = logging.getLogger(__name__)
 
 COOKIE_PREFIX = "greenroom-"
 COOKIE_MAX_AGE = 30 * 24 * 3600
+LINK_LIFETIME = timedelta(hours=1)
+EXPIRES_PATTERN = re.compile(r"[0-9]{1,12}")
 TOKEN_FILE = "server-token"
 MAX_TOKEN_FILE_BYTES = 4096
 
@@ -50,6 +54,7 @@ class Access(StrEnum):
     ANY = "any"
     READ = "read"
     CHAT = "chat"
+    SIGNED = "signed"  # any token, or a signature in the address
     CHANGE = "change"
 
     def allows(self, scope: TokenScope) -> bool:
@@ -58,8 +63,8 @@ class Access(StrEnum):
 
 
 ALLOWED_BY_SCOPE = {
-    TokenScope.READ_ONLY: (Access.PUBLIC, Access.ANY, Access.READ),
-    TokenScope.CHAT: (Access.PUBLIC, Access.ANY, Access.CHAT),
+    TokenScope.READ_ONLY: (Access.PUBLIC, Access.ANY, Access.SIGNED, Access.READ),
+    TokenScope.CHAT: (Access.PUBLIC, Access.ANY, Access.SIGNED, Access.CHAT),
 }
 
 
@@ -96,8 +101,9 @@ class TokenAuth:
     and bots on other ports of one machine, which share cookies, do not overwrite each other's.
     """
 
-    def __init__(self, token: str, access_tokens: AccessTokens | None = None) -> None:
+    def __init__(self, token: str, access_tokens: AccessTokens | None = None, *, clock: Clock = system_clock) -> None:
         self._key = token.encode()
+        self._clock = clock
         self._access_tokens = access_tokens
         self.cookie_name = f"{COOKIE_PREFIX}{self._derive(b'cookie name')[:12]}"
         self._cookie = self._derive(b"cookie value")
@@ -124,6 +130,22 @@ class TokenAuth:
         token = find(value.decode("utf-8", "replace"))
         return None if token is None else Grant(token.scope, token.id, token.name, self._access_tokens)
 
+    def sign_path(self, path: str) -> tuple[str, datetime]:
+        """Return a path with a signature by which it needs no token, and when the signature expires."""
+        expires_at = self._clock().replace(microsecond=0) + LINK_LIFETIME
+        expires = str(int(expires_at.timestamp()))
+        return f"{path}?expires={expires}&signature={self._sign(path, expires)}", expires_at
+
+    def is_signed(self, request: web.Request) -> bool:
+        """Return whether the address of a request has a signature that has not expired."""
+        expires, signature = request.query.get("expires", ""), request.query.get("signature", "")
+        if not (signature and EXPIRES_PATTERN.fullmatch(expires)):
+            return False
+        expected = self._sign(request.path, expires).encode()
+        return hmac.compare_digest(_digest(signature.encode("utf-8", "surrogatepass")), _digest(expected)) and (
+            int(expires) > self._clock().timestamp()
+        )
+
     def set_cookie(
         self, response: web.Response, grant: Grant, credential: Credential, cookies: Mapping[str, str]
     ) -> None:
@@ -135,6 +157,9 @@ class TokenAuth:
             if other != name and self.find_grant(cookie):
                 response.del_cookie(other)
         response.set_cookie(name, value, max_age=COOKIE_MAX_AGE, path="/", httponly=True, samesite="Strict")
+
+    def _sign(self, path: str, expires: str) -> str:
+        return self._derive(f"link {expires} {path}".encode("utf-8", "surrogatepass"))
 
     def _derive(self, purpose: bytes) -> str:
         return hmac.new(self._key, b"greenroom " + purpose, hashlib.sha256).hexdigest()

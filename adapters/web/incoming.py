@@ -39,13 +39,24 @@ class Participant:
         """Return the participant that a client names; a chat token has its own user and rooms."""
         if grant.scope is not TokenScope.CHAT:
             return cls(room, user, user)
-        owner = f"token:{grant.token_id}"
+        owner = _owner_of(grant)
         own_room = room if room.startswith(f"{owner}:") else f"{owner}:{room}"
         return cls(own_room, owner, grant.name, owner)
 
     def own_key(self, key: str) -> str:
         """Return an idempotency key that no other token shares."""
         return f"{self.owner}:{key}" if self.owner and key else key
+
+
+def is_own_room(grant: Grant, room: Room) -> bool:
+    """Return whether a token may see a room: a chat token only its own, any other every room."""
+    if grant.scope is not TokenScope.CHAT:
+        return True
+    return room.platform == PLATFORM and room.external_id.startswith(f"{_owner_of(grant)}:")
+
+
+def _owner_of(grant: Grant) -> str:
+    return f"token:{grant.token_id}"
 
 
 @dataclass(frozen=True, slots=True)

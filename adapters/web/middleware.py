@@ -21,12 +21,11 @@ logger = logging.getLogger(__name__)
 _has_started: ContextVar[bool] = ContextVar("is_begun", default=False)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 SECURITY_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -56,6 +55,7 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
 def set_security_headers(response: web.StreamResponse) -> None:
     """Set the security headers and the request's id."""
     response.headers.update(SECURITY_HEADERS)
+    response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
     response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
     response.headers.setdefault("Cache-Control", "no-store")
     response.headers["X-Request-Id"] = REQUEST_ID.get()
@@ -124,7 +124,8 @@ class Middleware:
         if request.path == HEALTH_PATH:  # by any method
             access = Access.PUBLIC
         credential = grant = None
-        if access is not Access.PUBLIC:
+        is_signed = access is Access.SIGNED and self._auth.is_signed(request)
+        if access is not Access.PUBLIC and not is_signed:
             credential, grant = self._authenticate(request)
         if request.method not in SAFE_METHODS or "Upgrade" in request.headers:
             _check_origin(request, credential)

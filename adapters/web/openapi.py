@@ -36,6 +36,7 @@ STATUS_DESCRIPTIONS = {
     409: "The part's state does not allow this",
     413: "The body is larger than 1 MiB",
     415: "The body is not application/json",
+    416: "The file is shorter than the range",
     421: "Unknown host name",
     422: "A field is wrong, or the idempotency key belongs to another message",
     429: "Too many wrong tokens",
@@ -52,7 +53,7 @@ class Operation:
 
     `problem_statuses` come in addition to those of all paths and queries.
 
-    The handler's docstring is the summary.
+    The handler's docstring is the summary. One that `is_file` responds with the bytes of a file.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Operation:
     problem_statuses: tuple[int, ...] = ()
     body: type[BaseModel] | None = None
     method: str = "GET"
+    is_file: bool = False
 
     @property
     def summary(self) -> str:
@@ -110,6 +112,8 @@ def _describe_operation(operation: Operation) -> Json:
     }
     if operation.access is Access.PUBLIC:
         described["security"] = []
+    if operation.access is Access.SIGNED:
+        described["security"] = [{"token": []}, {"cookie": []}, {}]
     if operation.body is not None:
         described["requestBody"] = {"required": True, "content": _json_content(_schema_ref(operation.body))}
     return described
@@ -140,6 +144,9 @@ def _describe_responses(operation: Operation) -> Json:
     }
     if operation.path == SOCKET_PATH:
         return {"101": {"description": "The conversation begins"}, **problem_responses}
+    if operation.is_file:
+        schema: Json = {"type": "string", "format": "binary"}
+        return {"200": {"description": operation.summary, "content": {"*/*": {"schema": schema}}}, **problem_responses}
     schema = _schema_ref(operation.response) if operation.response else {"type": "object"}
     content = _json_content(schema)
     if operation.body is not None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from adapters.web import schemas
-from bot import Character, CommandResponse, Entity, Memory, Outcome, Receipt, derived_id
+from bot import Attachment, Character, CommandResponse, Entity, Memory, Outcome, Receipt, derived_id
 from bot.platform import AgentHandle, CommandInvocation
 
 COMMAND_RULE = "command"
@@ -27,11 +27,21 @@ def build_message_body(
         author=build_author_body(memory.entity_id, author.name if author else "", agent_id),
         created_at=memory.created_at,
         attachments=[
-            schemas.AttachmentBody.build(attachment, title=attachment.title or attachment.name)
-            for attachment in memory.content.attachments
+            _build_attachment_body(memory.id, number, attachment)
+            for number, attachment in enumerate(memory.content.attachments)
         ],
         outcome=None if receipt is None else schemas.OutcomeBody.build(receipt),
     )
+
+
+def file_path(message_id: UUID, number: int) -> str:
+    """Return the path at which a file of a message is served; `number` is its place among the attachments."""
+    return f"/api/files/{message_id.hex}-{number}"
+
+
+def _build_attachment_body(message_id: UUID, number: int, attachment: Attachment) -> schemas.AttachmentBody:
+    url = attachment.url if attachment.data is None else file_path(message_id, number)
+    return schemas.AttachmentBody.build(attachment, url=url, title=attachment.title or attachment.name)
 
 
 def build_author_body(entity_id: UUID, name: str, agent_id: UUID) -> schemas.Author:

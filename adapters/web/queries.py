@@ -38,6 +38,13 @@ class AgentDirectory:
                 return handle, room
         raise build_not_found("room", room_id)
 
+    async def find_message(self, message_id: UUID) -> tuple[AgentHandle, Memory] | None:
+        """Return a message with its agent; None where there is none."""
+        for handle in self._handles:
+            if (message := await handle.conversations.message(message_id)) is not None:
+                return handle, message
+        return None
+
     async def find_receipt(self, receipt_id: UUID) -> tuple[AgentHandle, Receipt]:
         """Return a receipt, by its id or its message's id, with its agent. Raises HttpProblem if none."""
         for handle in self._handles:

@@ -5,6 +5,7 @@ import { link, render } from "./markup.js";
 const GROUP_WINDOW = 5 * 60_000;
 const TIME = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 const DATE = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long" });
+const FILE = /^\/api\/files\/[0-9a-f]{32}-\d{1,2}$/; // a file that this server serves
 const PENDING = new Set(["received", "claimed"]);
 
 export class Log {
@@ -129,6 +130,21 @@ export class Log {
 
 function attachment(file) {
   const item = make("span", "attached");
+  const isOwn = FILE.test(file.url);
+  if (isOwn && file.kind === "IMAGE") {
+    const picture = make("img", "picture");
+    picture.src = file.url;
+    picture.alt = file.description || file.title;
+    item.append(picture);
+    return item;
+  }
+  if (isOwn && file.kind === "AUDIO") {
+    const player = make("audio", "player");
+    player.src = file.url;
+    player.controls = true;
+    item.append(player);
+    return item;
+  }
   const label = file.title || file.description || file.url || file.kind.toLowerCase();
   item.append(file.url ? link(file.url, label) : label);
   return item;

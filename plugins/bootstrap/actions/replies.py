@@ -1,10 +1,13 @@
 """The actions REPLY, IGNORE, NONE and GENERATE_IMAGE."""
 
+import logging
+from dataclasses import replace
 from importlib.resources import files
 from typing import Annotated
 
 from bot import ActionResult, Attachment, Content, Effect, MediaKind, Turn, action, derived_id
-from bot.models import ImageRequest, ModelError, ModelType, Purpose, TextRequest
+from bot.models import ImageRequest, ImageResult, ModelError, ModelType, Purpose, TextRequest
+from bot.platform import FetchError
 from bot.prompts import Authority, render_template
 from bot.text import escape_line, shorten
 from plugins.bootstrap.actions.permissions import authorize, build_request, refusal_result, request_example
@@ -47,6 +50,7 @@ async def none(turn: Turn) -> ActionResult:
     return ActionResult()
 
 
+logger = logging.getLogger(__name__)
 IMAGE = "imageGenerationTemplate"
 MAX_SUBJECT_LENGTH = 2_000
 DRAWING_PROMPT = files("plugins.bootstrap").joinpath("templates", "drawing.txt").read_text(encoding="utf-8")
@@ -55,6 +59,21 @@ DRAWING_PROMPT = files("plugins.bootstrap").joinpath("templates", "drawing.txt")
 def can_generate_image(turn: Turn) -> bool:
     """Return whether a model can generate images."""
     return turn.agent.models.has_handler_for(ModelType.IMAGE)
+
+
+async def _with_data(turn: Turn, result: ImageResult) -> ImageResult:
+    """Return an image with its bytes: the address that a provider gives for one is valid for a short time only."""
+    if result.data or not result.url:
+        return result
+    try:
+        file = await turn.agent.fetcher.get(result.url)
+    except FetchError as error:
+        logger.info("a generated picture is sent as a link: %s", error)
+        return result
+    if not file.content_type.startswith("image/"):
+        logger.info("a generated picture is sent as a link: its address has %s", file.content_type)
+        return result
+    return replace(result, data=file.body, url="", content_type=file.content_type)
 
 
 @action(
@@ -79,6 +98,7 @@ async def generate_image(turn: Turn, subject: Annotated[str, "What the picture s
     try:
         description = await models.text(TextRequest(prompt, Purpose.IMAGE), ModelType.TEXT_SMALL)
         result = await models.draw(ImageRequest(shorten(description.text.strip() or subject, MAX_SUBJECT_LENGTH)))
+        result = await _with_data(turn, result)
     except ModelError as error:
         return refusal_result(f"the picture could not be drawn: {error}")
     picture = Attachment(

@@ -40,6 +40,7 @@ class EchoModel:
         self.released = asyncio.Event()
         self.refusal = "the provider refuses"
         self.reply = "You said: {}"
+        self.action = "REPLY"
         self.stops_writing = False
         self.was_busy = False
 
@@ -55,7 +56,7 @@ class EchoModel:
             raise ModelBusy("503", retry_after=0)
         if "refuse" in said:
             raise ModelRefused(self.refusal)
-        action = "IGNORE" if "silence" in said else "REPLY"
+        action = "IGNORE" if "silence" in said else self.action
         text = escape(self.reply.format(said))
         written = f"<thought>quiet is best</thought><actions>{action}</actions><text>{text}</text>"
         return TextResult(f"<response>{written}</response>", "scripted", Usage(120, 30))

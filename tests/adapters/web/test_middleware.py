@@ -30,6 +30,8 @@ ROUTES = {
     "/api/outbox": SHUT,
     "/api/outbox/{id}/send": SHUT,
     "/api/outbox/{id}/drop": SHUT,
+    "/api/files/{id}": SHUT,  # but for a signed link
+    "/api/files/{id}/link": SHUT,
     "/api/openapi.json": SHUT,
     "/api/ws": SHUT,
     "/plugins/tick/hook": OPEN,

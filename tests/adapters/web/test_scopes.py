@@ -31,6 +31,8 @@ OPERATIONS = {
     "outbox": READERS,
     "send": ONLY,
     "drop": ONLY,
+    "file": EVERYBODY,
+    "file_link": EVERYBODY,
     "openapi": READERS,
     "socket": EVERYBODY,
 }

@@ -1,10 +1,14 @@
 """Rules of pictures: drawn where a model draws, shown as attachments, and no picture costs an answer."""
 
+from dataclasses import replace
+
 import pytest
 
 from bot import Agent, MediaKind, Outcome, Plugin, model
+from bot.fetch.response import FetchedBody
 from bot.models import ImageRequest, ImageResult, ModelType, ModelUnavailable
-from bot.testing import AgentHarness, running_agent
+from bot.testing import AgentHarness, ScriptedModel, make_turn, running_agent
+from plugins.bootstrap.actions.replies import generate_image
 from tests.plugins.bootstrap.obeying import Obedient
 
 
@@ -20,7 +24,7 @@ def painter(asked: list[ImageRequest], *, drawn: ImageResult | None) -> Plugin:
 
 
 @pytest.mark.parametrize(
-    "drawn", [ImageResult(data=b"png", model="p"), ImageResult(url="https://example.org/engine.png")]
+    "drawn", [ImageResult(data=b"png", model="p"), ImageResult(url="http://127.0.0.1:9/engine.png")]
 )
 async def test_a_picture_is_described_by_the_small_model_drawn_and_shown(drawn: ImageResult) -> None:
     asked: list[ImageRequest] = []
@@ -33,6 +37,24 @@ async def test_a_picture_is_described_by_the_small_model_drawn_and_shown(drawn: 
     assert (picture.kind, picture.data, picture.url) == (MediaKind.IMAGE, drawn.data, drawn.url)
     assert any(prompt.startswith("Describe a picture") for prompt in prompts)
     assert len(asked) == 1
+
+
+class Gallery:
+    """A fetcher that has one picture."""
+
+    async def get(self, url: str, *, max_bytes: int | None = None, trusted_origin: str = "") -> FetchedBody:
+        return FetchedBody(url, "text/html" if url.endswith(".html") else "image/webp", b"webp")
+
+
+@pytest.mark.parametrize(("name", "is_kept"), [("engine.webp", True), ("expired.html", False)])
+async def test_a_picture_that_has_an_address_is_fetched_and_kept(name: str, is_kept: bool) -> None:
+    drawn = ImageResult(url=f"https://example.org/{name}")
+    async with running_agent(painter([], drawn=drawn), model=ScriptedModel("An engine.")) as harness:
+        turn = make_turn(replace(harness.agent, fetcher=Gallery()), "draw me a steam engine")
+        await generate_image(turn, subject="a steam engine")
+        [picture] = turn.replies[0].content.attachments
+    expected = (b"webp", "", "image/webp") if is_kept else (None, drawn.url, "image/png")
+    assert (picture.data, picture.url, picture.content_type) == expected
 
 
 async def test_without_a_model_that_draws_there_is_no_such_action(agent_harness: AgentHarness) -> None:
