@@ -21,7 +21,7 @@ EXTRAS = PROJECT["project"]["optional-dependencies"]
 EXTRAS_OF_FILES = (
     (r".*/fixtures\.py", ("dev",)),  # loaded by pytest only
     (r"bot/cli/commands/mcp\.py", ("mcp",)),
-    (r"bot/cli/commands/plugin\.py", ("dev",)),  # `bot plugin test` looks for pytest, and says so without it
+    (r"bot/cli/(scaffold|commands/dev)\.py", ("testing",)),
     (r"bot/fetch/pdf_worker\.py", ("knowledge",)),
     (r"bot/models/openai_compatible/.*", ("openai",)),
     (r"plugins/sql/.*", ("postgres", "vectors")),

@@ -16,11 +16,13 @@ from bot.testing.emulator import (
 from bot.testing.emulator_server import EmulatorServer, EventRecorder
 from bot.testing.harness import AgentHarness, PluginTestResult, make_message, make_turn, run_plugin_tests, running_agent
 from bot.testing.manual_clock import ManualClock
+from bot.testing.plugin_contract import ContractResult, check_plugin_contract
 from bot.testing.recording_adapter import RecordingAdapter
 from bot.testing.scripted_model import Restart, ScriptedModel, StreamedText, model_answer
 
 __all__ = [
     "AgentHarness",
+    "ContractResult",
     "EmulatorMessage",
     "EmulatorPage",
     "EmulatorRoom",
@@ -35,6 +37,7 @@ __all__ = [
     "Restart",
     "ScriptedModel",
     "StreamedText",
+    "check_plugin_contract",
     "loopback_only",
     "make_message",
     "make_turn",

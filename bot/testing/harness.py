@@ -84,7 +84,7 @@ async def running_agent(
     model, adapter = model or ScriptedModel(), adapter or RecordingAdapter()
     character = character or Character(name="Ada")
     layers = [Layer("the test", settings or {})]
-    all_plugins = (*_add_required(plugins), model.plugin)
+    all_plugins = (*add_required(plugins), model.plugin)
     config = AgentConfig(character, all_plugins, Settings(layers), store, clock, folder)
     async with Runtime([config], is_strict=True) as runtime:
         await runtime.connect(adapter)
@@ -122,7 +122,7 @@ async def run_plugin_tests(plugin: Plugin) -> list[PluginTestResult]:
     return results
 
 
-def _add_required(plugins: Sequence[Plugin]) -> list[Plugin]:
+def add_required(plugins: Sequence[Plugin]) -> list[Plugin]:
     """Return the plugins, preceded by the base plugin and the plugins they require."""
     given_names = {plugin.name for plugin in plugins}
     required = [*bundled_names(PluginPurpose.BASE), *(name for plugin in plugins for name in plugin.requires)]

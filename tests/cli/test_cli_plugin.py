@@ -1,6 +1,5 @@
 """`bot plugin`: list, check and new."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -59,21 +58,61 @@ def test_the_bundled_plugins_pass_the_check(name: str, capsys: Out) -> None:
     assert "fail" not in capsys.readouterr().out
 
 
-def test_a_new_plugin_passes_its_check_and_its_test(workdir: Path, capsys: Out) -> None:
+def test_a_new_plugin_passes_its_check_and_its_test(workdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert entry(["plugin", "new", "lucky_dice"]) == 0
-    assert sorted(path.name for path in workdir.iterdir()) == ["data", "lucky_dice.py", "test_lucky_dice.py"]
+    assert sorted(str(path.relative_to(workdir)) for path in workdir.rglob("*") if path.is_file()) == [
+        "data/trusted-plugins.json",
+        "lucky_dice/README.md",
+        "lucky_dice/greenroom_lucky_dice/__init__.py",
+        "lucky_dice/pyproject.toml",
+        "lucky_dice/tests/test_lucky_dice.py",
+    ]
     assert entry(["plugin", "check", "./lucky_dice"]) == 0
-    out = capsys.readouterr().out
+    out = capfd.readouterr().out
     assert "actions: ROLL_DICE" in out
     assert "warn" not in out
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_lucky_dice.py"],
-        cwd=workdir,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout
+    assert entry(["plugin", "test", "./lucky_dice"]) == 0
+    out = capfd.readouterr().out
+    assert "2 passed" in out
+    assert "ok    contract   names are valid and not taken" in out
+    assert "warn" not in out
+
+
+def test_a_new_plugin_may_be_a_single_file(workdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert entry(["plugin", "new", "--single-file", "dice"]) == 0
+    assert sorted(path.name for path in workdir.iterdir()) == ["data", "dice.py", "test_dice.py"]
+    assert entry(["plugin", "test", "./dice"]) == 0
+    assert "2 passed" in capfd.readouterr().out
+
+
+def test_a_plugin_that_breaks_the_contract_or_fails_a_test_fails(
+    workdir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    body = "@action('ACT', 'Act.')\nasync def act(turn):\n    return None\nplugin = Plugin('mine', actions=[act])"
+    name = write(workdir, "mine", body)
+    assert entry(["plugin", "test", name]) == 78
+    out = capfd.readouterr().out
+    assert "ACT changes something and does not say who must want it" in out
+    assert "warn  tests      mine has no tests of its own" in out
+    name = write(workdir, "yours", "plugin = Plugin('yours', 'Nothing.')")
+    (workdir / "test_yours.py").write_text("def test_it():\n    assert False\n", encoding="utf-8")
+    assert entry(["plugin", "test", name]) == 78
+    assert "1 failed" in capfd.readouterr().out
+
+
+def test_a_plugin_that_changed_is_tested_only_when_it_is_trusted_again(workdir: Path, capsys: Out) -> None:
+    name = write(workdir, "mine", "plugin = Plugin('mine', 'Nothing.')")
+    (workdir / "mine.py").write_text("from bot import Plugin\nplugin = Plugin('mine', 'New.')\n", encoding="utf-8")
+    assert entry(["plugin", "test", name]) == 78
+    assert "has changed since you trusted it" in capsys.readouterr().err
+    assert entry(["plugin", "test", "--trust", name]) == 0
+
+
+def test_a_project_without_an_entry_point_is_refused(workdir: Path, capsys: Out) -> None:
+    (workdir / "mine").mkdir()
+    (workdir / "mine" / "pyproject.toml").write_text("[project]\nname = 'mine'\n", encoding="utf-8")
+    assert entry(["plugin", "test", "./mine"]) == 78
+    assert "must have one entry point in the group 'greenroom.plugins', it has 0" in capsys.readouterr().err
 
 
 TESTED = """
@@ -95,28 +134,19 @@ def test_the_tests_of_a_plugin_are_run_with_its_check_and_its_files(
     assert entry(["plugin", "test", name]) == (0 if passes else 78)
     out = capsys.readouterr().out
     assert ("ok    test       greetings: it greets" in out) is passes
-    assert ("FAIL  test       greetings: it greets: AssertionError" in out) is not passes
-
-
-def test_the_test_files_of_a_new_plugin_are_run(workdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert entry(["plugin", "new", "lucky_dice"]) == 0
-    assert entry(["plugin", "test", "./lucky_dice"]) == 0
-    assert "1 passed" in capfd.readouterr().out
-    (workdir / "test_lucky_dice.py").write_text("def test_it() -> None:\n    assert False\n", encoding="utf-8")
-    assert entry(["plugin", "test", "lucky_dice.py"]) == 78
-    assert "1 failed" in capfd.readouterr().out
+    assert ("fail  test       greetings: it greets: AssertionError" in out) is not passes
 
 
 def test_a_broken_plugin_is_not_tested_and_one_without_tests_says_so(workdir: Path, capsys: Out) -> None:
     assert entry(["plugin", "test", write(workdir, "odd", "plugin = Plugin('odd', services=[int])")]) == 78
     assert "is not a Service" in capsys.readouterr().out
     assert entry(["plugin", "test", write(workdir, "plain", "plugin = Plugin('plain')")]) == 0
-    assert "no tests: plain brings none" in capsys.readouterr().out
+    assert "warn  tests      plain has no tests of its own" in capsys.readouterr().out
 
 
 def test_nothing_is_overwritten(workdir: Path, capsys: Out) -> None:
     (workdir / "test_mine.py").write_text("mine", encoding="utf-8")
-    assert entry(["plugin", "new", "mine"]) == 78
+    assert entry(["plugin", "new", "--single-file", "mine"]) == 78
     assert [path.name for path in workdir.iterdir()] == ["test_mine.py"]
     assert "test_mine.py exist already" in capsys.readouterr().err
 

@@ -3,31 +3,25 @@
 import argparse
 import asyncio
 import importlib.metadata
-import importlib.util
-import keyword
-import re
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from importlib.resources import files
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from string import Template
 
 from bot.cli.characters import CharacterConfig, add_character_option, load_character_config, trusted_plugins
-from bot.cli.doctor.checks import Status, finding_lines
+from bot.cli.doctor.checks import Finding, Status, finding_lines
 from bot.cli.doctor.plugin_checks import check_plugin, list_components
-from bot.cli.process.exit_codes import Exit, UsageError
+from bot.cli.process.exit_codes import Exit
+from bot.cli.scaffold import check_new_name, find_target, render_templates, run_pytest, write_new_files
 from bot.cli.variables import list_variables
 from bot.errors import PluginError
 from bot.plugin_system.bundled import PluginPurpose, bundled_names
 from bot.plugin_system.loading import PLUGIN_GROUP, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.source import read_plugin_source
-from bot.testing import run_plugin_tests
+from bot.testing import ContractResult, check_plugin_contract, run_plugin_tests
 from bot.text import find_closest, strip_terminal_codes
 
 GREENROOM = "greenroom"
-TEMPLATES = files("bot.cli").joinpath("templates")
+PACKAGE_PREFIX = "greenroom_"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,10 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_character_option(listing)
     check = verbs.add_parser("check", help="import one and report what is wrong with it")
     check.add_argument("plugin", metavar="NAME|PATH")
-    test = verbs.add_parser("test", help="check one, and run the tests that it brings and those beside it")
+    test = verbs.add_parser("test", help="run its tests, and those that every plugin must pass")
     test.add_argument("plugin", metavar="NAME|PATH")
-    new = verbs.add_parser("new", help="write a small working plugin with its test into this folder")
+    test.add_argument("--trust", action="store_true", help="first trust the code as it is now, to run it here")
+    new = verbs.add_parser("new", help="write a small working plugin with its tests into this folder")
     new.add_argument("name", metavar="NAME")
+    new.add_argument("--single-file", action="store_true", help="as one module without a package")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,8 +46,8 @@ def run(args: argparse.Namespace) -> int:
     if args.verb == "check":
         return _check(args.plugin)
     if args.verb == "test":
-        return _test(args.plugin)
-    return _write_files(args.name)
+        return _test(args.plugin, trusts=args.trust)
+    return _new(args.name, is_single_file=args.single_file)
 
 
 def _print_list(config: CharacterConfig) -> int:
@@ -97,53 +93,13 @@ def _off_reason(plugin: Plugin, config: CharacterConfig) -> str:
 
 
 def _check(name: str) -> int:
-    findings = list(check_plugin(_find_named(name)))
+    findings = list(check_plugin(_find_named(find_target(name, PLUGIN_GROUP).name)))
     for finding in findings:
         print("\n".join(finding_lines(finding)))
     return Exit.CONFIG if any(finding.status is Status.FAIL for finding in findings) else Exit.OK
 
 
-def _test(name: str) -> int:
-    """Check a plugin, run the tests that it brings, then the test files beside it."""
-    plugin = _find_named(name)
-    failures = [finding for finding in check_plugin(plugin) if finding.status is Status.FAIL]
-    for finding in failures:
-        print("\n".join(finding_lines(finding)))
-    if failures:
-        return Exit.CONFIG
-    results = asyncio.run(run_plugin_tests(plugin))
-    for result in results:
-        cause = "" if result.failure is None else f": {type(result.failure).__name__}: {result.failure}"
-        state = "ok   " if result.failure is None else "FAIL "
-        print(strip_terminal_codes(f"{state} test       {result.suite}: {result.test}{cause}"))
-    files = _find_test_files(name)
-    if not results and not files:
-        print(f"no tests: {plugin.name} brings none in Plugin(tests=…), and there is no test file beside it")
-    is_ok = all(result.failure is None for result in results)
-    return Exit.OK if (_run_pytest(files) if files else True) and is_ok else Exit.CONFIG
-
-
-def _find_test_files(name: str) -> list[Path]:
-    """Return the test files that stand beside a plugin named by its path, or in the folder `tests` there."""
-    path = Path(name.removesuffix(".py")).expanduser()
-    if not ("/" in name or name.endswith(".py")):
-        return []
-    candidates = (path.with_name(f"test_{path.name}.py"), path.parent / "tests", path / "tests")
-    return [candidate for candidate in candidates if candidate.exists()]
-
-
-def _run_pytest(files: Sequence[Path]) -> bool:
-    """Run test files in a process of their own, in the folder of the first; return whether all have passed."""
-    if importlib.util.find_spec("pytest") is None:
-        raise PluginError(f"{', '.join(map(str, files))} need pytest, which is not installed: pip install pytest")
-    paths = [str(file.resolve()) for file in files]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *paths]
-    return subprocess.run(command, cwd=files[0].resolve().parent, check=False).returncode == 0
-
-
 def _find_named(name: str) -> Plugin:
-    if "/" in name or name.endswith(".py"):
-        name = name if name.startswith((".", "/", "~")) else f"./{name}"
     plugin = find_plugin(name, approve=trusted_plugins().approval())
     if plugin is not None:
         return plugin
@@ -155,35 +111,77 @@ def _find_named(name: str) -> Plugin:
     raise PluginError(f"plugin {name!r} is unknown: {hint}")
 
 
-def _write_files(name: str) -> int:
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
-        raise UsageError(f"{name!r} is not a valid plugin name: use lower-case letters, digits and _")
-    if name in plugin_names():
-        raise UsageError(f"a plugin named {name!r} exists already: choose another name")
-    texts = {Path(path): text for path, text in plugin_files(name).items()}
-    if existing_paths := [str(path) for path in texts if path.exists()]:
-        raise PluginError(f"{' and '.join(existing_paths)} exist already and are not changed: choose another name")
-    for path, text in texts.items():
-        try:
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise PluginError(f"{path} cannot be written: {error.strerror or error}") from None
-    trusted_plugins().trust([read_plugin_source(Path(f"{name}.py"), f"./{name}")])
+def _new(name: str, *, is_single_file: bool) -> int:
+    check_new_name(name, "a plugin", plugin_names())
+    texts = render_plugin(name, is_single_file=is_single_file)
+    write_new_files(texts)
+    module = f"./{name}" if is_single_file else f"./{name}/{PACKAGE_PREFIX}{name}"
+    trusted_plugins().trust([read_plugin_source(Path(module), module)])
+    files = " and ".join(map(str, texts)) if is_single_file else f"{name}/ with {', '.join(_names_in(name, texts))}"
     print(
-        f"wrote {' and '.join(map(str, texts))}\n"
+        f"wrote {files}\n"
         f"check it:  bot plugin check ./{name}\n"
         f"test it:   bot plugin test ./{name}\n"
-        f'use it:    "plugins": ["./{name}"] in a character file in this folder\n'
-        f"trust it:  bot character trust ./{name}   (each time you have changed it)"
+        f'use it:    "plugins": ["{module}"] in a character file in this folder\n'
+        f"trust it:  bot character trust {module}   (each time you have changed it)"
     )
     return Exit.OK
 
 
-def plugin_files(name: str) -> dict[str, str]:
-    """Return the files of a new plugin, by name."""
-    words = {"name": name, "title": "".join(part.capitalize() for part in name.split("_"))}
-    templates = {f"{name}.py": "plugin.txt", f"test_{name}.py": "test_plugin.txt"}
-    return {
-        path: Template(TEMPLATES.joinpath(template).read_text(encoding="utf-8")).substitute(words)
-        for path, template in templates.items()
-    }
+def _names_in(folder: str, paths: Iterable[Path]) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in paths)
+
+
+def render_plugin(name: str, *, is_single_file: bool) -> dict[Path, str]:
+    """Return the files of a new plugin, by path."""
+    module = name if is_single_file else f"{PACKAGE_PREFIX}{name}"
+    if is_single_file:
+        templates = {f"{name}.py": "plugin.txt", f"test_{name}.py": "test_plugin.txt"}
+    else:
+        templates = {
+            f"{name}/pyproject.toml": "plugin_pyproject.txt",
+            f"{name}/README.md": "plugin_readme.txt",
+            f"{name}/{module}/__init__.py": "plugin.txt",
+            f"{name}/tests/test_{name}.py": "test_plugin.txt",
+        }
+    return render_templates(name, templates, module=module)
+
+
+def _test(name: str, *, trusts: bool) -> int:
+    target = find_target(name, PLUGIN_GROUP)
+    if trusts:
+        trusted_plugins().trust([read_plugin_source(Path(target.name), target.name)])
+    plugin = _find_named(target.name)
+    findings = [finding for finding in check_plugin(plugin) if finding.status is Status.FAIL]
+    if not findings:
+        findings = asyncio.run(_run_suites(plugin))
+    if not target.tests and not plugin.tests:
+        advice = "bring some in Plugin(tests=…), or write a file beside it"
+        findings.append(Finding(Status.WARN, "tests", f"{plugin.name} has no tests of its own", advice))
+    for finding in findings:
+        print("\n".join(finding_lines(finding)), flush=True)
+    has_passed = run_pytest(target)
+    is_failed = not has_passed or any(finding.status is Status.FAIL for finding in findings)
+    return Exit.CONFIG if is_failed else Exit.OK
+
+
+async def _run_suites(plugin: Plugin) -> list[Finding]:
+    findings: list[Finding] = []
+    for rule in await check_plugin_contract(plugin):
+        findings += contract_findings(rule)
+    for result in await run_plugin_tests(plugin):
+        text = f"{result.suite}: {result.test}"
+        if result.failure is not None:
+            text = f"{text}: {type(result.failure).__name__}: {result.failure}"
+        findings.append(Finding(Status.OK if result.failure is None else Status.FAIL, "test", text))
+    return findings
+
+
+def contract_findings(result: ContractResult) -> Iterator[Finding]:
+    """Yield the outcome of one rule of a contract as findings."""
+    if result.skipped:
+        yield Finding(Status.WARN, "contract", f"not tested: {result.rule}", result.skipped)
+    elif not result.problems:
+        yield Finding(Status.OK, "contract", result.rule)
+    for problem in result.problems:
+        yield Finding(Status.FAIL, "contract", f"not so: {result.rule}", problem)
