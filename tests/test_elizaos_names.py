@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bot import Agent, ChannelType, ModelType, Plugin, on
-from bot.events import ControlMessage, event_class
-from bot.testing import make_message, running_agent
+from bot import ChannelType, ModelType
+from bot.events import event_class
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = (ROOT / "docs" / "elizaos-names.md").read_text(encoding="utf-8")
@@ -77,16 +76,3 @@ def test_channel_types_and_model_types_of_the_sources_are_known() -> None:
         "text_embedding",
     ):
         assert ModelType(name)
-
-
-async def test_a_plugin_emits_a_control_message_to_its_own_front_end() -> None:
-    shown: list[str] = []
-
-    @on(ControlMessage)
-    def show(agent: Agent, event: ControlMessage) -> None:
-        shown.append(event.action)
-
-    async with running_agent(Plugin("page", listeners=[show])) as harness:
-        room = make_message("", sent_at=harness.agent.clock()).room
-        harness.agent.events.emit(ControlMessage(harness.agent.id, room.id, "disable_input", "the form"))
-    assert shown == ["disable_input"]

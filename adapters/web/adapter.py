@@ -11,7 +11,7 @@ from adapters.web.clients import TrustedProxies
 from adapters.web.config import Limits, WebSettings
 from adapters.web.incoming import PLATFORM
 from adapters.web.queries import load_message
-from adapters.web.room_updates import TypingChanged
+from adapters.web.room_updates import ControlRequested, TypingChanged
 from adapters.web.server import Server
 from bot import CoreSettings, Room, SettingError
 from bot.platform import (
@@ -110,6 +110,10 @@ class WebAdapter(Adapter):
     async def show_model_busy(self, room: Room) -> None:
         """Publish that the model is busy and called again."""
         self._web_app.broadcaster.publish(room.id, TypingChanged(True, is_model_busy=True))
+
+    async def show_control(self, room_id: UUID, action: str, target: str) -> None:
+        """Publish what the agent asks the pages that show a room to do."""
+        self._web_app.broadcaster.publish(room_id, ControlRequested(action, target))
 
     async def set_typing(self, room: Room, active: bool) -> None:
         """Publish whether the agent is typing in a room."""

@@ -25,6 +25,7 @@ from adapters.web.json_io import JsonResponder
 from adapters.web.outgoing import build_command_response, build_message_body
 from adapters.web.queries import load_message, load_message_response
 from adapters.web.room_updates import (
+    ControlRequested,
     DraftDelta,
     Interrupted,
     RoomBroadcaster,
@@ -220,6 +221,8 @@ class MessageStreams:
                 case TypingChanged(is_active, is_model_busy):
                     state = {"active": is_active} | ({"model_busy": True} if is_model_busy else {})
                     await _write_event(response, "typing", json.dumps(state, separators=(",", ":")))
+                case ControlRequested(action, target):
+                    await _write_event(response, "control", json.dumps({"action": action, "target": target}))
                 case DraftDelta(message_id, text, is_reset, name) if name == receipt.key.message_id:
                     if message_id not in sent_ids:
                         piece = PieceBody(id=message_id, text=text, is_reset=is_reset)

@@ -23,9 +23,9 @@ CLIENT_FRAMES: tuple[type[BaseModel], ...] = get_args(ClientFrame)
 SERVER_FRAMES: tuple[type[BaseModel], ...] = get_args(ServerFrame)
 SCHEMA_PREFIX = "#/components/schemas/"
 EVENTS_DESCRIPTION = (
-    "With `stream`, server-sent events: `typing`, `piece` (a PieceBody) as a reply is written, `reply` (a "
-    "MessageBody) as each is delivered, then "
-    "`outcome` (a MessageResponse); `error` (an ErrorResponse) if the bot stops before."
+    "With `stream`, server-sent events: `typing`, `control` (action and target), `piece` (a PieceBody) as a reply is "
+    "written, `reply` (a MessageBody) as each is delivered, then `outcome` (a MessageResponse); `error` (an "
+    "ErrorResponse) if the bot stops before."
 )
 STATUS_DESCRIPTIONS = {
     400: "The body is not JSON",

@@ -60,6 +60,14 @@ class TypingChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class ControlRequested:
+    """The agent asks the page to do something: to disable the input, to enable it, to show a hint."""
+
+    action: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupted:
     """A message will get its outcome after the next start."""
 
@@ -67,7 +75,7 @@ class Interrupted:
 
 
 # Besides: a message that was added to the room, and the outcome of a message.
-RoomUpdate = TypingChanged | DraftDelta | MessageBody | MessageResponse | Interrupted
+RoomUpdate = TypingChanged | ControlRequested | DraftDelta | MessageBody | MessageResponse | Interrupted
 UpdateListener = Callable[[RoomUpdate], None]
 
 

@@ -19,7 +19,14 @@ from adapters.web.json_io import JsonResponder, parse_json, validate_with
 from adapters.web.messages import MessageService
 from adapters.web.outgoing import build_agent_body, build_author_body
 from adapters.web.queries import AgentDirectory, load_room_messages
-from adapters.web.room_updates import DraftDelta, Interrupted, RoomBroadcaster, RoomUpdate, TypingChanged
+from adapters.web.room_updates import (
+    ControlRequested,
+    DraftDelta,
+    Interrupted,
+    RoomBroadcaster,
+    RoomUpdate,
+    TypingChanged,
+)
 from adapters.web.schemas import MessageBody, MessageResponse
 from bot import Receipt, TemporaryError
 from bot.platform import AgentHandle, BoundedSet, InboxClosed
@@ -258,6 +265,8 @@ class _Session:
         match update:
             case TypingChanged(is_active, is_model_busy):
                 self._send(ws_frames.TypingFrame(active=is_active, model_busy=is_model_busy))
+            case ControlRequested(action, target):
+                self._send(ws_frames.ControlFrame(action=action, target=target))
             case DraftDelta(message_id, text, is_reset) if message_id not in self._known_ids:
                 self._send(ws_frames.DraftFrame(id=message_id, text=text, is_reset=is_reset))
             case MessageBody() as message if message.id not in self._known_ids:

@@ -96,6 +96,17 @@ class TypingFrame(BaseServerFrame):
     model_busy: bool = False
 
 
+class ControlFrame(BaseServerFrame):
+    """The agent asks the page for something; `disable_input` and `enable_input` concern the message field.
+
+    With `disable_input`, `target` is the reason that is shown. A page ignores actions that it does not know.
+    """
+
+    type: Literal["control"] = "control"
+    action: str
+    target: str
+
+
 class DraftFrame(BaseServerFrame):
     """New text of a streamed reply: it is appended or, if `anew` is true, replaces the text so far.
 
@@ -132,5 +143,13 @@ class ErrorFrame(BaseServerFrame):
 
 
 ServerFrame = (
-    ReadyFrame | AckFrame | CommandResultFrame | TypingFrame | DraftFrame | MessageFrame | OutcomeFrame | ErrorFrame
+    ReadyFrame
+    | AckFrame
+    | CommandResultFrame
+    | TypingFrame
+    | ControlFrame
+    | DraftFrame
+    | MessageFrame
+    | OutcomeFrame
+    | ErrorFrame
 )

@@ -130,6 +130,9 @@ class Adapter(ABC):
         Called while the agent is typing; the end of typing ends it.
         """
 
+    async def show_control(self, room_id: UUID, action: str, target: str) -> None:
+        """Do what the agent asks a front end for, such as `disable_input`, where the platform has one of its own."""
+
     async def set_typing(self, room: Room, active: bool) -> None:
         """Show, or stop showing, that the agent is at work in a room."""
 

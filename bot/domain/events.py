@@ -313,7 +313,10 @@ class EmbeddingFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class ControlMessage(Event):
-    """The agent asks an attached front end to do something (disable input, show a hint)."""
+    """The agent asks the front ends that show a room for something: `disable_input`, `enable_input`, others of theirs.
+
+    Emitted by plugins; the web page follows it.
+    """
 
     room_id: UUID
     action: str

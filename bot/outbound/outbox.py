@@ -14,7 +14,7 @@ from bot.concurrency.crash_points import crash_point
 from bot.concurrency.tasks import TaskSet
 from bot.domain.content import MediaKind
 from bot.domain.environment import Room
-from bot.domain.events import MessageSent, ModelRetried, VoiceMessageSent
+from bot.domain.events import ControlMessage, MessageSent, ModelRetried, VoiceMessageSent
 from bot.domain.ledger import Delivery, DeliveryState, Receipt
 from bot.domain.memory import Memory
 from bot.errors import StoreUnavailable
@@ -60,6 +60,7 @@ class Outbox:
         self._ledger = ledger
         self._events = events
         events.subscribe(ModelRetried, self._on_model_retried)
+        events.subscribe(ControlMessage, self._on_control_message)
         self._agent_id = agent_id
         self._clock = clock
         self._secrets = frozenset(secrets)
@@ -252,6 +253,10 @@ class Outbox:
     async def _on_model_retried(self, event: ModelRetried) -> None:
         if event.room_id is not None:
             await self._typing.show_model_busy(event.room_id)
+
+    async def _on_control_message(self, event: ControlMessage) -> None:
+        for adapter in list(self._queue.adapters.values()):
+            await adapter.show_control(event.room_id, event.action, event.target)
 
     async def _remove_draft(self, turn_id: UUID) -> None:
         if turn_id not in self._drafts or turn_id in self._removing_drafts:

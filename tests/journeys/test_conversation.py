@@ -14,6 +14,7 @@ from bot import (
     ActionResult,
     Agent,
     ChannelType,
+    Character,
     Content,
     Effect,
     Outcome,
@@ -426,8 +427,8 @@ async def test_if_no_model_can_decide_the_message_fails_without_a_reply() -> Non
 @pytest.mark.parametrize("kind", [ChannelType.DM, GROUP])
 @pytest.mark.parametrize("name", ["messageHandlerTemplate", "shouldRespondTemplate", "systemTemplate"])
 async def test_a_template_that_does_not_compile_leaves_no_receipt_open(name: str, kind: ChannelType) -> None:
-    broken = Plugin("broken", templates={name: "{{#if x}} never closed"})
-    async with running_agent(broken, model=ScriptedModel([RESPOND, model_answer("Hello.")])) as stage:
+    broken = Character(name="Ada", templates={name: "{{#if x}} never closed"})  # no file was checked
+    async with running_agent(character=broken, model=ScriptedModel([RESPOND, model_answer("Hello.")])) as stage:
         told = Told(stage)
         receipt = await stage.send("talking to somebody", kind=kind)
         [run] = await told.until(RunEnded, 1)

@@ -36,6 +36,7 @@ function receive(frame) {
     ack: () => acknowledged(frame),
     shown: () => show(frame),
     typing: () => showTyping(frame.active, frame.model_busy),
+    control: () => control(frame),
     draft: () => grow(frame),
     message: () => hear(frame),
     outcome: () => log.settle(frame.message_id, frame),
@@ -56,9 +57,19 @@ function enter(ready) {
   pending.messages.forEach(showPending);
   $("log").removeAttribute("aria-busy");
   showTyping(ready.is_typing);
+  control({ action: "enable_input" });
   showWelcome();
   if (wasAtEnd) toEnd();
   pending.messages.filter((message) => !message.failed).forEach(send);
+}
+
+// What the agent asks the page for; it lasts until it is taken back or the page is joined anew.
+function control({ action, target }) {
+  if (action !== "disable_input" && action !== "enable_input") return;
+  text.disabled = action === "disable_input";
+  if (text.disabled) text.placeholder = target || "Please wait";
+  else showPlaceholder();
+  fit();
 }
 
 // A streamed reply; the complete message replaces it.
@@ -196,6 +207,10 @@ function showTyping(isActive, isModelBusy = false) {
   if (isActive && wasAtEnd) toEnd();
 }
 
+function showPlaceholder() {
+  text.placeholder = agent.name.length > 24 ? "Write a message" : `Write to ${agent.name}`;
+}
+
 function showWelcome() {
   $("welcome").hidden = log.byId.size > 0 || !agent;
   if (!agent) return;
@@ -230,7 +245,7 @@ function go(name) {
   $("face").textContent = [...agent.name][0]?.toUpperCase() ?? "";
   $("name").textContent = agent.name;
   $("text-label").textContent = `Message to ${agent.name}`;
-  text.placeholder = agent.name.length > 24 ? "Write a message" : `Write to ${agent.name}`;
+  showPlaceholder();
   document.title = `${agent.name} · Greenroom`;
   connection.failures = 0;
   connection.open();
@@ -258,7 +273,7 @@ function fit() {
   const wasAtEnd = isAtEnd();
   text.style.height = "auto";
   text.style.height = `${text.scrollHeight + 2}px`;
-  $("send").disabled = !text.value.trim();
+  $("send").disabled = text.disabled || !text.value.trim();
   if (wasAtEnd) toEnd();
 }
 

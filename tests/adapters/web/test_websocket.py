@@ -3,12 +3,14 @@ import base64
 import json
 import socket
 from typing import Any
+from uuid import UUID
 
 import pytest
 from aiohttp import WSCloseCode, WSMsgType, WSServerHandshakeError
 from jsonschema import Draft202012Validator
 
 from adapters.web.config import Limits
+from bot.events import ControlMessage
 from bot.store.inmemory import InMemoryStore
 
 
@@ -60,6 +62,16 @@ async def test_a_client_learns_that_the_model_is_busy_and_called_again(web_serve
     typing = [(frame["active"], frame["model_busy"]) for frame in frames if frame["type"] == "typing"]
     assert typing == [(True, False), (True, True), (False, False)]
     assert [frame["text"] for frame in frames if frame["type"] == "message"] == ["You said: overload"]
+
+
+async def test_a_page_is_told_what_a_plugin_asks_it_for_in_its_own_room_only(web_server: Any) -> None:
+    page, other = await web_server.open_socket(), await web_server.open_socket(room="den")
+    agent = web_server.runtime.agents[0].agent
+    agent.events.emit(ControlMessage(agent.id, UUID(page.ready["room_id"]), "disable_input", "Fill in the form first"))
+    frame = await page.wait_for("control")
+    assert (frame["action"], frame["target"]) == ("disable_input", "Fill in the form first")
+    frames = await other.send_message("Hello", "c1")
+    assert "control" not in [frame["type"] for frame in frames]
 
 
 async def test_a_reconnecting_client_gets_the_history_with_outcomes(web_server: Any) -> None:
