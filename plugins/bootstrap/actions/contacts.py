@@ -16,7 +16,7 @@ from plugins.bootstrap.actions.permissions import (
     refusal_result,
     request_example,
 )
-from plugins.bootstrap.actions.words import CONTACT
+from plugins.bootstrap.actions.words import CONTACT, FORGET
 
 CONTACT_COMPONENT, MESSAGES_FIELD = "CONTACT", "MESSAGES"
 ContactKind = Literal["email", "phone", "website", "handle", "timezone", "messages"]
@@ -43,7 +43,7 @@ async def preview_contact(turn: Turn, kind: ContactKind, value: str, person: str
     if kind == "messages":
         text = "I would write to you in private when others ask me to." if request.value == "yes" else ""
         return ActionPreview(text or "I would no longer write to you when others ask me to.")
-    names = [_names_of_value(turn, kind, request.value)] if request.value else []
+    names = [_names_of_value(turn, kind, request.value) if request.value else FORGET]
     names += [] if request.is_own else [entity_titles(target)]
     text = f"I would keep for {describe_entity(target)}: {kind} {request.value or 'forgotten'}."
     return ActionPreview(text, tuple(names), {} if request.is_own else {"person": str(target.id)})

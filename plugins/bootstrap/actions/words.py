@@ -13,16 +13,19 @@ def _phrases(text: str) -> tuple[str, ...]:
 
 FOLLOW: Final = _phrases(
     """
-    follow this, follow the, follow us, follow along, follow everything, take part, join in, answer everything,
-    reply to everything, answer every message, reply to every message, answer all messages,
-    respond to everything, respond to every message, participate here, listen in, chime in, be part of,
-    answer without being asked, mach mit, rede mit, nimm teil, beteilige dich, folge diesem, folge dem,
-    antworte auf alles, antworte hier auf alles, auf jede nachricht, participe, participez, suis cette,
-    suis ce salon, réponds à tout, à tous les messages, participa, sigue esta, sigue este, síguenos, únete,
-    responde a todo, todos los mensajes, segui questa, segui la, partecipa, acompanhe, участвуй,
-    отвечай на всё, на каждое сообщение, следи, 参加して, 全部に答えて, すべてのメッセージ, フォローして, 参与,
-    加入讨论, 回复每条, 关注, 참여해, mach * mit, mische dich ein, comment on everything, comment on anything,
-    take part in, be active, einmischen
+    follow along, follow everything, join in, answer everything, reply to everything, answer every message,
+    reply to every message, answer all messages, respond to everything, respond to every message,
+    participate here, chime in, answer without being asked, mach mit, rede mit, nimm teil, beteilige dich,
+    antworte auf alles, antworte hier auf alles, auf jede nachricht, participez, suis cette, suis ce salon,
+    réponds à tout, à tous les messages, sigue esta, sigue este, síguenos, únete, responde a todo,
+    todos los mensajes, segui questa, acompanhe, участвуй, отвечай на всё, на каждое сообщение, 参加して,
+    全部に答えて, すべてのメッセージ, フォローして, 加入讨论, 回复每条, 참여해, mach * mit, mische dich ein,
+    comment on everything, comment on anything, take part in, follow this room, follow this channel,
+    follow this chat, follow this conversation, follow this thread, follow this group, follow the room,
+    follow the channel, follow the chat, follow the conversation, follow the thread, follow the group,
+    follow us here, take part here, take part in everything, take part in this, take part in the,
+    be part of this, participe à, participe aqui, participa en, partecipa a, segui la stanza, segui la chat,
+    listen in here, 关注这个, 参与讨论, 参与这里, folge diesem, folge dem raum, folge dem chat, следи за этим
     """
 )
 UNFOLLOW: Final = _phrases(
@@ -40,17 +43,19 @@ UNFOLLOW: Final = _phrases(
 )
 MUTE: Final = _phrases(
     """
-    mute, be quiet, keep quiet, stay quiet, be silent, stay silent, silence please, silence this, shut up,
-    hush, quiet in here, quiet please, quiet for now, stop talking, stop answering, stop writing,
-    stop responding, stop replying, stop posting, say nothing, do not answer, don't answer, don't reply,
-    not speak, don't speak, only speak when, only when i call, only if i call, sei still, sei ruhig, sei leise,
-    stumm, schweig, halt den mund, ruhe bitte, antworte nicht, schreib nichts mehr, tais-toi, taisez-vous,
-    silencieux, silencieuse, muet, muette, ne réponds plus, ne parle plus, cállate, calla, silencio aquí,
-    silénciate, silencia, no respondas, no hables, zitta, zitto, taci, fai silenzio, cala-te, fique quieta,
-    fique em silêncio, sessiz ol, помолчи, молчи, замолчи, не отвечай, тихо, 静かにして, 黙って, ミュート,
-    话少, 安静, 闭嘴, 别说话, 静音, 조용히, 음소거, stay * quiet, be * silent, no more messages, sei * still,
-    sei * ruhig, sei * leise, antworte * nur noch, keine nachrichten mehr, plus de messages, no más mensajes,
-    go silent, go quiet, shush, halt * den mund, keep it down
+    be quiet, keep quiet, stay quiet, be silent, stay silent, silence please, shut up, hush, quiet in here,
+    quiet please, quiet for now, stop talking, stop answering, stop writing, stop responding, stop replying,
+    stop posting, say nothing, do not answer, don't answer, don't reply, not speak, don't speak,
+    only speak when, only when i call, only if i call, sei still, sei ruhig, sei leise, schweig, halt den mund,
+    ruhe bitte, antworte nicht, schreib nichts mehr, tais-toi, taisez-vous, ne réponds plus, ne parle plus,
+    cállate, calla, silencio aquí, silénciate, silencia, no respondas, no hables, zitta, zitto, taci,
+    fai silenzio, cala-te, fique quieta, fique em silêncio, sessiz ol, помолчи, молчи, замолчи, не отвечай,
+    тихо, 静かにして, 黙って, ミュート, 话少, 安静, 闭嘴, 别说话, 静音, 조용히, 음소거, stay * quiet,
+    be * silent, no more messages, sei * still, sei * ruhig, sei * leise, antworte * nur noch,
+    keine nachrichten mehr, plus de messages, no más mensajes, go silent, go quiet, shush, halt * den mund,
+    keep it down, mute yourself, mute this, mute the, mute here, mute in, mute now, mute until, mute for,
+    please mute, go mute, stay mute, stumm schalten, schalte * stumm, stell * stumm, bleib * stumm,
+    reste muette, reste muet, sois silencieuse, sois silencieux
     """
 )
 UNMUTE: Final = _phrases(
@@ -67,14 +72,16 @@ UNMUTE: Final = _phrases(
 )
 SEND: Final = _phrases(
     """
-    send, tell, write, message, dm, post, announce, let, inform, notify, say, remind, ask, pass on, forward,
-    greet, text, ping, share, wish, thank, warn, invite, sag, sage, schreib, schreibe, schick, schicke, sende,
-    richte, teile, teil, frag, frage, melde, informiere, grüß, grüße, erinnere, dis, dites, écris, envoie,
-    préviens, annonce, demande, salue, rappelle, di, dile, diles, dígale, escribe, escríbele, envía, envíale,
-    manda, mándale, avisa, avísale, anuncia, pregunta, pregúntale, saluda, recuerda, recuérdale, dì, scrivi,
-    invia, avverti, chiedi, saluta, diga, escreve, escreva, envie, avise, pergunte, скажи, напиши, передай,
-    отправь, сообщи, спроси, напомни, 伝えて, 送って, 書いて, 言って, 知らせて, 告诉, 发给, 发消息, 通知, 转告,
-    전해, 보내, give, heads-up, know, gib, donne, da, dai, dé
+    send, tell, write, message, dm, post, announce, inform, notify, remind, pass on, forward, greet, text,
+    ping, thank, warn, invite, sag, sage, schreib, schreibe, schick, schicke, sende, richte, teile, teil, frag,
+    frage, melde, informiere, grüß, grüße, erinnere, dis, dites, écris, envoie, préviens, annonce, demande,
+    salue, rappelle, di, dile, diles, dígale, escribe, escríbele, envía, envíale, manda, mándale, avisa,
+    avísale, anuncia, pregunta, pregúntale, saluda, recuerda, recuérdale, dì, scrivi, invia, avverti, chiedi,
+    saluta, diga, escreve, escreva, envie, avise, pergunte, скажи, напиши, передай, отправь, сообщи, спроси,
+    напомни, 伝えて, 送って, 書いて, 言って, 知らせて, 告诉, 发给, 发消息, 通知, 转告, 전해, 보내, heads-up,
+    let * know, should know, give * heads-up, give * my, say to, say in, say hello, say hi, ask * whether,
+    ask * if, ask * to, ask * about, ask * when, ask * for, share with, share in, wish * happy, wish * a,
+    gib * bescheid, gib * weiter
     """
 )
 CONTACT: Final = _phrases(
@@ -99,4 +106,11 @@ ORDINALS: Final = (
     _phrases("first, erste, ersten, erstes, premier, première, primero, primera, первый, 最初, 第一"),
     _phrases("second, zweite, zweiten, zweites, deuxième, segundo, segunda, второй, 二番目, 第二"),
     _phrases("third, dritte, dritten, drittes, troisième, tercero, tercera, третий, 三番目, 第三"),
+)
+FORGET: Final = _phrases(
+    """
+    forget, delete, remove, erase, drop, no longer, not valid, vergiss, lösch, lösche, entferne, nicht mehr, oublie,
+    efface, supprime, olvida, borra, elimina, dimentica, cancella, esqueça, apague, забудь, удали, 忘れて, 消して,
+    忘掉, 删除, 잊어, 지워
+    """
 )
