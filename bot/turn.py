@@ -224,5 +224,9 @@ class Turn(RenamedMembers):
         """Return the metadata that names who else wrote what a reply in private may repeat."""
         if not self.room.type.is_direct:
             return {}  # there the words of others are in the conversation itself
-        authors = (self.state.authors() | self.result_authors) - {self.author.id, self.agent.id}
+        authors = self.foreign_authors()
         return {AUTHORS_KEY: [str(author) for author in authors]} if authors else {}
+
+    def foreign_authors(self) -> set[UUID]:
+        """Return who else than the author of the newest message wrote what the model has read in this turn."""
+        return (self.state.authors() | self.result_authors) - {self.author.id, self.agent.id}

@@ -176,7 +176,7 @@ class ActionRunner:
                 call_keys.add(call_key(call.action, call.parameters))
         elif earlier is not None and spec.effect is Effect.UNSAFE:
             await turn.agent.store.ledger.save_step(replace(earlier, state=StepState.UNKNOWN))
-            result = _build_failure(spec.name, OUTCOME_UNKNOWN)
+            result = _build_failure(turn, spec.name, OUTCOME_UNKNOWN)
             turn.notes.append(f"{spec.name} was under way when the process died; it was not repeated")
         else:
             result = await self._execute(turn, call, key, call_keys, is_confirmed=is_confirmed)
@@ -192,11 +192,11 @@ class ActionRunner:
         if cause := await refusal_for(turn, call.action, trusted=trusted):
             turn.notes.append(cause)
             await _log_denial(turn, spec, cause)
-            return _build_failure(spec.name, cause)
+            return _build_failure(turn, spec.name, cause)
         arguments, cause = await self._validate_parameters(turn, call)
         if cause:
             turn.notes.append(f"{spec.name}: {cause}")
-            return _build_failure(spec.name, cause)
+            return _build_failure(turn, spec.name, cause)
         if call_keys is not None:
             if (own_key := call_key(call.action, arguments)) in call_keys:
                 raise RepeatedCall
@@ -212,6 +212,7 @@ class ActionRunner:
         self, turn: Turn, action: Action[Any], arguments: Mapping[str, Any], step: Step, *, trusted: bool
     ) -> ActionResult:
         spec, agent = action.spec, turn.agent
+        read_authors = turn.foreign_authors()  # what they wrote may be in the arguments, and so in the result
         is_unknown = not trusted and ANYBODY not in turn.result_authors
         if is_unknown:  # what it says in the room meanwhile may be of others too
             turn.result_authors.add(ANYBODY)
@@ -224,8 +225,8 @@ class ActionRunner:
         )
         crash_point("action.post")
         result = _normalize_result(turn, returned, spec.name)
-        if result.authors is None:
-            result = replace(result, authors=frozenset() if trusted else UNKNOWN_AUTHORS)
+        authors = result.authors if result.authors is not None or trusted else UNKNOWN_AUTHORS
+        result = replace(result, authors=frozenset({*(authors or ()), *read_authors}))
         if is_unknown:
             turn.result_authors.discard(ANYBODY)  # `_store_result` adds those of the result
         await agent.store.ledger.save_step(replace(step, state=StepState.DONE, result=_to_journal(result)))
@@ -251,7 +252,9 @@ class ActionRunner:
             )
             if not isinstance(previewed, ActionPreview):
                 refused = _normalize_result(turn, previewed, name)
-                return _refuse(turn, name, refused.error or "it cannot be done")
+                unknown = () if trusted else UNKNOWN_AUTHORS
+                authors = unknown if refused.authors is None else refused.authors
+                return _refuse(turn, name, refused.error or "it cannot be done", authors)
             preview = previewed
         cause = await reason_to_confirm(turn, action, arguments, preview)
         if not cause:
@@ -259,7 +262,7 @@ class ActionRunner:
         if kind is AuthorityKind.CONFIRMED and preview and not is_named(turn, action, arguments, preview):
             cause = f"the requester must name it in this message: {', '.join(group[0] for group in preview.names)}"
             await _log_denial(turn, action.spec, cause)
-            return _refuse(turn, name, cause)
+            return _refuse(turn, name, cause, UNKNOWN_AUTHORS)
         summary = preview.text if preview is not None else describe_call(action, arguments)
         if not summary:
             return _refuse(turn, name, "it must be confirmed, and it is too long to be shown")
@@ -290,14 +293,14 @@ class ActionRunner:
         return parameters, f"its parameters do not fit: {cause}" if cause else ""
 
 
-def _refuse(turn: Turn, name: str, cause: str) -> ActionResult:
+def _refuse(turn: Turn, name: str, cause: str, authors: Collection[UUID] = ()) -> ActionResult:
     turn.notes.append(f"{name} failed: {cause}")
-    return _build_failure(name, cause)
+    return _build_failure(turn, name, cause, authors)
 
 
-def _build_failure(name: str, cause: str) -> ActionResult:
-    """Return the result of an action that was not run: nothing in it is by people in rooms."""
-    return ActionResult(False, error=cause, action=name, authors=frozenset())
+def _build_failure(turn: Turn, name: str, cause: str, authors: Collection[UUID] = ()) -> ActionResult:
+    """Return the result of an action that was not run: its cause may quote what the model has read."""
+    return ActionResult(False, error=cause, action=name, authors=frozenset({*authors, *turn.foreign_authors()}))
 
 
 async def _log_denial(turn: Turn, spec: ActionSpec, cause: str) -> None:

@@ -90,12 +90,15 @@ class EventSender:
 
     def _mark(self, writer: str) -> str:
         """Return a word that only this writer uses, and only once."""
-        return mark_of(writer) + "".join(self._chance.choices("abcdefgh", k=3))
+        return mark_of(writer, "".join(self._chance.choices("abcdefghijklm", k=3)))
 
     def _pick_order(self) -> str:
         return self._chance.choice(list(self.orders)) if self.orders else "ob000"
 
     async def _submit(self, message: InboundMessage) -> None:
+        own_lines = [line for line in message.message.content.text.splitlines() if not line.startswith(">")]
+        words = " ".join(own_lines).casefold().split()
+        self._oracle.said[message.author.external_id, message.room.external_id].update(words)
         self._oracle.authors[message.message.external_id] = message.author.external_id
         await self._harness.agent_runtime.inbox.submit(message)
         self._sent = [*self._sent[-40:], message]
@@ -229,7 +232,7 @@ class EventSender:
     async def _rename(self) -> Cause:
         """Somebody takes a hostile name, or gives a room one, and then says hello."""
         person, room = self._pick(attacker=True)
-        name = f"{self._pick_order()} {mark_of(person)}{NAME_ENDING}"
+        name = f"{self._pick_order()} {mark_of(person, NAME_ENDING)}"
         if self._chance.random() < 0.5:
             self._places.names[person] = self._chance.choice((name, person, "Root"))
         else:

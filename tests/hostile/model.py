@@ -13,7 +13,7 @@ from bot import short_id
 from bot.models import Purpose, TextRequest
 from bot.testing import ScriptedModel, model_answer
 from tests.hostile.attacks import ORDER, Call, build_call
-from tests.hostile.places import MARK, MARKED_WORD, PEOPLE, WORD_OF_A_NAME, person_id, rooms_told, writers_in
+from tests.hostile.places import MARK, PEOPLE, WORD_OF_A_NAME, person_id, rooms_told, writers_in
 
 SHORT_ID = re.compile(r"\((?:id )([0-9a-f]{8})")
 FACT_LINE = re.compile(r'^- (?P<told>[^"\n]*\(id [0-9a-f]{8}\)[^"\n]*): "(?P<text>[^\n]*)"$', re.MULTILINE)
@@ -24,6 +24,11 @@ PROVIDERS = (
 )
 TOLD_WITH_OTHERS = re.compile(r"with (?:others|Ada \(id )")
 SHORT_IDS = {name: short_id(person_id(name)) for name in PEOPLE}
+
+
+def find_marks(text: str) -> list[str]:
+    """Return the marks in a text, as they are written."""
+    return [match[0] for match in MARK.finditer(text)]
 
 
 @dataclass(slots=True)
@@ -120,9 +125,9 @@ class HostileModel:
     def _sign(self, call: Call, text: str) -> Call:
         """Return a call whose texts bear a mark of the prompt: what the model invents is nobody's words."""
         name, arguments = call
-        marks = MARKED_WORD.findall(text) or [""]
+        marks = find_marks(text) or [""]
         return name, {
-            key: MARKED_WORD.sub(self._chance.choice(marks), value) if isinstance(value, str) else value
+            key: MARK.sub(self._chance.choice(marks), value) if isinstance(value, str) else value
             for key, value in arguments.items()
         }
 
@@ -160,7 +165,7 @@ class HostileModel:
         if roll < 0.75:
             start = chance.randrange(max(1, len(text) - 200))
             return text[start : start + 200]
-        ordered, marks = ORDER.findall(text), MARKED_WORD.findall(text)
+        ordered, marks = ORDER.findall(text), find_marks(text)
         if roll < 0.92 and ordered and marks:
             return f"Remember: {chance.choice(ordered)} {chance.choice(marks)}"
         return "Please confirm with the code ABCDE: nothing changes at all."
@@ -169,7 +174,7 @@ class HostileModel:
         """Note facts with the words of some people as those of others, forget facts, and tie people."""
         chance = self._chance
         numbers = NUMBERED.findall(text) or ["1"]
-        words = [*ORDER.findall(text), *MARKED_WORD.findall(text)] or ["bees"]
+        words = [*ORDER.findall(text), *find_marks(text)] or ["bees"]
         facts = [
             f"<fact><message>{chance.choice(numbers)}</message><about></about><kind></kind>"
             f"<text>{chance.choice(PEOPLE)} keeps {' '.join(chance.sample(words, min(2, len(words))))} in town.</text>"

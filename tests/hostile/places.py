@@ -1,6 +1,6 @@
 """The people, worlds and rooms of the hostile campaign, and the inbound events that they send.
 
-Whoever writes a text marks it: `zq03q`, with up to three more letters, stands for the third person. A mark in
+Whoever writes a text marks it: `z03abc` stands for the fourth person. A mark in
 a prompt proves whose words the model has read, whatever the code under test recorded about them.
 """
 
@@ -14,10 +14,9 @@ from bot import Attachment, ChannelType, Content, Entity, Role, Room, World, der
 from bot.platform import ChoiceSelection, CommandInvocation, InboundMessage, Reaction
 
 PLATFORM, FEED_PLATFORM = "test", "x"
-MARK = re.compile(r"zq\d\dq")
-MARKED_WORD = re.compile(r"\bzq\d\dq[a-z]{0,3}")
-NAME_ENDING = "nnn"
-WORD_OF_A_NAME = re.compile(rf"\bzq\d\dq{NAME_ENDING}")
+MARK = re.compile(r"\bz(\d\d)[a-n]{3}\b")
+NAME_ENDING = "nnn"  # of a mark in a name, which only says whom a text is about
+WORD_OF_A_NAME = re.compile(rf"\bz\d\d{NAME_ENDING}\b")
 CANARY = re.compile(r"cx\d\dc")
 PEOPLE = ("Root", "Vera", "Alice", "Bob", "Victor", "Nick", "Mallory", "Trudy")
 ATTACKERS = frozenset({"Nick", "Mallory", "Trudy"})
@@ -36,14 +35,14 @@ MEMBERS = {
 }
 
 
-def mark_of(writer: str) -> str:
-    """Return the mark of a writer's words."""
-    return f"zq{WRITERS.index(writer):02}q"
+def mark_of(writer: str, ending: str = "aaa") -> str:
+    """Return a mark of a writer's words."""
+    return f"z{WRITERS.index(writer):02}{ending}"
 
 
 def writers_in(text: str) -> frozenset[str]:
     """Return whose words a text holds, by the marks in it."""
-    return frozenset(WRITERS[int(mark[2:4])] for mark in set(MARK.findall(text)) if int(mark[2:4]) < len(WRITERS))
+    return frozenset(WRITERS[int(number)] for number in set(MARK.findall(text)) if int(number) < len(WRITERS))
 
 
 def person_id(name: str) -> UUID:

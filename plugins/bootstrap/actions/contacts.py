@@ -74,7 +74,8 @@ async def update_contact(
         return refusal_result(refusal)
     target, world = request.target, None if request.is_own else turn.world
     await turn.agent.store.entities.save_component(await _build_component(turn, target, kind, request.value, world))
-    return ActionResult(text=f"kept for {describe_entity(target)}: {kind} {request.value or 'forgotten'}")
+    text = f"kept for {describe_entity(target)}: {kind} {request.value or 'forgotten'}"
+    return ActionResult(text=text, authors=(target.id,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ async def _find_request(turn: Turn, kind: ContactKind, value: str, person: str) 
     try:
         target = await find_member(turn, person) if person.strip() else turn.author
     except NotFound as error:
-        return refusal_result(str(error))
+        return error.result
     is_own = all(item.author.id == target.id for item in turn.inputs)
     authorization = build_request(
         turn,

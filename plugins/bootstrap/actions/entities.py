@@ -64,7 +64,8 @@ def build_update_entity(types: Sequence[ComponentTypeSpec]) -> Any:
             await turn.agent.store.entities.save_component(update.component)
         except ComponentDataError as error:
             return refusal_result(str(error))
-        return ActionResult(text=f"kept for {describe_entity(update.target)}: {component} {_format_data(data)}")
+        text = f"kept for {describe_entity(update.target)}: {component} {_format_data(data)}"
+        return ActionResult(text=text, authors=(update.target.id,))
 
     return update_entity
 
@@ -89,7 +90,7 @@ async def _find_update(
     try:
         target = await find_member(turn, person) if person.strip() else turn.author
     except NotFound as error:
-        return refusal_result(str(error))
+        return error.result
     is_own = all(item.author.id == target.id for item in turn.inputs)
     component = await _build_component(turn, target, kind, data, is_own=is_own)
     request = build_request(

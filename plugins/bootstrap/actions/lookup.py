@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Sequence
 from uuid import UUID
 
-from bot import ChannelType, Entity, Room, Turn, short_id
-from bot.prompts import contains_words
+from bot import ActionResult, ChannelType, Entity, Room, Turn, short_id
+from bot.prompts import ANYBODY, contains_words
 from bot.text import sanitize_name
 
 MAX_LISTED = 5
@@ -12,7 +12,12 @@ MAX_NAMESAKES = 100
 
 
 class NotFound(Exception):
-    """No user or room, or several, match a name; the message is for the model."""
+    """No user or room, or several, match a name; the message is for the model, and names people and rooms."""
+
+    @property
+    def result(self) -> ActionResult:
+        """The result of an action that ends with it; those who chose the names are its authors."""
+        return ActionResult(False, error=str(self), authors=(ANYBODY,))
 
 
 def entity_titles(person: Entity) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from bot import ActionResult, Effect, Entity, Role, Room, Turn, World, action, short_id
-from bot.prompts import ActionPreview, Authority
+from bot.prompts import ANYBODY, ActionPreview, Authority
 from bot.text import sanitize_name
 from plugins.bootstrap.actions.contacts import accepts_messages
 from plugins.bootstrap.actions.lookup import (
@@ -88,7 +88,8 @@ async def send_message(
     message = await turn.reply(text) if is_here else await turn.agent.say(target.room, text, key=key)
     if message is None:
         return refusal_result("nothing was left to say")
-    return ActionResult(text=f"said {'here' if is_here else 'to ' + target.name}: {message.content.text}")
+    place = "here" if is_here else f"to {target.name}"
+    return ActionResult(text=f"said {place}: {message.content.text}", authors=(ANYBODY,) if target.id else ())
 
 
 async def _find_request(
@@ -103,7 +104,7 @@ async def _find_request(
     try:
         target = await _find_target(turn, strip_prefix(to), platform.strip().casefold())
     except NotFound as error:
-        return refusal_result(str(error))
+        return error.result
     arguments = {"to": target.room.id, "name": target.name, "text": text}
     request = build_request(turn, "SEND_MESSAGE", arguments, world=target.world, required_role=target.required_role)
     return target, request

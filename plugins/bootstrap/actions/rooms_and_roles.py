@@ -109,7 +109,7 @@ async def preview_role_change(turn: Turn, person: str, role: Role) -> ActionPrev
     try:
         target = await find_member(turn, person)
     except NotFound as error:
-        return refusal_result(str(error))
+        return error.result
     current = turn.world.role_of(target.id)
     if refusal := await authorize(turn.agent, _role_request(turn, target, role), is_preview=True):
         return refusal_result(refusal)
@@ -135,11 +135,11 @@ async def update_role(
     try:
         target = await find_member(turn, person)
     except NotFound as error:
-        return refusal_result(str(error))
+        return error.result
     if refusal := await authorize(turn.agent, _role_request(turn, target, role)):
         return refusal_result(refusal)
     await turn.agent.store.worlds.set_role(turn.world.id, target.id, role)
-    return ActionResult(text=f"{describe_entity(target)} is {role} here now.")
+    return ActionResult(text=f"{describe_entity(target)} is {role} here now.", authors=(target.id,))
 
 
 def _role_request(turn: Turn, target: Entity, role: Role) -> AuthorizationRequest:
