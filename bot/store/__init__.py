@@ -27,7 +27,7 @@ from bot.domain.inbound import (
 )
 from bot.domain.ledger import PLUGIN_MESSAGE_PREFIX, Step, StepState
 from bot.domain.memory import MAX_CONVERSATION_REACTIONS, MAX_CONVERSATION_RESULTS, Conversation, MemoryMatch
-from bot.errors import LeaseLost, StoreInaccessible, StoreUnavailable
+from bot.errors import ComponentDataError, LeaseLost, StoreInaccessible, StoreUnavailable
 from bot.store.inmemory.store import InMemoryStore
 from bot.store.ledger import OpenWork, StoreHealth, StoreProblem, TurnCommit, WorkSharing
 from bot.store.protocols import (
@@ -65,6 +65,7 @@ __all__ = [
     "PLUGIN_MESSAGE_PREFIX",
     "TRANSCRIPT_KINDS",
     "CheckReport",
+    "ComponentDataError",
     "Conversation",
     "CostEntry",
     "DeletionResult",

@@ -8,13 +8,13 @@ import pytest
 from pydantic import BaseModel, Field
 
 from bot import Component, Plugin, PluginError, ProviderKind, ProviderResult, Turn, derived_id, new_id, provider
-from bot.plugin_system import ComponentDataError, ComponentType
+from bot.plugin_system import ComponentType
 from bot.plugin_system.action import action
 from bot.plugin_system.components import Provider
 from bot.plugin_system.loading import find_plugin
 from bot.plugin_system.plugin import merge_templates
 from bot.plugin_system.registry import Registry
-from bot.store import InMemoryStore
+from bot.store import ComponentDataError, InMemoryStore
 from bot.testing import running_agent
 
 

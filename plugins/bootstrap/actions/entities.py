@@ -1,13 +1,13 @@
 """UPDATE_ENTITY: store what plugins declare about people, as their component types."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from bot import ActionResult, Agent, Component, Effect, Entity, Role, Turn, action, derived_id
-from bot.plugin_system import ComponentDataError, ComponentTypeSpec
+from bot import ActionResult, Agent, Catalog, Component, Effect, Entity, Role, Turn, action, derived_id
 from bot.prompts import ActionPreview, Authority
+from bot.store import ComponentDataError
 from bot.text import shorten
 from plugins.bootstrap.actions.lookup import NotFound, describe_entity, entity_titles, find_member
 from plugins.bootstrap.actions.permissions import authorize, build_request, refusal_result
@@ -18,14 +18,15 @@ MAX_SCHEMA_LENGTH = 600
 
 async def register_update_entity(agent: Agent) -> None:
     """Register the action where plugins declare component types; nothing is in the prompt without them."""
-    if types := agent.catalog.component_types:
-        agent.components.register("bootstrap", build_update_entity(types))
+    if agent.catalog.component_types:
+        agent.components.register("bootstrap", build_update_entity(agent.catalog))
 
 
-def build_update_entity(types: Sequence[ComponentTypeSpec]) -> Any:
-    """Return the action for these component types."""
+def build_update_entity(catalog: Catalog) -> Any:
+    """Return the action for the component types of a catalog."""
+    types = catalog.component_types
     names = {spec.name for spec in types}
-    described = "; ".join(map(_describe_type, types))
+    described = "; ".join(_describe_type(spec.name, spec.description, spec.schema) for spec in types)
 
     async def preview(
         turn: Turn, component: str, data: dict[str, Any], person: str = ""
@@ -124,15 +125,15 @@ async def _build_component(
     )
 
 
-def _describe_type(spec: ComponentTypeSpec) -> str:
-    fields = spec.schema.get("properties", {})
-    required = spec.schema.get("required", ())
+def _describe_type(name: str, description: str, schema: Mapping[str, Any]) -> str:
+    fields = schema.get("properties", {})
+    required = schema.get("required", ())
     parts = [
-        f"{name} ({field.get('type', 'value')}{'' if name in required else ', optional'}"
+        f"{key} ({field.get('type', 'value')}{'' if key in required else ', optional'}"
         f"{', ' + field['description'] if field.get('description') else ''})"
-        for name, field in fields.items()
+        for key, field in fields.items()
     ]
-    return shorten(f"{spec.name}: {spec.description} {', '.join(parts)}", MAX_SCHEMA_LENGTH)
+    return shorten(f"{name}: {description} {', '.join(parts)}", MAX_SCHEMA_LENGTH)
 
 
 def _format_data(data: Mapping[str, Any]) -> str:
