@@ -5,6 +5,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import chain
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -53,6 +54,7 @@ class EventBus:
 
     def __init__(self, *, deadline: float = 60.0, shutdown_deadline: ShutdownDeadline | None = None) -> None:
         self._subscriptions: defaultdict[type[Event], list[_Subscription]] = defaultdict(list)
+        self._by_event: dict[type[Event], tuple[_Subscription, ...]] = {}  # with those of base classes
         self._deadline = deadline
         self._shutdown_deadline = shutdown_deadline or ShutdownDeadline()
         self._tasks = TaskSet("event listener", logs_failures=False)
@@ -85,21 +87,26 @@ class EventBus:
         subscription = _Subscription(listen, name, at_once)
         subscriptions = self._subscriptions[kind]
         subscriptions.append(subscription)
+        self._by_event.clear()
 
         def unsubscribe() -> None:
             if subscription in subscriptions:
                 subscriptions.remove(subscription)
+                self._by_event.clear()
 
         return unsubscribe
 
     def emit(self, event: Event) -> None:
         """Start all listeners of this event's class; returns at once."""
-        for kind in type(event).__mro__:
-            for subscription in self._subscriptions.get(kind, ()):
-                if subscription.at_once:
-                    subscription.notify_now(event)
-                    continue
-                self._tasks.start(subscription.notify(event, self._deadline))
+        kind = type(event)
+        if (subscriptions := self._by_event.get(kind)) is None:
+            found = (self._subscriptions.get(base, ()) for base in kind.__mro__)
+            subscriptions = self._by_event[kind] = tuple(chain.from_iterable(found))
+        for subscription in subscriptions:
+            if subscription.at_once:
+                subscription.notify_now(event)
+                continue
+            self._tasks.start(subscription.notify(event, self._deadline))
 
     async def wait_idle(self) -> None:
         """Wait until all listeners of the events emitted so far, and of those they emit, have ended."""

@@ -158,8 +158,10 @@ def _sanitize_attachment(attachment: Attachment) -> Attachment:
 
 def _replace_changed(value: T, **fields: Any) -> T:
     """Return the value with these fields; nearly always it has them already and is returned unchanged."""
-    is_unchanged = all(getattr(value, name) == field_value for name, field_value in fields.items())
-    return value if is_unchanged else replace(value, **fields)
+    for name, field_value in fields.items():
+        if getattr(value, name) != field_value:
+            return replace(value, **fields)
+    return value
 
 
 def _sanitize_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from bot.turn import Turn
 PROVIDER_TIMEOUT = 5.0
 MAX_TEXT_LENGTH = 262_144
 PROVIDER_OUTCOMES = (ProviderResult, Failure)
-MAPPING_TYPES = (dict, Mapping)  # dict first: the test is quick for what nearly always comes
-AUTHORS_TYPES = (frozenset, tuple, Collection)
+# The types of nearly all results: these need no closer look.
+USUAL_TYPES = frozenset((str, dict, dict, authors) for authors in (type(None), frozenset, tuple))
 CONTEXT_KINDS = (ProviderKind.PARTICIPANTS, ProviderKind.WORLD)
 MAX_SHORTENED_LENGTH = 4_000  # characters that remain of a shortened text
 
@@ -141,8 +141,9 @@ def _store_result(state: State, name: str, result: object) -> None:
     """Store the result of a provider, bounded; anything but a ProviderResult counts as a failure."""
     if not (problem := _find_problem(result)):
         assert isinstance(result, ProviderResult)
-        state.results[name] = _limit_result(result)
-        if len(result.text) > MAX_TEXT_LENGTH:
+        is_long = len(result.text) > MAX_TEXT_LENGTH
+        state.results[name] = _limit_result(result) if is_long or result.values else result
+        if is_long:
             problem = f"its text was cut: {len(result.text)} characters, and {MAX_TEXT_LENGTH} are read"
     else:
         state.results[name] = ProviderResult()
@@ -155,11 +156,13 @@ def _find_problem(result: object) -> str:
         return result.cause
     if not isinstance(result, ProviderResult):
         return f"it gave {type(result).__name__}"
+    if (type(result.text), type(result.values), type(result.data), type(result.authors)) in USUAL_TYPES:
+        return ""
     if not isinstance(result.text, str):
         return f"its text is {type(result.text).__name__}"
-    if not (isinstance(result.values, MAPPING_TYPES) and isinstance(result.data, MAPPING_TYPES)):
+    if not (isinstance(result.values, Mapping) and isinstance(result.data, Mapping)):
         return "its values or data are no mapping"
-    if not (result.authors is None or isinstance(result.authors, AUTHORS_TYPES)):
+    if not (result.authors is None or isinstance(result.authors, Collection)):
         return "its authors are no collection of ids"
     return ""
 
