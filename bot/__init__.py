@@ -30,10 +30,11 @@ from bot.http import RouteRequest, RouteResponse
 from bot.models.types import ModelType
 from bot.plugin_system.action import action
 from bot.plugin_system.command import CommandContext, command
-from bot.plugin_system.components import Service, evaluator, model, on, provider, route, worker
+from bot.plugin_system.components import Service, evaluator, model, on, provider, worker
 from bot.plugin_system.confirmation import ask_to_confirm
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import fold_name
+from bot.plugin_system.routes import route
 from bot.settings import CommaList, CoreSettings, Secret, Settings, SettingsModel, reject_redirected_key
 from bot.store.protocols import RecallScope
 from bot.turn import Turn

@@ -1,8 +1,9 @@
 """HTTP values shared by the web adapter and plugins: routes, requests, Host and Origin checks."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -45,25 +46,79 @@ def _is_host_of(origin: str, host: str) -> bool:
     return match is not None and match[1].lower() == host.strip().lower()
 
 
+DEFAULT_BODY_BYTES = 1024 * 1024
+MAX_BODY_BYTES = 64 * 1024 * 1024
+
+
+class RouteScope(StrEnum):
+    """Who may call a plugin's route."""
+
+    PUBLIC = "public"  # everybody, without a token
+    CHAT = "chat"  # a token for conversations, or the operator's
+    READ_ONLY = "read_only"  # a token that may read, or the operator's
+    OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class RouteCaller:
+    """Whose token a request has: its scope, and its id and name, blank for the server's own token."""
+
+    scope: str
+    token_id: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedFile:
+    """A file of a form: the name of its field, and its name and type as the client says, which prove nothing."""
+
+    field_name: str
+    name: str
+    content_type: str
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteEvent:
+    """A server-sent event: its data, a text or JSON, and optionally its name and id."""
+
+    data: Any
+    name: str = ""
+    id: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class RouteRequest:
-    """One HTTP request to a plugin's route; `body` is at most 1 MiB."""
+    """One HTTP request to a plugin's route; `body` is at most as long as the route allows.
+
+    `parameters` are those of the path, which may hold any characters. `form` and `files` are those of a form, for
+    a route that accepts files. `caller` is None for a public route.
+    """
 
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = field(default=b"", repr=False)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    form: Mapping[str, str] = field(default_factory=dict)
+    files: Sequence[UploadedFile] = ()
+    caller: RouteCaller | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RouteResponse:
-    """The response of a route: `json` if set, else `text`."""
+    """The response of a route: `events` if set, else `json`, else the bytes of `body`, else `text`.
+
+    `events` are sent as they come, as server-sent events, until they end or the client leaves.
+    """
 
     status: int = 200
     json: Any = None
     text: str = ""
     content_type: str = "text/plain"
+    body: bytes | None = field(default=None, repr=False)
+    events: AsyncIterable[RouteEvent] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +130,10 @@ class BoundRoute:
     path: str
     is_public: bool
     handle: Callable[[RouteRequest], Awaitable[RouteResponse]]
+    scope: RouteScope = RouteScope.OPERATOR
+    max_body_bytes: int = DEFAULT_BODY_BYTES
+    accepts_files: bool = False
+    summary: str = ""
 
 
 PRIVATE_HOST_LABEL = "a server of the person who runs me"

@@ -19,7 +19,18 @@ from bot.domain.edits import Reaction
 from bot.domain.inbound import ChoiceSelection, CommandInvocation, InboundMessage, StreamCursor
 from bot.domain.ledger import Delivery, DeliveryState, EventKey
 from bot.errors import DeliveryError, DeliveryHeld, DeliveryUnknown, InboxClosed, MessageGone, NotSent, Undeliverable
-from bot.http import WILDCARD_HOSTS, BoundRoute, allowed_hosts, is_cross_site, is_same_origin, parse_host_header
+from bot.http import (
+    WILDCARD_HOSTS,
+    BoundRoute,
+    RouteCaller,
+    RouteEvent,
+    RouteScope,
+    UploadedFile,
+    allowed_hosts,
+    is_cross_site,
+    is_same_origin,
+    parse_host_header,
+)
 from bot.inbound.agent_handle import AccountCheck, AdapterSpec, AgentHandle, CursorReader, EmulatedPlatform, Publishing
 from bot.inbound.membership import MembershipReporter
 from bot.outbound.content_filter import filter_partial_text
@@ -83,6 +94,9 @@ __all__ = [
     "Reaction",
     "RoomRule",
     "RoomRules",
+    "RouteCaller",
+    "RouteEvent",
+    "RouteScope",
     "StreamCursor",
     "TaskSet",
     "TerminalSession",
@@ -90,6 +104,7 @@ __all__ = [
     "TokenScope",
     "Undeliverable",
     "UndeliveredParts",
+    "UploadedFile",
     "allowed_hosts",
     "disconnect_cause",
     "filter_partial_text",

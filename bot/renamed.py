@@ -66,7 +66,8 @@ BOT = _parse_table(
         """,
         "bot.plugin_system.action": "Action",
         "bot.plugin_system.command": "Command",
-        "bot.plugin_system.components": "Evaluator Listener Model Provider Route Worker",
+        "bot.plugin_system.components": "Evaluator Listener Model Provider Worker",
+        "bot.plugin_system.routes": "Route",
         "bot.prompts": """
             Line=HistoryLine TemplateError Tree=TagTree last_lines=truncate_history parse_history
             read_tree=parse_tag_tree render=render_template render_history

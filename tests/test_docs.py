@@ -18,7 +18,8 @@ from bot.cli.main import entry
 from bot.cli.variables import find_settings_groups, list_variables
 from bot.events import event_class
 from bot.models import ModelType, Purpose, TextRequest, Tool, ToolCall
-from bot.platform import ChoiceSelection, CommandInvocation
+from bot.platform import ChoiceSelection, CommandInvocation, UploadedFile
+from bot.plugin_system import WebhookSignature
 from bot.plugin_system.loading import find_plugin, plugin_names
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
 from tests.plugins.loopback import Sink
@@ -101,6 +102,28 @@ async def _check_count(stage: AgentHarness) -> None:
     assert response.json == {"guests": 1, "messages": 1}
 
 
+async def _check_press(stage: AgentHarness) -> None:
+    routes = {route.path: route for route in stage.agent_runtime.handle.routes}
+    files = (UploadedFile("file", "fox.png", "image/png", b"png"),)
+    upload = RouteRequest("POST", "/pictures", form={"title": "A fox"}, files=files)
+    assert (await routes["/pictures"].handle(upload)).json == {"stored": ["fox.png"]}
+    for name, status in (("fox.png", 200), ("owl.png", 404)):
+        request = RouteRequest("GET", f"/pictures/{name}", parameters={"name": name})
+        assert (await routes["/pictures/{name}"].handle(request)).status == status
+    body = b'{"status": "green"}'
+    signed = WebhookSignature("", prefix="sha256=").sign("a-secret-of-the-press", body)
+    for signature, status in ((signed, 202), ("sha256=0", 401)):
+        headers = {"X-Hub-Signature-256": signature}
+        assert (
+            await routes["/builds"].handle(RouteRequest("POST", "/builds", headers=headers, body=body))
+        ).status == status
+    events = (await routes["/news"].handle(RouteRequest("GET", "/news"))).events
+    assert events is not None
+    stream = aiter(events)
+    assert [(await anext(stream)).data["line"] for _ in range(2)] == ["fox.png: A fox", "green"]
+    await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+
 async def _check_tide(stage: AgentHarness) -> None:
     [task] = await stage.agent.store.tasks.tasks(name="READ_TIDES")
     await stage.agent_runtime.registry.workers[task.name](stage.agent, task)
@@ -174,6 +197,7 @@ CHECKS: dict[str, tuple[Check, list[str]]] = {
         [model_answer(actions=["LEND_BOOK", "STAMP_BOOK"], parameters={"LEND_BOOK": '{"title": "emma"}'})],
     ),
     "guestbook": (_check_count, [model_answer("Hello.")]),
+    "press": (_check_press, []),
     "tides": (_check_tide, [model_answer(providers=["TIDES"]), model_answer("1.2 m.")]),
     "coin": (_check_flip, [model_answer("Hello.")]),
     "parrot": (_check_repeat, [model_answer("not I")]),
@@ -200,7 +224,12 @@ async def test_a_documented_plugin_works(name: str, tmp_path: Path) -> None:
     plugin = find_plugin(f"./{name}", tmp_path)
     assert plugin is not None
     check, script = CHECKS[name]
-    settings = {"LIBRARY_BOOKS": "Kim, Emma", "PARROT_SPELLS": "yes", "BOT_DATA_DIR": str(tmp_path / "data")}
+    settings = {
+        "LIBRARY_BOOKS": "Kim, Emma",
+        "PARROT_SPELLS": "yes",
+        "PRESS_SECRET": "a-secret-of-the-press",
+        "BOT_DATA_DIR": str(tmp_path / "data"),
+    }
     async with running_agent(plugin, model=ScriptedModel(script), settings=settings) as stage:
         await check(stage)
 

@@ -24,8 +24,9 @@ from bot.models.types import ModelType, TextRequest
 from bot.pipeline import evaluate, run_actions
 from bot.pipeline.compose import Composer
 from bot.plugin_system.action import action
-from bot.plugin_system.components import Service, evaluator, model, on, provider, route, worker
+from bot.plugin_system.components import Service, evaluator, model, on, provider, worker
 from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.routes import route
 from bot.runtime import plugin_lifecycle
 from bot.runtime.agent_config import AgentConfig
 from bot.runtime.runtime import Runtime

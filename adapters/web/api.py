@@ -14,7 +14,7 @@ from adapters.web import schemas
 from adapters.web.auth import GRANT, Access
 from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem, build_not_found
-from adapters.web.files import FileApi
+from adapters.web.files import FileApi, FileLinkResponse, FileQuery
 from adapters.web.incoming import is_command, parse_api_message
 from adapters.web.json_io import JsonResponder, read_json, validate_model, validate_with
 from adapters.web.messages import MessageService, MessageStreams, run_shielded
@@ -24,6 +24,7 @@ from adapters.web.queries import AgentDirectory, load_receipt_response, load_roo
 from bot import system_clock
 from bot.platform import (
     AgentHandle,
+    BoundRoute,
     ConnectionSnapshot,
     ConnectionState,
     ConnectionStatus,
@@ -221,12 +222,17 @@ async def _build_part_body(handle: AgentHandle, part: Delivery) -> schemas.Undel
     )
 
 
-def build_operations(api: Api, outbox: OutboxApi, files: FileApi, socket: Handler) -> list[Operation]:
-    """Return all operations of the API with their handlers; the OpenAPI document describes the same list."""
+def build_operations(
+    api: Api, outbox: OutboxApi, files: FileApi, socket: Handler, routes: Sequence[BoundRoute] = ()
+) -> list[Operation]:
+    """Return all operations of the API with their handlers.
+
+    The OpenAPI document describes the same list, and the routes of plugins.
+    """
 
     @cache
     def document() -> str:
-        return json.dumps(build_document(operations))
+        return json.dumps(build_document(operations, routes))
 
     async def show_openapi(request: web.Request) -> web.StreamResponse:
         """Return this description."""
@@ -242,10 +248,7 @@ def build_operations(api: Api, outbox: OutboxApi, files: FileApi, socket: Handle
         body=schemas.MessageRequest,
         method="POST",
     )
-    part_path, read = "/api/outbox/{id}", Access.READ
-    decision = partial(
-        Operation, access=Access.CHANGE, response=schemas.DecisionResponse, problem_statuses=(404, 409), method="POST"
-    )
+    read = Access.READ
     operations = [
         Operation(
             "health", api.show_health, HEALTH_PATH, Access.PUBLIC, schemas.HealthResponse, problem_statuses=(503,)
@@ -271,9 +274,7 @@ def build_operations(api: Api, outbox: OutboxApi, files: FileApi, socket: Handle
             "receipt", api.show_receipt, "/api/receipts/{id}", read, schemas.ReceiptResponse, problem_statuses=(404,)
         ),
         Operation("costs", api.show_costs, "/api/costs", read, schemas.CostsResponse, schemas.CostsQuery),
-        Operation("outbox", outbox.list_parts, "/api/outbox", read, schemas.OutboxResponse, schemas.OutboxQuery),
-        decision("send", outbox.send_part, f"{part_path}/send"),
-        decision("drop", outbox.drop_part, f"{part_path}/drop"),
+        *_build_outbox_operations(outbox),
         *_build_file_operations(files),
         Operation("openapi", show_openapi, "/api/openapi.json", read),
         Operation("socket", socket, SOCKET_PATH, Access.ANY),  # each frame needs its own access
@@ -281,9 +282,21 @@ def build_operations(api: Api, outbox: OutboxApi, files: FileApi, socket: Handle
     return operations
 
 
+def _build_outbox_operations(outbox: OutboxApi) -> list[Operation]:
+    path, listed = "/api/outbox", schemas.OutboxResponse
+    decision = partial(
+        Operation, access=Access.CHANGE, response=schemas.DecisionResponse, problem_statuses=(404, 409), method="POST"
+    )
+    return [
+        Operation("outbox", outbox.list_parts, path, Access.READ, listed, schemas.OutboxQuery),
+        decision("send", outbox.send_part, f"{path}/{{id}}/send"),
+        decision("drop", outbox.drop_part, f"{path}/{{id}}/drop"),
+    ]
+
+
 def _build_file_operations(files: FileApi) -> list[Operation]:
-    path, link = "/api/files/{id}", schemas.FileLinkResponse
-    serve = partial(Operation, query=schemas.FileQuery, problem_statuses=(416,), is_file=True)
+    path, link = "/api/files/{id}", FileLinkResponse
+    serve = partial(Operation, query=FileQuery, problem_statuses=(416,), is_file=True)
     return [
         serve("file", files.serve_file, path, Access.SIGNED),
         Operation("file_link", files.sign_link, f"{path}/link", Access.ANY, link, problem_statuses=(404,)),

@@ -65,7 +65,8 @@ class WebApp:
         )
         self.app.on_response_prepare.append(add_headers)
         router = self.app.router
-        for operation in build_operations(api, outbox, files, self._sockets.serve):
+        bound_routes = [route for handle in self.directory for route in handle.routes]
+        for operation in build_operations(api, outbox, files, self._sockets.serve, bound_routes):
             add = router.add_get if operation.method == "GET" else router.add_post
             self._middleware.declare(add(operation.path, operation.handler), operation.access)
         for route in add_static_files(router):

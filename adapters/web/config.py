@@ -77,5 +77,7 @@ class Limits:
     max_public_requests: int = 50  # to plugin routes that need no token, in progress
     max_sockets: int = 200
     max_body_bytes: int = 1024 * 1024
+    max_uploads: int = 4  # bodies beyond `max_body_bytes`, which a plugin's route may allow, at a time
+    upload_seconds: float = 300.0
     max_frame_bytes: int = 256 * 1024
     max_backlog_bytes: int = 1024 * 1024

@@ -3,17 +3,18 @@
 import hashlib
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from urllib.parse import quote
 from uuid import UUID
 
 from aiohttp import web
 
-from adapters.web import schemas
 from adapters.web.auth import GRANT, TokenAuth
 from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.incoming import is_own_room
 from adapters.web.json_io import JsonResponder, validate_model
 from adapters.web.queries import AgentDirectory
+from adapters.web.schemas import Query, ResponseModel
 from bot import Attachment
 
 FILE_ID = re.compile(r"([0-9a-f]{32})-(\d{1,2})")
@@ -23,6 +24,20 @@ SHOWN_TYPES = frozenset(
     | {"audio/flac", "audio/mp4", "audio/aac", "audio/webm", "video/mp4", "video/webm"}
 )
 FILE_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
+
+
+class FileQuery(Query):
+    """The signature of a link to a file."""
+
+    expires: int | None = None
+    signature: str | None = None
+
+
+class FileLinkResponse(ResponseModel):
+    """A path with a signature, at which a file needs no token until it expires."""
+
+    url: str
+    expires_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +50,7 @@ class FileApi:
 
     async def serve_file(self, request: web.Request) -> web.StreamResponse:
         """Return a file of a message, to any token that may read its room or by a signed link."""
-        validate_model(schemas.FileQuery, dict(request.query))
+        validate_model(FileQuery, dict(request.query))
         is_signed = self._auth.is_signed(request)
         attachment = await self._find_file(request, is_signed=is_signed)
         data = attachment.data or b""
@@ -61,7 +76,7 @@ class FileApi:
         """Return a link to a file that needs no token until it expires."""
         await self._find_file(request, is_signed=False)
         link, expires_at = self._auth.sign_path(request.path.removesuffix("/link"))
-        return self._responder.respond(schemas.FileLinkResponse(url=link, expires_at=expires_at))
+        return self._responder.respond(FileLinkResponse(url=link, expires_at=expires_at))
 
     async def _find_file(self, request: web.Request, *, is_signed: bool) -> Attachment:
         """Return a file that the request may read. Raises HttpProblem (404) for any other."""

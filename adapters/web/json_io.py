@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, NoReturn, TypeVar
 
 from aiohttp import web
@@ -27,13 +28,36 @@ async def read_json(request: web.Request, *, timeout: float) -> object:
     return parse_json(await read_body(request, timeout=timeout))
 
 
-async def read_body(request: web.Request, *, timeout: float) -> bytes:
-    """Return a request's body. Raises HttpProblem if it does not arrive within `timeout` seconds."""
-    try:
-        async with asyncio.timeout(timeout):
+async def read_body(request: web.Request, *, timeout: float, max_bytes: int = 0) -> bytes:
+    """Return a request's body, at most `max_bytes` long, by default the limit of the server.
+
+    Raises HttpProblem if it is longer, or does not arrive within `timeout` seconds.
+    """
+    async with body_timeout(timeout):
+        if not max_bytes:
             return await request.read()
+        check_length(request.content_length or 0, max_bytes)
+        body = bytearray()
+        async for chunk in request.content.iter_any():
+            body += chunk
+            check_length(len(body), max_bytes)
+        return bytes(body)
+
+
+@asynccontextmanager
+async def body_timeout(seconds: float) -> AsyncIterator[None]:
+    """Bound the time for reading a body. Raises HttpProblem after it."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
     except TimeoutError:
-        raise HttpProblem(408, "too_slow", f"the body did not arrive within {timeout:g} seconds") from None
+        raise HttpProblem(408, "too_slow", f"the body did not arrive within {seconds:g} seconds") from None
+
+
+def check_length(length: int, max_bytes: int) -> None:
+    """Raise HttpProblem (413) for a body that is too long."""
+    if length > max_bytes:
+        raise HttpProblem(413, "too_large", f"the body is larger than {max_bytes} bytes")
 
 
 def parse_json(text: str | bytes) -> object:

@@ -186,22 +186,22 @@ class MessageStreams:
         unsubscribe = self._broadcaster.subscribe(room_id_of(handle.agent_id, submitted.room), updates.put_nowait)
         try:
             receipt = await self._message_service.submit(handle, submitted)
-            response = await _open_stream(request)
+            response = await open_stream(request)
             try:
                 await self._relay(response, receipt, updates, GRANT.get())
             except HttpProblem as problem:
                 body = ErrorBody(code=problem.code, message=problem.message, request_id=REQUEST_ID.get())
-                await _write_event(response, "error", self._responder.to_json(ErrorResponse(error=body)))
+                await write_event(response, "error", self._responder.to_json(ErrorResponse(error=body)))
         finally:
             unsubscribe()
         return response
 
     async def respond_to_command(self, request: web.Request, answer: MessageResponse) -> web.StreamResponse:
         """Write the reply and the outcome of a command."""
-        response = await _open_stream(request)
+        response = await open_stream(request)
         for reply in answer.replies:
-            await _write_event(response, "reply", self._responder.to_json(reply))
-        await _write_event(response, "outcome", self._responder.to_json(answer))
+            await write_event(response, "reply", self._responder.to_json(reply))
+        await write_event(response, "outcome", self._responder.to_json(answer))
         return response
 
     async def _relay(
@@ -220,26 +220,27 @@ class MessageStreams:
             match update:
                 case TypingChanged(is_active, is_model_busy):
                     state = {"active": is_active} | ({"model_busy": True} if is_model_busy else {})
-                    await _write_event(response, "typing", json.dumps(state, separators=(",", ":")))
+                    await write_event(response, "typing", json.dumps(state, separators=(",", ":")))
                 case ControlRequested(action, target):
-                    await _write_event(response, "control", json.dumps({"action": action, "target": target}))
+                    await write_event(response, "control", json.dumps({"action": action, "target": target}))
                 case DraftDelta(message_id, text, is_reset, name) if name == receipt.key.message_id:
                     if message_id not in sent_ids:
                         piece = PieceBody(id=message_id, text=text, is_reset=is_reset)
-                        await _write_event(response, "piece", self._responder.to_json(piece))
+                        await write_event(response, "piece", self._responder.to_json(piece))
                 case MessageBody() as message if (
                     message.in_reply_to == receipt.memory_id and message.id not in sent_ids
                 ):
                     sent_ids.add(message.id)
-                    await _write_event(response, "reply", self._responder.to_json(message))
+                    await write_event(response, "reply", self._responder.to_json(message))
                 case MessageResponse() as outcome_response if outcome_response.message_id == receipt.memory_id:
-                    await _write_event(response, "outcome", self._responder.to_json(outcome_response))
+                    await write_event(response, "outcome", self._responder.to_json(outcome_response))
                     return
                 case Interrupted(message_id) if message_id == receipt.memory_id:
                     raise build_stopping()
 
 
-async def _open_stream(request: web.Request) -> web.StreamResponse:
+async def open_stream(request: web.Request) -> web.StreamResponse:
+    """Begin a response of server-sent events."""
     response = web.StreamResponse(headers={"X-Accel-Buffering": "no"})
     response.content_type = "text/event-stream"
     response.charset = "utf-8"
@@ -247,5 +248,6 @@ async def _open_stream(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def _write_event(response: web.StreamResponse, event: str, data: str) -> None:
+async def write_event(response: web.StreamResponse, event: str, data: str) -> None:
+    """Send one event; its data is one line."""
     await response.write(f"event: {event}\ndata: {data}\n\n".encode())

@@ -2,10 +2,11 @@
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, get_args
+from urllib.parse import quote
 
 from aiohttp import web
 from pydantic import BaseModel
@@ -14,13 +15,20 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from adapters.web.auth import Access
 from adapters.web.schemas import ErrorResponse, HealthResponse, Query
 from adapters.web.ws_frames import ClientFrame, ServerFrame
-from bot.platform import TokenScope
+from bot.platform import BoundRoute, RouteScope, TokenScope
 
 HEALTH_PATH = "/healthz"
 SOCKET_PATH = "/api/ws"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 CLIENT_FRAMES: tuple[type[BaseModel], ...] = get_args(ClientFrame)
 SERVER_FRAMES: tuple[type[BaseModel], ...] = get_args(ServerFrame)
+PARAMETER = re.compile(r"\{(\w+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
+ACCESS_BY_SCOPE = {
+    RouteScope.PUBLIC: Access.PUBLIC,
+    RouteScope.CHAT: Access.CHAT,
+    RouteScope.READ_ONLY: Access.READ,
+    RouteScope.OPERATOR: Access.CHANGE,
+}
 SCHEMA_PREFIX = "#/components/schemas/"
 EVENTS_DESCRIPTION = (
     "With `stream`, server-sent events: `typing`, `control` (action and target), `piece` (a PieceBody) as a reply is "
@@ -73,8 +81,8 @@ class Operation:
         return (inspect.getdoc(self.handler) or self.name).partition("\n")[0].rstrip(".")
 
 
-def build_document(operations: Sequence[Operation]) -> Json:
-    """Return the OpenAPI document of the operations."""
+def build_document(operations: Sequence[Operation], routes: Iterable[BoundRoute] = ()) -> Json:
+    """Return the OpenAPI document of the operations and of the routes of plugins."""
     request_models = [*(operation.body for operation in operations), *CLIENT_FRAMES]
     response_models = [*(operation.response for operation in operations), ErrorResponse, *SERVER_FRAMES]
     modes: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in request_models if model]
@@ -86,6 +94,9 @@ def build_document(operations: Sequence[Operation]) -> Json:
     paths: dict[str, Json] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _describe_operation(operation)
+    for route in routes:
+        path = f"/plugins/{quote(route.plugin, safe='')}" + PARAMETER.sub(r"{\1}", route.path)
+        paths.setdefault(path, {}).setdefault(route.method.lower(), _describe_route(route))
     return {
         "openapi": "3.1.0",
         "info": {"title": "Greenroom", "version": _package_version(), "license": {"name": "MIT", "identifier": "MIT"}},
@@ -119,11 +130,31 @@ def _describe_operation(operation: Operation) -> Json:
     return described
 
 
-def _describe_parameters(operation: Operation) -> list[Json]:
-    parameters: list[Json] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in re.findall(r"\{(\w+)\}", operation.path)
+def _describe_route(route: BoundRoute) -> Json:
+    access = ACCESS_BY_SCOPE[route.scope]
+    described: Json = {
+        "operationId": f"plugins.{route.plugin}.{route.method.lower()}.{route.path}",
+        "summary": route.summary,
+        "x-scopes": [scope.value for scope in TokenScope if access.allows(scope)],
+        "x-max-body-bytes": route.max_body_bytes,
+        "parameters": _path_parameters(route.path),
+        "responses": {"default": {"description": f"The response of the plugin {route.plugin!r}, or an error"}},
+    }
+    if route.is_public:
+        described["security"] = []
+    if route.accepts_files:
+        described["requestBody"] = {"content": {"multipart/form-data": {"schema": {"type": "object"}}}}
+    return described
+
+
+def _path_parameters(path: str) -> list[Json]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in PARAMETER.findall(path)
     ]
+
+
+def _describe_parameters(operation: Operation) -> list[Json]:
+    parameters = _path_parameters(operation.path)
     if operation.query is not None:
         properties: Mapping[str, Json] = operation.query.model_json_schema()["properties"]
         parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in properties.items()]

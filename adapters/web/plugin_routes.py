@@ -3,24 +3,31 @@
 import asyncio
 import json
 import logging
+import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from urllib.parse import quote
 
-from aiohttp import web
+from aiohttp import BodyPartReader, web
+from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict
 
-from adapters.web.auth import Access
+from adapters.web.auth import GRANT, Access, Grant
 from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem, build_not_found
-from adapters.web.json_io import JsonResponder, read_body
-from adapters.web.messages import run_shielded
-from adapters.web.openapi import Handler
+from adapters.web.json_io import JsonResponder, body_timeout, check_length, read_body
+from adapters.web.messages import open_stream, run_shielded
+from adapters.web.openapi import ACCESS_BY_SCOPE, Handler
 from adapters.web.queries import AgentDirectory
 from bot import PluginError, RouteRequest, RouteResponse
-from bot.platform import AgentHandle, BoundRoute, TaskSet
+from bot.platform import AgentHandle, BoundRoute, RouteCaller, RouteEvent, RouteScope, TaskSet, UploadedFile
+from bot.text import shorten
 
 logger = logging.getLogger(__name__)
+MAX_FORM_PARTS = 50
+CHUNK_BYTES = 64 * 1024
 RouteCandidate = tuple[AgentHandle, BoundRoute]
 
 
@@ -32,6 +39,8 @@ class PluginRoutes:
         self._requests = requests
         self._responder = responder
         self._limits = limits
+
+        self._uploads = asyncio.Semaphore(limits.max_uploads)
 
     def register(self, router: web.UrlDispatcher) -> dict[web.AbstractRoute, Access]:
         """Register every route; return what each needs: one by GET must change nothing.
@@ -53,19 +62,28 @@ class PluginRoutes:
                 route = router.add_route(method, path, self._build_handler(group))
             except ValueError as error:
                 raise PluginError(f"plugin {plugin!r}: {method} {path} is an invalid path: {error}") from None
-            access_by_route[route] = Access.READ if method.upper() == "GET" else Access.CHANGE
-            if all(bound_route.is_public for _, bound_route in group):
+            strictest = max((bound_route.scope for _, bound_route in group), key=list(RouteScope).index)
+            access_by_route[route] = ACCESS_BY_SCOPE[strictest]
+            if strictest is RouteScope.PUBLIC:
                 logger.info("%s %s of plugin %r needs no token", method, path, plugin)
-                access_by_route[route] = Access.PUBLIC
         return access_by_route
 
     def _build_handler(self, candidates: Sequence[RouteCandidate]) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             query = dict(request.query)
             route = self._select_route(candidates, query)
-            body = await read_body(request, timeout=self._limits.body_seconds)
-            route_request = RouteRequest(request.method, request.path, query, _forwarded_headers(request, route), body)
+            route_request = RouteRequest(
+                request.method,
+                request.path,
+                query,
+                _forwarded_headers(request, route),
+                parameters=dict(request.match_info),
+                caller=None if route.is_public else _build_caller(GRANT.get()),
+            )
+            route_request = await self._read_body(request, route, route_request)
             route_response = await run_shielded(self._requests, self._call_plugin(route, route_request))
+            if isinstance(route_response, RouteResponse) and route_response.events is not None:
+                return await self._stream_events(request, route, route_response.events)
             return self._build_response(route, route_response)
 
         return handle
@@ -78,6 +96,50 @@ class PluginRoutes:
             if handle is agent_handle:
                 return route
         raise build_not_found("such route of agent", agent_handle.character.name)
+
+    async def _read_body(self, request: web.Request, route: BoundRoute, route_request: RouteRequest) -> RouteRequest:
+        """Return the request with its body, or with the fields and files of its form."""
+        is_upload = route.max_body_bytes > self._limits.max_body_bytes
+        seconds = self._limits.upload_seconds if is_upload else self._limits.body_seconds
+        async with self._uploads if is_upload else nullcontext():
+            if route.accepts_files and request.content_type == "multipart/form-data":
+                async with body_timeout(seconds):
+                    form, files = await read_form(request, route.max_body_bytes)
+                return replace(route_request, form=form, files=files)
+            return replace(
+                route_request, body=await read_body(request, timeout=seconds, max_bytes=route.max_body_bytes)
+            )
+
+    async def _stream_events(
+        self, request: web.Request, route: BoundRoute, events: AsyncIterable[RouteEvent]
+    ) -> web.StreamResponse:
+        """Send events until they end, the client leaves, or the token is revoked."""
+        grant = None if route.is_public else GRANT.get()
+        response = await open_stream(request)
+        queue: asyncio.Queue[RouteEvent | None] = asyncio.Queue(maxsize=1)
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(_read_events(events, queue, f"{route.method} {request.path}"))
+            while True:
+                try:
+                    async with asyncio.timeout(self._limits.keep_alive_seconds):
+                        event = await queue.get()
+                except TimeoutError:
+                    event = RouteEvent("")
+                if event is None or (grant is not None and not grant.is_active):
+                    break
+                await response.write(self._format_event(event))
+            reading.cancel()
+        return response
+
+    def _format_event(self, event: RouteEvent) -> bytes:
+        data = event.data if isinstance(event.data, str) else json.dumps(event.data, ensure_ascii=False)
+        if not (data or event.name or event.id):
+            return b": still here\n\n"
+        lines = [
+            f"{key}: {' '.join(value.split())}" for key, value in (("event", event.name), ("id", event.id)) if value
+        ]
+        lines += [f"data: {line}" for line in re.split(r"\r\n|\r|\n", self._responder.redact(data))]
+        return ("\n".join(lines) + "\n\n").encode("utf-8", "replace")
 
     async def _call_plugin(self, route: BoundRoute, request: RouteRequest) -> RouteResponse:
         name = f"{route.method} /plugins/{route.plugin}{route.path}"
@@ -93,12 +155,67 @@ class PluginRoutes:
 
     def _build_response(self, route: BoundRoute, response: RouteResponse) -> web.Response:
         try:
+            if response.json is None and response.body is not None:
+                charset = "utf-8" if response.content_type.startswith("text/") else None
+                return web.Response(
+                    status=response.status, body=response.body, content_type=response.content_type, charset=charset
+                )
             text = response.text if response.json is None else json.dumps(response.json, ensure_ascii=False)
             content_type = response.content_type if response.json is None else "application/json"
             return web.Response(status=response.status, text=self._responder.redact(text), content_type=content_type)
         except (AttributeError, TypeError, ValueError):
             logger.exception("the plugin %s returned an invalid RouteResponse", route.plugin)
             raise _build_failure(route) from None
+
+
+async def _read_events(events: AsyncIterable[RouteEvent], queue: asyncio.Queue[RouteEvent | None], label: str) -> None:
+    """Add the events into the queue, None at their end; an event that is none ends them."""
+    try:
+        async for event in events:
+            if not isinstance(event, RouteEvent):
+                raise TypeError(f"{type(event).__name__} is not a RouteEvent")
+            json.dumps(event.data)
+            await queue.put(event)
+    except (Exception, SystemExit):  # an error of a plugin ends only this stream
+        logger.exception("the events of %s failed", label)
+        await queue.put(RouteEvent({"code": "plugin_failed"}, "error"))
+    finally:
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()
+    await queue.put(None)
+
+
+async def read_form(request: web.Request, max_bytes: int) -> tuple[dict[str, str], list[UploadedFile]]:
+    """Return the fields and files of a form. Raises HttpProblem if it is invalid, too long or has too many parts."""
+    check_length(request.content_length or 0, max_bytes)
+    form: dict[str, str] = {}
+    files: list[UploadedFile] = []
+    length = count = 0
+    try:
+        reader = await request.multipart()
+        while (part := await reader.next()) is not None:
+            if not isinstance(part, BodyPartReader) or not part.name:
+                raise ValueError("a part has no name")
+            count += 1
+            if count > MAX_FORM_PARTS:
+                raise ValueError(f"it has more than {MAX_FORM_PARTS} parts")
+            data = bytearray()
+            while chunk := await part.read_chunk(CHUNK_BYTES):
+                length += len(chunk)
+                check_length(length, max_bytes)
+                data += chunk
+            if part.filename is None:
+                form[part.name] = data.decode()
+            else:
+                content_type = part.headers.get("Content-Type", "application/octet-stream").partition(";")[0]
+                files.append(UploadedFile(part.name, part.filename, content_type.strip().lower(), bytes(data)))
+    except (ValueError, AssertionError, HttpProcessingError, web.RequestPayloadError) as error:
+        raise HttpProblem(400, "invalid_form", f"the form cannot be read: {shorten(str(error), 200)}") from None
+    return form, files
+
+
+def _build_caller(grant: Grant) -> RouteCaller:
+    return RouteCaller(grant.scope.value, grant.token_id, grant.name)
 
 
 def _build_failure(route: BoundRoute) -> HttpProblem:

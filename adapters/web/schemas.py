@@ -112,20 +112,6 @@ class CostsQuery(Query):
     by: Literal["day", "room", "person", "model"] = "day"
 
 
-class FileQuery(Query):
-    """The signature of a link to a file."""
-
-    expires: int | None = None
-    signature: str | None = None
-
-
-class FileLinkResponse(ResponseModel):
-    """A path with a signature, at which a file needs no token until it expires."""
-
-    url: str
-    expires_at: datetime
-
-
 class ErrorBody(ResponseModel):
     """An error: a stable code, a message, and the request's id in the log."""
 
@@ -208,10 +194,7 @@ class Author(ResponseModel):
 
 
 class AttachmentBody(ResponseModel):
-    """An attachment of a message, with the description made from its content.
-
-    `url` of a file that the agent has sent is a path of this server, `/api/files/{id}`.
-    """
+    """An attachment, described by its content; `url` of a file that the agent has sent is `/api/files/{id}`."""
 
     kind: MediaKind
     url: str

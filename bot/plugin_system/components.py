@@ -1,4 +1,4 @@
-"""The other components of a plugin: Provider, Evaluator, Listener, Model, Route, Service, Worker."""
+"""The other components of a plugin: Provider, Evaluator, Listener, Model, Service, Worker."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -13,7 +13,6 @@ from bot.domain.events import Event
 from bot.domain.results import ProviderResult
 from bot.domain.task import Task
 from bot.errors import PluginError
-from bot.http import RouteRequest, RouteResponse
 from bot.models.types import ModelResult, ModelType
 from bot.plugin_system.action import TurnCondition, check_name
 from bot.settings import Settings
@@ -21,7 +20,6 @@ from bot.turn import Turn
 
 ProviderHandler = Callable[[Turn], Awaitable[ProviderResult] | ProviderResult]
 E = TypeVar("E", bound=Event)
-METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,36 +195,6 @@ def model(
 
     def decorate(handler: ModelFunction) -> Model:
         return Model(kind, handler, priority, supports_tools, when, has_tools_now)
-
-    return decorate
-
-
-RouteHandler = Callable[[Agent, RouteRequest], Awaitable[RouteResponse]]
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """An HTTP route: method, path, whether it is public, and the function that responds."""
-
-    method: str
-    path: str
-    handler: RouteHandler
-    is_public: bool = False
-
-    async def __call__(self, agent: Agent, request: RouteRequest, /) -> RouteResponse:
-        return await self.handler(agent, request)
-
-
-def route(method: str, path: str, *, public: bool = False) -> Callable[[RouteHandler], Route]:
-    """Return a decorator that makes a route of an async function that takes the agent and the request.
-
-    Raises PluginError for an unknown method or a path that does not begin with a slash.
-    """
-
-    def decorate(handler: RouteHandler) -> Route:
-        if method.upper() not in METHODS or not path.startswith("/") or ".." in path:
-            raise PluginError(f"route {method} {path!r}: use one of {sorted(METHODS)} and a path like /status")
-        return Route(method.upper(), path, handler, public)
 
     return decorate
 

@@ -11,8 +11,9 @@ from bot.deprecation import renamed_parameters
 from bot.errors import PluginError
 from bot.plugin_system.action import Action
 from bot.plugin_system.command import Command
-from bot.plugin_system.components import Evaluator, Listener, Model, Provider, Route, Service, Worker
+from bot.plugin_system.components import Evaluator, Listener, Model, Provider, Service, Worker
 from bot.plugin_system.declarations import MAX_API, ComponentType, PluginTestSuite, check_api
+from bot.plugin_system.routes import Route
 from bot.prompts.templates import DEFAULTS, find_problems
 from bot.settings import Settings, SettingsModel
 from bot.store.protocols import Schema, Schemas

@@ -1,6 +1,7 @@
 """Binds, initialises and supervises what plugins bring."""
 
 import asyncio
+import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
@@ -16,8 +17,9 @@ from bot.errors import PluginError
 from bot.http import BoundRoute, RouteRequest, RouteResponse
 from bot.models.handler import ModelHandler
 from bot.models.types import ModelType
-from bot.plugin_system.components import Model, Route, Service
+from bot.plugin_system.components import Model, Service
 from bot.plugin_system.plugin import Plugin, sort_services
+from bot.plugin_system.routes import Route
 from bot.runtime.agent_access import AgentComponents, AgentRooms, subscribe_listener
 
 logger = logging.getLogger(__name__)
@@ -42,7 +44,17 @@ def bind_components(agent: Agent, plugins: Sequence[Plugin], components: AgentCo
 def bind_routes(agent: Agent, plugins: Sequence[Plugin]) -> tuple[BoundRoute, ...]:
     """Return the routes of these plugins, ready to be called."""
     return tuple(
-        BoundRoute(plugin.name, route.method, route.path, route.is_public, partial(_handle_route, route, plugin, agent))
+        BoundRoute(
+            plugin.name,
+            route.method,
+            route.path,
+            route.is_public,
+            partial(_handle_route, route, plugin, agent),
+            scope=route.scope,
+            max_body_bytes=route.max_body_bytes,
+            accepts_files=route.accepts_files,
+            summary=(inspect.getdoc(route.handler) or "").partition("\n")[0].rstrip("."),
+        )
         for plugin in plugins
         for route in plugin.routes
     )

@@ -12,7 +12,8 @@ from bot.domain.task import Task
 from bot.errors import PluginError
 from bot.http import RouteRequest, RouteResponse
 from bot.models.types import ModelType, TextRequest, TextResult
-from bot.plugin_system.components import Service, evaluator, model, on, provider, route, worker
+from bot.plugin_system.components import Service, evaluator, model, on, provider, worker
+from bot.plugin_system.routes import route
 from bot.testing import AgentHarness, make_turn
 from bot.turn import Turn
 

@@ -22,8 +22,9 @@ from bot.domain.task import Task
 from bot.errors import ConfigError, PluginError, SettingError
 from bot.http import RouteRequest, RouteResponse
 from bot.models.types import ModelType, TextRequest
-from bot.plugin_system.components import Provider, Service, model, on, provider, route, worker
+from bot.plugin_system.components import Provider, Service, model, on, provider, worker
 from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.routes import route
 from bot.runtime import plugin_lifecycle
 from bot.runtime.agent_config import AgentConfig
 from bot.runtime.agent_runtime import run_agent

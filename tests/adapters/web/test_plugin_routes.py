@@ -18,7 +18,7 @@ from bot import (
     Settings,
     route,
 )
-from bot.plugin_system.components import Route
+from bot.plugin_system.routes import Route
 
 
 @route("GET", "/name")

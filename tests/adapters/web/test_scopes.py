@@ -89,6 +89,7 @@ async def test_every_operation_allows_the_scopes_that_it_declares(scoped: Scoped
         (method.upper(), path, operation)
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
+        if path.startswith(("/api/", "/healthz"))
     ]
     assert {operation["operationId"] for _, _, operation in operations} == set(OPERATIONS)
     for method, path, operation in operations:
