@@ -7,6 +7,7 @@ from typing import Final
 
 from bot.domain.character import Character, Style
 
+PATH_STARTS: Final = (".", "/", "~")  # of names of plugins and adapters that are paths
 V0_KEYS: Final = frozenset(
     {"clients", "modelProvider", "lore", "people", "clientConfig", "twitterProfile", "nft", "extends"}
 )
@@ -64,7 +65,10 @@ FREE_FIELDS: Final = frozenset({"settings", "secrets", "client_config", "twitter
 
 
 def to_adapter_name(client: str) -> str:
-    """Return the adapter name of a v0 client: `twitter`, `@elizaos/client-twitter` -> `x`."""
-    name = client.strip().lower()
+    """Return the adapter name of a v0 client: `twitter`, `@elizaos/client-twitter` -> `x`; a path as it is."""
+    name = client.strip()
+    if name.startswith(PATH_STARTS):
+        return name
+    name = name.lower()
     name = name[match.end() :] if (match := _PACKAGE.match(name)) else name
     return ADAPTER_ALIASES.get(name, name)

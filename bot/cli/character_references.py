@@ -12,7 +12,7 @@ from os.path import normpath
 from pathlib import Path
 
 from bot.characters import LoadedCharacter, Note
-from bot.characters.elizaos_names import ADAPTER_ALIASES, SETTINGS_WITHOUT_EFFECT
+from bot.characters.elizaos_names import ADAPTER_ALIASES, PATH_STARTS, SETTINGS_WITHOUT_EFFECT
 from bot.characters.places import FilePlaces
 from bot.cli.variables import find_adapter_groups, find_settings_groups, known_variables
 from bot.errors import CharacterError, PluginError, TemplateError
@@ -25,34 +25,34 @@ from bot.settings import Settings
 from bot.text import find_closest
 
 MAX_NOTES = 40  # of one kind: each costs a search for the nearest name
-PATH_STARTS = (".", "/", "~")
 SETTING_PATHS: tuple[tuple[str, ...], ...] = (("settings",), ("settings", "secrets"), ("secrets",))
 
 
-def local_plugins(path: Path, loaded: LoadedCharacter) -> Iterator[tuple[int, str, Path]]:
-    """Yield position, name and absolute path of each plugin that is named by its path."""
+def local_plugins(path: Path, loaded: LoadedCharacter) -> Iterator[tuple[tuple[str, int], str, Path]]:
+    """Yield position, name and absolute path of each plugin and adapter that is named by its path."""
     folder = path.resolve().parent
-    for index, name in enumerate(loaded.character.plugins):
-        if name.startswith(PATH_STARTS) and Path(name).suffix not in SCRIPT_SUFFIXES:
-            yield index, name, Path(normpath(folder / Path(name).expanduser()))
+    for field, names in (("plugins", loaded.character.plugins), ("adapters", loaded.character.adapters)):
+        for index, name in enumerate(names):
+            if name.startswith(PATH_STARTS) and Path(name).suffix not in SCRIPT_SUFFIXES:
+                yield (field, index), name, Path(normpath(folder / Path(name).expanduser()))
 
 
 def check_plugin_paths(path: Path, loaded: LoadedCharacter) -> None:
     """Raise CharacterError for paths of plugins that are missing or lead out of the character's folder."""
     folder = path.resolve().parent
     errors = []
-    for index, name, location in local_plugins(path, loaded):
-        problem = ""
+    for position, name, location in local_plugins(path, loaded):
+        problem, kind = "", position[0].removesuffix("s")
         if not _is_inside(location, folder):
-            problem = f"{name!r} is outside the character's folder, {folder}: move the plugin into it, or install it"
+            problem = f"{name!r} is outside the character's folder, {folder}: move the {kind} into it, or install it"
         elif path.resolve().is_relative_to(find_location(location) or location):
-            problem = f"plugin {name!r}: its folder holds the character's file: move its code into a folder of its own"
+            problem = f"{kind} {name!r}: its folder holds the character's file: move its code into a folder of its own"
         elif find_plugin_file(location) is None:
             nearest = find_closest(location.name, _python_names(location.parent))
             hint = f"; did you mean {nearest!r}?" if nearest else ""
-            problem = f"plugin {name!r}: there is no {location}.py and no folder {location} with an __init__.py{hint}"
+            problem = f"{kind} {name!r}: there is no {location}.py and no folder {location} with an __init__.py{hint}"
         if problem:
-            errors.append(_error_at(path, loaded, ("plugins", index), problem))
+            errors.append(_error_at(path, loaded, position, problem))
     if errors:
         raise CharacterError("\n".join(map(str, errors)))
 
@@ -110,7 +110,7 @@ def _adapter_notes(loaded: LoadedCharacter, places: FilePlaces) -> Iterator[Note
     names = {*adapter_names(), *ADAPTER_ALIASES}
     field = "clients" if "clients" in places.keys_of() and "adapters" not in places.keys_of() else "adapters"
     for index, name in enumerate(loaded.character.adapters):
-        if name not in names:
+        if name not in names and not name.startswith(PATH_STARTS):
             message = f"{name}: no adapter is installed for this platform{_did_you_mean(name, names)}"
             yield places.build_note((field, index), message)
 

@@ -2,19 +2,21 @@
 
 import argparse
 import os
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
 import bot
 from bot.characters import Format, LoadedCharacter, load_character
+from bot.characters.elizaos_names import PATH_STARTS
 from bot.cli.character_references import add_reference_notes, check_character_templates, check_plugin_paths
 from bot.cli.process.shutdown import print_notice
 from bot.cli.variables import CORE_GROUPS, find_adapter_groups, find_settings_groups
 from bot.errors import CharacterError
+from bot.inbound.agent_handle import AdapterSpec
 from bot.models.types import ModelType
-from bot.plugin_system.loading import ELIZAOS_PACKAGE, load_plugins
+from bot.plugin_system.loading import ELIZAOS_PACKAGE, load_local_adapter, load_plugins
 from bot.plugin_system.plugin import Plugin, check_templates
 from bot.plugin_system.trust import TrustedPlugins
 from bot.runtime.agent_config import AgentConfig
@@ -36,6 +38,7 @@ class CharacterConfig:
     settings: Settings
     plugins: tuple[Plugin, ...]
     notes: tuple[str, ...] = ()
+    adapters: tuple[AdapterSpec, ...] = ()  # those that its file names by their paths
 
     @property
     def name(self) -> str:
@@ -110,6 +113,8 @@ def load_character_config(path: Path | None = None, override: Layer | None = Non
         is_foreign_format=is_elizaos_file(loaded),
         approve=trusted_plugins().approval(path),
     )
+    adapters = _load_local_adapters(path, loaded)
+    settings = settings.with_models(*(spec.settings for spec in adapters.values()))
     settings = declare_settings(settings, loaded_plugins.plugins)
     for plugin in loaded_plugins.plugins:
         if plugin.settings is not None:
@@ -117,7 +122,25 @@ def load_character_config(path: Path | None = None, override: Layer | None = Non
     check_templates(loaded_plugins.plugins)
     check_character_templates(path, loaded, loaded_plugins.plugins)
     loaded = add_reference_notes(path, loaded, loaded_plugins.plugins)
-    return CharacterConfig(path, loaded, settings, loaded_plugins.plugins, loaded_plugins.notes)
+    loaded = _with_adapter_names(loaded, adapters)
+    return CharacterConfig(
+        path, loaded, settings, loaded_plugins.plugins, loaded_plugins.notes, tuple(adapters.values())
+    )
+
+
+def _load_local_adapters(path: Path, loaded: LoadedCharacter) -> dict[str, AdapterSpec]:
+    """Return the adapters that the file names by their paths, by path."""
+    folder, approve = path.resolve().parent, trusted_plugins().approval(path)
+    paths = (name for name in loaded.character.adapters if name.startswith(PATH_STARTS))
+    return {name: load_local_adapter(name, folder, approve) for name in paths}
+
+
+def _with_adapter_names(loaded: LoadedCharacter, adapters: Mapping[str, AdapterSpec]) -> LoadedCharacter:
+    """Return the character with the names of platforms instead of the paths of their adapters."""
+    if not adapters:
+        return loaded
+    names = tuple(adapters[name].name if name in adapters else name for name in loaded.character.adapters)
+    return replace(loaded, character=loaded.character.model_copy(update={"adapters": names}))
 
 
 def load_character_configs(files: Sequence[Path], overrides: Sequence[Layer] = ()) -> list[CharacterConfig]:

@@ -44,6 +44,7 @@ COMMANDS = (
     Command("doctor", "bot.cli.doctor.command", "check the configuration and say what to correct"),
     Command("character", "bot.cli.commands.character", "check character files, or write a new one"),
     Command("plugin", "bot.cli.commands.plugin", "list, check, test or start a plugin"),
+    Command("adapter", "bot.cli.commands.adapter", "test or start an adapter"),
     Command("mcp", "bot.cli.commands.mcp", "offer the running character to other agents, as an MCP server"),
     Command("token", "bot.cli.commands.token", "create, list or revoke tokens of the web page and the API"),
     Command("settings", "bot.cli.commands.settings", "list every variable and where its value comes from"),

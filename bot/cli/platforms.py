@@ -41,8 +41,12 @@ def list_platforms(
 
     With `only`, just those are on. With `emulator_urls`, just the emulated platforms and the web page are.
     """
-    adapters = find_adapters()
-    return [_platform(name, adapters[name], configs, only, emulator_urls) for name in _sort_platforms(adapters)]
+    local = {spec.name: spec for config in configs for spec in config.adapters}
+    adapters = {**find_adapters(), **local}
+    return [
+        _platform(name, adapters[name], configs, only, emulator_urls, is_local=name in local)
+        for name in _sort_platforms(adapters)
+    ]
 
 
 def parse_platforms(text: str) -> list[str]:
@@ -91,6 +95,8 @@ def _platform(
     configs: Sequence[CharacterConfig],
     only: Collection[str],
     emulator_urls: Mapping[str, str],
+    *,
+    is_local: bool,
 ) -> Platform:
     spec = adapter if isinstance(adapter, AdapterSpec) else None
     if only and name not in only:
@@ -104,7 +110,8 @@ def _platform(
     is_listed = any(lists_platform(config.loaded.character, name) for config in configs)
     if not only and name != WEB and not is_listed:
         return Platform(name, spec, "the character's file names only other platforms (`adapters`)")
-    loaded_adapter = find_adapter(name)  # imports its libraries now: later it would block the event loop
+    # Imports its libraries now: later it would block the event loop.
+    loaded_adapter = adapter if is_local else find_adapter(name)
     if isinstance(loaded_adapter, str):
         return Platform(name, None, loaded_adapter)
     return Platform(name, loaded_adapter, emulator_url=emulator_urls.get(name, ""))

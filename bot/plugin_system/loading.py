@@ -164,6 +164,22 @@ def find_adapter(name: str) -> AdapterSpec | str:
     return spec
 
 
+def load_local_adapter(name: str, folder: Path = Path(), approve: Approve | None = None) -> AdapterSpec:
+    """Import an adapter by its path (`./line_chat`, relative to `folder`); `approve` is as for `find_plugin`.
+
+    Raises PluginError for one that cannot be loaded or has the name of an installed adapter.
+    """
+    source = read_plugin_source((folder / Path(name).expanduser()).resolve(), name)
+    if approve is not None:
+        approve(source)
+    spec = _single_spec(import_source(source), name)
+    if isinstance(spec, str):
+        raise PluginError(spec)
+    if spec.name in _adapter_modules():
+        raise PluginError(f"adapter {name!r}: there is an installed adapter called {spec.name!r}: rename one of them")
+    return spec
+
+
 def find_emulator(spec: AdapterSpec) -> StartEmulator:
     """Return the function that starts a platform's emulator; raises PluginError if it cannot be loaded."""
     if spec.emulator is None:
@@ -207,14 +223,18 @@ def _adapter_modules() -> dict[str, str]:
 
 def _load_adapter(name: str, module: str) -> AdapterSpec | str:
     try:
-        specs = [value for value in vars(import_by_name(module, name)).values() if isinstance(value, AdapterSpec)]
+        return _single_spec(import_by_name(module, name), name)
     except PluginError as error:
         return str(error)
+
+
+def _single_spec(module: ModuleType, name: str) -> AdapterSpec | str:
+    specs = [value for value in vars(module).values() if isinstance(value, AdapterSpec)]
     if len(specs) != 1:
-        return f"adapter {name!r}: {module} must hold one AdapterSpec, it holds {len(specs)}"
+        return f"adapter {name!r}: {module.__name__} must hold one AdapterSpec, it holds {len(specs)}"
     [spec] = specs
     missing = next((library for library in spec.libraries if importlib.util.find_spec(library) is None), "")
-    return missing_package_message(name, missing, module, spec.extra) if missing else spec
+    return missing_package_message(name, missing, module.__name__, spec.extra) if missing else spec
 
 
 def _requested_names(character: Character, settings: Settings, store: Sequence[str]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from bot.deprecation import find_renamed
+from bot.testing.adapter_contract import PlatformControl, SendFault, check_adapter_contract
 from bot.testing.emulator import (
     EmulatorMessage,
     EmulatorPage,
@@ -32,11 +33,14 @@ __all__ = [
     "EventRecorder",
     "FaultResponse",
     "ManualClock",
+    "PlatformControl",
     "PluginTestResult",
     "RecordingAdapter",
     "Restart",
     "ScriptedModel",
+    "SendFault",
     "StreamedText",
+    "check_adapter_contract",
     "check_plugin_contract",
     "loopback_only",
     "make_message",

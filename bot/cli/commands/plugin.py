@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bot.cli.characters import CharacterConfig, add_character_option, load_character_config, trusted_plugins
 from bot.cli.doctor.checks import Finding, Status, finding_lines
-from bot.cli.doctor.plugin_checks import check_plugin, list_components
+from bot.cli.doctor.plugin_checks import check_plugin, contract_findings, list_components
 from bot.cli.process.exit_codes import Exit
 from bot.cli.scaffold import check_new_name, find_target, render_templates, run_pytest, write_new_files
 from bot.cli.variables import list_variables
@@ -17,7 +17,7 @@ from bot.plugin_system.bundled import PluginPurpose, bundled_names
 from bot.plugin_system.loading import PLUGIN_GROUP, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.source import read_plugin_source
-from bot.testing import ContractResult, check_plugin_contract, run_plugin_tests
+from bot.testing import check_plugin_contract, run_plugin_tests
 from bot.text import find_closest, strip_terminal_codes
 
 GREENROOM = "greenroom"
@@ -175,13 +175,3 @@ async def _run_suites(plugin: Plugin) -> list[Finding]:
             text = f"{text}: {type(result.failure).__name__}: {result.failure}"
         findings.append(Finding(Status.OK if result.failure is None else Status.FAIL, "test", text))
     return findings
-
-
-def contract_findings(result: ContractResult) -> Iterator[Finding]:
-    """Yield the outcome of one rule of a contract as findings."""
-    if result.skipped:
-        yield Finding(Status.WARN, "contract", f"not tested: {result.rule}", result.skipped)
-    elif not result.problems:
-        yield Finding(Status.OK, "contract", result.rule)
-    for problem in result.problems:
-        yield Finding(Status.FAIL, "contract", f"not so: {result.rule}", problem)

@@ -1,7 +1,8 @@
-"""Checks of `bot plugin check` on an imported plugin; nothing of the plugin is started."""
+"""Checks of `bot plugin check` on an imported plugin, which is not started; outcomes of contracts as findings."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from bot.cli.doctor.checks import Finding, Status
 from bot.cli.variables import list_variables
@@ -14,6 +15,17 @@ from bot.plugin_system.registry import Registry
 from bot.settings import load_settings
 
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+class ContractOutcome(Protocol):
+    """The outcome of one rule of a contract, as `bot.testing` returns it."""
+
+    @property
+    def rule(self) -> str: ...
+    @property
+    def problems(self) -> Sequence[str]: ...
+    @property
+    def skipped(self) -> str: ...
 
 
 def check_plugin(plugin: Plugin) -> Iterator[Finding]:
@@ -51,6 +63,16 @@ def list_components(plugin: Plugin) -> Iterator[str]:
     for kind, names in kinds.items():
         if names:
             yield f"{kind}: {', '.join(names)}"
+
+
+def contract_findings(result: ContractOutcome) -> Iterator[Finding]:
+    """Yield the outcome of one rule of a contract as findings."""
+    if result.skipped:
+        yield Finding(Status.WARN, "contract", f"not tested: {result.rule}", result.skipped)
+    elif not result.problems:
+        yield Finding(Status.OK, "contract", result.rule)
+    for problem in result.problems:
+        yield Finding(Status.FAIL, "contract", f"not so: {result.rule}", problem)
 
 
 def _check_descriptions(plugin: Plugin) -> Iterator[Finding]:

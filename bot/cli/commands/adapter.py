@@ -1,0 +1,97 @@
+"""Test adapters, or write a new one."""
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from bot.characters.elizaos_names import PATH_STARTS
+from bot.cli.characters import trusted_plugins
+from bot.cli.doctor.checks import Finding, Status, finding_lines
+from bot.cli.doctor.plugin_checks import contract_findings
+from bot.cli.process.exit_codes import Exit
+from bot.cli.scaffold import check_new_name, find_target, render_templates, run_pytest, write_new_files
+from bot.errors import PluginError
+from bot.inbound.agent_handle import AdapterSpec
+from bot.plugin_system.loading import ADAPTER_GROUP, adapter_names, find_adapter, load_local_adapter
+from bot.plugin_system.source import read_plugin_source
+from bot.testing import check_adapter_contract
+from bot.text import find_closest
+
+PACKAGE_PREFIX = "greenroom_"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="test|new")
+    test = verbs.add_parser("test", help="run its tests, and those that every adapter must pass")
+    test.add_argument("adapter", metavar="NAME|PATH")
+    test.add_argument("--trust", action="store_true", help="first trust the code as it is now, to run it here")
+    new = verbs.add_parser("new", help="write a small working adapter with its emulator and tests into this folder")
+    new.add_argument("name", metavar="NAME")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the subcommand."""
+    if args.verb == "new":
+        return _new(args.name)
+    return _test(args.adapter, trusts=args.trust)
+
+
+def _test(name: str, *, trusts: bool) -> int:
+    target = find_target(name, ADAPTER_GROUP)
+    if trusts:
+        trusted_plugins().trust([read_plugin_source(Path(target.name), target.name)])
+    spec = _find_named(target.name)
+    if spec.emulator is None:
+        raise PluginError(
+            f"adapter {spec.name!r} has no emulator, so it cannot be tested: set emulator= of its AdapterSpec to a "
+            "function that starts one which yields a PlatformControl of bot.testing"
+        )
+    results = asyncio.run(check_adapter_contract(spec))
+    findings = [finding for result in results for finding in contract_findings(result)]
+    if not target.tests:
+        findings.append(Finding(Status.WARN, "tests", f"{spec.name} has no tests of its own", "write a file beside it"))
+    for finding in findings:
+        print("\n".join(finding_lines(finding)), flush=True)
+    has_passed = run_pytest(target)
+    is_failed = not has_passed or any(finding.status is Status.FAIL for finding in findings)
+    return Exit.CONFIG if is_failed else Exit.OK
+
+
+def _find_named(name: str) -> AdapterSpec:
+    if name.startswith(PATH_STARTS):
+        return load_local_adapter(name, approve=trusted_plugins().approval())
+    spec = find_adapter(name)
+    if isinstance(spec, AdapterSpec):
+        return spec
+    suggestion = find_closest(name, adapter_names()) if name not in adapter_names() else ""
+    hint = f"did you mean {suggestion!r}?" if suggestion else "a path begins with ./"
+    raise PluginError(f"{spec}: {hint}")
+
+
+def _new(name: str) -> int:
+    check_new_name(name, "an adapter", adapter_names())
+    texts = render_adapter(name)
+    write_new_files(texts)
+    path = f"./{name}/{PACKAGE_PREFIX}{name}"
+    trusted_plugins().trust([read_plugin_source(Path(path), path)])
+    names = ", ".join(sorted(str(file.relative_to(name)) for file in texts))
+    print(
+        f"wrote {name}/ with {names}\n"
+        f"test it:   bot adapter test ./{name}\n"
+        f'use it:    "adapters": ["{path}"] in a character file in this folder\n'
+        f"trust it:  bot character trust {path}   (each time you have changed it)"
+    )
+    return Exit.OK
+
+
+def render_adapter(name: str) -> dict[Path, str]:
+    """Return the files of a new adapter, by path."""
+    module = f"{PACKAGE_PREFIX}{name}"
+    templates = {
+        f"{name}/pyproject.toml": "adapter_pyproject.txt",
+        f"{name}/{module}/__init__.py": "adapter.txt",
+        f"{name}/{module}/emulator.py": "adapter_emulator.txt",
+        f"{name}/tests/test_{name}.py": "test_adapter.txt",
+    }
+    return render_templates(name, templates, module=module)
