@@ -83,16 +83,19 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     other_entities -= names.keys()
     entities = await turn.agent.store.entities.entities(other_entities) if other_entities else {}
     names |= {entity.id: entity.name for entity in entities.values()}
+    speakers = {entity_id: (name, short_id(entity_id)) for entity_id, name in names.items()}
     results = _visible_results(turn, conversation, messages)
+    agent_id, open_id = turn.agent.id, turn.message.id
     lines: list[HistoryLine | ResultLine] = list(results.pop(None, ()))
     if not (reactions or results):  # as nearly always
-        lines += [_message_line(turn, message, names) for message in messages]
+        lines += [_message_line(message, speakers, agent_id, open_id) for message in messages]
     else:
         for message in messages:
-            lines.append(_message_line(turn, message, names, reactions.get(message.id, ())))
+            counts = _count_reactions(reactions.get(message.id, ()), names)
+            lines.append(_message_line(message, speakers, agent_id, open_id, counts))
             lines += results.get(message.id, ())
-    is_superseded = bool(messages) and turn.message.id != messages[-1].id
-    answered_line = _message_line(turn, turn.message, names) if is_superseded else None
+    is_superseded = bool(messages) and open_id != messages[-1].id
+    answered_line = _message_line(turn.message, speakers, agent_id, open_id) if is_superseded else None
     history = _truncate_history(lines, answered_line)
     return ProviderResult(
         text=f"# Conversation\n{history}" if history else "",
@@ -166,17 +169,19 @@ def _describe_briefly(attachment: Attachment) -> str:
 
 
 def _message_line(
-    turn: Turn, message: Memory, names: Mapping[UUID, str], reactions: Sequence[Memory] = ()
+    message: Memory,
+    speakers: Mapping[UUID, tuple[str, str]],
+    agent_id: UUID,
+    open_id: UUID,
+    counts: tuple[ReactionCount, ...] = (),
 ) -> HistoryLine:
-    name = names.get(message.entity_id, "")
-    content, text = message.content, message.content.text
+    """Return the line of a message; `speakers` are names and short ids, `open_id` is the message to answer."""
+    author_id, content, text = message.entity_id, message.content, message.content.text
+    name, author_short_id = speakers.get(author_id) or ("", short_id(author_id))
     if content.attachments:
         text = " ".join(filter(None, [text, *map(_describe_briefly, content.attachments)]))
-    is_agent = message.entity_id == turn.agent.id
-    is_open = message.id == turn.message.id
-    render = _cached_line if len(text) <= MAX_CACHED_LENGTH else HistoryLine
-    counts = _count_reactions(reactions, names) if reactions else ()
-    return render(message.created_at, name, short_id(message.entity_id), text, is_agent, is_open, counts)
+    build = _cached_line if len(text) <= MAX_CACHED_LENGTH else HistoryLine
+    return build(message.created_at, name, author_short_id, text, author_id == agent_id, message.id == open_id, counts)
 
 
 @provider(
