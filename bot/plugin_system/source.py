@@ -8,6 +8,7 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -22,6 +23,7 @@ SOURCE = ".py"
 MAX_FILES = 10_000
 MAX_BYTES = 256 * 1024 * 1024
 SHOWN_DIGITS = 12
+ALIAS_PREFIX = "greenroom_plugin_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ def read_plugin_source(path: Path, name: str) -> PluginSource:
 def import_source(source: PluginSource) -> ModuleType:
     """Import a plugin from its source. Raises PluginError if its code fails."""
     path_digest = sha256(str(source.file).encode("utf-8", "surrogatepass")).hexdigest()[:SHOWN_DIGITS]
-    alias = f"greenroom_plugin_{re.sub(r'[^a-z0-9]+', '_', source.location.stem.lower())}_{path_digest}"
+    alias = f"{ALIAS_PREFIX}{re.sub(r'[^a-z0-9]+', '_', source.location.stem.lower())}_{path_digest}"
     if alias in sys.modules:
         return sys.modules[alias]
     is_package = source.location != source.file
@@ -115,6 +117,21 @@ def import_source(source: PluginSource) -> ModuleType:
             raise
         raise PluginError(f"plugin {source.name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     return module
+
+
+@contextmanager
+def reimporting() -> Iterator[None]:
+    """Import anew what is imported from sources in the block; if it raises, what was imported before stays."""
+    earlier = {name: module for name, module in sys.modules.items() if name.startswith(ALIAS_PREFIX)}
+    for name in earlier:
+        del sys.modules[name]
+    try:
+        yield
+    except BaseException:
+        for name in [name for name in sys.modules if name.startswith(ALIAS_PREFIX)]:
+            del sys.modules[name]
+        sys.modules.update(earlier)
+        raise
 
 
 class _SourceLoader(SourceFileLoader):

@@ -1,0 +1,166 @@
+"""Run characters as `bot run` does, and reload them and the code beside them whenever a file changes."""
+
+import argparse
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from bot.characters import load_character
+from bot.cli.character_references import read_local_plugins
+from bot.cli.characters import (
+    CharacterConfig,
+    add_character_option,
+    default_character,
+    load_character_configs,
+    print_notes,
+    trusted_plugins,
+)
+from bot.cli.platforms import list_platforms, parse_platforms
+from bot.cli.process.shutdown import exit_on_signal, handle_stop_signals, print_notice
+from bot.errors import BotError, PluginError
+from bot.inbound.agent_handle import AdapterSpec
+from bot.logs import configure_logging
+from bot.plugin_system.imports import install_command
+from bot.plugin_system.plugin import find_storage
+from bot.plugin_system.source import PluginSource, reimporting
+from bot.runtime.agent_config import AgentConfig
+from bot.runtime.runtime import Runtime
+from bot.settings import CoreSettings
+from bot.store.inmemory import InMemoryStore
+from bot.text import strip_terminal_codes
+
+WATCHER = "watchfiles"
+Changes = Callable[[Collection[Path]], AsyncGenerator[Collection[Path], None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What the files contained at one time: the characters, the platforms that are on, the code beside them."""
+
+    configs: tuple[CharacterConfig, ...]
+    specs: tuple[AdapterSpec, ...]
+    sources: tuple[PluginSource, ...]
+
+    @property
+    def folders(self) -> set[Path]:
+        """The folders in which a change matters."""
+        files = [*(config.path for config in self.configs), *(source.file for source in self.sources)]
+        files += [Path(module) for source in self.sources for module in source.modules]
+        return {file.resolve().parent for file in files}
+
+    def is_part(self, path: Path) -> bool:
+        """Return whether a file belongs to a character or to its code."""
+        locations = (source.location for source in self.sources)
+        is_code = any(path == location or path.is_relative_to(location) for location in locations)
+        return is_code or path in [config.path.resolve() for config in self.configs]
+
+
+@dataclass(slots=True)
+class DevSession:
+    """Runs one version after another; conversations that are only in memory stay between them."""
+
+    files: Sequence[Path]
+    only: Collection[str]
+    changes: Changes
+    _stores: dict[str, InMemoryStore] = field(default_factory=dict)
+
+    def load(self, last: Version | None = None) -> Version:
+        """Load the files; the code that the last version had counts as trusted after a change. Raises BotError."""
+        known = {source.location for source in last.sources} if last else set()
+        sources: list[PluginSource] = []
+        for path in self.files:
+            own = read_local_plugins(path, load_character(path))
+            if own and known.issuperset(source.location for source in own):
+                trusted_plugins().trust(own, path)
+            sources += own
+        with reimporting():
+            configs = load_character_configs(self.files)
+            platforms = list_platforms(configs, self.only)
+        specs = tuple(platform.spec for platform in platforms if platform.is_on and platform.spec)
+        if not specs:
+            raise PluginError("no platform is on: `bot run` says why")
+        return Version(tuple(configs), specs, tuple(sources))
+
+    async def run(self, version: Version) -> None:
+        """Run a version until files change, then the next one; one that does not start gives way to the last."""
+        good: Version | None = None
+        while True:
+            try:
+                next_version = await self._run_version(version, good)
+            except (BotError, OSError) as error:
+                if good is None or good is version:
+                    raise
+                _say(f"the new version does not start: {error}\nthe version before it runs on")
+                next_version, good = good, None
+            else:
+                good = version
+            version = next_version
+
+    async def _run_version(self, version: Version, good: Version | None) -> Version:
+        configs = [self._agent_config(config) for config in version.configs]
+        async with Runtime(configs, version.specs, is_strict=good is not None) as runtime:
+            _say(f"running: {', '.join(config.name for config in version.configs)}")
+            for adapter in runtime.adapters:
+                _say(f"  {adapter.platform:<9} on   {getattr(adapter, 'url', '')}".rstrip())
+            return await self._wait_for_next(version)
+
+    async def _wait_for_next(self, version: Version) -> Version:
+        async with aclosing(self.changes(version.folders)) as changes:
+            async for paths in changes:
+                if not any(version.is_part(path.resolve()) for path in paths):
+                    continue
+                try:
+                    return await asyncio.to_thread(self.load, version)
+                except BotError as error:
+                    _say(f"not reloaded: {error}\nthe version before this change runs on")
+        return await asyncio.Future()  # nothing tells of changes any more: run on
+
+    def _agent_config(self, config: CharacterConfig) -> AgentConfig:
+        agent_config = config.agent_config
+        if find_storage(config.plugins) is not None or any(plugin.schema for plugin in config.plugins):
+            return agent_config
+        return replace(agent_config, store=self._stores.setdefault(str(config.path), InMemoryStore()))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_character_option(parser, is_repeatable=True)
+    parser.add_argument("--only", metavar="NAMES", default="web", help="platforms, as in web,telegram (default: web)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run until a signal is received."""
+    if find_spec(WATCHER) is None:
+        raise PluginError(f"`bot dev` needs {WATCHER}, which is not installed: {install_command('testing')}")
+    only = parse_platforms(args.only)
+    session = DevSession(args.character or [default_character()], only, watch_folders)
+    with exit_on_signal():
+        version = session.load()
+        print_notes(version.configs)
+        core = version.configs[0].settings.load(CoreSettings)
+        secrets = {secret for config in version.configs for secret in config.secrets}
+        logging.getLogger(WATCHER).setLevel(logging.WARNING)  # it logs each change, also of the log file itself
+        with configure_logging(level=core.log_level, format=core.log_format, secrets=secrets):
+            return asyncio.run(_run_until_stopped(session, version))
+
+
+async def _run_until_stopped(session: DevSession, version: Version) -> int:
+    with handle_stop_signals(lambda: print_notice("stopping")) as stop_request:
+        await session.run(version)
+    return stop_request.exit_code
+
+
+async def watch_folders(folders: Iterable[Path]) -> AsyncGenerator[Collection[Path], None]:
+    """Yield the files that have changed in these folders, those of the same moment together."""
+    watch = import_module("watchfiles").awatch
+    async for changes in watch(*folders, recursive=False, debounce=300, ignore_permission_denied=True):
+        yield {Path(path) for _, path in changes}
+
+
+def _say(text: str) -> None:
+    print(strip_terminal_codes(text, allowed="\n"), flush=True)

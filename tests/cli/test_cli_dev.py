@@ -1,0 +1,154 @@
+"""`bot dev`: a change of the character or of its code is reloaded; what does not load or start changes nothing."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from bot.cli.commands.dev import DevSession, watch_folders
+from bot.cli.main import entry
+from bot.errors import PluginError
+from tests.trust import trust_code
+
+PLUGIN = """
+from bot import Plugin
+
+def note(text):
+    with open("started.txt", "a") as file:
+        file.write(text + ";")
+
+async def init(agent):
+    {body}
+
+plugin = Plugin("mine", init=init)
+"""
+
+
+def write_plugin(folder: Path, body: str) -> None:
+    (folder / "mine.py").write_text(PLUGIN.replace("{body}", body), encoding="utf-8")
+
+
+def write_character(folder: Path, name: str = "Ada") -> None:
+    (folder / "ada.json").write_text(f'{{"name": "{name}", "plugins": ["./mine"]}}', encoding="utf-8")
+
+
+def report(text: str) -> str:
+    """Return the code of an `init` that writes to the file that the tests read."""
+    return f"note(agent.name + ' {text}')"
+
+
+class Session:
+    """A running session, whose files change when the test says so; `started` is what the plugin wrote."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._folder, self._capsys, self._printed = folder, capsys, ""
+        self._changes: asyncio.Queue[Collection[Path]] = asyncio.Queue()
+
+    @property
+    def started(self) -> list[str]:
+        return (self._folder / "started.txt").read_text(encoding="utf-8").split(";")[:-1]
+
+    async def changes(self, folders: Collection[Path]) -> AsyncGenerator[Collection[Path], None]:
+        while True:
+            yield await self._changes.get()
+
+    async def change(self, name: str, expected: str) -> None:
+        """Tell of a changed file, and wait until the session has said this."""
+        self._changes.put_nowait([self._folder / name])
+        await self.wait_said(expected)
+
+    async def wait_said(self, expected: str) -> None:
+        async with asyncio.timeout(30):
+            while expected not in self._printed:
+                await asyncio.sleep(0.02)
+                self._printed += self._capsys.readouterr().out
+        self._printed = self._printed.partition(expected)[2]
+
+
+@asynccontextmanager
+async def running(folder: Path, capsys: pytest.CaptureFixture[str]) -> AsyncGenerator[Session, None]:
+    write_plugin(folder, report("first"))
+    write_character(folder)
+    trust_code(folder)
+    session = Session(folder, capsys)
+    dev = DevSession([Path("ada.json")], ["web"], session.changes)
+    task = asyncio.create_task(dev.run(dev.load()))
+    await session.wait_said("web       on")
+    yield session
+    task.cancel()
+    await asyncio.wait([task])
+
+
+@pytest.fixture(autouse=True)
+def _free_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVER_PORT", "0")
+
+
+async def test_changed_code_and_a_changed_character_are_reloaded(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running(workdir, capsys) as session:
+        write_plugin(workdir, report("second"))
+        await session.change("mine.py", "web       on")
+        write_character(workdir, "Bea")
+        await session.change("ada.json", "running: Bea")
+        await session.wait_said("web       on")
+        assert session.started == ["Ada first", "Ada second", "Bea second"]
+
+
+async def test_conversations_that_are_only_in_memory_stay(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with running(workdir, capsys) as session:
+        count = "count = (await agent.store.cache.get('count') or 0) + 1; await agent.store.cache.set('count', count)"
+        for _ in range(2):
+            write_plugin(workdir, f"{count}; note(str(count))")
+            await session.change("mine.py", "web       on")
+        assert session.started == ["Ada first", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [("(", "not reloaded: "), ("raise OSError('no oil')", "the new version does not start: ")],
+    ids=["does not load", "does not start"],
+)
+async def test_a_version_that_fails_gives_way_to_the_one_before(
+    workdir: Path, capsys: pytest.CaptureFixture[str], body: str, said: str
+) -> None:
+    async with running(workdir, capsys) as session:
+        write_plugin(workdir, body)
+        await session.change("mine.py", said)
+        write_plugin(workdir, report("third"))
+        await session.change("mine.py", "web       on")
+        if session.started[-1] != "Ada third":
+            await session.wait_said("web       on")
+        assert session.started[-1] == "Ada third"
+
+
+async def test_code_that_was_not_there_before_is_not_trusted_by_a_change(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running(workdir, capsys) as session:
+        (workdir / "other.py").write_text("from bot import Plugin\nplugin = Plugin('other')\n", encoding="utf-8")
+        (workdir / "ada.json").write_text('{"name": "Ada", "plugins": ["./mine", "./other"]}', encoding="utf-8")
+        await session.change("ada.json", "not reloaded: plugin './other' is code that you have not trusted yet")
+        assert session.started == ["Ada first"]
+
+
+def test_code_that_is_not_trusted_does_not_start(workdir: Path) -> None:
+    write_plugin(workdir, "pass")
+    write_character(workdir)
+    with pytest.raises(PluginError, match="not trusted yet"):
+        DevSession([Path("ada.json")], ["web"], watch_folders).load()
+    assert entry(["dev", "-c", "ada.json"]) == 78
+
+
+async def test_the_watcher_tells_of_changed_files(workdir: Path) -> None:
+    changes = watch_folders([workdir])
+    waiting = asyncio.create_task(anext(changes))
+    async with asyncio.timeout(20):
+        while not waiting.done():  # until the watcher has started
+            (workdir / "ada.json").write_text("{}", encoding="utf-8")
+            await asyncio.wait([waiting], timeout=0.2)
+    assert {path.name for path in waiting.result()} == {"ada.json"}
+    await changes.aclose()
