@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
+from pydantic import SecretStr
+
 from bot.concurrency.clock import Clock, system_clock
 from bot.costs.budget import Budget
 from bot.domain.character import Character
-from bot.domain.component_specs import Catalog
+from bot.domain.component_specs import Catalog, WorldSettingState
 from bot.domain.content import Content
-from bot.domain.environment import ChannelType, Entity, Role, Room
+from bot.domain.environment import ChannelType, Entity, Role, Room, World
 from bot.domain.ids import derived_id, new_id
 from bot.domain.ledger import Receipt
 from bot.domain.memory import Memory, MemoryKind
@@ -72,6 +74,39 @@ class Services:
         self._failures[kind] = cause
 
 
+class WorldSettings(Protocol):
+    """The settings of worlds that the plugins of one agent declare."""
+
+    async def worlds_of(self, person_id: UUID) -> list[World]:
+        """Return the worlds that a person owns, of those where they were active last; none without settings."""
+
+    async def states(self, world: World) -> list[WorldSettingState]:
+        """Return the settings that a world can have now, without values of secrets, in the plugins' order."""
+
+    def value(self, world: World, name: str) -> str:
+        """Return the value of a setting, or its default.
+
+        Raises SettingError for a secret, and for one that no plugin declares.
+        """
+
+    def secret(self, world: World, name: str) -> SecretStr | None:
+        """Return the value of a secret setting; None if it is not set, or was encrypted with another key.
+
+        Raises SettingError for one that is no secret, and for one that no plugin declares.
+        """
+
+    async def find_problem(self, world: World, name: str, value: str) -> str:
+        """Return why a setting cannot have this value in a world; empty if it can."""
+
+    async def change(self, world_id: UUID, name: str, value: str, *, actor: UUID | None, source: str) -> str:
+        """Set a setting of a world, or remove it with a blank value; return what the plugin says about it.
+
+        Who did it (None: the operator) and by what is logged, but not the value of a secret. It is not checked
+        whether the actor may. Raises SettingError for a value that is not accepted, LookupError for an unknown
+        world.
+        """
+
+
 class Components(Protocol):
     """The components of one agent: what they are, and how plugins add to them while the agent runs."""
 
@@ -79,12 +114,16 @@ class Components(Protocol):
     def catalog(self) -> Catalog:
         """The descriptions of all components, as they are now."""
 
-    def register(self, plugin: str, component: object) -> Callable[[], None]:
+    def register(self, plugin: str, component: object, *, replaces_own: bool = False) -> Callable[[], None]:
         """Add an action, provider, evaluator, worker or listener to a plugin; the returned function removes it.
 
-        Raises PluginError for a plugin that the agent does not have, for another kind of component, and for a
-        name that is taken.
+        With `replaces_own` it is used instead of the one of its name that the plugin brings. Raises PluginError
+        for a plugin that the agent does not have, for another kind of component, and for a name that is taken.
         """
+
+    @property
+    def world_settings(self) -> WorldSettings:
+        """The settings of worlds that plugins declare."""
 
     async def set_setting(self, plugin: str, name: str, value: str) -> None:
         """Set a variable that a plugin declares, from now on and after a restart; a blank value removes it again.
@@ -176,6 +215,11 @@ class Agent:
     def catalog(self) -> Catalog:
         """The descriptions of all components."""
         return self.components.catalog
+
+    @property
+    def world_settings(self) -> WorldSettings:
+        """The settings of worlds that the plugins declare."""
+        return self.components.world_settings
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:
         """Render one of the agent's templates with values, such as those of a state that was composed.

@@ -24,6 +24,7 @@ EXTRAS_OF_FILES = (
     (r"bot/cli/(scaffold|commands/dev)\.py", ("testing",)),
     (r"bot/fetch/pdf_worker\.py", ("knowledge",)),
     (r"bot/models/openai_compatible/.*", ("openai",)),
+    (r"bot/settings/encryption\.py", ("secrets",)),
     (r"plugins/sql/.*", ("postgres", "vectors")),
 )
 IMPORTERS = ("import_module", "find_spec", "__import__")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bot import ChannelType, ChoiceRequest, Effect, Outcome, Plugin, RouteRequest, Task, new_id
+from bot import ChannelType, ChoiceRequest, Effect, Outcome, Plugin, RouteRequest, SettingError, Task, new_id
 from bot.characters import parse_character
 from bot.cli.main import entry
 from bot.cli.variables import find_settings_groups, list_variables
@@ -190,7 +190,17 @@ async def _check_builds(stage: AgentHarness) -> None:
     assert [spec.name for spec in stage.agent.catalog.component_types] == ["ON_CALL"]
 
 
+async def _check_digest(stage: AgentHarness) -> None:
+    await stage.send("Hello")
+    [room], settings = await stage.agent.store.worlds.rooms(), stage.agent.world_settings
+    for value, note in (("7", "The digest comes at 7:00 from tomorrow on."), ("", "There is no digest any more.")):
+        assert await settings.change(room.world_id, "DIGEST_HOUR", value, actor=None, source="a test") == note
+    with pytest.raises(SettingError, match="DIGEST_HOUR: an hour from 0 to 23"):
+        await settings.change(room.world_id, "DIGEST_HOUR", "24", actor=None, source="a test")
+
+
 CHECKS: dict[str, tuple[Check, list[str]]] = {
+    "digest": (_check_digest, [model_answer("Hello.")]),
     "dice": (_check_roll, [model_answer(actions=["ROLL_DICE"], parameters={"dice": 3})]),
     "library": (
         _check_lend,

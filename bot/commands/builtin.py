@@ -5,6 +5,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Annotated, Any
 
+from bot.commands.world_settings import build_settings_command
 from bot.domain.component_specs import CommandSpec
 from bot.domain.content import Choice, Content, MentionContext
 from bot.domain.edits import ERASURE_COMPONENT, ErasureResult
@@ -45,6 +46,7 @@ class BuiltinCommands:
             command(FORGET_COMMAND, user_text("commands.forget_me.description"))(self.forget_me),
             command("help", user_text("commands.help.description"))(self.help),
             command("start", user_text("commands.start.description"))(self.start),
+            *([build_settings_command()] if any(plugin.world_settings for plugin in self._plugins) else ()),
         ]
 
     async def ask(self, context: CommandContext, question: Annotated[str, "What you want to know"]) -> CommandResponse:

@@ -130,6 +130,31 @@ class ComponentTypeSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class WorldSettingSpec:
+    """Description of a setting of worlds that a plugin declares.
+
+    `usage` says what its value does and looks like. It can be set once those in `depends_on` are.
+    """
+
+    name: str
+    description: str
+    usage: str = ""
+    is_secret: bool = False
+    is_required: bool = False
+    depends_on: tuple[str, ...] = ()
+    plugin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorldSettingState:
+    """A setting of one world: whether it is set, and its value, or its default; never the value of a secret."""
+
+    spec: WorldSettingSpec
+    value: str = ""
+    is_set: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Catalog:
     """The descriptions of all components of an agent: plugins can read them, but not reach the components."""
 
@@ -141,3 +166,4 @@ class Catalog:
     capabilities: tuple[str, ...] = ()
     commands: tuple[CommandSpec, ...] = ()
     component_types: tuple[ComponentTypeSpec, ...] = ()
+    world_settings: tuple[WorldSettingSpec, ...] = ()

@@ -10,10 +10,11 @@ from uuid import UUID
 from bot.adapter.adapter import Adapter
 from bot.adapter.connection_status import ConnectionStatus
 from bot.adapter.room_rules import RoomRules
+from bot.agent import WorldSettings
 from bot.domain.character import Character
 from bot.domain.component_specs import Catalog, CommandSpec
 from bot.domain.costs import CostEntry
-from bot.domain.environment import Entity, Room
+from bot.domain.environment import Entity, Room, World
 from bot.domain.inbound import ChoiceSelection, CommandInvocation, CommandResponse, InboundMessage, StreamCursor
 from bot.domain.ledger import Delivery, Receipt
 from bot.domain.memory import Memory, MemoryKind
@@ -48,6 +49,10 @@ class ConversationReader:
     async def room(self, room_id: UUID) -> Room | None:
         """Return a room; None where there is none."""
         return await self._store.worlds.room(room_id)
+
+    async def world(self, world_id: UUID) -> World | None:
+        """Return a world; None where there is none."""
+        return await self._store.worlds.world(world_id)
 
     async def messages(self, room_id: UUID, limit: int = 50) -> list[Memory]:
         """List the last messages of a room, oldest first."""
@@ -133,6 +138,7 @@ class AgentHandle:
         membership: MembershipReporter,
         conversations: ConversationReader,
         undelivered: UndeliveredParts,
+        world_settings: WorldSettings,
         catalog: Callable[[], Catalog],
         room_rules: RoomRules,
         commands: tuple[CommandSpec, ...],
@@ -146,6 +152,7 @@ class AgentHandle:
         self.membership = membership
         self.conversations = conversations
         self.undelivered = undelivered
+        self.world_settings = world_settings
         self._catalog = catalog
         self.room_rules = room_rules
         self.commands = commands

@@ -1,4 +1,4 @@
-"""What a plugin declares beside its components: its API version, types of entity components, its tests."""
+"""What a plugin declares beside its components: API version, component types, settings of worlds, tests."""
 
 import importlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -7,11 +7,15 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from bot.agent import Agent
+from bot.domain.component_specs import WorldSettingSpec
+from bot.domain.environment import World
 from bot.errors import ComponentDataError, PluginError
 from bot.plugin_system.action import check_name
 
 MIN_API, MAX_API = 1, 1
 MAX_PROBLEMS = 5
+OnSet = Callable[[Agent, World, Any], Awaitable[str | None]]
 
 
 def check_api(plugin: str, api: str) -> None:
@@ -84,6 +88,48 @@ def _build_validator(name: str, schema: Mapping[str, Any]) -> Any:
     except jsonschema.SchemaError as error:
         raise PluginError(f"component type {name}: its schema is no JSON schema: {error.message}") from None
     return jsonschema.Draft202012Validator(schema, registry=specifications.REGISTRY)
+
+
+@dataclass(frozen=True, slots=True)
+class WorldSetting:
+    """A setting that the owner of a world fills: in a direct message, with `/settings`, or by the HTTP API.
+
+    `description` says what it is, `usage` what its value does and looks like. A `secret` one is stored encrypted,
+    and no model sees it. A `required` one is asked for until it is set. It can be set once those in `depends_on`
+    are, and where `visible_if` returns True for the values of the plugin's settings by name, in which a secret
+    that is set is `[redacted]`. `validation` returns what is wrong with a value; empty if it is valid. `on_set`
+    is called with the agent, the world and the new value once it is stored, a `SecretStr` of a secret one and
+    empty where it was removed; what it returns is told to the owner. Raises PluginError for a name that is not
+    UPPER_SNAKE.
+    """
+
+    name: str
+    description: str
+    usage: str = ""
+    secret: bool = False
+    required: bool = False
+    default: str = ""
+    depends_on: Sequence[str] = ()
+    visible_if: Callable[[Mapping[str, str]], bool] | None = None
+    validation: Callable[[str], str] | None = None
+    on_set: OnSet | None = None
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "setting of a world")
+        if self.secret and self.default:
+            raise PluginError(f"setting {self.name}: a secret has no default, which everybody could read")
+
+    def to_spec(self, plugin: str) -> WorldSettingSpec:
+        """Return its description, as a setting of this plugin."""
+        return WorldSettingSpec(
+            self.name,
+            self.description,
+            self.usage,
+            is_secret=self.secret,
+            is_required=self.required,
+            depends_on=tuple(self.depends_on),
+            plugin=plugin,
+        )
 
 
 @dataclass(frozen=True, slots=True)

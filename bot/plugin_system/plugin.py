@@ -12,7 +12,7 @@ from bot.errors import PluginError
 from bot.plugin_system.action import Action
 from bot.plugin_system.command import Command
 from bot.plugin_system.components import Evaluator, Listener, Model, Provider, Service, Worker
-from bot.plugin_system.declarations import MAX_API, ComponentType, PluginTestSuite, check_api
+from bot.plugin_system.declarations import MAX_API, ComponentType, PluginTestSuite, WorldSetting, check_api
 from bot.plugin_system.routes import Route
 from bot.prompts.templates import DEFAULTS, find_problems
 from bot.settings import Settings, SettingsModel
@@ -36,8 +36,9 @@ class Plugin:
     name, that of the plugin with the higher one is used first. `replaces` names components of other plugins
     instead of which its own of these names are used. `template_variables` are names of values that its
     providers and actions set for templates. `component_types` are types of entity components: their
-    data are checked before they are stored. `memory_kinds` are kinds of memories of its own, and how long they are
-    stored. `api` is the version of the plugin API it was written for. `store`
+    data are checked before they are stored. `world_settings` are what the owners of worlds fill. `memory_kinds`
+    are kinds of memories of its own, and how long they are stored. `api` is the version of the plugin API it was
+    written for. `store`
     opens an agent's store; `bot db` maintains a `Storage`. `schema` are the plugin's own tables in that store.
     `privacy_statement` returns a sentence on what it stores about users and for how long, or where it sends
     their messages. `is_trusted` is set by the loader for plugins of this distribution: their code is awaited
@@ -71,6 +72,7 @@ class Plugin:
     test_requires: Sequence[str] = ()
     template_variables: Sequence[str] = ()
     memory_kinds: Mapping[str, timedelta] = field(default_factory=dict)
+    world_settings: Sequence[WorldSetting] = ()
     api: str = str(MAX_API)
 
     def __post_init__(self) -> None:

@@ -14,8 +14,9 @@ from bot.errors import PluginError
 from bot.plugin_system.action import Action
 from bot.plugin_system.command import Command
 from bot.plugin_system.components import Evaluator, Provider, Worker
-from bot.plugin_system.declarations import ComponentType
+from bot.plugin_system.declarations import ComponentType, WorldSetting
 from bot.plugin_system.plugin import Plugin
+from bot.settings import CoreSettings
 from bot.text import find_closest
 
 T = TypeVar("T")
@@ -43,34 +44,43 @@ class Registry:
     def __init__(self, plugins: Sequence[Plugin]) -> None:
         self.plugins = tuple(plugins)
         self._registered: list[tuple[Plugin, NamedComponent]] = []
+        self._overridden: Counter[tuple[str, tuple[type, str]]] = Counter()  # plugin and key of its own components
         self._replaced = _find_replaced(self.plugins)
         for plugin in plugins:
             _check_duplicate_routes(plugin)
         component_types = ((plugin, item.name, item) for plugin in plugins for item in plugin.component_types)
         self.component_types: Mapping[str, ComponentType] = _index_unique("component type", component_types)
         self.memory_kinds = _collect_memory_kinds(self.plugins)
+        self.world_settings = _collect_world_settings(self.plugins)
         self._build_indexes()
 
-    def register(self, plugin: Plugin, component: NamedComponent) -> Callable[[], None]:
+    def register(self, plugin: Plugin, component: NamedComponent, *, replaces_own: bool = False) -> Callable[[], None]:
         """Add a component to those of a plugin; the returned function removes it again.
 
-        Raises PluginError where a component of this kind and name exists.
+        With `replaces_own` it is used instead of the one of its name that the plugin brings. Raises PluginError
+        where another component of this kind and name exists.
         """
-        entry = (plugin, component)
+        entry, own_key = (plugin, component), (plugin.name, _component_key(component))
         self._registered.append(entry)
+        self._overridden[own_key] += replaces_own
         try:
             self._build_indexes()
         except PluginError:
-            self._registered.remove(entry)
-            self._build_indexes()
+            self._unregister(entry, own_key, replaces_own=replaces_own)
             raise
 
         def remove() -> None:
             if entry in self._registered:
-                self._registered.remove(entry)
-                self._build_indexes()
+                self._unregister(entry, own_key, replaces_own=replaces_own)
 
         return remove
+
+    def _unregister(
+        self, entry: tuple[Plugin, NamedComponent], own_key: tuple[str, tuple[type, str]], *, replaces_own: bool
+    ) -> None:
+        self._registered.remove(entry)
+        self._overridden[own_key] -= replaces_own
+        self._build_indexes()
 
     def find_plugin(self, name: str) -> Plugin:
         """Return the plugin of this name; raises PluginError where the agent has none."""
@@ -81,7 +91,12 @@ class Registry:
 
     def _components(self, kind: type[C]) -> Iterator[tuple[Plugin, str, C]]:
         """Yield the components of a kind with their plugins and names, without those that were replaced."""
-        brought = ((plugin, component) for plugin in self.plugins for component in _named_components(plugin))
+        brought = (
+            (plugin, component)
+            for plugin in self.plugins
+            for component in _named_components(plugin)
+            if not self._overridden[plugin.name, _component_key(component)]
+        )
         for plugin, component in (*brought, *self._registered):
             if isinstance(component, kind):
                 replacing = self._replaced.get(_component_key(component))
@@ -161,6 +176,7 @@ class Registry:
                 for plugin in self.plugins
                 for item in plugin.component_types
             ),
+            world_settings=tuple(setting.to_spec(plugin.name) for plugin, setting in self.world_settings.values()),
         )
 
 
@@ -181,6 +197,24 @@ def _collect_memory_kinds(plugins: Sequence[Plugin]) -> dict[MemoryKind, timedel
                     f"the kind of memories {name} is declared by plugin {other.name!r} and by plugin {plugin.name!r}"
                 )
     return {MemoryKind(name): lifetime for name, (_, lifetime) in kinds.items()}
+
+
+def _collect_world_settings(plugins: Sequence[Plugin]) -> dict[str, tuple[Plugin, WorldSetting]]:
+    """Return the settings of worlds that plugins declare, with their plugins, by name; raises PluginError."""
+    settings: dict[str, tuple[Plugin, WorldSetting]] = {}
+    for plugin in plugins:
+        names: set[str] = set()
+        for setting in plugin.world_settings:
+            label = f"plugin {plugin.name!r}: setting {setting.name} of worlds"
+            if setting.name in CoreSettings.WORLD_SETTINGS or any(setting.name in other.templates for other in plugins):
+                raise PluginError(f"{label}: a setting or template of every world has this name: choose another")
+            if setting.name in settings:
+                raise PluginError(f"{label} is declared by plugin {settings[setting.name][0].name!r} too: rename one")
+            if unknown := sorted(set(setting.depends_on) - names):
+                raise PluginError(f"{label} depends on {unknown[0]}, which the plugin does not declare before it")
+            names.add(setting.name)
+            settings[setting.name] = (plugin, setting)
+    return settings
 
 
 def component_name(component: NamedComponent) -> str:

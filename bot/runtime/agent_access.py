@@ -24,6 +24,7 @@ from bot.plugin_system.components import Evaluator, Listener, Provider, Worker
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
 from bot.runs import Run, current_run
+from bot.runtime.world_settings import AgentWorldSettings
 from bot.settings import Layer
 from bot.settings.model import is_secret_name, secret_fields
 from bot.store.protocols import RecallScope, Store
@@ -46,14 +47,16 @@ async def load_stored_settings(store: Store, plugins: Sequence[Plugin]) -> dict[
 class AgentComponents:
     """Implements `Components` of an agent with its registry and its event bus."""
 
-    def __init__(self, registry: Registry, stored_settings: dict[str, str]) -> None:
+    def __init__(self, registry: Registry, stored_settings: dict[str, str], world_settings: AgentWorldSettings) -> None:
         self._registry = registry
+        self._world_settings = world_settings
         self._stored_settings = stored_settings  # a layer of the agent's settings, changed in place
         self._agent: Agent | None = None
 
     def bind(self, agent: Agent) -> None:
         """Begin to accept listeners, and check what is stored about people against the declared types."""
         self._agent = agent
+        self._world_settings.bind(agent)
         if self._registry.component_types:
             agent.store.entities.check_components(self._check_component)
 
@@ -62,13 +65,18 @@ class AgentComponents:
         """The descriptions of all components, as they are now."""
         return self._registry.catalog
 
-    def register(self, plugin: str, component: object) -> Callable[[], None]:
+    @property
+    def world_settings(self) -> AgentWorldSettings:
+        """The settings of worlds that plugins declare."""
+        return self._world_settings
+
+    def register(self, plugin: str, component: object, *, replaces_own: bool = False) -> Callable[[], None]:
         """Add a component to a plugin; see `Components`."""
         owner = self._registry.find_plugin(plugin)
         if isinstance(component, Listener) and self._agent is not None:
             return subscribe_listener(self._agent, owner.name, component)
         if isinstance(component, Action | Provider | Evaluator | Worker):
-            return self._registry.register(owner, component)
+            return self._registry.register(owner, component, replaces_own=replaces_own)
         kind = type(component).__name__
         raise PluginError(
             f"plugin {plugin!r} cannot register a {kind} while the agent runs: only actions, providers, evaluators, "

@@ -43,6 +43,7 @@ from bot.runtime.plugin_lifecycle import (
     run_services,
     with_inactive_stubs,
 )
+from bot.runtime.world_settings import open_world_settings
 from bot.settings import CoreSettings, Layer, Settings
 from bot.store.protocols import Schemas, Store
 from bot.store.storage import NO_SCHEMAS
@@ -114,7 +115,7 @@ async def _running_agent(
         enter = stack.enter_async_context
         store = await enter(config.open_store(schemas))
         config, changed_settings = await _with_changed_settings(config, store)
-        components, rooms = AgentComponents(registry, changed_settings), AgentRooms(registry)
+        components, rooms = await _build_access(registry, core, changed_settings)
         meter = await enter(_build_meter(config, store, prices, budget, shutdown_deadline))
         fetcher = await enter(Fetcher(environment=config.settings.network_environment()))
         events = await enter(EventBus(shutdown_deadline=shutdown_deadline))
@@ -168,6 +169,14 @@ async def _with_changed_settings(config: AgentConfig, store: Store) -> tuple[Age
     """Return the configuration with what plugins have set, and those values, a layer that may change later."""
     changed = await load_stored_settings(store, config.plugins)
     return replace(config, settings=config.settings.with_layer(Layer("a plugin", changed))), changed
+
+
+async def _build_access(
+    registry: Registry, core: CoreSettings, changed_settings: dict[str, str]
+) -> tuple[AgentComponents, AgentRooms]:
+    """Return what the agent lends to its plugins; raises SettingError where secrets cannot be encrypted."""
+    world_settings = await open_world_settings(registry, core)
+    return AgentComponents(registry, changed_settings, world_settings), AgentRooms(registry)
 
 
 def _build_router(

@@ -45,6 +45,7 @@ def build_handle(
         membership=MembershipReporter(agent.id, store=store, inbox=inbox, events=events, clock=clock),
         conversations=ConversationReader(store, flush_costs),
         undelivered=UndeliveredParts(store.ledger, agent.outbox),
+        world_settings=agent.world_settings,
         catalog=lambda: agent.catalog,
         room_rules=parse_room_rules(agent.character),
         commands=router.specs,

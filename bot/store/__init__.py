@@ -1,5 +1,6 @@
 """Public module for authors of storage plugins: store protocols, their values and shared rules."""
 
+from bot.domain.component_specs import WorldSettingState
 from bot.domain.costs import CostEntry, sum_costs
 from bot.domain.edits import (
     MAX_SCANNED_ROWS,
@@ -96,6 +97,7 @@ __all__ = [
     "UnreadableEvent",
     "UpgradeResult",
     "WorkSharing",
+    "WorldSettingState",
     "anonymize_entity",
     "cancel_receipt",
     "cancel_unsent",

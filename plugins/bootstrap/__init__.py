@@ -1,6 +1,6 @@
 """The bootstrap plugin: basic actions, providers, reflection, embeddings and the run log."""
 
-from bot import Plugin
+from bot import Agent, Plugin
 from plugins.bootstrap.actions.choices import choose_option
 from plugins.bootstrap.actions.contacts import update_contact
 from plugins.bootstrap.actions.entities import register_update_entity
@@ -8,6 +8,7 @@ from plugins.bootstrap.actions.messages import send_message
 from plugins.bootstrap.actions.replies import DRAWING_PROMPT, IMAGE, generate_image, ignore, none, reply
 from plugins.bootstrap.actions.rooms_and_roles import follow_room, mute_room, unfollow_room, unmute_room, update_role
 from plugins.bootstrap.actions.settings import update_settings
+from plugins.bootstrap.actions.world_settings import register_update_settings
 from plugins.bootstrap.evaluators.reflection import (
     REFLECTION,
     TEMPLATE,
@@ -31,7 +32,23 @@ from plugins.bootstrap.providers.capabilities import action_state, actions, capa
 from plugins.bootstrap.providers.character import character, facts
 from plugins.bootstrap.providers.contacts import contacts
 from plugins.bootstrap.providers.conversation import HistoryStarts, attachments, recent_messages, time
-from plugins.bootstrap.providers.environment import anxiety, entities, relationships, roles, settings, world
+from plugins.bootstrap.providers.environment import (
+    anxiety,
+    entities,
+    register_owner_settings,
+    relationships,
+    roles,
+    settings,
+    world,
+)
+
+
+async def _register_on_demand(agent: Agent) -> None:
+    """Register what only agents need whose plugins declare something for it."""
+    await register_update_entity(agent)
+    await register_update_settings(agent)
+    await register_owner_settings(agent)
+
 
 plugin = Plugin(
     "bootstrap",
@@ -86,5 +103,5 @@ plugin = Plugin(
     ],
     services=[HistoryStarts, Reflections, RunLogs, EmbeddingBackfill],
     templates={IMAGE: DRAWING_PROMPT, TEMPLATE: REFLECTION},
-    init=register_update_entity,
+    init=_register_on_demand,
 )

@@ -127,6 +127,21 @@ async def test_a_component_that_cannot_be_registered_is_refused_and_changes_noth
         assert components.catalog == before
 
 
+async def test_a_component_takes_the_place_of_the_plugins_own_until_it_is_removed() -> None:
+    @action("WAVE", "Wave slowly.")
+    async def wave_slowly(turn: Turn) -> None: ...
+
+    async with running_agent(Plugin("waving", actions=[wave]), Plugin("other")) as harness:
+        components, registry = harness.agent.components, harness.agent_runtime.registry
+        remove = components.register("waving", wave_slowly, replaces_own=True)
+        assert registry.actions["WAVE"] is wave_slowly
+        with pytest.raises(PluginError, match="action WAVE is brought by plugin 'waving'"):
+            components.register("other", wave, replaces_own=True)
+        assert registry.actions["WAVE"] is wave_slowly
+        remove()
+        assert registry.actions["WAVE"] is wave
+
+
 async def test_a_registered_listener_is_called_until_it_is_removed() -> None:
     texts: list[str] = []
 

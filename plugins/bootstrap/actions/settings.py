@@ -17,6 +17,7 @@ from plugins.bootstrap.actions.permissions import (
 ChangeableSetting = Literal["CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "SHOULD_RESPOND_BYPASS_TYPES"]
 MAX_VALUE_LENGTH = 100
 DEFAULT_VALUE = "default"
+SIMILES = ("UPDATE_SETTING", "SAVE_SETTING", "SET_CONFIGURATION", "CONFIGURE")
 
 
 async def preview_setting_change(turn: Turn, name: str, value: str) -> ActionPreview | ActionResult:
@@ -33,7 +34,7 @@ async def preview_setting_change(turn: Turn, name: str, value: str) -> ActionPre
 @action(
     "UPDATE_SETTINGS",
     "Change a setting for this world. Only for the person who asks for it in their own message.",
-    similes=["UPDATE_SETTING", "SAVE_SETTING", "SET_CONFIGURATION", "CONFIGURE"],
+    similes=SIMILES,
     role=Role.ADMIN,
     effect=Effect.KEYED,
     authority=Authority.confirmed(),
@@ -46,6 +47,11 @@ async def update_settings(
     value: Annotated[str, "Its new value, as the person wrote it; default to reset it"],
 ) -> ActionResult:
     """Store a valid value of a setting."""
+    return await run_setting_change(turn, name, value)
+
+
+async def run_setting_change(turn: Turn, name: str, value: str) -> ActionResult:
+    """Store a valid value of a setting that every world has, for an admin."""
     value = value.strip()
     if problem := find_problem(name, value):
         return refusal_result(problem)

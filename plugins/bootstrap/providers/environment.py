@@ -6,6 +6,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from bot import (
+    Agent,
     ChannelType,
     CoreSettings,
     Entity,
@@ -14,17 +15,21 @@ from bot import (
     Relationship,
     Role,
     Turn,
+    World,
     provider,
     short_id,
 )
 from bot.prompts import ANYBODY
+from bot.store import WorldSettingState
 from bot.text import escape_line, sanitize_name, shorten
+from plugins.bootstrap.actions.world_settings import describe_world, find_own_worlds
 
 MAX_ENTITIES_SHOWN = 20
 MAX_ROLES_SHOWN = 30
 MAX_RELATIONSHIP_ENTITIES = 20
 MAX_RELATIONSHIPS = 30
 MAX_VALUE_LENGTH = 100
+MAX_WORLDS = 5
 UNKNOWN: Final = (str(ANYBODY),)
 
 
@@ -135,6 +140,10 @@ def world(turn: Turn) -> ProviderResult:
 @provider("SETTINGS", "What is set for this place, for those who look after it.", position=-35, dynamic=True)
 def settings(turn: Turn) -> ProviderResult:
     """List the settings a world may change, with their values; for admins only."""
+    return _list_settings(turn)
+
+
+def _list_settings(turn: Turn) -> ProviderResult:
     if not turn.role.is_at_least(Role.ADMIN):
         return ProviderResult()
     values = {name: _setting_value(turn, name) for name in sorted(CoreSettings.WORLD_SETTINGS)}
@@ -148,6 +157,42 @@ def _setting_value(turn: Turn, name: str) -> str:
     default = CoreSettings.model_fields[name.lower()].get_default()
     configured = ",".join(default) if isinstance(default, tuple) else str(default)
     return turn.find_setting(name) or configured
+
+
+async def register_owner_settings(agent: Agent) -> None:
+    """Register SETTINGS where plugins declare settings of worlds: it runs unasked, so that they are asked for."""
+    if agent.catalog.world_settings:
+        agent.components.register("bootstrap", owner_settings, replaces_own=True)
+
+
+@provider("SETTINGS", "What is set for this place and for the worlds of their owner.", position=-35)
+async def owner_settings(turn: Turn) -> ProviderResult:
+    """List what admins may set, and in a direct chat the settings of the owner's worlds; of secrets no values."""
+    common = _list_settings(turn)
+    worlds = (await find_own_worlds(turn))[:MAX_WORLDS]
+    states = await asyncio.gather(*map(turn.agent.world_settings.states, worlds))
+    sections = [_describe_states(world, items) for world, items in zip(worlds, states, strict=True)]
+    text = "\n\n".join(filter(None, [common.text, *sections]))
+    return ProviderResult(text=text, data=common.data, authors=[turn.author.id] if sections else ())
+
+
+def _describe_states(world: World, states: list[WorldSettingState]) -> str:
+    lines = [f"# Settings of {describe_world(world)}, which this person owns", *map(_describe_state, states)]
+    if missing := [state.spec.name for state in states if state.spec.is_required and not state.value]:
+        lines.append(f"Still needed: {', '.join(missing)}. Ask for the first of them, if nothing else is talked about.")
+    if any(state.spec.is_secret for state in states):
+        lines.append("Never ask for a secret: the person sends /settings, its name and the value; you do not see it.")
+    return "\n".join(lines)
+
+
+def _describe_state(state: WorldSettingState) -> str:
+    spec = state.spec
+    shown = "set" if state.is_set else "not set"
+    if not spec.is_secret and state.value:
+        shown = escape_line(shorten(state.value, MAX_VALUE_LENGTH))
+    marks = [mark for mark, applies in (("secret", spec.is_secret), ("required", spec.is_required)) if applies]
+    title = f"{spec.name} ({', '.join(marks)})" if marks else spec.name
+    return f"- {title}: {shown}. {' '.join(filter(None, [spec.description, spec.usage]))}"
 
 
 DIRECT_CHAT_ADVICE = (

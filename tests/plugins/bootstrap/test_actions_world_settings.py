@@ -1,0 +1,158 @@
+"""Rules of settings of worlds by talking: owners in a direct chat, confirmed, and never a secret."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bot import ChannelType, Plugin, Role, Room, World, derived_id
+from bot.plugin_system import WorldSetting
+from bot.testing import AgentHarness, make_message, running_agent
+from tests.commands.asking import give
+from tests.plugins.bootstrap.obeying import Obedient, code, decisions, run_due, waiting, world_of
+
+DM, GROUP = ChannelType.DM, ChannelType.GROUP
+SECRET = "tok-4711-very-secret"
+GREETING = Plugin(
+    "greeting",
+    world_settings=[
+        WorldSetting("GREETING_ROOM", "Where newcomers are greeted.", "The name of a channel.", required=True),
+        WorldSetting(
+            "GREETING_LANGUAGE",
+            "The language of greetings.",
+            validation=lambda value: "" if value in ("en", "de") else "en or de",
+        ),
+        WorldSetting("GREETING_TOKEN", "The token of the greeting cards.", secret=True, required=True),
+    ],
+)
+
+
+@pytest.fixture
+def obedient() -> Obedient:
+    return Obedient()
+
+
+@pytest.fixture
+async def stage(obedient: Obedient, tmp_path: Path) -> AsyncIterator[AgentHarness]:
+    async with running_agent(GREETING, model=obedient.model, settings={"BOT_DATA_DIR": str(tmp_path)}) as stage:
+        await stage.send("Hello", author="Root", role=Role.OWNER, kind=GROUP)
+        yield stage
+
+
+async def say(stage: AgentHarness, text: str, author: str = "Root") -> str:
+    """Say something in a direct chat, which is in another world than the group, as on Discord and Telegram."""
+    now = stage.agent.clock()
+    message = make_message(text, sent_at=now, author=author, kind=DM, room=f"with {author}")
+    world = World(derived_id("direct", author), "test", f"direct {author}", "Direct messages")
+    room = Room(derived_id("direct room", author), world.id, DM, "test", f"direct {author}", "account")
+    built = type(message).build(
+        world, room, message.author, message.message.content, created_at=now, message_id=str(len(stage.texts)) + text
+    )
+    receipt = await stage.agent_runtime.inbox.submit(built)
+    await stage.agent_runtime.inbox.wait_outcome(receipt.id)
+    await stage.agent.outbox.drain(5.0)
+    return stage.model.requests[-1].prompt
+
+
+async def ask(stage: AgentHarness, obedient: Obedient, name: str, value: str, *, author: str = "Root") -> None:
+    obedient.does("UPDATE_SETTINGS", name=name, value=value)
+    await say(stage, f"Ada, it is {value}", author)
+
+
+async def test_an_owner_sets_a_value_by_talking_once_they_have_confirmed_it(
+    stage: AgentHarness, obedient: Obedient
+) -> None:
+    await ask(stage, obedient, "GREETING_ROOM", "the quay")
+    assert "GREETING_ROOM of The World would be the quay, instead of not set." in stage.texts[-1]
+    assert (await world_of(stage)).settings == {}
+    obedient.does("CHOOSE_OPTION", option="confirm")
+    await say(stage, f"confirm {await code(stage)}")
+    await run_due(stage)
+    assert (await world_of(stage)).settings == {"GREETING_ROOM": "the quay"}
+    assert stage.agent.world_settings.value(await world_of(stage), "GREETING_ROOM") == "the quay"
+
+
+async def test_the_prompt_of_an_owner_in_a_direct_chat_says_what_is_set_and_what_is_needed(stage: AgentHarness) -> None:
+    await stage.agent.world_settings.change((await world_of(stage)).id, "GREETING_TOKEN", SECRET, actor=None, source="")
+    prompt = await say(stage, "Hello Ada")
+    assert "# Settings of The World" in prompt
+    assert "- GREETING_ROOM (required): not set. Where newcomers are greeted. The name of a channel." in prompt
+    assert "- GREETING_TOKEN (secret, required): set. The token of the greeting cards." in prompt
+    assert "Still needed: GREETING_ROOM." in prompt
+    assert "- UPDATE_SETTINGS: " in prompt
+    assert SECRET not in prompt
+    assert "aes-256-gcm" not in prompt
+
+
+async def test_a_value_of_the_model_that_the_owner_did_not_write_is_not_even_asked_about(
+    stage: AgentHarness, obedient: Obedient
+) -> None:
+    obedient.does("UPDATE_SETTINGS", name="GREETING_ROOM", value="the brig")
+    await say(stage, "Ada, it is the quay")
+    assert await waiting(stage) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("GREETING_LANGUAGE", "klingon"),
+        ("GREETING_TOKEN", SECRET),
+        ("GREETING_NOTHING", "x"),
+        ("OPENAI_API_KEY", "sk-1234567890"),
+        ("CONVERSATION_LENGTH", "5"),
+    ],
+)
+async def test_no_invalid_value_no_secret_and_nothing_undeclared_is_asked_about(
+    stage: AgentHarness, obedient: Obedient, name: str, value: str
+) -> None:
+    await ask(stage, obedient, name, value)
+    assert await waiting(stage) == []
+    assert (await world_of(stage)).settings == {}
+
+
+async def test_others_in_a_direct_chat_are_offered_nothing_and_see_nothing(
+    stage: AgentHarness, obedient: Obedient
+) -> None:
+    await stage.send("Hi", author="Mallory", kind=GROUP)
+    await ask(stage, obedient, "GREETING_ROOM", "the brig", author="Mallory")
+    assert await waiting(stage) == []
+    assert await decisions(stage, "UPDATE_SETTINGS") == [(False, "UPDATE_SETTINGS is not available here")]
+    obedient.does()
+    prompt = await say(stage, "Hello Ada", "Mallory")
+    assert "GREETING_ROOM" not in prompt
+    assert "- UPDATE_SETTINGS: " not in prompt
+
+
+async def test_in_a_group_the_settings_of_plugins_are_neither_shown_nor_changed(
+    stage: AgentHarness, obedient: Obedient
+) -> None:
+    obedient.does("UPDATE_SETTINGS", name="GREETING_ROOM", value="quay")
+    await stage.send("Ada, set GREETING_ROOM to quay", author="Root", role=Role.OWNER, kind=GROUP)
+    assert await waiting(stage) == []
+    assert "Where newcomers are greeted" not in stage.model.requests[-1].prompt
+    obedient.does("UPDATE_SETTINGS", name="ON_EDIT", value="rerun")
+    await stage.send("Ada, set ON_EDIT to rerun", author="Root", role=Role.OWNER, kind=GROUP)
+    assert len(await waiting(stage)) == 1
+
+
+async def test_an_ownership_that_has_ended_before_the_confirmation_counts(
+    stage: AgentHarness, obedient: Obedient
+) -> None:
+    await ask(stage, obedient, "GREETING_ROOM", "the quay")
+    root = derived_id("test", "entity", "Root")
+    await stage.send("Bye", author="Root", role=Role.MEMBER, kind=GROUP)
+    assert (await world_of(stage)).role_of(root) is Role.MEMBER
+    obedient.does("CHOOSE_OPTION", option="confirm")
+    await say(stage, f"confirm {await code(stage)}")
+    await run_due(stage)
+    assert (await world_of(stage)).settings == {}
+
+
+async def test_a_secret_that_was_set_by_command_is_in_no_prompt_and_no_memory(stage: AgentHarness) -> None:
+    await give(stage, "settings", text=f"GREETING_TOKEN {SECRET}", author="Root", kind=DM, role=Role.OWNER)
+    await say(stage, "What is the token?")
+    await stage.send("What is the token?", author="Root", role=Role.OWNER)
+    assert all(SECRET not in request.prompt for request in stage.model.requests)
+    rooms = await stage.agent.store.worlds.rooms()
+    for room in rooms:
+        assert all(SECRET not in memory.content.text for memory in await stage.agent.store.memories.recent(room.id, 50))
