@@ -223,9 +223,9 @@ async def _build_part_body(handle: AgentHandle, part: Delivery) -> schemas.Undel
 
 
 def build_operations(
-    api: Api, outbox: OutboxApi, files: FileApi, socket: Handler, routes: Sequence[BoundRoute] = ()
+    api: Api, outbox: OutboxApi, socket: Handler, more: Sequence[Operation], routes: Sequence[BoundRoute] = ()
 ) -> list[Operation]:
-    """Return all operations of the API with their handlers.
+    """Return all operations of the API with their handlers: these and `more`.
 
     The OpenAPI document describes the same list, and the routes of plugins.
     """
@@ -247,6 +247,7 @@ def build_operations(
         problem_statuses=(400, 404, 408, 413, 415, 422, 503),
         body=schemas.MessageRequest,
         method="POST",
+        can_stream=True,
     )
     read = Access.READ
     operations = [
@@ -275,7 +276,7 @@ def build_operations(
         ),
         Operation("costs", api.show_costs, "/api/costs", read, schemas.CostsResponse, schemas.CostsQuery),
         *_build_outbox_operations(outbox),
-        *_build_file_operations(files),
+        *more,
         Operation("openapi", show_openapi, "/api/openapi.json", read),
         Operation("socket", socket, SOCKET_PATH, Access.ANY),  # each frame needs its own access
     ]
@@ -294,7 +295,8 @@ def _build_outbox_operations(outbox: OutboxApi) -> list[Operation]:
     ]
 
 
-def _build_file_operations(files: FileApi) -> list[Operation]:
+def build_file_operations(files: FileApi) -> list[Operation]:
+    """Return the operations of files with their handlers."""
     path, link = "/api/files/{id}", FileLinkResponse
     serve = partial(Operation, query=FileQuery, problem_statuses=(416,), is_file=True)
     return [

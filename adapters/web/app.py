@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from adapters.web.api import Api, OutboxApi, build_operations
+from adapters.web.api import Api, OutboxApi, build_file_operations, build_operations
 from adapters.web.auth import Access, TokenAuth
 from adapters.web.clients import ConnectionPool, GuessLimiter, TrustedProxies
 from adapters.web.config import Limits
@@ -19,6 +19,7 @@ from adapters.web.plugin_routes import PluginRoutes
 from adapters.web.queries import AgentDirectory
 from adapters.web.room_updates import RoomBroadcaster
 from adapters.web.websocket import WebSocketServer
+from adapters.web.world_settings import WorldSettingsApi
 from bot.platform import AgentHandle, TaskSet
 
 PAGES_FOLDER = Path(__file__).with_name("pages")
@@ -48,6 +49,7 @@ class WebApp:
         api = Api(self.directory, self._message_service, streams, responder, limits)
         outbox = OutboxApi(self.directory, self._requests, responder)
         files = FileApi(self.directory, auth, responder)
+        world_settings = WorldSettingsApi(self.directory, self._requests, responder, limits)
         self._sockets = WebSocketServer(self.directory, self._message_service, self.broadcaster, responder, limits)
         plugins = PluginRoutes(self.directory, self._requests, responder, limits)
         self.connection_pool = ConnectionPool(limits, proxies)
@@ -66,7 +68,8 @@ class WebApp:
         self.app.on_response_prepare.append(add_headers)
         router = self.app.router
         bound_routes = [route for handle in self.directory for route in handle.routes]
-        for operation in build_operations(api, outbox, files, self._sockets.serve, bound_routes):
+        more = [*build_file_operations(files), *world_settings.operations()]
+        for operation in build_operations(api, outbox, self._sockets.serve, more, bound_routes):
             add = router.add_get if operation.method == "GET" else router.add_post
             self._middleware.declare(add(operation.path, operation.handler), operation.access)
         for route in add_static_files(router):

@@ -61,7 +61,8 @@ class Operation:
 
     `problem_statuses` come in addition to those of all paths and queries.
 
-    The handler's docstring is the summary. One that `is_file` responds with the bytes of a file.
+    The handler's docstring is the summary. One that `is_file` responds with the bytes of a file. One
+    that `can_stream` accepts an idempotency key and, if asked to, responds with events.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Operation:
     body: type[BaseModel] | None = None
     method: str = "GET"
     is_file: bool = False
+    can_stream: bool = False
 
     @property
     def summary(self) -> str:
@@ -158,7 +160,7 @@ def _describe_parameters(operation: Operation) -> list[Json]:
     if operation.query is not None:
         properties: Mapping[str, Json] = operation.query.model_json_schema()["properties"]
         parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in properties.items()]
-    if operation.body is not None:
+    if operation.can_stream:
         schema = {"type": "string", "maxLength": 200}
         parameters.append({"name": "Idempotency-Key", "in": "header", "schema": schema})
     return parameters
@@ -180,7 +182,7 @@ def _describe_responses(operation: Operation) -> Json:
         return {"200": {"description": operation.summary, "content": {"*/*": {"schema": schema}}}, **problem_responses}
     schema = _schema_ref(operation.response) if operation.response else {"type": "object"}
     content = _json_content(schema)
-    if operation.body is not None:
+    if operation.can_stream:
         content["text/event-stream"] = {"schema": {"type": "string", "description": EVENTS_DESCRIPTION}}
     return {"200": {"description": operation.summary, "content": content}, **problem_responses}
 

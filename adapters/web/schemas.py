@@ -172,6 +172,7 @@ class RoomBody(ResponseModel):
     """A room of an agent, on any platform."""
 
     id: UUID
+    world_id: UUID
     agent_id: UUID
     name: str
     type: ChannelType

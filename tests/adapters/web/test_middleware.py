@@ -32,6 +32,8 @@ ROUTES = {
     "/api/outbox/{id}/drop": SHUT,
     "/api/files/{id}": SHUT,  # but for a signed link
     "/api/files/{id}/link": SHUT,
+    "/api/worlds/{id}/settings": SHUT,
+    "/api/worlds/{id}/settings/{name}": SHUT,
     "/api/openapi.json": SHUT,
     "/api/ws": SHUT,
     "/plugins/tick/hook": OPEN,

@@ -33,6 +33,8 @@ OPERATIONS = {
     "drop": ONLY,
     "file": EVERYBODY,
     "file_link": EVERYBODY,
+    "world-settings": READERS,
+    "set-world-setting": ONLY,
     "openapi": READERS,
     "socket": EVERYBODY,
 }
