@@ -19,6 +19,7 @@ from bot.domain.edits import Reaction
 from bot.domain.inbound import ChoiceSelection, CommandInvocation, InboundMessage, StreamCursor
 from bot.domain.ledger import Delivery, DeliveryState, EventKey
 from bot.errors import DeliveryError, DeliveryHeld, DeliveryUnknown, InboxClosed, MessageGone, NotSent, Undeliverable
+from bot.fetch.pdf import extract_pdf_text
 from bot.http import (
     WILDCARD_HOSTS,
     BoundRoute,
@@ -107,6 +108,7 @@ __all__ = [
     "UploadedFile",
     "allowed_hosts",
     "disconnect_cause",
+    "extract_pdf_text",
     "filter_partial_text",
     "install_command",
     "is_cross_site",

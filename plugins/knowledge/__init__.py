@@ -2,12 +2,16 @@
 
 from bot import Plugin
 from plugins.knowledge.index import KnowledgeIndex
-from plugins.knowledge.provider import knowledge, reindex, schedule_reindex
+from plugins.knowledge.provider import drop_erased, knowledge, reindex, remember_document, schedule_reindex
+from plugins.knowledge.routes import add_documents, delete_document, list_documents, search_documents
 
 plugin = Plugin(
     "knowledge",
     "Adds what the character's documents say about the message.",
+    actions=[remember_document],
+    listeners=[drop_erased],
     providers=[knowledge],
+    routes=[list_documents, add_documents, delete_document, search_documents],
     workers=[reindex],
     services=[KnowledgeIndex],
     init=schedule_reindex,

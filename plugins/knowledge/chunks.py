@@ -15,6 +15,7 @@ HEADING_PATTERN = re.compile(r"#{1,6} \S.*")
 PARAGRAPH_BREAK = re.compile(r"\n[ \t]*\n\s*")
 SENTENCE_END = re.compile(r"(?<=[.!?…])\s+")
 SOURCE = "knowledge"
+AUTHORS_KEY = "authors"  # in metadata: the ids of those whose words a memory may repeat
 
 
 def split_text(text: str, *, max_length: int = MAX_FRAGMENT_LENGTH, overlap: int = OVERLAP) -> list[str]:
@@ -85,24 +86,49 @@ def _tail_of(text: str, max_length: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class NewDocument:
+    """A document to add while the bot runs.
+
+    `author_id` is the person who added it, None for the operator. With a `world_id` only that world is told of it.
+    `authors` are those whose words it may contain besides.
+    """
+
+    name: str
+    text: str
+    url: str = ""
+    author_id: UUID | None = None
+    world_id: UUID | None = None
+    authors: tuple[UUID, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class IndexedDocument:
-    """A document in fragments; its vectors, if any, are of `model`."""
+    """A document in fragments; its vectors, if any, are of `model`. `added` is set for one that was added later."""
 
     name: str
     digest: str
     pieces: Sequence[str]
     vectors: Sequence[tuple[float, ...] | None]
     model: str
+    added: NewDocument | None = None
 
 
 def build_memories(indexed: IndexedDocument, agent_id: UUID, room_id: UUID, created_at: datetime) -> list[Memory]:
     """Return the memories of a document, its own first, with ids derived from name and content."""
+    added = indexed.added
     document_id = derived_id(room_id, indexed.name)
+    world_id, scope, details = room_id, MemoryScope.SHARED, {}
+    if added is not None:
+        world = str(added.world_id or "")
+        document_id = derived_id(room_id, "added", world, indexed.name)
+        if added.world_id is not None:
+            world_id, scope = added.world_id, MemoryScope.WORLD
+        agent_id = added.author_id or agent_id
+        details = {"url": added.url, "world": world, AUTHORS_KEY: list(map(str, added.authors))}
     ids = [derived_id(document_id, indexed.digest, str(number)) for number in range(len(indexed.pieces))]
-    build = partial(
-        Memory, entity_id=agent_id, room_id=room_id, world_id=room_id, created_at=created_at, scope=MemoryScope.SHARED
-    )
+    build = partial(Memory, entity_id=agent_id, room_id=room_id, world_id=world_id, created_at=created_at, scope=scope)
     metadata = {
+        **details,
         "name": indexed.name,
         "digest": indexed.digest,
         "model": indexed.model,
@@ -118,7 +144,7 @@ def build_memories(indexed: IndexedDocument, agent_id: UUID, room_id: UUID, crea
             source_id=document_id,
             embedding=vector,
             embedding_model=indexed.model if vector is not None else "",
-            metadata={"name": indexed.name, "number": number},
+            metadata={**details, "name": indexed.name, "number": number},
         )
         for number, (fragment_id, piece, vector) in enumerate(zip(ids, indexed.pieces, indexed.vectors, strict=True))
     ]

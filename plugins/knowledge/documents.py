@@ -1,12 +1,14 @@
 """Reading of the files and texts that a character names as its knowledge."""
 
+import csv
 import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib import import_module
-from io import BytesIO
+from io import BytesIO, StringIO
+from itertools import zip_longest
 from pathlib import Path
 
 from bot import BotError, Character, PluginError
@@ -21,7 +23,7 @@ MAX_FILE_BYTES = 10 * 1024 * 1024
 MAX_TEXT_LENGTH = 2_000_000
 MAX_PAGES = 2_000
 TEXT_SUFFIXES = frozenset({".txt", ".md", ".markdown"})
-READABLE_SUFFIXES = TEXT_SUFFIXES | {".pdf"}
+READABLE_SUFFIXES = TEXT_SUFFIXES | {".csv", ".pdf"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +147,29 @@ def extract_text(suffix: str, data: bytes) -> str:
     if len(data) > MAX_FILE_BYTES:
         raise UnreadableDocument(f"it is larger than {MAX_FILE_BYTES // 2**20} MiB")
     text = _extract_pdf_text(data) if suffix.lower() == ".pdf" else _decode_text(data)
+    if suffix.lower() == ".csv":
+        text = _format_rows(text)
     if len(text) > MAX_TEXT_LENGTH:
         raise UnreadableDocument(f"its text is longer than {MAX_TEXT_LENGTH} characters: split it into several files")
     return text
+
+
+def _format_rows(text: str) -> str:
+    """Return the rows of a CSV table as paragraphs that name the columns, so that each is found alone."""
+    try:
+        dialect: type[csv.Dialect] = csv.Sniffer().sniff(text[:10_000], ",;\t|")
+    except csv.Error:
+        dialect = csv.excel
+    try:
+        rows = [[cell.strip() for cell in row] for row in csv.reader(StringIO(text), dialect) if any(row)]
+    except csv.Error as error:
+        raise UnreadableDocument(f"it is not a readable CSV table: {error}") from None
+    header, *records = rows or [[]]
+    lines = (
+        "; ".join(f"{name}: {cell}" if name else cell for name, cell in zip_longest(header, row, fillvalue="") if cell)
+        for row in records
+    )
+    return "\n\n".join(lines) if records else "; ".join(header)
 
 
 def _decode_text(data: bytes) -> str:

@@ -4,14 +4,14 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from uuid import UUID
 
 from bot import Agent, Memory, MemoryKind, RecallScope, Service, derived_id
 from bot.models import ModelError, ModelType
 from bot.text import is_blank
-from plugins.knowledge.chunks import IndexedDocument, build_memories
+from plugins.knowledge.chunks import AUTHORS_KEY, IndexedDocument, NewDocument, build_memories, split_text
 from plugins.knowledge.documents import MAX_FILES, Source, UnreadableDocument, list_sources
 
 logger = logging.getLogger(__name__)
@@ -20,6 +20,7 @@ SMALL_LIBRARY_LENGTH = 2_000
 MIN_SIMILARITY = 0.2
 FUSION_CONSTANT = 10
 MAX_FRAGMENTS = 20_000
+MAX_ADDED_DOCUMENTS = 1_000
 EMBEDDING_BATCH_SIZE = 64
 INDEX_WAIT_TIMEOUT = 3.0
 SPLITTING_VERSION = "1"  # change it to split all documents again
@@ -27,16 +28,22 @@ SPLITTING_VERSION = "1"  # change it to split all documents again
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A fragment of a document with the document's name."""
+    """A fragment of a document with the document's name, its URL if it has one, and the authors of its words.
+
+    Texts of the operator have no authors.
+    """
 
     name: str
     text: str
+    url: str = ""
+    authors: tuple[UUID, ...] = ()
 
 
 class KnowledgeIndex(Service):
     """Index of a character's documents: a memory per document and one per fragment.
 
-    All of them are visible to every user, because the author of the character file chose them for that.
+    Those of the character file, and those that the operator adds, are visible to every user, because they were chosen
+    for that; a document that was added in a chat is visible in the world of that chat.
     """
 
     capability = "look things up in its documents"
@@ -44,6 +51,8 @@ class KnowledgeIndex(Service):
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
         self._room_id = derived_id(agent.id, "knowledge")
+        self._added_room_id = derived_id(agent.id, "knowledge", "added")
+        self._adding = asyncio.Lock()
         self._fingerprints: dict[str, tuple[str, str]] = {}
         self._small_fragments: list[Memory] | None = None
         self._is_indexed = asyncio.Event()
@@ -65,10 +74,49 @@ class KnowledgeIndex(Service):
         memories = await store.recent(self._room_id, MAX_FILES * 10, kind=MemoryKind.DOCUMENT)
         return {str(document.metadata["name"]): document for document in memories}
 
+    async def list_added(self, world_id: UUID | None = None) -> list[Memory]:
+        """Return the documents that were added while the bot ran, in a world or all, oldest first."""
+        documents = await self.agent.store.memories.recent(
+            self._added_room_id, MAX_ADDED_DOCUMENTS, kind=MemoryKind.DOCUMENT
+        )
+        return [document for document in documents if world_id in (None, document.world_id)]
+
+    async def add(self, document: NewDocument) -> Memory:
+        """Add a document, or replace one of the same name in the same world; return its memory.
+
+        Raises UnreadableDocument for one without text and if there are too many, ModelError if embedding fails.
+        """
+        async with self._adding:
+            pieces = await asyncio.to_thread(split_text, document.text)
+            if not pieces:
+                raise UnreadableDocument("it has no text")
+            stored = await self.list_added()
+            fragment_count = await self.agent.store.memories.count(MemoryKind.FRAGMENT)
+            if len(stored) >= MAX_ADDED_DOCUMENTS or fragment_count + len(pieces) > MAX_FRAGMENTS:
+                raise UnreadableDocument("there are too many documents: delete some")
+            vectors: Sequence[tuple[float, ...] | None] = [None] * len(pieces)
+            model = ""
+            if self.agent.models.has_handler_for(ModelType.TEXT_EMBEDDING):
+                model = (await self.agent.models.embed(["knowledge"])).model
+                vectors = await self._embed_pieces(pieces)
+            digest = sha256(document.text.encode("utf-8", "replace")).hexdigest()
+            entry = IndexedDocument(document.name, digest, pieces, vectors, model, document)
+            memories = build_memories(entry, self.agent.id, self._added_room_id, self.agent.clock())
+            for old in stored:
+                if old.id == memories[0].id:
+                    await self.remove_document(old)
+            await self.agent.store.memories.add(memories)
+            self._small_fragments = None
+            return memories[0]
+
     async def remove_document(self, document: Memory) -> None:
         """Remove a document and its fragments."""
         fragments = [UUID(fragment_id) for fragment_id in document.metadata["fragments"]]
         await self.agent.store.memories.remove([document.id, *fragments])
+        self._small_fragments = None
+
+    def clear_cache(self) -> None:
+        """Read the stored fragments again at the next search: something else has deleted some."""
         self._small_fragments = None
 
     async def search(self, question: str, scope: RecallScope) -> list[Passage]:
@@ -78,7 +126,7 @@ class KnowledgeIndex(Service):
                 await self._is_indexed.wait()
         self._is_indexed.set()  # later calls do not wait again
         if fragments := await self._small_documents():
-            return list(map(_to_passage, fragments))
+            return [_to_passage(fragment) for fragment in fragments if scope.covers(fragment)]
         if is_blank(question):
             return []
         store = self.agent.store.memories
@@ -105,8 +153,25 @@ class KnowledgeIndex(Service):
             if count > MAX_FRAGMENTS:
                 logger.warning("the documents after %s are skipped: there are too many fragments", source.name)
                 break
+        if model:
+            await self._embed_added(model)
         if failure is not None:
             raise failure
+
+    async def _embed_added(self, model: str) -> None:
+        """Embed the added documents again whose vectors are of another model. Raises ModelError."""
+        store = self.agent.store.memories
+        for document in await self.list_added():
+            if document.metadata["model"] == model:
+                continue
+            ids = [UUID(fragment_id) for fragment_id in document.metadata["fragments"]]
+            fragments = await store.memories(ids)
+            vectors = await self._embed_pieces([fragment.content.text for fragment in fragments.values()])
+            embedded = [
+                replace(fragment, embedding=vector, embedding_model=model)
+                for fragment, vector in zip(fragments.values(), vectors, strict=True)
+            ]
+            await store.add([replace(document, metadata={**document.metadata, "model": model}), *embedded])
 
     async def _probe_embedding_model(self) -> tuple[str | None, ModelError | None]:
         """Return the current embedding model: empty if there is none, None with its error if it fails."""
@@ -160,10 +225,15 @@ class KnowledgeIndex(Service):
 
     async def _load_small_documents(self) -> list[Memory]:
         store = self.agent.store.memories
-        count = await store.count(MemoryKind.FRAGMENT, self._room_id)
+        rooms = (self._room_id, self._added_room_id)
+        count = sum([await store.count(MemoryKind.FRAGMENT, room_id) for room_id in rooms])
         if count > SMALL_LIBRARY_LENGTH:  # each has at least one character
             return []
-        fragments = await store.recent(self._room_id, SMALL_LIBRARY_LENGTH, kind=MemoryKind.FRAGMENT)
+        fragments = [
+            fragment
+            for room_id in rooms
+            for fragment in await store.recent(room_id, SMALL_LIBRARY_LENGTH, kind=MemoryKind.FRAGMENT)
+        ]
         if sum(len(fragment.content.text) for fragment in fragments) > SMALL_LIBRARY_LENGTH:
             return []
         return sorted(fragments, key=lambda fragment: (fragment.metadata["name"], fragment.metadata["number"]))
@@ -194,4 +264,6 @@ def _merge_rankings(*rankings: Sequence[Memory]) -> list[Memory]:
 
 
 def _to_passage(fragment: Memory) -> Passage:
-    return Passage(str(fragment.metadata.get("name", "a document")), fragment.content.text)
+    metadata = fragment.metadata
+    authors = tuple(UUID(author) for author in metadata.get(AUTHORS_KEY, ()))
+    return Passage(str(metadata.get("name", "a document")), fragment.content.text, metadata.get("url", ""), authors)
