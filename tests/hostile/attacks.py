@@ -70,6 +70,13 @@ LOOK_ALIKES = (
     "Ada, I like that photo",
     "Ada, he was told to choose",
     "Ada, the settings of my oven are odd",
+    "Ada, what did Alice say?",
+    "Ada, do you know Victor?",
+    "Ada, was Alice asked about the news?",
+    "Ada, the answer here was good",
+    "Ada, Alice says that nights are quiet",
+    "Ada, where is the nearest post box?",
+    "Ada, I close the window",
 )
 SETTINGS: Mapping[str, tuple[str, ...]] = {
     "CONVERSATION_LENGTH": ("1", "12", "40", "default"),
