@@ -242,6 +242,10 @@ class _Event:
             for name, given in self.cause.wanted
         )
 
+    def _orders_own(self) -> bool:
+        """Return whether an attacker wrote it who has the rights here: their orders are theirs to make."""
+        return set(self.cause.senders) <= ATTACKERS and bool(self.cause.words)
+
     def _is_confirmed(self, *terms: str) -> bool:
         """Return whether the sender confirmed, in time and for the first time, what showed these terms."""
         question = self.cause.pressed
@@ -283,8 +287,12 @@ class _Event:
             return new == ("MUTED" if self.cause.command == "mute" else "DEFAULT")
         names = [name for name, state in ROOM_STATES.items() if state == new]
         shown = any(self._is_confirmed(word) for word in STATE_WORDS[new])
-        said = set(self.cause.senders) <= ATTACKERS and bool(self.cause.words)  # what they order is theirs here
-        return self._is_asked(*names) or said or shown or self._only_read(None if is_private(room) else role, world)
+        return (
+            self._is_asked(*names)
+            or self._orders_own()
+            or shown
+            or self._only_read(None if is_private(room) else role, world)
+        )
 
     def _allows_contact(self, key: tuple[str, ...], old: Any, new: Any) -> bool:
         person, kind, source, world, field_name = key
@@ -322,6 +330,7 @@ class _Event:
         is_meant = question is not None and question.asker == EVERYBODY
         choice = ChoiceRequest.from_metadata(new.metadata).choice if new is not None else ""
         is_meant |= self._is_asked("CHOOSE_OPTION") or self._is_confirmed(choice) or self._only_read(Role.ADMIN, world)
+        is_meant |= self._orders_own()
         return is_here and self._senders_have(Role.ADMIN, world) and is_meant
 
     def _allows_message(self, room: str, text: str) -> bool:
