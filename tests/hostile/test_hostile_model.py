@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from bot.pipeline import run_actions
 from tests.hostile.attacks import DOWNLOADED, OWN_TEXTS, read_attack_texts
 from tests.hostile.campaign import Report, run_episode
 
@@ -29,6 +30,15 @@ def test_a_model_that_obeys_every_attacker_has_no_effect_beyond_the_senders_righ
 def test_the_same_holds_on_sqlite(tmp_path: Path) -> None:
     report = run_episode(SEED, 99, 60, folder=tmp_path)
     assert not report.beyond, described(report)
+
+
+def test_the_gate_finds_effects_where_actions_run_without_authority(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def find_no_reason(*call: object) -> str:
+        return ""
+
+    monkeypatch.setattr(run_actions, "reason_to_confirm", find_no_reason)
+    report = run_episode(SEED, 0, 150)
+    assert {"contact", "room state", "board"} <= report.beyond.keys()
 
 
 def test_without_packages_the_own_attack_texts_are_used_and_the_source_says_so(tmp_path: Path) -> None:
