@@ -1,7 +1,8 @@
 """`bot dev`: a change of the character or of its code is reloaded; what does not load or start changes nothing."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection
+import sys
+from collections.abc import AsyncGenerator, Collection, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -24,6 +25,14 @@ async def init(agent):
 
 plugin = Plugin("mine", init=init)
 """
+
+
+@pytest.fixture(autouse=True)
+def _keep_modules_of_other_tests() -> Iterator[None]:
+    """Restore the imported modules: a reload forgets those of all plugins and adapters that have a path."""
+    before = dict(sys.modules)
+    yield
+    sys.modules.update(before)
 
 
 def write_plugin(folder: Path, body: str) -> None:
