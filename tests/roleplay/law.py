@@ -1,5 +1,6 @@
 """What counts in a play, and what nobody but the entitled may change of it."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -74,9 +75,10 @@ class Deed:
 
     @property
     def confirmed(self) -> list[Any]:
-        """The changes that the author has confirmed with just these words."""
+        """The arguments of the actions that the author has confirmed with just these words."""
         own = [task.metadata for task in self.before.waiting.values() if task.entity_id == self.actor]
-        return [one["change"] for one in own if "confirm" in self.text and one["code"] in self.text]
+        chosen = [one["change"] for one in own if "confirm" in self.text and one["code"] in self.text]
+        return [json.loads(operation["arguments"]) for operation in chosen]
 
     def unlawful(self) -> list[str]:
         """List what has changed though whoever spoke was not entitled to it."""
