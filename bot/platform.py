@@ -19,7 +19,7 @@ from bot.domain.edits import Reaction
 from bot.domain.inbound import ChoiceSelection, CommandInvocation, InboundMessage, StreamCursor
 from bot.domain.ledger import Delivery, DeliveryState, EventKey
 from bot.errors import DeliveryError, DeliveryHeld, DeliveryUnknown, InboxClosed, MessageGone, NotSent, Undeliverable
-from bot.fetch.pdf import extract_pdf_text
+from bot.fetch.documents import DocumentFormat, extract_document_text, extract_pdf_text
 from bot.http import (
     WILDCARD_HOSTS,
     BoundRoute,
@@ -75,6 +75,7 @@ __all__ = [
     "DeliveryState",
     "DeliveryUnknown",
     "DisconnectCause",
+    "DocumentFormat",
     "EmulatedPlatform",
     "EventKey",
     "Feed",
@@ -108,6 +109,7 @@ __all__ = [
     "UploadedFile",
     "allowed_hosts",
     "disconnect_cause",
+    "extract_document_text",
     "extract_pdf_text",
     "filter_partial_text",
     "install_command",

@@ -51,6 +51,7 @@ OTHER_MEANINGS = frozenset(
         ("bot/characters/conversion.py", "knowledge"),
         ("bot/cli/character_references.py", "knowledge"),
         ("bot/cli/main.py", "mcp"),
+        ("bot/cli/main.py", "knowledge"),
         ("bot/cli/commands/mcp.py", "mcp"),
         ("bot/logs.py", "openai"),
     }

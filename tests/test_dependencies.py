@@ -22,7 +22,7 @@ EXTRAS_OF_FILES = (
     (r".*/fixtures\.py", ("dev",)),  # loaded by pytest only
     (r"bot/cli/commands/mcp\.py", ("mcp",)),
     (r"bot/cli/(scaffold|commands/dev)\.py", ("testing",)),
-    (r"bot/fetch/pdf_worker\.py", ("knowledge",)),
+    (r"bot/fetch/document_worker\.py", ("knowledge",)),
     (r"bot/models/openai_compatible/.*", ("openai",)),
     (r"bot/settings/encryption\.py", ("secrets",)),
     (r"plugins/sql/.*", ("postgres", "vectors")),

@@ -41,6 +41,7 @@ COMMANDS = (
     Command("why", "bot.cli.commands.why", "show why messages were answered or not, and what they cost"),
     Command("inbox", "bot.cli.commands.inbox", "list events of the platforms that could not be read"),
     Command("outbox", "bot.cli.commands.outbox", "list undelivered parts; send or drop them"),
+    Command("knowledge", "bot.cli.commands.knowledge", "list, add, search or delete the character's documents"),
     Command("db", "bot.cli.commands.db", "check, upgrade or back up the database"),
     Command("doctor", "bot.cli.doctor.command", "check the configuration and say what to correct"),
     Command("character", "bot.cli.commands.character", "check character files, or write a new one"),

@@ -2,15 +2,18 @@
 
 import http.client
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
+from uuid import uuid4
 
 from bot.cli.characters import CharacterConfig
 from bot.cli.platforms import WEB
 from bot.errors import ConfigError, TemporaryError
+from bot.http import UploadedFile
 from bot.inbound.agent_handle import AdapterSpec
 from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import find_storage
@@ -53,11 +56,21 @@ class RunningBot:
         """Send a POST request and return the response. Raises TemporaryError if no bot answers."""
         return self._request("POST", path, body, timeout)
 
-    def _request(self, method: str, path: str, body: Any, timeout: float) -> HttpReply:
+    def send(
+        self, method: str, path: str, body: Any = None, file: UploadedFile | None = None, *, timeout: float
+    ) -> HttpReply:
+        """Send a request, with a body as JSON or a file as a form; raises TemporaryError if no bot answers."""
+        return self._request(method, path, body, timeout, file)
+
+    def _request(
+        self, method: str, path: str, body: Any, timeout: float, file: UploadedFile | None = None
+    ) -> HttpReply:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         headers = {"Authorization": f"Bearer {self.token}"}
         data = None
-        if body is not None:
+        if file is not None:
+            headers["Content-Type"], data = _build_form(file)
+        elif body is not None:
             headers["Content-Type"] = "application/json"
             data = json.dumps(body).encode()
         try:
@@ -73,6 +86,16 @@ class RunningBot:
 
     def __str__(self) -> str:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+
+def _build_form(file: UploadedFile) -> tuple[str, bytes]:
+    """Return the content type and the body of a form with one file."""
+    boundary = uuid4().hex
+    name = re.sub(r'[\x00-\x1f\x7f"\\]', "_", file.name)
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="{file.field_name}"; filename="{name}"\r\n'
+    head += f"Content-Type: {file.content_type}\r\n\r\n"
+    body = head.encode("utf-8", "replace") + file.data + f"\r\n--{boundary}--\r\n".encode()
+    return f"multipart/form-data; boundary={boundary}", body
 
 
 def find_running_bot(config: CharacterConfig, access_token: str = "") -> RunningBot:

@@ -11,7 +11,7 @@ from bot.concurrency.crash_points import crash_point
 from bot.concurrency.isolation import Failure, run_isolated
 from bot.domain.content import Attachment, MediaKind
 from bot.errors import BotError
-from bot.fetch.pdf import extract_pdf_text
+from bot.fetch.documents import DocumentFormat, ReaderNotInstalled, extract_document_text
 from bot.fetch.response import FetchedBody, check_image, sniff_media_type
 from bot.models.types import ImageDescriptionRequest, ModelType, TranscriptionRequest
 from bot.prompts.reply_parser.reader import read_fields
@@ -21,25 +21,24 @@ from bot.turn import Turn, TurnInput
 
 READ_TIMEOUT = 30.0
 MAX_TEXT_LENGTH = 20_000
-PDF_TYPE = "application/pdf"
 SOUND_TYPES = re.compile(r"(audio|video)/|application/(ogg|octet-stream)$")
 ERROR_PREFIX = re.compile(r"(?:Fetch|Bot)Error: ")
 MAX_IMAGE_BYTES = 10 * 2**20
 MAX_UNDECIDED_BYTES = 4 * 2**20  # of a recording that may not be for the agent: about ten minutes of a voice message
-MAX_PARALLEL_FILES, MAX_PARALLEL_IMAGES, MAX_PARALLEL_PDFS = 16, 4, 2
+MAX_PARALLEL_FILES, MAX_PARALLEL_IMAGES, MAX_PARALLEL_DOCUMENTS = 16, 4, 2
 
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyLimits:
-    """How many files, images and PDFs are read at the same time by one agent.
+    """How many files, images and formatted documents are read at the same time by one agent.
 
-    An image takes six times its size in memory, because it is sent to the model base64-encoded in JSON; a PDF
-    takes a process.
+    An image takes six times its size in memory, because it is sent to the model base64-encoded in JSON; a
+    formatted document (PDF, DOCX, HTML) takes a process.
     """
 
     files: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_PARALLEL_FILES))
     images: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_PARALLEL_IMAGES))
-    pdfs: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_PARALLEL_PDFS))
+    documents: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_PARALLEL_DOCUMENTS))
 
 
 async def read_attachments(turn: Turn, limits: ConcurrencyLimits) -> None:
@@ -151,7 +150,7 @@ async def _read_by_kind(
         return await _describe_image(turn, attachment, file)
     if attachment.kind is MediaKind.AUDIO:
         return await _transcribe(turn, attachment, file)
-    return replace(attachment, text=sanitize_text(await _extract_text(file, limits), MAX_TEXT_LENGTH))
+    return replace(attachment, text=sanitize_text(await _extract_text(file, attachment.name, limits), MAX_TEXT_LENGTH))
 
 
 async def _describe_image(turn: Turn, attachment: Attachment, file: FetchedBody) -> Attachment:
@@ -171,11 +170,15 @@ async def _transcribe(turn: Turn, attachment: Attachment, file: FetchedBody) -> 
     return replace(attachment, text=transcript, problem="" if transcript.strip() else "nothing is said in it")
 
 
-async def _extract_text(file: FetchedBody, limits: ConcurrencyLimits) -> str:
+async def _extract_text(file: FetchedBody, name: str, limits: ConcurrencyLimits) -> str:
     """Return the text of a document. Raises BotError if it has none."""
-    if file.content_type == PDF_TYPE:
-        async with limits.pdfs:
-            return await extract_pdf_text(file.body)
+    if (document_format := DocumentFormat.of(file.content_type, name)) is not None:
+        try:
+            async with limits.documents:
+                return await extract_document_text(file.body, document_format)
+        except ReaderNotInstalled:
+            if not file.is_text:
+                raise
     if not file.is_text:
-        raise BotError(f"it is {file.content_type or 'of no known type'}, and only text and PDF are read")
+        raise BotError(f"it is {file.content_type or 'of no known type'}, and only text, PDF and DOCX are read")
     return file.text()

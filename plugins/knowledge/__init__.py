@@ -1,6 +1,7 @@
 """Knowledge plugin: adds relevant passages of a character's documents to the prompt."""
 
 from bot import Plugin
+from plugins.knowledge.commands import forget_document, show_documents
 from plugins.knowledge.index import KnowledgeIndex
 from plugins.knowledge.provider import drop_erased, knowledge, reindex, remember_document, schedule_reindex
 from plugins.knowledge.routes import add_documents, delete_document, list_documents, search_documents
@@ -9,6 +10,7 @@ plugin = Plugin(
     "knowledge",
     "Adds what the character's documents say about the message.",
     actions=[remember_document],
+    commands=[show_documents, forget_document],
     listeners=[drop_erased],
     providers=[knowledge],
     routes=[list_documents, add_documents, delete_document, search_documents],

@@ -1,5 +1,6 @@
 """Reading of the files and texts that a character names as its knowledge."""
 
+import asyncio
 import csv
 import logging
 import os
@@ -12,7 +13,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from bot import BotError, Character, PluginError
-from bot.platform import install_command
+from bot.platform import DocumentFormat, extract_document_text, install_command
 from plugins.knowledge.chunks import split_text
 
 logger = logging.getLogger(__name__)
@@ -23,7 +24,8 @@ MAX_FILE_BYTES = 10 * 1024 * 1024
 MAX_TEXT_LENGTH = 2_000_000
 MAX_PAGES = 2_000
 TEXT_SUFFIXES = frozenset({".txt", ".md", ".markdown"})
-READABLE_SUFFIXES = TEXT_SUFFIXES | {".csv", ".pdf"}
+FORMATS = {".docx": DocumentFormat.DOCX, ".html": DocumentFormat.HTML, ".htm": DocumentFormat.HTML}
+READABLE_SUFFIXES = TEXT_SUFFIXES | {".csv", ".pdf"} | FORMATS.keys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,12 @@ class Source:
         except OSError as error:
             raise UnreadableDocument(f"it cannot be read: {error.strerror}") from None
 
-    def split(self, data: bytes) -> list[str]:
+    async def split(self, data: bytes) -> list[str]:
         """Split the result of `read` into fragments. Raises UnreadableDocument."""
-        return split_text(extract_text(self.path.suffix if self.path else ".txt", data))
+        suffix = self.path.suffix.lower() if self.path else ".txt"
+        if document_format := FORMATS.get(suffix):
+            suffix, data = ".txt", await extract_isolated(data, document_format)
+        return await asyncio.to_thread(lambda: split_text(extract_text(suffix, data)))
 
 
 def check_paths(character: Character, folder: Path | None) -> None:
@@ -152,6 +157,20 @@ def extract_text(suffix: str, data: bytes) -> str:
     if len(text) > MAX_TEXT_LENGTH:
         raise UnreadableDocument(f"its text is longer than {MAX_TEXT_LENGTH} characters: split it into several files")
     return text
+
+
+async def extract_isolated(data: bytes, document_format: DocumentFormat) -> bytes:
+    """Return the text of a file in UTF-8, read in a process of its own, because the file may be made to harm.
+
+    Raises UnreadableDocument.
+    """
+    if len(data) > MAX_FILE_BYTES:
+        raise UnreadableDocument(f"it is larger than {MAX_FILE_BYTES // 2**20} MiB")
+    try:
+        text = await extract_document_text(data, document_format)
+    except BotError as error:
+        raise UnreadableDocument(str(error)) from None
+    return text.replace("\0", " ").encode("utf-8", "replace")
 
 
 def _format_rows(text: str) -> str:

@@ -53,6 +53,7 @@ class KnowledgeIndex(Service):
         self._room_id = derived_id(agent.id, "knowledge")
         self._added_room_id = derived_id(agent.id, "knowledge", "added")
         self._adding = asyncio.Lock()
+        self._updating = asyncio.Lock()
         self._fingerprints: dict[str, tuple[str, str]] = {}
         self._small_fragments: list[Memory] | None = None
         self._is_indexed = asyncio.Event()
@@ -63,7 +64,8 @@ class KnowledgeIndex(Service):
         Raises ModelError if embedding failed; the documents are then found by words only.
         """
         try:
-            await self._update()
+            async with self._updating:
+                await self._update()
         finally:
             self._small_fragments = None
             self._is_indexed.set()
@@ -193,7 +195,7 @@ class KnowledgeIndex(Service):
         is_same = stored is not None and stored.metadata["digest"] == digest
         if stored is not None and is_same and model in (None, stored.metadata["model"]):
             return stored
-        pieces = await asyncio.to_thread(source.split, data)
+        pieces = await source.split(data)
         vectors: Sequence[tuple[float, ...] | None] = [None] * len(pieces)
         failure = None
         if model:

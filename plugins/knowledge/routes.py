@@ -1,6 +1,7 @@
 """HTTP routes with which an operator adds, lists, searches and deletes documents while the bot runs."""
 
 import asyncio
+import codecs
 import json
 from pathlib import PurePath
 from typing import Annotated, Any
@@ -9,17 +10,23 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from bot import Agent, BotError, Memory, RecallScope, RouteRequest, RouteResponse, route
+from bot import Agent, Memory, RecallScope, RouteRequest, RouteResponse, route
 from bot.models import ModelError
-from bot.platform import FetchError, extract_pdf_text
+from bot.platform import DocumentFormat, FetchError
 from bot.prompts import ANYBODY
 from bot.text import sanitize_name
 from plugins.knowledge.chunks import NewDocument
-from plugins.knowledge.documents import MAX_FILE_BYTES, READABLE_SUFFIXES, UnreadableDocument, extract_text
+from plugins.knowledge.documents import (
+    FORMATS,
+    MAX_FILE_BYTES,
+    READABLE_SUFFIXES,
+    UnreadableDocument,
+    extract_isolated,
+    extract_text,
+)
 from plugins.knowledge.index import KnowledgeIndex
 
 MAX_NAME_LENGTH = 200
-SUFFIX_BY_TYPE = {"application/pdf": ".pdf", "text/csv": ".csv", "text/markdown": ".md", "text/plain": ".txt"}
 DocumentName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=MAX_NAME_LENGTH)]
 
 
@@ -86,12 +93,16 @@ async def _read_request(agent: Agent, request: RouteRequest) -> NewDocument:
     if body.text:
         return NewDocument(body.name, await asyncio.to_thread(extract_text, ".txt", body.text.encode()))
     file = await agent.fetcher.get(body.url, max_bytes=MAX_FILE_BYTES)
-    suffix = SUFFIX_BY_TYPE.get(file.content_type, "")
-    if suffix != ".pdf" and not file.is_text:
+    file_name = sanitize_name(PurePath(urlsplit(file.url).path).name)
+    document_format = DocumentFormat.of(file.content_type, file_name)
+    if document_format is None and not file.is_text:
         raise UnreadableDocument(f"it is {file.content_type or 'of an unknown type'}, which cannot be read")
-    data = file.body if suffix == ".pdf" else file.text().encode()
-    name = body.name or sanitize_name(PurePath(urlsplit(file.url).path).name) or urlsplit(file.url).hostname or body.url
-    text = await _extract(suffix or ".txt", data)
+    # Of a page that names another encoding than its server, the server is believed, as browsers do.
+    is_decoded = file.is_text and (document_format is None or bool(file.charset))
+    data = codecs.BOM_UTF8 + file.text().encode() if is_decoded else file.body
+    suffix = ".csv" if file.content_type == "text/csv" else ".txt"
+    name = body.name or file_name or urlsplit(file.url).hostname or body.url
+    text = await _extract(suffix, data, document_format)
     return NewDocument(name[:MAX_NAME_LENGTH], text, url=body.url, authors=(ANYBODY,))
 
 
@@ -102,22 +113,17 @@ async def _read_file(name: str, data: bytes) -> NewDocument:
     if suffix not in READABLE_SUFFIXES:
         raise UnreadableDocument(f"{name!r}: only {', '.join(sorted(READABLE_SUFFIXES))} files are read")
     try:
-        return NewDocument(name, await _extract(suffix, data))
+        document_format = DocumentFormat.PDF if suffix == ".pdf" else FORMATS.get(suffix)
+        return NewDocument(name, await _extract(suffix, data, document_format))
     except UnreadableDocument as error:
         raise UnreadableDocument(f"{name!r}: {error}") from None
 
 
-async def _extract(suffix: str, data: bytes) -> str:
-    """Return the text of a file; a PDF is read in a process of its own, because it may be made to harm."""
-    if suffix != ".pdf":
-        return await asyncio.to_thread(extract_text, suffix, data)
-    if len(data) > MAX_FILE_BYTES:
-        raise UnreadableDocument(f"it is larger than {MAX_FILE_BYTES // 2**20} MiB")
-    try:
-        text = await extract_pdf_text(data)
-    except BotError as error:
-        raise UnreadableDocument(str(error)) from None
-    return await asyncio.to_thread(extract_text, ".txt", text.encode("utf-8", "replace"))
+async def _extract(suffix: str, data: bytes, document_format: DocumentFormat | None) -> str:
+    """Return the text of a file. Raises UnreadableDocument."""
+    if document_format is not None:
+        suffix, data = ".txt", await extract_isolated(data, document_format)
+    return await asyncio.to_thread(extract_text, suffix, data)
 
 
 def _describe(document: Memory) -> dict[str, Any]:

@@ -10,16 +10,17 @@ import pytest
 
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.errors import FetchError, ModelUnavailable
-from bot.fetch import pdf as pdf_module
+from bot.fetch import documents as documents_module
 from bot.fetch.client import Fetcher
+from bot.fetch.documents import DocumentFormat
 from bot.fetch.response import FetchedBody
 from bot.models.handler import ModelHandler
 from bot.models.types import ModelType, TextResult
 from bot.pipeline.attachments import (
     MAX_IMAGE_BYTES,
+    MAX_PARALLEL_DOCUMENTS,
     MAX_PARALLEL_FILES,
     MAX_PARALLEL_IMAGES,
-    MAX_PARALLEL_PDFS,
     MAX_TEXT_LENGTH,
     ConcurrencyLimits,
     read_attachments,
@@ -170,7 +171,7 @@ async def read_document(begin, shelf: Shelf, content_type: str, body: bytes) -> 
 @pytest.mark.failure("M-08")
 async def test_an_archive_is_not_opened_and_is_reported_as_a_problem(begin, shelf: Shelf) -> None:
     attachment = await read_document(begin, shelf, "application/zip", b"PK")
-    assert attachment.problem == "could not be read: it is application/zip, and only text and PDF are read"
+    assert attachment.problem == "could not be read: it is application/zip, and only text, PDF and DOCX are read"
 
 
 @pytest.mark.parametrize("content_type", ["text/markdown", "application/json", "application/yaml", "text/csv"])
@@ -200,7 +201,7 @@ async def test_m9_a_broken_pdf_is_reported_as_a_problem(begin, shelf: Shelf) -> 
 async def test_m9_reading_a_pdf_is_stopped_after_a_timeout(
     begin, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pdf_module, "PDF_TIMEOUT", 0.0)
+    monkeypatch.setattr(documents_module, "READ_TIMEOUT", 0.0)
     attachment = await read_document(begin, shelf, "application/pdf", pdf(["Low water."]))
     assert attachment.problem == "could not be read: it takes too long to read"
 
@@ -252,7 +253,7 @@ async def test_a_hostile_pdf_yields_its_text_or_a_problem(begin, shelf: Shelf, b
         (MediaKind.IMAGE, "image/gif", b"GIF89a\xff\xff\xff\xff", "it is 65535 by 65535 pixels large"),
         (MediaKind.AUDIO, "text/html", b"<html>", "it is text/html, and no recording"),
         (MediaKind.AUDIO, "application/pdf", b"%PDF-1.7", "it is application/pdf, and no recording"),
-        (MediaKind.DOCUMENT, "image/png", PNG, "it is image/png, and only text and PDF are read"),
+        (MediaKind.DOCUMENT, "image/png", PNG, "it is image/png, and only text, PDF and DOCX are read"),
     ],
 )
 async def test_a_file_whose_type_was_misdeclared_is_shown_to_no_model(
@@ -352,7 +353,7 @@ async def test_cancelled_reading_does_not_change_the_message(agent_harness: Agen
     [
         (MediaKind.DOCUMENT, "text/plain", MAX_PARALLEL_FILES),
         (MediaKind.IMAGE, "image/png", MAX_PARALLEL_IMAGES),
-        (MediaKind.DOCUMENT, "application/pdf", MAX_PARALLEL_PDFS),
+        (MediaKind.DOCUMENT, "application/pdf", MAX_PARALLEL_DOCUMENTS),
     ],
 )
 async def test_the_number_of_attachments_read_concurrently_is_limited(
@@ -368,7 +369,7 @@ async def test_the_number_of_attachments_read_concurrently_is_limited(
         at_once[0] -= 1
         return result
 
-    async def paper(data: bytes) -> str:
+    async def paper(data: bytes, document_format: DocumentFormat) -> str:
         return str(await crowded("words"))
 
     class Busy(Shelf):
@@ -377,7 +378,7 @@ async def test_the_number_of_attachments_read_concurrently_is_limited(
             return page if content_type == "application/pdf" else await crowded(page)
 
     serve(agent_harness, ModelType.IMAGE_DESCRIPTION, "<description>words</description>")
-    monkeypatch.setattr("bot.pipeline.attachments.extract_pdf_text", paper)
+    monkeypatch.setattr("bot.pipeline.attachments.extract_document_text", paper)
     places = ConcurrencyLimits()
     turns = [await begin(*(one(kind) for _ in range(10))) for _ in range(3)]
     for turn in turns:

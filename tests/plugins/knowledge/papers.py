@@ -1,6 +1,39 @@
 """Documents for tests."""
 
 from collections.abc import Sequence
+from io import BytesIO
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import docx as word
+
+DOCX_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+
+
+def docx(*paragraphs: str, heading: str = "", rows: Sequence[Sequence[str]] = ()) -> bytes:
+    """Return a DOCX file with a heading, paragraphs and a table."""
+    document = word.Document()
+    if heading:
+        document.add_heading(heading, level=2)
+    for paragraph in paragraphs:
+        document.add_paragraph(paragraph)
+    if rows:
+        table = document.add_table(rows=0, cols=len(rows[0]))
+        for row in rows:
+            for cell, text in zip(table.add_row().cells, row, strict=True):
+                cell.text = text
+    buffer = BytesIO()
+    document.save(buffer)
+    return buffer.getvalue()
+
+
+def repacked(data: bytes, **replaced: bytes) -> bytes:
+    """Return a DOCX file with other parts: `word/document.xml` is named `document`, others by their paths."""
+    parts = {("word/document.xml" if name == "document" else name): part for name, part in replaced.items()}
+    buffer = BytesIO()
+    with ZipFile(BytesIO(data)) as old, ZipFile(buffer, "w", ZIP_DEFLATED) as new:
+        for name in dict.fromkeys([*old.namelist(), *parts]):
+            new.writestr(name, parts[name] if name in parts else old.read(name))
+    return buffer.getvalue()
 
 
 def pdf(pages: Sequence[str]) -> bytes:

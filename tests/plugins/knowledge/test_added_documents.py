@@ -1,6 +1,10 @@
 """Documents added while the bot runs: over HTTP and in a chat, who is told of them, and whose words they are."""
 
+import asyncio
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +23,9 @@ from plugins.knowledge.documents import extract_text
 from plugins.knowledge.index import KnowledgeIndex
 from plugins.knowledge.provider import knowledge, remember_document
 from plugins.knowledge.routes import add_documents
+from plugins.sql import plugin as sql
 from tests.adapters.web.conftest import RunningServer, run_server
+from tests.commands.asking import give
 from tests.plugins.bootstrap.obeying import Obedient
 from tests.plugins.knowledge.papers import pdf
 from tests.plugins.knowledge.test_index import Embedder
@@ -210,3 +216,47 @@ async def test_the_number_of_documents_is_limited(monkeypatch: pytest.MonkeyPatc
         assert "too many documents" in error["message"]
         [runtime] = server.runtime.agents
         assert await runtime.agent.store.memories.count(MemoryKind.DOCUMENT) == 1
+
+
+async def test_admins_list_and_delete_the_documents_of_their_own_world() -> None:
+    async with running_agent(plugin) as harness:
+        await remember_document(make_turn(harness.agent, attached(), role=Role.ADMIN, kind=ChannelType.GROUP))
+        index = harness.agent.services[KnowledgeIndex]
+        await index.add(NewDocument("of the operator", TIDES))
+        await index.add(NewDocument("of others", TIDES, world_id=derived_id("another world")))
+        listed = (await give(harness, "documents", role=Role.ADMIN)).text
+        assert "- tides.txt\n" in listed
+        assert "of the operator" not in listed
+        assert "of others" not in listed
+        for name in ("of the operator", "of others"):
+            answer = await give(harness, "forget-document", text=name, role=Role.ADMIN)
+            assert answer.text.startswith(f"I was given no document “{name}” here.")
+        answer = await give(harness, "forget-document", text="Tides.txt", role=Role.ADMIN)
+        assert answer.text == "“tides.txt” is deleted, with all that I knew from it."
+        assert await remembered(harness) == ["of the operator", "of others"]
+        assert "no documents here" in (await give(harness, "documents", role=Role.ADMIN)).text
+
+
+@pytest.mark.parametrize("kind", [ChannelType.GROUP, ChannelType.DM])
+async def test_only_admins_may_list_and_delete_documents(kind: ChannelType) -> None:
+    async with running_agent(plugin) as harness:
+        await remember_document(make_turn(harness.agent, attached(), role=Role.ADMIN, kind=kind))
+        for name in ("documents", "forget-document"):
+            answer = await give(harness, name, text="tides.txt", role=Role.MEMBER, kind=kind)
+            assert answer.text == f"/{name} needs the role ADMIN here."
+        assert await remembered(harness) == ["tides.txt"]
+
+
+async def test_a_deleted_document_leaves_neither_words_nor_vectors(tmp_path: Path) -> None:
+    settings = {"BOT_DATA_DIR": str(tmp_path)}
+    async with running_agent(plugin, sql, Embedder().plugin, settings=settings) as harness:
+        index = harness.agent.services[KnowledgeIndex]
+        document = await index.add(NewDocument("tides", "The water is low. " * 300))
+        assert await index.search("water", EVERYWHERE)
+        await index.remove_document(document)
+        assert await index.search("water", EVERYWHERE) == []
+    [file] = await asyncio.to_thread(lambda: list(tmp_path.rglob("*.db")))
+    with closing(sqlite3.connect(file)) as connection:
+        tables = ("memories", "embeddings", "words")
+        counts = [connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables]
+    assert counts == [0, 0, 0]

@@ -1,0 +1,219 @@
+"""List, add, search or delete the documents that the character knows; a running bot follows at once."""
+
+import argparse
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from bot.cli.characters import CharacterConfig, add_character_option, load_character_config
+from bot.cli.process.exit_codes import Exit, UsageError
+from bot.cli.process.shutdown import print_notice
+from bot.cli.running_bot import HttpReply, find_running_bot, require_storage
+from bot.domain.task import Task
+from bot.errors import BotError, ConfigError, StoreInaccessible, TemporaryError
+from bot.http import BoundRoute, RouteRequest, UploadedFile
+from bot.logs import configure_logging
+from bot.plugin_system.bundled import PluginPurpose, bundled_names
+from bot.plugin_system.plugin import Plugin
+from bot.runtime.agent_runtime import run_agent
+from bot.text import shorten, strip_terminal_codes
+
+TIMEOUT_SECONDS = 300.0  # all fragments of a document are embedded before it answers
+MAX_PASSAGE_LENGTH = 300
+LIST, ADD, SEARCH, DELETE = "list", "add", "search", "delete"
+DOCUMENTS, DOCUMENT_BY_ID, FOUND = "/documents", "/documents/{id}", "/search"
+ROUTES = {("GET", DOCUMENTS), ("POST", DOCUMENTS), ("DELETE", DOCUMENT_BY_ID), ("GET", FOUND)}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    commands = parser.add_subparsers(title="commands", required=True, metavar="list|add|search|delete", dest="act")
+    listing = commands.add_parser(LIST, help="the documents of the character's file, and those that were added")
+    add = commands.add_parser(ADD, help="add files and web pages; one of the same name is replaced")
+    add.add_argument("sources", metavar="FILE|URL", nargs="+", help="text, Markdown, CSV, PDF, DOCX or HTML")
+    search = commands.add_parser(SEARCH, help="the passages that are found for a question")
+    search.add_argument("question", metavar="QUESTION", nargs="+", help="what a person would ask")
+    delete = commands.add_parser(DELETE, help="delete added documents with all that was learnt from them")
+    delete.add_argument("documents", metavar="ID|NAME", nargs="+", help="as `bot knowledge list` shows it")
+    for command in (listing, add, search, delete):
+        add_character_option(command)
+        command.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out the subcommand on the character's own store, or through the running bot that uses it."""
+    config = load_character_config(args.character)
+    require_storage(config)
+    plugin = _find_plugin(config)
+    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
+        try:
+            result = asyncio.run(_run_here(config, plugin, args))
+        except StoreInaccessible as refusal:
+            send = partial(_send_to_running_bot, config, plugin, refusal)
+            result = asyncio.run(_carry_out(args, send))
+    lines = json.dumps(result, ensure_ascii=False, indent=2) if args.json else "\n".join(_format(result))
+    print(strip_terminal_codes(lines, allowed="\n"))
+    return Exit.OK
+
+
+def _find_plugin(config: CharacterConfig) -> Plugin:
+    """Return the plugin that keeps documents: one with the routes of `knowledge`. Raises ConfigError."""
+    for plugin in config.plugins:
+        if {(route.method, route.path) for route in plugin.routes} >= ROUTES:
+            return plugin
+    [name] = bundled_names(PluginPurpose.DOCUMENTS)
+    raise ConfigError(f'{config.name} uses no documents: add "{name}" to the plugins in {config.path}')
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentCall:
+    """A call of one of the plugin's routes, with what it takes of these."""
+
+    method: str
+    path: str
+    document_id: str = ""
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] | None = None
+    file: UploadedFile | None = None
+
+
+Send = Callable[[DocumentCall], Awaitable[HttpReply]]
+
+
+async def _send_here(routes: Sequence[BoundRoute], call: DocumentCall) -> HttpReply:
+    """Call a route in this process."""
+    route = next(route for route in routes if (route.method, route.path) == (call.method, call.path))
+    request = RouteRequest(
+        call.method,
+        call.path,
+        call.query,
+        body=b"" if call.body is None else json.dumps(call.body).encode(),
+        parameters={"id": call.document_id},
+        files=[call.file] if call.file else (),
+    )
+    response = await route.handle(request)
+    return HttpReply(HTTPStatus(response.status), response.json)
+
+
+async def _send_to_running_bot(
+    config: CharacterConfig, plugin: Plugin, refusal: StoreInaccessible, call: DocumentCall
+) -> HttpReply:
+    """Call a route of the running bot, which uses the store."""
+    path = call.path.replace("{id}", quote(call.document_id, safe=""))
+    query = urlencode({**call.query, "agent": str(config.agent_config.agent_id)})
+    target = f"/plugins/{quote(plugin.name, safe='')}{path}?{query}"
+    try:
+        send = find_running_bot(config).send
+        return await asyncio.to_thread(send, call.method, target, call.body, call.file, timeout=TIMEOUT_SECONDS)
+    except (ConfigError, TemporaryError) as error:
+        raise type(error)(f"{refusal}\nand that process could not be asked: {error}") from None
+
+
+async def _call(send: Send, call: DocumentCall) -> Mapping[str, Any]:
+    """Return the body of a response. Raises UsageError, ConfigError, TemporaryError."""
+    reply = await send(call)
+    if reply.status < HTTPStatus.MULTIPLE_CHOICES:
+        return reply.body
+    if reply.status in (HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
+        raise UsageError(reply.problem)
+    error_type = TemporaryError if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR else ConfigError
+    raise error_type(f"the documents cannot be reached: {reply.problem}")
+
+
+async def _run_here(config: CharacterConfig, plugin: Plugin, args: argparse.Namespace) -> Mapping[str, Any]:
+    """Carry out the subcommand without the bot. Raises StoreInaccessible if another process uses the store."""
+    async with _open_documents(config, plugin, is_indexed=args.act in (LIST, SEARCH)) as routes:
+        return await _carry_out(args, partial(_send_here, routes))
+
+
+@asynccontextmanager
+async def _open_documents(
+    config: CharacterConfig, plugin: Plugin, *, is_indexed: bool
+) -> AsyncIterator[Sequence[BoundRoute]]:
+    """Open the store with the models and one plugin; index the character's own documents where they are asked for."""
+    others = (replace(other, workers=(), listeners=(), services=(), init=None) for other in config.plugins)
+    plugins = tuple(plugin if other.name == plugin.name else other for other in others)
+    agent_config = replace(config.agent_config, plugins=plugins, is_idle=True)
+    async with run_agent(agent_config) as agent_runtime:
+        agent = agent_runtime.agent
+        if is_indexed:
+            for worker in plugin.workers:
+                try:
+                    await worker(agent, Task(agent.id, worker.name, agent.clock()))
+                except BotError as error:
+                    print_notice(strip_terminal_codes(f"found by words only: {error}"))
+        yield [route for route in agent_runtime.handle.routes if route.plugin == plugin.name]
+
+
+async def _carry_out(args: argparse.Namespace, send: Send) -> Mapping[str, Any]:
+    if args.act == ADD:
+        return {"documents": [item for source in args.sources for item in await _add(send, source)]}
+    if args.act == SEARCH:
+        return await _call(send, DocumentCall("GET", FOUND, query={"q": " ".join(args.question)}))
+    listed = await _call(send, DocumentCall("GET", DOCUMENTS))
+    if args.act == LIST:
+        return listed
+    chosen = [_choose(listed["documents"], name) for name in dict.fromkeys(args.documents)]
+    for document in chosen:
+        await _call(send, DocumentCall("DELETE", DOCUMENT_BY_ID, document_id=document["id"]))
+    return {"deleted": chosen}
+
+
+async def _add(send: Send, source: str) -> Sequence[Mapping[str, Any]]:
+    """Add what is in a file or at a URL; return the documents as they were added."""
+    if source.startswith(("http://", "https://")):
+        added = await _call(send, DocumentCall("POST", DOCUMENTS, body={"url": source}))
+    else:
+        path = Path(source)
+        try:
+            data = await asyncio.to_thread(path.read_bytes)
+        except OSError as error:
+            raise UsageError(f"{source}: it cannot be read: {error.strerror}") from None
+        file = UploadedFile("file", path.name, "application/octet-stream", data)
+        added = await _call(send, DocumentCall("POST", DOCUMENTS, file=file))
+    items: Sequence[Mapping[str, Any]] = added["documents"]
+    return items
+
+
+def _choose(listed: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
+    """Return the document of an id or a name. Raises UsageError unless there is exactly one that was added."""
+    found = [document for document in listed if name in (document["id"], document["name"])]
+    if not found:
+        raise UsageError(f"there is no document {name!r}: `bot knowledge list` shows them")
+    added = [document for document in found if document["added"]]
+    if not added:
+        raise UsageError(f"{name!r} is of the character's file: remove it there, or from its folder")
+    if len(added) > 1:
+        ids = ", ".join(document["id"] for document in added)
+        raise UsageError(f"several documents are named {name!r}: name one by its id: {ids}")
+    return added[0]
+
+
+def _format(result: Mapping[str, Any]) -> Iterator[str]:
+    if "passages" in result:
+        for passage in result["passages"]:
+            source = f" <{passage['url']}>" if passage["url"] else ""
+            yield f"{passage['name']}{source}: {shorten(' '.join(passage['text'].split()), MAX_PASSAGE_LENGTH)}"
+        if not result["passages"]:
+            yield "nothing is found"
+    elif "deleted" in result:
+        yield from (f"deleted: {document['name']}" for document in result["deleted"])
+    else:
+        yield from map(_document_line, result["documents"])
+        if not result["documents"]:
+            yield "there are no documents"
+
+
+def _document_line(document: Mapping[str, Any]) -> str:
+    origin = "added" if document["added"] else "of the character's file"
+    details = [origin, f"{document['fragments']} fragments"]
+    details += [f"told in the world {document['world']} only"] if document["world"] else []
+    details += [f"from {document['url']}"] if document["url"] else []
+    return f"{document['id']}  {document['name']}  ({', '.join(details)})"

@@ -1,0 +1,120 @@
+"""A stand-alone program that extracts the text of an untrusted document within limits of time and memory.
+
+It reads the file from standard input and writes the text to standard output; `bot.fetch.documents` starts it with
+the format as its argument. It imports nothing of this project; its exit code says why there is no text.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from io import BytesIO
+from zipfile import ZipFile
+
+if sys.platform != "win32":
+    import resource
+
+NOT_INSTALLED, UNREADABLE, TOO_LARGE = 3, 4, 5
+MAX_PAGES = 100
+MAX_PDF_LENGTH = 200_000
+MAX_TEXT_LENGTH = 2_100_000  # a little more than a document of the plugin knowledge may have, so that it says so
+MAX_CPU_SECONDS = 10
+MAX_MEMORY_MEGABYTES = 512
+MAX_ARCHIVE_FILES = 2_000
+MAX_ARCHIVE_BYTES = 64 * 2**20
+MAX_XML_BYTES = 24 * 2**20  # parsed, it takes ten times its size
+DOCTYPES = tuple("<!DOCTYPE".encode(encoding) for encoding in ("utf-8", "utf-16-le", "utf-16-be"))
+# Not what a reader of the page sees, or the way around the site; hidden words may be meant for the bot alone.
+UNREAD_ELEMENTS = "script, style, noscript, template, svg, head, nav, iframe, object, [hidden], [aria-hidden=true]"
+
+
+class TooLarge(Exception):
+    """An archive is larger than is read, unpacked."""
+
+
+def main() -> int:
+    """Write the text of a document; return the exit code."""
+    if sys.platform != "win32":
+        resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS))
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_MEGABYTES * 2**20, MAX_MEMORY_MEGABYTES * 2**20))
+    read_pieces, max_length = READERS[sys.argv[1] if len(sys.argv) > 1 else "pdf"]
+    written_length = 0
+    try:
+        for piece in read_pieces(sys.stdin.buffer.read()):
+            text = piece[: max_length - written_length]
+            sys.stdout.buffer.write(f"{text}\n\n".encode("utf-8", "replace"))
+            written_length += len(text)
+            if written_length >= max_length:
+                break
+    except ModuleNotFoundError:
+        return NOT_INSTALLED
+    except TooLarge:
+        return TOO_LARGE
+    except Exception:  # a broken file may cause any error in the parser
+        return 0 if written_length else UNREADABLE
+    return 0
+
+
+def read_pdf(data: bytes) -> Iterator[str]:
+    """Yield the text of the first pages."""
+    for page in import_module("pypdf").PdfReader(BytesIO(data)).pages[:MAX_PAGES]:
+        yield page.extract_text()
+
+
+def read_docx(data: bytes) -> Iterator[str]:
+    """Yield paragraphs, and tables with a line for each row. Raises TooLarge."""
+    docx = import_module("docx")
+    check_archive(data)
+    for block in docx.Document(BytesIO(data)).iter_inner_content():
+        if hasattr(block, "rows"):
+            rows = ([cell.text.strip().replace("\n", " ") for cell in row.cells] for row in block.rows)
+            yield "\n".join("; ".join(filter(None, row)) for row in rows)
+        elif text := block.text.strip():
+            kind, _, level = str(block.style.name if block.style is not None else "").partition(" ")
+            is_heading = kind == "Heading" and level in tuple("123456")
+            yield f"{'#' * int(level)} {' '.join(text.split())}" if is_heading else text
+
+
+def check_archive(data: bytes) -> None:
+    """Check the sizes that an archive declares, beyond which no file of it is unpacked.
+
+    Raises TooLarge, and ValueError for XML that declares entities, which no word processor writes.
+    """
+    with ZipFile(BytesIO(data)) as archive:
+        files = archive.infolist()
+        xml = [file for file in files if file.filename.lower().endswith((".xml", ".rels"))]
+        size, xml_size = (sum(file.file_size for file in group) for group in (files, xml))
+        if len(files) > MAX_ARCHIVE_FILES or size > MAX_ARCHIVE_BYTES or xml_size > MAX_XML_BYTES:
+            raise TooLarge
+        for file in xml:
+            if any(map(archive.read(file).__contains__, DOCTYPES)):
+                raise ValueError("its XML declares a document type")
+
+
+def read_html(data: bytes) -> Iterator[str]:
+    """Yield the text that a reader of the page sees, as Markdown."""
+    soup = import_module("bs4").BeautifulSoup(data, "lxml")
+    markdownify = import_module("markdownify")
+    title = soup.title.get_text(" ", strip=True) if soup.title is not None else ""
+    for element in soup.select(UNREAD_ELEMENTS):
+        element.decompose()
+    if title and soup.h1 is None:
+        yield f"# {' '.join(title.split())}"
+    converter = markdownify.MarkdownConverter(
+        heading_style="ATX",
+        bullets="-",
+        strip=["a", "img"],
+        escape_asterisks=False,
+        escape_underscores=False,
+        escape_misc=False,
+    )
+    yield converter.convert_soup(soup).strip()
+
+
+READERS: dict[str, tuple[Callable[[bytes], Iterator[str]], int]] = {
+    "pdf": (read_pdf, MAX_PDF_LENGTH),
+    "docx": (read_docx, MAX_TEXT_LENGTH),
+    "html": (read_html, MAX_TEXT_LENGTH),
+}
+
+if __name__ == "__main__":
+    sys.exit(main())
