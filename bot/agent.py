@@ -182,17 +182,43 @@ class Rooms(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class AgentDefinition:
+    """What the file of a character says of an agent; another one replaces it when a changed file is taken up.
+
+    `templates` are prompt templates by name, the character's over the plugins' over the defaults.
+    """
+
+    character: Character
+    settings: Settings
+    templates: Mapping[str, str] = field(default_factory=dict)
+
+
+class CurrentDefinition:
+    """The definition of one agent as it is now; only who has built it can replace it, with `replace`."""
+
+    def __init__(self, definition: AgentDefinition) -> None:
+        self._definition = definition
+
+    def read(self) -> AgentDefinition:
+        """Return the definition."""
+        return self._definition
+
+    def replace(self, definition: AgentDefinition) -> None:
+        """Use another definition from now on."""
+        self._definition = definition
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """One running character and everything it works with.
 
-    `id` is also its entity: its own messages carry it. `templates` are prompt templates by name, the
-    character's over the plugins' over the defaults. `folder` is where the character's file is; None for a
-    character without one.
+    `id` is also its entity: its own messages carry it. `character`, `settings` and `templates`
+    may change while the agent runs: read them when they are needed. `folder` is where the character's file is; None
+    for a character without one.
     """
 
     id: UUID
-    character: Character
-    settings: Settings
+    read_definition: Callable[[], AgentDefinition] = field(repr=False)
     models: ModelRouter
     store: Store
     events: EventBus
@@ -202,9 +228,23 @@ class Agent:
     rooms: Rooms
     fetcher: UrlFetcher
     budget: Budget = field(default_factory=Budget)
-    templates: Mapping[str, str] = field(default_factory=dict)
     clock: Clock = system_clock
     folder: Path | None = None
+
+    @property
+    def character(self) -> Character:
+        """The character, as it is now."""
+        return self.read_definition().character
+
+    @property
+    def settings(self) -> Settings:
+        """The settings, as they are now."""
+        return self.read_definition().settings
+
+    @property
+    def templates(self) -> Mapping[str, str]:
+        """The prompt templates by name, the character's over the plugins' over the defaults."""
+        return self.read_definition().templates
 
     @property
     def name(self) -> str:

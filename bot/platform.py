@@ -32,7 +32,15 @@ from bot.http import (
     is_same_origin,
     parse_host_header,
 )
-from bot.inbound.agent_handle import AccountCheck, AdapterSpec, AgentHandle, CursorReader, EmulatedPlatform, Publishing
+from bot.inbound.agent_handle import (
+    AccountCheck,
+    AdapterSpec,
+    AgentHandle,
+    CursorReader,
+    EmulatedPlatform,
+    Publishing,
+    ReloadResult,
+)
 from bot.inbound.membership import MembershipReporter
 from bot.outbound.content_filter import filter_partial_text
 from bot.outbound.undelivered import DeliveryDecision, UndeliveredParts
@@ -94,6 +102,7 @@ __all__ = [
     "PostOperationKind",
     "Publishing",
     "Reaction",
+    "ReloadResult",
     "RoomRule",
     "RoomRules",
     "RouteCaller",

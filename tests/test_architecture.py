@@ -54,6 +54,7 @@ OTHER_MEANINGS = frozenset(
         ("bot/cli/main.py", "knowledge"),
         ("bot/cli/commands/mcp.py", "mcp"),
         ("bot/logs.py", "openai"),
+        ("bot/runtime/character_reload.py", "knowledge"),
     }
 )
 TEST_COMMANDS = ("bot.cli.commands.adapter", "bot.cli.commands.plugin")  # they run the test kit

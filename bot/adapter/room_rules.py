@@ -56,10 +56,17 @@ class _RuleEntry(BaseModel):
 
 
 class RoomRules:
-    """The rules of a character: `settings.<platform>.rooms.<the platform's id of a room or world>`."""
+    """The rules of a character: `settings.<platform>.rooms.<the platform's id of a room or world>`.
+
+    The rules of an agent are one object as long as it runs; a changed character file replaces what it holds.
+    """
 
     def __init__(self, rules: Mapping[tuple[str, str], RoomRule]) -> None:
         self._rules = dict(rules)
+
+    def update(self, other: "RoomRules") -> None:
+        """Take over the rules of another object, and drop all others."""
+        self._rules = other._rules
 
     def find(self, platform: str, *external_ids: str) -> RoomRule:
         """Return the rule of the first of these ids that has one, else that of `*`.

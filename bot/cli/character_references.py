@@ -57,6 +57,21 @@ def check_plugin_paths(path: Path, loaded: LoadedCharacter) -> None:
         raise CharacterError("\n".join(map(str, errors)))
 
 
+def check_knowledge_paths(path: Path, loaded: LoadedCharacter) -> None:
+    """Raise CharacterError for documents outside the character's folder."""
+    folder = path.resolve().parent
+    for index, item in enumerate(loaded.character.knowledge):
+        name = item.path or item.directory
+        try:
+            is_inside = not name or (folder / name).resolve().is_relative_to(folder)
+        except (OSError, ValueError, RuntimeError):
+            is_inside = False
+        if not is_inside:
+            position = ("knowledge", index, "path" if item.path else "directory")
+            problem = f"{name!r} is outside the character's folder, {folder}: move the documents into it or remove it"
+            raise _error_at(path, loaded, position, problem)
+
+
 def check_character_templates(path: Path, loaded: LoadedCharacter, plugins: Sequence[Plugin]) -> None:
     """Raise CharacterError for templates whose name or variable is a misspelling of a known one."""
     problems = _template_problems(loaded, plugins)

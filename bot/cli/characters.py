@@ -3,14 +3,20 @@
 import argparse
 import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 
 import bot
 from bot.characters import Format, LoadedCharacter, load_character
 from bot.characters.elizaos_names import PATH_STARTS
-from bot.cli.character_references import add_reference_notes, check_character_templates, check_plugin_paths
+from bot.cli.character_references import (
+    add_reference_notes,
+    check_character_templates,
+    check_knowledge_paths,
+    check_plugin_paths,
+    read_local_plugins,
+)
 from bot.cli.process.shutdown import print_notice
 from bot.cli.variables import CORE_GROUPS, find_adapter_groups, find_settings_groups
 from bot.errors import CharacterError
@@ -18,6 +24,7 @@ from bot.inbound.agent_handle import AdapterSpec
 from bot.models.types import ModelType
 from bot.plugin_system.loading import ELIZAOS_PACKAGE, load_local_adapter, load_plugins
 from bot.plugin_system.plugin import Plugin, check_templates
+from bot.plugin_system.source import Approve, PluginSource
 from bot.plugin_system.trust import TrustedPlugins
 from bot.runtime.agent_config import AgentConfig
 from bot.settings import MIN_SECRET_LENGTH, NETWORK_VARIABLES, CoreSettings, Layer, Settings, load_settings
@@ -31,14 +38,22 @@ MAX_NOTES = 8
 
 @dataclass(frozen=True, slots=True)
 class CharacterConfig:
-    """One character with its settings, its plugins, and notes about ignored or changed parts of its file."""
+    """One character with its settings, its plugins, and notes about ignored or changed parts of its file.
+
+    `adapters` are those that the file names by `adapter_paths`, `added_adapters` the names of those that the run adds.
+    `code` has a hash of the code of each plugin and adapter that has a path. `override` is a layer above the settings.
+    """
 
     path: Path
     loaded: LoadedCharacter
     settings: Settings
     plugins: tuple[Plugin, ...]
     notes: tuple[str, ...] = ()
-    adapters: tuple[AdapterSpec, ...] = ()  # those that its file names by their paths
+    adapters: tuple[AdapterSpec, ...] = ()
+    adapter_paths: tuple[str, ...] = ()
+    added_adapters: tuple[str, ...] = ()
+    code: Mapping[str, str] = field(default_factory=dict)
+    override: Layer | None = None
 
     @property
     def name(self) -> str:
@@ -55,8 +70,23 @@ class CharacterConfig:
     @property
     def agent_config(self) -> AgentConfig:
         """The configuration for a runtime."""
-        folder = self.path.resolve().parent
-        return AgentConfig(self.loaded.character, self.plugins, self.settings, folder=folder)
+        return AgentConfig(
+            self.loaded.character,
+            self.plugins,
+            self.settings,
+            folder=self.path.resolve().parent,
+            file=self.path,
+            reload=lambda: reload_character_config(self).agent_config,
+            code=self.code,
+        )
+
+    def with_adapters(self, names: Sequence[str]) -> "CharacterConfig":
+        """Return the configuration with these platforms added to those that the file lists, if it lists any."""
+        character = self.loaded.character
+        if not character.adapters or not names:
+            return self
+        character = character.model_copy(update={"adapters": (*character.adapters, *names)})
+        return replace(self, loaded=replace(self.loaded, character=character), added_adapters=tuple(names))
 
     @property
     def dry_run_config(self) -> AgentConfig:
@@ -101,46 +131,85 @@ def load_character_config(path: Path | None = None, override: Layer | None = Non
     """
     path = path or default_character()
     loaded = load_character(path)
-    settings = read_character_settings(loaded)
-    export_network_settings(settings)
-    settings = settings.with_layer(override) if override else settings
-    settings.load(CoreSettings)
+    settings = _read_settings(loaded, override)
     check_plugin_paths(path, loaded)
+    code: dict[str, str] = {}
+    approve = _recording_approval(path, code)
     loaded_plugins = load_plugins(
         loaded.character,
         settings,
         folder=path.resolve().parent,
         is_foreign_format=is_elizaos_file(loaded),
-        approve=trusted_plugins().approval(path),
+        approve=approve,
     )
-    adapters = _load_local_adapters(path, loaded)
-    settings = settings.with_models(*(spec.settings for spec in adapters.values()))
-    settings = declare_settings(settings, loaded_plugins.plugins)
-    for plugin in loaded_plugins.plugins:
+    folder, names = path.resolve().parent, loaded.character.adapters
+    adapters = {name: load_local_adapter(name, folder, approve) for name in names if name.startswith(PATH_STARTS)}
+    check_templates(loaded_plugins.plugins)
+    config = CharacterConfig(
+        path,
+        loaded,
+        settings,
+        loaded_plugins.plugins,
+        loaded_plugins.notes,
+        tuple(adapters.values()),
+        code=code,
+        override=override,
+    )
+    return _checked(config, {name: spec.name for name, spec in adapters.items()})
+
+
+def reload_character_config(config: CharacterConfig) -> CharacterConfig:
+    """Read the file of a character that runs again, with the same plugins and adapters. No code is imported.
+
+    Raises ConfigError for a file that could not be started with, and for code that is not trusted as it is now.
+    """
+    loaded = load_character(config.path)
+    settings = _read_settings(loaded, config.override)
+    code: dict[str, str] = {}
+    approve = _recording_approval(config.path, code)
+    for source in read_local_plugins(config.path, loaded):
+        approve(source)
+    check_knowledge_paths(config.path, loaded)
+    names = dict(zip(config.adapter_paths, (spec.name for spec in config.adapters), strict=True))
+    config = _checked(replace(config, loaded=loaded, settings=settings, code=code), names)
+    return config.with_adapters(config.added_adapters)
+
+
+def _read_settings(loaded: LoadedCharacter, override: Layer | None) -> Settings:
+    settings = read_character_settings(loaded)
+    export_network_settings(settings)
+    settings = settings.with_layer(override) if override else settings
+    settings.load(CoreSettings)
+    return settings
+
+
+def _recording_approval(path: Path, code: dict[str, str]) -> Approve:
+    """Return a function that raises PluginError for code that is not trusted, and notes the hash of all other."""
+    approve = trusted_plugins().approval(path)
+
+    def approve_and_record(source: PluginSource) -> None:
+        approve(source)
+        code[source.name] = source.digest
+
+    return approve_and_record
+
+
+def _checked(config: CharacterConfig, adapter_names: Mapping[str, str]) -> CharacterConfig:
+    """Return the character with its settings declared, and the names of adapters instead of their paths.
+
+    Raises ConfigError for settings of plugins and for templates that cannot be used.
+    """
+    path, loaded, plugins = config.path, config.loaded, config.plugins
+    settings = config.settings.with_models(*(spec.settings for spec in config.adapters))
+    settings = declare_settings(settings, plugins)
+    for plugin in plugins:
         if plugin.settings is not None:
             settings.load(plugin.settings)
-    check_templates(loaded_plugins.plugins)
-    check_character_templates(path, loaded, loaded_plugins.plugins)
-    loaded = add_reference_notes(path, loaded, loaded_plugins.plugins)
-    loaded = _with_adapter_names(loaded, adapters)
-    return CharacterConfig(
-        path, loaded, settings, loaded_plugins.plugins, loaded_plugins.notes, tuple(adapters.values())
-    )
-
-
-def _load_local_adapters(path: Path, loaded: LoadedCharacter) -> dict[str, AdapterSpec]:
-    """Return the adapters that the file names by their paths, by path."""
-    folder, approve = path.resolve().parent, trusted_plugins().approval(path)
-    paths = (name for name in loaded.character.adapters if name.startswith(PATH_STARTS))
-    return {name: load_local_adapter(name, folder, approve) for name in paths}
-
-
-def _with_adapter_names(loaded: LoadedCharacter, adapters: Mapping[str, AdapterSpec]) -> LoadedCharacter:
-    """Return the character with the names of platforms instead of the paths of their adapters."""
-    if not adapters:
-        return loaded
-    names = tuple(adapters[name].name if name in adapters else name for name in loaded.character.adapters)
-    return replace(loaded, character=loaded.character.model_copy(update={"adapters": names}))
+    check_character_templates(path, loaded, plugins)
+    loaded = add_reference_notes(path, loaded, plugins)
+    names = tuple(adapter_names.get(name, name) for name in loaded.character.adapters)
+    loaded = replace(loaded, character=loaded.character.model_copy(update={"adapters": names}))
+    return replace(config, loaded=loaded, settings=settings, adapter_paths=tuple(adapter_names))
 
 
 def load_character_configs(files: Sequence[Path], overrides: Sequence[Layer] = ()) -> list[CharacterConfig]:

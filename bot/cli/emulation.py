@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,11 +28,7 @@ class EmulatedRun:
 
     def enable_for(self, config: CharacterConfig) -> CharacterConfig:
         """Return the configuration with the emulated platforms added to the character's adapters."""
-        character = config.loaded.character
-        if not character.adapters:
-            return config
-        enabled_character = character.model_copy(update={"adapters": (*character.adapters, *self.urls)})
-        return replace(config, loaded=replace(config.loaded, character=enabled_character))
+        return config.with_adapters(tuple(self.urls))
 
     def summary_lines(self, configs: Sequence[CharacterConfig]) -> Iterator[str]:
         """Yield what to tell the operator: URLs, which data leaves the machine, where data is stored."""

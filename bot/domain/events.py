@@ -323,6 +323,13 @@ class ControlMessage(Event):
     target: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class CharacterReloaded(Event):
+    """A changed character file was taken up; `changed` are its fields, and its settings as `settings.NAME`."""
+
+    changed: tuple[str, ...]
+
+
 EVENT_CLASSES: Mapping[str, type[Event]] = {
     "WORLD_JOINED": WorldJoined,
     "WORLD_CONNECTED": WorldConnected,
@@ -358,6 +365,7 @@ EVENT_CLASSES: Mapping[str, type[Event]] = {
     "EMBEDDING_GENERATION_COMPLETED": EmbeddingCompleted,
     "EMBEDDING_GENERATION_FAILED": EmbeddingFailed,
     "CONTROL_MESSAGE": ControlMessage,
+    "CHARACTER_RELOADED": CharacterReloaded,
 }
 
 

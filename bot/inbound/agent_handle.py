@@ -10,7 +10,7 @@ from uuid import UUID
 from bot.adapter.adapter import Adapter
 from bot.adapter.connection_status import ConnectionStatus
 from bot.adapter.room_rules import RoomRules
-from bot.agent import WorldSettings
+from bot.agent import AgentDefinition, WorldSettings
 from bot.domain.character import Character
 from bot.domain.component_specs import Catalog, CommandSpec
 from bot.domain.costs import CostEntry
@@ -117,6 +117,23 @@ class ConversationReader:
 CursorReader = Callable[[str, str, str], Awaitable[str | None]]
 AccountCheck = Callable[[Settings, CursorReader], Awaitable[CheckReport]]
 RunCommand = Callable[[CommandInvocation], Awaitable[CommandResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadResult:
+    """What came of reading a character's file again while the agent runs.
+
+    `changed` are the fields and settings that were taken up, `needs_restart` those that stay as they were until the
+    bot is started again. With an `error` nothing was taken up.
+    """
+
+    file: str = ""
+    changed: tuple[str, ...] = ()
+    needs_restart: tuple[str, ...] = ()
+    error: str = ""
+
+
+Reload = Callable[[], Awaitable[ReloadResult]]
 SelectChoice = Callable[[ChoiceSelection], Awaitable[CommandResponse]]
 
 
@@ -131,8 +148,7 @@ class AgentHandle:
         self,
         *,
         agent_id: UUID,
-        character: Character,
-        settings: Settings,
+        read_definition: Callable[[], AgentDefinition],
         inbox: Inbox,
         edits: EditReporter,
         membership: MembershipReporter,
@@ -144,10 +160,11 @@ class AgentHandle:
         commands: tuple[CommandSpec, ...],
         run_command: RunCommand,
         select_choice: SelectChoice,
+        reload: Reload,
         routes: tuple[BoundRoute, ...] = (),
         connections: Callable[[], Sequence[ConnectionStatus]] = tuple,
     ) -> None:
-        self.agent_id, self.character, self.settings = agent_id, character, settings
+        self.agent_id, self._read_definition = agent_id, read_definition
         self.edits = edits
         self.membership = membership
         self.conversations = conversations
@@ -158,9 +175,18 @@ class AgentHandle:
         self.commands = commands
         self.routes = routes
         self._inbox = inbox
-
-        self._run_command, self._select_choice = run_command, select_choice
+        self._run_command, self._select_choice, self._reload = run_command, select_choice, reload
         self._connections = connections
+
+    @property
+    def character(self) -> Character:
+        """The agent's character, as it is now."""
+        return self._read_definition().character
+
+    @property
+    def settings(self) -> Settings:
+        """The agent's settings, as they are now."""
+        return self._read_definition().settings
 
     @property
     def catalog(self) -> Catalog:
@@ -215,6 +241,13 @@ class AgentHandle:
     async def select_choice(self, selection: ChoiceSelection) -> CommandResponse:
         """Apply a pressed button."""
         return await self._select_choice(selection)
+
+    async def reload(self) -> ReloadResult:
+        """Read the character's file again and take up what can change while the agent runs.
+
+        A file that cannot be used changes nothing: the result says why.
+        """
+        return await self._reload()
 
     def connections(self) -> Sequence[ConnectionStatus]:
         """Return the connection of every account of the process, also of other agents and adapters."""

@@ -69,7 +69,7 @@ class Outbox:
         self._migrated: dict[UUID, Room] = {}  # turns in progress may still name the room as it was
         self._commits = TaskSet("commit", logs_failures=False)
         self._removing_drafts: set[UUID] = set()  # turns whose draft is just being removed
-        self._is_streaming = is_streaming
+        self.is_streaming = is_streaming
         self._drafts = Drafts(
             ledger,
             filter_text=self._filter.filter_partial,
@@ -144,7 +144,7 @@ class Outbox:
         The turn's first reply takes its place. Where the turn closes without one, the draft is removed.
         """
         adapter = self._queue.adapters.get(room.platform)
-        interval = adapter.stream_interval(room) if adapter is not None and self._is_streaming else None
+        interval = adapter.stream_interval(room) if adapter is not None and self.is_streaming else None
         if adapter is None or interval is None:
             return None
         return self._drafts.open_draft(self._with_current_room(reply()), adapter, interval)

@@ -48,7 +48,7 @@ class MultiStep:
         self._registry = registry
         self._composer = composer
         self._action_runner = action_runner
-        self._max_steps = max_steps
+        self.max_steps = max_steps
 
     async def run(self, turn: Turn) -> str:
         """Run the steps that a message asks for and return the summary to send.
@@ -58,7 +58,7 @@ class MultiStep:
         turn.commit()
         loop = StepLoop(include=self._registry.provider_names(*CONTEXT_KINDS))
         turn.state.data["actionPlan"] = loop.plan
-        for number in range(self._max_steps):
+        for number in range(self.max_steps):
             try:
                 await self._run_step(turn, loop, number)
             except ModelError:
@@ -121,7 +121,7 @@ class MultiStep:
             turn,
             MULTI_STEP_DECISION,
             iterationCount=number,
-            maxIterations=self._max_steps,
+            maxIterations=self.max_steps,
             actionResults="\n".join(filter(None, [format_results(turn), loop.hint])),
             hasFunctions=bool(tools),
         )

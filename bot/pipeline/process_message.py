@@ -75,6 +75,12 @@ class MessagePipeline:
         self._evaluation = Evaluation(agent, registry)
         self.evaluated = self._evaluation.evaluated
 
+    def apply_settings(self, settings: CoreSettings) -> None:
+        """Use these settings from the next message on; the limits of messages a minute stay as they are."""
+        self._settings = settings
+        self._turn_queue.mode = LatestResponse(settings.latest_response)
+        self._multi_step.max_steps = settings.max_multistep_iterations
+
     async def process_message(self, event: StoredEvent, on_outcome: OnOutcome) -> None:
         """Process one stored message up to its outcome, then evaluate it.
 

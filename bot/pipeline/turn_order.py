@@ -78,10 +78,13 @@ class _RoomTurns:
 
 
 class TurnQueue:
-    """The running and waiting turns of all rooms of one agent; `clock` is monotonic, in seconds."""
+    """The running and waiting turns of all rooms of one agent; `clock` is monotonic, in seconds.
+
+    `mode` may be changed: it counts for messages that come after.
+    """
 
     def __init__(self, mode: LatestResponse, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._mode = mode
+        self.mode = mode
         self._clock = clock
         self._rooms: dict[UUID, _RoomTurns] = {}
 
@@ -134,9 +137,9 @@ class TurnQueue:
     def _is_superseded_by(self, older: _Claim, newer: _Claim) -> bool:
         if newer.answered_ids is not None:
             return all(turn_input.message.id in newer.answered_ids for turn_input in older.turn.inputs)
-        if self._mode is LatestResponse.QUEUE:
+        if self.mode is LatestResponse.QUEUE:
             return False
-        if self._mode is LatestResponse.AUTHOR and older.turn.author.id != newer.turn.author.id:
+        if self.mode is LatestResponse.AUTHOR and older.turn.author.id != newer.turn.author.id:
             return False
         burst_start = self._clock() - BURST_SECONDS
         return all(

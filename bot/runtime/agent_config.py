@@ -1,8 +1,8 @@
 """`AgentConfig`: what an agent is built from, with its secrets, templates and store."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
@@ -22,7 +22,9 @@ class AgentConfig:
     """What an agent is built from; `folder` is where the character's file is.
 
     Without a `store` the one of a plugin is opened, else one in memory. An agent that `is_idle` runs no
-    scheduled task: it was started for one operation, such as publishing a post.
+    scheduled task: it was started for one operation, such as publishing a post. `reload` reads the character's
+    `file` again, with the same plugins, in another thread; it raises ConfigError. `code` has a hash of the code of each
+    plugin and adapter that is named by its path.
     """
 
     character: Character
@@ -32,6 +34,9 @@ class AgentConfig:
     clock: Clock = system_clock
     folder: Path | None = None
     is_idle: bool = False
+    file: Path | None = None
+    reload: Callable[[], "AgentConfig"] | None = None
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def agent_id(self) -> UUID:

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from bot.adapter.connection_status import ConnectionStatus
-from bot.agent import Agent, Services
+from bot.agent import Agent, AgentDefinition, CurrentDefinition, Services
 from bot.background.confirmed_actions import ConfirmedActions
 from bot.background.memory_retention import MemoryRetention
 from bot.background.posting import PostScheduler
@@ -33,6 +33,7 @@ from bot.plugin_system.registry import Registry
 from bot.runs import retry_reporter, usage_recorder
 from bot.runtime.agent_access import AgentComponents, AgentRooms, load_stored_settings
 from bot.runtime.agent_config import AgentConfig
+from bot.runtime.character_reload import CharacterReloader
 from bot.runtime.handle_factory import build_handle
 from bot.runtime.plugin_lifecycle import (
     PluginInitError,
@@ -114,17 +115,17 @@ async def _running_agent(
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         store = await enter(config.open_store(schemas))
-        config, changed_settings = await _with_changed_settings(config, store)
+        loaded_config, (config, changed_settings) = config, await _with_changed_settings(config, store)
         components, rooms = await _build_access(registry, core, changed_settings)
         meter = await enter(_build_meter(config, store, prices, budget, shutdown_deadline))
         fetcher = await enter(Fetcher(environment=config.settings.network_environment()))
         events = await enter(EventBus(shutdown_deadline=shutdown_deadline))
         record = usage_recorder(events, config.agent_id, meter.record)
         on_retry = retry_reporter(events, config.agent_id)
+        definition = CurrentDefinition(AgentDefinition(config.character, config.settings, config.templates))
         agent = Agent(
             id=config.agent_id,
-            character=config.character,
-            settings=config.settings,
+            read_definition=definition.read,
             models=_build_router(config.settings, record, budget, prices, on_retry),
             store=store,
             events=events,
@@ -134,7 +135,6 @@ async def _running_agent(
             rooms=rooms,
             fetcher=fetcher,
             budget=budget,
-            templates=config.templates,
             clock=config.clock,
             folder=config.folder,
         )
@@ -161,7 +161,8 @@ async def _running_agent(
             workers = [post_scheduler.worker, ConfirmedActions(registry).worker]
             await enter(Scheduler(agent, registry, workers, shutdown_deadline=shutdown_deadline))
         await enter(WorkSharingLoop(store, inbox, agent.outbox, config.clock))
-        handle = build_handle(agent, config, registry, inbox, pipeline.active_turns, connections, meter.flush)
+        reloader = CharacterReloader(loaded_config, agent, definition, pipeline)
+        handle = build_handle(agent, config, registry, inbox, pipeline.active_turns, connections, meter.flush, reloader)
         yield AgentRuntime(agent, registry, inbox, handle, post_scheduler)
 
 

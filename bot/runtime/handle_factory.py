@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from bot.adapter.connection_status import ConnectionStatus
-from bot.adapter.room_rules import parse_room_rules
 from bot.agent import Agent
 from bot.commands.builtin import BuiltinCommands
 from bot.commands.choices import ChoiceHandler
@@ -18,6 +17,7 @@ from bot.inbound.membership import MembershipReporter
 from bot.outbound.undelivered import UndeliveredParts
 from bot.plugin_system.registry import Registry
 from bot.runtime.agent_config import AgentConfig
+from bot.runtime.character_reload import CharacterReloader
 from bot.runtime.plugin_lifecycle import bind_routes
 
 
@@ -29,6 +29,7 @@ def build_handle(
     turns: TurnControl,
     connections: Callable[[], Sequence[ConnectionStatus]],
     flush_costs: Callable[[], Awaitable[None]],
+    reloader: CharacterReloader,
 ) -> AgentHandle:
     """Build what adapters may call on an agent; raises ConfigError for commands or room rules that clash."""
     store, events, clock = agent.store, agent.events, agent.clock
@@ -38,8 +39,7 @@ def build_handle(
     router = build_commands(agent, registry, inbox, edits, config.secrets)
     return AgentHandle(
         agent_id=agent.id,
-        character=agent.character,
-        settings=agent.settings,
+        read_definition=agent.read_definition,
         inbox=inbox,
         edits=edits,
         membership=MembershipReporter(agent.id, store=store, inbox=inbox, events=events, clock=clock),
@@ -47,10 +47,11 @@ def build_handle(
         undelivered=UndeliveredParts(store.ledger, agent.outbox),
         world_settings=agent.world_settings,
         catalog=lambda: agent.catalog,
-        room_rules=parse_room_rules(agent.character),
+        room_rules=reloader.room_rules,
         commands=router.specs,
         run_command=router.dispatcher.dispatch,
         select_choice=router.choices.select,
+        reload=reloader.reload,
         routes=bind_routes(agent, config.plugins),
         connections=connections,
     )

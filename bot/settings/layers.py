@@ -6,7 +6,7 @@ A value is looked for in the character's `settings` and `secrets`, then in the e
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -113,6 +113,21 @@ class Settings:
     def with_layer(self, layer: Layer) -> "Settings":
         """Return the settings with a layer above all others."""
         return Settings([layer, *self._all_layers], self._models)
+
+    def with_character_values(self, other: "Settings", names: Collection[str]) -> "Settings":
+        """Return the settings with what a character's file says about `names` in `other`."""
+        current = {layer.name: layer.values for layer in other._all_layers if not layer.is_operator}
+        layers = [
+            layer
+            if layer.is_operator or layer.name not in current
+            else replace(
+                layer,
+                values={name: value for name, value in layer.values.items() if name not in names}
+                | {name: value for name, value in current[layer.name].items() if name in names},
+            )
+            for layer in self._all_layers
+        ]
+        return Settings(layers, self._models)
 
     def load(self, model: type[M]) -> M:
         """Read the variables of a settings model.

@@ -3,7 +3,14 @@
 from bot import Plugin
 from plugins.knowledge.commands import forget_document, show_documents
 from plugins.knowledge.index import KnowledgeIndex
-from plugins.knowledge.provider import drop_erased, knowledge, reindex, remember_document, schedule_reindex
+from plugins.knowledge.provider import (
+    drop_erased,
+    knowledge,
+    reindex,
+    reindex_changed,
+    remember_document,
+    schedule_reindex,
+)
 from plugins.knowledge.routes import add_documents, delete_document, list_documents, search_documents
 
 plugin = Plugin(
@@ -11,7 +18,7 @@ plugin = Plugin(
     "Adds what the character's documents say about the message.",
     actions=[remember_document],
     commands=[show_documents, forget_document],
-    listeners=[drop_erased],
+    listeners=[drop_erased, reindex_changed],
     providers=[knowledge],
     routes=[list_documents, add_documents, delete_document, search_documents],
     workers=[reindex],

@@ -22,7 +22,7 @@ from bot import (
     provider,
     worker,
 )
-from bot.events import EntityErased
+from bot.events import CharacterReloaded, EntityErased
 from bot.models import ModelError
 from bot.prompts import ANYBODY, Authority
 from bot.text import escape_line, sanitize_name, shorten
@@ -93,6 +93,13 @@ def _attached_documents(turn: Turn) -> list[tuple[UUID, Attachment]]:
 async def drop_erased(agent: Agent, event: EntityErased) -> None:
     """Remove the documents of an erased person from the cache of the index."""
     agent.services[KnowledgeIndex].clear_cache()
+
+
+@on(CharacterReloaded)
+async def reindex_changed(agent: Agent, event: CharacterReloaded) -> None:
+    """Update the index now if a changed character file names other documents."""
+    if "knowledge" in event.changed:
+        await schedule_reindex(agent)
 
 
 @worker("INDEX_KNOWLEDGE")

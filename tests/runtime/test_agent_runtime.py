@@ -446,11 +446,12 @@ async def test_a_plugin_can_replace_no_part_of_an_agent_and_shows_no_secret_by_a
     settings = Settings([Layer("the test", {"OTHER_API_KEY": "a-fake-key-of-another"}, is_secret=True)])
 
     async def init(agent: Agent) -> None:
-        for part in ("store", "models", "outbox", "settings", "components", "rooms"):
+        for part in ("store", "models", "outbox", "read_definition", "components", "rooms"):
             with pytest.raises(FrozenInstanceError):
                 setattr(agent, part, None)
-        with pytest.raises(TypeError):  # a property of a frozen class
-            agent.catalog = None  # type: ignore[misc, assignment]
+        for part in ("catalog", "character", "settings", "templates"):
+            with pytest.raises(TypeError):  # a property of a frozen class
+                setattr(agent, part, None)
         assert "a-fake-key" not in f"{agent!r} {agent.settings!r} {vars(agent.settings)}"
 
     async with run_agent(plan(Plugin("curious", init=init), settings=settings), is_strict=True):

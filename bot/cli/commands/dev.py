@@ -2,11 +2,9 @@
 
 import argparse
 import asyncio
-import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from bot.cli.characters import (
     trusted_plugins,
 )
 from bot.cli.platforms import list_platforms, parse_platforms
+from bot.cli.process.file_changes import WATCHER, Changes, watch_folders
 from bot.cli.process.shutdown import exit_on_signal, handle_stop_signals, print_notice
 from bot.errors import BotError, PluginError
 from bot.inbound.agent_handle import AdapterSpec
@@ -33,9 +32,6 @@ from bot.runtime.runtime import Runtime
 from bot.settings import CoreSettings
 from bot.store.inmemory import InMemoryStore
 from bot.text import strip_terminal_codes
-
-WATCHER = "watchfiles"
-Changes = Callable[[Collection[Path]], AsyncGenerator[Collection[Path], None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +140,6 @@ def run(args: argparse.Namespace) -> int:
         print_notes(version.configs)
         core = version.configs[0].settings.load(CoreSettings)
         secrets = {secret for config in version.configs for secret in config.secrets}
-        logging.getLogger(WATCHER).setLevel(logging.WARNING)  # it logs each change, also of the log file itself
         with configure_logging(level=core.log_level, format=core.log_format, secrets=secrets):
             return asyncio.run(_run_until_stopped(session, version))
 
@@ -153,13 +148,6 @@ async def _run_until_stopped(session: DevSession, version: Version) -> int:
     with handle_stop_signals(lambda: print_notice("stopping")) as stop_request:
         await session.run(version)
     return stop_request.exit_code
-
-
-async def watch_folders(folders: Iterable[Path]) -> AsyncGenerator[Collection[Path], None]:
-    """Yield the files that have changed in these folders, those of the same moment together."""
-    watch = import_module("watchfiles").awatch
-    async for changes in watch(*folders, recursive=False, debounce=300, ignore_permission_denied=True):
-        yield {Path(path) for _, path in changes}
 
 
 def _say(text: str) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import aclosing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,11 +16,13 @@ from bot.cli.emulation import EmulatedRun, run_emulators
 from bot.cli.platforms import WEB, Platform, list_platforms, parse_emulators, parse_platforms
 from bot.cli.process.crash_loop import CrashLoop, StartHistory
 from bot.cli.process.exit_codes import UsageError
+from bot.cli.process.file_changes import Changes, wake_on_changes, watch_files
 from bot.cli.process.limits import raise_file_limit, reduce_gc_frequency
 from bot.cli.process.shutdown import exit_on_signal, handle_stop_signals, print_notice, stop_remaining_tasks
 from bot.cli.process.watchdog import run_watchdog
+from bot.concurrency.isolation import run_isolated
 from bot.errors import ConfigError
-from bot.inbound.agent_handle import AdapterSpec
+from bot.inbound.agent_handle import AdapterSpec, AgentHandle
 from bot.logs import configure_logging
 from bot.runtime.runtime import Runtime
 from bot.settings import CoreSettings
@@ -154,11 +156,22 @@ async def _run_until_stopped(
                 for name, cause in agent_runtime.inactive.items():
                     _print_line(f"  without the plugin {name}: {cause}")
             _print_platforms(platforms, runtime)
-            if crash_loop is not None:
-                await _retry_after_crash_loop(held_back, runtime, crash_loop, start_history)
-            reduce_gc_frequency()
-            await asyncio.Event().wait()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(reload_on_change(configs, runtime.handles), name="reload on change")
+                if crash_loop is not None:
+                    await _retry_after_crash_loop(held_back, runtime, crash_loop, start_history)
+                reduce_gc_frequency()
     return stop_request.exit_code
+
+
+async def reload_on_change(
+    configs: Sequence[CharacterConfig], handles: Sequence[AgentHandle], wake: Changes = wake_on_changes
+) -> None:
+    """Reload each agent whenever its character's file changes; the agents log what came of it."""
+    paths = {config.path: handle for config, handle in zip(configs, handles, strict=True)}
+    async with aclosing(watch_files(list(paths), wake)) as changed_files:
+        async for path in changed_files:
+            await run_isolated(paths[path].reload(), label=f"reloading {path}", timeout=None)
 
 
 async def _retry_after_crash_loop(

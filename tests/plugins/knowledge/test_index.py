@@ -17,9 +17,11 @@ from bot import (
     PluginError,
     RecallScope,
     Settings,
+    derived_id,
     model,
     new_id,
 )
+from bot.events import CharacterReloaded
 from bot.models import EmbeddingRequest, EmbeddingResult, ModelType, ModelUnavailable
 from bot.plugin_system.loading import find_plugin, load_plugins
 from bot.store import InMemoryStore
@@ -144,6 +146,22 @@ async def test_a_changed_document_is_indexed_while_the_bot_runs(shore: Shore) ->
         (shore.folder / "tides.txt").write_text("Low water is at seven, they say. " * 50)
         await stage.agent.services[KnowledgeIndex].update()
         assert "Low water is at seven" in await prompt_of(stage, "When is low water?")
+
+
+@pytest.mark.parametrize(("changed", "is_indexed"), [("knowledge", True), ("bio", False)])
+async def test_a_changed_character_file_is_indexed_without_waiting_for_the_next_time(
+    shore: Shore, changed: str, is_indexed: bool
+) -> None:
+    async with shore.open() as stage:
+        await prompt_of(stage, "Hello")  # the index is complete
+        agent, task_id = stage.agent, derived_id(stage.agent.id, "knowledge", "index")
+        before = await agent.store.tasks.task(task_id)
+        agent.events.emit(CharacterReloaded(agent.id, (changed,)))
+        await agent.events.flush()
+        after = await agent.store.tasks.task(task_id)
+    assert before is not None
+    assert after is not None
+    assert (after.next_run != before.next_run) is is_indexed
 
 
 async def test_deleting_a_file_removes_its_fragments(shore: Shore) -> None:

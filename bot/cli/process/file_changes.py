@@ -1,0 +1,58 @@
+"""Watching files: by `watchfiles` where it is installed, else by looking every few seconds."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from contextlib import aclosing, suppress
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+WATCHER = "watchfiles"
+POLL_SECONDS = 2.0
+Changes = Callable[[Collection[Path]], AsyncGenerator[Collection[Path], None]]
+Stamp = tuple[int, ...]
+
+
+async def watch_folders(folders: Iterable[Path]) -> AsyncGenerator[Collection[Path], None]:
+    """Yield the files that have changed in these folders, those of the same moment together."""
+    watch = import_module(WATCHER).awatch
+    logging.getLogger(WATCHER).setLevel(logging.WARNING)  # it logs each change, also of the log file itself
+    async for changes in watch(*folders, recursive=False, debounce=300, ignore_permission_denied=True):
+        yield {Path(path) for _, path in changes}
+
+
+async def wake_on_changes(folders: Collection[Path]) -> AsyncGenerator[Collection[Path], None]:
+    """Yield after changes in these folders; every two seconds where they cannot be watched."""
+    if find_spec(WATCHER) is not None:
+        try:
+            async with aclosing(watch_folders(folders)) as changes:
+                async for paths in changes:
+                    yield paths
+        except (OSError, RuntimeError) as error:  # no more watches, a network drive: an operator can do without
+            logger.debug("folders cannot be watched, so they are looked at every %.0f s: %s", POLL_SECONDS, error)
+    while True:
+        await asyncio.sleep(POLL_SECONDS)
+        yield ()
+
+
+async def watch_files(files: Sequence[Path], wake: Changes = wake_on_changes) -> AsyncGenerator[Path, None]:
+    """Yield each of these files when it has changed; a symbolic link also when what it leads to has."""
+    stamps = {file: await asyncio.to_thread(_read_stamp, file) for file in files}
+    folders = {folder for file in files for folder in (file.absolute().parent, file.resolve().parent)}
+    async with aclosing(wake(folders)) as wakes:
+        async for _ in wakes:
+            for file in files:
+                stamp = await asyncio.to_thread(_read_stamp, file)
+                if stamp not in ((), stamps[file]):  # one that is missing is being replaced
+                    stamps[file] = stamp
+                    yield file
+
+
+def _read_stamp(file: Path) -> Stamp:
+    with suppress(OSError):
+        status = file.stat()
+        return status.st_mtime_ns, status.st_size, status.st_ino
+    return ()
