@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bot.cli.main import entry
+from bot.plugin_system.bundled import bundled_plugins
 from tests.trust import trust_code
 
 Out = pytest.CaptureFixture[str]
@@ -56,6 +57,14 @@ def test_a_third_party_plugin_is_listed_with_package_and_version(
 def test_the_bundled_plugins_pass_the_check(name: str, capsys: Out) -> None:
     assert entry(["plugin", "check", name]) == 0
     assert "fail" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", [plugin.name for plugin in bundled_plugins()])
+def test_every_bundled_plugin_passes_the_contract(name: str, capsys: Out) -> None:
+    code = entry(["plugin", "test", name])
+    assert "fail" not in (out := capsys.readouterr().out)
+    assert "ok    contract   the model is told what it needs to know" in out
+    assert code == 0
 
 
 def test_a_new_plugin_passes_its_check_and_its_test(workdir: Path, capfd: pytest.CaptureFixture[str]) -> None:

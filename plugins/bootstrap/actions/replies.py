@@ -20,7 +20,7 @@ from plugins.bootstrap.actions.permissions import authorize, build_request, refu
     effect=Effect.KEYED,
     authority=Authority.harmless("it sends the answer in the room of the message"),
 )
-async def reply(turn: Turn, text: str = "") -> ActionResult:
+async def reply(turn: Turn, text: Annotated[str, "What to say"] = "") -> ActionResult:
     """Send the text of the model's answer; no second model call is needed."""
     message = await turn.reply(text) if text else None
     return ActionResult(success=message is not None, text=message.content.text if message else "")
