@@ -1,5 +1,6 @@
 """`FilePlaces`: where the parts of a character file stand, for notes and errors about what they name."""
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,6 +9,9 @@ from bot.characters.json_scanner import Node
 from bot.characters.report import Note, clean_message
 from bot.characters.source_text import Path, SourceText, format_path
 from bot.errors import CharacterError
+
+_NEXT_LINE = re.compile(r"[ \t]*\r?\n[ \t]*")
+_LINE_START = re.compile(r"\r?\n[ \t]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,31 @@ class FilePlaces:
         """Return an error about the value at a path, as `build_note`; it names file, line and column."""
         location = self.source.format_location(self._offset(path, variable))
         return CharacterError(f"{location}: {format_path(path)}: {clean_message(message)}")
+
+    def append_texts(self, key: str, texts: Sequence[str]) -> str:
+        """Return the text of the file with `texts` at the end of the list at `key`, which is added if it is missing.
+
+        Everything else stays as it is, comments and indentation too. Raises CharacterError for a list that is none,
+        or whose last item is no text.
+        """
+        source, list_node = self.source.text, self._find([key])
+        added = [json.dumps(text) for text in texts]
+        if list_node is self.root:
+            start = self.root.offset + 1
+            break_line = _NEXT_LINE.match(source, start)
+            before, after = (break_line[0], ",") if break_line else ("", ", ")
+            return f"{source[:start]}{before}{json.dumps(key)}: [{', '.join(added)}]{after}{source[start:]}"
+        items = list_node.value
+        if items == ():
+            start = list_node.offset + 1
+            return f"{source[:start]}{', '.join(added)}{source[start:]}"
+        if not isinstance(items, tuple) or not isinstance(items[-1].value, str):
+            raise self.build_error((key,), f"add {', '.join(added)} by hand: it is not a list of names")
+        last = items[-1].offset
+        _, end = json.JSONDecoder().raw_decode(source, last)
+        break_line = _LINE_START.search(source, list_node.offset, last)
+        separator = f",{break_line[0]}" if break_line else ", "
+        return source[:end] + "".join(f"{separator}{text}" for text in added) + source[end:]
 
     def _offset(self, path: Path, variable: str = "") -> int:
         node = self._find(path)

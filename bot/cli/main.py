@@ -45,7 +45,7 @@ COMMANDS = (
     Command("db", "bot.cli.commands.db", "check, upgrade or back up the database"),
     Command("doctor", "bot.cli.doctor.command", "check the configuration and say what to correct"),
     Command("character", "bot.cli.commands.character", "check character files, or write a new one"),
-    Command("plugin", "bot.cli.commands.plugin", "list, check, test or start a plugin"),
+    Command("plugin", "bot.cli.commands.plugin", "list, search, add, check, test or start a plugin"),
     Command("adapter", "bot.cli.commands.adapter", "test or start an adapter"),
     Command("mcp", "bot.cli.commands.mcp", "offer the running character to other agents, as an MCP server"),
     Command("token", "bot.cli.commands.token", "create, list or revoke tokens of the web page and the API"),

@@ -98,6 +98,11 @@ class CoreSettings(SettingsModel):
         False, description="Whether an answer may take several rounds, each seeing the last one's results."
     )
     max_multistep_iterations: int = Field(6, ge=1, le=6, description="How many such rounds at most.")
+    registry_url: str = Field(
+        "",
+        description="A list of plugins beside the one that comes with Greenroom, for `bot plugin search` and "
+        "`bot plugin add`: an https address, or the path of a file.",
+    )
     max_crashed_starts: int = Field(
         3,
         alias="CRASH_LOOP_BOOTS",

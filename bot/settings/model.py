@@ -15,6 +15,7 @@ PLACEHOLDERS = frozenset({"changeme", "change_me", "undefined", "null", "none", 
 BASE_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?", re.IGNORECASE)
 HOST_NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*")
 NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+ADDRESS_WORDS = frozenset({"ADDRESS", "DIR", "ENDPOINT", "FILE", "HOST", "PATH", "SERVERS", "URI", "URL"})
 # Names that no model assigns to an owner belong to the operator if they begin with one of these words,
 OPERATOR_PREFIXES = frozenset({"LD", "POSTGRES", "PYTHON", "REGISTRY", "SERVER", "SQL"})
 # or contain one of these: a place to connect to or to write to, an authority, a limit.
@@ -141,6 +142,12 @@ def is_operator_name(name: str) -> bool:
     """Return whether a variable that no model assigns to an owner belongs to the operator, judged by its name."""
     words = [word.upper() for word in NAME_WORDS.findall(name)]
     return not words or words[0] in OPERATOR_PREFIXES or any(map(OPERATOR_WORDS.fullmatch, words))
+
+
+def address_variables(model: type[SettingsModel]) -> list[str]:
+    """Return the variables of a model that name servers to connect to, or files."""
+    aliases = {item.alias or name.upper(): item for name, item in model.model_fields.items()}
+    return [name for name, item in aliases.items() if _is_place(item) or ADDRESS_WORDS.intersection(name.split("_"))]
 
 
 def _is_place(item: FieldInfo) -> bool:

@@ -20,6 +20,7 @@ BOT_VARIABLE_PREFIXES = (
     "DATABASE_",
     "POSTGRES_",
     "SQL_",
+    "REGISTRY_",
 )
 
 

@@ -17,7 +17,7 @@ from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.models.types import ModelType
 from bot.plugin_system.components import Model
-from bot.plugin_system.imports import install_command, missing_package_message
+from bot.plugin_system.imports import install_command, install_package, missing_package_message
 from bot.plugin_system.loading import (
     LoadedPlugins,
     find_adapters,
@@ -200,6 +200,16 @@ def test_an_installed_wheel_names_what_its_metadata_require_for_an_extra(tmp_pat
     assert command == f"{sys.executable} -m pip"
     names = {re.split(r"[^\w-]", word)[0] for word in shlex.split(requirements)}
     assert names >= {"asyncpg", "pgvector", "sqlalchemy"}
+
+
+def test_an_environment_without_pip_installs_with_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uv = tmp_path / "uv"
+    uv.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert install_package("dice==1.0").arguments == (sys.executable, "-m", "pip", "install", "dice==1.0")
+    monkeypatch.setattr(sys, "path", [])
+    found = install_package("dice==1.0").arguments
+    assert found == (str(uv), "pip", "install", "--python", sys.executable, "dice==1.0")
 
 
 def test_a_package_of_others_is_told_to_install_its_own_extra() -> None:

@@ -1,34 +1,47 @@
-"""List, check, test or create plugins."""
+"""List, search, add, check, test or create plugins."""
 
 import argparse
 import asyncio
-import importlib.metadata
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bot.cli.characters import CharacterConfig, add_character_option, load_character_config, trusted_plugins
 from bot.cli.doctor.checks import Finding, Status, finding_lines
-from bot.cli.doctor.plugin_checks import check_plugin, contract_findings, list_components
+from bot.cli.doctor.plugin_checks import check_plugin, contract_findings
+from bot.cli.plugin_adding import add_plugin, print_permissions
+from bot.cli.plugin_cards import index_lines, index_to_json, list_cards
+from bot.cli.plugin_index import load_index
 from bot.cli.process.exit_codes import Exit
+from bot.cli.process.shutdown import print_notice
 from bot.cli.scaffold import check_new_name, find_target, render_templates, run_pytest, write_new_files
-from bot.cli.variables import list_variables
 from bot.errors import PluginError
-from bot.plugin_system.bundled import PluginPurpose, bundled_names
 from bot.plugin_system.loading import PLUGIN_GROUP, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.source import read_plugin_source
+from bot.settings import load_settings
 from bot.testing import check_plugin_contract, run_plugin_tests
 from bot.text import find_closest, strip_terminal_codes
 
-GREENROOM = "greenroom"
 PACKAGE_PREFIX = "greenroom_"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list|check|test|new")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list|search|add|show|check|test|new")
     listing = verbs.add_parser("list", help="the installed plugins, their components, and why some are off")
     add_character_option(listing)
+    listing.add_argument("--json", action="store_true", help="print the list as JSON")
+    search = verbs.add_parser("search", help="the plugins that can be added, those with the most stars first")
+    search.add_argument("words", nargs="*", metavar="WORD", help="in their names, packages, descriptions or tags")
+    search.add_argument("--json", action="store_true", help="print them as JSON")
+    add = verbs.add_parser("add", help="install a plugin, name it in a character's file, and print what it may do")
+    add.add_argument("plugin", metavar="NAME")
+    add.add_argument("-c", "--character", metavar="FILE", type=Path, help="the character's JSON file to change")
+    add.add_argument("--yes", action="store_true", help="install what is missing without a question")
+    show = verbs.add_parser("show", help="what a plugin may do: actions, routes, settings, network")
+    show.add_argument("plugin", metavar="NAME|PATH")
     check = verbs.add_parser("check", help="import one and report what is wrong with it")
     check.add_argument("plugin", metavar="NAME|PATH")
     test = verbs.add_parser("test", help="run its tests, and those that every plugin must pass")
@@ -42,7 +55,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the subcommand."""
     if args.verb == "list":
-        return _print_list(load_character_config(args.character))
+        return _print_list(load_character_config(args.character), is_json=args.json)
+    if args.verb == "search":
+        return _search(args.words, is_json=args.json)
+    if args.verb == "add":
+        add_plugin(args.plugin, args.character, is_confirmed=args.yes)
+        return Exit.OK
+    if args.verb == "show":
+        print_permissions(_find_named(find_target(args.plugin, PLUGIN_GROUP).name))
+        return Exit.OK
     if args.verb == "check":
         return _check(args.plugin)
     if args.verb == "test":
@@ -50,46 +71,31 @@ def run(args: argparse.Namespace) -> int:
     return _new(args.name, is_single_file=args.single_file)
 
 
-def _print_list(config: CharacterConfig) -> int:
-    enabled_names = {plugin.name for plugin in config.plugins}
-    plugins: dict[str, Plugin | str] = {name: _load_plugin(name) for name in plugin_names()}
-    plugins |= {plugin.name: plugin for plugin in config.plugins}
-    for name, plugin in plugins.items():
-        if isinstance(plugin, str):
-            print(strip_terminal_codes(f"{name:<12} off  {plugin}"))
-            continue
-        state = "on " if name in enabled_names else "off"
-        print(strip_terminal_codes(f"{name:<12} {state}  {plugin.description}"))
-        if name not in enabled_names:
-            print(strip_terminal_codes(f"{'':<17} off because {_off_reason(plugin, config)}"))
-        lines = [*_origin_lines(name), *list_components(plugin)]
-        if plugin.settings is not None:
-            lines.append(f"settings: {', '.join(variable.name for variable in list_variables(plugin.settings))}")
-        for line in lines:
-            print(strip_terminal_codes(f"{'':<17} {line}"))
+def _print_list(config: CharacterConfig, *, is_json: bool) -> int:
+    cards = list(list_cards(config))
+    if is_json:
+        _print_json([card.to_json() for card in cards])
+    else:
+        print("\n".join(strip_terminal_codes(line) for card in cards for line in card.lines()))
     return Exit.OK
 
 
-def _origin_lines(name: str) -> Iterator[str]:
-    """Yield the distribution and version of a third-party plugin."""
-    for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP, name=name):
-        if entry.dist is not None and entry.dist.name != GREENROOM:
-            yield f"installed with {entry.dist.name} {entry.dist.version}: {entry.value}"
+def _search(words: Sequence[str], *, is_json: bool) -> int:
+    index = load_index(load_settings()).search(words)
+    for note in index.notes:
+        print_notice(strip_terminal_codes(note))
+    installed = plugin_names()
+    if is_json:
+        _print_json([index_to_json(entry, installed) for entry in index.entries])
+        return Exit.OK
+    print("\n\n".join("\n".join(map(strip_terminal_codes, index_lines(entry, installed))) for entry in index.entries))
+    if not index.entries:
+        print_notice(strip_terminal_codes(f"no plugin matches {' '.join(words)!r}; without a word, all are listed"))
+    return Exit.OK
 
 
-def _load_plugin(name: str) -> Plugin | str:
-    try:
-        return find_plugin(name) or "it is no longer installed"
-    except PluginError as error:
-        return str(error)
-
-
-def _off_reason(plugin: Plugin, config: CharacterConfig) -> str:
-    if missing := plugin.missing_settings(config.settings):
-        return f"a setting is missing: {missing}"
-    if plugin.name in bundled_names(PluginPurpose.FALLBACK_MODEL):
-        return "another plugin provides a model"
-    return f"{config.path.name} does not name it among its plugins"
+def _print_json(plugins: Sequence[Mapping[str, Any]]) -> None:
+    print(json.dumps({"plugins": plugins}, ensure_ascii=True, indent=2))
 
 
 def _check(name: str) -> int:

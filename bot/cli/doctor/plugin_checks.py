@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from bot.cli.doctor.checks import Finding, Status
+from bot.cli.plugin_cards import list_components
 from bot.cli.variables import list_variables
 from bot.errors import PluginError, SettingError
 from bot.plugin_system.bundled import PluginPurpose, bundled_names
@@ -41,28 +42,6 @@ def check_plugin(plugin: Plugin) -> Iterator[Finding]:
     yield from _check_descriptions(plugin)
     yield from _check_compatibility(plugin)
     yield from _check_settings(plugin)
-
-
-def list_components(plugin: Plugin) -> Iterator[str]:
-    """Yield one line for each kind of component of a plugin."""
-    kinds = {
-        "actions": [component.spec.name for component in plugin.actions],
-        "providers": [component.spec.name for component in plugin.providers],
-        "evaluators": [component.spec.name for component in plugin.evaluators],
-        "services": [component.__name__ for component in plugin.services],
-        "models": [component.type.value for component in plugin.models],
-        "workers": [component.name for component in plugin.workers],
-        "listeners": [component.kind.__name__ for component in plugin.listeners],
-        "commands": [f"/{component.spec.name}" for component in plugin.commands],
-        "component types": [component.name for component in plugin.component_types],
-        "kinds of memories": list(plugin.memory_kinds),
-        "templates": list(plugin.templates),
-        "tests": [f"{suite.name} ({len(suite.tests)})" for suite in plugin.tests],
-        "routes": [f"{component.method} /plugins/{plugin.name}{component.path}" for component in plugin.routes],
-    }
-    for kind, names in kinds.items():
-        if names:
-            yield f"{kind}: {', '.join(names)}"
 
 
 def contract_findings(result: ContractOutcome) -> Iterator[Finding]:

@@ -1,0 +1,185 @@
+"""Adds a plugin: installs its distribution if the operator wants that, and names it in a character's file."""
+
+import importlib
+import os
+import secrets
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from bot.characters import LoadedCharacter, load_character, parse_character
+from bot.cli.plugin_cards import find_origin, index_lines, permission_lines
+from bot.cli.plugin_index import IndexEntry, load_bundled_index, load_index, normalize_distribution
+from bot.cli.process.exit_codes import UsageError
+from bot.cli.process.shutdown import print_notice
+from bot.errors import CharacterError, PluginError
+from bot.plugin_system.bundled import PluginPurpose, bundled_name, bundled_names
+from bot.plugin_system.imports import Installation, has_extra, install_extra, install_package
+from bot.plugin_system.loading import ELIZAOS_PACKAGE, find_plugin, plugin_names
+from bot.plugin_system.plugin import Plugin
+from bot.settings import load_settings
+from bot.text import find_closest, strip_terminal_codes
+
+
+@dataclass(frozen=True, slots=True)
+class CharacterEdit:
+    """The new text of a character's file that names more plugins."""
+
+    path: Path
+    text: str
+    added: tuple[str, ...]
+
+    def write(self) -> None:
+        """Replace the file atomically, with the permissions that it has. Raises CharacterError."""
+        path = self.path.resolve()
+        temporary_path = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        try:
+            mode = path.stat().st_mode & 0o777
+            descriptor = os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(descriptor, "w", encoding="utf-8", newline="") as file:
+                file.write(self.text)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary_path.chmod(mode)
+            temporary_path.replace(path)
+        except OSError as error:
+            temporary_path.unlink(missing_ok=True)
+            raise CharacterError(f"{self.path}: cannot be written: {error.strerror or error}") from None
+
+
+def add_plugin(name: str, character: Path | None, *, is_confirmed: bool) -> None:
+    """Add a plugin to this environment and to a character's file, and print what it may do.
+
+    Nothing is installed before the operator has confirmed the command. Raises ConfigError, FetchError, UsageError.
+    """
+    if "/" in name and not ELIZAOS_PACKAGE.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is a path, and needs no installation: name it among the plugins of a character's file"
+        )
+    name = _own_name(name)
+    entry = _find_entry(name)
+    if entry is not None and entry.incompatibility:
+        raise PluginError(f"plugin {name!r} cannot be added: {entry.incompatibility}")
+    edit = _plan_edit(character, name) if character is not None else None
+    installation = _plan_installation(entry)
+    if entry is None or installation is None:
+        _print_permissions(name)
+    else:
+        _install(entry, installation, is_confirmed=is_confirmed)
+    if edit is not None and edit.added:
+        edit.write()
+        print(strip_terminal_codes(f"added to the plugins of {edit.path}: {', '.join(edit.added)}"))
+    elif edit is not None:
+        print(strip_terminal_codes(f"{edit.path} names it already"))
+    else:
+        print(f'to use it: "plugins": ["{name}"] in a character file, or bot plugin add {name} -c FILE')
+
+
+def print_permissions(plugin: Plugin) -> None:
+    """Print what a plugin may do."""
+    settings = load_settings()
+    settings = settings.with_models(plugin.settings) if plugin.settings is not None else settings
+    print("\n".join(map(strip_terminal_codes, permission_lines(plugin, settings))), flush=True)
+
+
+def _own_name(name: str) -> str:
+    """Return the name here of a plugin that may be named as in elizaOS."""
+    match = ELIZAOS_PACKAGE.fullmatch(name)
+    return bundled_name(match[1] if match else name)
+
+
+def _find_entry(name: str) -> IndexEntry | None:
+    """Return what the lists say of a plugin; None for one that is installed and in no list of ours.
+
+    The list at REGISTRY_URL is read only for a plugin that is not here yet.
+    """
+    bundled = load_bundled_index()
+    if (entry := bundled.find(name)) is not None or name in plugin_names():
+        return entry
+    index = load_index(load_settings())
+    for note in index.notes:
+        print_notice(strip_terminal_codes(note))
+    if (entry := index.find(name)) is not None:
+        return entry
+    suggestion = find_closest(name, [entry.name for entry in index.entries])
+    hint = f"did you mean {suggestion!r}?" if suggestion else "`bot plugin search` lists them"
+    raise PluginError(f"plugin {name!r} is in no list of plugins: {hint}")
+
+
+def _plan_edit(path: Path, name: str) -> CharacterEdit:
+    """Return the new text of a character's file. Raises CharacterError for one that cannot be changed safely."""
+    loaded = load_character(path)
+    names = [] if name in map(_own_name, loaded.character.plugins) else [name]
+    if names and not loaded.character.plugins:
+        # A file without plugins has the default store. One with plugins must name it.
+        names = [store for store in bundled_names(PluginPurpose.STORE) if store != name and _is_loadable(store)] + names
+    if loaded.places is None:
+        raise CharacterError(f"{path}: add {name!r} to its plugins by hand")
+    text = loaded.places.append_texts("plugins", names) if names else loaded.places.source.text
+    _check_edit(loaded, parse_character(text, source=str(path)), names)
+    return CharacterEdit(path, text, tuple(names))
+
+
+def _check_edit(old: LoadedCharacter, new: LoadedCharacter, names: list[str]) -> None:
+    """Raise CharacterError if an edit changes anything else than the names of plugins."""
+    expected = old.character.model_copy(update={"plugins": (*old.character.plugins, *names)})
+    if new.character != expected or new.secrets != old.secrets:
+        raise CharacterError(f"{old.path}: its form cannot be changed safely: add {', '.join(names)} to its plugins")
+
+
+def _plan_installation(entry: IndexEntry | None) -> Installation | None:
+    """Return what must be installed for a plugin; None for nothing."""
+    if entry is None:
+        return None
+    if entry.is_bundled:
+        return None if not entry.extra or has_extra(entry.extra) else install_extra(entry.extra)
+    return install_package(entry.requirement)
+
+
+def _install(entry: IndexEntry, installation: Installation, *, is_confirmed: bool) -> None:
+    """Install a plugin with the installer of this environment, and print what it may do, in a process that has it."""
+    for line in index_lines(entry, ()):
+        print(strip_terminal_codes(line))
+    print(strip_terminal_codes(f"to be installed with: {installation}"), flush=True)
+    if not entry.is_bundled:
+        print("its code then runs with your rights: read it first", flush=True)
+    if not is_confirmed and not _ask():
+        raise UsageError("nothing was installed and nothing was changed")
+    code = installation.run()
+    if code != 0:
+        raise PluginError(f"{entry.requirement} was not installed: the installer ended with exit code {code}")
+    importlib.invalidate_caches()
+    package, _, _ = find_origin(entry.name)
+    if not entry.is_bundled and normalize_distribution(package) != entry.distribution:
+        provider = f"that is a plugin of {package}" if package else "it has no entry point of that name"
+        raise PluginError(
+            f"{entry.package} is installed now, but does not bring the plugin {entry.name!r}: {provider}; "
+            f"remove it again: {sys.executable} -m pip uninstall {entry.distribution}"
+        )
+    shown = [sys.executable, "-P", "-m", "bot", "plugin", "show", entry.name]
+    if subprocess.run(shown, check=False).returncode != 0:
+        raise PluginError(
+            f"{entry.package} is installed, but its plugin cannot be loaded: `bot plugin check {entry.name}` says why"
+        )
+
+
+def _ask() -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError("nothing was installed: there is no terminal to ask on; repeat the command with --yes")
+    print_notice("install it? [y/N] ")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _print_permissions(name: str) -> None:
+    plugin = find_plugin(name)
+    if plugin is None:
+        raise PluginError(f"plugin {name!r} is no longer installed")
+    print_permissions(plugin)
+
+
+def _is_loadable(name: str) -> bool:
+    try:
+        return find_plugin(name) is not None
+    except PluginError:
+        return False
