@@ -21,9 +21,14 @@ NAMES = (ROOT / "tests" / "elizaos_names.txt").read_text(encoding="utf-8").split
 PACKAGE = "@elizaos/plugin-"
 
 
+def _find_file(name: str) -> Path:
+    """Return a file of tests/, or of examples/ where its name begins with that."""
+    return ROOT / name if name.startswith("examples/") else ROOT / "tests" / name
+
+
 @cache
 def _tests_in(file: str) -> frozenset[str]:
-    tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
+    tree = ast.parse(_find_file(file).read_text(encoding="utf-8"))
     functions = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     return frozenset(function.name for function in functions)
 
@@ -52,7 +57,7 @@ def test_every_test_that_is_named_exists() -> None:
     missing = [
         f"{file}::{function}"
         for file, _, function in named
-        if not (ROOT / "tests" / file).is_file() or function not in _tests_in(file)
+        if not _find_file(file).is_file() or function not in _tests_in(file)
     ]
     assert missing == []
 
