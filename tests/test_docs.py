@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,13 +22,11 @@ from bot.platform import ChoiceSelection, CommandInvocation, UploadedFile
 from bot.plugin_system import WebhookSignature
 from bot.plugin_system.loading import find_plugin, plugin_names
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
+from tests.doc_blocks import PLUGIN, ROOT, Block, find_blocks, write_blocks
 from tests.plugins.loopback import Sink
 
-ROOT = Path(__file__).parents[1]
 DOCS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
-PLUGIN = re.compile(r"^plugin = Plugin\(\s*\"(\w+)\"", re.MULTILINE)
-FILE = re.compile(r"`([\w/]+\.(?:py|json))`")
+FOLLOWED = frozenset({"tutorial.md"})  # tests/test_tutorial.py follows it from its first line to its last
 QUOTED = re.compile(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)(?:=[^`]*)?`")
 ASSIGNED = re.compile(r"^(?:# )?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)=", re.MULTILINE)
 PLACE = re.compile(r"`((?:bot|adapters|plugins|tests|requirements)/[\w/.]*)(?::([\w.]+))?`")
@@ -42,44 +40,14 @@ NOT_SETTINGS = frozenset(
 CHECKED = ("bot character check", "bot plugin new", "bot plugin check")
 
 
-@dataclass(frozen=True)
-class Block:
-    """A code block of a document: its language, its content, and the paragraph before it."""
-
-    doc: Path
-    kind: str
-    body: str
-    before: str
-
-    @property
-    def file(self) -> str:
-        """The file name: from the plugin's name, else the last one in the text before the block."""
-        if found := PLUGIN.search(self.body):
-            return f"{found[1]}.py"
-        named = FILE.findall(self.before)
-        return named[-1] if named else ""
-
-
-def _find_blocks(doc: Path) -> Iterator[Block]:
-    text, end = doc.read_text(encoding="utf-8"), 0
-    for blocks in BLOCK.finditer(text):
-        before = text[end : blocks.start()].rstrip().rpartition("\n\n")[2]
-        yield Block(doc, blocks["kind"], blocks["body"], before)
-        end = blocks.end()
-
-
-BLOCKS = [block for doc in DOCS for block in _find_blocks(doc)]
+BLOCKS = [block for doc in DOCS for block in find_blocks(doc)]
 PYTHON = [block for block in BLOCKS if block.kind == "python"]
-PLUGINS = {block.file.removesuffix(".py"): block for block in PYTHON if PLUGIN.search(block.body)}
+PLUGINS = {
+    block.file.removesuffix(".py"): block
+    for block in PYTHON
+    if PLUGIN.search(block.body) and block.doc.name != "cookbook.md"  # tests/test_cookbook.py runs those
+}
 Check = Callable[[AgentHarness], Awaitable[None]]
-
-
-def _write_blocks(folder: Path, blocks: list[Block]) -> None:
-    for block in blocks:
-        assert block.file, f"{block.doc.name}: say before it which file this is:\n{block.body[:200]}"
-        path = folder / block.file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(block.body, encoding="utf-8")
 
 
 async def _check_roll(stage: AgentHarness) -> None:
@@ -190,6 +158,12 @@ async def _check_builds(stage: AgentHarness) -> None:
     assert [spec.name for spec in stage.agent.catalog.component_types] == ["ON_CALL"]
 
 
+async def _check_jar(stage: AgentHarness) -> None:
+    for text in ("We could fly a kite", "Draw one"):
+        await stage.send(text)
+    assert stage.texts == ["It is in.", "The jar says: fly a kite!"]
+
+
 async def _check_digest(stage: AgentHarness) -> None:
     await stage.send("Hello")
     [room], settings = await stage.agent.store.worlds.rooms(), stage.agent.world_settings
@@ -201,6 +175,14 @@ async def _check_digest(stage: AgentHarness) -> None:
 
 CHECKS: dict[str, tuple[Check, list[str]]] = {
     "digest": (_check_digest, [model_answer("Hello.")]),
+    "jar": (
+        _check_jar,
+        [
+            model_answer(actions=["ADD_IDEA"], parameters={"idea": "fly a kite"}),
+            model_answer("It is in."),
+            model_answer(actions=["DRAW_IDEA"]),
+        ],
+    ),
     "dice": (_check_roll, [model_answer(actions=["ROLL_DICE"], parameters={"dice": 3})]),
     "library": (
         _check_lend,
@@ -230,7 +212,7 @@ def test_every_documented_plugin_is_tested() -> None:
 
 @pytest.mark.parametrize("name", sorted(PLUGINS))
 async def test_a_documented_plugin_works(name: str, tmp_path: Path) -> None:
-    _write_blocks(tmp_path, [PLUGINS[name]])
+    write_blocks(tmp_path, [PLUGINS[name]])
     plugin = find_plugin(f"./{name}", tmp_path)
     assert plugin is not None
     check, script = CHECKS[name]
@@ -246,8 +228,8 @@ async def test_a_documented_plugin_works(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("doc", DOCS, ids=lambda doc: doc.name)
 def test_documented_files_and_their_tests_run(doc: Path, tmp_path: Path) -> None:
-    blocks = [block for block in PYTHON if block.doc == doc]
-    _write_blocks(tmp_path, blocks)
+    blocks = [block for block in PYTHON if block.doc == doc and doc.name not in FOLLOWED]
+    write_blocks(tmp_path, blocks)
     files = [str(path) for path in tmp_path.rglob("test_*.py")]
     if not files:
         for block in blocks:
@@ -275,7 +257,7 @@ def test_transcripts_match_the_commands(
     doc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for block in _find_blocks(doc):
+    for block in () if doc.name in FOLLOWED else find_blocks(doc):
         if block.kind in ("json", "text") and block.file.endswith(".json"):
             (tmp_path / block.file).write_text(block.body, encoding="utf-8")
         if block.kind != "console":

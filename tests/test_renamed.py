@@ -7,7 +7,7 @@ import pytest
 
 import bot
 import bot.testing
-from bot import Content, Plugin, command
+from bot import Content, Plugin, ProviderResult, command, provider
 from bot.models import TextResult
 from bot.renamed import BOT, TESTING
 
@@ -38,6 +38,9 @@ def test_a_plugin_written_for_the_version_before_still_works() -> None:
     with pytest.warns(DeprecationWarning, match="private"):
         decorate = command("old", "An old command.", private=False)  # type: ignore[call-arg]
     assert callable(decorate)
+    with pytest.warns(DeprecationWarning, match="private=…. is now hidden=…"):
+        decorate_provider = provider("OLD", "A provider that is composed by its name.", private=True)  # type: ignore[call-arg]
+    assert decorate_provider(lambda turn: ProviderResult()).spec.is_hidden
     with pytest.warns(DeprecationWarning, match="is_cut"):
         result = TextResult("text", "model", is_cut=True)  # type: ignore[call-arg]
     with pytest.warns(DeprecationWarning, match="TextResult.is_cut is now is_truncated"):

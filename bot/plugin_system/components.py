@@ -34,6 +34,7 @@ class Provider:
         return await result if isinstance(result, Awaitable) else result
 
 
+@renamed_parameters(private="hidden")
 def provider(
     name: str,
     description: str,
@@ -48,9 +49,11 @@ def provider(
     """Return a decorator that makes a provider of a function, async or plain, that takes the turn.
 
     `position` orders the texts in the prompt: a text that rarely changes belongs first, so that a model
-    provider's prompt cache hits. Dynamic and hidden providers are composed on request only. `kind` says what
-    the text is for, `shorten` what remains of it in a prompt that is too long (default: nothing of a dynamic
-    one, else its beginning). `trusted_content` of earlier versions is kept in the catalog; who wrote a text is
+    provider's prompt cache hits. A dynamic provider is composed when the model asks for it. A hidden one is
+    composed only where code asks for it by name: the model is not told of it. It was called private, but its
+    text is no more secret than any other. `kind` says what the text is for, `shorten` what remains of it in a
+    prompt that is too long (default: nothing of a dynamic one, else its beginning). `trusted_content` of earlier
+    versions is kept in the catalog; who wrote a text is
     said by `ProviderResult.authors`. Raises PluginError for a name that is not UPPER_SNAKE.
     """
 

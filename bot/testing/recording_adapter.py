@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from bot.adapter.adapter import Adapter
@@ -16,8 +17,9 @@ class RecordingAdapter(Adapter, RenamedMembers):
     `busy_rooms` the rooms that were shown a busy model.
 
     `faults` are raised one after another before anything is sent. Texts are split into parts of `max_length`
-    characters. Sent messages can be edited only with `can_edit`. Replies are streamed every `stream_interval`
-    seconds, if set. Without `is_trusted_audience` the public message limits apply.
+    characters, of which the last has the attachments. Sent messages can be edited only with `can_edit`. Replies
+    are streamed every `stream_interval` seconds, if set. Without `is_trusted_audience` the public message limits
+    apply.
     """
 
     _renamed: ClassVar[Mapping[str, str]] = {
@@ -59,7 +61,8 @@ class RecordingAdapter(Adapter, RenamedMembers):
     def split_content(self, content: Content) -> list[Content]:
         step = self._max_length or len(content.text) or 1
         texts = [content.text[start : start + step] for start in range(0, len(content.text), step)]
-        return [Content(text=text) for text in texts] or [content]
+        parts = [Content(text=text) for text in texts]
+        return [*parts[:-1], replace(parts[-1], attachments=content.attachments)] if parts else [content]
 
     async def deliver(self, delivery: Delivery) -> str:
         await self._attempt(delivery)

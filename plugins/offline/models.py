@@ -1,9 +1,14 @@
 """Model handlers of the offline responder: they parse the prompt and answer in the expected tags."""
 
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 from xml.sax.saxutils import escape
 
-from bot import Agent, model
+from bot import ActionSpec, Agent, model
 from bot.models import EmbeddingRequest, EmbeddingResult, ModelType, Purpose, TextRequest, TextResult, Usage
 from bot.prompts import parse_history
 from plugins.offline.embedding import embed
@@ -12,6 +17,10 @@ from plugins.offline.responder import Persona, respond, should_respond, write_po
 
 MODEL_NAME = "offline"
 NO_USAGE = Usage()
+SPEECH_ACTIONS = frozenset({"REPLY", "IGNORE", "NONE"})
+_RESULT_LINE = re.compile(r"^- [A-Z][A-Z0-9_]*: (?P<outcome>ok|failed): (?P<text>.*)$", re.MULTILINE)
+_CONFIRMATION = re.compile(r"\bconfirm [A-Z2-9]{5}\b")  # what a question asks its reader to answer
+_GIVEN_PARAMETERS = re.compile(r"^What was given: (\{.*\})$", re.MULTILINE)
 
 
 @model(ModelType.TEXT_LARGE)
@@ -22,8 +31,9 @@ async def generate_text(agent: Agent, request: TextRequest) -> TextResult:
     if request.purpose is Purpose.SHOULD_RESPOND:
         decision = "RESPOND" if should_respond(history, persona) else "IGNORE"
         return _text_result(f"<response><reasoning>by pattern</reasoning><action>{decision}</action></response>")
-    if request.purpose is Purpose.REPAIR:
-        return _text_result("{}")
+    if request.purpose is Purpose.REPAIR:  # nothing is corrected: the caller then tells what is wrong with it
+        given = _GIVEN_PARAMETERS.search(request.prompt)
+        return _text_result(given[1] if given else "{}")
     if request.purpose is Purpose.REFLECTION:
         return _text_result("<response></response>")
     if request.purpose is Purpose.STEP:
@@ -32,6 +42,11 @@ async def generate_text(agent: Agent, request: TextRequest) -> TextResult:
         recent = [line.text for line in history if line.is_agent]
         post_text = escape(write_post(persona, seed=_read_seed(agent), recent=recent))
         return _text_result(f"<response><post>{post_text}</post></response>")
+    if request.purpose is Purpose.SUMMARY and (results := _RESULT_LINE.findall(request.prompt)):
+        lines = [text if outcome == "ok" else f"That did not work: {text}" for outcome, text in results]
+        return _text_result(f"<response><text>{escape(' '.join(lines))}</text></response>")
+    if request.purpose is Purpose.REPLY and (call := find_call(history, agent.catalog.actions)):
+        return _text_result(call)
     reply_text = escape(respond(history, persona, seed=_read_seed(agent)))
     return _text_result(
         f"<response><thought>by pattern</thought><actions>REPLY</actions><text>{reply_text}</text></response>"
@@ -43,6 +58,45 @@ async def embed_texts(agent: Agent, request: EmbeddingRequest) -> EmbeddingResul
     """Return hashed n-gram vectors, comparable with each other by cosine."""
     vectors = tuple(tuple(embed(item)) for item in request.texts)
     return EmbeddingResult(vectors, f"{MODEL_NAME}-ngrams-384", NO_USAGE)
+
+
+def find_call(history: Sequence[ChatLine], actions: Iterable[ActionSpec]) -> str:
+    """Return an answer that calls the action with whose name the last line begins; empty if it begins with none.
+
+    `ROLL_DICE sides=20` passes an argument; one with spaces stands in quotation marks. This is how an action is
+    tried without a language model, and a call is confirmed.
+    """
+    if not history or history[-1].is_agent:
+        return ""
+    line = history[-1].text.strip()
+    if _CONFIRMATION.search(line):
+        line = "CHOOSE_OPTION option=confirm"
+    name, _, rest = line.partition(" ")
+    spec = next((spec for spec in actions if spec.name == name and name not in SPEECH_ACTIONS), None)
+    if spec is None:
+        return ""
+    try:
+        pairs = [word.partition("=") for word in shlex.split(rest)]
+    except ValueError:  # a quotation mark that is not closed
+        return ""
+    if not all(key.isidentifier() and sign for key, sign, _ in pairs):
+        return ""
+    schemas = spec.parameters.get("properties", {})
+    arguments = {key: _read_value(value, schemas.get(key, {})) for key, _, value in pairs}
+    return (
+        f"<response><thought>named by its sender</thought><actions>{name}</actions>"
+        f"<parameters><{name}>{escape(json.dumps(arguments))}</{name}></parameters><text></text></response>"
+    )
+
+
+def _read_value(text: str, schema: Mapping[str, Any]) -> object:
+    """Return a number, a list or any other JSON value as what it is, everything else as text."""
+    if schema.get("type") == "string":
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _read_seed(agent: Agent) -> int:

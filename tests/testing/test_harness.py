@@ -6,7 +6,20 @@ from typing import Annotated
 
 import pytest
 
-from bot import ActionResult, Agent, Character, Content, Plugin, ProviderResult, Turn, action, provider, testing
+from bot import (
+    ActionResult,
+    Agent,
+    Attachment,
+    Character,
+    Content,
+    MediaKind,
+    Plugin,
+    ProviderResult,
+    Turn,
+    action,
+    provider,
+    testing,
+)
 from bot.domain.ledger import DeliveryState, Outcome
 from bot.errors import DeliveryUnknown, ModelRefused, NotSent
 from bot.models.types import ModelType, Purpose, TextRequest
@@ -228,3 +241,12 @@ async def test_the_tests_of_a_plugin_each_run_with_an_agent_of_their_own_and_wha
     assert isinstance(failed.failure, AssertionError)
     async with running_agent(plugin) as harness:
         assert "knowledge" not in harness.agent.catalog.plugins
+
+
+async def test_a_message_with_text_is_recorded_with_its_attachments(agent_harness: AgentHarness) -> None:
+    picture = Attachment(id="1", kind=MediaKind.IMAGE, content_type="image/png", data=b"png")
+    await agent_harness.send("Hello")
+    [room] = await agent_harness.agent.store.worlds.rooms()
+    await agent_harness.agent.say(room, Content(text="A fox.", attachments=(picture,)))
+    await agent_harness.adapter.wait_until_sent(2)
+    assert [item.data for item in agent_harness.adapter.sent[-1].content.attachments] == [b"png"]

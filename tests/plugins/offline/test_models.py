@@ -6,16 +6,29 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bot import ChannelType, Character, Content, Outcome, Runtime, Settings
+from bot import (
+    ActionResult,
+    ActionSpec,
+    ChannelType,
+    Character,
+    Content,
+    Outcome,
+    Plugin,
+    Runtime,
+    Settings,
+    Turn,
+    action,
+)
 from bot.models import EmbeddingRequest, Purpose, TextRequest
-from bot.prompts import HistoryLine, render_history
+from bot.prompts import Authority, HistoryLine, render_history
 from bot.prompts.reply_parser.reader import read_decision, read_fields, read_object, read_reply, read_step
 from bot.runtime.agent_config import AgentConfig
 from bot.settings import Layer
 from bot.testing import AgentHarness, RecordingAdapter, make_message, running_agent
 from plugins.bootstrap import plugin as bootstrap
 from plugins.offline import plugin
-from plugins.offline.models import embed_texts, generate_text
+from plugins.offline.input_analysis import ChatLine
+from plugins.offline.models import embed_texts, find_call, generate_text
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ADA = Character.model_validate(
@@ -33,6 +46,9 @@ ADA = Character.model_validate(
 async def ada() -> AsyncIterator[AgentHarness]:
     async with running_agent(character=ADA) as stage:
         yield stage
+
+
+MARK_SEAT = ActionSpec("MARK_SEAT", "Mark a seat.", parameters={"properties": {"note": {"type": "string"}}})
 
 
 def prompt(*texts: str) -> str:
@@ -135,3 +151,61 @@ async def test_any_other_model_has_priority() -> None:
     async with running_agent(plugin) as stage:
         await stage.send("hi")
     assert stage.texts == ["Hello."]
+
+
+@pytest.mark.parametrize(
+    ("said", "arguments"),
+    [
+        ("MARK_SEAT", {}),
+        ("MARK_SEAT row=7", {"row": 7}),
+        ('MARK_SEAT row=7 note="by the door, <b>"', {"row": 7, "note": "by the door, <b>"}),
+        ("MARK_SEAT note=7", {"note": "7"}),
+        ('MARK_SEAT guests=\'["a", "b"]\'', {"guests": ["a", "b"]}),
+    ],
+)
+def test_a_line_that_begins_with_the_name_of_an_action_calls_it(said: str, arguments: dict[str, object]) -> None:
+    reply = read_reply(find_call([ChatLine("Alice", said, is_agent=False)], [MARK_SEAT]))
+    assert reply.actions == ("MARK_SEAT",)
+    assert (reply.parameters.get("MARK_SEAT") or {}) == arguments
+    assert not reply.text
+
+
+@pytest.mark.parametrize(
+    "said", ["mark_seat", "MARK_SEATS", "MARK_SEAT please", 'MARK_SEAT note="', "Do MARK_SEAT", ""]
+)
+def test_any_other_line_calls_no_action(said: str) -> None:
+    assert find_call([ChatLine("Alice", said, is_agent=False)], [MARK_SEAT]) == ""
+
+
+def test_a_line_that_confirms_chooses_that_option() -> None:
+    choose = ActionSpec("CHOOSE_OPTION", "Choose.")
+    reply = read_reply(find_call([ChatLine("Alice", "Ada, confirm VJX2U", is_agent=False)], [choose]))
+    assert (reply.actions, reply.parameters) == (("CHOOSE_OPTION",), {"CHOOSE_OPTION": {"option": "confirm"}})
+    assert find_call([ChatLine("Alice", "I can confirm THAT", is_agent=False)], [choose]) == ""
+
+
+@pytest.mark.parametrize("row", ["[" * 9000, "1" * 9000, "NaN"])
+def test_a_hostile_argument_is_passed_on_as_text_or_refused(row: str) -> None:
+    assert "MARK_SEAT" in find_call([ChatLine("Alice", f"MARK_SEAT row={row}", is_agent=False)], [MARK_SEAT])
+
+
+async def test_an_action_is_tried_without_a_language_model_and_its_result_is_told() -> None:
+    @action("MARK_SEAT", "Mark a seat.", authority=Authority.harmless("a test"))
+    async def mark(turn: Turn, row: int = 1) -> ActionResult:
+        if row > 9:
+            return ActionResult(success=False, error="there are nine rows")
+        return ActionResult(text=f"Row {row} & no other.")
+
+    adapter = RecordingAdapter()
+    marking = Plugin("marking", actions=[mark])
+    config = AgentConfig(ADA, (bootstrap, marking, plugin), Settings([Layer("the test", {})]))
+    async with Runtime([config], is_strict=True) as runtime:
+        await runtime.connect(adapter)
+        [agent_runtime] = runtime.agents
+        for text in ("MARK_SEAT row=7", "MARK_SEAT row=70", "MARK_SEAT row=x", "Hello"):
+            receipt = await agent_runtime.inbox.submit(make_message(text, sent_at=agent_runtime.agent.clock()))
+            await agent_runtime.inbox.wait_outcome(receipt.id)
+        await agent_runtime.agent.outbox.drain(5)
+    assert adapter.texts[:2] == ["Row 7 & no other.", "That did not work: there are nine rows"]
+    assert adapter.texts[2].startswith("That did not work: its parameters do not fit: row: Input should be a valid int")
+    assert len(adapter.texts) == 4
