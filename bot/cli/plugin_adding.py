@@ -5,13 +5,14 @@ import os
 import secrets
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bot.characters import LoadedCharacter, load_character, parse_character
 from bot.cli.plugin_cards import find_origin, index_lines, permission_lines
 from bot.cli.plugin_index import IndexEntry, load_bundled_index, load_index, normalize_distribution
-from bot.cli.process.exit_codes import UsageError
+from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.process.shutdown import print_notice
 from bot.errors import CharacterError, PluginError
 from bot.plugin_system.bundled import PluginPurpose, bundled_name, bundled_names
@@ -48,8 +49,8 @@ class CharacterEdit:
             raise CharacterError(f"{self.path}: cannot be written: {error.strerror or error}") from None
 
 
-def add_plugin(name: str, character: Path | None, *, is_confirmed: bool) -> None:
-    """Add a plugin to this environment and to a character's file, and print what it may do.
+def add_plugin(name: str, character: Path | None, *, is_confirmed: bool) -> int:
+    """Add a plugin to this environment and to a character's file, print what it may do, and return the exit code.
 
     Nothing is installed before the operator has confirmed the command. Raises ConfigError, FetchError, UsageError.
     """
@@ -61,19 +62,27 @@ def add_plugin(name: str, character: Path | None, *, is_confirmed: bool) -> None
     entry = _find_entry(name)
     if entry is not None and entry.incompatibility:
         raise PluginError(f"plugin {name!r} cannot be added: {entry.incompatibility}")
-    edit = _plan_edit(character, name) if character is not None else None
-    installation = _plan_installation(entry)
-    if entry is None or installation is None:
-        _print_permissions(name)
-    else:
+    if entry is not None and (installation := _plan_installation(entry)) is not None:
+        if character is not None:
+            _plan_edit(character, name)  # before anything is installed
         _install(entry, installation, is_confirmed=is_confirmed)
-    if edit is not None and edit.added:
+        # The rest in a process that has imported nothing of what was replaced.
+        rest = [sys.executable, "-P", "-m", "bot", "plugin", "add", name]
+        rest += [f"--character={character}"] if character is not None else []
+        return subprocess.run(rest, check=False).returncode
+    plugin = _find_installed(name)
+    print_permissions(plugin)
+    required = _required_names(plugin)
+    if character is None:
+        print(f'to use it: "plugins": ["{name}"] in a character file, or bot plugin add {name} -c FILE')
+        return Exit.OK
+    edit = _plan_edit(character, name, required)
+    if edit.added:
         edit.write()
         print(strip_terminal_codes(f"added to the plugins of {edit.path}: {', '.join(edit.added)}"))
-    elif edit is not None:
-        print(strip_terminal_codes(f"{edit.path} names it already"))
     else:
-        print(f'to use it: "plugins": ["{name}"] in a character file, or bot plugin add {name} -c FILE')
+        print(strip_terminal_codes(f"{edit.path} names it already"))
+    return Exit.OK
 
 
 def print_permissions(plugin: Plugin) -> None:
@@ -107,13 +116,18 @@ def _find_entry(name: str) -> IndexEntry | None:
     raise PluginError(f"plugin {name!r} is in no list of plugins: {hint}")
 
 
-def _plan_edit(path: Path, name: str) -> CharacterEdit:
-    """Return the new text of a character's file. Raises CharacterError for one that cannot be changed safely."""
+def _plan_edit(path: Path, name: str, required: Sequence[str] = ()) -> CharacterEdit:
+    """Return the new text of a character's file, which names a plugin and those that it requires.
+
+    Raises CharacterError for a file that cannot be changed safely.
+    """
     loaded = load_character(path)
-    names = [] if name in map(_own_name, loaded.character.plugins) else [name]
-    if names and not loaded.character.plugins:
+    named = [_own_name(known) for known in loaded.character.plugins]
+    names = [added for added in (*required, name) if added not in named]
+    if name in names and not named:
         # A file without plugins has the default store. One with plugins must name it.
-        names = [store for store in bundled_names(PluginPurpose.STORE) if store != name and _is_loadable(store)] + names
+        stores = bundled_names(PluginPurpose.STORE)
+        names = [*(store for store in stores if store not in names and _is_loadable(store)), *names]
     if loaded.places is None:
         raise CharacterError(f"{path}: add {name!r} to its plugins by hand")
     text = loaded.places.append_texts("plugins", names) if names else loaded.places.source.text
@@ -128,17 +142,15 @@ def _check_edit(old: LoadedCharacter, new: LoadedCharacter, names: list[str]) ->
         raise CharacterError(f"{old.path}: its form cannot be changed safely: add {', '.join(names)} to its plugins")
 
 
-def _plan_installation(entry: IndexEntry | None) -> Installation | None:
+def _plan_installation(entry: IndexEntry) -> Installation | None:
     """Return what must be installed for a plugin; None for nothing."""
-    if entry is None:
-        return None
     if entry.is_bundled:
         return None if not entry.extra or has_extra(entry.extra) else install_extra(entry.extra)
     return install_package(entry.requirement)
 
 
 def _install(entry: IndexEntry, installation: Installation, *, is_confirmed: bool) -> None:
-    """Install a plugin with the installer of this environment, and print what it may do, in a process that has it."""
+    """Install a plugin with the installer of this environment. Raises PluginError if that does not bring it."""
     for line in index_lines(entry, ()):
         print(strip_terminal_codes(line))
     print(strip_terminal_codes(f"to be installed with: {installation}"), flush=True)
@@ -150,17 +162,16 @@ def _install(entry: IndexEntry, installation: Installation, *, is_confirmed: boo
     if code != 0:
         raise PluginError(f"{entry.requirement} was not installed: the installer ended with exit code {code}")
     importlib.invalidate_caches()
+    if entry.is_bundled and _plan_installation(entry) is not None:
+        raise PluginError(
+            f"{entry.package} is installed, but this Python does not find it: see what the installer printed"
+        )
     package, _, _ = find_origin(entry.name)
     if not entry.is_bundled and normalize_distribution(package) != entry.distribution:
         provider = f"that is a plugin of {package}" if package else "it has no entry point of that name"
         raise PluginError(
             f"{entry.package} is installed now, but does not bring the plugin {entry.name!r}: {provider}; "
             f"remove it again: {sys.executable} -m pip uninstall {entry.distribution}"
-        )
-    shown = [sys.executable, "-P", "-m", "bot", "plugin", "show", entry.name]
-    if subprocess.run(shown, check=False).returncode != 0:
-        raise PluginError(
-            f"{entry.package} is installed, but its plugin cannot be loaded: `bot plugin check {entry.name}` says why"
         )
 
 
@@ -171,11 +182,23 @@ def _ask() -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _print_permissions(name: str) -> None:
+def _find_installed(name: str) -> Plugin:
     plugin = find_plugin(name)
     if plugin is None:
-        raise PluginError(f"plugin {name!r} is no longer installed")
-    print_permissions(plugin)
+        raise PluginError(f"plugin {name!r} is not installed")
+    return plugin
+
+
+def _required_names(plugin: Plugin) -> list[str]:
+    """Return the plugins that one requires, and those that they require, but for those that are always loaded."""
+    names: dict[str, None] = {}
+    waiting = [*plugin.requires]
+    while waiting:
+        name = waiting.pop()
+        if name not in names and name not in bundled_names(PluginPurpose.BASE):
+            names[name] = None
+            waiting += _find_installed(name).requires
+    return sorted(names)
 
 
 def _is_loadable(name: str) -> bool:

@@ -186,6 +186,16 @@ def permission_lines(plugin: Plugin, settings: Settings) -> Iterator[str]:
     for item in plugin.routes:
         signed = f", signed with {item.signature.setting}" if item.signature is not None else ""
         yield f"  route {item.method} /plugins/{plugin.name}{item.path}: scope {item.scope.value}{signed}"
+    yield from _use_lines(plugin)
+    yield from _setting_lines(plugin)
+    yield f"  network: {NETWORK_NOTE}"
+    if plugin.privacy_statement is not None and not plugin.missing_settings(settings):
+        yield f"  privacy: {plugin.privacy_statement(settings)}"
+    if missing := plugin.missing_settings(settings):
+        yield f"  off until: {missing}"
+
+
+def _use_lines(plugin: Plugin) -> Iterator[str]:
     kinds = component_names(plugin)
     uses = {
         "models": "gets prompts, and so the conversations, as the model for",
@@ -199,16 +209,12 @@ def permission_lines(plugin: Plugin, settings: Settings) -> Iterator[str]:
     for kind, use in uses.items():
         if kind in kinds:
             yield f"  {use}: {', '.join(kinds[kind])}"
+    if plugin.requires:
+        yield f"  requires the plugins: {', '.join(plugin.requires)}"
     if plugin.replaces:
         yield f"  replaces components of other plugins: {', '.join(plugin.replaces)}"
     if plugin.store is not None or plugin.schema is not None:
         yield "  stores: everything" if plugin.store is not None else "  stores: tables of its own in the database"
-    yield from _setting_lines(plugin)
-    yield f"  network: {NETWORK_NOTE}"
-    if plugin.privacy_statement is not None and not plugin.missing_settings(settings):
-        yield f"  privacy: {plugin.privacy_statement(settings)}"
-    if missing := plugin.missing_settings(settings):
-        yield f"  off until: {missing}"
 
 
 def _setting_lines(plugin: Plugin) -> Iterator[str]:

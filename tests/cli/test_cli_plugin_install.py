@@ -27,7 +27,8 @@ class WeatherSettings(SettingsModel):
 async def forecast(turn):
     return None
 
-plugin = Plugin("weather", "Tells the \\x1b[31mweather.", actions=[forecast], settings=WeatherSettings)
+text = "Tells the \\x1b[31mweather."
+plugin = Plugin("weather", text, actions=[forecast], settings=WeatherSettings, requires=["knowledge"])
 """
 
 
@@ -99,12 +100,14 @@ def shop(workdir: Path) -> Path:
             "api": "1",
             "source": "https://code.example/weather",
         }
-        for name in ("weather", "other", "missing")
+        for name in ("weather", "other", "missing", "broken")
     ]
     (workdir / "index.json").write_text(json.dumps({"plugins": plugins}), encoding="utf-8")
     (workdir / "ada.json").write_text('{"name": "Ada"}', encoding="utf-8")
     build_wheel(workdir / "wheels", "greenroom-weather", "[greenroom.plugins]\nweather = greenroom_weather:plugin\n")
     build_wheel(workdir / "wheels", "greenroom-other", "[greenroom.plugins]\nelse = greenroom_other:plugin\n")
+    broken = "[greenroom.plugins]\nbroken = greenroom_broken:plugin\n"
+    build_wheel(workdir / "wheels", "greenroom-broken", broken, PLUGIN.replace("knowledge", "nowhere"))
     for name in ("pip", "bot"):
         (workdir / f"{name}.py").write_text("open('owned', 'w').close()\n", encoding="utf-8")
     return workdir
@@ -127,9 +130,10 @@ def test_a_plugin_is_installed_shown_and_named_by_the_character(python: Path, sh
     assert "package: greenroom-weather 1.2.0" in added.stdout
     assert "action FORECAST: changes something, and is never repeated (unsafe); runs at once" in added.stdout
     assert "settings: WEATHER_API_KEY (secret), WEATHER_SERVER_URL" in added.stdout
+    assert "requires the plugins: knowledge" in added.stdout
     assert "servers and files: as WEATHER_SERVER_URL name them" in added.stdout
     assert "\x1b" not in added.stdout
-    assert json.loads((shop / "ada.json").read_text(encoding="utf-8"))["plugins"] == ["sql", "weather"]
+    assert json.loads((shop / "ada.json").read_text(encoding="utf-8"))["plugins"] == ["sql", "knowledge", "weather"]
     assert not (shop / "owned").exists()
     again = add(python, shop, "weather", "-c", "ada.json")
     assert again.returncode == 0, again.stderr
@@ -140,6 +144,7 @@ def test_a_plugin_is_installed_shown_and_named_by_the_character(python: Path, sh
     ("name", "said"),
     [
         ("other", "does not bring the plugin 'other': it has no entry point of that name; remove it again"),
+        ("broken", "plugin 'nowhere' is not installed"),
         ("missing", "greenroom-missing==1.2.0 was not installed: the installer ended with exit code 1"),
     ],
 )

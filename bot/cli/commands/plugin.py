@@ -59,8 +59,7 @@ def run(args: argparse.Namespace) -> int:
     if args.verb == "search":
         return _search(args.words, is_json=args.json)
     if args.verb == "add":
-        add_plugin(args.plugin, args.character, is_confirmed=args.yes)
-        return Exit.OK
+        return add_plugin(args.plugin, args.character, is_confirmed=args.yes)
     if args.verb == "show":
         print_permissions(_find_named(find_target(args.plugin, PLUGIN_GROUP).name))
         return Exit.OK
