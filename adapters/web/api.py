@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, partial
 from operator import attrgetter
+from uuid import UUID
 
 from aiohttp import web
 from pydantic import TypeAdapter
@@ -21,6 +22,7 @@ from adapters.web.messages import MessageService, MessageStreams, run_shielded
 from adapters.web.openapi import HEALTH_PATH, SOCKET_PATH, Handler, Operation, build_document
 from adapters.web.outgoing import build_agent_body, build_receipt_body
 from adapters.web.queries import AgentDirectory, load_receipt_response, load_room_messages, parse_id, search_memories
+from adapters.web.schemas import ResponseModel
 from bot import system_clock
 from bot.platform import (
     AgentHandle,
@@ -40,6 +42,16 @@ WORST_FIRST = (ConnectionState.OFF, ConnectionState.DEGRADED, ConnectionState.CO
 Decision = Callable[[UndeliveredParts, str], Awaitable[DeliveryDecision | None]]
 
 
+class ReloadResponse(ResponseModel):
+    """What was taken up from a character's file, and what counts after the next start only."""
+
+    agent_id: UUID
+    name: str
+    file: str
+    changed: list[str]
+    needs_restart: list[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Api:
     """Handlers for agents, rooms, messages, receipts, costs and the health check."""
@@ -54,6 +66,22 @@ class Api:
         """List the agents."""
         bodies = [build_agent_body(handle.agent_id, handle.character) for handle in self._directory]
         return self._responder.respond(schemas.AgentsResponse(agents=bodies))
+
+    async def reload_agent(self, request: web.Request) -> web.StreamResponse:
+        """Read an agent's character file again and take up what can change while it runs."""
+        handle = self._directory.find_agent(request.match_info["agent"])
+        result = await handle.reload()
+        if result.error:
+            raise HttpProblem(422, "character_refused", result.error)
+        return self._responder.respond(
+            ReloadResponse(
+                agent_id=handle.agent_id,
+                name=handle.character.name,
+                file=result.file,
+                changed=list(result.changed),
+                needs_restart=list(result.needs_restart),
+            )
+        )
 
     async def send_message(self, request: web.Request) -> web.StreamResponse:
         """Send an agent, by id or name, a message or a command such as `/help`, and wait for its outcome."""
@@ -238,24 +266,12 @@ def build_operations(
         """Return this description."""
         return web.Response(text=document(), content_type="application/json")
 
-    send_message = Operation(
-        "say",
-        api.send_message,
-        "/api/agents/{agent}/messages",
-        Access.CHAT,
-        schemas.MessageResponse,
-        problem_statuses=(400, 404, 408, 413, 415, 422, 503),
-        body=schemas.MessageRequest,
-        method="POST",
-        can_stream=True,
-    )
     read = Access.READ
     operations = [
         Operation(
             "health", api.show_health, HEALTH_PATH, Access.PUBLIC, schemas.HealthResponse, problem_statuses=(503,)
         ),
-        Operation("agents", api.list_agents, "/api/agents", Access.ANY, schemas.AgentsResponse),
-        send_message,
+        *_build_agent_operations(api),
         Operation("rooms", api.list_rooms, "/api/rooms", read, schemas.RoomsResponse, schemas.RoomsQuery),
         Operation(
             "messages",
@@ -281,6 +297,33 @@ def build_operations(
         Operation("socket", socket, SOCKET_PATH, Access.ANY),  # each frame needs its own access
     ]
     return operations
+
+
+def _build_agent_operations(api: Api) -> list[Operation]:
+    path = "/api/agents/{agent}"
+    return [
+        Operation("agents", api.list_agents, "/api/agents", Access.ANY, schemas.AgentsResponse),
+        Operation(
+            "say",
+            api.send_message,
+            f"{path}/messages",
+            Access.CHAT,
+            schemas.MessageResponse,
+            problem_statuses=(400, 404, 408, 413, 415, 422, 503),
+            body=schemas.MessageRequest,
+            method="POST",
+            can_stream=True,
+        ),
+        Operation(
+            "reload",
+            api.reload_agent,
+            f"{path}/reload",
+            Access.CHANGE,
+            ReloadResponse,
+            problem_statuses=(404, 422),
+            method="POST",
+        ),
+    ]
 
 
 def _build_outbox_operations(outbox: OutboxApi) -> list[Operation]:

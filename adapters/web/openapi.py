@@ -46,7 +46,7 @@ STATUS_DESCRIPTIONS = {
     415: "The body is not application/json",
     416: "The file is shorter than the range",
     421: "Unknown host name",
-    422: "A field is wrong, or the idempotency key belongs to another message",
+    422: "A field is wrong, the idempotency key belongs to another message, or the character's file cannot be used",
     429: "Too many wrong tokens",
     503: "The bot is stopping, nothing can be stored now, or there are too many connections",
 }

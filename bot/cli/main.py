@@ -37,6 +37,7 @@ COMMANDS = (
     Command("chat", "bot.cli.commands.chat", "talk with the character here in the terminal"),
     Command("run", "bot.cli.commands.run", "start the character on every configured platform"),
     Command("dev", "bot.cli.commands.dev", "run the character, and reload it and its code when they change"),
+    Command("reload", "bot.cli.commands.reload", "make the running bot take up a changed character file"),
     Command("post", "bot.cli.commands.post", "write one post in the character's voice"),
     Command("why", "bot.cli.commands.why", "show why messages were answered or not, and what they cost"),
     Command("inbox", "bot.cli.commands.inbox", "list events of the platforms that could not be read"),

@@ -22,6 +22,7 @@ ROUTES = {
     "/api/agents": SHUT,
     "/api/agents/{agent}/messages": SHUT,
     "/api/rooms": SHUT,
+    "/api/agents/{agent}/reload": SHUT,
     "/api/rooms/{id}/messages": SHUT,
     "/api/memories": SHUT,
     "/api/receipts": SHUT,

@@ -31,6 +31,7 @@ OPERATIONS = {
     "outbox": READERS,
     "send": ONLY,
     "drop": ONLY,
+    "reload": ONLY,
     "file": EVERYBODY,
     "file_link": EVERYBODY,
     "world-settings": READERS,

@@ -1,0 +1,70 @@
+"""Make the running bot take up the changed file of a character, without a restart."""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+from bot.cli.characters import CharacterConfig, add_character_option, load_character_config, print_notes
+from bot.cli.process.exit_codes import Exit
+from bot.cli.running_bot import HttpReply, RunningBot, find_running_bot
+from bot.errors import ConfigError, TemporaryError
+from bot.text import strip_terminal_codes
+
+RELOAD_TIMEOUT = 30.0
+DIAGNOSIS = "start it with `bot run`; a bot that runs without the web page takes up a changed file by itself"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_character_option(parser, is_repeatable=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check each file here, then let the bot that runs it take it up; print what came of it."""
+    configs = [load_character_config(path) for path in args.character or [None]]
+    print_notes(configs)
+    for config in configs:
+        for line in _result_lines(config, _reload(config)):
+            print(strip_terminal_codes(line), flush=True)
+    return Exit.OK
+
+
+def _reload(config: CharacterConfig) -> Mapping[str, Any]:
+    """Return the response of the running bot. Raises ConfigError where it refuses, TemporaryError if none runs."""
+    try:
+        running_bot = find_running_bot(config)
+    except ConfigError as error:
+        raise ConfigError(f"no running bot was found: {error}\n{DIAGNOSIS}") from None
+    try:
+        reply = _post(running_bot, str(config.agent_config.agent_id))
+        if reply.status is HTTPStatus.NOT_FOUND:  # its id may be new in the file
+            reply = _post(running_bot, config.name)
+        if reply.status is HTTPStatus.NOT_FOUND:
+            raise ConfigError(_unknown_character(config, running_bot))
+    except TemporaryError as error:
+        raise TemporaryError(f"{error}: {DIAGNOSIS}") from None
+    if reply.status is not HTTPStatus.OK:
+        raise ConfigError(f"the bot at {running_bot} keeps the version it has: {reply.problem}")
+    return reply.body
+
+
+def _post(running_bot: RunningBot, agent: str) -> HttpReply:
+    return running_bot.post(f"/api/agents/{quote(agent, safe='')}/reload", timeout=RELOAD_TIMEOUT)
+
+
+def _unknown_character(config: CharacterConfig, running_bot: RunningBot) -> str:
+    agents = running_bot.get("/api/agents").body.get("agents", ())
+    names = ", ".join(str(agent.get("name")) for agent in agents)
+    return (
+        f"the bot at {running_bot} does not run {config.name} ({config.path}), but {names or 'no character'}: one that "
+        "is renamed and has no `id` is another character, for which the bot has to be started again"
+    )
+
+
+def _result_lines(config: CharacterConfig, body: Mapping[str, Any]) -> Iterator[str]:
+    changed, needs_restart = body.get("changed") or (), body.get("needs_restart") or ()
+    yield f"{config.name}  taken up from {body.get('file')}: {', '.join(changed) or 'nothing has changed'}"
+    if needs_restart:
+        yield f"  after the next start only: {', '.join(needs_restart)}"
