@@ -26,6 +26,7 @@ from bot.fetch.response import UrlFetcher
 from bot.models.router import ModelRouter
 from bot.outbound.message_parts import OutgoingReply
 from bot.outbound.outbox import Outbox
+from bot.outbound.speech import Speech
 from bot.prompts.template_parser import render_template
 from bot.prompts.templates import find_problems, find_template
 from bot.settings import Settings
@@ -223,6 +224,7 @@ class Agent:
     store: Store
     events: EventBus
     outbox: Outbox
+    speech: Speech
     services: Services
     components: Components
     rooms: Rooms

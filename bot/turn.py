@@ -183,9 +183,23 @@ class Turn(RenamedMembers):
         existing = next((memory for memory in self.replies if memory.id == outgoing.memory.id), None)
         if existing is not None:
             return existing
-        stored = await self.agent.outbox.commit([outgoing])
+        stored = await self.agent.outbox.commit([await self.with_speech(outgoing)])
         self.replies += stored
         return stored[0] if stored else None
+
+    @property
+    def is_spoken(self) -> bool:
+        """Whether replies of the turn are spoken: they are not shown while they are written then."""
+        return self.replaces is None and self.agent.speech.is_due(self.room, self.message.content)
+
+    async def with_speech(self, outgoing: OutgoingReply) -> OutgoingReply:
+        """Return a reply with its spoken form, where there is to be one."""
+        if not self.is_spoken or self.agent.outbox.has_draft(self.id):
+            return outgoing
+        content, problem = await self.agent.speech.add_speech(outgoing.memory.content, self.room)
+        if problem:
+            self.notes.append(problem)
+        return replace(outgoing, memory=replace(outgoing.memory, content=content))
 
     def begin_step(self, number: int) -> None:
         """Number the replies of a step apart from those of other steps.

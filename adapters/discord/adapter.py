@@ -23,6 +23,7 @@ class DiscordAdapter(Adapter):
     platform = PLATFORM
     can_edit = True
     shows_choices: ClassVar[bool] = True
+    voice_type: ClassVar[str] = "audio/mpeg"
 
     def __init__(
         self, handles: Sequence[AgentHandle], *, limits: Limits | None = None, clock: Clock = system_clock

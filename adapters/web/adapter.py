@@ -32,6 +32,7 @@ class WebAdapter(Adapter):
     """Serves the page and the API while it is entered; `url` is the address to open."""
 
     platform = PLATFORM
+    voice_type = "audio/mpeg"
     supports_idempotent_send = True
     is_trusted_audience = True  # only holders of the token can write
 

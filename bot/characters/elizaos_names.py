@@ -24,13 +24,13 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
         "nft": "there is no wallet here",
         "people": "people are stored when they first write",
         "extends": "a character cannot extend another; copy the fields that it should inherit",
-        "voice": "replies are written, not spoken",
+        "voice": "set VOICE_REPLIES, and the voice of the model plugin, such as OPENAI_TTS_VOICE",
     }
 )
 
 SETTINGS_WITHOUT_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "voice": "replies are written, not spoken",
+        "voice": "set VOICE_REPLIES, and the voice of the model plugin, such as OPENAI_TTS_VOICE",
         "model": "set the model plugin's own name, such as OPENAI_LARGE_MODEL and OPENAI_SMALL_MODEL",
         "embeddingModel": "the model plugin chooses it",
         "modelConfig": "the model plugin chooses them",

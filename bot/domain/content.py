@@ -12,6 +12,7 @@ from bot.text import shorten
 MAX_LABEL_LENGTH = 80
 MAX_VALUE_LENGTH = 64
 MAX_CHOICES = 25
+SPEECH_ID = "speech"
 
 
 class MediaKind(StrEnum):
@@ -48,6 +49,11 @@ class Attachment:
     text: str = ""
     problem: str = ""
     data: bytes | None = field(default=None, repr=False)
+
+    @property
+    def is_speech(self) -> bool:
+        """Whether it is the spoken form of the agent's own text."""
+        return self.id == SPEECH_ID and self.data is not None
 
 
 @dataclass(frozen=True, slots=True)

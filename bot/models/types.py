@@ -208,11 +208,15 @@ class ImageResult:
 
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
-    """Speak a text; `voice` is one of the provider's, blank for its default."""
+    """Speak a text; `voice` is one of the provider's, blank for its default.
+
+    `content_type` is the media type that is played best where it is sent; a handler may return another one.
+    """
 
     text: str
     voice: str = ""
     purpose: Purpose = Purpose.SPEECH
+    content_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ class Outbox:
         self._clock = clock
         self._secrets = frozenset(secrets)
         self._filter = OutgoingFilter(self._secrets, link_policy, clock=clock)
+        self.filter_text = self._filter.filter_partial
         self._typing = TypingIndicator()
         self._migrated: dict[UUID, Room] = {}  # turns in progress may still name the room as it was
         self._commits = TaskSet("commit", logs_failures=False)

@@ -88,6 +88,8 @@ async def commit(turn: Turn, result: TurnResult) -> Outcome:
         reason = "it would have said the same words a fourth time within ten minutes"
         return await close_turn(turn, Outcome.IGNORED, reason, Rule.REPETITION)
     outgoing = [turn.build_reply(content)] if content is not None else []
+    if is_reply:
+        outgoing = [await turn.with_speech(reply) for reply in outgoing]
     return await close_turn(turn, result.outcome, result.reason, result.rule, outgoing)
 
 

@@ -139,9 +139,11 @@ def _is_empty(reply: Reply) -> bool:
 def stream_draft(turn: Turn, *, has_functions: bool = False) -> Iterator[TextSink | None]:
     """Stream the reply of a turn as a draft during the block; yields None if it is only sent when complete.
 
-    A reply that replaces an earlier one is not streamed: the earlier one stays until the new one is complete.
+    A reply that replaces an earlier one is not streamed: the earlier one stays until the new one is complete. Neither
+    is one that is spoken: a message that is shown already could not become a voice message.
     """
-    draft = turn.agent.outbox.open_draft(turn.room, turn.peek_reply) if turn.replaces is None else None
+    is_whole = turn.replaces is not None or turn.is_spoken
+    draft = None if is_whole else turn.agent.outbox.open_draft(turn.room, turn.peek_reply)
     if draft is None:
         yield None
         return

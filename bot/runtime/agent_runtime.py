@@ -21,12 +21,13 @@ from bot.fetch.client import Fetcher
 from bot.inbound.agent_handle import AgentHandle
 from bot.inbound.inbox import Inbox
 from bot.inbound.work_sharing import WorkSharingLoop
-from bot.models.attempt import CallTimeouts, Record
-from bot.models.retry import CallPolicy, OnRetry, RetryPolicy
+from bot.models.attempt import CallTimeouts
+from bot.models.retry import CallPolicy, RetryPolicy
 from bot.models.router import ModelRouter
 from bot.models.settings import ModelSettings, read_sampling
 from bot.outbound.content_filter import LinkPolicy
 from bot.outbound.outbox import Outbox
+from bot.outbound.speech import Speech, VoiceReplies
 from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.plugin import collect_schemas
 from bot.plugin_system.registry import Registry
@@ -45,7 +46,7 @@ from bot.runtime.plugin_lifecycle import (
     with_inactive_stubs,
 )
 from bot.runtime.world_settings import open_world_settings
-from bot.settings import CoreSettings, Layer, Settings
+from bot.settings import CoreSettings, Layer
 from bot.store.protocols import Schemas, Store
 from bot.store.storage import NO_SCHEMAS
 
@@ -109,9 +110,7 @@ async def _running_agent(
     """Enter the parts of an agent, each after those that it uses; they are left in reverse order."""
     core = config.settings.load(CoreSettings)
     registry = Registry(config.plugins)
-    budget_settings = config.settings.operator_only().load(BudgetSettings)
-    budget = Budget(build_limits(budget_settings), config.clock)
-    prices = load_prices(budget_settings.model_prices, assume_unknown=budget_settings.has_money_budget)
+    budget, prices = _build_budget(config)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         store = await enter(config.open_store(schemas))
@@ -120,16 +119,17 @@ async def _running_agent(
         meter = await enter(_build_meter(config, store, prices, budget, shutdown_deadline))
         fetcher = await enter(Fetcher(environment=config.settings.network_environment()))
         events = await enter(EventBus(shutdown_deadline=shutdown_deadline))
-        record = usage_recorder(events, config.agent_id, meter.record)
-        on_retry = retry_reporter(events, config.agent_id)
+        models = _build_router(config, events, meter, budget, prices)
+        outbox = _build_outbox(config, core, store, events, shutdown_deadline)
         definition = CurrentDefinition(AgentDefinition(config.character, config.settings, config.templates))
         agent = Agent(
             id=config.agent_id,
             read_definition=definition.read,
-            models=_build_router(config.settings, record, budget, prices, on_retry),
+            models=models,
             store=store,
             events=events,
-            outbox=_build_outbox(config, core, store, events, shutdown_deadline),
+            outbox=outbox,
+            speech=_build_speech(core, models, outbox),
             services=Services(),
             components=components,
             rooms=rooms,
@@ -180,19 +180,31 @@ async def _build_access(
     return AgentComponents(registry, changed_settings, world_settings), AgentRooms(registry)
 
 
+def _build_budget(config: AgentConfig) -> tuple[Budget, PriceList]:
+    settings = config.settings.operator_only().load(BudgetSettings)
+    prices = load_prices(settings.model_prices, assume_unknown=settings.has_money_budget)
+    return Budget(build_limits(settings), config.clock), prices
+
+
 def _build_router(
-    settings: Settings, record: Record, budget: Budget, prices: PriceList, on_retry: OnRetry
+    config: AgentConfig, events: EventBus, meter: CostMeter, budget: Budget, prices: PriceList
 ) -> ModelRouter:
-    model_settings = settings.load(ModelSettings)
+    model_settings = config.settings.load(ModelSettings)
+    record = usage_recorder(events, config.agent_id, meter.record)
+    on_retry = retry_reporter(events, config.agent_id)
     seconds = model_settings.model_timeout
     policy = CallPolicy(
         CallTimeouts(first=seconds, stall=seconds / 2, total=2 * seconds),
         RetryPolicy(max_retries=model_settings.model_retries),
     )
     reservations = ReservationLedger(budget, prices, record)
-    return ModelRouter(
-        record=record, reserve=reservations.reserve, on_retry=on_retry, policy=policy, sampling=read_sampling(settings)
-    )
+    sampling = read_sampling(config.settings)
+    return ModelRouter(record=record, reserve=reservations.reserve, on_retry=on_retry, policy=policy, sampling=sampling)
+
+
+def _build_speech(core: CoreSettings, models: ModelRouter, outbox: Outbox) -> Speech:
+    mode = VoiceReplies(core.voice_replies)
+    return Speech(models, outbox.adapter, outbox.filter_text, mode=mode, max_length=core.voice_max_length)
 
 
 def _build_meter(

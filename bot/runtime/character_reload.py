@@ -12,6 +12,7 @@ from bot.domain.environment import Entity
 from bot.domain.events import CharacterReloaded
 from bot.errors import BotError
 from bot.inbound.agent_handle import ReloadResult
+from bot.outbound.speech import VoiceReplies
 from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.bundled import PluginPurpose, bundled_names
 from bot.runtime.agent_config import AgentConfig
@@ -91,6 +92,7 @@ class CharacterReloader:
         self.room_rules.update(room_rules)
         self._pipeline.apply_settings(core)
         self._agent.outbox.is_streaming = core.streaming
+        self._agent.speech.mode = VoiceReplies(core.voice_replies)
         self._config = taken_up
         if changed:
             self._agent.events.emit(CharacterReloaded(self._agent.id, changed))

@@ -25,6 +25,7 @@ class CoreSettings(SettingsModel):
             "IGNORE_BASIC_CAPABILITIES",
             "USE_MULTI_STEP",
             "MAX_MULTISTEP_ITERATIONS",
+            "VOICE_REPLIES",
         ]
     )
     # What a world may choose for itself: no secret, and nothing that concerns another world.
@@ -102,6 +103,18 @@ class CoreSettings(SettingsModel):
         "",
         description="A list of plugins beside the one that comes with Greenroom, for `bot plugin search` and "
         "`bot plugin add`: an https address, or the path of a file.",
+    )
+    voice_replies: str = Field(
+        "voice",
+        pattern="^(never|voice|always)$",
+        description="Which replies are spoken too, where a model can speak and the platform plays recordings: "
+        "`voice` (those to voice messages), `always`, `never`.",
+    )
+    voice_max_length: int = Field(
+        1000,
+        ge=1,
+        le=4096,
+        description="How many characters a reply may have that is spoken; a longer one is only written.",
     )
     max_crashed_starts: int = Field(
         3,

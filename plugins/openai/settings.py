@@ -21,7 +21,13 @@ CAPABILITIES = {
 }
 
 # What each capability sends; those not listed send no user data.
-SENT_DATA = {"": "text", "EMBEDDING": "searchable", "IMAGE_DESCRIPTION": "pictures", "TRANSCRIPTION": "recordings"}
+SENT_DATA = {
+    "": "text",
+    "EMBEDDING": "searchable",
+    "IMAGE_DESCRIPTION": "pictures",
+    "TRANSCRIPTION": "recordings",
+    "TTS": "spoken",
+}
 
 
 class OpenAISettings(SettingsModel):

@@ -18,6 +18,7 @@ from bot.domain.environment import ChannelType
 from bot.domain.events import CharacterReloaded
 from bot.domain.ledger import Outcome, Receipt
 from bot.inbound.agent_handle import ReloadResult
+from bot.outbound.speech import VoiceReplies
 from bot.runtime.agent_runtime import AgentRuntime
 from bot.runtime.runtime import Runtime
 from bot.testing import RecordingAdapter, ScriptedModel, make_message
@@ -134,6 +135,13 @@ async def test_changed_templates_and_settings_of_the_core_count_from_the_next_me
         "settings.LATEST_RESPONSE",
         "settings.RESPOND_TO_BOTS",
     )
+
+
+async def test_which_replies_are_spoken_may_change_while_the_bot_runs() -> None:
+    async with running() as bot:
+        result = await bot.reload(settings={"VOICE_REPLIES": "always"})
+        assert bot.agent_runtime.agent.speech.mode is VoiceReplies.ALWAYS
+    assert (result.changed, result.needs_restart) == (("settings.VOICE_REPLIES",), ())
 
 
 async def test_changed_rules_of_rooms_are_those_that_adapters_ask() -> None:

@@ -145,18 +145,21 @@ async def synthesize_speech(
     connection: Connection, name: str, request: SpeechRequest, *, voice: str, instructions: str | None
 ) -> SpeechResult:
     """Return a text as speech; `voice` is the default one. Raises as `Connection.mapped_errors` does."""
+    is_opus = request.content_type in ("audio/ogg", "audio/opus")
     with connection.mapped_errors(name):
         response = await connection.sdk.audio.speech.with_raw_response.create(
             model=name,
             voice=request.voice or voice,
             input=request.text,
             instructions=instructions or openai.omit,
-            response_format="mp3",
+            response_format="opus" if is_opus else "mp3",
         )
     content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type.startswith(("text/", "application/json")):
         raise ModelError(f"{connection.endpoint.provider}: {name} returned {content_type} instead of speech")
-    return SpeechResult(response.content, content_type if content_type.startswith("audio/") else "audio/mpeg", name)
+    if not content_type.startswith("audio/"):
+        content_type = "audio/ogg" if is_opus else "audio/mpeg"
+    return SpeechResult(response.content, content_type, name)
 
 
 class EmbeddingBody(BaseModel):

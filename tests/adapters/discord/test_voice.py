@@ -1,10 +1,11 @@
-"""Voice messages in a channel: heard before it is decided whether they are answered.
+"""Voice messages in a channel: heard before it is decided whether they are answered, and answered by voice.
 
 The platform is the emulator, the models are a loopback server behind the real plugin.
 """
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.adapters.discord.server import EmulatedServer, receipts
 from tests.plugins.loopback import Answer, Asked, Loopback, loopback
 from tests.plugins.openai.wire import KEY, completion
 
+SOUND = b"ID3 a voice"
 WAVE = b"RIFF\x04\0\0\0WAVE\0\0\0\0"
 SILENCE = "<response><reasoning>not for me</reasoning><action>IGNORE</action></response>"
 MODELS = {"OPENAI_LARGE_MODEL": "large", "OPENAI_SMALL_MODEL": "small", "OPENAI_TRANSCRIPTION_MODEL": "hearer"}
@@ -32,12 +34,19 @@ class Models:
     def _answer(self, asked: Asked) -> Answer:
         if asked.path.endswith("/transcriptions"):
             return Answer({"text": self._transcript})
+        if asked.path.endswith("/speech"):
+            return Answer(SOUND, content_type="audio/mpeg")
         return Answer(completion(SILENCE if asked.json["model"] == "small" else model_answer("I will call.")))
 
     @property
     def transcription_count(self) -> int:
         """How many recordings were transcribed."""
         return sum(asked.path.endswith("/transcriptions") for asked in self.api.asked)
+
+    @property
+    def speech_requests(self) -> list[dict[str, Any]]:
+        """What was asked to be spoken."""
+        return [asked.json for asked in self.api.asked if asked.path.endswith("/speech")]
 
     def prompts(self, model: str) -> Sequence[str]:
         """Return what a text model was asked, as text."""
@@ -119,3 +128,24 @@ async def test_a_recording_is_not_transcribed_once_the_budget_is_used_up(server:
         [_, receipt] = await wait_for_outcomes(server, stage)
     assert receipt.rule == "BUDGET_TOKENS_PER_PERSON"
     assert models.transcription_count == 0
+
+
+async def test_a_voice_message_is_answered_with_words_and_a_recording(server: EmulatedServer) -> None:
+    async with run_hearing(server, "Ada, please call me.", OPENAI_TTS_MODEL="speaker") as (stage, models):
+        await say_recording(server)
+        assert await server.emulator.recorder.wait_for_texts(1) == ["I will call."]
+        [receipt] = await receipts(stage)
+        [shown] = server.emulator.recorder.messages
+    assert shown.files == {"voice.mp3": SOUND}
+    [asked] = models.speech_requests
+    assert (asked["input"], asked["response_format"]) == ("I will call.", "mp3")
+    [call] = [call for call in receipt.model_calls if call.type == "TEXT_TO_SPEECH"]
+    assert (call.model, call.error) == ("speaker", "")
+
+
+async def test_a_written_message_is_answered_in_writing_and_no_speech_is_asked_for(server: EmulatedServer) -> None:
+    async with run_hearing(server, "", OPENAI_TTS_MODEL="speaker") as (_, models):
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} please call me")
+        assert await server.emulator.recorder.wait_for_texts(1) == ["I will call."]
+        [shown] = server.emulator.recorder.messages
+    assert (shown.files, models.speech_requests) == ({}, [])

@@ -9,6 +9,8 @@ from adapters.telegram.emulator import Emulator
 from adapters.telegram.outgoing import DUPLICATE_NOTICE
 from tests.adapters.telegram.conftest import TOKEN
 from tests.chaos.program import ForkServer, Program
+from tests.plugins.loopback import Answer, Asked, loopback
+from tests.plugins.openai.wire import KEY, completion
 
 SECONDS = 60.0
 CLEAR_STAGES = ("ingress.pre_commit", "ingress.post_commit", "outbox.committed")
@@ -99,3 +101,39 @@ async def test_killed_during_a_command_response_or_an_edit(program_on: ProgramFa
             await bot.wait()
     assert len([item for item in ledger.messages if item.chat_id == chat["id"]]) == 1
     assert len(set(ledger.texts(other["id"]))) == 1
+
+
+@pytest.mark.parametrize(("stage", "count"), [("outbox.committed", 1), ("send.pre_record", 2)])
+async def test_a_voice_reply_that_was_stored_is_not_paid_for_again_after_a_kill(
+    tmp_path: Path, fork_server: ForkServer, stage: str, count: int
+) -> None:
+    def answer(asked: Asked) -> Answer:
+        is_speech = asked.path.endswith("/audio/speech")
+        return Answer(b"OggS\0 voice", content_type="audio/ogg") if is_speech else Answer(completion("I am well."))
+
+    async with Emulator() as telegram, loopback() as api:
+        api.answers = answer
+        settings = {
+            "STREAMING": "false",
+            "VOICE_REPLIES": "always",
+            "OPENAI_API_KEY": KEY,
+            "OPENAI_BASE_URL": f"{api.url}/v1",
+            "OPENAI_LARGE_MODEL": "large",
+            "OPENAI_SMALL_MODEL": "small",
+            "OPENAI_TTS_MODEL": "speaker",
+            **telegram.settings(telegram.add_bot(TOKEN)),
+        }
+        program = Program(fork_server, tmp_path, settings, "telegram", plugins=["sql", "openai"])
+        alice = telegram.people.add_user("Alice")
+        chat = telegram.people.open_private_chat(alice)
+        telegram.people.say(chat, alice, "hello")
+        await program.run_until_killed(f"{stage}:1")
+        async with program.running() as bot:
+            await telegram.recorder.wait_until(lambda: len(telegram.recorder.texts(chat["id"])) == count, SECONDS)
+            bot.stop()
+            await bot.wait()
+        spoken = [asked.json["input"] for asked in api.asked if asked.path.endswith("/audio/speech")]
+        shown = telegram.recorder.messages
+    assert spoken == ["I am well."]
+    assert [message.files for message in shown] == [{"voice.ogg": b"OggS\0 voice"}] * count
+    assert [message.text for message in shown] == ["I am well.", f"{DUPLICATE_NOTICE}I am well."][:count]

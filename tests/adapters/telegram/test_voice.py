@@ -1,12 +1,23 @@
-"""Voice messages in a group: heard before it is decided whether they are answered."""
+"""Voice messages: heard before it is decided whether they are answered, and answered by voice."""
 
 import pytest
 
+from adapters.telegram.emulator import Fault, build_refusal
 from bot import Agent, Outcome, Plugin, model
 from bot.domain.ledger import Rule
-from bot.models import ModelType, Purpose, TextRequest, TextResult, TranscriptionRequest, Usage
+from bot.models import (
+    ModelType,
+    Purpose,
+    SpeechRequest,
+    SpeechResult,
+    TextRequest,
+    TextResult,
+    TranscriptionRequest,
+    Usage,
+)
+from bot.platform import DeliveryState
 from bot.testing import model_answer
-from tests.adapters.telegram.conftest import OpenHarness
+from tests.adapters.telegram.conftest import OpenHarness, TelegramHarness
 
 SILENCE = "<response><reasoning>not for me</reasoning><action>IGNORE</action></response>"
 
@@ -48,3 +59,77 @@ async def test_a_voice_message_in_a_group_is_judged_by_what_is_said(
     assert (receipt.outcome, receipt.rule) == (outcome, rule)
     assert all(transcript in prompt for prompt in gate_prompts)
     assert bool(gate_prompts) is (outcome is Outcome.IGNORED)
+
+
+def build_mouth(audio: bytes, content_type: str, spoken: list[SpeechRequest]) -> Plugin:
+    """Return a plugin that speaks every text with this sound, and notes what it was asked for."""
+
+    @model(ModelType.TEXT_TO_SPEECH)
+    async def speak(agent: Agent, request: SpeechRequest) -> SpeechResult:
+        spoken.append(request)
+        return SpeechResult(audio, content_type, "voice")
+
+    return Plugin("voice", models=[speak])
+
+
+def hear_alice(harness: TelegramHarness, text: str = "") -> None:
+    """Let Alice send a recording in private, or a text."""
+    alice = harness.people.add_user("Alice")
+    chat = harness.people.open_private_chat(alice)
+    if text:
+        harness.people.say(chat, alice, text)
+    else:
+        voice = harness.people.store_file(b"OggS\0 sound", duration=3, mime_type="audio/ogg")
+        harness.people.say(chat, alice, voice=voice)
+
+
+@pytest.mark.parametrize(
+    ("audio", "content_type", "method", "name"),
+    [
+        (b"OggS\0 opus", "audio/opus", "sendVoice", "voice.ogg"),
+        (b"OggS\0 opus", "audio/ogg", "sendVoice", "voice.ogg"),
+        (b"ID3 sound", "audio/mpeg", "sendAudio", "voice.mp3"),
+    ],
+)
+async def test_a_voice_message_is_answered_by_one_with_the_words_as_its_caption(
+    open_harness: OpenHarness, audio: bytes, content_type: str, method: str, name: str
+) -> None:
+    spoken: list[SpeechRequest] = []
+    plugins = (build_ear("How are you?"), build_mouth(audio, content_type, spoken))
+    async with open_harness(answer, plugins=plugins) as harness:
+        hear_alice(harness)
+        assert await harness.wait_texts(1) == ["I hear you."]
+        [shown] = harness.telegram.recorder.messages
+        assert (shown.files, harness.telegram.recorder.counts[method]) == ({name: audio}, 1)
+    assert [(request.text, request.content_type) for request in spoken] == [("I hear you.", "audio/ogg")]
+
+
+async def test_a_long_reply_comes_as_text_before_its_voice(open_harness: OpenHarness) -> None:
+    spoken: list[SpeechRequest] = []
+    text = "word " * 250
+    plugins = (build_ear("Tell me"), build_mouth(b"OggS\0", "audio/ogg", spoken))
+    script = model_answer(text)
+    async with open_harness(script, plugins=plugins, settings={"VOICE_MAX_LENGTH": "2000"}) as harness:
+        hear_alice(harness)
+        assert await harness.wait_texts(2) == [text.strip(), ""]
+        assert [bool(shown.files) for shown in harness.telegram.recorder.messages] == [False, True]
+        parts = await harness.wait_deliveries()
+    assert [part.state for part in parts] == [DeliveryState.SENT] * 2
+
+
+async def test_a_refused_voice_message_leaves_the_words(open_harness: OpenHarness) -> None:
+    plugins = (build_ear("How are you?"), build_mouth(b"OggS\0", "audio/ogg", []))
+    async with open_harness(answer, plugins=plugins) as harness:
+        refusal = build_refusal(400, "Bad Request: VOICE_MESSAGES_FORBIDDEN")
+        harness.telegram.faults.append(Fault("sendVoice", 400, refusal))
+        hear_alice(harness)
+        assert await harness.wait_texts(1) == ["I hear you.\n\n(voice.ogg could not be sent.)"]
+
+
+async def test_a_written_message_is_answered_in_writing(open_harness: OpenHarness) -> None:
+    spoken: list[SpeechRequest] = []
+    async with open_harness(answer, plugins=(build_mouth(b"OggS\0", "audio/ogg", spoken),)) as harness:
+        hear_alice(harness, "How are you?")
+        assert await harness.wait_texts(1) == ["I hear you."]
+        [shown] = harness.telegram.recorder.messages
+        assert (shown.files, harness.telegram.recorder.counts["sendMessage"], spoken) == ({}, 1, [])

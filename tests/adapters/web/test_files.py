@@ -7,7 +7,8 @@ from uuid import uuid4
 import pytest
 
 from adapters.web.auth import LINK_LIFETIME, TokenAuth
-from bot import Attachment, Content, MediaKind, Plugin, Turn, action, system_clock
+from bot import Agent, Attachment, Content, MediaKind, Plugin, Turn, action, model, system_clock
+from bot.models import ModelType, SpeechRequest, SpeechResult
 from bot.platform import AccessTokens, TokenScope
 from bot.prompts import Authority
 from tests.adapters.web.conftest import TOKEN, RunningServer, run_server
@@ -149,3 +150,26 @@ async def test_a_picture_appears_on_the_page(gallery: RunningServer, pages: Path
     policy = (await gallery.request("GET", "/", headers=gallery.bearer)).headers["Content-Security-Policy"]
     assert "img-src 'self'" in policy
     assert "media-src 'self'" in policy
+
+
+@model(ModelType.TEXT_TO_SPEECH)
+async def speak(agent: Agent, request: SpeechRequest) -> SpeechResult:
+    """Return a sound for every text."""
+    return SpeechResult(b"ID3 " + request.text.encode(), request.content_type, "voice")
+
+
+async def test_a_spoken_reply_is_served_as_a_recording_beside_its_words() -> None:
+    async with run_server(Plugin("voice", models=[speak]), settings={"VOICE_REPLIES": "always"}) as server:
+        [reply] = (await server.send("hello"))["replies"]
+        [recording] = reply["attachments"]
+        answer = await server.request("GET", recording["url"], headers=server.bearer)
+        assert (answer.status, answer.content_type, await answer.read()) == (200, "audio/mpeg", b"ID3 You said: hello")
+        assert (reply["text"], recording["kind"], recording["title"]) == ("You said: hello", "AUDIO", "voice.mp3")
+        link = await server.get(f"{recording['url']}/link")
+        assert (await server.request("GET", link["url"])).status == 200
+
+
+async def test_a_message_written_on_the_page_is_answered_without_a_recording() -> None:
+    async with run_server(Plugin("voice", models=[speak])) as server:
+        [reply] = (await server.send("hello"))["replies"]
+        assert reply["attachments"] == []

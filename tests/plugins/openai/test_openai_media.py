@@ -226,6 +226,19 @@ async def test_a_text_is_spoken(api: Loopback) -> None:
     assert api.bodies[0]["instructions"] == "calm"
 
 
+@pytest.mark.parametrize(
+    ("wanted", "sent_format", "unnamed"), [("audio/ogg", "opus", "audio/ogg"), ("audio/mpeg", "mp3", "audio/mpeg")]
+)
+async def test_speech_is_asked_for_in_the_format_that_the_platform_plays(
+    api: Loopback, wanted: str, sent_format: str, unnamed: str
+) -> None:
+    api.answers = [Answer(b"sound", content_type="application/octet-stream")]
+    async with open_stage(api.url, **NAMED) as stage:
+        spoken = await stage.agent.models.speak(SpeechRequest("Hello.", content_type=wanted))
+    assert api.bodies[0]["response_format"] == sent_format
+    assert spoken.content_type == unnamed
+
+
 @pytest.mark.parametrize("answer", [Answer({"oops": 1}), Answer(b"", content_type="audio/mpeg")])
 async def test_what_is_no_sound_is_an_error(api: Loopback, answer: Answer) -> None:
     api.answers = [answer]

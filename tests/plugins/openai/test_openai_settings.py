@@ -35,7 +35,8 @@ def test_a_file_cannot_name_a_server_for_a_part(part: str) -> None:
 
 def test_people_are_told_where_what_they_say_is_sent() -> None:
     assert privacy_statement(load_settings(environment=KEY)) == (
-        "Sent to api.openai.com: what is said here, what is to be found again, pictures, recordings."
+        "Sent to api.openai.com: what is said here, what is to be found again, pictures, recordings, "
+        "answers that I speak."
     )
 
 
