@@ -70,7 +70,7 @@ async def test_it_prints_what_was_taken_up_and_what_waits(monkeypatch: pytest.Mo
 async def test_it_says_that_nothing_has_changed(monkeypatch: pytest.MonkeyPatch, capsys: Out) -> None:
     async with running_bot(monkeypatch):
         assert await reload_character() == 0
-    assert "taken up from ada.json: nothing has changed" in capsys.readouterr().out
+    assert "Ada  runs as ada.json says: nothing has changed since it was last read" in capsys.readouterr().out
 
 
 async def test_a_wrong_file_is_a_configuration_error_with_its_place(

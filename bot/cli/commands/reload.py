@@ -65,6 +65,9 @@ def _unknown_character(config: CharacterConfig, running_bot: RunningBot) -> str:
 
 def _result_lines(config: CharacterConfig, body: Mapping[str, Any]) -> Iterator[str]:
     changed, needs_restart = body.get("changed") or (), body.get("needs_restart") or ()
-    yield f"{config.name}  taken up from {body.get('file')}: {', '.join(changed) or 'nothing has changed'}"
+    if changed:
+        yield f"{config.name}  taken up from {body.get('file')}: {', '.join(changed)}"
+    else:
+        yield f"{config.name}  runs as {body.get('file')} says: nothing has changed since it was last read"
     if needs_restart:
         yield f"  after the next start only: {', '.join(needs_restart)}"

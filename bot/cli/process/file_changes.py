@@ -1,4 +1,4 @@
-"""Watching files: by `watchfiles` where it is installed, else by looking every few seconds."""
+"""Watching files: at once by `watchfiles` where it is installed, and by looking every few seconds."""
 
 import asyncio
 import logging
@@ -16,25 +16,40 @@ Changes = Callable[[Collection[Path]], AsyncGenerator[Collection[Path], None]]
 Stamp = tuple[int, ...]
 
 
-async def watch_folders(folders: Iterable[Path]) -> AsyncGenerator[Collection[Path], None]:
-    """Yield the files that have changed in these folders, those of the same moment together."""
+async def watch_folders(
+    folders: Iterable[Path], poll_seconds: float | None = None
+) -> AsyncGenerator[Collection[Path], None]:
+    """Yield the files that have changed in these folders, those of the same moment together.
+
+    With `poll_seconds` nothing is yielded as often as that in between.
+    """
     watch = import_module(WATCHER).awatch
     logging.getLogger(WATCHER).setLevel(logging.WARNING)  # it logs each change, also of the log file itself
-    async for changes in watch(*folders, recursive=False, debounce=300, ignore_permission_denied=True):
+    timeout = None if poll_seconds is None else int(poll_seconds * 1000)
+    async for changes in watch(
+        *folders,
+        recursive=False,
+        debounce=300,
+        ignore_permission_denied=True,
+        rust_timeout=timeout,
+        yield_on_timeout=timeout is not None,
+    ):
         yield {Path(path) for _, path in changes}
 
 
-async def wake_on_changes(folders: Collection[Path]) -> AsyncGenerator[Collection[Path], None]:
-    """Yield after changes in these folders; every two seconds where they cannot be watched."""
+async def wake_on_changes(
+    folders: Collection[Path], poll_seconds: float = POLL_SECONDS
+) -> AsyncGenerator[Collection[Path], None]:
+    """Yield after changes in these folders, and every `poll_seconds`: of a network drive no change is reported."""
     if find_spec(WATCHER) is not None:
         try:
-            async with aclosing(watch_folders(folders)) as changes:
+            async with aclosing(watch_folders(folders, poll_seconds)) as changes:
                 async for paths in changes:
                     yield paths
-        except (OSError, RuntimeError) as error:  # no more watches, a network drive: an operator can do without
-            logger.debug("folders cannot be watched, so they are looked at every %.0f s: %s", POLL_SECONDS, error)
+        except (OSError, RuntimeError) as error:  # such as too many watches: an operator can do without
+            logger.debug("folders are not watched but looked at every %.0f s: %s", poll_seconds, error)
     while True:
-        await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(poll_seconds)
         yield ()
 
 
