@@ -22,6 +22,7 @@ FOLDER = "/home/me/first-plugin"  # in what the tutorial shows
 LAUNCHER = "import sys\nfrom bot.cli.main import entry\nsys.exit(entry())\n"
 FINDS_INSTALLED = "import site, sys; sys.path.insert(0, {root!r}); site.addsitedir({packages!r})\n"
 GREETING = re.compile(r"^(?:offline model: .*|You are talking to .*)\n", re.MULTILINE)
+TYPED = re.compile(r"^to Robin> (.*)\n", re.MULTILINE)
 VARYING = ((r"sha256 \w+", "sha256 …"), (r"token=[\w-]+", "token=…"), (r"\d+", "1"))
 COMMAND_TIMEOUT = 60.0  # seconds
 
@@ -95,7 +96,7 @@ class Reader:
             self._wait_for_start(1)
             self._compare(command, printed, self.dev_output.read_text(encoding="utf-8"))
             return
-        typed = "".join(f"{line[2:]}\n" for line in printed.splitlines() if line.startswith("> "))
+        typed = "".join(f"{line}\n" for line in TYPED.findall(printed))
         done = subprocess.run(
             ["sh", "-c", command],
             cwd=self.folder,
@@ -106,7 +107,7 @@ class Reader:
             timeout=COMMAND_TIMEOUT,
             check=False,
         )
-        shown = re.sub(r"^> .*\n", "", printed, flags=re.MULTILINE)
+        shown = re.sub(r"^Robin: ", "", TYPED.sub("", printed), flags=re.MULTILINE)  # a pipe gets the texts only
         self._compare(command, GREETING.sub("", shown), GREETING.sub("", done.stdout + done.stderr))
 
     def _compare(self, command: str, shown: str, printed: str) -> None:

@@ -14,6 +14,7 @@ from hashlib import sha256
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from traceback import walk_tb
 from types import CodeType, ModuleType
 
 from bot.errors import PluginError, SettingError
@@ -115,8 +116,19 @@ def import_source(source: PluginSource) -> ModuleType:
         del sys.modules[alias]
         if isinstance(error, KeyboardInterrupt | SettingError):
             raise
-        raise PluginError(f"plugin {source.name!r} cannot be loaded: {type(error).__name__}: {error}") from error
+        cause = f"{type(error).__name__}: {error}{_describe_place(error, source)}"
+        raise PluginError(f"plugin {source.name!r} cannot be loaded: {cause}") from error
     return module
+
+
+def _describe_place(error: BaseException, source: PluginSource) -> str:
+    """Return file and line of the plugin where an error was raised, in parentheses; a SyntaxError names its own."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    lines = [(file, line) for file, line in frames if file in source.modules]
+    if not lines or isinstance(error, SyntaxError):
+        return ""
+    file, line = lines[-1]
+    return f" ({Path(file).name}, line {line})"
 
 
 @contextmanager

@@ -96,6 +96,14 @@ def test_a_planted_compiled_file_does_not_run_where_the_plugin_puts_its_folder_o
     assert import_source(read_plugin_source(package, "./pack")).TEXT == "beside"
 
 
+def test_an_error_of_a_plugin_names_its_file_and_line(tmp_path: Path) -> None:
+    package = write_package(tmp_path)
+    (package / "__init__.py").write_text("from . import words\n", encoding="utf-8")
+    (package / "words.py").write_text("A = 1\nB = undefined\n", encoding="utf-8")
+    with pytest.raises(PluginError, match=r"NameError: name 'undefined' is not defined \(words\.py, line 2\)"):
+        import_source(read_plugin_source(package, "./pack"))
+
+
 def test_a_compiled_module_without_source_is_not_imported(tmp_path: Path) -> None:
     package = write_package(tmp_path)
     py_compile.compile(str(package / "words.py"), str(package / "hidden.pyc"), doraise=True)
