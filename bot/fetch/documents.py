@@ -71,6 +71,8 @@ async def extract_document_text(data: bytes, document_format: DocumentFormat) ->
         raise ReaderNotInstalled(f"{name} needs the extra 'knowledge', which is not installed")
     if worker.returncode == TOO_LARGE:
         raise BotError(f"it is larger, unpacked, than any {name} that is read")
+    if worker.returncode is not None and worker.returncode < 0:  # killed at the limit of its processor time
+        raise BotError("it takes too long to read: split it into several files")
     if worker.returncode:
         raise BotError(f"it is no {name} that can be read")
     return output.decode("utf-8", "replace")

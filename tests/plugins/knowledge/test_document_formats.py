@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,6 +85,15 @@ async def test_a_page_of_endless_depth_ends_without_harm() -> None:
     except BotError as error:
         text = str(error)
     assert len(text) < 1_000
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a process has no limit of processor time there")
+async def test_a_document_that_takes_too_much_time_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "worker.py"
+    program.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", encoding="utf-8")
+    monkeypatch.setattr("bot.fetch.documents.PROGRAM", program)
+    with pytest.raises(BotError, match="it takes too long to read: split it into several files"):
+        await extract_document_text(b"", DocumentFormat.HTML)
 
 
 async def test_files_of_both_formats_are_added_over_http() -> None:
