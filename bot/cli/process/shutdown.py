@@ -129,9 +129,9 @@ def _describe_task(task: asyncio.Task[Any]) -> str:
 
 
 def _blocks_exit(thread: threading.Thread) -> bool:
-    """Return whether the process waits for a thread at exit; asyncio stops its own threads."""
-    is_asyncio_thread = thread.name.startswith("asyncio_")
-    return not (thread.daemon or is_asyncio_thread or thread is threading.main_thread())
+    """Return whether the process waits for a thread at exit; asyncio and AnyIO stop their own threads."""
+    is_worker = thread.name.startswith(("asyncio_", "AnyIO worker"))
+    return not (thread.daemon or is_worker or thread is threading.main_thread())
 
 
 def _join_names(names: Iterable[str]) -> str:

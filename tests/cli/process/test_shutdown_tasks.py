@@ -4,6 +4,7 @@ import asyncio
 import threading
 from contextlib import suppress
 
+import anyio.to_thread
 import pytest
 
 from bot.cli.process import shutdown
@@ -68,3 +69,13 @@ async def test_an_uncancellable_task_does_not_delay_the_exit(monkeypatch: pytest
     held: list[asyncio.Task[None]] = []
     assert await asyncio.to_thread(asyncio.run, main()) == "swept"
     assert held[0].done()
+
+
+async def test_idle_worker_threads_of_asyncio_and_anyio_are_no_problem(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with stop_remaining_tasks():
+            await asyncio.to_thread(int)
+            await anyio.to_thread.run_sync(int)  # the watcher of changed files works in such a one
+
+    await asyncio.to_thread(asyncio.run, main())
+    assert caplog.messages == []
