@@ -71,7 +71,7 @@ async def test_an_uncancellable_task_does_not_delay_the_exit(monkeypatch: pytest
     assert held[0].done()
 
 
-async def test_idle_worker_threads_of_asyncio_and_anyio_are_no_problem(caplog: pytest.LogCaptureFixture) -> None:
+async def test_idle_threads_of_the_event_loop_are_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with stop_remaining_tasks():
             await asyncio.to_thread(int)
