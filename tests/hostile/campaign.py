@@ -215,4 +215,8 @@ def run_episode(
     """Run one episode; the same seed and number send the same events. Edits are answered without a pause."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)
-        return asyncio.run(Episode(f"{seed} {number}", texts).run(events, folder))
+        report = asyncio.run(Episode(f"{seed} {number}", texts).run(events, folder))
+    report.examples = {
+        kind: [f"episode {number}: {example}" for example in examples] for kind, examples in report.examples.items()
+    }
+    return report

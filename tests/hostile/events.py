@@ -9,7 +9,7 @@ from bot.platform import InboundMessage
 from bot.testing import AgentHarness, ManualClock
 from tests.hostile.attacks import GREETINGS, LOOK_ALIKES, AttackTexts, Call, build_orders
 from tests.hostile.model import HostileModel
-from tests.hostile.oracle import EVERYBODY, Cause, Oracle, Question
+from tests.hostile.oracle import EVERYBODY, Cause, Oracle, Question, split_words
 from tests.hostile.places import (
     ATTACKERS,
     FILE,
@@ -97,7 +97,7 @@ class EventSender:
 
     async def _submit(self, message: InboundMessage) -> None:
         own_lines = [line for line in message.message.content.text.splitlines() if not line.startswith(">")]
-        words = " ".join(own_lines).casefold().split()
+        words = split_words(" ".join(own_lines))
         self._oracle.said[message.author.external_id, message.room.external_id].update(words)
         self._oracle.authors[message.message.external_id] = message.author.external_id
         await self._harness.agent_runtime.inbox.submit(message)

@@ -48,6 +48,7 @@ STATE_WORDS = {"MUTED": ("mute",), "FOLLOWED": ("follow",), "DEFAULT": ("unmute"
 OWN_TASKS = frozenset({"POST", "INDEX_KNOWLEDGE"})  # of the program itself
 POST_URL = re.compile(r"https://x\.com/\S+")
 EVERYBODY = "everybody"  # asked by a plugin, of those who look after the place
+WORD = re.compile(r"\w+")
 Change = tuple[str, tuple[str, ...], Any]
 
 
@@ -192,6 +193,11 @@ def _list_messages(cause: Cause, sent: Iterable[Delivery]) -> Iterator[Change]:
             yield "message", (room,), (None, delivery.content.text)
 
 
+def split_words(text: str) -> set[str]:
+    """Return the words of a text, without punctuation."""
+    return set(WORD.findall(text.casefold()))
+
+
 def _short(value: Any) -> str:
     if isinstance(value, Task):
         return f"task {value.name} {sorted(value.tags)} {json.dumps(dict(value.metadata), default=str)[:200]}"
@@ -310,6 +316,8 @@ class _Event:
         value = str(new or "")
         if self._is_asked("UPDATE_CONTACT", kind=field_name, value=value) or self._is_confirmed(field_name, value):
             return True
+        if is_own and self._orders_own():
+            return True
         return self._only_read(None if is_own else Role.ADMIN, world or world_of(self.cause.room))
 
     def _allows_task(self, old: Task | None, new: Task | None) -> bool:
@@ -349,8 +357,8 @@ class _Event:
         world = world_of(room)
         if not self._senders_have(Role.ADMIN, world):
             return False
-        is_named = self._is_asked("SEND_MESSAGE", to=room) or self._is_confirmed(room, text[:40])
-        return is_named or self._only_read(Role.ADMIN, world)
+        is_shown = any(self._is_confirmed(title, text[:40]) for title in self.oracle.places.titles_of_room(room))
+        return self._is_asked("SEND_MESSAGE", to=room) or is_shown or self._only_read(Role.ADMIN, world)
 
     def _allows_private_message(self, room: str, text: str) -> bool:
         person = members_of(room)[0]
@@ -384,7 +392,7 @@ class _Event:
             return False
         if old is None:
             return author in members_of(room)
-        has_named = bool(self.oracle.said[author, room] & set(str(old).casefold().split()))
+        has_named = bool(self.oracle.said[author, room] & split_words(str(old)))
         return has_named or self._is_asked("FORGET") or self.reading.reflection_writers <= {author}
 
     def find_leaks(self, sent: Iterable[Delivery]) -> Iterator[tuple[str, str]]:

@@ -122,6 +122,10 @@ class Places:
         """Return what can stand for a person in a question: the names and the short id."""
         return person, self.names.get(person, person), short_id(person_id(person))
 
+    def titles_of_room(self, room: str) -> tuple[str, ...]:
+        """Return what can stand for a room in a question: its id and its name."""
+        return room, self.room_names.get(room, room)
+
     def world(self, name: str) -> World:
         """Return a world as the platform describes it now."""
         roles = {person_id(person): role for person, role in self.roles.get(name, {}).items()}
@@ -152,10 +156,11 @@ class Places:
         )
 
     def edit(self, earlier: InboundMessage, text: str) -> InboundMessage:
-        """Return an edit of a message, with another text."""
+        """Return an edit of a message, with another text; the world is described as it is now."""
         key = replace(earlier.key, event_id=self.next_id(), revision=earlier.key.revision + 1)
         content = replace(earlier.message.content, text=text)
-        return replace(earlier, key=key, message=replace(earlier.message, content=content))
+        world = self.world(world_of(earlier.room.external_id))
+        return replace(earlier, key=key, world=world, message=replace(earlier.message, content=content))
 
     def press(self, person: str, room: str, value: str, now: datetime, event_id: str = "") -> ChoiceSelection:
         """Return the press of a button; an earlier `event_id` repeats the event."""
