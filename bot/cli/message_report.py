@@ -10,6 +10,7 @@ from bot.domain.environment import Room
 from bot.domain.ledger import Delivery, DeliveryState, ModelCall, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.inbound.agent_handle import ConversationReader
+from bot.receipts.headlines import describe_receipt
 from bot.text import shorten
 
 MAX_TEXT_LENGTH = 120
@@ -27,12 +28,19 @@ class MessageReport:
     replies: tuple[Memory, ...]
     deliveries: tuple[Delivery, ...]
     run: Mapping[str, Any] | None = None
+    agent_name: str = ""
+
+    @property
+    def headline(self) -> str:
+        """The outcome in one sentence, as the page and /why show it."""
+        return describe_receipt(self.receipt, self.agent_name)
 
     def lines(self) -> Iterator[str]:
         """Yield the report as lines of text."""
         receipt = self.receipt
         text = repr(shorten(self.message.content.text, MAX_TEXT_LENGTH)) if self.message else "(removed)"
         yield f"{receipt.received_at.astimezone():%Y-%m-%d %H:%M:%S}  {self.author} in {self.room_label}: {text}"
+        yield f"  {self.headline}"
         for line in explain_receipt(receipt):
             yield f"  {line}"
         if receipt.attempts > 1:
@@ -59,6 +67,7 @@ class MessageReport:
             "author": self.author,
             "text": message.content.text if message else None,
             "received_at": _to_iso(receipt.received_at),
+            "headline": self.headline,
             "outcome": receipt.outcome.value,
             "reason": receipt.reason,
             "rule": receipt.rule,
@@ -80,7 +89,9 @@ class MessageReport:
         return room_label(self.room, self.receipt.room_id)
 
 
-async def build_report(conversations: ConversationReader, receipt: Receipt, agent_id: UUID) -> MessageReport:
+async def build_report(
+    conversations: ConversationReader, receipt: Receipt, agent_id: UUID, agent_name: str
+) -> MessageReport:
     """Return the report of a message, read from the store."""
     message = await conversations.message(receipt.memory_id)
     authors = await conversations.authors([message]) if message else {}
@@ -97,6 +108,7 @@ async def build_report(conversations: ConversationReader, receipt: Receipt, agen
         replies=tuple(reply for reply in replies if reply.kind is MemoryKind.MESSAGE and reply.entity_id == agent_id),
         deliveries=tuple(parts),
         run=await conversations.run_log(receipt),
+        agent_name=agent_name,
     )
 
 

@@ -12,13 +12,14 @@ from bot.domain.edits import ERASURE_COMPONENT, ErasureResult
 from bot.domain.environment import ParticipantState, Role
 from bot.domain.ids import new_id
 from bot.domain.inbound import CommandInvocation, CommandResponse, InboundMessage
-from bot.domain.ledger import EventKey, Outcome, Receipt, Rule
+from bot.domain.ledger import EventKey, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox
 from bot.models.types import ModelType
 from bot.plugin_system.command import Command, CommandContext, command
 from bot.plugin_system.plugin import Plugin
+from bot.receipts.headlines import describe_receipt
 from bot.settings import Settings
 from bot.user_texts import user_text
 
@@ -61,7 +62,9 @@ class BuiltinCommands:
             receipt for receipt in receipts if context.is_room_admin or receipt.author_id == invocation.author.id
         )
         last_receipt: Receipt | None = next(candidates, None)
-        return describe_outcome(last_receipt) if last_receipt else user_text("commands.why.no_message")
+        if last_receipt is None:
+            return user_text("commands.why.no_message")
+        return describe_outcome(last_receipt, context.agent.name)
 
     async def mute(self, context: CommandContext) -> str:
         """Answer in the room only when named."""
@@ -128,38 +131,19 @@ def build_question(invocation: CommandInvocation, question: str) -> InboundMessa
 
 
 TEXT_TYPES = (ModelType.TEXT_SMALL, ModelType.TEXT_MEDIUM, ModelType.TEXT_LARGE)
-# Under these rules the reason of a receipt was written by a model or a service and may repeat the words of
-# other people, so it is replaced by a fixed text.
-MODEL_DECISIONS = {
-    Rule.DECIDED_RESPOND: "commands.why.decision.respond",
-    Rule.DECIDED_IGNORE: "commands.why.decision.ignore",
-    Rule.DECIDED_STOP: "commands.why.decision.stop",
-    Rule.CHOSE_SILENCE: "commands.why.decision.silence",
-}
 
 
-def describe_outcome(receipt: Receipt) -> str:
+def describe_outcome(receipt: Receipt, agent_name: str) -> str:
     """Describe the outcome of a message in plain words, without secrets or another person's words."""
+    headline = describe_receipt(receipt, agent_name)
     if not receipt.outcome.is_final:
-        return user_text("commands.why.in_progress")
-    opening = user_text(f"commands.why.outcome.{receipt.outcome}")
-    reason = _describe_reason(receipt)
+        return f"{headline}."
     models = sorted({call.model for call in receipt.model_calls if call.model})
     models_text = (
         user_text("commands.why.models", models=", ".join(models)) if models else user_text("commands.why.no_model")
     )
     receipt_text = user_text("commands.why.receipt", receipt=receipt.id)
-    return f"{opening}{f': {reason}' if reason else ''}.{models_text}\n{receipt_text}"
-
-
-def _describe_reason(receipt: Receipt) -> str:
-    if receipt.outcome is Outcome.FAILED:
-        if receipt.rule == Rule.RESPONSE_TIMEOUT:
-            return user_text("commands.why.timeout")
-        return user_text("commands.why.failure")
-    if receipt.is_reason_generated:
-        return user_text(MODEL_DECISIONS.get(Rule(receipt.rule), "commands.why.model_decision"))
-    return receipt.reason.rstrip(".")
+    return f"{headline}.{models_text}\n{receipt_text}"
 
 
 def describe_privacy(plugins: Sequence[Plugin], settings: Settings) -> str:

@@ -114,7 +114,7 @@ async def test_why_is_told_of_ones_own_message_without_the_models_words_or_anoth
         await stage.send("The code is 1234", kind=GROUP, author="Bob")
         assert "no message of yours" in (await give(stage, "why")).text
         told = (await give(stage, "why", author="Bob")).text
-        assert told.startswith("I did not answer it: the model found that it was not meant for me.")
+        assert told.startswith("Stayed silent: the model found that Ada was not meant.")
         assert "1234" not in told
         assert (await give(stage, "why", role=Role.ADMIN)).text == told
 
@@ -126,7 +126,7 @@ async def test_why_tells_of_a_failure_only_that_there_was_one() -> None:
     async with running_agent(model=ScriptedModel(fail)) as stage:
         await stage.send("Hello")
         told = (await give(stage, "why")).text
-    assert told.startswith("I tried and could not answer it")
+    assert told.startswith("Failed: ")
     assert "internal" not in told
     assert "sk-fake" not in told
 

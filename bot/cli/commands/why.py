@@ -176,7 +176,7 @@ async def _load_reports(
     config: CharacterConfig, message: str | None, room: str | None, last: int
 ) -> list[MessageReport]:
     """Return the requested reports, oldest first."""
-    agent_id = config.agent_config.agent_id
+    agent_id, name = config.agent_config.agent_id, config.agent_config.character.name
     async with open_store_for_reading(config) as store:
         conversations = ConversationReader(store)
         if message:
@@ -185,7 +185,7 @@ async def _load_reports(
             rooms = [None] if room is None else [item.id for item in await _find_rooms(conversations, room)]
             matches = [item for room_id in rooms for item in await conversations.receipts(room_id=room_id, limit=last)]
             receipts = sorted(matches, key=lambda item: item.received_at, reverse=True)[:last]
-        return [await build_report(conversations, receipt, agent_id) for receipt in reversed(receipts)]
+        return [await build_report(conversations, receipt, agent_id, name) for receipt in reversed(receipts)]
 
 
 async def _find_receipts(store: Store, name: str) -> Sequence[Receipt]:

@@ -1,0 +1,1 @@
+"""What is told about a message's receipt: the sentence, the checks, the steps."""
