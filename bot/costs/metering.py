@@ -133,7 +133,7 @@ def _to_cost_entry(call: ModelCall, day: date, run: Run | None) -> CostEntry:
     room_id, person_id = (run.room_id, run.author_id) if run else (None, None)
     model = call.model[:MAX_MODEL_NAME_LENGTH]
     if call.error and call.error != CANCELLED_ERROR and call.is_estimate:
-        return CostEntry(day, model, room_id, person_id, calls=1, failed_calls=1)
+        return CostEntry(day, model, room_id, person_id, calls=1, failed_calls=1, purpose=call.purpose)
     return CostEntry(
         day,
         model,
@@ -146,6 +146,7 @@ def _to_cost_entry(call: ModelCall, day: date, run: Run | None) -> CostEntry:
         cost=call.cost or 0.0,
         unpriced_calls=int(call.cost is None),
         estimated_calls=int(call.is_estimate),
+        purpose=call.purpose,
     )
 
 

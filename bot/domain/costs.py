@@ -1,22 +1,33 @@
-"""Costs of model calls: one entry per day, room, person and model."""
+"""Costs of model calls: one entry per day, room, person, model and purpose."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date
+from enum import StrEnum
 from typing import Any, TypeVar
 from uuid import UUID
 
 K = TypeVar("K")
-CostKey = tuple[date, UUID | None, UUID | None, str]
+CostKey = tuple[date, UUID | None, UUID | None, str, str]
+
+
+class CostDimension(StrEnum):
+    """What costs can be summed by; the values are names of fields of `CostEntry`."""
+
+    DAY = "day"
+    ROOM = "room_id"
+    PERSON = "person_id"
+    MODEL = "model"
+    PURPOSE = "purpose"
 
 
 @dataclass(frozen=True, slots=True)
 class CostEntry:
-    """The model calls of one day (in UTC) for one person in one room, by one model.
+    """The model calls of one day (in UTC) for one person in one room, by one model, for one purpose.
 
     Room and person are None for calls that belong to no message, such as tasks and posts. `cost` is in US
     dollars and covers all calls but the `unpriced_calls`. The tokens of `estimated_calls` were not counted by
-    the provider. `failed_calls` cost nothing.
+    the provider. `failed_calls` cost nothing. The purpose is empty for what was stored before purposes were.
     """
 
     day: date
@@ -31,11 +42,12 @@ class CostEntry:
     unpriced_calls: int = 0
     estimated_calls: int = 0
     failed_calls: int = 0
+    purpose: str = ""
 
     @property
     def key(self) -> CostKey:
-        """The fields that identify the entry: day, room, person, model."""
-        return (self.day, self.room_id, self.person_id, self.model)
+        """The fields that identify the entry: day, room, person, model, purpose."""
+        return (self.day, self.room_id, self.person_id, self.model, self.purpose)
 
     @property
     def tokens(self) -> int:
@@ -70,6 +82,7 @@ class CostEntry:
             unpriced_calls=self.unpriced_calls + other.unpriced_calls,
             estimated_calls=self.estimated_calls + other.estimated_calls,
             failed_calls=self.failed_calls + other.failed_calls,
+            purpose=self.purpose,
         )
 
 

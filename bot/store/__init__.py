@@ -1,7 +1,7 @@
 """Public module for authors of storage plugins: store protocols, their values and shared rules."""
 
 from bot.domain.component_specs import WorldSettingState
-from bot.domain.costs import CostEntry, sum_costs
+from bot.domain.costs import CostDimension, CostEntry, sum_costs
 from bot.domain.edits import (
     MAX_SCANNED_ROWS,
     DeletionResult,
@@ -68,6 +68,7 @@ __all__ = [
     "CheckReport",
     "ComponentDataError",
     "Conversation",
+    "CostDimension",
     "CostEntry",
     "DeletionResult",
     "EditResult",

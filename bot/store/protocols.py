@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
-from bot.domain.costs import CostEntry
+from bot.domain.costs import CostDimension, CostEntry
 from bot.domain.environment import Component, Entity, ParticipantState, Relationship, Role, Room, World
 from bot.domain.memory import Conversation, Memory, MemoryKind, MemoryMatch, MemoryScope
 from bot.domain.task import Task
@@ -335,10 +335,16 @@ class CostStore(Protocol):
     """Costs of model calls, in sums."""
 
     async def add(self, entries: Sequence[CostEntry]) -> None:
-        """Add to the sums of these days, rooms, people and models."""
+        """Add to the sums of these days, rooms, people, models and purposes."""
 
     async def costs_between(self, since: date, until: date) -> list[CostEntry]:
         """Return the sums of some days, both ends included, the earliest day first."""
+
+    async def sums_between(self, since: date, until: date, by: Sequence[CostDimension]) -> list[CostEntry]:
+        """Return the costs of some days, both ends included, summed by these dimensions.
+
+        Of the fields that identify an entry only those have a meaning.
+        """
 
 
 class Store(Protocol):

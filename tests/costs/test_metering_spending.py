@@ -75,7 +75,7 @@ async def test_a_limit_in_dollars_counts_pictures_of_a_model_without_a_price() -
         assert stage.agent.budget.find_reached_limit(None, None) is not None
 
 
-async def test_many_calls_are_one_write_with_an_entry_per_room_person_and_model() -> None:
+async def test_many_calls_are_one_write_with_an_entry_per_room_person_model_and_purpose() -> None:
     store = CountingCosts()
     meter, _ = build_meter(store)
     async with meter:
@@ -84,8 +84,10 @@ async def test_many_calls_are_one_write_with_an_entry_per_room_person_and_model(
         meter.record(ModelCall("TEXT_LARGE", "reply", "my-own", 10, 20, is_estimate=True), None)
     assert store.writes == 1
     own, priced = sorted(await store.costs_between(DAY, DAY), key=lambda line: line.cost)
-    assert priced == CostEntry(DAY, "gpt-4o", ROOM, PERSON, 3, 3_000_000, 1_500_000, 300_000, 8.625)
-    assert own == CostEntry(DAY, "my-own", None, None, 1, 10, 0, 20, 0.0, unpriced_calls=1, estimated_calls=1)
+    assert priced == CostEntry(DAY, "gpt-4o", ROOM, PERSON, 3, 3_000_000, 1_500_000, 300_000, 8.625, purpose="reply")
+    assert own == CostEntry(
+        DAY, "my-own", None, None, 1, 10, 0, 20, 0.0, unpriced_calls=1, estimated_calls=1, purpose="reply"
+    )
 
 
 async def test_a_failed_call_costs_nothing_unless_it_was_counted_or_cancelled() -> None:

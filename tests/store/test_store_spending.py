@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import date, timedelta
 
-from bot.domain.costs import CostEntry
+from bot.domain.costs import CostDimension, CostEntry
 from bot.domain.ids import derived_id
 from bot.store.protocols import Store
 
@@ -52,3 +52,33 @@ async def test_days_are_listed_in_order_with_both_ends(store: Store) -> None:
     await store.costs.add([replace(ENTRY, day=day) for day in reversed(days)])
     assert [line.day for line in await store.costs.costs_between(days[1], days[2])] == days[1:3]
     assert [line.day for line in await store.costs.costs_between(days[0], days[3])] == days
+
+
+async def test_costs_are_entries_of_their_own_for_each_purpose(store: Store) -> None:
+    await store.costs.add([ENTRY, replace(ENTRY, purpose="reply"), replace(ENTRY, purpose="reply")])
+    found = await store.costs.costs_between(DAY, DAY)
+    assert {(line.purpose, line.calls) for line in found} == {("", 1), ("reply", 2)}
+
+
+async def test_costs_are_summed_by_any_one_or_two_dimensions_in_a_period(store: Store) -> None:
+    other_room = derived_id("there")
+    await store.costs.add(
+        [
+            replace(ENTRY, cost=1.0, purpose="reply"),
+            replace(ENTRY, cost=2.0, purpose="embedding", room_id=other_room, person_id=None),
+            replace(ENTRY, cost=4.0, purpose="reply", day=NEXT_DAY, model="small"),
+            replace(ENTRY, cost=8.0, day=NEXT_DAY + timedelta(days=1)),
+        ]
+    )
+
+    async def sums(*by: CostDimension) -> dict[tuple[object, ...], float]:
+        lines = await store.costs.sums_between(DAY, NEXT_DAY, by)
+        return {tuple(getattr(line, dimension) for dimension in by): line.cost for line in lines}
+
+    assert await sums() == {(): 7.0}
+    assert await sums(CostDimension.PURPOSE) == {("reply",): 5.0, ("embedding",): 2.0}
+    assert await sums(CostDimension.ROOM) == {(ROOM,): 5.0, (other_room,): 2.0}
+    assert await sums(CostDimension.PERSON) == {(PERSON,): 5.0, (None,): 2.0}
+    by_model_and_day = await sums(CostDimension.MODEL, CostDimension.DAY)
+    assert by_model_and_day == {("gpt-4o", DAY): 3.0, ("small", NEXT_DAY): 4.0}
+    assert await store.costs.sums_between(DAY - timedelta(days=9), DAY - timedelta(days=8), ()) == []

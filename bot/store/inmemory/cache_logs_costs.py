@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from bot.concurrency.clock import Clock
-from bot.domain.costs import CostEntry, CostKey
+from bot.domain.costs import CostDimension, CostEntry, CostKey, sum_costs
 from bot.store.protocols import LogEntry
 
 MAX_LOGS = 10_000
@@ -110,3 +110,7 @@ class InMemoryCosts:
     async def costs_between(self, since: date, until: date) -> list[CostEntry]:
         entries = (entry for entry in self._sums.values() if since <= entry.day <= until)
         return sorted(entries, key=lambda entry: entry.day)
+
+    async def sums_between(self, since: date, until: date, by: Sequence[CostDimension]) -> list[CostEntry]:
+        entries = await self.costs_between(since, until)
+        return list(sum_costs(entries, lambda entry: tuple(getattr(entry, dimension) for dimension in by)).values())

@@ -23,7 +23,7 @@ from plugins.sql.core.columns import (
     text_columns,
 )
 
-VERSION = "0003"
+VERSION = "0004"
 VERSION_TABLE = "alembic_version_sql"
 
 # A later version can only change a constraint that has the same name in both databases.
@@ -35,6 +35,7 @@ NAMING_CONVENTION = {
 
 # Must equal the text of the statement, or the partial index is not used.
 UNFINISHED = "state <> 'sent' AND state <> 'cancelled'"
+UNDECIDED = "state = 'unknown' OR state = 'failed'"
 
 metadata = MetaData(naming_convention=NAMING_CONVENTION)
 
@@ -257,6 +258,7 @@ deliveries = ordered_table(
     Index("ix_deliveries_turn", "agent_id", "turn_id", "position"),
     Index("ix_deliveries_open", "agent_id", "is_open", "position", **partial_index("is_open = 1")),
     Index("ix_deliveries_unfinished", "agent_id", "position", **partial_index(UNFINISHED)),
+    Index("ix_deliveries_undecided", "agent_id", "state", "position", **partial_index(UNDECIDED)),
     Index("ix_deliveries_all", "agent_id", "position"),
 )
 
@@ -272,13 +274,13 @@ unreadable_events = ordered_table(
     Index("ix_unreadable_events_all", "agent_id", "position"),
 )
 
-# Sums of model costs: the day as `2026-11-21`, zeroes for no room or no person, the cost in
-# billionths of a dollar.
+# Sums of model costs: the day as `2026-11-21`, zeroes for no room or no person, an empty purpose for what is
+# older than purposes, the cost in billionths of a dollar.
 spending = keyed_table(
     "spending",
     *text_columns("day", key=True),
     *id_columns("room_id", "person_id", key=True),
-    *text_columns("model", key=True),
+    *text_columns("model", "purpose", key=True),
     *number_columns("calls", "tokens_in", "tokens_cached", "tokens_out", "cost", "unpriced", "estimated", "failed"),
 )
 

@@ -5,14 +5,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from functools import partial
+from itertools import combinations
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, and_, delete, func, select
 from sqlalchemy.sql.expression import Executable
 
 from bot import Clock
-from bot.store import CostEntry, LogEntry, LogKind
+from bot.store import CostDimension, CostEntry, LogEntry, LogKind
 from plugins.sql.core.base import Access, AgentRow, SqlStorePart
 from plugins.sql.core.schema import cache, logs, spending
 from plugins.sql.core.statements import (
@@ -58,7 +59,7 @@ INSERT_LOG = Statement(lambda insert: insert_into(logs, LOG_NAMES)(insert))
 SAME_KIND = matches(logs, "agent_id", "kind")
 
 NANO = 1_000_000_000
-COST_KEYS = ("agent_id", "day", "room_id", "person_id", "model")
+COST_KEYS = ("agent_id", "day", "room_id", "person_id", "model", "purpose")
 COST_SUMS = ("calls", "tokens_in", "tokens_cached", "tokens_out", "cost", "unpriced", "estimated", "failed")
 COST_NAMES = (*COST_KEYS, *COST_SUMS)
 
@@ -180,17 +181,32 @@ def _add_to_sums(insert: Insert) -> Executable:
 
 
 ADD_COST = Statement(_add_to_sums)
-COSTS_BETWEEN = Statement(
-    lambda _: (
-        select(*(spending.c[name] for name in COST_NAMES[1:]))
-        .where(
-            matches(spending, "agent_id"),
-            spending.c.day >= typed_parameter(spending.c.day, "since"),
-            spending.c.day <= typed_parameter(spending.c.day, "until"),
-        )
-        .order_by(spending.c.day)
-    )
+IN_PERIOD = and_(
+    matches(spending, "agent_id"),
+    spending.c.day >= typed_parameter(spending.c.day, "since"),
+    spending.c.day <= typed_parameter(spending.c.day, "until"),
 )
+COSTS_BETWEEN = Statement(
+    lambda _: select(*(spending.c[name] for name in COST_NAMES[1:])).where(IN_PERIOD).order_by(spending.c.day)
+)
+
+
+def _sums_query(by: tuple[str, ...]) -> Statement:
+    keys = [spending.c[name] for name in by]
+    return Statement(
+        lambda _: (
+            select(*keys, *(func.coalesce(func.sum(spending.c[name]), 0) for name in COST_SUMS))
+            .where(IN_PERIOD)
+            .group_by(*keys)
+        )
+    )
+
+
+SUMS_BETWEEN = {
+    by: _sums_query(by)
+    for count in range(3)
+    for by in combinations((dimension.value for dimension in CostDimension), count)
+}
 
 
 class SqlCosts(SqlStorePart):
@@ -203,10 +219,26 @@ class SqlCosts(SqlStorePart):
     async def costs_between(self, since: date, until: date) -> list[CostEntry]:
         return await self._database.search(partial(_find_costs, self._agent, since, until))
 
+    async def sums_between(self, since: date, until: date, by: Sequence[CostDimension]) -> list[CostEntry]:
+        dimensions = tuple(dimension for dimension in CostDimension if dimension in by)
+        return await self._database.search(partial(_sum_costs, self._agent, since, until, dimensions))
+
 
 def _find_costs(agent: int, since: date, until: date, connection: Connection) -> list[CostEntry]:
     rows = COSTS_BETWEEN.rows(connection, agent, since.isoformat(), until.isoformat())
     return [_cost_entry_of(row) for row in rows]
+
+
+def _sum_costs(
+    agent: int, since: date, until: date, by: tuple[CostDimension, ...], connection: Connection
+) -> list[CostEntry]:
+    rows = SUMS_BETWEEN[by].rows(connection, agent, since.isoformat(), until.isoformat())
+    unused: dict[str, Any] = {"day": since.isoformat(), "room_id": None, "person_id": None, "model": "", "purpose": ""}
+    entries = []
+    for row in rows:
+        keys = {**unused, **{dimension.value: row[index] for index, dimension in enumerate(by)}}
+        entries.append(_cost_entry_of((*keys.values(), *map(int, row[len(by) :]))))
+    return [entry for entry in entries if entry.calls]
 
 
 def _cost_row(agent: int, entry: CostEntry) -> tuple[Any, ...]:
@@ -216,6 +248,7 @@ def _cost_row(agent: int, entry: CostEntry) -> tuple[Any, ...]:
         entry.room_id.bytes if entry.room_id else NO_ID,
         entry.person_id.bytes if entry.person_id else NO_ID,
         storable_text(entry.model),
+        storable_text(entry.purpose),
         entry.calls,
         entry.tokens_in,
         entry.tokens_cached,
@@ -228,7 +261,7 @@ def _cost_row(agent: int, entry: CostEntry) -> tuple[Any, ...]:
 
 
 def _cost_entry_of(row: Row) -> CostEntry:
-    day, room_id, person_id, model, calls, tokens_in, tokens_cached, tokens_out, cost, *rest = row
+    day, room_id, person_id, model, purpose, calls, tokens_in, tokens_cached, tokens_out, cost, *rest = row
     unpriced, estimated, failed = rest
     return CostEntry(
         day=date.fromisoformat(day),
@@ -243,4 +276,5 @@ def _cost_entry_of(row: Row) -> CostEntry:
         unpriced_calls=unpriced,
         estimated_calls=estimated,
         failed_calls=failed,
+        purpose=purpose,
     )

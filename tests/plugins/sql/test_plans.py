@@ -17,6 +17,7 @@ from plugins.sql.sqlite import connection as sqlite
 
 MODULES = [import_module(one.name) for one in walk_packages(plugins.sql.__path__, "plugins.sql.") if not one.ispkg]
 FOR_POSTGRESQL = ("search.NEAREST",)
+GROUPED = "cache_logs_costs.SUMS_BETWEEN"  # the costs of some days, a range of the key, in groups of any order
 
 
 def statements_of(module: ModuleType) -> Iterator[tuple[str, Statement | ListStatement]]:
@@ -63,7 +64,7 @@ def test_no_statement_scans_or_sorts(connection: Connection, name: str, size: in
     for line in plan(connection, NAMED[name], size):
         given = line.removeprefix("SCAN given VIRTUAL TABLE").removeprefix("SCAN anon_")  # a list, a limited subquery
         assert "SCAN" not in given
-        assert "TEMP B-TREE" not in line
+        assert "TEMP B-TREE" not in line or name.startswith(GROUPED)
 
 
 @pytest.mark.failure("I-14")

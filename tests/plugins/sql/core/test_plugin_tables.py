@@ -37,7 +37,7 @@ LESS = '''"""Ours, without a table."""
 
 from alembic import op
 
-revision, down_revision = "0004", "0003"
+revision, down_revision = "0005", "0004"
 
 
 def upgrade() -> None:

@@ -36,8 +36,8 @@ LATER = '''"""A later version."""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0004"
-down_revision = "0003"
+revision = "0005"
+down_revision = "0004"
 
 
 def upgrade() -> None:
@@ -57,10 +57,10 @@ def later(tmp_path: Path) -> Callable[..., Schema]:
     def written(fault: str = "pass") -> Schema:
         versions = tmp_path / "later" / "versions"
         versions.mkdir(parents=True, exist_ok=True)
-        for file in (Path(upgrade.__file__).parents[1] / "migrations" / "versions").glob("v000[123]*"):
+        for file in (Path(upgrade.__file__).parents[1] / "migrations" / "versions").glob("v000[1234]*"):
             (versions / file.name).write_text(file.read_text())
-        (versions / "v0004_later.py").write_text(LATER.format(fault=fault))
-        return Schema(metadata, version="0004", migrations=versions.parent)
+        (versions / "v0005_later.py").write_text(LATER.format(fault=fault))
+        return Schema(metadata, version="0005", migrations=versions.parent)
 
     return written
 
@@ -147,7 +147,7 @@ def migrated_from_nothing(connection: Connection) -> None:
 
 
 @pytest.mark.failure("J-13")
-async def test_a_database_of_the_first_version_gets_its_messages_in_the_order_of_their_arrival(bare: Any) -> None:
+async def test_a_database_of_the_first_version_gets_messages_in_order_of_arrival_and_keeps_its_costs(bare: Any) -> None:
     first = Path(upgrade.__file__).parents[1] / "migrations" / "versions" / "v0001_everything"
     statements = first.with_suffix(f".{'sqlite' if bare.is_sqlite else 'postgresql'}.sql").read_text().split(";\n")
     if not bare.is_sqlite:
@@ -167,9 +167,16 @@ async def test_a_database_of_the_first_version_gets_its_messages_in_the_order_of
             f" scope, metadata) VALUES (1, {memory_id}, 'MESSAGE', {room}, {room}, {room},"
             f" '{content_text(Content(text=str(created_at)))}', {created_at}, '', 'ROOM', '{{}}')"
         )
+    await bare.sql(
+        "INSERT INTO spending (agent_id, day, room_id, person_id, model, calls, tokens_in, tokens_cached, tokens_out,"
+        f" cost, unpriced, estimated, failed) VALUES (1, '2026-05-04', {room}, {room}, 'small', 2, 3, 4, 5, 6, 7, 8, 9)"
+    )
     await bare.run(upgrade.upgrade_schemas, bare.place)
 
     assert await bare.run(upgrade.find_version) == VERSION
+    assert await bare.sql("SELECT day, model, purpose, calls, failed FROM spending") == [
+        ("2026-05-04", "small", "", 2, 9)
+    ]
     rows = await bare.run(lambda db: RECENT.rows(db, 1, derived_id("room").bytes, "MESSAGE", 10))
     assert [MEMORY.read(row).content.text for row in reversed(rows)] == ["30", "10", "20"]
 
@@ -213,12 +220,12 @@ async def test_an_upgrade_keeps_the_rows_and_a_copy_of_the_file(bare: Any, later
     await bare.sql(f"INSERT INTO agents VALUES (1, {key})")
     await bare.run(upgrade_with_backup, bare.place, later())
 
-    assert await bare.run(upgrade.find_version) == "0004"
+    assert await bare.run(upgrade.find_version) == "0005"
     assert "topic" in str(await bare.run(structure))
     assert await bare.sql("SELECT id FROM agents") == [(1,)]
     if bare.is_sqlite:
         assert await bare.sql("PRAGMA foreign_keys") == [(1,)]
-        copy = bare.place.with_name(f"{bare.place.name}.before-sql-0004")
+        copy = bare.place.with_name(f"{bare.place.name}.before-sql-0005")
         assert stat.S_IMODE(copy.stat().st_mode) == 0o600
         kept = sqlite3.connect(copy)
         assert kept.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone() == (VERSION,)
@@ -239,7 +246,7 @@ async def test_an_upgrade_that_fails_at_any_statement_changes_nothing(bare: Any,
         assert await bare.run(structure) == before, f"after statement {at}"
 
     assert at > 8
-    assert await bare.run(upgrade.find_version) == "0004"
+    assert await bare.run(upgrade.find_version) == "0005"
     assert await bare.run(structure) != before
 
 
@@ -289,7 +296,7 @@ async def test_a_process_killed_while_it_upgrades_leaves_the_old_version(
     assert await bare.run(structure) == before
     assert await bare.run(upgrade.find_version) == VERSION
     await bare.run(upgrade.upgrade_schemas, bare.place, core=schema)
-    assert await bare.run(upgrade.find_version) == "0004"
+    assert await bare.run(upgrade.find_version) == "0005"
 
 
 async def test_of_two_processes_that_start_together_one_migrates_and_the_other_waits(
