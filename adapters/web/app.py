@@ -1,30 +1,36 @@
 """aiohttp application: routes, static pages."""
 
-import hashlib
+import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from functools import cache
 
 from aiohttp import web
 
-from adapters.web.api import Api, OutboxApi, build_file_operations, build_operations
+from adapters.web.api import (
+    AgentsApi,
+    CostsApi,
+    DeliveriesApi,
+    FilesApi,
+    KnowledgeApi,
+    MessagesApi,
+    OverviewApi,
+    ReceiptsApi,
+    RoomsApi,
+    WorldSettingsApi,
+)
 from adapters.web.auth import Access, TokenAuth
 from adapters.web.clients import ConnectionPool, GuessLimiter, TrustedProxies
 from adapters.web.config import Limits
-from adapters.web.files import FileApi
 from adapters.web.json_io import JsonResponder
 from adapters.web.messages import MessageService, MessageStreams
 from adapters.web.middleware import Middleware, add_headers
+from adapters.web.openapi import SOCKET_PATH, Handler, Operation, build_document
 from adapters.web.plugin_routes import PluginRoutes
 from adapters.web.queries import AgentDirectory
 from adapters.web.room_updates import RoomBroadcaster
+from adapters.web.static_files import SIGN_IN_PATH, add_pages, add_static_files
 from adapters.web.websocket import WebSocketServer
-from adapters.web.world_settings import WorldSettingsApi
-from bot.platform import AgentHandle, TaskSet
-
-PAGES_FOLDER = Path(__file__).with_name("pages")
-PAGES = {"/": "chat.html"}
-CONTENT_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+from bot.platform import AgentHandle, BoundRoute, TaskSet
 
 
 class WebApp:
@@ -46,10 +52,18 @@ class WebApp:
         responder = JsonResponder(secrets)
         self._message_service = MessageService(self.broadcaster, self._requests)
         streams = MessageStreams(self._message_service, self.broadcaster, responder, limits.keep_alive_seconds)
-        api = Api(self.directory, self._message_service, streams, responder, limits)
-        outbox = OutboxApi(self.directory, self._requests, responder)
-        files = FileApi(self.directory, auth, responder)
-        world_settings = WorldSettingsApi(self.directory, self._requests, responder, limits)
+        topics = [
+            OverviewApi(self.directory, responder).operations(),
+            AgentsApi(self.directory, responder).operations(),
+            MessagesApi(self.directory, self._message_service, streams, responder, limits).operations(),
+            RoomsApi(self.directory, responder).operations(),
+            KnowledgeApi(self.directory, responder).operations(),
+            ReceiptsApi(self.directory, responder).operations(),
+            CostsApi(self.directory, responder).operations(),
+            DeliveriesApi(self.directory, self._requests, responder).operations(),
+            FilesApi(self.directory, auth, responder).operations(),
+            WorldSettingsApi(self.directory, self._requests, responder, limits).operations(),
+        ]
         self._sockets = WebSocketServer(self.directory, self._message_service, self.broadcaster, responder, limits)
         plugins = PluginRoutes(self.directory, self._requests, responder, limits)
         self.connection_pool = ConnectionPool(limits, proxies)
@@ -67,13 +81,18 @@ class WebApp:
         )
         self.app.on_response_prepare.append(add_headers)
         router = self.app.router
+        operations = [operation for topic in topics for operation in topic]
         bound_routes = [route for handle in self.directory for route in handle.routes]
-        more = [*build_file_operations(files), *world_settings.operations()]
-        for operation in build_operations(api, outbox, self._sockets.serve, more, bound_routes):
-            add = router.add_get if operation.method == "GET" else router.add_post
-            self._middleware.declare(add(operation.path, operation.handler), operation.access)
-        for route in add_static_files(router):
-            self._middleware.declare(route, Access.ANY)
+        for operation in _add_own_operations(operations, self._sockets.serve, bound_routes):
+            if operation.method == "GET":  # which brings HEAD
+                route = router.add_get(operation.path, operation.handler)
+            else:
+                route = router.add_route(operation.method, operation.path, operation.handler)
+            self._middleware.declare(route, operation.access)
+        for path, page in add_pages(router).items():
+            self._middleware.declare_page(page, is_public=path == SIGN_IN_PATH)
+        for file in add_static_files(router):  # the sign-in page needs them
+            self._middleware.declare(file, Access.PUBLIC)
         for route, access in plugins.register(router).items():
             self._middleware.declare(route, access)
 
@@ -84,40 +103,20 @@ class WebApp:
         await self._message_service.stop()
 
 
-@dataclass(frozen=True, slots=True)
-class StaticFile:
-    """A static file; `etag` is a hash of its content."""
+def _add_own_operations(operations: list[Operation], socket: Handler, routes: Sequence[BoundRoute]) -> list[Operation]:
+    """Return the operations with those of the OpenAPI document, which describes all of them, and the WebSocket."""
 
-    body: bytes
-    content_type: str
-    etag: str
+    @cache
+    def document() -> str:
+        return json.dumps(build_document(complete, routes))
 
-    async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Respond with the file, or with 304 if the client has it."""
-        is_page = self.content_type == "text/html"
-        caching = "no-store" if is_page else "private, no-cache"
-        known_etags = request.if_none_match or ()
-        if not is_page and any(etag.value == self.etag for etag in known_etags):
-            response = web.Response(status=304)
-        else:
-            response = web.Response(body=self.body, content_type=self.content_type, charset="utf-8")
-        if not is_page:
-            response.etag = self.etag
-        response.headers["Cache-Control"] = caching
-        return response
+    async def show_openapi(request: web.Request) -> web.StreamResponse:
+        """Return this description."""
+        return web.Response(text=document(), content_type="application/json")
 
-
-def add_static_files(router: web.UrlDispatcher) -> list[web.AbstractRoute]:
-    """Add routes for the pages, and for the other files under `/pages/`; return them."""
-    routes: list[web.AbstractRoute] = []
-    for address, name in PAGES.items():
-        routes.append(router.add_get(address, _read_file(PAGES_FOLDER / name).serve))
-    for path in sorted(PAGES_FOLDER.iterdir()):
-        if path.suffix in CONTENT_TYPES and path.name not in PAGES.values():
-            routes.append(router.add_get(f"/pages/{path.name}", _read_file(path).serve))
-    return routes
-
-
-def _read_file(path: Path) -> StaticFile:
-    body = path.read_bytes()
-    return StaticFile(body, CONTENT_TYPES[path.suffix], hashlib.sha256(body).hexdigest()[:16])
+    complete = [
+        *operations,
+        Operation("openapi", show_openapi, "/api/openapi.json", Access.READ),
+        Operation("socket", socket, SOCKET_PATH, Access.ANY),  # each frame needs its own access
+    ]
+    return complete

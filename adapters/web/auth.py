@@ -108,12 +108,15 @@ class TokenAuth:
         self.cookie_name = f"{COOKIE_PREFIX}{self._derive(b'cookie name')[:12]}"
         self._cookie = self._derive(b"cookie value")
 
-    def read_credential(self, request: web.Request) -> Credential | None:
-        """Return the credential of a request, or None; of several cookies, a valid one."""
+    def read_credential(self, request: web.Request, *, is_page: bool = False) -> Credential | None:
+        """Return the credential of a request, or None; of several cookies, a valid one.
+
+        The address of a page may contain the token.
+        """
         scheme, _, value = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return Credential(CredentialKind.BEARER, value.strip())
-        if request.path == "/" and "token" in request.query:
+        if is_page and "token" in request.query:
             return Credential(CredentialKind.LINK, request.query["token"])
         cookies = list(_own_cookies(request.cookies).values())
         return next((cookie for cookie in cookies if self.find_grant(cookie)), cookies[0] if cookies else None)

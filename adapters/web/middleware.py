@@ -1,11 +1,10 @@
 """Middleware of every request: host, authentication and origin checks, error responses."""
 
 import logging
-from base64 import b64encode
 from contextvars import ContextVar
-from hashlib import sha256
 from secrets import token_hex
 from typing import NoReturn
+from urllib.parse import urlencode
 
 from aiohttp import web
 
@@ -14,15 +13,17 @@ from adapters.web.clients import ConnectionPool, GuessLimiter, TrustedProxies
 from adapters.web.errors import REQUEST_ID, HttpProblem, build_refusal, build_stopping, build_unavailable
 from adapters.web.json_io import JsonResponder
 from adapters.web.openapi import HEALTH_PATH, Handler
+from adapters.web.static_files import SIGN_IN_PATH, relative_base
 from bot import TemporaryError
 from bot.platform import InboxClosed, is_cross_site, is_same_origin, parse_host_header
 
 logger = logging.getLogger(__name__)
 _has_started: ContextVar[bool] = ContextVar("is_begun", default=False)
+SIGN_IN_CODES = frozenset({"unauthorized", "too_many_attempts"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; "
+    "connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'"
 )
 SECURITY_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -31,19 +32,6 @@ SECURITY_HEADERS = {
     "X-Frame-Options": "DENY",
     "Server": "greenroom",
 }
-UNAUTHORIZED_STYLE = "body{max-width:34rem;margin:12vh auto;padding:0 1rem;font:1rem/1.5 system-ui,sans-serif}"
-UNAUTHORIZED_PAGE = f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<meta name="color-scheme" content="light dark"><title>Greenroom</title>
-<style>{UNAUTHORIZED_STYLE}</style></head><body><h1>This page needs its token</h1>
-<p>Open the address that was printed in the terminal when the bot started:
-it ends in <code>/?token=…</code>.
-The token is also stored in the file <code>server-token</code> in the bot's data folder.</p>
-<p>If you have just done so, <a href="/">continue to the page</a>.</p></body></html>
-"""
-UNAUTHORIZED_POLICY = CONTENT_SECURITY_POLICY.replace(
-    "style-src 'self'", f"style-src 'sha256-{b64encode(sha256(UNAUTHORIZED_STYLE.encode()).digest()).decode()}'"
-)
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
@@ -81,12 +69,18 @@ class Middleware:
         self._proxies = proxies
         self._pool = pool
         self._access: dict[web.AbstractRoute, Access] = {}
+        self._pages: set[web.AbstractRoute] = set()
 
     def declare(self, route: web.AbstractRoute, access: Access) -> None:
         """Declare what a route needs; one that is not declared needs `Access.CHANGE`."""
         self._access[route] = access
         for other in route.resource or ():  # HEAD beside GET
             self._access.setdefault(other, access)
+
+    def declare_page(self, route: web.AbstractRoute, *, is_public: bool) -> None:
+        """Declare a page: its address may contain the token, and without a token it leads to the sign-in page."""
+        self.declare(route, Access.PUBLIC if is_public else Access.ANY)
+        self._pages.update((route, *(route.resource or ())))
 
     @web.middleware
     async def handle_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -126,13 +120,13 @@ class Middleware:
         credential = grant = None
         is_signed = access is Access.SIGNED and self._auth.is_signed(request)
         if access is not Access.PUBLIC and not is_signed:
-            credential, grant = self._authenticate(request)
+            credential, grant = self._authenticate(request, is_page=request.match_info.route in self._pages)
         if request.method not in SAFE_METHODS or "Upgrade" in request.headers:
             _check_origin(request, credential)
         if credential is None or grant is None:
             return await self._handle_public(request, handler)
         if credential.kind is CredentialKind.LINK:
-            response = web.Response(status=303, headers={"Location": "/"})
+            response = web.Response(status=303, headers={"Location": f"./{_name_without_token(request)}"})
             self._auth.set_cookie(response, grant, credential, request.cookies)
             return response
         grant.require(access)
@@ -148,8 +142,8 @@ class Middleware:
         with self._pool.run_public(request):
             return await handler(request)
 
-    def _authenticate(self, request: web.Request) -> tuple[Credential, Grant]:
-        credential = self._auth.read_credential(request)
+    def _authenticate(self, request: web.Request, *, is_page: bool) -> tuple[Credential, Grant]:
+        credential = self._auth.read_credential(request, is_page=is_page)
         if credential is None:
             raise HttpProblem(401, "unauthorized", "this needs the token", {"WWW-Authenticate": "Bearer"})
         grant = self._auth.find_grant(credential)
@@ -167,10 +161,26 @@ class Middleware:
         raise HttpProblem(401, "unauthorized", "this is not the token", {"WWW-Authenticate": "Bearer"})
 
     def _build_response(self, request: web.Request, problem: HttpProblem) -> web.Response:
-        if request.path == "/" and problem.status == 401:
-            headers = {**problem.headers, "Content-Security-Policy": UNAUTHORIZED_POLICY}
-            return web.Response(text=UNAUTHORIZED_PAGE, status=401, content_type="text/html", headers=headers)
+        is_sign_in_needed = problem.code in SIGN_IN_CODES and not request.headers.get("Authorization")
+        if is_sign_in_needed and request.match_info.route in self._pages:
+            return web.Response(status=303, headers={"Location": _build_sign_in_address(request, problem)})
         return self._responder.respond_problem(problem)
+
+
+def _build_sign_in_address(request: web.Request, problem: HttpProblem) -> str:
+    """Return the relative address of the sign-in page, which leads back to the page of the request."""
+    query = {}
+    if page := f"{request.rel_url.raw_path.rpartition('/')[0]}/{_name_without_token(request)}".lstrip("/"):
+        query["next"] = page
+    if "token" in request.query:
+        query["problem"] = problem.code
+    return f"{relative_base(request.path)}{SIGN_IN_PATH[1:]}?{urlencode(query)}".rstrip("?")
+
+
+def _name_without_token(request: web.Request) -> str:
+    """Return the last segment of a request's address, with the query but for the token."""
+    url = request.rel_url.without_query_params("token")
+    return url.raw_path.rpartition("/")[2] + (f"?{url.raw_query_string}" if url.raw_query_string else "")
 
 
 def _check_origin(request: web.Request, credential: Credential | None) -> None:

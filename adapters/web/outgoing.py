@@ -49,25 +49,6 @@ def build_author_body(entity_id: UUID, name: str, agent_id: UUID) -> schemas.Aut
     return schemas.Author(id=entity_id, name=name, is_agent=entity_id == agent_id)
 
 
-def build_receipt_body(receipt: Receipt, agent_id: UUID) -> schemas.ReceiptBody:
-    """Return a receipt with its costs."""
-    calls = receipt.model_calls
-    costs = [call.cost for call in calls if call.cost is not None]
-    duration = receipt.closed_at - receipt.received_at if receipt.closed_at else None
-    return schemas.ReceiptBody.build(
-        receipt,
-        agent_id=agent_id,
-        message_id=receipt.memory_id,
-        platform=receipt.key.platform,
-        seconds=None if duration is None else duration.total_seconds(),
-        carried=receipt.supersede_count,
-        tokens_in=sum(call.tokens_in for call in calls),
-        tokens_out=sum(call.tokens_out for call in calls),
-        cost=sum(costs) if costs else None,
-        model_calls=[schemas.CallBody.build(call) for call in calls],
-    )
-
-
 def build_command_response(
     handle: AgentHandle, invocation: CommandInvocation, response: CommandResponse
 ) -> schemas.MessageResponse:

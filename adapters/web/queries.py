@@ -1,11 +1,13 @@
 """Reads for the API: agents, rooms, messages and receipts as response models."""
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from uuid import UUID
 
 from adapters.web.errors import HttpProblem, build_not_found
-from adapters.web.outgoing import build_message_body, build_receipt_body
-from adapters.web.schemas import DeliveryBody, MemoryBody, MessageBody, MessageResponse, ReceiptResponse
+from adapters.web.outgoing import build_message_body
+from adapters.web.schemas import MessageBody, MessageResponse
 from bot import Memory, MemoryKind, Outcome, Receipt, Room
 from bot.platform import AgentHandle
 
@@ -61,30 +63,26 @@ def parse_id(text: str) -> UUID:
         raise HttpProblem(404, "not_found", "nothing has this id") from None
 
 
+def build_cursor(at: datetime, item_id: object) -> str:
+    """Return the cursor of the list after an item, by the time and the id that the list is sorted by."""
+    return urlsafe_b64encode(f"{at.isoformat()} {item_id}".encode()).decode().rstrip("=")
+
+
+def parse_cursor(text: str) -> tuple[datetime, str]:
+    """Return the time and the id of a cursor. Raises HttpProblem (422) for an invalid one."""
+    try:
+        at, _, item_id = urlsafe_b64decode(text.encode() + b"==").decode().partition(" ")
+        return datetime.fromisoformat(at).astimezone(UTC), item_id
+    except (ValueError, OverflowError):
+        raise HttpProblem(422, "invalid_request", "before: not a cursor of this list") from None
+
+
 async def load_room_messages(handle: AgentHandle, room_id: UUID, limit: int) -> list[MessageBody]:
     """Return the last messages of a room, with their outcomes if known."""
     messages = await handle.conversations.messages(room_id, limit)
     receipts = await handle.conversations.receipts(room_id=room_id, limit=limit)
     outcomes = {receipt.memory_id: receipt for receipt in receipts}
     return await _build_message_bodies(handle, messages, outcomes)
-
-
-async def search_memories(handle: AgentHandle, text: str, limit: int) -> list[MemoryBody]:
-    """Return the memories of an agent that share words with a text."""
-    memories = await handle.conversations.search(text, limit)
-    authors = await handle.conversations.authors(memories)
-    return [
-        MemoryBody(
-            id=memory.id,
-            agent_id=handle.agent_id,
-            kind=memory.kind,
-            room_id=memory.room_id,
-            author=authors[memory.entity_id].name if memory.entity_id in authors else "",
-            text=memory.content.text,
-            created_at=memory.created_at,
-        )
-        for memory in memories
-    ]
 
 
 async def load_message(handle: AgentHandle, message_id: UUID) -> MessageBody | None:
@@ -112,19 +110,6 @@ async def load_message_response(handle: AgentHandle, receipt: Receipt) -> Messag
         message_id=receipt.memory_id,
         replies=await load_replies(handle, receipt),
         room=room.external_id if room else "",
-    )
-
-
-async def load_receipt_response(handle: AgentHandle, receipt: Receipt) -> ReceiptResponse:
-    """Return a receipt with its message, replies and deliveries."""
-    replies = await load_replies(handle, receipt)
-    deliveries = await handle.conversations.deliveries(receipt.turn_id) if receipt.turn_id and replies else []
-    body = build_receipt_body(receipt, handle.agent_id)
-    return ReceiptResponse(
-        **dict(body),
-        message=await load_message(handle, receipt.memory_id),
-        replies=replies,
-        deliveries=[DeliveryBody.build(delivery, message_id=delivery.memory_id) for delivery in deliveries],
     )
 
 

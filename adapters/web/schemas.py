@@ -1,12 +1,12 @@
 """Request and response models; the OpenAPI document is built from them."""
 
-from datetime import date, datetime
+from datetime import datetime
 from typing import Annotated, Literal, Self
 from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from bot import ChannelType, MediaKind, MemoryKind, Outcome
+from bot import MediaKind, Outcome
 from bot.platform import ConnectionState, DisconnectCause
 
 LINE_PATTERN = r"^[^\x00-\x1f\x7f\u2028\u2029]+$"
@@ -73,43 +73,17 @@ class Query(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
-class RoomsQuery(Query):
-    """Selection of rooms."""
+class AgentQuery(Query):
+    """Selection of an agent, by id or name; all agents without one."""
 
     agent: AgentName | None = None
-    limit: Annotated[int, Field(ge=1, le=500)] = 100
 
 
-class MessagesQuery(Query):
-    """Number of a room's messages."""
+class PageQuery(AgentQuery):
+    """Selection of a part of a list: `before` is the `next` of the part before it."""
 
     limit: Annotated[int, Field(ge=1, le=200)] = 50
-
-
-class MemoriesQuery(RoomsQuery):
-    """Words to search for in what agents remember; nothing is found without any."""
-
-    query: Annotated[str, Field(max_length=500)] = ""
-    limit: Annotated[int, Field(ge=1, le=100)] = 20
-
-
-class ReceiptsQuery(Query):
-    """Selection of receipts."""
-
-    room: UUID | None = None
-    limit: Annotated[int, Field(ge=1, le=200)] = 50
-
-
-class OutboxQuery(RoomsQuery):
-    """Selection of undelivered parts."""
-
-
-class CostsQuery(Query):
-    """Selection of costs: the number of days and the grouping."""
-
-    agent: AgentName | None = None
-    days: Annotated[int, Field(ge=1, le=400)] = 7
-    by: Literal["day", "room", "person", "model"] = "day"
+    before: Annotated[str, Field(max_length=200)] | None = None
 
 
 class ErrorBody(ResponseModel):
@@ -162,30 +136,6 @@ class AgentBody(ResponseModel):
     topics: list[str]
 
 
-class AgentsResponse(ResponseModel):
-    """All agents of the process."""
-
-    agents: list[AgentBody]
-
-
-class RoomBody(ResponseModel):
-    """A room of an agent, on any platform."""
-
-    id: UUID
-    world_id: UUID
-    agent_id: UUID
-    name: str
-    type: ChannelType
-    platform: str
-    external_id: str
-
-
-class RoomsResponse(ResponseModel):
-    """Rooms, agent by agent, the most recently active first."""
-
-    rooms: list[RoomBody]
-
-
 class Author(ResponseModel):
     """The author of a message."""
 
@@ -235,30 +185,6 @@ class MessageBody(ResponseModel):
     outcome: OutcomeBody | None = None
 
 
-class MessagesResponse(ResponseModel):
-    """The last messages of a room, oldest first."""
-
-    messages: list[MessageBody]
-
-
-class MemoryBody(ResponseModel):
-    """A message or a fact that an agent remembers."""
-
-    id: UUID
-    agent_id: UUID
-    kind: MemoryKind
-    room_id: UUID
-    author: str
-    text: str
-    created_at: datetime
-
-
-class MemoriesResponse(ResponseModel):
-    """Memories that share words with a query, agent by agent, facts first."""
-
-    memories: list[MemoryBody]
-
-
 class MessageResponse(ResponseModel):
     """The outcome of a message, with the replies.
 
@@ -273,127 +199,3 @@ class MessageResponse(ResponseModel):
     superseded_by: UUID | None
     room: str
     room_id: UUID
-
-
-class CallBody(ResponseModel):
-    """One call to a model; `cost` is in US dollars, null if the model's price is unknown."""
-
-    type: str
-    purpose: str
-    model: str
-    tokens_in: int
-    tokens_out: int
-    tokens_cached: int
-    is_estimate: bool
-    cost: float | None
-    seconds: float
-    error: str
-
-
-class ReceiptBody(ResponseModel):
-    """The receipt of an inbound message: outcome, reason, times and costs.
-
-    `seconds` is the total duration; `cost` is the sum of the calls with a known price, null without any.
-    """
-
-    id: UUID
-    agent_id: UUID
-    message_id: UUID
-    room_id: UUID
-    author_id: UUID
-    platform: str
-    outcome: Outcome
-    reason: str
-    rule: str
-    superseded_by: UUID | None
-    received_at: datetime
-    claimed_at: datetime | None
-    closed_at: datetime | None
-    seconds: float | None
-    attempts: int
-    carried: int
-    tokens_in: int
-    tokens_out: int
-    cost: float | None
-    model_calls: list[CallBody]
-    notes: list[str]
-
-
-class ReceiptsResponse(ResponseModel):
-    """Receipts, newest first."""
-
-    receipts: list[ReceiptBody]
-
-
-class CostBody(ResponseModel):
-    """The costs of model calls; `usd` does not include unpriced and failed calls."""
-
-    usd: float
-    calls: int
-    failed_calls: int
-    unpriced_calls: int
-    estimated_calls: int
-    tokens_in: int
-    tokens_cached: int
-    tokens_out: int
-
-
-class SumBody(CostBody):
-    """A sum; `key` is the day, the model, or the id of the room or person, null for none."""
-
-    key: str | None
-
-
-class CostsResponse(ResponseModel):
-    """The costs of models between two days (UTC), in total and in sums.
-
-    Days are in order; other sums are sorted by cost, the highest first.
-    """
-
-    first: date
-    last: date
-    total: CostBody
-    sums: list[SumBody]
-
-
-class DeliveryBody(ResponseModel):
-    """One outgoing part of a reply and its delivery state."""
-
-    id: str
-    message_id: UUID
-    part: int
-    state: str
-    attempts: int
-    created_at: datetime
-    first_attempt_at: datetime | None
-    cause: str
-
-
-class UndeliveredPartBody(DeliveryBody):
-    """An undelivered part: it waits, is being sent, is held (`unknown`) or has failed."""
-
-    agent_id: UUID
-    room_id: UUID
-    room: str
-    platform: str
-    text: str
-
-
-class OutboxResponse(ResponseModel):
-    """Undelivered parts, agent by agent, in the order of sending."""
-
-    parts: list[UndeliveredPartBody]
-
-
-class DecisionResponse(UndeliveredPartBody):
-    """A part after a decision about it, with a note."""
-
-    note: str
-
-
-class ReceiptResponse(ReceiptBody):
-    """A receipt with its message, replies and deliveries."""
-
-    message: MessageBody | None
-    replies: list[MessageBody]
-    deliveries: list[DeliveryBody]

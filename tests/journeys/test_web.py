@@ -81,9 +81,12 @@ async def test_an_api_client_asks_and_can_explain_the_answer(tmp_path: Path) -> 
 async def test_another_user_of_the_machine_has_no_access(tmp_path: Path) -> None:
     async with running(tmp_path, Marlo=InMemoryStore()) as adapter, browser() as stranger:
         home = adapter.url.partition("?")[0]
-        for address in ("", "api/agents", "api/rooms", "api/receipts", "pages/chat.js"):
+        for address in ("api/agents", "api/rooms", "api/receipts"):
             answer = await stranger.get(f"{home}{address}")
             assert answer.status == 401
             assert "Marlo" not in await answer.text()
+        page = await stranger.get(home)
+        assert page.url.path == "/signin"
+        assert "Marlo" not in await page.text()
         body = json.dumps({"text": "Hello"})
         assert (await stranger.post(f"{home}api/agents/marlo/messages", data=body)).status == 401

@@ -19,14 +19,26 @@ async def test_pages_are_not_cached_and_files_are_revalidated(web_server: Any) -
     assert (again.status, await again.read()) == (304, b"")
 
 
+LINK = r'(?:src|href)="([^"#][^"]*)"'
+
+
+def own_files(pages: Path) -> list[Path]:
+    """Return the text files of the pages that are not a library's."""
+    files = (path for path in pages.rglob("*") if path.suffix in {".html", ".js", ".css", ".svg"})
+    return [path for path in files if "vendor" not in path.relative_to(pages).parts]
+
+
 def referenced_files(pages: Path) -> set[str]:
-    """Return every URL that the pages and scripts refer to."""
-    names = set()
-    for path in pages.iterdir():
+    """Return every URL that the pages and scripts refer to; those of pages are relative to the root."""
+    addresses = set()
+    for path in own_files(pages):
         text = path.read_text()
-        names |= set(re.findall(r'(?:src|href)="(/[^"]*)"', text))
-        names |= {f"/pages/{name}" for name in re.findall(r'from "\./([^"]+)"', text)}
-    return names
+        folder = URL(f"http://test/pages/{path.parent.relative_to(pages).as_posix()}/")
+        if path.suffix == ".html":
+            addresses |= {URL("http://test/").join(URL(link)) for link in re.findall(LINK, text)}
+        if path.suffix == ".js":
+            addresses |= {folder.join(URL(name)) for name in re.findall(r'(?:from|import) *\(?"(\.[^"]+)"', text)}
+    return {address.path for address in addresses}
 
 
 async def test_every_referenced_file_is_served(web_server: Any, pages: Path) -> None:
@@ -34,6 +46,14 @@ async def test_every_referenced_file_is_served(web_server: Any, pages: Path) -> 
     assert len(addresses) > 6
     for address in addresses:
         assert (await web_server.request("GET", address, headers=web_server.bearer)).status == 200, address
+
+
+@pytest.mark.parametrize(
+    ("path", "base"), [("/", "./"), ("/c/1", "../"), ("/console", "./"), ("/console/receipts/1", "../../")]
+)
+async def test_a_page_finds_its_files_behind_any_prefix(web_server: Any, path: str, base: str) -> None:
+    page = await web_server.request("GET", path, headers=web_server.bearer)
+    assert f'<head>\n<base href="{base}">' in await page.text()
 
 
 UP = ("..", "%2e%2e", ".%2e", "%2e.", "..;", "%252e%252e", "..%00", "%c0%ae%c0%ae", "....", "\\..")
@@ -76,7 +96,7 @@ async def test_range_requests_get_the_whole_file(web_server: Any) -> None:
 
 @pytest.mark.failure("N-12")
 def test_the_pages_obey_the_content_security_policy(pages: Path) -> None:
-    for path in pages.iterdir():
+    for path in own_files(pages):
         text = path.read_text()
         assert not re.search(r"\bstyle=|\bon\w+=\"|<style|javascript:", text), path.name
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", text), path.name

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from yarl import URL
 
 from adapters.web.config import Limits
 from bot import Agent, Plugin, Room, RouteRequest, RouteResponse, route
@@ -13,12 +14,16 @@ from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.environment import InMemoryWorlds
 
 TOKEN = "a-token-for-tests"
-OPEN, SHUT = "open", "shut"
+OPEN, SHUT, PAGE = "open", "shut", "page"  # a page leads to the sign-in page
 # Every route, and whether it needs the token: a new route fails the tests until it is listed here.
 ROUTES = {
     "/healthz": OPEN,
-    "/": SHUT,
-    "/pages/{name}": SHUT,
+    "/": PAGE,
+    "/c/{id}": PAGE,
+    "/console": PAGE,
+    "/console/{tail}": PAGE,
+    "/signin": OPEN,
+    "/pages/{name}": OPEN,
     "/api/agents": SHUT,
     "/api/agents/{agent}/messages": SHUT,
     "/api/rooms": SHUT,
@@ -65,7 +70,9 @@ def list_addresses(web_server: Any) -> list[tuple[str, str]]:
         path = resource.canonical
         name = "/pages/{name}" if path.startswith("/pages/") else path
         assert name in ROUTES, f"{path} is new: say in ROUTES whether it needs the token"
-        paths.append((path.replace("{agent}", "ada").replace("{id}", str(uuid4())), ROUTES[name]))
+        paths.append(
+            (path.replace("{agent}", "ada").replace("{id}", str(uuid4())).replace("{tail}", "rooms"), ROUTES[name])
+        )
     assert len(paths) >= len(ROUTES)
     return [*paths, ("/nothing/here", SHUT)]
 
@@ -73,7 +80,7 @@ def list_addresses(web_server: Any) -> list[tuple[str, str]]:
 async def cookie(web_server: Any) -> str:
     answer = await web_server.request("GET", f"/?token={TOKEN}")
     assert answer.status == 303
-    assert answer.headers["Location"] == "/"
+    assert answer.headers["Location"] == "./"
     [morsel] = answer.cookies.values()
     web_server.session.cookie_jar.clear()
     return f"{morsel.key}={morsel.value}"
@@ -99,12 +106,17 @@ async def test_without_the_token_only_public_routes_respond(open_server: Any) ->
         ]
         for (path, kind), method, headers in product(list_addresses(web_server), METHODS, wrong):
             answer = await web_server.request(method, path, headers=headers)
-            is_open = kind is OPEN and (path == "/healthz" or method == "POST")
+            is_get = method in {"GET", "HEAD"}
+            is_served = method == "POST" if path.startswith("/plugins/") else is_get
+            is_open = kind is OPEN and (path == "/healthz" or is_served)
             expected = {200, 405} if is_open else {401}
+            if kind is PAGE and is_get and not headers.get("Authorization"):
+                expected = {303}
             assert answer.status in expected, (method, path, headers)
-        for path, _ in list_addresses(web_server):
+        for path, kind in list_addresses(web_server):
             answer = await web_server.request("GET", f"{path}?token=wrong-token")
-            assert answer.status in ({200, 405} if path == "/healthz" else {401}), path
+            is_open = kind is OPEN and not path.startswith("/plugins/")
+            assert answer.status == (200 if is_open else 303 if kind is PAGE else 401), path
 
 
 @pytest.mark.failure("N-01")
@@ -145,12 +157,32 @@ async def test_an_error_has_a_code_and_the_request_id(web_server: Any) -> None:
     assert error["request_id"] == answer.headers["X-Request-Id"]
 
 
-async def test_a_browser_without_the_token_gets_an_explanation(web_server: Any) -> None:
-    answer = await web_server.request("GET", "/")
-    text = await answer.text()
-    assert (answer.status, answer.content_type) == (401, "text/html")
-    assert "printed in the terminal" in text
-    assert "<script" not in text
+@pytest.mark.parametrize(
+    ("address", "location"),
+    [
+        ("/", "./signin"),
+        ("/c/1?why=2", "../signin?next=c%2F1%3Fwhy%3D2"),
+        ("/console/rooms/1", "../../signin?next=console%2Frooms%2F1"),
+        ("/console?token=wrong-token&range=day", "./signin?next=console%3Frange%3Dday&problem=unauthorized"),
+        ("//evil.example/..%2f", None),
+    ],
+)
+async def test_a_page_without_the_token_leads_to_the_sign_in_page_and_back(
+    web_server: Any, address: str, location: str | None
+) -> None:
+    answer = await web_server.session.get(URL(web_server.origin + address, encoded=True), allow_redirects=False)
+    assert (answer.status, answer.headers.get("Location")) == (303 if location else 401, location)
+
+
+@pytest.mark.failure("N-05")
+async def test_the_link_opens_any_page_and_keeps_the_rest_of_its_address(web_server: Any) -> None:
+    for address, location in (
+        ("/console/rooms?a=b&token={}", "./rooms?a=b"),
+        ("/c/javascript:alert(1)?token={}", "./javascript:alert(1)"),
+    ):
+        answer = await web_server.request("GET", address.format(TOKEN))
+        assert (answer.status, answer.headers["Location"]) == (303, location)
+        web_server.session.cookie_jar.clear()
 
 
 @pytest.mark.failure("N-05")

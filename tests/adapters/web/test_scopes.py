@@ -41,6 +41,8 @@ OPERATIONS = {
 }
 OTHER_ROUTES = [
     ("GET", "/", EVERYBODY),
+    ("GET", "/console/rooms", EVERYBODY),
+    ("GET", "/signin", EVERYBODY),
     ("GET", "/pages/chat.js", EVERYBODY),
     ("GET", "/plugins/tick/state", READERS),
     ("POST", "/plugins/tick/change", ONLY),

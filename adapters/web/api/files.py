@@ -9,10 +9,11 @@ from uuid import UUID
 
 from aiohttp import web
 
-from adapters.web.auth import GRANT, TokenAuth
+from adapters.web.auth import GRANT, Access, TokenAuth
 from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.incoming import is_own_room
 from adapters.web.json_io import JsonResponder, validate_model
+from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import Query, ResponseModel
 from bot import Attachment
@@ -41,7 +42,7 @@ class FileLinkResponse(ResponseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class FileApi:
+class FilesApi:
     """Handlers for the files that are stored with messages; they are deleted with them."""
 
     _directory: AgentDirectory
@@ -77,6 +78,18 @@ class FileApi:
         await self._find_file(request, is_signed=False)
         link, expires_at = self._auth.sign_path(request.path.removesuffix("/link"))
         return self._responder.respond(FileLinkResponse(url=link, expires_at=expires_at))
+
+    def operations(self) -> list[Operation]:
+        """Return the operations with their handlers."""
+        path = "/api/files/{id}"
+        return [
+            Operation(
+                "file", self.serve_file, path, Access.SIGNED, query=FileQuery, problem_statuses=(416,), is_file=True
+            ),
+            Operation(
+                "file_link", self.sign_link, f"{path}/link", Access.ANY, FileLinkResponse, problem_statuses=(404,)
+            ),
+        ]
 
     async def _find_file(self, request: web.Request, *, is_signed: bool) -> Attachment:
         """Return a file that the request may read. Raises HttpProblem (404) for any other."""

@@ -1,0 +1,25 @@
+"""The operations of the HTTP API: a class of handlers for each topic, with its request and response models."""
+
+from adapters.web.api.agents import AgentsApi
+from adapters.web.api.costs import CostsApi
+from adapters.web.api.deliveries import DeliveriesApi
+from adapters.web.api.files import FilesApi
+from adapters.web.api.knowledge import KnowledgeApi
+from adapters.web.api.messages import MessagesApi
+from adapters.web.api.overview import OverviewApi
+from adapters.web.api.receipts import ReceiptsApi
+from adapters.web.api.rooms import RoomsApi
+from adapters.web.api.world_settings import WorldSettingsApi
+
+__all__ = [
+    "AgentsApi",
+    "CostsApi",
+    "DeliveriesApi",
+    "FilesApi",
+    "KnowledgeApi",
+    "MessagesApi",
+    "OverviewApi",
+    "ReceiptsApi",
+    "RoomsApi",
+    "WorldSettingsApi",
+]

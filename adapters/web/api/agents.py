@@ -1,0 +1,74 @@
+"""HTTP handlers of the agents: their list, and reading a character's file again."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from aiohttp import web
+
+from adapters.web.auth import Access
+from adapters.web.errors import HttpProblem
+from adapters.web.json_io import JsonResponder
+from adapters.web.openapi import Operation
+from adapters.web.outgoing import build_agent_body
+from adapters.web.queries import AgentDirectory
+from adapters.web.schemas import AgentBody, ResponseModel
+
+
+class AgentsResponse(ResponseModel):
+    """All agents of the process."""
+
+    agents: list[AgentBody]
+
+
+class ReloadResponse(ResponseModel):
+    """What was taken up from a character's file, and what counts after the next start only."""
+
+    agent_id: UUID
+    name: str
+    file: str
+    changed: list[str]
+    needs_restart: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentsApi:
+    """Handlers for the agents of the process."""
+
+    _directory: AgentDirectory
+    _responder: JsonResponder
+
+    async def list_agents(self, request: web.Request) -> web.StreamResponse:
+        """List the agents."""
+        bodies = [build_agent_body(handle.agent_id, handle.character) for handle in self._directory]
+        return self._responder.respond(AgentsResponse(agents=bodies))
+
+    async def reload_agent(self, request: web.Request) -> web.StreamResponse:
+        """Read an agent's character file again and take up what can change while it runs."""
+        handle = self._directory.find_agent(request.match_info["agent"])
+        result = await handle.reload()
+        if result.error:
+            raise HttpProblem(422, "character_refused", result.error)
+        return self._responder.respond(
+            ReloadResponse(
+                agent_id=handle.agent_id,
+                name=handle.character.name,
+                file=result.file,
+                changed=list(result.changed),
+                needs_restart=list(result.needs_restart),
+            )
+        )
+
+    def operations(self) -> list[Operation]:
+        """Return the operations with their handlers."""
+        return [
+            Operation("agents", self.list_agents, "/api/agents", Access.ANY, AgentsResponse),
+            Operation(
+                "reload",
+                self.reload_agent,
+                "/api/agents/{agent}/reload",
+                Access.CHANGE,
+                ReloadResponse,
+                problem_statuses=(404, 422),
+                method="POST",
+            ),
+        ]
