@@ -62,7 +62,9 @@ class RecordingAdapter(Adapter, RenamedMembers):
         step = self._max_length or len(content.text) or 1
         texts = [content.text[start : start + step] for start in range(0, len(content.text), step)]
         parts = [Content(text=text) for text in texts]
-        return [*parts[:-1], replace(parts[-1], attachments=content.attachments)] if parts else [content]
+        if parts and content.attachments:
+            parts[-1] = replace(parts[-1], attachments=content.attachments)
+        return parts or [content]
 
     async def deliver(self, delivery: Delivery) -> str:
         await self._attempt(delivery)

@@ -178,7 +178,8 @@ def _message_line(
     """Return the line of a message; `speakers` are names and short ids, `open_id` is the message to answer."""
     author_id, content, text = message.entity_id, message.content, message.content.text
     name, author_short_id = speakers.get(author_id) or ("", short_id(author_id))
-    if files := [item for item in content.attachments if not item.is_speech]:
+    if content.attachments:
+        files = [item for item in content.attachments if not item.is_speech]
         text = " ".join(filter(None, [text, *map(_describe_briefly, files)]))
     build = _cached_line if len(text) <= MAX_CACHED_LENGTH else HistoryLine
     return build(message.created_at, name, author_short_id, text, author_id == agent_id, message.id == open_id, counts)
