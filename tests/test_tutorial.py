@@ -84,7 +84,7 @@ class Reader:
         starts = self._count_starts()
         path.write_text(text.replace(old, new), encoding="utf-8")
         if self.dev is not None and path.parent.name == "greenroom_jar":
-            self._wait_for_start(starts + 1, edited=path)
+            self._wait_for_start(starts + 1)
 
     def _run(self, command: str, printed: str) -> None:
         if command.startswith("bot dev"):
@@ -120,15 +120,13 @@ class Reader:
     def _count_starts(self) -> int:
         return self.dev_output.read_text(encoding="utf-8").count("web       on") if self.dev is not None else 0
 
-    def _wait_for_start(self, count: int, edited: Path | None = None) -> None:
+    def _wait_for_start(self, count: int) -> None:
         deadline = time.monotonic() + COMMAND_TIMEOUT
         while self._count_starts() < count:
             assert time.monotonic() < deadline, self.dev_output.read_text(encoding="utf-8")
             assert self.dev is not None
             assert self.dev.poll() is None
             time.sleep(0.1)
-            if edited is not None:  # a change before its watcher has begun is not noticed, so save it again
-                edited.touch()
 
 
 def free_port() -> int:

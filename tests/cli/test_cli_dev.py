@@ -69,6 +69,11 @@ class Session:
         self._changes.put_nowait([self._folder / name])
         await self.wait_said(expected)
 
+    async def look(self, expected: str) -> None:
+        """Have the session look at its files without a hint, and wait until it has said this."""
+        self._changes.put_nowait([])
+        await self.wait_said(expected)
+
     async def wait_said(self, expected: str) -> None:
         async with asyncio.timeout(30):
             while expected not in self._printed:
@@ -106,6 +111,15 @@ async def test_changed_code_and_a_changed_character_are_reloaded(
         await session.change("ada.json", "running: Bea")
         await session.wait_said("web       on")
         assert session.started == ["Ada first", "Ada second", "Bea second"]
+
+
+async def test_a_change_that_no_watcher_told_of_is_reloaded_at_the_next_look(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running(workdir, capsys) as session:
+        write_plugin(workdir, report("second"))
+        await session.look("web       on")
+        assert session.started == ["Ada first", "Ada second"]
 
 
 async def test_conversations_that_are_only_in_memory_stay(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:

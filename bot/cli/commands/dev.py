@@ -2,7 +2,7 @@
 
 import argparse
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -19,7 +19,7 @@ from bot.cli.characters import (
     trusted_plugins,
 )
 from bot.cli.platforms import list_platforms, parse_platforms
-from bot.cli.process.file_changes import WATCHER, Changes, watch_folders
+from bot.cli.process.file_changes import WATCHER, Changes, Stamp, read_stamp, wake_on_changes
 from bot.cli.process.shutdown import exit_on_signal, handle_stop_signals, print_notice
 from bot.errors import BotError, PluginError
 from bot.inbound.agent_handle import AdapterSpec
@@ -36,18 +36,20 @@ from bot.text import strip_terminal_codes
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What the files contained at one time: the characters, the platforms that are on, the code beside them."""
+    """What the files contained at one time: the characters, the platforms that are on, the code beside them.
+
+    `stamps` has all these files as they were then.
+    """
 
     configs: tuple[CharacterConfig, ...]
     specs: tuple[AdapterSpec, ...]
     sources: tuple[PluginSource, ...]
+    stamps: Mapping[Path, Stamp]
 
     @property
     def folders(self) -> set[Path]:
         """The folders in which a change matters."""
-        files = [*(config.path for config in self.configs), *(source.file for source in self.sources)]
-        files += [Path(module) for source in self.sources for module in source.modules]
-        return {file.resolve().parent for file in files}
+        return {file.resolve().parent for file in self.stamps}
 
     def is_part(self, path: Path) -> bool:
         """Return whether a file belongs to a character or to its code."""
@@ -80,7 +82,9 @@ class DevSession:
         specs = tuple(platform.spec for platform in platforms if platform.is_on and platform.spec)
         if not specs:
             raise PluginError("no platform is on: `bot run` says why")
-        return Version(tuple(configs), specs, tuple(sources))
+        files = [*(config.path for config in configs), *(source.file for source in sources)]
+        files += [Path(module) for source in sources for module in source.modules]
+        return Version(tuple(configs), specs, tuple(sources), _read_stamps(files))
 
     async def run(self, version: Version) -> None:
         """Run a version until files change, then the next one; one that does not start gives way to the last."""
@@ -106,9 +110,12 @@ class DevSession:
             return await self._wait_for_next(version)
 
     async def _wait_for_next(self, version: Version) -> Version:
+        """Return what the files contain after a change, also one that was made before the watcher had begun."""
+        stamps = version.stamps
         async with aclosing(self.changes(version.folders)) as changes:
             async for paths in changes:
-                if not any(version.is_part(path.resolve()) for path in paths):
+                known, stamps = stamps, await asyncio.to_thread(_read_stamps, stamps)
+                if known == stamps and not any(version.is_part(path.resolve()) for path in paths):
                     continue
                 try:
                     return await asyncio.to_thread(self.load, version)
@@ -134,7 +141,7 @@ def run(args: argparse.Namespace) -> int:
     if find_spec(WATCHER) is None:
         raise PluginError(f"`bot dev` needs {WATCHER}, which is not installed: {install_command('testing')}")
     only = parse_platforms(args.only)
-    session = DevSession(args.character or [default_character()], only, watch_folders)
+    session = DevSession(args.character or [default_character()], only, wake_on_changes)
     with exit_on_signal():
         version = session.load()
         print_notes(version.configs)
@@ -148,6 +155,10 @@ async def _run_until_stopped(session: DevSession, version: Version) -> int:
     with handle_stop_signals(lambda: print_notice("stopping")) as stop_request:
         await session.run(version)
     return stop_request.exit_code
+
+
+def _read_stamps(files: Iterable[Path]) -> dict[Path, Stamp]:
+    return {file: read_stamp(file) for file in files}
 
 
 def _say(text: str) -> None:

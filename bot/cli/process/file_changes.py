@@ -55,18 +55,19 @@ async def wake_on_changes(
 
 async def watch_files(files: Sequence[Path], wake: Changes = wake_on_changes) -> AsyncGenerator[Path, None]:
     """Yield each of these files when it has changed; a symbolic link also when what it leads to has."""
-    stamps = {file: await asyncio.to_thread(_read_stamp, file) for file in files}
+    stamps = {file: await asyncio.to_thread(read_stamp, file) for file in files}
     folders = {folder for file in files for folder in (file.absolute().parent, file.resolve().parent)}
     async with aclosing(wake(folders)) as wakes:
         async for _ in wakes:
             for file in files:
-                stamp = await asyncio.to_thread(_read_stamp, file)
+                stamp = await asyncio.to_thread(read_stamp, file)
                 if stamp not in ((), stamps[file]):  # one that is missing is being replaced
                     stamps[file] = stamp
                     yield file
 
 
-def _read_stamp(file: Path) -> Stamp:
+def read_stamp(file: Path) -> Stamp:
+    """Return what differs after a change of a file, and follows a symbolic link; empty if there is no such file."""
     with suppress(OSError):
         status = file.stat()
         return status.st_mtime_ns, status.st_size, status.st_ino
