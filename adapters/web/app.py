@@ -16,6 +16,7 @@ from adapters.web.api import (
     OverviewApi,
     ReceiptsApi,
     RoomsApi,
+    SessionApi,
     WorldSettingsApi,
 )
 from adapters.web.auth import Access, TokenAuth
@@ -52,8 +53,10 @@ class WebApp:
         responder = JsonResponder(secrets)
         self._message_service = MessageService(self.broadcaster, self._requests)
         streams = MessageStreams(self._message_service, self.broadcaster, responder, limits.keep_alive_seconds)
+        guess_limiter = GuessLimiter(limits.max_guesses, limits.max_total_guesses)
         topics = [
             OverviewApi(self.directory, responder).operations(),
+            SessionApi(self.directory, auth, guess_limiter, proxies, responder, limits).operations(),
             AgentsApi(self.directory, responder).operations(),
             MessagesApi(self.directory, self._message_service, streams, responder, limits).operations(),
             RoomsApi(self.directory, responder).operations(),
@@ -68,12 +71,7 @@ class WebApp:
         plugins = PluginRoutes(self.directory, self._requests, responder, limits)
         self.connection_pool = ConnectionPool(limits, proxies)
         self._middleware = Middleware(
-            responder,
-            auth,
-            hosts,
-            guess_limiter=GuessLimiter(limits.max_guesses, limits.max_total_guesses),
-            proxies=proxies,
-            pool=self.connection_pool,
+            responder, auth, hosts, guess_limiter=guess_limiter, proxies=proxies, pool=self.connection_pool
         )
         self.app = web.Application(
             client_max_size=limits.max_body_bytes,

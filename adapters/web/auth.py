@@ -161,6 +161,12 @@ class TokenAuth:
                 response.del_cookie(other)
         response.set_cookie(name, value, max_age=COOKIE_MAX_AGE, path="/", httponly=True, samesite="Strict")
 
+    def remove_cookies(self, response: web.Response, cookies: Mapping[str, str]) -> None:
+        """Remove the cookies of this server's tokens; those of other bots on the same host stay."""
+        for name, cookie in _own_cookies(cookies).items():
+            if self.find_grant(cookie):
+                response.del_cookie(name, path="/")
+
     def _sign(self, path: str, expires: str) -> str:
         return self._derive(f"link {expires} {path}".encode("utf-8", "surrogatepass"))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import NoReturn
 
 from aiohttp import web
 from multidict import MultiMapping
@@ -94,6 +95,14 @@ class GuessLimiter:
             logger.warning("%d wrong tokens within a minute from %s", self._max_guesses, client)
         if self._is_too_many(self._total, self._max_total):
             logger.warning("%d wrong tokens within a minute from all addresses", self._max_total)
+
+    def refuse(self, client: Hashable) -> NoReturn:
+        """Record a wrong token and raise HttpProblem: 401, or 429 while wrong tokens are blocked."""
+        if blocked_seconds := self.blocked_seconds(client):
+            headers = {"Retry-After": str(int(blocked_seconds) + 1)}
+            raise HttpProblem(429, "too_many_attempts", "too many wrong tokens; wait a few minutes", headers)
+        self.record_failure(client)
+        raise HttpProblem(401, "unauthorized", "this is not the token", {"WWW-Authenticate": "Bearer"})
 
     def _is_too_many(self, record: _GuessRecord, max_failures: int) -> bool:
         now = self._clock()

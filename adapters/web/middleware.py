@@ -3,7 +3,6 @@
 import logging
 from contextvars import ContextVar
 from secrets import token_hex
-from typing import NoReturn
 from urllib.parse import urlencode
 
 from aiohttp import web
@@ -148,17 +147,9 @@ class Middleware:
             raise HttpProblem(401, "unauthorized", "this needs the token", {"WWW-Authenticate": "Bearer"})
         grant = self._auth.find_grant(credential)
         if grant is None:
-            self._refuse_guess(request)
+            self._guess_limiter.refuse(self._proxies.find_client(request.remote, request.headers))
         self._pool.authenticate(request)
         return credential, grant
-
-    def _refuse_guess(self, request: web.Request) -> NoReturn:
-        client = self._proxies.find_client(request.remote, request.headers)
-        if blocked_seconds := self._guess_limiter.blocked_seconds(client):
-            headers = {"Retry-After": str(int(blocked_seconds) + 1)}
-            raise HttpProblem(429, "too_many_attempts", "too many wrong tokens; wait a few minutes", headers)
-        self._guess_limiter.record_failure(client)
-        raise HttpProblem(401, "unauthorized", "this is not the token", {"WWW-Authenticate": "Bearer"})
 
     def _build_response(self, request: web.Request, problem: HttpProblem) -> web.Response:
         is_sign_in_needed = problem.code in SIGN_IN_CODES and not request.headers.get("Authorization")

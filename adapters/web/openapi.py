@@ -101,7 +101,7 @@ def build_document(operations: Sequence[Operation], routes: Iterable[BoundRoute]
         paths.setdefault(path, {}).setdefault(route.method.lower(), _describe_route(route))
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Greenroom", "version": _package_version(), "license": {"name": "MIT", "identifier": "MIT"}},
+        "info": {"title": "Greenroom", "version": package_version(), "license": {"name": "MIT", "identifier": "MIT"}},
         "servers": [{"url": "/"}],
         "security": [{"token": []}, {"cookie": []}],
         "paths": paths,
@@ -195,7 +195,8 @@ def _schema_ref(model: type[BaseModel]) -> Json:
     return {"$ref": f"{SCHEMA_PREFIX}{model.__name__}"}
 
 
-def _package_version() -> str:
+def package_version() -> str:
+    """Return the installed version of the program."""
     try:
         return version("greenroom")
     except PackageNotFoundError:

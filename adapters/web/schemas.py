@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from bot import MediaKind, Outcome
 from bot.platform import ConnectionState, DisconnectCause
 
+MAX_ATTACHMENTS = 10
 LINE_PATTERN = r"^[^\x00-\x1f\x7f\u2028\u2029]+$"
 PRINTABLE_PATTERN = r"^[\x20-\x7e]+$"
 URL_PATTERN = r"^https?://[^\s\x00-\x1f\x7f]+$"
@@ -64,7 +65,7 @@ class MessageRequest(RequestModel):
     user: UserName = "guest"
     idempotency_key: Key | None = None
     stream: bool = False
-    attachments: list[AttachmentRequest] = Field(default_factory=list, max_length=10)
+    attachments: list[AttachmentRequest] = Field(default_factory=list, max_length=MAX_ATTACHMENTS)
 
 
 class Query(BaseModel):

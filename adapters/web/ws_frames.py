@@ -23,7 +23,7 @@ class SendFrame(schemas.RequestModel):
     type: Literal["message"]
     text: schemas.Text
     client_id: schemas.Key
-    attachments: list[schemas.AttachmentRequest] = Field(default_factory=list, max_length=10)
+    attachments: list[schemas.AttachmentRequest] = Field(default_factory=list, max_length=schemas.MAX_ATTACHMENTS)
 
 
 class CommandFrame(schemas.RequestModel):

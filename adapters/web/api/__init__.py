@@ -9,6 +9,7 @@ from adapters.web.api.messages import MessagesApi
 from adapters.web.api.overview import OverviewApi
 from adapters.web.api.receipts import ReceiptsApi
 from adapters.web.api.rooms import RoomsApi
+from adapters.web.api.session import SessionApi
 from adapters.web.api.world_settings import WorldSettingsApi
 
 __all__ = [
@@ -21,5 +22,6 @@ __all__ = [
     "OverviewApi",
     "ReceiptsApi",
     "RoomsApi",
+    "SessionApi",
     "WorldSettingsApi",
 ]

@@ -14,7 +14,7 @@ from adapters.web.config import Limits
 from bot import Agent, Plugin, RouteRequest, RouteResponse, route
 from bot.store.inmemory import InMemoryStore
 from tests.adapters.web.conftest import TOKEN, RunningServer, ServerFactory
-from tests.adapters.web.test_middleware import OPEN, PAGE, ROUTES
+from tests.adapters.web.test_middleware import OPEN, PAGE, ROUTES, SIGN_IN
 
 CANARY = "sk-canary-0123456789"
 IDS = (
@@ -72,7 +72,7 @@ def fill_path(path: str, name: str, agent: str = "ada") -> str:
 
 
 async def n01_check_token_required(web_server: RunningServer, method: str, path: str) -> None:
-    if check_classified(path) == OPEN:
+    if check_classified(path) == OPEN or (method, path) == SIGN_IN:
         return
     for shown in ("", "Bearer ", "Bearer wrong-token", f"Bearer {TOKEN}x", f"Basic {TOKEN}", TOKEN):
         answer = await send_request(web_server, method, fill_path(path, str(uuid4())), shown=shown)
@@ -100,7 +100,10 @@ async def n13_check_no_secret(web_server: RunningServer, method: str, path: str,
         for text in (await answer.text(), str(answer.headers)):
             assert CANARY not in text, (method, path)
             assert TOKEN not in text, (method, path)
-    assert (await send_request(web_server, method, fill_path(path, name))).status in {200, 303, 401}
+    assert (await send_request(web_server, method, fill_path(path, name))).status in {200, 303, 401} or (
+        method,
+        path,
+    ) == SIGN_IN
 
 
 @pytest.mark.failure("N-01", "N-11", "N-13")

@@ -20,6 +20,9 @@ EVERYBODY, READERS, TALKERS, ONLY = {OPERATOR, READ_ONLY, CHAT}, {OPERATOR, READ
 # Every operation and who may use it: a new one fails the test until it is listed here.
 OPERATIONS = {
     "health": EVERYBODY,
+    "session": EVERYBODY,
+    "sign-in": EVERYBODY,
+    "sign-out": EVERYBODY,
     "agents": EVERYBODY,
     "say": TALKERS,
     "rooms": READERS,
