@@ -30,7 +30,16 @@ from bot.domain.ledger import PLUGIN_MESSAGE_PREFIX, Step, StepState
 from bot.domain.memory import MAX_CONVERSATION_REACTIONS, MAX_CONVERSATION_RESULTS, Conversation, MemoryMatch
 from bot.errors import ComponentDataError, LeaseLost, StoreInaccessible, StoreUnavailable
 from bot.store.inmemory.store import InMemoryStore
-from bot.store.ledger import OpenWork, StoreHealth, StoreProblem, TurnCommit, WorkSharing
+from bot.store.ledger import (
+    ListedReceipt,
+    OpenWork,
+    ReceiptCount,
+    ReceiptQuery,
+    StoreHealth,
+    StoreProblem,
+    TurnCommit,
+    WorkSharing,
+)
 from bot.store.protocols import (
     MAX_NAME_MATCHES,
     LogEntry,
@@ -75,6 +84,7 @@ __all__ = [
     "ErasureResult",
     "InMemoryStore",
     "LeaseLost",
+    "ListedReceipt",
     "LogEntry",
     "LogKind",
     "MembershipChange",
@@ -82,6 +92,8 @@ __all__ = [
     "MemoryMatch",
     "OpenWork",
     "PluginTables",
+    "ReceiptCount",
+    "ReceiptQuery",
     "Schema",
     "Schemas",
     "Step",

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from bot.concurrency.clock import Clock, system_clock
 from bot.domain.edits import DeletionResult, EditResult, ErasureResult, Reaction
-from bot.domain.environment import Room, World
+from bot.domain.environment import Entity, Room, World
 from bot.domain.inbound import (
     InboundMessage,
     MembershipChange,
@@ -18,7 +18,7 @@ from bot.domain.inbound import (
     StreamCursor,
     UnreadableEvent,
 )
-from bot.domain.ledger import Delivery, Receipt, Step
+from bot.domain.ledger import Delivery, Outcome, Receipt, Step
 from bot.domain.memory import Memory
 from bot.errors import StoreUnavailable
 
@@ -161,6 +161,56 @@ class TurnCommit:
     receipts: tuple[Receipt, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ReceiptQuery:
+    """Which receipts are searched: those for which all holds that is set.
+
+    Of several outcomes, rules or platforms one must be the receipt's; a message was received from `since` on and
+    before `until`.
+    """
+
+    room_id: UUID | None = None
+    author_id: UUID | None = None
+    outcomes: Collection[Outcome] = ()
+    rules: Collection[str] = ()
+    platforms: Collection[str] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def matches(self, receipt: Receipt) -> bool:
+        """Return whether a receipt is one of them."""
+        return (
+            self.room_id in (None, receipt.room_id)
+            and self.author_id in (None, receipt.author_id)
+            and (not self.outcomes or receipt.outcome in self.outcomes)
+            and (not self.rules or receipt.rule in self.rules)
+            and (not self.platforms or receipt.key.platform in self.platforms)
+            and (self.since is None or receipt.received_at >= self.since)
+            and (self.until is None or receipt.received_at < self.until)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ListedReceipt:
+    """A receipt with its message, author, room and world; None for what was deleted."""
+
+    receipt: Receipt
+    message: Memory | None
+    author: Entity | None
+    room: Room | None
+    world: World | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptCount:
+    """How many receipts have one outcome and rule, and the id of the latest of them."""
+
+    outcome: Outcome
+    rule: str
+    count: int
+    example_id: UUID
+
+
 class ReceiptStore(Protocol):
     """Receipts of inbound events."""
 
@@ -241,6 +291,14 @@ class LookupStore(Protocol):
 
     async def receipts_by_message_id(self, message_id: str) -> list[Receipt]:
         """Return the receipts of messages with this id on their platforms, newest first."""
+
+    async def search_receipts(
+        self, query: ReceiptQuery, *, before: UUID | None = None, limit: int = 50
+    ) -> list[ListedReceipt]:
+        """Return the latest receipts of a query, newest first; only those older than the receipt `before`."""
+
+    async def count_receipts(self, query: ReceiptQuery) -> list[ReceiptCount]:
+        """Return how many receipts of a query there are of each outcome and rule, the most frequent first."""
 
     async def delivery(self, delivery_id: str) -> Delivery | None:
         """Return a delivery by its id."""

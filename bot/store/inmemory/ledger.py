@@ -1,6 +1,6 @@
 """Receipts, steps and deliveries in memory."""
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -21,7 +21,7 @@ from bot.domain.inbound import (
 from bot.domain.ledger import PLUGIN_MESSAGE_PREFIX, Delivery, DeliveryState, EventKey, Receipt, Step
 from bot.store.inmemory.environment import InMemoryEntities, InMemoryWorlds
 from bot.store.inmemory.memories import InMemoryMemories
-from bot.store.ledger import StoreHealth, TurnCommit
+from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery, StoreHealth, TurnCommit
 
 OPEN_STATES = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
 MAX_TURNS = MAX_FINISHED = 10_000
@@ -53,17 +53,48 @@ class InMemoryUnreadableEvents:
                 del self._unreadable[key]
 
 
-class InMemoryLedger(InMemoryUnreadableEvents):
+class InMemoryReceiptLists(InMemoryUnreadableEvents):
+    """Lists and counts receipts; see `LookupStore`."""
+
+    def __init__(self, worlds: InMemoryWorlds, entities: InMemoryEntities, memories: InMemoryMemories) -> None:
+        super().__init__()
+        self._worlds, self._entities, self._memories = worlds, entities, memories
+        self.receipt_table = ReceiptTable()
+
+    async def search_receipts(
+        self, query: ReceiptQuery, *, before: UUID | None = None, limit: int = 50
+    ) -> list[ListedReceipt]:
+        newest_first = sorted(self.receipt_table, key=lambda receipt: receipt.received_at)[::-1]
+        if before is not None:
+            ids = [receipt.id for receipt in newest_first]
+            newest_first = newest_first[ids.index(before) + 1 :] if before in ids else []
+        receipts = [receipt for receipt in newest_first if query.matches(receipt)][:limit]
+        messages = await self._memories.memories({receipt.memory_id for receipt in receipts})
+        authors = await self._entities.entities({receipt.author_id for receipt in receipts})
+        listed = []
+        for receipt in receipts:
+            room = await self._worlds.room(receipt.room_id)
+            world = await self._worlds.world(room.world_id) if room else None
+            message, author = messages.get(receipt.memory_id), authors.get(receipt.author_id)
+            listed.append(ListedReceipt(receipt, message, author, room, world))
+        return listed
+
+    async def count_receipts(self, query: ReceiptQuery) -> list[ReceiptCount]:
+        receipts = sorted(filter(query.matches, self.receipt_table), key=lambda receipt: receipt.received_at)
+        latest = {(receipt.outcome, receipt.rule): receipt.id for receipt in receipts}
+        counts = Counter((receipt.outcome, receipt.rule) for receipt in receipts)
+        return [ReceiptCount(*key, count, latest[key]) for key, count in counts.most_common()]
+
+
+class InMemoryLedger(InMemoryReceiptLists):
     """Implements `Ledger`. Nothing in a method waits, so each call is atomic.
 
     Open items are always stored; of closed receipts, steps and finished deliveries only the latest.
     """
 
     def __init__(self, worlds: InMemoryWorlds, entities: InMemoryEntities, memories: InMemoryMemories) -> None:
-        super().__init__()
+        super().__init__(worlds, entities, memories)
         self.health = StoreHealth()
-        self._worlds, self._entities, self._memories = worlds, entities, memories
-        self.receipt_table = ReceiptTable()
         self._steps = BoundedDict[UUID, dict[str, Step]](MAX_TURNS, dict)
         self._deliveries: dict[str, Delivery] = {}
         self._finished: dict[str, None] = {}

@@ -23,7 +23,7 @@ from plugins.sql.core.columns import (
     text_columns,
 )
 
-VERSION = "0004"
+VERSION = "0005"
 VERSION_TABLE = "alembic_version_sql"
 
 # A later version can only change a constraint that has the same name in both databases.
@@ -204,6 +204,9 @@ logs = ordered_table(
     Index("ix_logs_room", "agent_id", "room_id", "position"),
 )
 
+# What lists of receipts are filtered by: their index holds it all.
+LISTED_RECEIPT_COLUMNS = ("outcome", "rule", "platform", "author_id", "room_id")
+
 # The room of an event's key is the receipt's room.
 receipts = ordered_table(
     "receipts",
@@ -226,6 +229,7 @@ receipts = ordered_table(
     Index("ix_receipts_memory", "agent_id", "memory_id"),
     Index("ix_receipts_room", "agent_id", "room_id", "position"),
     Index("ix_receipts_all", "agent_id", "position"),
+    Index("ix_receipts_time", "agent_id", "received_at", "position", *LISTED_RECEIPT_COLUMNS),
     Index("ix_receipts_open", "agent_id", "is_open", "position", **partial_index("is_open = 1")),
     Index("ix_receipts_unlearnt", "agent_id", "is_learnt", "position", **partial_index("is_learnt = 0")),
     cascading_key("rooms", "room_id"),

@@ -19,7 +19,6 @@ from bot.store import (
     TurnCommit,
     UnreadableEvent,
 )
-from plugins.sql.core.base import SqlStorePart
 from plugins.sql.core.schema import UNFINISHED, deliveries, receipts, rooms, steps, unreadable_events
 from plugins.sql.core.statements import (
     Columns,
@@ -44,7 +43,15 @@ from plugins.sql.core.values import (
 )
 from plugins.sql.stores.deliveries import DELIVERY, find_deliveries, insert_deliveries, list_deliveries, save_delivery
 from plugins.sql.stores.memories import put_memories
-from plugins.sql.stores.receipts import MARK_EVALUATED, RECEIPT, UNEVALUATED, find_receipt, list_receipts, save_receipts
+from plugins.sql.stores.receipts import (
+    MARK_EVALUATED,
+    RECEIPT,
+    UNEVALUATED,
+    SqlReceiptLists,
+    find_receipt,
+    list_receipts,
+    save_receipts,
+)
 from plugins.sql.stores.receiving import find_cursor, find_inbound, receive
 
 # By room, so that an index is used.
@@ -158,7 +165,7 @@ def _find_undelivered(agent: int, limit: int, connection: Connection) -> list[De
     return [DELIVERY.read(row) for row in reversed(UNDELIVERED.rows(connection, agent, limit))]
 
 
-class SqlLookups(SqlStorePart):
+class SqlLookups(SqlReceiptLists):
     """Answers people; see `LookupStore` and `UnreadableEventStore`."""
 
     async def receipts_by_message_id(self, message_id: str) -> list[Receipt]:

@@ -1,17 +1,38 @@
-"""Receipts of inbound messages: their rows, look-ups and states."""
+"""Receipts of inbound messages: their rows, look-ups, states, and the lists for operators.
 
-from collections.abc import Sequence
+Lists of all rooms are read in the order of `ix_receipts_time`, which holds every column that is filtered, so that a
+rare rule is found without reading the receipts that do not match. Those of one room, at any time, are read in the order
+of arrival.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from functools import partial
 from operator import eq
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BindParameter, Connection, and_, literal_column, or_, select, union_all, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    func,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+    union_all,
+    update,
+)
 from sqlalchemy.sql.expression import Executable
 
 from bot import Outcome, Receipt
 from bot.models import ModelCall
 from bot.platform import EventKey
+from bot.store import ListedReceipt, ReceiptCount, ReceiptQuery
+from plugins.sql.core.base import SqlStorePart
 from plugins.sql.core.schema import receipts
 from plugins.sql.core.statements import (
     Columns,
@@ -37,6 +58,9 @@ from plugins.sql.core.values import (
     microseconds_or_none,
     storable_text,
 )
+from plugins.sql.stores.entities import find_entities
+from plugins.sql.stores.memories import FIND_MEMORIES, read_memories
+from plugins.sql.stores.worlds import FIND_ROOMS, FIND_WORLDS, ROOM, WORLD
 
 RECEIPT_NAMES = column_names(receipts)
 RECEIPT_STATE_NAMES = RECEIPT_NAMES[RECEIPT_NAMES.index("outcome") :]  # the others never change
@@ -102,6 +126,10 @@ FIND_BY_MEMORY = Statement(
     lambda _: (
         select(*RECEIPT).where(OF_AGENT, matches(receipts, "memory_id")).order_by(NEWEST_FIRST).limit(limit_parameter())
     )
+)
+BY_POSITION = ListStatement(lambda ids: select(*RECEIPT, receipts.c.position).where(receipts.c.position.in_(ids)))
+FIND_PLACE = Statement(
+    lambda _: select(receipts.c.received_at, receipts.c.position).where(matches(receipts, "agent_id", "id"))
 )
 UNEVALUATED = Statement(
     lambda _: (
@@ -223,3 +251,104 @@ def _key_values(key: EventKey) -> tuple[Any, ...]:
         message,
         key.revision,
     )
+
+
+def select_page(agent: int, query: ReceiptQuery, last: tuple[int, int] | None, limit: int) -> Select[Any]:
+    """Return the query for the positions of a page; `last` are time and position of the receipt before it."""
+    columns = receipts.c
+    statement = select(columns.position).where(*_conditions(agent, query)).limit(limit)
+    if query.room_id is not None and query.since is None and query.until is None:
+        if last is not None:
+            statement = statement.where(columns.position < last[1])
+        return statement.order_by(columns.position.desc())
+    if last is not None:
+        statement = statement.where(tuple_(columns.received_at, columns.position) < tuple_(*last))
+    return statement.order_by(columns.received_at.desc(), columns.position.desc())
+
+
+def select_counts(agent: int, query: ReceiptQuery) -> Select[Any]:
+    """Return the query for the number of receipts by outcome and rule, with the position of the latest."""
+    columns = receipts.c
+    group = (columns.outcome, columns.rule)
+    return select(*group, func.count(), func.max(columns.position)).where(*_conditions(agent, query)).group_by(*group)
+
+
+def _conditions(agent: int, query: ReceiptQuery) -> Iterator[ColumnElement[bool]]:
+    columns = receipts.c
+    yield columns.agent_id == agent
+    if query.room_id is not None:
+        yield columns.room_id == query.room_id.bytes
+    if query.since is not None:
+        yield columns.received_at >= microseconds_of(query.since)
+    if query.until is not None:
+        yield columns.received_at < microseconds_of(query.until)
+    if query.author_id is not None:
+        yield _unindexed(columns.author_id) == query.author_id.bytes
+    if query.outcomes:
+        yield columns.outcome.in_([outcome.value for outcome in query.outcomes])
+    if query.rules:
+        yield columns.rule.in_(list(query.rules))
+    if query.platforms:
+        yield _unindexed(columns.platform).in_(list(query.platforms))
+
+
+def _unindexed(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return the column in a form for which no index is chosen: in that of the event's key rows are not in order."""
+    return func.coalesce(column, column)
+
+
+def search_receipts(
+    agent: int, query: ReceiptQuery, before: UUID | None, limit: int, connection: Connection
+) -> list[ListedReceipt]:
+    """Return a page of receipts with the rows that they name."""
+    last = None
+    if before is not None:
+        row = FIND_PLACE.first(connection, agent, before.bytes)
+        if row is None:  # deleted meanwhile, and all that are older
+            return []
+        last = (row[0], row[1])
+    positions = list(connection.scalars(select_page(agent, query, last, limit)))
+    rows = BY_POSITION.rows(connection, ids=positions)
+    by_position = {row[-1]: RECEIPT.read(row[: RECEIPT.width]) for row in rows}
+    return _complete(connection, agent, [by_position[position] for position in positions])
+
+
+def _complete(connection: Connection, agent: int, page: Sequence[Receipt]) -> list[ListedReceipt]:
+    """Add messages, authors, rooms and worlds, one statement for each."""
+    message_ids = [receipt.memory_id.bytes for receipt in page]
+    messages = {
+        message.id: message for message in read_memories(FIND_MEMORIES.rows(connection, agent, ids=message_ids))
+    }
+    authors = find_entities(connection, agent, {receipt.author_id for receipt in page})
+    room_ids = [room_id.bytes for room_id in {receipt.room_id for receipt in page}]
+    rooms = {room.id: room for room in map(ROOM.read, FIND_ROOMS.rows(connection, agent, ids=room_ids))}
+    world_ids = [world_id.bytes for world_id in {room.world_id for room in rooms.values()}]
+    worlds = {world.id: world for world in map(WORLD.read, FIND_WORLDS.rows(connection, agent, ids=world_ids))}
+    listed = []
+    for receipt in page:
+        room = rooms.get(receipt.room_id)
+        world = worlds.get(room.world_id) if room else None
+        listed.append(
+            ListedReceipt(receipt, messages.get(receipt.memory_id), authors.get(receipt.author_id), room, world)
+        )
+    return listed
+
+
+def count_receipts(agent: int, query: ReceiptQuery, connection: Connection) -> list[ReceiptCount]:
+    """Return the counts by outcome and rule, with the latest receipt of each."""
+    rows = list(connection.execute(select_counts(agent, query)))
+    examples = {row[-1]: id_of(row[0]) for row in BY_POSITION.rows(connection, ids=[row[3] for row in rows])}
+    counts = [ReceiptCount(Outcome(row[0]), row[1], row[2], examples[row[3]]) for row in rows]
+    return sorted(counts, key=lambda item: -item.count)
+
+
+class SqlReceiptLists(SqlStorePart):
+    """Lists and counts receipts; see `LookupStore`."""
+
+    async def search_receipts(
+        self, query: ReceiptQuery, *, before: UUID | None = None, limit: int = 50
+    ) -> list[ListedReceipt]:
+        return await self._database.search(partial(search_receipts, self._agent, query, before, limit))
+
+    async def count_receipts(self, query: ReceiptQuery) -> list[ReceiptCount]:
+        return await self._database.search(partial(count_receipts, self._agent, query))

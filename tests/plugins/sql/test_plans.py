@@ -1,21 +1,27 @@
 """Every statement uses an index, and its order."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 from types import ModuleType
+from typing import Any
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Select
 
 import plugins.sql
+from bot import Outcome, derived_id
+from bot.store import ReceiptQuery
 from plugins.sql.core import upgrade
 from plugins.sql.core.settings import Synchronous
 from plugins.sql.core.statements import ListStatement, Statement
 from plugins.sql.sqlite import connection as sqlite
+from plugins.sql.stores.receipts import select_counts, select_page
 
 MODULES = [import_module(one.name) for one in walk_packages(plugins.sql.__path__, "plugins.sql.") if not one.ispkg]
+AGENT, NOON = derived_id("agent"), datetime(2026, 5, 4, 12, tzinfo=UTC)
 FOR_POSTGRESQL = ("search.NEAREST",)
 GROUPED = "cache_logs_costs.SUMS_BETWEEN"  # the costs of some days, a range of the key, in groups of any order
 
@@ -91,3 +97,42 @@ def test_no_statement_scans_or_sorts(connection: Connection, name: str, size: in
 )
 def test_the_pipeline_uses_the_intended_index(connection: Connection, name: str, index: str) -> None:
     assert index in " ".join(plan(connection, NAMED[name], 1))
+
+
+FILTERS: list[dict[str, Any]] = [
+    {},
+    {"outcomes": [Outcome.IGNORED]},
+    {"rules": ["MUTED"]},
+    {"outcomes": [Outcome.IGNORED, Outcome.FAILED], "rules": ["MUTED", "BUDGET_USD"]},
+    {"author_id": AGENT},
+    {"platforms": ["discord", "telegram"]},
+    {"since": NOON, "until": NOON + timedelta(days=1)},
+    {"platforms": ["discord"], "author_id": AGENT, "outcomes": [Outcome.IGNORED], "rules": ["MUTED"], "since": NOON},
+]
+
+
+@pytest.mark.parametrize("filters", FILTERS)
+@pytest.mark.parametrize("last", [None, (1, 1)])
+def test_no_page_of_receipts_scans_or_sorts(
+    connection: Connection, filters: dict[str, Any], last: tuple[int, int] | None
+) -> None:
+    lines = explain(connection, select_page(1, ReceiptQuery(**filters), last, 50))
+    assert all("USING COVERING INDEX ix_receipts_time (agent_id=?" in line for line in lines)
+    lines = explain(connection, select_page(1, ReceiptQuery(room_id=AGENT, **filters), last, 50))
+    index = (
+        "ix_receipts_time (agent_id=? AND received_at"
+        if "since" in filters
+        else "ix_receipts_room (agent_id=? AND room_id=?"
+    )
+    assert all(index in line for line in lines)
+
+
+def test_counts_of_receipts_read_only_their_time(connection: Connection) -> None:
+    lines = explain(connection, select_counts(1, ReceiptQuery(since=NOON, until=NOON + timedelta(days=1))))
+    assert "USING COVERING INDEX ix_receipts_time (agent_id=? AND received_at>? AND received_at<?)" in lines[0]
+
+
+def explain(connection: Connection, query: Select[Any]) -> list[str]:
+    compiled = query.compile(connection, compile_kwargs={"render_postcompile": True})
+    values = tuple(compiled.params[name] for name in compiled.positiontup or ())
+    return [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}", values)]

@@ -30,7 +30,7 @@ def work(connection: Connection, place: Path | str, migrations: str, last: int) 
             os.kill(os.getpid(), signal.SIGKILL)
 
     event.listen(connection, "before_cursor_execute", step)
-    schema = Schema(metadata, version="0005", migrations=Path(migrations))
+    schema = Schema(metadata, version="0099", migrations=Path(migrations))
     upgrade.upgrade_schemas(connection, place, core=schema)
 
 

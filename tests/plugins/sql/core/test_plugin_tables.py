@@ -37,7 +37,7 @@ LESS = '''"""Ours, without a table."""
 
 from alembic import op
 
-revision, down_revision = "0005", "0004"
+revision, down_revision = "0099", "{previous}"
 
 
 def upgrade() -> None:
@@ -185,10 +185,10 @@ async def test_a_failing_migration_of_a_plugin_rolls_back_the_core_upgrade(
     await up(bare, Schema(diary().metadata))
     versions = tmp_path / "ours" / "versions"
     versions.mkdir(parents=True)
-    for file in (Path(upgrade.__file__).parents[1] / "migrations" / "versions").glob("v000[123]*"):
+    for file in (Path(upgrade.__file__).parents[1] / "migrations" / "versions").glob("v000*"):
         (versions / file.name).write_text(file.read_text())
-    (versions / "v0004_less.py").write_text(LESS)
-    ours = Schema(metadata, version="0004", migrations=versions.parent)
+    (versions / "v0099_less.py").write_text(LESS.format(previous=VERSION))
+    ours = Schema(metadata, version="0099", migrations=versions.parent)
     folder = history("mood", fault='op.execute("DELETE FROM nowhere")')
 
     with pytest.raises(Exception, match="nowhere"):

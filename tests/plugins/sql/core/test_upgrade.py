@@ -36,8 +36,8 @@ LATER = '''"""A later version."""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0005"
-down_revision = "0004"
+revision = "0099"
+down_revision = "{previous}"
 
 
 def upgrade() -> None:
@@ -57,10 +57,10 @@ def later(tmp_path: Path) -> Callable[..., Schema]:
     def written(fault: str = "pass") -> Schema:
         versions = tmp_path / "later" / "versions"
         versions.mkdir(parents=True, exist_ok=True)
-        for file in (Path(upgrade.__file__).parents[1] / "migrations" / "versions").glob("v000[1234]*"):
+        for file in (Path(upgrade.__file__).parents[1] / "migrations" / "versions").glob("v000*"):
             (versions / file.name).write_text(file.read_text())
-        (versions / "v0005_later.py").write_text(LATER.format(fault=fault))
-        return Schema(metadata, version="0005", migrations=versions.parent)
+        (versions / "v0099_later.py").write_text(LATER.format(fault=fault, previous=VERSION))
+        return Schema(metadata, version="0099", migrations=versions.parent)
 
     return written
 
@@ -220,12 +220,12 @@ async def test_an_upgrade_keeps_the_rows_and_a_copy_of_the_file(bare: Any, later
     await bare.sql(f"INSERT INTO agents VALUES (1, {key})")
     await bare.run(upgrade_with_backup, bare.place, later())
 
-    assert await bare.run(upgrade.find_version) == "0005"
+    assert await bare.run(upgrade.find_version) == "0099"
     assert "topic" in str(await bare.run(structure))
     assert await bare.sql("SELECT id FROM agents") == [(1,)]
     if bare.is_sqlite:
         assert await bare.sql("PRAGMA foreign_keys") == [(1,)]
-        copy = bare.place.with_name(f"{bare.place.name}.before-sql-0005")
+        copy = bare.place.with_name(f"{bare.place.name}.before-sql-0099")
         assert stat.S_IMODE(copy.stat().st_mode) == 0o600
         kept = sqlite3.connect(copy)
         assert kept.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone() == (VERSION,)
@@ -246,7 +246,7 @@ async def test_an_upgrade_that_fails_at_any_statement_changes_nothing(bare: Any,
         assert await bare.run(structure) == before, f"after statement {at}"
 
     assert at > 8
-    assert await bare.run(upgrade.find_version) == "0005"
+    assert await bare.run(upgrade.find_version) == "0099"
     assert await bare.run(structure) != before
 
 
@@ -296,7 +296,7 @@ async def test_a_process_killed_while_it_upgrades_leaves_the_old_version(
     assert await bare.run(structure) == before
     assert await bare.run(upgrade.find_version) == VERSION
     await bare.run(upgrade.upgrade_schemas, bare.place, core=schema)
-    assert await bare.run(upgrade.find_version) == "0005"
+    assert await bare.run(upgrade.find_version) == "0099"
 
 
 async def test_of_two_processes_that_start_together_one_migrates_and_the_other_waits(
