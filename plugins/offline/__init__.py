@@ -9,8 +9,8 @@ from plugins.offline.models import embed_texts, generate_text
 
 NOTICE = (
     "offline model: {name} answers from built-in patterns, without a language model. For a real one set "
-    "OPENAI_API_KEY or ANTHROPIC_API_KEY, or OPENAI_BASE_URL for a server of your own (Ollama, vLLM, "
-    "LM Studio), in .env"
+    "OPENAI_API_KEY, ANTHROPIC_API_KEY, GOOGLE_GENERATIVE_AI_API_KEY or OPENROUTER_API_KEY, or for a server of your "
+    "own OLLAMA_API_ENDPOINT or OPENAI_BASE_URL (vLLM, LM Studio), in .env"
 )
 
 

@@ -88,7 +88,7 @@ def _settings_findings(settings: Settings, config: CharacterConfig | None, *, fi
         yield checks.Finding(checks.Status.WARN, "settings", note)
     yield from checks.check_settings(settings, groups)
     for problem in problems:
-        yield checks.Finding(checks.Status.OK, "platforms", f"not available: {problem}")
+        yield checks.Finding(checks.Status.OK, "settings", f"not all are checked: {problem}")
     with suppress(SettingError):
         yield from checks.check_files(settings.load(CoreSettings), fix=fix)
     if config is None:
