@@ -9,7 +9,7 @@ LOCKED := build/locked
 LOCK = $(TOOLS)/bin/uv pip compile --quiet --no-progress --universal --generate-hashes --no-header --no-annotate \
   --constraint constraints.txt
 
-.PHONY: run chat test test-full check bench chaos hostile attack-texts lock wheel sbom clean
+.PHONY: run chat test test-full check bench chaos hostile attack-texts lock vendor wheel sbom clean
 
 run: $(VENV)/.installed
 	@$(BIN)/bot run
@@ -42,6 +42,11 @@ lock: $(TOOLS)/.installed
 	@cp requirements/release.txt build/release.txt
 	@$(LOCK) --python-version 3.11 --group release --output-file build/release.txt
 	@cmp -s build/release.txt requirements/release.txt || mv build/release.txt requirements/release.txt
+
+# Renews the libraries of the web pages from adapters/web/pages/vendor/manifest.json; change one with
+# `make vendor VERSIONS="marked=18.2.1"`.
+vendor:
+	@$(PYTHON) .ci/vendor.py $(VERSIONS)
 
 wheel: $(TOOLS)/.installed
 	@$(TOOLS)/bin/hatchling build --target wheel --directory dist

@@ -1,0 +1,12 @@
+// The pages of the Console, in the order of the navigation. A page is listed when its module exists; one without a
+// title is not in the navigation. Each module exports `default function Page({ session, query, params, navigate })`:
+// `params` is the rest of the path, such as the id of a room.
+
+/** Pages of the first group, each as `{ key, title, icon, load }`; `key` is the path below /console. */
+export const PAGES = [];
+
+/** Pages of the group "System". */
+export const SYSTEM = [];
+
+/** The keys of the tabs at the bottom of a phone; the others are under "More". */
+export const SHORT = ["overview", "rooms", "deliveries", "costs"];

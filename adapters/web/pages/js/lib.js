@@ -1,0 +1,36 @@
+// Preact with hooks and htm, from one vendored module; other modules import them from here.
+export {
+  Component, createContext, h, html, render, useCallback, useContext, useEffect, useErrorBoundary, useLayoutEffect,
+  useMemo, useReducer, useRef, useState,
+} from "../vendor/preact-htm.js";
+
+/** Return the given class names that are not empty, joined. */
+export function classes(...names) {
+  return names.filter(Boolean).join(" ");
+}
+
+/** Return a value stored by this browser, or `otherwise`. */
+export function readStored(key, otherwise) {
+  try {
+    const text = localStorage.getItem(`greenroom.${key}`);
+    return text === null ? otherwise : JSON.parse(text);
+  } catch {
+    return otherwise;
+  }
+}
+
+/** Store a value in this browser; `undefined` removes it. Without a working storage nothing happens. */
+export function writeStored(key, value) {
+  try {
+    if (value === undefined) localStorage.removeItem(`greenroom.${key}`);
+    else localStorage.setItem(`greenroom.${key}`, JSON.stringify(value));
+  } catch {
+    // the storage is full or switched off
+  }
+}
+
+/** Return a random id; crypto.randomUUID exists only over https and on localhost. */
+export function randomId() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

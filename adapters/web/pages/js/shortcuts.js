@@ -1,0 +1,59 @@
+// Shortcuts of the page; their list and the palette are loaded when first opened.
+
+import { html, readStored, useEffect, useRef, useState } from "./lib.js";
+
+const GO = { o: "", r: "rooms", d: "deliveries", c: "costs", p: "people", k: "knowledge", t: "tasks" };
+
+/**
+ * Return `{ search, help, overlay }`: functions that open the palette and the list of shortcuts, and what they show. `pages` are those of the palette.
+ */
+export function usePalette(pages) {
+  const [opened, setOpened] = useState(null);
+  const open = (name) => async () => {
+    const module = await import("./palette.js");
+    setOpened({ Body: module[name] });
+  };
+  const close = () => setOpened(null);
+  const overlay = opened && html`<${opened.Body} pages=${pages} onClose=${close} />`;
+  return { search: open("Palette"), help: open("ShortcutList"), overlay };
+}
+
+const isField = (node) => node.closest?.("input, textarea, select, [contenteditable]");
+
+/**
+ * Handle the shortcuts of the page. `actions` may have `search()`, `help()`, `open()` (w), `older()`, `newer()` and
+ * `goTo(key)`; j and k go through the rows of tables (`data-row`).
+ */
+export function useShortcuts(actions) {
+  const latest = useRef(actions);
+  latest.current = actions;
+  useEffect(() => {
+    let goes = 0;
+    const onKey = (event) => {
+      const { key } = event;
+      if ((event.ctrlKey || event.metaKey) && key.toLowerCase() === "k") {
+        event.preventDefault();
+        return latest.current.search?.();
+      }
+      if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || isField(event.target)) return;
+      if (!readStored("shortcuts", true) || document.querySelector("dialog[open]")) return;
+      if (Date.now() - goes < 1500 && key in GO) {
+        goes = 0;
+        return latest.current.goTo?.(GO[key]);
+      }
+      goes = key === "g" ? Date.now() : 0;
+      if (key === "j" || key === "k") moveRow(key === "j" ? 1 : -1);
+      ({ "?": latest.current.help, w: latest.current.open, "[": latest.current.older, "]": latest.current.newer })[key]?.();
+    };
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  }, []);
+}
+
+function moveRow(step) {
+  const rows = [...document.querySelectorAll("[data-row]")];
+  const at = rows.indexOf(document.activeElement.closest("[data-row]"));
+  const row = rows[at < 0 ? (step > 0 ? 0 : rows.length - 1) : at + step];
+  const target = row?.matches("[tabindex], a, button") ? row : row?.querySelector("a, button");
+  target?.focus();
+}
