@@ -33,6 +33,7 @@ from bot.prompts import Authority
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 
 ELSEWHERE = {
+    "CHARACTER_RELOADED",
     "CONTROL_MESSAGE",
     "VOICE_MESSAGE_SENT",
     "RUN_TIMEOUT",
