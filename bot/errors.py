@@ -17,6 +17,7 @@ BotError
 │   ├── ModelRefused            the request itself was refused: key, credit, content; never retried
 │   │   └── PromptTooLong       the prompt is longer than the model can read
 │   └── InvalidAnswer           what the server returned is no answer; retried once
+├── AnswerRefused               a message cannot be answered again, or stopped, as it is now
 ├── NoAnswer                    the model answered three times with neither a text nor an action
 ├── DeliveryError               an outgoing part was not, or not certainly, delivered
 │   ├── NotSent                 certainly not sent; may be tried again
@@ -114,6 +115,14 @@ class PromptTooLong(ModelRefused):
 
 class InvalidAnswer(ModelError):
     """The server returned something else than an answer: a web page, a body of another form."""
+
+
+class AnswerRefused(BotError):
+    """A message cannot be answered again, or stopped, as it is now; `code` says why, such as `in_progress`."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class NoAnswer(BotError):

@@ -18,7 +18,16 @@ from bot.domain.content import MentionContext, PostOperation, PostOperationKind
 from bot.domain.edits import Reaction
 from bot.domain.inbound import ChoiceSelection, CommandInvocation, InboundMessage, StreamCursor
 from bot.domain.ledger import Delivery, DeliveryState, EventKey
-from bot.errors import DeliveryError, DeliveryHeld, DeliveryUnknown, InboxClosed, MessageGone, NotSent, Undeliverable
+from bot.errors import (
+    AnswerRefused,
+    DeliveryError,
+    DeliveryHeld,
+    DeliveryUnknown,
+    InboxClosed,
+    MessageGone,
+    NotSent,
+    Undeliverable,
+)
 from bot.fetch.documents import DocumentFormat, extract_document_text, extract_pdf_text
 from bot.http import (
     WILDCARD_HOSTS,
@@ -63,6 +72,7 @@ __all__ = [
     "AgentHandle",
     "AllowList",
     "AnswerPolicy",
+    "AnswerRefused",
     "Backoff",
     "BaseUrl",
     "Batcher",

@@ -12,10 +12,11 @@ from bot.deprecation import RenamedMembers
 from bot.domain.authority import own_words
 from bot.domain.component_specs import ActionSpec
 from bot.domain.content import Content
+from bot.domain.edits import REVISIONS_KEY, list_revisions
 from bot.domain.environment import ChannelType, Entity, Role, Room, World
 from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import InboundMessage
-from bot.domain.ledger import EventKey, ModelCall, Receipt
+from bot.domain.ledger import EditState, EventKey, ModelCall, Receipt
 from bot.domain.memory import AUTHORS_KEY, Memory, MemoryKind
 from bot.domain.results import ActionResult, State
 from bot.errors import TemplateError
@@ -51,9 +52,12 @@ class Turn(RenamedMembers):
     `inputs` are in their room's order and never empty; `results` holds what actions returned, by name;
     `actions` are those that the author may use; `superseded_by` is the newer turn that answers these
     messages; `next_reply_index` numbers the replies; a turn that `is_fresh` has no journal of an earlier
-    attempt. After the commit point it `is_committed`. One that `is_cancelled` sends no more, because its
-    messages were edited or deleted. The first reply of one that `replaces` something is sent as an edit of
-    it. `result_authors` are the authors of what its actions have read.
+    attempt. After the commit point it `is_committed`, and `is_closing` once its outcome is being stored. One that
+    `is_cancelled` sends no more, because its messages were edited or deleted; one that `is_stopped` sends what is
+    shown of its reply at most, because a person stopped it. The first reply of one that `replaces` something is
+    sent as an edit of it; `obsolete_replies` are further replies of the earlier answer, which it removes.
+    `result_authors` are the authors of what its actions have read; `running_actions` are the names of those that
+    have begun and not ended.
     """
 
     _renamed: ClassVar[Mapping[str, str]] = {
@@ -81,8 +85,12 @@ class Turn(RenamedMembers):
     is_fresh: bool = False
     is_committed: bool = False
     is_cancelled: bool = False
+    is_stopped: bool = False
+    is_closing: bool = False
     replaces: Memory | None = None
+    obsolete_replies: tuple[UUID, ...] = ()
     result_authors: set[UUID] = field(default_factory=set)
+    running_actions: list[str] = field(default_factory=list)
 
     @classmethod
     def for_preview(cls, agent: Agent, text: str, *, role: Role = Role.OWNER) -> Self:
@@ -129,6 +137,11 @@ class Turn(RenamedMembers):
         return self.inputs[-1].author
 
     @property
+    def is_regeneration(self) -> bool:
+        """Whether a new answer to a message was asked for that had its outcome already."""
+        return self.inputs[-1].receipt.edit_state is EditState.REGENERATED
+
+    @property
     def own_text(self) -> str:
         """What the author wrote in this turn: no quotes, no forwarded text, no description of media."""
         texts = [item.message.content.text for item in self.inputs if item.author.id == self.author.id]
@@ -146,10 +159,10 @@ class Turn(RenamedMembers):
     def commit(self) -> None:
         """Pass the commit point: from here on no newer turn supersedes this one.
 
-        Raises CancelledError where the turn was superseded or cancelled: a stage may have swallowed the
+        Raises CancelledError where the turn was superseded, cancelled or stopped: a stage may have swallowed the
         cancellation.
         """
-        if self.superseded_by is not None or self.is_cancelled:
+        if self.superseded_by is not None or self.is_cancelled or self.is_stopped:
             raise asyncio.CancelledError
         self.is_committed = True
 
@@ -175,7 +188,7 @@ class Turn(RenamedMembers):
         Return it once it is stored and queued; None where the content filter left nothing. Replayed after a
         crash, the same reply is not sent twice.
         """
-        if self.is_cancelled:
+        if self.is_cancelled or self.is_stopped:
             return None
         if isinstance(content, str):
             content = Content(text=content)
@@ -230,7 +243,12 @@ class Turn(RenamedMembers):
             metadata=self._note_authors(),
         )
         if self.replaces is not None and reply_index == 0:
-            memory = replace(memory, id=self.replaces.id, created_at=self.replaces.created_at)
+            earlier = self.replaces
+            revisions = earlier.metadata.get(REVISIONS_KEY, ())
+            if earlier.turn_id != self.id:  # else an earlier attempt at this turn has replaced it
+                revisions = list_revisions(earlier, self.agent.clock())
+            metadata = {**memory.metadata, REVISIONS_KEY: revisions}
+            memory = replace(memory, id=earlier.id, created_at=earlier.created_at, metadata=metadata)
             return OutgoingReply(memory, self.room, reply_index, self.message.external_id, self.replaces)
         return OutgoingReply(memory, self.room, reply_index, self.message.external_id)
 

@@ -64,6 +64,7 @@ class Adapter(ABC):
     can_edit: bool = False
     links_parts: ClassVar[bool] = False  # a part refers to the one before it, and cannot be sent before it
     marks_late_parts: ClassVar[bool] = True  # a part that later ones have passed begins with a notice
+    shows_versions: ClassVar[bool] = False  # readers see that a reply is incomplete, or is being replaced by a new one
     shows_choices: ClassVar[bool] = False  # as buttons or a list; else they stand in the text, numbered
     voice_type: ClassVar[str] = ""  # media type of recordings that people can play there; empty: none is sent
 

@@ -6,6 +6,7 @@ They are values without side effects, so that every store decides alike.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from bot.domain.content import Content
@@ -17,7 +18,8 @@ from bot.domain.memory import Memory, MemoryKind
 
 MAX_REVISIONS = 10
 MAX_SCANNED_ROWS = 200  # receipts or deliveries of a room that are searched where no index helps
-REVISIONS_KEY = "revisions"
+REVISIONS_KEY = "revisions"  # in the metadata of a message: its earlier texts
+INCOMPLETE_KEY = "incomplete"  # in the metadata of a reply that was stopped while it was written
 ERASURE_COMPONENT = "forgotten"
 UNCLEAR_STATES = (DeliveryState.ATTEMPTING, DeliveryState.UNKNOWN)
 
@@ -102,7 +104,8 @@ def plan_edit(
     """Return the receipt to store for an edit and the receipts it supersedes, given those of all revisions.
 
     While the message waits for its answer, the edit replaces it. If it already has its outcome, or
-    `is_answering` says that its answer is being written, the receipt is marked as a late edit.
+    `is_answering` says that its answer is being written, the receipt is marked as a late edit, or as one that
+    asks for a new answer.
     """
     latest = max(receipts, key=lambda receipt: receipt.key.revision)
     receipt = replace(new_receipt(edit, now), author_id=latest.author_id, memory_id=latest.memory_id)
@@ -110,16 +113,26 @@ def plan_edit(
         return EditPlan(cancel_receipt(receipt, now, "its message was removed"))
     if edit.key.revision < latest.key.revision:
         return EditPlan(_close_receipt(receipt, Outcome.SUPERSEDED, now, "a later edit arrived before it"))
-    if _visible_content(message) == _visible_content(edit.message):
+    open_receipts = [other for other in receipts if not other.outcome.is_final]
+    is_changed = _visible_content(message) != _visible_content(edit.message)
+    if not is_changed and (open_receipts or not edit.is_regeneration):
         return EditPlan(
             _close_receipt(receipt, Outcome.IGNORED, now, "neither its text nor its attachments have changed")
         )
-    open_receipts = [other for other in receipts if not other.outcome.is_final]
-    if is_answering or not open_receipts or any(other.edit_state is EditState.LATE for other in open_receipts):
-        receipt = replace(receipt, rule=Rule.EDITED_LATE)
+    is_normal = all(other.edit_state is EditState.NORMAL for other in open_receipts)
+    if is_answering or not open_receipts or not is_normal:
+        receipt = replace(receipt, rule=Rule.REGENERATED if edit.is_regeneration else Rule.EDITED_LATE)
     reason = "its message was edited before it was answered"
     superseded = [_close_receipt(other, Outcome.SUPERSEDED, now, reason) for other in open_receipts if not is_answering]
-    return EditPlan(receipt, _apply_edit(message, edit.message, now), tuple(superseded))
+    return EditPlan(receipt, _apply_edit(message, edit.message, now) if is_changed else message, tuple(superseded))
+
+
+def list_revisions(message: Memory, now: datetime) -> list[dict[str, Any]]:
+    """Return the last ten earlier texts of a message whose text is replaced now, each with the time of its end."""
+    revision: dict[str, Any] = {"text": message.content.text, "until": now.isoformat()}
+    if INCOMPLETE_KEY in message.metadata:
+        revision[INCOMPLETE_KEY] = True
+    return [*message.metadata.get(REVISIONS_KEY, ()), revision][-MAX_REVISIONS:]
 
 
 def cancel_receipt(receipt: Receipt, now: datetime, reason: str) -> Receipt:
@@ -202,6 +215,5 @@ def _visible_content(message: Memory) -> tuple[object, ...]:
 
 def _apply_edit(message: Memory, edit: Memory, now: datetime) -> Memory:
     """Return the message with its new text; the last ten earlier texts stay in its metadata."""
-    revisions = [*message.metadata.get(REVISIONS_KEY, ()), {"text": message.content.text, "until": now.isoformat()}]
-    metadata = {**message.metadata, **edit.metadata, REVISIONS_KEY: revisions[-MAX_REVISIONS:]}
+    metadata = {**message.metadata, **edit.metadata, REVISIONS_KEY: list_revisions(message, now)}
     return replace(message, content=edit.content, metadata=metadata, embedding=None, embedding_model="")

@@ -25,7 +25,8 @@ class InboundMessage:
     The memory's id is the adapter's proposal: a redelivered message keeps the id it was first stored under.
     With `is_backfill` the message was fetched from the platform's history: if it is old, it is stored but not
     answered. `notes` say how it was changed before it could be stored. With `is_held` it is stored unclaimed:
-    the inbox starts on it later.
+    the inbox starts on it later. With `is_regeneration` it is an edit that asks for a new answer, also where its
+    content is unchanged.
     """
 
     key: EventKey
@@ -36,6 +37,7 @@ class InboundMessage:
     is_backfill: bool = False
     notes: tuple[str, ...] = ()
     is_held: bool = False
+    is_regeneration: bool = False
 
     @classmethod
     def build(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -65,6 +66,8 @@ class Rule(StrEnum):
     BACKFILL = "backfill"
     EDITED = "edited"
     EDITED_LATE = "edited late"
+    REGENERATED = "regenerated"
+    STOPPED = "stopped"
     REMOVED = "removed"
     ERASED = "forgotten"
 
@@ -83,12 +86,17 @@ GENERATED_REASONS = frozenset(
 
 
 class EditState(StrEnum):
-    """Whether an event is an edit that arrived after its message had its outcome or its answer was begun."""
+    """Whether an event is an edit that arrived after its message had its outcome or its answer was begun.
+
+    REGENERATED asks for a new answer to a message that has its outcome.
+    """
 
     NORMAL = "normal"
     LATE = "late"
+    REGENERATED = "regenerated"
 
 
+EDIT_STATES = MappingProxyType({Rule.EDITED_LATE.value: EditState.LATE, Rule.REGENERATED.value: EditState.REGENERATED})
 PLUGIN_MESSAGE_PREFIX = "plugin:"  # of the message ids of messages that no platform has sent
 
 
@@ -171,7 +179,7 @@ class Receipt(RenamedMembers):
     @property
     def edit_state(self) -> EditState:
         """The state of an edit that waits for its answer; stored as the rule until another rule decides."""
-        return EditState.LATE if self.rule == Rule.EDITED_LATE else EditState.NORMAL
+        return EDIT_STATES.get(self.rule, EditState.NORMAL)
 
 
 class StepState(StrEnum):

@@ -8,6 +8,7 @@ from typing import Protocol
 from uuid import UUID
 
 from bot.concurrency.clock import Clock, system_clock
+from bot.domain.content import Content
 from bot.domain.edits import DeletionResult, ErasureResult, Reaction
 from bot.domain.environment import Room, World
 from bot.domain.events import (
@@ -23,6 +24,7 @@ from bot.domain.events import (
 from bot.domain.inbound import MAX_BACKFILL_AGE, InboundMessage
 from bot.domain.ledger import Outcome, Receipt, Rule
 from bot.domain.memory import MemoryKind
+from bot.errors import AnswerRefused
 from bot.event_bus import EventBus
 from bot.inbound.inbox import Inbox
 from bot.inbound.sanitize import sanitize_emoji, sanitize_id, sanitize_message, sanitize_place, sanitize_reaction
@@ -38,6 +40,7 @@ class TurnControl(Protocol):
 
     def is_answering(self, room_id: UUID, message_id: str) -> bool: ...
     def withdraw(self, receipt_ids: Collection[UUID]) -> list[UUID]: ...
+    def stop(self, receipt_id: UUID) -> None: ...
     def cancel_room(self, room_id: UUID) -> list[UUID]: ...
 
 
@@ -72,6 +75,42 @@ class EditReporter:
         message is handled as a new message, unless it was written long ago.
         """
         return await self._inbox.run_shielded(self._apply_edit(sanitize_message(message, self._clock())))
+
+    async def stop_answer(self, message_id: UUID) -> Receipt:
+        """Stop the turn that answers a message; return its final receipt.
+
+        What is shown of the reply stays, marked as incomplete. Where the outcome was being stored already, or is
+        known, nothing is stopped: the receipt says what it is. Raises LookupError for an unknown message,
+        AnswerRefused where another process answers it, and as `Inbox.wait_outcome` does.
+        """
+        receipt = await self._find_receipt(message_id)
+        answering = receipt
+        while answering.outcome is Outcome.SUPERSEDED and answering.superseded_by not in (None, answering.memory_id):
+            newer = await self._store.ledger.receipt(answering.superseded_by)  # one turn answers both
+            if newer is None:
+                break
+            answering = newer
+        if answering.outcome.is_final:
+            return receipt
+        if not self._outbox.ownership.owns_room(answering.room_id):
+            raise AnswerRefused(
+                "elsewhere", "another process of the bot answers this message; it cannot be stopped here"
+            )
+        self._turns.stop(answering.id)
+        closed = await self._inbox.wait_outcome(answering.id)
+        return closed if receipt.id == answering.id else await self._find_receipt(message_id)
+
+    async def answer_again(self, message_id: UUID, event_id: str, content: Content | None = None) -> Receipt:
+        """Answer a message that has its outcome once more, with another `content` if given; return the new receipt.
+
+        The new reply takes the place of the earlier one, whose text stays in its metadata. A repeated `event_id`
+        changes nothing and returns its receipt. With `content` an answer under way is stopped first. Raises
+        LookupError for an unknown message, AnswerRefused where the message is being answered or was answered
+        together with a newer one, and as `submit_edit` does.
+        """
+        if content is not None:
+            await self.stop_answer(message_id)
+        return await self._inbox.run_shielded(self._apply_regeneration(message_id, sanitize_id(event_id), content))
 
     async def delete_messages(self, room_id: UUID, message_ids: Collection[str]) -> int:
         """Delete messages that a platform deleted, and the facts learnt from them alone; count them.
@@ -136,6 +175,44 @@ class EditReporter:
                 self._events.emit(MessageEdited(self._agent_id, message, result.previous))
             await self._inbox.processor.enqueue(result.event)
             return receipt
+
+    async def _apply_regeneration(self, message_id: UUID, event_id: str, content: Content | None) -> Receipt:
+        async with self._lock:
+            ledger, now = self._store.ledger, self._clock()
+            latest = await self._find_receipt(message_id)
+            same_message = await ledger.receipts_by_message_id(latest.key.message_id)
+            revisions = [receipt for receipt in same_message if receipt.memory_id == message_id]
+            repeated = next((receipt for receipt in revisions if receipt.key.event_id == event_id), None)
+            if repeated is not None:
+                return repeated
+            newest = max(revisions, key=lambda receipt: receipt.key.revision)
+            self._check_regeneration(newest, revisions, is_edit=content is not None)
+            inbound = await ledger.inbound_message(newest)
+            if inbound is None:
+                raise LookupError(f"message {message_id} was removed")
+            key = replace(newest.key, event_id=event_id, revision=newest.key.revision + 1)
+            message = inbound.message if content is None else replace(inbound.message, content=content)
+            edit = sanitize_message(replace(inbound, key=key, message=message, is_regeneration=True), now)
+            result = await self._store.edits.apply_edit(edit, now)
+            await self._resolve_closed(result.superseded)
+            if result.previous is not None and result.event.inbound is not None and content is not None:
+                self._events.emit(MessageEdited(self._agent_id, result.event.inbound.message, result.previous))
+            await self._inbox.processor.enqueue(result.event)
+            return result.event.receipt
+
+    def _check_regeneration(self, newest: Receipt, revisions: Collection[Receipt], *, is_edit: bool) -> None:
+        """Raise AnswerRefused where a message cannot be answered once more now."""
+        if any(not receipt.outcome.is_final for receipt in revisions):
+            raise AnswerRefused("in_progress", "this message is being answered; stop that first, or wait for it")
+        if newest.rule == Rule.LATEST_RESPONSE and not is_edit:
+            newer_id = newest.superseded_by
+            raise AnswerRefused("superseded", f"it was answered together with message {newer_id}; repeat that answer")
+
+    async def _find_receipt(self, message_id: UUID) -> Receipt:
+        receipt = await self._store.ledger.receipt(message_id)
+        if receipt is None:
+            raise LookupError(f"there is no message {message_id} to the agent")
+        return receipt
 
     async def _apply_deletion(self, room_id: UUID, message_ids: Collection[str]) -> int:
         async with self._lock:

@@ -40,6 +40,7 @@ def sanitize_message(inbound: InboundMessage, now: datetime) -> InboundMessage:
         message=message,
         is_backfill=inbound.is_backfill,
         notes=tuple(_build_notes(inbound.message, message)),
+        is_regeneration=inbound.is_regeneration,
     )
 
 

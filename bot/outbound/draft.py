@@ -59,6 +59,7 @@ class Draft(ABC):
         self._task: asyncio.Task[None] | None = None
         self._is_updating = False
         self._is_stopped = False
+        self.shown_text = ""
 
     def follow(self, read_text: ReadText, can_show: Callable[[], bool]) -> None:
         """Show what `read_text` returns from now on, as long as `can_show` allows it."""
@@ -105,6 +106,7 @@ class Draft(ABC):
                     continue
                 self._is_updating = True
                 self._context.on_update(self)
+                self.shown_text = content.text
                 delay, last_text = max(delay, await self._update(content)), content.text
                 self._is_updating = False
         except Exception:  # of the platform, or of the store: the final text tells more

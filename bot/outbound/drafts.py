@@ -65,6 +65,11 @@ class Drafts:
         """Return whether an unfinished reply is shown in a room."""
         return any(draft.part.room_id == room_id for draft in self._live.values())
 
+    def shown_text(self, turn_id: UUID) -> str:
+        """Return what is shown of a turn's unfinished reply; empty where nothing is."""
+        draft = self._live.get(turn_id)
+        return "" if draft is None else draft.shown_text
+
     def open_draft(self, reply: OutgoingReply, adapter: Adapter, interval: float) -> Draft:
         """Return the draft of a turn's next reply: the one that is shown already, or a new one."""
         turn_id = reply.memory.turn_id or reply.memory.id

@@ -78,6 +78,7 @@ class Outbox:
             clock=clock,
             sleep=sleep,
         )
+        self.shown_text = self._drafts.shown_text
         self._queue = SendQueue(
             ledger,
             self._drafts,

@@ -1,5 +1,6 @@
 """The commit stage: closes receipts together with the reply and the results of actions; maps errors to outcomes."""
 
+import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from typing import Any, Self
 from bot.concurrency.crash_points import crash_point
 from bot.domain.component_specs import ActionSpec
 from bot.domain.content import Content
+from bot.domain.edits import INCOMPLETE_KEY, REVISIONS_KEY
 from bot.domain.environment import Role
 from bot.domain.ids import derived_id
 from bot.domain.ledger import EditState, Outcome, Receipt, Rule
@@ -23,6 +25,7 @@ from bot.prompts.templates import APOLOGY
 from bot.store.similarity import normalize_wording
 from bot.text import shorten
 from bot.turn import Turn, TurnInput
+from bot.user_texts import user_text
 
 logger = logging.getLogger(__name__)
 APOLOGY_INTERVAL = timedelta(minutes=5)
@@ -105,9 +108,32 @@ async def commit_failure(turn: Turn, failure: TurnFailure, composer: Composer, c
         outcome, template = Outcome.IGNORED, limit_notice(turn, counters, failure.rule)
     elif failure.should_apologize and await _may_apologize(turn):
         template = APOLOGY
+    if turn.is_regeneration and turn.replaces is not None:
+        template = ""  # the earlier reply stays
     notice = composer.render_notice(turn, template)
     outgoing = [turn.build_reply(notice)] if notice is not None else []
     return await close_turn(turn, outcome, failure.reason, failure.rule, outgoing)
+
+
+async def commit_stopped(turn: Turn) -> Outcome:
+    """Close a turn that a person stopped; what is shown of its reply stays, marked as incomplete.
+
+    Its message is not evaluated: nothing more is spent on it.
+    """
+    turn_input, outgoing = turn.inputs[-1], []
+    turn_input.is_evaluated = True
+    text = turn.agent.outbox.shown_text(turn.id)
+    if text:
+        adapter = turn.agent.outbox.adapter(turn.room.platform)
+        if adapter is None or not adapter.shows_versions:
+            text = f"{text}\n\n{user_text('notices.stopped')}"
+        reply = turn.build_reply(Content(text=text))
+        metadata = {**reply.memory.metadata, INCOMPLETE_KEY: True}
+        outgoing = [replace(reply, memory=replace(reply.memory, metadata=metadata))]
+    turn.notes += [
+        f"{call} was under way when it was stopped: it may have taken effect" for call in turn.running_actions
+    ]
+    return await close_turn(turn, Outcome.CANCELLED, "a person stopped it", Rule.STOPPED, outgoing)
 
 
 async def _may_apologize(turn: Turn) -> bool:
@@ -126,10 +152,14 @@ async def close_turn(
     """Close the newest message of a turn with `outcome` and the earlier ones as superseded by it.
 
     The outgoing replies are stored in the same transaction; callers that wait for an outcome are notified
-    afterwards. A cancelled turn closes nothing: its messages are processed by other turns.
+    afterwards. A cancelled turn closes nothing: its messages are processed by other turns. From here on it
+    cannot be stopped; raises CancelledError where it was stopped before.
     """
     if turn.is_cancelled:
         return Outcome.CANCELLED
+    if turn.is_stopped and rule != Rule.STOPPED:  # a stage has swallowed the cancellation
+        raise asyncio.CancelledError
+    turn.is_closing = True
     *earlier, newest = turn.inputs
     failures = (f"provider {turn_input.name}: {turn_input.cause}" for turn_input in turn.state.failures)
     notes = tuple(dict.fromkeys((*newest.receipt.notes, *turn.notes, *failures)))
@@ -142,6 +172,8 @@ async def close_turn(
     closing.append((newest, final))
     crash_point("turn.pre_commit")
     receipts = [receipt for _, receipt in closing]
+    if turn.obsolete_replies and (outgoing or turn.replies):
+        await turn.agent.store.memories.remove(turn.obsolete_replies)
     turn.replies += await turn.agent.outbox.commit(outgoing, receipts, build_result_memories(turn))
     for turn_input, receipt in closing:
         turn_input.receipt = receipt
@@ -183,17 +215,25 @@ async def mark_late_evaluations(turn: Turn, closed: Iterable[tuple[TurnInput, Re
         await turn.agent.store.ledger.mark_evaluated(receipt_ids)
 
 
-async def previous_reply(turn: Turn) -> Memory | None:
-    """Return the first reply to a message that was edited late; None if it had no answer."""
+async def previous_replies(turn: Turn) -> list[Memory]:
+    """Return the replies to a message that was edited late or is answered again; empty if it had none.
+
+    They are those of its last answer; where a new answer is asked for, also an apology, or what was shown of a
+    reply that was stopped.
+    """
     receipt = turn.inputs[-1].receipt
-    if receipt.edit_state is not EditState.LATE:
-        return None
+    if receipt.edit_state is EditState.NORMAL:
+        return []
+    memories = turn.agent.store.memories
     for earlier in await turn.agent.store.ledger.receipts_by_message_id(receipt.key.message_id):
-        is_answer = earlier.memory_id == receipt.memory_id and earlier.outcome is Outcome.ANSWERED
-        if is_answer and earlier.turn_id not in (None, turn.id):
-            memories = await turn.agent.store.memories.by_turn(earlier.turn_id)
-            return next((memory for memory in memories if memory.kind is MemoryKind.MESSAGE), None)
-    return None
+        is_answer = earlier.outcome is Outcome.ANSWERED or turn.is_regeneration or earlier.turn_id == turn.id
+        if earlier.memory_id == receipt.memory_id and is_answer and earlier.turn_id is not None:
+            replies = [item for item in await memories.by_turn(earlier.turn_id) if item.kind is MemoryKind.MESSAGE]
+            if earlier.turn_id == turn.id:  # an earlier attempt at this turn may have replaced the reply
+                replies = [reply for reply in replies if REVISIONS_KEY in reply.metadata]
+            if replies:
+                return replies
+    return []
 
 
 async def drop_echo(turn: Turn) -> None:

@@ -29,9 +29,10 @@ from bot.pipeline.commit import (
     classify,
     commit,
     commit_failure,
+    commit_stopped,
     drop_echo,
     mark_late_evaluations,
-    previous_reply,
+    previous_replies,
 )
 from bot.pipeline.compose import Composer
 from bot.pipeline.evaluate import Evaluation, has_evaluation_work
@@ -41,7 +42,15 @@ from bot.pipeline.rate_limits import EditPacer
 from bot.pipeline.respond import respond
 from bot.pipeline.run_actions import ActionRunner, list_usable_actions, run_actions
 from bot.pipeline.should_respond import MessageCounters, ResponseDecision, should_respond
-from bot.pipeline.turn_order import ActiveTurns, LatestResponse, Superseded, TurnCancelled, TurnQueue, debounce
+from bot.pipeline.turn_order import (
+    ActiveTurns,
+    LatestResponse,
+    Superseded,
+    TurnCancelled,
+    TurnQueue,
+    TurnStopped,
+    debounce,
+)
 from bot.plugin_system.registry import Registry
 from bot.runs import Run, track_run
 from bot.settings import CoreSettings
@@ -121,7 +130,7 @@ class MessagePipeline:
         agent, message = self._agent, turn_input.message
         run = Run(turn.id, turn.room.id, message.id, turn_input.author.id, calls=turn_input.calls)
         async with track_run(run, agent.events, agent.id, timeout=self._settings.response_timeout / 1000):
-            is_edited = REVISIONS_KEY in message.metadata
+            is_edited = REVISIONS_KEY in message.metadata or turn.is_regeneration
             if not is_edited:
                 kind = VoiceMessageReceived if message.content.is_voice else MessageReceived
                 agent.events.emit(kind(agent.id, message, turn.room, turn_input.author))
@@ -129,13 +138,15 @@ class MessagePipeline:
             try:
                 with self.active_turns.track(turn):
                     if is_edited:
-                        await self._edit_pacer.wait(message.id)
-                        turn.replaces = await previous_reply(turn)
+                        await self._prepare_edit(turn)
                     self._edit_pacer.note(message.id)
                     should_reply = await self._run_stages(turn, turn_input, run, participant_state)
             except TurnCancelled:
                 run.outcome = Outcome.CANCELLED
                 await agent.outbox.remove_draft(turn.id)
+                return
+            except TurnStopped:
+                run.outcome = await commit_stopped(turn)
                 return
             except Superseded:
                 run.outcome = Outcome.SUPERSEDED
@@ -146,6 +157,14 @@ class MessagePipeline:
                 await self._evaluation.evaluate(turn, turn_input, should_reply=should_reply)
         if run.error and turn.superseded_by is None and not turn_input.receipt.outcome.is_final:
             await self._close_timed_out(turn, run.error)
+
+    async def _prepare_edit(self, turn: Turn) -> None:
+        """Wait until the message may be answered again, and find the replies that its answer replaces."""
+        if not turn.is_regeneration:
+            await self._edit_pacer.wait(turn.message.id)
+        if replies := await previous_replies(turn):
+            turn.replaces = replies[0]
+            turn.obsolete_replies = tuple(reply.id for reply in replies[1:])
 
     async def _run_stages(
         self, turn: Turn, turn_input: TurnInput, run: Run, participant_state: ParticipantState
@@ -180,7 +199,8 @@ class MessagePipeline:
                         result = await run_actions(turn, reply, decision, self._registry, self._action_runner)
                 else:
                     turn_input.is_evaluated |= decision.is_rate_limited
-                    notice = self._composer.render_notice(turn, decision.notice_template)
+                    template = decision.notice_template if turn.replaces is None else ""  # the earlier reply stays
+                    notice = self._composer.render_notice(turn, template)
                     result = TurnResult(Outcome.IGNORED, decision.reason, decision.rule, notice)
                 run.outcome = await commit(turn, result)
             except (StoreUnavailable, Superseded):

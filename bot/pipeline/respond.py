@@ -139,10 +139,12 @@ def _is_empty(reply: Reply) -> bool:
 def stream_draft(turn: Turn, *, has_functions: bool = False) -> Iterator[TextSink | None]:
     """Stream the reply of a turn as a draft during the block; yields None if it is only sent when complete.
 
-    A reply that replaces an earlier one is not streamed: the earlier one stays until the new one is complete. Neither
-    is one that is spoken: a message that is shown already could not become a voice message.
+    A reply that replaces an earlier one is streamed only where the platform shows it beside the earlier one, which
+    stays until the new one is complete. One that is spoken is not: a message that is shown already could not become
+    a voice message.
     """
-    is_whole = turn.replaces is not None or turn.is_spoken
+    adapter = turn.agent.outbox.adapter(turn.room.platform)
+    is_whole = turn.is_spoken or (turn.replaces is not None and not (adapter and adapter.shows_versions))
     draft = None if is_whole else turn.agent.outbox.open_draft(turn.room, turn.peek_reply)
     if draft is None:
         yield None

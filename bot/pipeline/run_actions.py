@@ -220,9 +220,11 @@ class ActionRunner:
         agent.events.emit(ActionStarted(agent.id, turn.id, turn.room.id, spec.name))
         turn.state.data["actionParams"] = arguments
         crash_point("action.pre")
+        turn.running_actions.append(spec.name)
         returned = await run_isolated(
             action.run(turn, arguments), label=f"action {spec.name}", timeout=ACTION_TIMEOUT, trusted=trusted
         )
+        turn.running_actions.remove(spec.name)
         crash_point("action.post")
         result = _normalize_result(turn, returned, spec.name)
         authors = result.authors if result.authors is not None or trusted else UNKNOWN_AUTHORS

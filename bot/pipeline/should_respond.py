@@ -131,9 +131,10 @@ def _check_own_message(context: RuleContext) -> ResponseDecision | None:
 
 def _check_late_edit(context: RuleContext) -> ResponseDecision | None:
     turn = context.turn
-    if turn.inputs[-1].receipt.edit_state is not EditState.LATE:
+    edit_state = turn.inputs[-1].receipt.edit_state
+    if edit_state is EditState.NORMAL:
         return None
-    if context.settings.on_edit == "ignore":
+    if edit_state is EditState.LATE and context.settings.on_edit == "ignore":
         return ResponseDecision(False, "it was edited when it had its outcome already", Rule.ON_EDIT)
     if turn.replaces is not None and not (context.adapter and context.adapter.can_edit):
         return ResponseDecision(False, f"what was said on {turn.room.platform} cannot be changed", Rule.ON_EDIT)
@@ -196,6 +197,12 @@ def _check_rate_limits(context: RuleContext) -> ResponseDecision | None:
     return ResponseDecision(False, exceeded.reason, exceeded.setting, notice_template, is_rate_limited=True)
 
 
+def _check_regeneration(context: RuleContext) -> ResponseDecision | None:
+    if context.turn.is_regeneration:
+        return ResponseDecision(True, "a new answer was asked for", Rule.REGENERATED)
+    return None
+
+
 def _check_bypass_type(context: RuleContext) -> ResponseDecision | None:
     kind = context.turn.room.type
     listed = {entry.upper() for entry in context.settings.should_respond_bypass_types}
@@ -240,6 +247,7 @@ RULES: tuple[RuleCheck, ...] = (
     _check_muted,
     _check_budget,
     _check_rate_limits,
+    _check_regeneration,
     _check_bypass_type,
     _check_bypass_source,
     _check_addressed,

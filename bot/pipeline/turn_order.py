@@ -117,7 +117,7 @@ class TurnQueue:
     def _enqueue(self, claim: _Claim) -> None:
         room_turns = self._rooms.setdefault(claim.turn.room.id, _RoomTurns())
         for older in room_turns.uncommitted():
-            if older.turn.is_cancelled:  # its messages are processed again by their own turns
+            if older.turn.is_cancelled or older.turn.is_stopped:  # it ends without the newer one
                 room_turns.remove(older)
             elif self._is_superseded_by(older, claim):
                 self._supersede(older, claim)
@@ -189,6 +189,10 @@ class TurnCancelled(Exception):
     """The messages of a turn were edited or deleted."""
 
 
+class TurnStopped(Exception):
+    """A person stopped the turn before its outcome was stored."""
+
+
 class ActiveTurns:
     """The turns of one agent in progress.
 
@@ -198,12 +202,19 @@ class ActiveTurns:
     def __init__(self) -> None:
         self._turns: dict[Turn, asyncio.Task[object]] = {}
         self._withdrawn = BoundedSet[UUID](MAX_WITHDRAWN_RECEIPTS)  # processing may not have started yet
+        self._stopped = BoundedSet[UUID](MAX_WITHDRAWN_RECEIPTS)
 
     @contextmanager
     def track(self, turn: Turn) -> Iterator[None]:
-        """Register a turn during the block; if it is cancelled, stop the block and raise TurnCancelled."""
-        if any(turn_input.receipt.id in self._withdrawn for turn_input in turn.inputs):
+        """Register a turn during the block; if it is cancelled or stopped, end the block and raise
+        TurnCancelled or TurnStopped.
+        """
+        receipt_ids = [turn_input.receipt.id for turn_input in turn.inputs]
+        if any(receipt_id in self._withdrawn for receipt_id in receipt_ids):
             raise TurnCancelled
+        if any(receipt_id in self._stopped for receipt_id in receipt_ids):
+            turn.is_stopped = True
+            raise TurnStopped
         task = asyncio.current_task()
         assert task is not None, "a turn runs in a task"
         cancelling = task.cancelling()
@@ -211,9 +222,10 @@ class ActiveTurns:
         try:
             yield
         except asyncio.CancelledError:
-            if not turn.is_cancelled or turn.superseded_by is not None or task.uncancel() > cancelling:
+            is_ended = turn.is_cancelled or turn.is_stopped
+            if not is_ended or turn.superseded_by is not None or task.uncancel() > cancelling:
                 raise
-            raise TurnCancelled from None
+            raise (TurnCancelled if turn.is_cancelled else TurnStopped) from None
         finally:
             del self._turns[turn]
 
@@ -239,13 +251,26 @@ class ActiveTurns:
                 turn.is_cancelled = True
         return orphaned_ids
 
+    def stop(self, receipt_id: UUID) -> None:
+        """Stop the turn that answers a receipt, also one that starts later.
+
+        A turn whose outcome is being stored is not stopped: it ends as if this had not been called.
+        """
+        self._stopped.add(receipt_id)
+        for turn, task in list(self._turns.items()):
+            is_answering = any(turn_input.receipt.id == receipt_id for turn_input in turn.inputs)
+            is_ending = turn.is_closing or turn.is_stopped or turn.is_cancelled or turn.superseded_by is not None
+            if is_answering and not is_ending:
+                turn.is_stopped = True
+                task.cancel()
+
     def cancel_room(self, room_id: UUID) -> list[UUID]:
         """Cancel the uncommitted turns of a room; return their receipts, which need new turns."""
         turns = [turn for turn in self._turns if turn.room.id == room_id and not turn.is_committed]
         return [turn_input.receipt.id for turn in turns if self._cancel_turn(turn) for turn_input in turn.inputs]
 
     def _cancel_turn(self, turn: Turn) -> bool:
-        if turn.is_cancelled or turn.superseded_by is not None:
+        if turn.is_cancelled or turn.is_stopped or turn.superseded_by is not None:
             return False
         turn.is_cancelled = True
         self._turns[turn].cancel()

@@ -73,6 +73,8 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     limit = int(turn.find_setting("CONVERSATION_LENGTH") or 20)
     conversation = await turn.agent.store.memories.conversation(turn.room.id, limit)
     messages = turn.agent.services[HistoryStarts].messages_since_start(turn.room.id, conversation.messages, limit)
+    if turn.is_regeneration:
+        messages = _messages_until(turn.message.id, messages)
     reactions = _group_reactions(conversation.reactions)
     names = {turn.agent.id: turn.agent.name} | {item.author.id: item.author.name for item in turn.inputs}
     authors = {message.entity_id for message in messages}
@@ -103,6 +105,12 @@ async def recent_messages(turn: Turn) -> ProviderResult:
         data={"recentMessages": tuple(messages)},
         authors=authors | other_entities,  # what else is in their messages is checked when it matters
     )
+
+
+def _messages_until(message_id: UUID, messages: Sequence[Memory]) -> Sequence[Memory]:
+    """Return the messages up to one that is answered once more: neither its earlier answer nor what came later."""
+    end = next((number for number, message in enumerate(messages, 1) if message.id == message_id), 0)
+    return messages[:end]
 
 
 def _visible_results(
