@@ -54,6 +54,7 @@ from bot.inbound.membership import MembershipReporter
 from bot.outbound.content_filter import filter_partial_text
 from bot.outbound.undelivered import DeliveryDecision, UndeliveredParts
 from bot.plugin_system.imports import LazyImport, install_command
+from bot.receipts.headlines import GateCheck, describe_receipt, list_checks
 from bot.settings import AllowList
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ __all__ = [
     "Feed",
     "FetchError",
     "FoundPost",
+    "GateCheck",
     "InboundMessage",
     "InboxClosed",
     "KnownPeople",
@@ -127,6 +129,7 @@ __all__ = [
     "UndeliveredParts",
     "UploadedFile",
     "allowed_hosts",
+    "describe_receipt",
     "disconnect_cause",
     "extract_document_text",
     "extract_pdf_text",
@@ -134,6 +137,7 @@ __all__ = [
     "install_command",
     "is_cross_site",
     "is_same_origin",
+    "list_checks",
     "parse_host_header",
     "select_accounts",
     "token_cookie",

@@ -91,6 +91,8 @@ def build_document(operations: Sequence[Operation], routes: Iterable[BoundRoute]
     modes += [(model, "serialization") for model in response_models if model]
     _, definitions = models_json_schema(modes, ref_template=f"{SCHEMA_PREFIX}{{model}}")
     schemas = definitions["$defs"]
+    for operation in operations:
+        schemas |= _query_schema(operation.query).get("$defs", {}) if operation.query else {}
     schemas["ClientFrame"] = {"anyOf": [_schema_ref(model) for model in CLIENT_FRAMES]}
     schemas["ServerFrame"] = {"anyOf": [_schema_ref(model) for model in SERVER_FRAMES]}
     paths: dict[str, Json] = {}
@@ -158,12 +160,16 @@ def _path_parameters(path: str) -> list[Json]:
 def _describe_parameters(operation: Operation) -> list[Json]:
     parameters = _path_parameters(operation.path)
     if operation.query is not None:
-        properties: Mapping[str, Json] = operation.query.model_json_schema()["properties"]
+        properties: Mapping[str, Json] = _query_schema(operation.query)["properties"]
         parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in properties.items()]
     if operation.can_stream:
         schema = {"type": "string", "maxLength": 200}
         parameters.append({"name": "Idempotency-Key", "in": "header", "schema": schema})
     return parameters
+
+
+def _query_schema(query: type[Query]) -> Json:
+    return query.model_json_schema(ref_template=f"{SCHEMA_PREFIX}{{model}}")
 
 
 def _describe_responses(operation: Operation) -> Json:

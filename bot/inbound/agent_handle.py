@@ -24,7 +24,7 @@ from bot.inbound.inbox import Inbox
 from bot.inbound.membership import MembershipReporter
 from bot.outbound.undelivered import UndeliveredParts
 from bot.settings import Settings, SettingsModel
-from bot.store.ledger import StoreProblem
+from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery, StoreProblem
 from bot.store.protocols import LogKind, RecallScope, Store
 from bot.store.storage import CheckReport
 
@@ -91,6 +91,16 @@ class ConversationReader:
     async def receipts(self, *, room_id: UUID | None = None, limit: int = 50) -> list[Receipt]:
         """List the receipts of the latest events, newest first."""
         return await self._store.ledger.receipts(room_id=room_id, limit=limit)
+
+    async def search_receipts(
+        self, query: ReceiptQuery, *, before: UUID | None = None, limit: int = 50
+    ) -> list[ListedReceipt]:
+        """List the receipts of a query, newest first; only those older than the receipt `before`."""
+        return await self._store.ledger.search_receipts(query, before=before, limit=limit)
+
+    async def count_receipts(self, query: ReceiptQuery) -> list[ReceiptCount]:
+        """Count the receipts of a query by outcome and rule, the most frequent first."""
+        return await self._store.ledger.count_receipts(query)
 
     async def deliveries(self, turn_id: UUID) -> list[Delivery]:
         """List the deliveries of a turn."""

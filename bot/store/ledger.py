@@ -203,12 +203,12 @@ class ListedReceipt:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptCount:
-    """How many receipts have one outcome and rule, and the id of the latest of them."""
+    """How many receipts have one outcome and rule, and the latest of them."""
 
     outcome: Outcome
     rule: str
     count: int
-    example_id: UUID
+    example: Receipt
 
 
 class ReceiptStore(Protocol):

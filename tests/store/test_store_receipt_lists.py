@@ -98,7 +98,7 @@ async def test_counts_name_each_outcome_and_rule_with_the_latest_example(store: 
     assert {(count.outcome, count.rule): count.count for count in counts} == expected
     assert [count.count for count in counts] == sorted(expected.values(), reverse=True)
     newest = next(receipt for receipt in matching if receipt.rule == Rule.MUTED)
-    assert ReceiptCount(Outcome.IGNORED, Rule.MUTED, 4, newest.id) in counts
+    assert ReceiptCount(Outcome.IGNORED, Rule.MUTED, 4, newest) in counts
     assert await store.ledger.count_receipts(ReceiptQuery(since=NOON + timedelta(days=1))) == []
 
 

@@ -1,28 +1,54 @@
 """HTTP handlers of receipts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Annotated
+from datetime import datetime, timedelta
+from typing import Annotated, Literal
 from uuid import UUID
 
 from aiohttp import web
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from adapters.web.api.deliveries import DeliveryBody
 from adapters.web.auth import Access
+from adapters.web.errors import HttpProblem
 from adapters.web.json_io import JsonResponder, validate_model
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, load_message, load_replies, parse_id
-from adapters.web.schemas import MessageBody, Query, ResponseModel
-from bot import Outcome, Receipt
-from bot.platform import AgentHandle
+from adapters.web.schemas import AgentQuery, MessageBody, PageQuery, ResponseModel
+from bot import Outcome, Receipt, system_clock
+from bot.platform import AgentHandle, describe_receipt, list_checks
+from bot.store import ListedReceipt, ReceiptCount, ReceiptQuery
+from bot.text import shorten
+
+Rules = Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=20, default_factory=list)]
+Platforms = Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=20, default_factory=list)]
+MAX_PREVIEW_LENGTH = 160
+DEFAULT_COUNTED = timedelta(days=1)
+CURSOR_SEPARATOR = "."
+LISTS = frozenset({"outcome", "rule", "platform"})
 
 
-class ReceiptsQuery(Query):
-    """Selection of receipts."""
+class ReceiptsQuery(PageQuery):
+    """Selection of receipts; `outcome`, `rule` and `platform` may be repeated, `to` is exclusive."""
 
+    before: Annotated[str, Field(max_length=4000)] | None = None
     room: UUID | None = None
-    limit: Annotated[int, Field(ge=1, le=200)] = 50
+    author: UUID | None = None
+    outcome: Annotated[list[Outcome], Field(max_length=20, default_factory=list)]
+    rule: Rules
+    platform: Platforms
+    since: Annotated[AwareDatetime | None, Field(alias="from")] = None
+    until: Annotated[AwareDatetime | None, Field(alias="to")] = None
+
+
+class CountsQuery(AgentQuery):
+    """Selection of what is counted: by default the last day; `to` is exclusive."""
+
+    by: Literal["rule"] = "rule"
+    room: UUID | None = None
+    since: Annotated[AwareDatetime | None, Field(alias="from")] = None
+    until: Annotated[AwareDatetime | None, Field(alias="to")] = None
 
 
 class CallBody(ResponseModel):
@@ -43,7 +69,8 @@ class CallBody(ResponseModel):
 class ReceiptBody(ResponseModel):
     """The receipt of an inbound message: outcome, reason, times and costs.
 
-    `seconds` is the total duration; `cost` is the sum of the calls with a known price, null without any.
+    `headline` tells the outcome in one sentence; `seconds` is the total duration; `cost` is the sum of the calls with a
+    known price, null without any.
     """
 
     id: UUID
@@ -52,6 +79,7 @@ class ReceiptBody(ResponseModel):
     room_id: UUID
     author_id: UUID
     platform: str
+    headline: str
     outcome: Outcome
     reason: str
     rule: str
@@ -69,14 +97,57 @@ class ReceiptBody(ResponseModel):
     notes: list[str]
 
 
-class ReceiptsResponse(ResponseModel):
-    """Receipts, newest first."""
+class ListedReceiptBody(ReceiptBody):
+    """A receipt with the names that belong to it, and the beginning of its message; null where it was deleted."""
 
-    receipts: list[ReceiptBody]
+    text: str | None
+    author: str | None
+    room: str | None
+    world: str | None
+
+
+class ReceiptsResponse(ResponseModel):
+    """Receipts, newest first; `next` is the `before` of the older ones, null where there are none."""
+
+    receipts: list[ListedReceiptBody]
+    next: str | None
+
+
+class CountBody(ResponseModel):
+    """How many messages ended with an outcome by a rule, and the receipt of the latest of them."""
+
+    outcome: Outcome
+    rule: str
+    count: int
+    agent_id: UUID
+    example_id: UUID
+    headline: str
+
+
+class CountsResponse(ResponseModel):
+    """Counts of outcomes and rules, the most frequent first."""
+
+    counts: list[CountBody]
+
+
+class CheckBody(ResponseModel):
+    """One check of whether to answer: what it looked at and found, and whether it decided."""
+
+    check: str
+    result: str
+    decided: bool
 
 
 class ReceiptResponse(ReceiptBody):
-    """A receipt with its message, replies and deliveries."""
+    """A receipt with its message, replies and deliveries, and how it was decided.
+
+    `gate` are the checks of whether to answer, in order, up to the one that decided.
+    """
+
+    author: str | None
+    room: str | None
+    world: str | None
+    gate: list[CheckBody]
 
     message: MessageBody | None
     replies: list[MessageBody]
@@ -91,17 +162,45 @@ class ReceiptsApi:
     _responder: JsonResponder
 
     async def list_receipts(self, request: web.Request) -> web.StreamResponse:
-        """List the receipts of the latest messages."""
-        query = validate_model(ReceiptsQuery, dict(request.query))
+        """List the receipts of the latest messages, or of those that the filters select."""
+        query = validate_model(ReceiptsQuery, _read_lists(request))
         if query.room is not None:
             await self._directory.find_room(query.room)
-        bodies = [
-            build_receipt_body(receipt, handle.agent_id)
-            for handle in self._directory
-            for receipt in await handle.conversations.receipts(room_id=query.room, limit=query.limit)
+        handles = self._directory.select_agents(query.agent)
+        cursors = _parse_cursors(query.before, len(handles))
+        selection = ReceiptQuery(
+            query.room, query.author, query.outcome, query.rule, query.platform, query.since, query.until
+        )
+        pages = [
+            await handle.conversations.search_receipts(selection, before=cursor, limit=query.limit)
+            for handle, cursor in zip(handles, cursors, strict=True)
         ]
-        bodies.sort(key=lambda body: body.received_at, reverse=True)
-        return self._responder.respond(ReceiptsResponse(receipts=bodies[: query.limit]))
+        newest = [(item, number) for number, page in enumerate(pages) for item in page]
+        newest.sort(key=lambda entry: entry[0].receipt.received_at, reverse=True)
+        shown = newest[: query.limit]
+        for item, number in shown:
+            cursors[number] = item.receipt.id
+        has_more = len(newest) > len(shown) or any(len(page) == query.limit for page in pages)
+        return self._responder.respond(
+            ReceiptsResponse(
+                receipts=[_build_listed(item, handles[number]) for item, number in shown],
+                next=_format_cursors(cursors) if has_more else None,
+            )
+        )
+
+    async def count_receipts(self, request: web.Request) -> web.StreamResponse:
+        """Count the messages of a time by outcome and rule."""
+        query = validate_model(CountsQuery, dict(request.query))
+        if query.room is not None:
+            await self._directory.find_room(query.room)
+        since = query.since or (query.until or system_clock()) - DEFAULT_COUNTED
+        selection = ReceiptQuery(query.room, since=since, until=query.until)
+        counts = [
+            _build_count(handle, count)
+            for handle in self._directory.select_agents(query.agent)
+            for count in await handle.conversations.count_receipts(selection)
+        ]
+        return self._responder.respond(CountsResponse(counts=sorted(counts, key=lambda body: -body.count)))
 
     async def show_receipt(self, request: web.Request) -> web.StreamResponse:
         """Return the receipt of a message, by its id or its receipt's id."""
@@ -114,19 +213,23 @@ class ReceiptsApi:
         return [
             Operation("receipts", self.list_receipts, path, Access.READ, ReceiptsResponse, ReceiptsQuery),
             Operation(
+                "receipt-counts", self.count_receipts, f"{path}/counts", Access.READ, CountsResponse, CountsQuery
+            ),
+            Operation(
                 "receipt", self.show_receipt, f"{path}/{{id}}", Access.READ, ReceiptResponse, problem_statuses=(404,)
             ),
         ]
 
 
-def build_receipt_body(receipt: Receipt, agent_id: UUID) -> ReceiptBody:
+def build_receipt_body(receipt: Receipt, handle: AgentHandle) -> ReceiptBody:
     """Return a receipt with its costs."""
     calls = receipt.model_calls
     costs = [call.cost for call in calls if call.cost is not None]
     duration = receipt.closed_at - receipt.received_at if receipt.closed_at else None
     return ReceiptBody.build(
         receipt,
-        agent_id=agent_id,
+        agent_id=handle.agent_id,
+        headline=describe_receipt(receipt, handle.character.name),
         message_id=receipt.memory_id,
         platform=receipt.key.platform,
         seconds=None if duration is None else duration.total_seconds(),
@@ -138,14 +241,66 @@ def build_receipt_body(receipt: Receipt, agent_id: UUID) -> ReceiptBody:
     )
 
 
+def _read_lists(request: web.Request) -> dict[str, str | list[str]]:
+    """Return the query of a request: a list of values for what may be repeated."""
+    return {name: request.query.getall(name) if name in LISTS else value for name, value in request.query.items()}
+
+
+def _parse_cursors(text: str | None, count: int) -> list[UUID | None]:
+    """Return, for each agent, the receipt after which its list goes on; None from its beginning."""
+    ids = ["" for _ in range(count)] if text is None else text.split(CURSOR_SEPARATOR)
+    try:
+        cursors = [UUID(item) if item else None for item in ids]
+    except ValueError:
+        cursors = []
+    if len(cursors) != count:
+        raise HttpProblem(422, "invalid_request", "before: use the `next` of the part before, with the same agent")
+    return cursors
+
+
+def _format_cursors(cursors: Sequence[UUID | None]) -> str:
+    return CURSOR_SEPARATOR.join(cursor.hex if cursor else "" for cursor in cursors)
+
+
+def _build_listed(item: ListedReceipt, handle: AgentHandle) -> ListedReceiptBody:
+    text = shorten(item.message.content.text, MAX_PREVIEW_LENGTH) if item.message else None
+    return ListedReceiptBody(**dict(build_receipt_body(item.receipt, handle)), text=text, **_names(item))
+
+
+def _names(item: ListedReceipt) -> dict[str, str | None]:
+    return {
+        "author": item.author.name if item.author else None,
+        "room": (item.room.name or item.room.external_id) if item.room else None,
+        "world": item.world.name if item.world else None,
+    }
+
+
+def _build_count(handle: AgentHandle, count: ReceiptCount) -> CountBody:
+    return CountBody(
+        outcome=count.outcome,
+        rule=count.rule,
+        count=count.count,
+        agent_id=handle.agent_id,
+        example_id=count.example.id,
+        headline=describe_receipt(count.example, handle.character.name),
+    )
+
+
 async def _load_receipt(handle: AgentHandle, receipt: Receipt) -> ReceiptResponse:
     """Return a receipt with its message, replies and deliveries."""
     replies = await load_replies(handle, receipt)
     deliveries = await handle.conversations.deliveries(receipt.turn_id) if receipt.turn_id and replies else []
-    body = build_receipt_body(receipt, handle.agent_id)
+    message = await load_message(handle, receipt.memory_id)
+    room = await handle.conversations.room(receipt.room_id)
+    world = await handle.conversations.world(room.world_id) if room else None
+    checks = list_checks(receipt, handle.character.name)
     return ReceiptResponse(
-        **dict(body),
-        message=await load_message(handle, receipt.memory_id),
+        **dict(build_receipt_body(receipt, handle)),
+        author=message.author.name if message else None,
+        room=(room.name or room.external_id) if room else None,
+        world=world.name if world else None,
+        gate=[CheckBody(check=check.check, result=check.result, decided=check.is_deciding) for check in checks],
+        message=message,
         replies=replies,
         deliveries=[DeliveryBody.build(delivery, message_id=delivery.memory_id) for delivery in deliveries],
     )

@@ -81,7 +81,7 @@ class InMemoryReceiptLists(InMemoryUnreadableEvents):
 
     async def count_receipts(self, query: ReceiptQuery) -> list[ReceiptCount]:
         receipts = sorted(filter(query.matches, self.receipt_table), key=lambda receipt: receipt.received_at)
-        latest = {(receipt.outcome, receipt.rule): receipt.id for receipt in receipts}
+        latest = {(receipt.outcome, receipt.rule): receipt for receipt in receipts}
         counts = Counter((receipt.outcome, receipt.rule) for receipt in receipts)
         return [ReceiptCount(*key, count, latest[key]) for key, count in counts.most_common()]
 

@@ -337,7 +337,10 @@ def _complete(connection: Connection, agent: int, page: Sequence[Receipt]) -> li
 def count_receipts(agent: int, query: ReceiptQuery, connection: Connection) -> list[ReceiptCount]:
     """Return the counts by outcome and rule, with the latest receipt of each."""
     rows = list(connection.execute(select_counts(agent, query)))
-    examples = {row[-1]: id_of(row[0]) for row in BY_POSITION.rows(connection, ids=[row[3] for row in rows])}
+    examples = {
+        row[-1]: RECEIPT.read(row[: RECEIPT.width])
+        for row in BY_POSITION.rows(connection, ids=[row[3] for row in rows])
+    }
     counts = [ReceiptCount(Outcome(row[0]), row[1], row[2], examples[row[3]]) for row in rows]
     return sorted(counts, key=lambda item: -item.count)
 

@@ -116,12 +116,15 @@ class RunningServer:
         if not self.description:
             response = await self.request("GET", "/api/openapi.json", headers=self.bearer)
             self.description = await response.json()
-        for template, operations in self.description["paths"].items():
+        paths = self.description["paths"]
+        for template in sorted(paths, key=lambda template: template.count("{")):
+            operations = paths[template]
             pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template))
             if re.fullmatch(pattern, path.partition("?")[0]) and not template.startswith("/plugins/"):
                 content = operations[method.lower()]["responses"][str(status)]["content"]
                 schema = {**content["application/json"]["schema"], "components": self.description["components"]}
                 Draft202012Validator(schema).validate(body)
+                break
         return body
 
     async def open_socket(self, **hello: str) -> "SocketClient":

@@ -32,6 +32,7 @@ ROUTES = {
     "/api/rooms/{id}/messages": SHUT,
     "/api/memories": SHUT,
     "/api/receipts": SHUT,
+    "/api/receipts/counts": SHUT,
     "/api/receipts/{id}": SHUT,
     "/api/costs": SHUT,
     "/api/outbox": SHUT,

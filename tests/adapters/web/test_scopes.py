@@ -29,6 +29,7 @@ OPERATIONS = {
     "messages": READERS,
     "memories": READERS,
     "receipts": READERS,
+    "receipt-counts": READERS,
     "receipt": READERS,
     "costs": READERS,
     "outbox": READERS,

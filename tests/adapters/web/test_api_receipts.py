@@ -1,0 +1,51 @@
+"""Receipts over HTTP: sentences, checks, filters, pages and counts."""
+
+from typing import Any
+
+import pytest
+
+
+async def test_a_receipt_tells_in_a_sentence_and_in_checks_how_it_was_decided(web_server: Any) -> None:
+    told = await web_server.send("Hello")
+    receipt = await web_server.get(f"/api/receipts/{told['message_id']}")
+    assert receipt["headline"] == "Answered: it was a direct message"
+    assert receipt["gate"][-1] == {
+        "check": "Alone with it, or a room that is always answered",
+        "result": "direct message",
+        "decided": True,
+    }
+    assert [check["decided"] for check in receipt["gate"][:-1]] == [False] * (len(receipt["gate"]) - 1)
+    assert receipt["author"] == receipt["message"]["author"]["name"]
+
+
+async def test_lists_of_receipts_are_filtered_and_read_in_pages(web_server: Any) -> None:
+    said = [await web_server.send(f"Message {number} {'x' * 300}") for number in range(5)]
+    first = await web_server.get("/api/receipts?limit=2&outcome=answered&outcome=ignored&platform=web")
+    assert [item["message_id"] for item in first["receipts"]] == [said[4]["message_id"], said[3]["message_id"]]
+    newest = first["receipts"][0]
+    assert newest["text"].startswith("Message 4")
+    assert len(newest["text"]) <= 160
+    assert newest["headline"] == "Answered: it was a direct message"
+    ids, cursor = [item["message_id"] for item in first["receipts"]], first["next"]
+    while cursor:
+        page = await web_server.get(f"/api/receipts?limit=2&before={cursor}")
+        ids, cursor = ids + [item["message_id"] for item in page["receipts"]], page["next"]
+    assert ids == [item["message_id"] for item in reversed(said)]
+    for nothing in ("outcome=failed", "rule=MUTED", "platform=discord", "to=2020-01-01T00:00:00Z"):
+        assert await web_server.get(f"/api/receipts?{nothing}") == {"receipts": [], "next": None}
+    assert len((await web_server.get("/api/receipts?from=2020-01-01T00:00:00Z"))["receipts"]) == 5
+
+
+async def test_counts_name_outcomes_rules_and_an_example(web_server: Any) -> None:
+    said = [await web_server.send(f"Message {number}") for number in range(3)]
+    [count] = (await web_server.get("/api/receipts/counts?by=rule"))["counts"]
+    example = await web_server.get(f"/api/receipts/{count['example_id']}")
+    assert (count["outcome"], count["rule"], count["count"]) == ("answered", "room type API", 3)
+    assert example["message_id"] == said[-1]["message_id"]
+    assert count["headline"] == example["headline"]
+    assert (await web_server.get("/api/receipts/counts?to=2020-01-02T00:00:00Z"))["counts"] == []
+
+
+@pytest.mark.parametrize("query", ["before=nonsense", "outcome=odd", "from=yesterday", "from=2020-01-01T00:00:00"])
+async def test_a_filter_that_cannot_be_read_is_refused(web_server: Any, query: str) -> None:
+    await web_server.get(f"/api/receipts?{query}", 422)
