@@ -10,7 +10,7 @@ async def test_a_receipt_tells_in_a_sentence_and_in_checks_how_it_was_decided(we
     receipt = await web_server.get(f"/api/receipts/{told['message_id']}")
     assert receipt["headline"] == "Answered: it was a direct message"
     assert receipt["gate"][-1] == {
-        "check": "Alone with it, or a room that is always answered",
+        "check": "Alone with it",
         "result": "direct message",
         "decided": True,
     }

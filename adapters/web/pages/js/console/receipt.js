@@ -1,0 +1,41 @@
+// One receipt as a page: what was decided and by what, how long and how much, what was sent to the model, ids.
+
+import { useLoad } from "../api.js";
+import { Time } from "../format.js";
+import { html } from "../lib.js";
+import { ErrorNote, Skeleton } from "../lists.js";
+import { copyText } from "../overlay.js";
+import { Link } from "../router.js";
+import { Button, Icon } from "../ui.js";
+import { Calls, Deliveries, Figures, Gate, Ids, MemoryUsed, Message, Notes, Prompts, Timing, Verdict } from "../why.js";
+
+export default function Page({ session, params }) {
+  const [id = ""] = params;
+  const { value: receipt, error, reload } = useLoad(`api/receipts/${encodeURIComponent(id)}`);
+  if (error && receipt?.id !== id) {
+    return html`<div class="page"><div class="in pad-y"><h1>Receipt</h1><${ErrorNote} error=${error} onRetry=${reload} /></div></div>`;
+  }
+  if (!receipt) return html`<div class="page"><div class="in"><${Skeleton} rows=${10} label="Loading the receipt" /></div></div>`;
+  return html`<div class="page"><div class="in"><${Head} receipt=${receipt} />
+    <section class="card padded" aria-label="Outcome"><div class="pad stack wide"><div class="verdict"><${Verdict} receipt=${receipt} isPage>
+      ${" · "}${receipt.author ?? "a person"} in ${receipt.room ?? "a room"}, <${Time} at=${receipt.received_at} as="second" /></${Verdict}></div>
+      <${Figures} receipt=${receipt} /></div></section>
+    <div class="receipt-grid">
+      <div class="stack wide">${[Message, Timing, Calls].map((Part) => html`<${Part} receipt=${receipt} level=${2} key=${Part.name} />`)}
+        <${Prompts} receipt=${receipt} session=${session} level=${2} /></div>
+      <div class="stack wide">${[Gate, MemoryUsed, Notes, Deliveries, Ids].map((Part) => html`<${Part} receipt=${receipt} level=${2}
+        key=${Part.name} />`)}</div></div></div></div>`;
+}
+
+/** Where this is, and what can be done with it: copy it, go to the message before it in its room. */
+function Head({ receipt }) {
+  const older = useLoad("api/receipts", { room: receipt.room_id, limit: 1, to: receipt.received_at });
+  const olderId = older.value?.receipts[0]?.id;
+  const separator = html`<${Icon} name="right" size="s" />`;
+  return html`<header class="page-head"><nav class="crumbs" aria-label="Where this is"><${Link} to="console/rooms">Rooms</${Link}>
+      ${receipt.world && html`<span class="row only-wide">${separator}${receipt.world}</span>`}
+      ${separator}<${Link} class="cut" to=${`console/rooms/${receipt.room_id}`}>${receipt.room ?? "Room"}</${Link}>
+      <span class="row only-wide">${separator}Receipt</span></nav>
+    <${Button} icon="copy" onClick=${() => copyText(JSON.stringify(receipt, null, 2))}>Copy as JSON</${Button}>
+    ${olderId && html`<${Button} to=${`console/receipts/${olderId}`}>Older${separator}</${Button}>`}</header>`;
+}
