@@ -89,7 +89,7 @@ def usage_recorder(
         call = add_cost(call, run)
         if run is not None:
             run.calls.append(call)
-        events.emit(ModelUsed(agent_id, call, run.id if run else None))
+        events.emit(ModelUsed(agent_id, call, run.id if run else None, run.room_id if run else None))
 
     return record
 

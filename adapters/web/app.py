@@ -23,6 +23,7 @@ from adapters.web.auth import Access, TokenAuth
 from adapters.web.clients import ConnectionPool, GuessLimiter, TrustedProxies
 from adapters.web.config import Limits
 from adapters.web.json_io import JsonResponder
+from adapters.web.live import LiveUpdates
 from adapters.web.messages import MessageService, MessageStreams
 from adapters.web.middleware import Middleware, add_headers
 from adapters.web.openapi import SOCKET_PATH, Handler, Operation, build_document
@@ -67,7 +68,10 @@ class WebApp:
             FilesApi(self.directory, auth, responder).operations(),
             WorldSettingsApi(self.directory, self._requests, responder, limits).operations(),
         ]
-        self._sockets = WebSocketServer(self.directory, self._message_service, self.broadcaster, responder, limits)
+        self._live = LiveUpdates(self.directory, responder, limits)
+        self._sockets = WebSocketServer(
+            self.directory, self._message_service, self.broadcaster, responder, limits, self._live
+        )
         plugins = PluginRoutes(self.directory, self._requests, responder, limits)
         self.connection_pool = ConnectionPool(limits, proxies)
         self._middleware = Middleware(
@@ -97,6 +101,7 @@ class WebApp:
     async def stop(self) -> None:
         """Close the WebSockets and cancel the background tasks."""
         await self._sockets.close()
+        await self._live.stop()
         await self._requests.cancel()
         await self._message_service.stop()
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from adapters.web.auth import Access
+from adapters.web.live import LIVE_FRAMES
 from adapters.web.schemas import ErrorResponse, HealthResponse, Query
 from adapters.web.ws_frames import ClientFrame, ServerFrame
 from bot.platform import BoundRoute, RouteScope, TokenScope
@@ -21,7 +22,7 @@ HEALTH_PATH = "/healthz"
 SOCKET_PATH = "/api/ws"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 CLIENT_FRAMES: tuple[type[BaseModel], ...] = get_args(ClientFrame)
-SERVER_FRAMES: tuple[type[BaseModel], ...] = get_args(ServerFrame)
+SERVER_FRAMES: tuple[type[BaseModel], ...] = (*get_args(ServerFrame), *LIVE_FRAMES)
 PARAMETER = re.compile(r"\{(\w+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
 ACCESS_BY_SCOPE = {
     RouteScope.PUBLIC: Access.PUBLIC,

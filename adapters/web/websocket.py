@@ -13,9 +13,10 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from adapters.web import ws_frames
 from adapters.web.auth import GRANT, Access
 from adapters.web.config import Limits
-from adapters.web.errors import HttpProblem, build_stopping, build_unavailable
-from adapters.web.incoming import Participant, parse_page_message, room_id_of, user_id_of
+from adapters.web.errors import HttpProblem, build_not_found, build_stopping, build_unavailable
+from adapters.web.incoming import Participant, is_own_room, parse_page_message, room_id_of, user_id_of
 from adapters.web.json_io import JsonResponder, parse_json, validate_with
+from adapters.web.live import LiveUpdates, SubscribedFrame, SubscribeFrame, Topic, TopicFilter, TopicKind
 from adapters.web.messages import MessageService
 from adapters.web.outgoing import build_agent_body, build_author_body
 from adapters.web.queries import AgentDirectory, load_room_messages
@@ -29,11 +30,13 @@ from adapters.web.room_updates import (
 )
 from adapters.web.schemas import MessageBody, MessageResponse
 from bot import Receipt, TemporaryError
-from bot.platform import AgentHandle, BoundedSet, InboxClosed
+from bot.platform import AgentHandle, BoundedSet, InboxClosed, TokenScope
 
 logger = logging.getLogger(__name__)
 HISTORY_LIMIT = 50
 MAX_KNOWN_IDS = 500
+# What a chat token may subscribe to, of its own rooms.
+CHAT_TOPICS = frozenset({TopicKind.MESSAGE, TopicKind.RECEIPT, TopicKind.STEP, TopicKind.DELIVERY, TopicKind.BUSY})
 CLOSE_TIMEOUT = 1.0
 MAX_RUNNING_COMMANDS = 10  # commands of one connection at a time
 
@@ -47,6 +50,7 @@ class WebSocketServer:
     broadcaster: RoomBroadcaster
     responder: JsonResponder
     limits: Limits
+    live: LiveUpdates
     _open: set[web.WebSocketResponse] = field(default_factory=set)
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
@@ -102,6 +106,7 @@ class _Session:
         self._buffered: list[RoomUpdate] | None = None
         self._running_commands = 0
         self._unsubscribe: Callable[[], None] = lambda: None
+        self._subscription = server.live.open(self._wake.set)
 
     async def run(self) -> None:
         """Read frames until the connection ends; another task writes."""
@@ -116,6 +121,7 @@ class _Session:
             pass
         finally:
             self._unsubscribe()
+            self._server.live.close(self._subscription)
 
     async def _read(self, group: asyncio.TaskGroup) -> None:
         async for message in self._socket:
@@ -148,6 +154,8 @@ class _Session:
                         await self._submit_message(send_frame)
                     case ws_frames.CommandFrame() | ws_frames.SelectFrame() as command:
                         self._start_command(command, group)
+                    case SubscribeFrame() as subscribe:
+                        await self._change_topics(subscribe)
 
     @contextmanager
     def _report_problems(self, client_id: str | None = None) -> Iterator[None]:
@@ -202,6 +210,22 @@ class _Session:
                 receipt = await handle.conversations.receipt(message.id)
                 if receipt is not None:
                     server.message_service.announce_outcome(handle, receipt)
+
+    async def _change_topics(self, frame: SubscribeFrame) -> None:
+        """Subscribe to topics. Raises HttpProblem for an unknown agent, or what the token may not see."""
+        filters = [await self._build_filter(topic) for topic in frame.topics]
+        event_id = self._server.live.subscribe(self._subscription, filters, frame.after)
+        self._send(SubscribedFrame(event_id=event_id))
+
+    async def _build_filter(self, topic: Topic) -> TopicFilter:
+        if self._grant.scope is TokenScope.CHAT:
+            if topic.kind not in CHAT_TOPICS or topic.room is None:
+                raise HttpProblem(403, "forbidden", f"a token of the scope {self._grant.scope} does not allow this")
+            _, room = await self._server.directory.find_room(topic.room)
+            if not is_own_room(self._grant, room):
+                raise build_not_found("room", topic.room)
+        agent_id = None if topic.agent is None else self._server.directory.find_agent(topic.agent).agent_id
+        return TopicFilter(topic.kind, agent_id, topic.room, topic.level)
 
     def _require_room(self) -> tuple[AgentHandle, Participant]:
         """Return where to write and as whom. Raises HttpProblem without a room, or if the token may only read."""
@@ -303,6 +327,15 @@ class _Session:
                 except ConnectionError:
                     return  # the reading task sees the end of the connection
                 self._backlog -= len(text)
+            await self._write_updates()
+
+    async def _write_updates(self) -> None:
+        """Send live updates, as fast as the client reads; frames of its room go first."""
+        while not self._queue and (text := self._subscription.take()) is not None:
+            if not self._grant.is_active:
+                return
+            with suppress(ConnectionError):  # the reading task sees the end of the connection
+                await self._socket.send_str(text)
 
 
 def _is_handshake(socket: web.WebSocketResponse, request: web.Request) -> bool:

@@ -6,6 +6,7 @@ from uuid import UUID
 from pydantic import Field, TypeAdapter
 
 from adapters.web import schemas
+from adapters.web.live import SubscribedFrame, SubscribeFrame
 
 
 class HelloFrame(schemas.RequestModel):
@@ -42,7 +43,7 @@ class SelectFrame(schemas.RequestModel):
     client_id: schemas.Key
 
 
-ClientFrame = HelloFrame | SendFrame | CommandFrame | SelectFrame
+ClientFrame = HelloFrame | SendFrame | CommandFrame | SelectFrame | SubscribeFrame
 CLIENT_FRAME_ADAPTER = TypeAdapter[ClientFrame](Annotated[ClientFrame, Field(discriminator="type")])
 
 
@@ -152,4 +153,5 @@ ServerFrame = (
     | MessageFrame
     | OutcomeFrame
     | ErrorFrame
+    | SubscribedFrame
 )

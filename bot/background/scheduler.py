@@ -14,6 +14,7 @@ from bot.agent import Agent
 from bot.concurrency.clock import ShutdownDeadline
 from bot.concurrency.isolation import Failure, run_isolated
 from bot.concurrency.tasks import TaskSet
+from bot.domain.events import TaskEnded
 from bot.domain.task import Task
 from bot.errors import StoreUnavailable
 from bot.plugin_system.components import Worker
@@ -216,6 +217,10 @@ class Scheduler:
             logger.error("task %s of %s is parked: %s", task.id, task.name, next_state.last_error)
         if not await self._agent.store.tasks.complete_task(self._claimed[task.id], next_state):
             logger.info("task %s was claimed by another process while it ran", task.name)
+        if error is None:  # it did not start
+            return
+        next_run = None if next_state is None or next_state.is_parked else next_state.next_run
+        self._agent.events.emit(TaskEnded(self._agent.id, task.id, task.name, task.room_id, error or "", next_run))
 
     async def _release(self, task: Task) -> None:
         """End the lease of a task whose run was stopped; its next run counts as a further attempt."""

@@ -7,12 +7,13 @@ classes. An event of a plugin is a subclass of `Event`.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
 from bot.domain.environment import Entity, Room, World
-from bot.domain.ledger import ModelCall, Outcome
+from bot.domain.ledger import Delivery, ModelCall, Outcome, Receipt
 from bot.domain.memory import Memory
 from bot.domain.results import ActionResult
 
@@ -234,6 +235,31 @@ class RunTimedOut(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MessageClosed(Event):
+    """The outcome of a message is stored: whether it was answered, and why or why not."""
+
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryFinished(Event):
+    """A part of a message arrived, was held, failed or was cancelled; `delivery.state` says which."""
+
+    delivery: Delivery
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnded(Event):
+    """A run of a scheduled task ended; `error` is empty for success, `next_run` None if it does not run again."""
+
+    task_id: UUID
+    name: str
+    room_id: UUID | None = None
+    error: str = ""
+    next_run: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ActionStarted(Event):
     """An action is about to run."""
 
@@ -276,6 +302,7 @@ class ModelUsed(Event):
 
     call: ModelCall
     run_id: UUID | None = None
+    room_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,10 +340,7 @@ class EmbeddingFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class ControlMessage(Event):
-    """The agent asks the front ends that show a room for something: `disable_input`, `enable_input`, others of theirs.
-
-    Emitted by plugins; the web page follows it.
-    """
+    """A plugin asks the front ends that show a room for something: `disable_input`, `enable_input`, others of theirs."""
 
     room_id: UUID
     action: str

@@ -4,21 +4,22 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from bot.adapter.adapter import Adapter
 from bot.adapter.connection_status import ConnectionStatus
 from bot.adapter.room_rules import RoomRules
 from bot.agent import AgentDefinition, WorldSettings
-from bot.costs.limits import CostLimits
 from bot.domain.character import Character
 from bot.domain.component_specs import Catalog, CommandSpec
-from bot.domain.costs import CostDimension, CostEntry
+from bot.domain.costs import CostEntry
 from bot.domain.environment import Entity, Room, World
+from bot.domain.events import Event
 from bot.domain.inbound import ChoiceSelection, CommandInvocation, CommandResponse, InboundMessage, StreamCursor
 from bot.domain.ledger import Delivery, Receipt
 from bot.domain.memory import Memory, MemoryKind
+from bot.event_bus import EventBus
 from bot.http import BoundRoute
 from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox
@@ -26,10 +27,10 @@ from bot.inbound.membership import MembershipReporter
 from bot.outbound.undelivered import UndeliveredParts
 from bot.settings import Settings, SettingsModel
 from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery, StoreProblem
-from bot.store.lists import ListStore
 from bot.store.protocols import LogKind, RecallScope, Store
 from bot.store.storage import CheckReport
 
+E = TypeVar("E", bound=Event)
 MAX_SEARCHED_ROOMS = 200
 MAX_RUN_LOGS = 1000  # newest log entries of a room that are searched
 
@@ -118,16 +119,6 @@ class ConversationReader:
             await self._flush_costs()
         return await self._store.costs.costs_between(first_day, last_day)
 
-    async def cost_sums(self, first_day: date, last_day: date, by: Sequence[CostDimension]) -> list[CostEntry]:
-        """Return the costs of these days (UTC), summed by these dimensions."""
-        if self._flush_costs is not None:
-            await self._flush_costs()
-        return await self._store.costs.sums_between(first_day, last_day, by)
-
-    async def people(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
-        """Return entities by id."""
-        return await self._store.entities.entities(ids)
-
     async def run_log(self, receipt: Receipt) -> Mapping[str, Any] | None:
         """Return the log entry of the work on a message; it is stored for less time than the receipt."""
         entries = await self._store.logs.logs(kind=LogKind.RUN, room_id=receipt.room_id, limit=MAX_RUN_LOGS)
@@ -177,14 +168,13 @@ class AgentHandle:
         conversations: ConversationReader,
         undelivered: UndeliveredParts,
         world_settings: WorldSettings,
-        lists: ListStore,
-        limits: CostLimits,
         catalog: Callable[[], Catalog],
         room_rules: RoomRules,
         commands: tuple[CommandSpec, ...],
         run_command: RunCommand,
         select_choice: SelectChoice,
         reload: Reload,
+        events: EventBus,
         routes: tuple[BoundRoute, ...] = (),
         connections: Callable[[], Sequence[ConnectionStatus]] = tuple,
     ) -> None:
@@ -194,8 +184,6 @@ class AgentHandle:
         self.conversations = conversations
         self.undelivered = undelivered
         self.world_settings = world_settings
-        self.lists = lists
-        self.limits = limits
         self._catalog = catalog
         self.room_rules = room_rules
         self.commands = commands
@@ -203,6 +191,7 @@ class AgentHandle:
         self._inbox = inbox
         self._run_command, self._select_choice, self._reload = run_command, select_choice, reload
         self._connections = connections
+        self._events = events
 
     @property
     def character(self) -> Character:
@@ -274,6 +263,13 @@ class AgentHandle:
         A file that cannot be used changes nothing: the result says why.
         """
         return await self._reload()
+
+    def subscribe(self, kind: type[E], listen: Callable[[E], None]) -> Callable[[], None]:
+        """Call `listen` with every event of a class as it happens; the returned function ends it.
+
+        It is called within the work on messages, so it may not block.
+        """
+        return self._events.subscribe(kind, listen, at_once=True)
 
     def connections(self) -> Sequence[ConnectionStatus]:
         """Return the connection of every account of the process, also of other agents and adapters."""

@@ -14,7 +14,14 @@ from bot.concurrency.crash_points import crash_point
 from bot.concurrency.tasks import TaskSet
 from bot.domain.content import MediaKind
 from bot.domain.environment import Room
-from bot.domain.events import ControlMessage, MessageSent, ModelRetried, VoiceMessageSent
+from bot.domain.events import (
+    ControlMessage,
+    DeliveryFinished,
+    MessageClosed,
+    MessageSent,
+    ModelRetried,
+    VoiceMessageSent,
+)
 from bot.domain.ledger import Delivery, DeliveryState, Receipt
 from bot.domain.memory import Memory
 from bot.errors import StoreUnavailable
@@ -84,12 +91,13 @@ class Outbox:
             self._drafts,
             on_sent=self._on_sent,
             on_held=lambda delivery: self.held_parts.add(delivery),
+            on_finished=lambda delivery: events.emit(DeliveryFinished(agent_id, delivery)),
             sharing=sharing,
             clock=clock,
             sleep=sleep,
             shutdown_deadline=shutdown_deadline or ShutdownDeadline(),
         )
-        self.ownership, self.wait_of = self._queue.ownership, self._queue.wait_of
+        self.ownership = self._queue.ownership
         self.held_parts = HeldParts(ledger, events, agent_id, self.ownership, clock)
 
     def connect(self, adapter: Adapter) -> None:
@@ -152,7 +160,8 @@ class Outbox:
         return self._drafts.open_draft(self._with_current_room(reply()), adapter, interval)
 
     def on_closed(self, receipt: Receipt) -> None:
-        """Remove the draft of a turn whose message was closed without a reply."""
+        """Report the outcome of a message, and remove the draft of a turn that was closed without a reply."""
+        self._events.emit(MessageClosed(self._agent_id, receipt))
         if receipt.turn_id is not None and self.has_draft(receipt.turn_id):
             self.remove_draft(receipt.turn_id)
 

@@ -15,7 +15,7 @@ from bot.concurrency.clock import Clock, ShutdownDeadline, Sleep
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.outbound.delivery_attempt import OPEN_STATES, persist_state
 from bot.outbound.drafts import Drafts
-from bot.outbound.room_queue import DeliveryWait, RoomQueue, SendingQueue, UnclearQueue
+from bot.outbound.room_queue import RoomQueue, SendingQueue, UnclearQueue
 from bot.outbound.room_sender import RoomSender
 from bot.store.ledger import Ledger, WorkSharing
 
@@ -52,7 +52,7 @@ class SendQueue:
     A delivery for a platform that is not connected waits; so does one in a room with an open commit, which
     may bring what comes before it. One of unknown outcome delays the others of its room for at most a minute;
     then they pass it. `on_sent` receives the last delivery of every message that arrived whole, `on_held`
-    each delivery of which it cannot be found out whether it arrived.
+    each delivery of which it cannot be found out whether it arrived, `on_finished` each that is not attempted again.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class SendQueue:
         *,
         on_sent: Callable[[Delivery], None],
         on_held: Callable[[Delivery], None],
+        on_finished: Callable[[Delivery], None],
         sharing: WorkSharing | None,
         clock: Clock,
         sleep: Sleep,
@@ -69,7 +70,7 @@ class SendQueue:
     ) -> None:
         self._ledger = ledger
         self._drafts = drafts
-        self._on_sent, self._on_held = on_sent, on_held
+        self._on_sent, self._on_held, self._on_finished = on_sent, on_held, on_finished
         self._clock = clock
         self._shutdown_deadline = shutdown_deadline
         self.adapters: dict[str, Adapter] = {}
@@ -111,11 +112,6 @@ class SendQueue:
         """Return whether a delivery waits here, or is being sent."""
         queue = self._queues.get(delivery.room_id)
         return queue is not None and any(other.id == delivery.id for other in queue.unfinished)
-
-    def wait_of(self, delivery: Delivery) -> DeliveryWait | None:
-        """Return what a queued delivery waits for; None for one that is not queued here."""
-        queue = self._queues.get(delivery.room_id)
-        return queue.wait_of(delivery.id) if queue is not None else None
 
     def block(self, room_ids: Collection[UUID]) -> None:
         """Start on no delivery of these rooms until `unblock` is called as often."""
@@ -319,6 +315,7 @@ class SendQueue:
         if self._drafts.note_finished(delivery):
             return
         message_id = delivery.memory_id
+        self._on_finished(delivery)
         if delivery.state is DeliveryState.UNKNOWN:
             self._on_held(delivery)
         elif delivery.state is not DeliveryState.SENT:

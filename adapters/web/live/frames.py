@@ -1,0 +1,243 @@
+"""Frames of live updates: what a client subscribes to, and what it receives."""
+
+from datetime import date, datetime
+from enum import StrEnum
+from typing import Annotated, Literal
+from uuid import UUID
+
+from pydantic import Field
+
+from adapters.web import schemas
+from bot import Outcome
+from bot.platform import ConnectionState, DeliveryState, DisconnectCause
+
+
+class TopicKind(StrEnum):
+    """What a topic is about; the frames of a topic have it as `type`."""
+
+    MESSAGE = "message"
+    RECEIPT = "receipt"
+    STEP = "step"
+    DELIVERY = "delivery"
+    ACCOUNT = "account"
+    MODEL = "model"
+    BUSY = "busy"
+    SPENDING = "spending"
+    TASK = "task"
+    LOG = "log"
+
+
+class LogLevel(StrEnum):
+    """The lowest level of the lines of a `log` topic."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Topic(schemas.RequestModel):
+    """Updates of a kind: of one agent (by id or name) or all, of one room or all; `level` is for `log` only."""
+
+    kind: Annotated[TopicKind, Field(strict=False)]
+    agent: schemas.AgentName | None = None
+    room: Annotated[UUID, Field(strict=False)] | None = None
+    level: Annotated[LogLevel, Field(strict=False)] = LogLevel.INFO
+
+
+class SubscribeFrame(schemas.RequestModel):
+    """The topics of the connection; they replace those before.
+
+    `after` is the `event_id` of the last frame that was received, also on an earlier connection: later updates of
+    the topics are sent again. Where they are not known any more, a `reset` frame comes instead.
+    """
+
+    type: Literal["subscribe"]
+    topics: list[Topic] = Field(max_length=50)
+    after: Annotated[str, Field(max_length=64)] | None = None
+
+
+class LiveFrame(schemas.ResponseModel):
+    """Base of updates; of those with the same key a slow client receives the latest only."""
+
+    event_id: str = ""
+    at: datetime
+
+    @property
+    def kind(self) -> TopicKind:
+        """The kind of topic that it belongs to."""
+        return TopicKind(str(getattr(self, "type", "")))
+
+    @property
+    def key(self) -> str:
+        """What it is about: a later frame of the same key replaces it."""
+        return f"{self.kind}:{getattr(self, 'agent_id', '')}:{getattr(self, 'id', '')}"
+
+    @property
+    def severity(self) -> LogLevel:
+        """The level of a line of the log; the highest for other frames."""
+        return LogLevel.ERROR
+
+
+class AgentFrame(LiveFrame):
+    """Base of updates of one agent."""
+
+    agent_id: UUID
+
+
+class RoomMessageFrame(AgentFrame, schemas.MessageBody):
+    """A message of any platform, when it is stored, edited or, for a reply, sent."""
+
+    type: Literal["message"] = "message"
+
+
+class ReceiptFrame(AgentFrame):
+    """What became of a message: `claimed` while the agent works on it, then the outcome.
+
+    `id` is the message's; `receipt_id` and `headline`, a sentence about the outcome, come with the outcome. `cost`
+    is in US dollars.
+    """
+
+    type: Literal["receipt"] = "receipt"
+    id: UUID
+    room_id: UUID
+    receipt_id: UUID | None = None
+    author_id: UUID | None = None
+    outcome: Outcome
+    reason: str = ""
+    rule: str = ""
+    headline: str = ""
+    received_at: datetime | None = None
+    closed_at: datetime | None = None
+    cost: float | None = None
+
+
+class StepFrame(AgentFrame):
+    """A step of the work on a message: an action, an evaluator or a call to a model, by name.
+
+    `id` is the same while the step is `running` and when it is `done` or has `failed`.
+    """
+
+    type: Literal["step"] = "step"
+    id: str
+    run_id: UUID
+    room_id: UUID | None
+    step: Literal["action", "evaluator", "model"]
+    name: str
+    state: Literal["running", "done", "failed"]
+    seconds: float | None = None
+    note: str = ""
+
+
+class DeliveryFrame(AgentFrame):
+    """A part of a reply that is not attempted again: it arrived, is held, has failed or was cancelled."""
+
+    type: Literal["delivery"] = "delivery"
+    id: str
+    room_id: UUID
+    message_id: UUID
+    platform: str
+    part: int
+    state: DeliveryState
+    attempts: int
+    cause: str
+
+
+class AccountFrame(LiveFrame):
+    """The connection of an account changed; `id` is its place among the accounts of the process."""
+
+    type: Literal["account"] = "account"
+    id: int
+    platform: str
+    state: ConnectionState
+    since: datetime
+    cause: DisconnectCause | None
+
+
+class ModelFrame(AgentFrame):
+    """A call to a model ended, with an `error` or without; `id` is the model's name, `work` its purpose."""
+
+    type: Literal["model"] = "model"
+    id: str
+    work: str
+    seconds: float
+    tokens_in: int
+    tokens_out: int
+    cost: float | None
+    error: str
+
+
+class BusyFrame(AgentFrame):
+    """A model is busy; it is called again at `retry_at`, for the `attempt`th time; `id` is the run that waits."""
+
+    type: Literal["busy"] = "busy"
+    id: UUID | None
+    room_id: UUID | None
+    model: str
+    attempt: int
+    retry_at: datetime
+
+
+class SpendingFrame(AgentFrame):
+    """What an agent has spent today (UTC) in US dollars, besides calls whose price is unknown."""
+
+    type: Literal["spending"] = "spending"
+    day: date
+    usd: float
+    unpriced_calls: int
+
+
+class TaskFrame(AgentFrame):
+    """A run of a scheduled task ended, with an `error` or without; it runs again at `next_run`, if at all."""
+
+    type: Literal["task"] = "task"
+    id: UUID
+    name: str
+    room_id: UUID | None
+    error: str
+    next_run: datetime | None
+
+
+class LogFrame(LiveFrame):
+    """A line of the log; `id` is its number since the start."""
+
+    type: Literal["log"] = "log"
+    id: int
+    level: LogLevel
+    logger: str
+    text: str
+
+    @property
+    def severity(self) -> LogLevel:
+        """The level of the line."""
+        return self.level
+
+
+class SubscribedFrame(schemas.ResponseModel):
+    """The topics are subscribed to: pass `event_id` as `after` to receive what comes from now on."""
+
+    seq: int = 0
+    type: Literal["subscribed"] = "subscribed"
+    event_id: str
+
+
+class ResetFrame(schemas.ResponseModel):
+    """Updates were left out, because they are too old or the client reads too slowly: load everything again."""
+
+    type: Literal["reset"] = "reset"
+    event_id: str
+
+
+LIVE_FRAMES = (
+    RoomMessageFrame,
+    ReceiptFrame,
+    StepFrame,
+    DeliveryFrame,
+    AccountFrame,
+    ModelFrame,
+    BusyFrame,
+    SpendingFrame,
+    TaskFrame,
+    LogFrame,
+    ResetFrame,
+)

@@ -1,0 +1,195 @@
+"""`LiveUpdates`: numbers updates, remembers the latest, and passes them to the subscriptions of connections."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from secrets import token_hex
+from uuid import UUID
+
+from adapters.web.config import Limits
+from adapters.web.json_io import JsonResponder
+from adapters.web.live.frames import LiveFrame, LogLevel, ResetFrame, TopicKind
+from adapters.web.live.sources import LiveSources
+from adapters.web.queries import AgentDirectory
+
+LEVELS = tuple(LogLevel)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFilter:
+    """A topic with the ids of its agent and its room, None for all."""
+
+    kind: TopicKind
+    agent_id: UUID | None = None
+    room_id: UUID | None = None
+    level: LogLevel = LogLevel.INFO
+
+    def matches(self, frame: LiveFrame) -> bool:
+        """Return whether a frame belongs to the topic; one that concerns no single agent belongs to each."""
+        return (
+            frame.kind is self.kind
+            and (self.agent_id is None or getattr(frame, "agent_id", self.agent_id) == self.agent_id)
+            and (self.room_id is None or getattr(frame, "room_id", None) == self.room_id)
+            and LEVELS.index(frame.severity) >= LEVELS.index(self.level)
+        )
+
+
+class LiveEvent:
+    """A frame with its number; its JSON is made once for all connections."""
+
+    __slots__ = ("_responder", "_text", "frame", "key", "number")
+
+    def __init__(self, number: int, frame: LiveFrame, responder: JsonResponder) -> None:
+        self.number, self.frame, self.key = number, frame, frame.key
+        self._responder = responder
+        self._text = ""
+
+    @property
+    def text(self) -> str:
+        """The frame as JSON."""
+        if not self._text:
+            self._text = self._responder.to_json(self.frame)
+        return self._text
+
+
+class LiveSubscription:
+    """The topics of one connection, and the updates that it has not sent yet: the latest of each key, in order.
+
+    `wake` is called when there is something to send. A connection that leaves too many unread gets a reset instead.
+    """
+
+    def __init__(self, wake: Callable[[], None], *, max_pending: int) -> None:
+        self._wake = wake
+        self._max_pending = max_pending
+        self._filters: Sequence[TopicFilter] = ()
+        self._pending: dict[str, LiveEvent] = {}
+        self._reset_text = ""
+
+    @property
+    def has_topics(self) -> bool:
+        """Whether there is any topic."""
+        return bool(self._filters)
+
+    def change_topics(self, filters: Sequence[TopicFilter]) -> None:
+        """Replace the topics; what was not sent yet is forgotten."""
+        self._filters = filters
+        self._pending.clear()
+        self._reset_text = ""
+
+    def offer(self, event: LiveEvent, build_reset: Callable[[], str]) -> None:
+        """Add an update if it belongs to a topic."""
+        if not any(topic.matches(event.frame) for topic in self._filters):
+            return
+        self._pending.pop(event.key, None)
+        self._pending[event.key] = event
+        if len(self._pending) > self._max_pending:
+            self.reset(build_reset())
+        self._wake()
+
+    def reset(self, text: str) -> None:
+        """Send a reset frame instead of what was not sent yet."""
+        self._pending.clear()
+        self._reset_text = text
+        self._wake()
+
+    def take(self) -> str | None:
+        """Return the next frame to send as JSON, None if there is none."""
+        if self._reset_text:
+            text, self._reset_text = self._reset_text, ""
+            return text
+        if not self._pending:
+            return None
+        return self._pending.pop(next(iter(self._pending))).text
+
+
+class LiveUpdates:
+    """All updates of the process. While there is no subscription, and for a while after the last, nothing is done.
+
+    Ids of updates begin with a random part for this process, so those of an earlier process are recognised.
+    """
+
+    def __init__(self, directory: AgentDirectory, responder: JsonResponder, limits: Limits) -> None:
+        self._responder = responder
+        self._limits = limits
+        self._sources = LiveSources(directory, self._publish, account_seconds=limits.account_seconds)
+        self._process = token_hex(4)
+        self._number = 0
+        self._first_known = 1  # every update from this number on is remembered
+        self._events: deque[LiveEvent] = deque()
+        self._subscriptions: set[LiveSubscription] = set()
+        self._stop_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether events are listened to."""
+        return self._sources.is_running
+
+    def open(self, wake: Callable[[], None]) -> LiveSubscription:
+        """Return the subscription of a new connection, without topics."""
+        return LiveSubscription(wake, max_pending=self._limits.max_pending_updates)
+
+    def subscribe(self, subscription: LiveSubscription, filters: Sequence[TopicFilter], after: str | None) -> str:
+        """Set the topics of a connection and offer it the updates after an id; return the id from which they go on."""
+        subscription.change_topics(filters)
+        if not filters:
+            self.close(subscription)
+            return self._event_id(self._number)
+        self._subscriptions.add(subscription)
+        if self._stop_timer is not None:
+            self._stop_timer.cancel()
+            self._stop_timer = None
+        self._sources.start({topic.kind for topic in filters})
+        if after is None:
+            return self._event_id(self._number)
+        number = self._parse_id(after)
+        if number is None:
+            subscription.reset(self._build_reset())
+            return self._event_id(self._number)
+        for event in self._events:
+            if event.number > number:
+                subscription.offer(event, self._build_reset)
+        return after
+
+    def close(self, subscription: LiveSubscription) -> None:
+        """End the subscription of a connection; after the last one the events are listened to for a while."""
+        self._subscriptions.discard(subscription)
+        if not self._subscriptions and self._stop_timer is None and self._sources.is_running:
+            self._stop_timer = asyncio.get_running_loop().call_later(self._limits.resume_seconds, self._stop_listening)
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._stop_timer is not None:
+            self._stop_timer.cancel()
+        await self._sources.close()
+
+    def _stop_listening(self) -> None:
+        self._stop_timer = None
+        self._sources.stop()
+        self._events.clear()
+        self._number += 1  # what happens from now on is not remembered
+        self._first_known = self._number + 1
+
+    def _publish(self, frame: LiveFrame) -> None:
+        self._number += 1
+        numbered = frame.model_copy(update={"event_id": self._event_id(self._number)})
+        event = LiveEvent(self._number, numbered, self._responder)
+        self._events.append(event)
+        if len(self._events) > self._limits.max_remembered_updates:
+            self._first_known = self._events.popleft().number + 1
+        for subscription in self._subscriptions:
+            subscription.offer(event, self._build_reset)
+
+    def _parse_id(self, event_id: str) -> int | None:
+        """Return the number of an id after which every update is remembered, else None."""
+        process, _, digits = event_id.partition("-")
+        if process != self._process or not (digits.isascii() and digits.isdigit()):
+            return None
+        number = int(digits)
+        return number if self._first_known - 1 <= number <= self._number else None
+
+    def _event_id(self, number: int) -> str:
+        return f"{self._process}-{number}"
+
+    def _build_reset(self) -> str:
+        return self._responder.to_json(ResetFrame(event_id=self._event_id(self._number)))
