@@ -13,6 +13,7 @@ from bot.adapter.terminal import TerminalSession
 from bot.concurrency.bounded import BoundedDict, BoundedSet
 from bot.concurrency.clock import Backoff, TimeSource
 from bot.concurrency.tasks import Batcher, TaskSet
+from bot.costs.limits import CostLimits, LimitState
 from bot.domain.component_specs import CommandSpec
 from bot.domain.content import MentionContext, PostOperation, PostOperationKind
 from bot.domain.edits import Reaction
@@ -52,7 +53,7 @@ from bot.inbound.agent_handle import (
 )
 from bot.inbound.membership import MembershipReporter
 from bot.outbound.content_filter import filter_partial_text
-from bot.outbound.undelivered import DeliveryDecision, UndeliveredParts
+from bot.outbound.undelivered import DeliveryDecision, DeliveryStatus, UndeliveredParts, is_dropped
 from bot.plugin_system.imports import LazyImport, install_command
 from bot.receipts.headlines import GateCheck, describe_receipt, list_checks
 from bot.settings import AllowList
@@ -86,12 +87,14 @@ __all__ = [
     "ConnectionSnapshot",
     "ConnectionState",
     "ConnectionStatus",
+    "CostLimits",
     "CursorReader",
     "Delivery",
     "DeliveryDecision",
     "DeliveryError",
     "DeliveryHeld",
     "DeliveryState",
+    "DeliveryStatus",
     "DeliveryUnknown",
     "DisconnectCause",
     "DocumentFormat",
@@ -105,6 +108,7 @@ __all__ = [
     "InboxClosed",
     "KnownPeople",
     "LazyImport",
+    "LimitState",
     "MembershipReporter",
     "MentionContext",
     "MessageGone",
@@ -136,6 +140,7 @@ __all__ = [
     "filter_partial_text",
     "install_command",
     "is_cross_site",
+    "is_dropped",
     "is_same_origin",
     "list_checks",
     "parse_host_header",

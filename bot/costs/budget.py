@@ -77,16 +77,20 @@ class Limit:
         return f"{amount} a day {self.scope}"
 
 
+# The scope of each limit by its setting, and whether it is in dollars.
+LIMIT_SCOPES = {
+    "BUDGET_USD": (LimitScope.ALL, True),
+    "BUDGET_TOKENS": (LimitScope.ALL, False),
+    "BUDGET_USD_PER_ROOM": (LimitScope.ROOM, True),
+    "BUDGET_TOKENS_PER_ROOM": (LimitScope.ROOM, False),
+    "BUDGET_USD_PER_PERSON": (LimitScope.PERSON, True),
+    "BUDGET_TOKENS_PER_PERSON": (LimitScope.PERSON, False),
+}
+
+
 def build_limits(settings: BudgetSettings) -> list[Limit]:
     """Return the limits that are set."""
-    limits = [
-        Limit("BUDGET_USD", LimitScope.ALL, True, settings.budget_usd),
-        Limit("BUDGET_TOKENS", LimitScope.ALL, False, settings.budget_tokens),
-        Limit("BUDGET_USD_PER_ROOM", LimitScope.ROOM, True, settings.budget_usd_per_room),
-        Limit("BUDGET_TOKENS_PER_ROOM", LimitScope.ROOM, False, settings.budget_tokens_per_room),
-        Limit("BUDGET_USD_PER_PERSON", LimitScope.PERSON, True, settings.budget_usd_per_person),
-        Limit("BUDGET_TOKENS_PER_PERSON", LimitScope.PERSON, False, settings.budget_tokens_per_person),
-    ]
+    limits = [Limit(name, *kind, getattr(settings, name.lower())) for name, kind in LIMIT_SCOPES.items()]
     return [limit for limit in limits if limit.maximum]
 
 
@@ -116,7 +120,10 @@ class Reservation:
 
 
 class Budget:
-    """The limits, what was used today, and what running calls have reserved."""
+    """The limits, what was used today, and what running calls have reserved.
+
+    New `limits` count from the next call on; where there were none before, `reload` has to follow.
+    """
 
     def __init__(self, limits: Sequence[Limit] = (), clock: Clock = system_clock) -> None:
         self.limits = tuple(limits)
@@ -124,6 +131,11 @@ class Budget:
         self._daily_usage = DailyUsage(clock().date())
         self._reservations: list[Reservation] = []
         self._released = asyncio.Event()
+
+    @property
+    def has_money_limit(self) -> bool:
+        """Whether any limit is in dollars, and so needs prices."""
+        return any(limit.is_money for limit in self.limits)
 
     def reload(self, entries: Iterable[CostEntry]) -> None:
         """Replace the usage of today by these entries."""

@@ -1,7 +1,7 @@
 """Cost accounting: price, count and store each call; reserve before a call."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack, suppress
 from contextvars import ContextVar
 from dataclasses import replace
@@ -33,7 +33,8 @@ class CostMeter:
     """Adds costs to the budget at once, and to the store every ten seconds and at the end.
 
     So messages cause no extra statements. A crash loses at most ten seconds of the sums; each message's own
-    cost is in its receipt. With `is_shared`, the costs of other processes are loaded too.
+    cost is in its receipt. With `is_shared`, the costs of other processes are loaded too, and the limits that
+    they have stored.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class CostMeter:
         shutdown_deadline: ShutdownDeadline | None = None,
         is_shared: bool = False,
         interval: float = FLUSH_INTERVAL_SECONDS,
+        load_limits: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._store = store
         self._prices = prices
@@ -54,13 +56,14 @@ class CostMeter:
         self._shutdown_deadline = shutdown_deadline or ShutdownDeadline()
         self._is_shared = is_shared
         self._interval = interval
+        self._load_limits = load_limits
         self._unwritten: dict[CostKey, CostEntry] = {}
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._flushes = TaskSet(FLUSH_LABEL, logs_failures=False)
 
     async def __aenter__(self) -> Self:
-        await self._reload()
+        await self.reload()
         self._task = asyncio.get_running_loop().create_task(self._run())
         return self
 
@@ -73,7 +76,7 @@ class CostMeter:
 
     def record(self, call: ModelCall, run: Run | None) -> ModelCall:
         """Return a call with its cost, and count it for its room and person."""
-        call = replace(call, cost=self._prices.cost_of(call))
+        call = replace(call, cost=self._prices.cost_of(call, assume_unknown=self._budget.has_money_limit))
         entry = _to_cost_entry(call, self._clock().date(), run)
         self._budget.record(entry)
         self._add_unwritten([entry])
@@ -113,10 +116,12 @@ class CostMeter:
         with suppress(StoreUnavailable):  # other writers report the outage
             await self.flush()
             if self._is_shared:
-                await self._reload()
+                await self.reload()
 
-    async def _reload(self) -> None:
-        """Load today's costs, of earlier runs and other processes too, if there is a limit."""
+    async def reload(self) -> None:
+        """Load the limits and, if there is one, today's costs, of earlier runs and other processes too."""
+        if self._load_limits is not None:
+            await self._load_limits()
         if not self._budget.limits:
             return
         today = self._clock().date()
@@ -199,5 +204,6 @@ class ReservationLedger:
         if model is None:
             cost = self._prices.max_cost_of(call)
         else:
-            cost = self._prices.cost_of(replace(call, model=model)) or 0.0
+            known = replace(call, model=model)
+            cost = self._prices.cost_of(known, assume_unknown=self._budget.has_money_limit) or 0.0
         return Usage(cost, call.tokens_in + call.tokens_out)

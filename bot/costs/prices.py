@@ -48,7 +48,7 @@ class Price:
 class PriceList:
     """Prices by model: the operator's patterns (`llama*`) first, then the built-in list.
 
-    `by_type` are assumed prices by model type, for models without a price.
+    `by_type` are assumed prices by model type of images and audio, for models without a price.
     """
 
     overrides: tuple[tuple[str, Price], ...]
@@ -64,12 +64,17 @@ class PriceList:
                 return price
         return self.by_name.get(_normalize_model_name(name))
 
-    def cost_of(self, call: ModelCall) -> float | None:
-        """Return the cost of a call in US dollars; None if the price of its model is unknown."""
+    def cost_of(self, call: ModelCall, *, assume_unknown: bool = False) -> float | None:
+        """Return the cost of a call in US dollars; None if the price of its model is unknown.
+
+        With `assume_unknown`, as a money limit needs it, image and audio models without a price get an assumed
+        one.
+        """
         price = self.find(call.model)
         if price is None and call.type == ModelType.TEXT_EMBEDDING:
             price = self.find(DIMENSION_SUFFIX.sub("", call.model))
-        price = price or self.by_type.get(call.type)
+        if price is None and assume_unknown:
+            price = self.by_type.get(call.type)
         return None if price is None else price.cost_of(call)
 
     def max_cost_of(self, call: ModelCall) -> float:
@@ -78,16 +83,12 @@ class PriceList:
         return max((price.cost_of(call) for price in prices), default=0.0)
 
 
-def load_prices(overrides: Sequence[str] = (), *, assume_unknown: bool = False) -> PriceList:
-    """Return the built-in price list with the operator's overrides: see `parse_price`.
-
-    With `assume_unknown`, as a money limit needs it, image and audio models without a price get an assumed
-    one.
-    """
+def load_prices(overrides: Sequence[str] = ()) -> PriceList:
+    """Return the built-in price list with the operator's overrides: see `parse_price`."""
     content = _load_bundled_prices()
     by_name = {name: _build_price(numbers) for name, numbers in content["prices"].items()}
     by_name |= _build_call_prices(content["calls"])
-    by_type = _build_call_prices(content["unknown_calls"]) if assume_unknown else {}
+    by_type = _build_call_prices(content["unknown_calls"])
     return PriceList(tuple(map(parse_price, overrides)), by_name, content["as_of"], by_type)
 
 

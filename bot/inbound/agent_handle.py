@@ -11,9 +11,10 @@ from bot.adapter.adapter import Adapter
 from bot.adapter.connection_status import ConnectionStatus
 from bot.adapter.room_rules import RoomRules
 from bot.agent import AgentDefinition, WorldSettings
+from bot.costs.limits import CostLimits
 from bot.domain.character import Character
 from bot.domain.component_specs import Catalog, CommandSpec
-from bot.domain.costs import CostEntry
+from bot.domain.costs import CostDimension, CostEntry
 from bot.domain.environment import Entity, Room, World
 from bot.domain.events import Event
 from bot.domain.inbound import ChoiceSelection, CommandInvocation, CommandResponse, InboundMessage, StreamCursor
@@ -27,6 +28,7 @@ from bot.inbound.membership import MembershipReporter
 from bot.outbound.undelivered import UndeliveredParts
 from bot.settings import Settings, SettingsModel
 from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery, StoreProblem
+from bot.store.lists import ListStore
 from bot.store.protocols import LogKind, RecallScope, Store
 from bot.store.storage import CheckReport
 
@@ -119,6 +121,16 @@ class ConversationReader:
             await self._flush_costs()
         return await self._store.costs.costs_between(first_day, last_day)
 
+    async def cost_sums(self, first_day: date, last_day: date, by: Sequence[CostDimension]) -> list[CostEntry]:
+        """Return the costs of these days (UTC), summed by these dimensions."""
+        if self._flush_costs is not None:
+            await self._flush_costs()
+        return await self._store.costs.sums_between(first_day, last_day, by)
+
+    async def people(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
+        """Return entities by id."""
+        return await self._store.entities.entities(ids)
+
     async def run_log(self, receipt: Receipt) -> Mapping[str, Any] | None:
         """Return the log entry of the work on a message; it is stored for less time than the receipt."""
         entries = await self._store.logs.logs(kind=LogKind.RUN, room_id=receipt.room_id, limit=MAX_RUN_LOGS)
@@ -168,6 +180,8 @@ class AgentHandle:
         conversations: ConversationReader,
         undelivered: UndeliveredParts,
         world_settings: WorldSettings,
+        lists: ListStore,
+        limits: CostLimits,
         catalog: Callable[[], Catalog],
         room_rules: RoomRules,
         commands: tuple[CommandSpec, ...],
@@ -184,6 +198,8 @@ class AgentHandle:
         self.conversations = conversations
         self.undelivered = undelivered
         self.world_settings = world_settings
+        self.lists = lists
+        self.limits = limits
         self._catalog = catalog
         self.room_rules = room_rules
         self.commands = commands

@@ -97,7 +97,7 @@ class Outbox:
             sleep=sleep,
             shutdown_deadline=shutdown_deadline or ShutdownDeadline(),
         )
-        self.ownership = self._queue.ownership
+        self.ownership, self.wait_of = self._queue.ownership, self._queue.wait_of
         self.held_parts = HeldParts(ledger, events, agent_id, self.ownership, clock)
 
     def connect(self, adapter: Adapter) -> None:

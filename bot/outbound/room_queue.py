@@ -9,6 +9,17 @@ from datetime import datetime
 from bot.domain.ledger import Delivery
 
 
+@dataclass(frozen=True, slots=True)
+class DeliveryWait:
+    """Why a delivery is not sent yet: it `is_behind` another one of its room, or waits `until` a time.
+
+    Neither is true of one that is being sent just now.
+    """
+
+    is_behind: bool = False
+    until: datetime | None = None
+
+
 @dataclass(slots=True, eq=False)
 class SendingQueue:
     """Deliveries that are sent one after the other, and the one that is being sent.
@@ -117,6 +128,15 @@ class RoomQueue(SendingQueue):
     def find(self, delivery_id: str) -> SendingQueue | None:
         """Return the queue that is sending a delivery just now."""
         return next((queue for queue in self.queues if queue.current and queue.current.id == delivery_id), None)
+
+    def wait_of(self, delivery_id: str) -> DeliveryWait | None:
+        """Return what a delivery waits for; None for one that is not in this room's queues."""
+        for queue in self.queues:
+            for index, delivery in enumerate(queue.deliveries):
+                if delivery.id == delivery_id:
+                    is_behind = index > 0 or (queue is self and self.is_waiting)
+                    return DeliveryWait(is_behind, None if is_behind else queue.resting_until)
+        return None
 
     def remove(self, delivery_id: str) -> bool:
         """Remove a waiting delivery; return whether others of its message still wait."""

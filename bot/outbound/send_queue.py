@@ -15,7 +15,7 @@ from bot.concurrency.clock import Clock, ShutdownDeadline, Sleep
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.outbound.delivery_attempt import OPEN_STATES, persist_state
 from bot.outbound.drafts import Drafts
-from bot.outbound.room_queue import RoomQueue, SendingQueue, UnclearQueue
+from bot.outbound.room_queue import DeliveryWait, RoomQueue, SendingQueue, UnclearQueue
 from bot.outbound.room_sender import RoomSender
 from bot.store.ledger import Ledger, WorkSharing
 
@@ -112,6 +112,11 @@ class SendQueue:
         """Return whether a delivery waits here, or is being sent."""
         queue = self._queues.get(delivery.room_id)
         return queue is not None and any(other.id == delivery.id for other in queue.unfinished)
+
+    def wait_of(self, delivery: Delivery) -> DeliveryWait | None:
+        """Return what a queued delivery waits for; None for one that is not queued here."""
+        queue = self._queues.get(delivery.room_id)
+        return queue.wait_of(delivery.id) if queue is not None else None
 
     def block(self, room_ids: Collection[UUID]) -> None:
         """Start on no delivery of these rooms until `unblock` is called as often."""

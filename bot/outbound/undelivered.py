@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.outbound.delivery_attempt import OPEN_STATES
@@ -20,6 +21,14 @@ class DeliveryDecision:
     part: Delivery
     is_done: bool
     note: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryStatus:
+    """Why a part has not arrived, in one sentence, and when it is tried again, where that is known."""
+
+    why: str
+    next_attempt_at: datetime | None = None
 
 
 def is_dropped(part: Delivery) -> bool:
@@ -46,6 +55,26 @@ class UndeliveredParts:
     async def parts(self, limit: int = 100) -> list[Delivery]:
         """List the latest parts that wait, are held or have failed, in the order of sending."""
         return await self._ledger.undelivered(limit)
+
+    def explain(self, part: Delivery) -> DeliveryStatus:
+        """Return why a part has not arrived, and when it is tried again."""
+        cause = part.cause.rstrip(".")
+        if part.state is DeliveryState.UNKNOWN:
+            return DeliveryStatus(f"{cause or 'The connection broke off'}: it is unknown whether it arrived")
+        if part.state not in OPEN_STATES:
+            return DeliveryStatus(cause or "It was refused")
+        if self._outbox is None:
+            return DeliveryStatus("The bot is not running: it is sent at the next start")
+        wait = self._outbox.wait_of(part)
+        if wait is None and not self._outbox.ownership.owns_room(part.room_id):
+            return DeliveryStatus("Another process sends it")
+        if self._outbox.adapter(part.platform) is None:
+            return DeliveryStatus(f"{part.platform} is not connected: it is sent once it is")
+        if wait is not None and wait.is_behind:
+            return DeliveryStatus("Behind another part of the same room")
+        if wait is not None and wait.until is not None:
+            return DeliveryStatus(cause or "It is tried again after a pause", wait.until)
+        return DeliveryStatus("It is being sent")
 
     async def retry(self, delivery_id: str) -> DeliveryDecision | None:
         """Queue a held or failed part again; return None where there is no such part."""

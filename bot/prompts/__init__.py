@@ -1,6 +1,7 @@
 """Public module: prompt templates, conversation lines that users cannot forge, and the authority of their authors."""
 
 from bot.domain.authority import ANYBODY, Authority, contains_words, own_words
+from bot.domain.memory import AUTHORS_KEY
 from bot.domain.results import ActionPreview
 from bot.errors import TemplateError
 from bot.prompts.character_description import CharacterDescription, describe_character
@@ -10,6 +11,7 @@ from bot.prompts.template_parser import render_template
 
 __all__ = [
     "ANYBODY",
+    "AUTHORS_KEY",
     "ActionPreview",
     "Authority",
     "CharacterDescription",

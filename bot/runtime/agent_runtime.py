@@ -12,7 +12,8 @@ from bot.background.memory_retention import MemoryRetention
 from bot.background.posting import PostScheduler
 from bot.background.scheduler import Scheduler
 from bot.concurrency.clock import ShutdownDeadline
-from bot.costs.budget import Budget, BudgetSettings, build_limits
+from bot.costs.budget import Budget, BudgetSettings
+from bot.costs.limits import CostLimits
 from bot.costs.metering import CostMeter, ReservationLedger
 from bot.costs.prices import PriceList, load_prices
 from bot.domain.environment import Entity
@@ -110,13 +111,14 @@ async def _running_agent(
     """Enter the parts of an agent, each after those that it uses; they are left in reverse order."""
     core = config.settings.load(CoreSettings)
     registry = Registry(config.plugins)
-    budget, prices = _build_budget(config)
+    money, budget = config.settings.operator_only().load(BudgetSettings), Budget(clock=config.clock)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         store = await enter(config.open_store(schemas))
         loaded_config, (config, changed_settings) = config, await _with_changed_settings(config, store)
         components, rooms = await _build_access(registry, core, changed_settings)
-        meter = await enter(_build_meter(config, store, prices, budget, shutdown_deadline))
+        limits, prices = CostLimits(money, store, budget), load_prices(money.model_prices)
+        meter = await enter(_build_meter(config, store, prices, budget, shutdown_deadline, limits))
         fetcher = await enter(Fetcher(environment=config.settings.network_environment()))
         events = await enter(EventBus(shutdown_deadline=shutdown_deadline))
         models = _build_router(config, events, meter, budget, prices)
@@ -162,7 +164,7 @@ async def _running_agent(
             await enter(Scheduler(agent, registry, workers, shutdown_deadline=shutdown_deadline))
         await enter(WorkSharingLoop(store, inbox, agent.outbox, config.clock))
         reloader = CharacterReloader(loaded_config, agent, definition, pipeline)
-        handle = build_handle(agent, config, registry, inbox, pipeline.active_turns, connections, meter.flush, reloader)
+        handle = build_handle(agent, config, registry, inbox, pipeline, connections, meter, reloader, limits)
         yield AgentRuntime(agent, registry, inbox, handle, post_scheduler)
 
 
@@ -178,12 +180,6 @@ async def _build_access(
     """Return what the agent lends to its plugins; raises SettingError where secrets cannot be encrypted."""
     world_settings = await open_world_settings(registry, core)
     return AgentComponents(registry, changed_settings, world_settings), AgentRooms(registry)
-
-
-def _build_budget(config: AgentConfig) -> tuple[Budget, PriceList]:
-    settings = config.settings.operator_only().load(BudgetSettings)
-    prices = load_prices(settings.model_prices, assume_unknown=settings.has_money_budget)
-    return Budget(build_limits(settings), config.clock), prices
 
 
 def _build_router(
@@ -208,16 +204,24 @@ def _build_speech(core: CoreSettings, models: ModelRouter, outbox: Outbox) -> Sp
 
 
 def _build_meter(
-    config: AgentConfig, store: Store, prices: PriceList, budget: Budget, shutdown_deadline: ShutdownDeadline
+    config: AgentConfig,
+    store: Store,
+    prices: PriceList,
+    budget: Budget,
+    shutdown_deadline: ShutdownDeadline,
+    limits: CostLimits,
 ) -> CostMeter:
-    return CostMeter(
+    meter = CostMeter(
         store.costs,
         prices,
         budget,
         clock=config.clock,
         shutdown_deadline=shutdown_deadline,
         is_shared=store.sharing is not None,
+        load_limits=limits.load,
     )
+    limits.bind(meter.reload)
+    return meter
 
 
 def _build_outbox(

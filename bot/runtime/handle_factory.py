@@ -1,6 +1,6 @@
 """Builds the `AgentHandle` of an agent with its commands, choices, edits and membership."""
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from bot.adapter.connection_status import ConnectionStatus
@@ -8,13 +8,16 @@ from bot.agent import Agent
 from bot.commands.builtin import BuiltinCommands
 from bot.commands.choices import ChoiceHandler
 from bot.commands.dispatcher import CommandDispatcher
+from bot.costs.limits import CostLimits
+from bot.costs.metering import CostMeter
 from bot.domain.component_specs import CommandSpec
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AgentHandle, ConversationReader
-from bot.inbound.edits import EditReporter, TurnControl
+from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox
 from bot.inbound.membership import MembershipReporter
 from bot.outbound.undelivered import UndeliveredParts
+from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.registry import Registry
 from bot.runtime.agent_config import AgentConfig
 from bot.runtime.character_reload import CharacterReloader
@@ -26,15 +29,16 @@ def build_handle(
     config: AgentConfig,
     registry: Registry,
     inbox: Inbox,
-    turns: TurnControl,
+    pipeline: MessagePipeline,
     connections: Callable[[], Sequence[ConnectionStatus]],
-    flush_costs: Callable[[], Awaitable[None]],
+    meter: CostMeter,
     reloader: CharacterReloader,
+    limits: CostLimits,
 ) -> AgentHandle:
     """Build what adapters may call on an agent; raises ConfigError for commands or room rules that clash."""
     store, events, clock = agent.store, agent.events, agent.clock
     edits = EditReporter(
-        agent.id, store=store, inbox=inbox, outbox=agent.outbox, turns=turns, events=events, clock=clock
+        agent.id, store=store, inbox=inbox, outbox=agent.outbox, turns=pipeline.active_turns, events=events, clock=clock
     )
     router = build_commands(agent, registry, inbox, edits, config.secrets)
     return AgentHandle(
@@ -43,9 +47,11 @@ def build_handle(
         inbox=inbox,
         edits=edits,
         membership=MembershipReporter(agent.id, store=store, inbox=inbox, events=events, clock=clock),
-        conversations=ConversationReader(store, flush_costs),
+        conversations=ConversationReader(store, meter.flush),
         undelivered=UndeliveredParts(store.ledger, agent.outbox),
         world_settings=agent.world_settings,
+        lists=store.lists,
+        limits=limits,
         catalog=lambda: agent.catalog,
         room_rules=reloader.room_rules,
         commands=router.specs,

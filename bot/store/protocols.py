@@ -17,6 +17,7 @@ from bot.domain.environment import Component, Entity, ParticipantState, Relation
 from bot.domain.memory import Conversation, Memory, MemoryKind, MemoryMatch, MemoryScope
 from bot.domain.task import Task
 from bot.store.ledger import EditStore, Ledger, WorkSharing
+from bot.store.lists import ListStore
 
 T = TypeVar("T")
 MAX_NAME_MATCHES = 20
@@ -366,6 +367,8 @@ class Store(Protocol):
     def ledger(self) -> Ledger: ...
     @property
     def costs(self) -> CostStore: ...
+    @property
+    def lists(self) -> ListStore: ...
     @property
     def edits(self) -> EditStore: ...
     @property

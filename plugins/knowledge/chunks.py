@@ -8,6 +8,7 @@ from functools import partial
 from uuid import UUID
 
 from bot import Content, Memory, MemoryKind, MemoryScope, derived_id
+from bot.prompts import AUTHORS_KEY
 
 MAX_FRAGMENT_LENGTH = 1_000
 OVERLAP = 150
@@ -15,7 +16,6 @@ HEADING_PATTERN = re.compile(r"#{1,6} \S.*")
 PARAGRAPH_BREAK = re.compile(r"\n[ \t]*\n\s*")
 SENTENCE_END = re.compile(r"(?<=[.!?…])\s+")
 SOURCE = "knowledge"
-AUTHORS_KEY = "authors"  # in metadata: the ids of those whose words a memory may repeat
 
 
 def split_text(text: str, *, max_length: int = MAX_FRAGMENT_LENGTH, overlap: int = OVERLAP) -> list[str]:

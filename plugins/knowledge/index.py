@@ -10,8 +10,9 @@ from uuid import UUID
 
 from bot import Agent, Memory, MemoryKind, RecallScope, Service, derived_id
 from bot.models import ModelError, ModelType
+from bot.prompts import AUTHORS_KEY
 from bot.text import is_blank
-from plugins.knowledge.chunks import AUTHORS_KEY, IndexedDocument, NewDocument, build_memories, split_text
+from plugins.knowledge.chunks import IndexedDocument, NewDocument, build_memories, split_text
 from plugins.knowledge.documents import MAX_FILES, Source, UnreadableDocument, list_sources
 
 logger = logging.getLogger(__name__)

@@ -96,6 +96,6 @@ def test_an_operators_price_per_call_does_not_depend_on_tokens() -> None:
 def test_for_a_money_limit_images_and_audio_without_a_price_get_one_and_texts_do_not() -> None:
     drawn = replace(build_call("my-painter"), type="IMAGE")
     assert load_prices().cost_of(drawn) is None
-    assert load_prices(assume_unknown=True).cost_of(drawn) == 0.20
-    assert load_prices(["my-painter=0"], assume_unknown=True).cost_of(drawn) == 0
-    assert load_prices(assume_unknown=True).cost_of(build_call("my-own")) is None
+    assert load_prices().cost_of(drawn, assume_unknown=True) == 0.20
+    assert load_prices(["my-painter=0"]).cost_of(drawn, assume_unknown=True) == 0
+    assert load_prices().cost_of(build_call("my-own"), assume_unknown=True) is None

@@ -162,6 +162,22 @@ async def test_text_of_others_counts_as_long_as_it_may_have_been_repeated() -> N
         assert NOTES == []
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_reply_may_repeat_a_quotation_that_was_taken_out_of_the_message_since(*, is_deleted: bool) -> None:
+    obedient = Obedient()
+    async with running_agent(notes, model=obedient.model) as stage:
+        await stage.send(Content("> call NOTE\ngood morning"), message_id="m1")
+        edits = stage.agent_runtime.handle.edits
+        arrival = make_message("good morning", sent_at=stage.agent.clock(), message_id="m1")
+        if is_deleted:
+            await edits.delete_messages(arrival.room.id, ["m1"])
+        else:
+            await edits.submit_edit(replace(arrival, key=replace(arrival.key, event_id="edit", revision=1)))
+        obedient.does("NOTE", text="milk")
+        await stage.send("good night", message_id="m2")
+        assert NOTES == []
+
+
 @pytest.mark.parametrize(("authors", "expected"), [(None, []), ((), ["milk 1"])])
 async def test_a_plugins_text_is_by_others_unless_it_says_who_wrote_it(authors: Any, expected: list[str]) -> None:
     @provider("PAGE", "A page.")

@@ -137,6 +137,10 @@ class InMemoryMemories:
         """Return all memories."""
         return list(self._memories.values())
 
+    def arrivals(self, room_id: UUID, kind: MemoryKind) -> list[tuple[int, Memory]]:
+        """Return the memories of a room in the order of their arrival, with the number of each."""
+        return [(self._arrivals[memory.id], memory) for memory in self._rooms.get((room_id, kind), [])]
+
     def upsert(self, memory: Memory) -> None:
         """Insert a memory, or replace the one with its id."""
         room_memories = self._rooms[memory.room_id, memory.kind]

@@ -9,6 +9,7 @@ from bot.store.inmemory.cache_logs_costs import InMemoryCache, InMemoryCosts, In
 from bot.store.inmemory.edits import InMemoryEdits
 from bot.store.inmemory.environment import InMemoryEntities, InMemoryWorlds
 from bot.store.inmemory.ledger import InMemoryLedger
+from bot.store.inmemory.lists import InMemoryLists
 from bot.store.inmemory.memories import InMemoryMemories
 from bot.store.inmemory.tasks import InMemoryTasks
 from bot.store.ledger import WorkSharing
@@ -27,6 +28,7 @@ class InMemoryStore:
         self.logs = InMemoryLogs(clock)
         self.ledger = InMemoryLedger(self.worlds, self.entities, self.memories)
         self.costs = InMemoryCosts()
+        self.lists = InMemoryLists(self.worlds, self.memories, self.ledger)
         self.edits = InMemoryEdits(
             self.ledger, self.worlds, self.entities, self.memories, self.tasks, self.cache, self.logs
         )

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from bot import Content, Entity, Memory, MemoryKind, MemoryScope, RecallScope, Turn, derived_id, short_id
 from bot.models import ModelError, ModelType
-from bot.prompts import ANYBODY, own_words
+from bot.prompts import ANYBODY, AUTHORS_KEY, own_words
 from bot.store import index_words
 from bot.text import escape_line, sanitize_name, shorten
 from plugins.bootstrap.evaluators.fact_filters import (
@@ -18,7 +18,7 @@ from plugins.bootstrap.evaluators.fact_filters import (
     shared_words,
 )
 from plugins.bootstrap.evaluators.model_output import FactClaim, ReflectionOutput
-from plugins.bootstrap.evaluators.progress import AUTHORS_KEY, ReflectionInput, build_daily_count, daily_fact_counts
+from plugins.bootstrap.evaluators.progress import ReflectionInput, build_daily_count, daily_fact_counts
 
 MAX_FACTS_PER_DAY = 20
 MAX_COMPARED_FACTS = 200

@@ -9,12 +9,11 @@ from uuid import UUID
 
 from bot import Content, Entity, Memory, MemoryKind, Turn, derived_id, short_id
 from bot.platform import BoundedDict
-from bot.prompts import ANYBODY, HistoryLine, own_words, render_history
+from bot.prompts import ANYBODY, AUTHORS_KEY, HistoryLine, own_words, render_history
 from bot.text import is_blank
 
 CONVERSATION_PAUSE = timedelta(hours=1)
 MAX_TRACKED_ROOMS = 10_000
-AUTHORS_KEY = "authors"  # in metadata: the ids of those whose words a memory may repeat
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -7,11 +7,11 @@ from typing import Any
 from uuid import UUID
 
 from bot import Entity, Relationship, Turn, short_id
-from bot.prompts import ANYBODY
+from bot.prompts import ANYBODY, AUTHORS_KEY
 from bot.text import sanitize_name
 from plugins.bootstrap.evaluators.fact_filters import addresses_character, is_order
 from plugins.bootstrap.evaluators.model_output import RelationshipClaim
-from plugins.bootstrap.evaluators.progress import AUTHORS_KEY, MessagePosition, ReflectionInput, count_until
+from plugins.bootstrap.evaluators.progress import MessagePosition, ReflectionInput, count_until
 
 ROOMS_KEY = "rooms"
 MAX_ROOMS = 50

@@ -19,7 +19,16 @@ from bot import (
     short_id,
 )
 from bot.platform import BoundedDict
-from bot.prompts import ANYBODY, HistoryLine, ReactionCount, ResultLine, render_history, truncate_history
+from bot.prompts import (
+    ANYBODY,
+    AUTHORS_KEY,
+    HistoryLine,
+    ReactionCount,
+    ResultLine,
+    own_words,
+    render_history,
+    truncate_history,
+)
 from bot.store import Conversation
 from bot.text import escape_line, shorten, truncate_line
 
@@ -103,8 +112,20 @@ async def recent_messages(turn: Turn) -> ProviderResult:
         text=f"# Conversation\n{history}" if history else "",
         values={"recentMessages": history},
         data={"recentMessages": tuple(messages)},
-        authors=authors | other_entities,  # what else is in their messages is checked when it matters
+        # In groups the words of others in their messages are looked for when an action needs to know of them.
+        authors=authors | other_entities | (_find_quoted(messages, agent_id) if turn.room.type.is_direct else set()),
     )
+
+
+def _find_quoted(messages: Sequence[Memory], agent_id: UUID) -> set[UUID]:
+    """Return who else wrote what messages contain: a reply may repeat it, and they may be changed after it."""
+    authors: set[UUID] = set()
+    for message in messages:
+        if message.entity_id == agent_id:
+            authors.update(UUID(author) for author in message.metadata.get(AUTHORS_KEY, ()))
+        elif message.content.attachments or own_words(message.content.text) != message.content.text:
+            authors.add(ANYBODY)
+    return authors
 
 
 def _messages_until(message_id: UUID, messages: Sequence[Memory]) -> Sequence[Memory]:

@@ -16,10 +16,11 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import Executable, FromClause
 from sqlalchemy.util import await_only
 
-from bot.store import StoreUnavailable
+from bot.store import MAX_EXAMINED_ROWS, PageKey, StoreUnavailable
 
 T = TypeVar("T")
 Row = Sequence[Any]
+PAGE_WINDOW = 250  # rows that are examined together for a page of a filtered list
 
 
 class Driver(Protocol):
@@ -321,3 +322,34 @@ def transpose(rows: Sequence[Row], width: int) -> list[list[Any]]:
 
 def _type(table: Table, name: str) -> str:
     return str(table.c[name].type.compile(dialect=POSTGRES_DIALECT))
+
+
+def take_page(
+    fetch: Callable[[int, int], Sequence[Row]],
+    is_wanted: Callable[[Sequence[Row]], list[bool]],
+    before: int,
+    limit: int,
+) -> tuple[list[Row], int | None]:
+    """Return up to `limit` wanted rows before a position, and where to go on if there may be more.
+
+    `fetch(before, count)` returns rows that begin with their position, `is_wanted` which of some rows are wanted.
+    """
+    found: list[Row] = []
+    examined = 0
+    while examined < MAX_EXAMINED_ROWS:
+        rows = fetch(before, PAGE_WINDOW)
+        for row, wanted in zip(rows, is_wanted(rows), strict=True):
+            if wanted and len(found) == limit:
+                return found, before
+            if wanted:
+                found.append(row)
+            before = row[0]
+        examined += len(rows)
+        if len(rows) < PAGE_WINDOW:
+            return found, None
+    return found, before
+
+
+def position_key(position: int | None) -> PageKey | None:
+    """Return the key of a row in a list that is ordered by position; None for none."""
+    return None if position is None else (int(position),)

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from bot import BotError, Clock, ConfigError, SettingError, Settings, system_clock
 from bot.store import NO_SCHEMAS, CheckReport, Schemas, Storage, Store, UpgradeResult
+from plugins.sql.core.audit_log import MAX_BREAKS, find_breaks
 from plugins.sql.core.base import SharedResource, Work, ensure_agent
 from plugins.sql.core.plugin_tables import SqlPluginTables
 from plugins.sql.core.schema import VERSION
@@ -24,7 +25,6 @@ from plugins.sql.postgres.ledger import PostgresLedger
 from plugins.sql.postgres.work_sharing import PostgresSharing
 from plugins.sql.sqlite.check import count_rows, find_version_problem
 from plugins.sql.sqlite.storage import find_agent_row
-from plugins.sql.stores.audit_log import MAX_BREAKS, find_breaks
 from plugins.sql.stores.retention import Retention
 from plugins.sql.stores.store import SqlStore
 

@@ -14,6 +14,7 @@ from sqlalchemy.sql.expression import Executable
 
 from bot import Clock
 from bot.store import CostDimension, CostEntry, LogEntry, LogKind
+from plugins.sql.core.audit_log import entry_content, seal_entries
 from plugins.sql.core.base import Access, AgentRow, SqlStorePart
 from plugins.sql.core.schema import cache, logs, spending
 from plugins.sql.core.statements import (
@@ -37,7 +38,6 @@ from plugins.sql.core.values import (
     microseconds_or_none,
     storable_text,
 )
-from plugins.sql.stores.audit_log import entry_content, seal_entries
 
 MAX_LOGS, MAX_DECISIONS = 10_000, 1_000_000
 TRIM_INTERVAL = 500

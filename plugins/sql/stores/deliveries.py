@@ -1,7 +1,8 @@
 """Deliveries: their order within a room, and their states."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, func, literal_column, select, text, update
@@ -9,7 +10,8 @@ from sqlalchemy.sql.expression import Executable
 
 from bot import Content
 from bot.platform import Delivery, DeliveryState
-from plugins.sql.core.schema import UNFINISHED, deliveries
+from bot.store import Page
+from plugins.sql.core.schema import UNDECIDED, UNFINISHED, deliveries
 from plugins.sql.core.statements import (
     Columns,
     Insert,
@@ -19,7 +21,10 @@ from plugins.sql.core.statements import (
     column_names,
     flag_equals,
     insert_into,
+    limit_parameter,
     matches,
+    position_key,
+    take_page,
     typed_parameter,
 )
 from plugins.sql.core.values import (
@@ -199,3 +204,61 @@ def _state_values(delivery: Delivery) -> Row:
         storable_text(delivery.cause),
         int(delivery.state in OPEN_STATES),
     )
+
+
+def _deliveries_query(*conditions: Any) -> Statement:
+    return Statement(
+        lambda _: (
+            select(deliveries.c.position, *DELIVERY)
+            .where(
+                matches(deliveries, "agent_id"),
+                *conditions,
+                deliveries.c.position < typed_parameter(deliveries.c.position, "before"),
+            )
+            .order_by(deliveries.c.position.desc())
+            .limit(limit_parameter())
+        )
+    )
+
+
+LIST_UNDELIVERED = _deliveries_query(text(UNFINISHED))
+LIST_OPEN = _deliveries_query(flag_equals(deliveries.c.is_open))
+LIST_UNDECIDED: dict[tuple[DeliveryState, ...], Statement] = {
+    (state,): _deliveries_query(text(f"state = '{state}'")) for state in (DeliveryState.UNKNOWN, DeliveryState.FAILED)
+}
+COUNT_UNDECIDED = Statement(
+    lambda _: (
+        select(deliveries.c.state, func.count())
+        .where(matches(deliveries, "agent_id"), text(f"({UNDECIDED})"))
+        .group_by(deliveries.c.state)
+    )
+)
+COUNT_OPEN = Statement(
+    lambda _: select(deliveries.c.state).where(matches(deliveries, "agent_id"), flag_equals(deliveries.c.is_open))
+)
+
+
+def list_undelivered(
+    agent: int, states: frozenset[DeliveryState], before: int, limit: int, connection: Connection
+) -> Page[Delivery]:
+    """Return undelivered parts in some states before a position, the latest first."""
+    is_open = states <= frozenset(OPEN_STATES)
+    statement = LIST_OPEN if is_open else LIST_UNDECIDED.get(tuple(states), LIST_UNDELIVERED)
+    state = 1 + DELIVERY.names.index("state")
+    rows, following = take_page(
+        lambda position, count: statement.rows(connection, agent, position, count),
+        lambda rows: [row[state] in states for row in rows],
+        before,
+        limit,
+    )
+    return Page(tuple(((int(row[0]),), DELIVERY.read(row[1:])) for row in rows), position_key(following))
+
+
+def count_undelivered(agent: int, connection: Connection) -> Mapping[DeliveryState, int]:
+    """Return the number of undelivered parts by state."""
+    counts = dict.fromkeys((*OPEN_STATES, DeliveryState.UNKNOWN, DeliveryState.FAILED), 0)
+    for state, count in COUNT_UNDECIDED.rows(connection, agent):
+        counts[DeliveryState(state)] = int(count)
+    for [state] in COUNT_OPEN.rows(connection, agent):
+        counts[DeliveryState(state)] += 1
+    return counts

@@ -18,6 +18,7 @@ from bot.store import (
     redact_delivery,
     redact_receipt,
 )
+from plugins.sql.core.audit_log import build_tombstones
 from plugins.sql.core.row_cache import invalidate
 from plugins.sql.core.schema import (
     components,
@@ -33,7 +34,6 @@ from plugins.sql.core.schema import (
 )
 from plugins.sql.core.statements import ListStatement, Statement, equals, matches, typed_parameter
 from plugins.sql.core.values import content_text
-from plugins.sql.stores.audit_log import build_tombstones
 from plugins.sql.stores.deliveries import list_unsent, save_delivery
 from plugins.sql.stores.entities import UPSERT_COMPONENT, UPSERT_ENTITY, component_values, entity_values, find_entities
 from plugins.sql.stores.memories import delete_with_derived

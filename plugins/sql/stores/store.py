@@ -8,6 +8,7 @@ from plugins.sql.stores.cache_logs_costs import SqlCache, SqlCosts, SqlLogs
 from plugins.sql.stores.edits import SqlEdits
 from plugins.sql.stores.entities import SqlEntities
 from plugins.sql.stores.ledger import SqlLedger
+from plugins.sql.stores.lists import SqlLists
 from plugins.sql.stores.memories import SqlMemories
 from plugins.sql.stores.tasks import SqlTasks
 from plugins.sql.stores.worlds import SqlWorlds
@@ -27,6 +28,7 @@ class SqlStore:
         self.logs = SqlLogs(database, agent_row, clock)
         self.ledger = SqlLedger(database, agent_row)
         self.costs = SqlCosts(database, agent_row)
+        self.lists = SqlLists(database, agent_row)
         self.edits = SqlEdits(database, agent_row)
         self.tables = tables
         self.sharing: WorkSharing | None = None

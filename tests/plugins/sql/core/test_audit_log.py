@@ -8,12 +8,12 @@ from sqlalchemy import Connection
 
 from bot import derived_id, system_clock
 from bot.store import LogEntry, LogKind, Store
+from plugins.sql.core.audit_log import find_breaks
 from plugins.sql.core.values import microseconds_of
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
 from plugins.sql.sqlite.database import OpenFiles
 from plugins.sql.stores import cache_logs_costs
-from plugins.sql.stores.audit_log import find_breaks
 from plugins.sql.stores.retention import delete_expired_decisions
 from tests.plugins.sql.conftest import Bare
 
