@@ -18,7 +18,7 @@ from bot.domain.component_specs import CommandSpec
 from bot.domain.content import MentionContext, PostOperation, PostOperationKind
 from bot.domain.edits import Reaction
 from bot.domain.inbound import ChoiceSelection, CommandInvocation, InboundMessage, StreamCursor
-from bot.domain.ledger import Delivery, DeliveryState, EventKey
+from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState, EventKey
 from bot.errors import (
     AnswerRefused,
     DeliveryError,
@@ -66,6 +66,7 @@ from bot.outbound.message_parts import OutgoingReply
 from bot.settings import BaseUrl
 
 __all__ = [
+    "DROPPED_CAUSE",
     "WILDCARD_HOSTS",
     "AccessTokens",
     "AccountCheck",

@@ -12,6 +12,7 @@ from bot.deprecation import RenamedMembers
 from bot.domain.content import Content
 
 CANCELLED_ERROR = "cancelled"  # the error of a cancelled model call
+DROPPED_CAUSE = "a person dropped it"  # of a delivery that an operator has given up
 DEATH_NOTE = "the process died while only this message was under way"
 
 

@@ -4,14 +4,13 @@ import asyncio
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from bot.domain.ledger import Delivery, DeliveryState
+from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState
 from bot.outbound.delivery_attempt import OPEN_STATES
 from bot.outbound.drafts import is_draft
 from bot.outbound.outbox import Outbox
 from bot.store.ledger import Ledger
 
 HELD_STATES = (DeliveryState.UNKNOWN, DeliveryState.FAILED)
-DROPPED_CAUSE = "a person dropped it"
 
 
 @dataclass(frozen=True, slots=True)

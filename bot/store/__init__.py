@@ -29,6 +29,7 @@ from bot.domain.inbound import (
 from bot.domain.ledger import PLUGIN_MESSAGE_PREFIX, Step, StepState
 from bot.domain.memory import MAX_CONVERSATION_REACTIONS, MAX_CONVERSATION_RESULTS, Conversation, MemoryMatch
 from bot.errors import ComponentDataError, LeaseLost, StoreInaccessible, StoreUnavailable
+from bot.store.activity import ActivityBucket, Backlog, OpenItems, PlatformHour, TaskBacklog
 from bot.store.inmemory.store import InMemoryStore
 from bot.store.ledger import (
     ListedReceipt,
@@ -85,6 +86,8 @@ __all__ = [
     "NO_SCHEMAS",
     "PLUGIN_MESSAGE_PREFIX",
     "TRANSCRIPT_KINDS",
+    "ActivityBucket",
+    "Backlog",
     "CheckReport",
     "ComponentDataError",
     "Conversation",
@@ -104,9 +107,11 @@ __all__ = [
     "MembershipUpdate",
     "MemoryMatch",
     "MessageFilter",
+    "OpenItems",
     "OpenWork",
     "Page",
     "PageKey",
+    "PlatformHour",
     "PluginTables",
     "ReceiptCount",
     "ReceiptQuery",
@@ -123,6 +128,7 @@ __all__ = [
     "StoreProblem",
     "StoreUnavailable",
     "StoredEvent",
+    "TaskBacklog",
     "TurnCommit",
     "UnembeddedPage",
     "UnreadableEvent",

@@ -16,6 +16,7 @@ from bot.domain.costs import CostDimension, CostEntry
 from bot.domain.environment import Component, Entity, ParticipantState, Relationship, Role, Room, World
 from bot.domain.memory import Conversation, Memory, MemoryKind, MemoryMatch, MemoryScope
 from bot.domain.task import Task
+from bot.store.activity import ActivityStore
 from bot.store.ledger import EditStore, Ledger, WorkSharing
 from bot.store.lists import ListStore
 
@@ -369,6 +370,8 @@ class Store(Protocol):
     def costs(self) -> CostStore: ...
     @property
     def lists(self) -> ListStore: ...
+    @property
+    def activity(self) -> ActivityStore: ...
     @property
     def edits(self) -> EditStore: ...
     @property

@@ -11,12 +11,12 @@ from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Room
 from bot.domain.events import MessageSent
 from bot.domain.ids import derived_id, new_id
-from bot.domain.ledger import Delivery, DeliveryState
+from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import NotSent, Undeliverable
 from bot.event_bus import EventBus
 from bot.outbound.outbox import Outbox, OutgoingReply
-from bot.outbound.undelivered import DROPPED_CAUSE, UndeliveredParts
+from bot.outbound.undelivered import UndeliveredParts
 from bot.store.inmemory import InMemoryStore
 from bot.testing import RecordingAdapter
 

@@ -5,6 +5,7 @@ from typing import Self
 
 from bot.concurrency.clock import Clock, system_clock
 from bot.errors import ConfigError
+from bot.store.inmemory.activity import InMemoryActivity
 from bot.store.inmemory.cache_logs_costs import InMemoryCache, InMemoryCosts, InMemoryLogs
 from bot.store.inmemory.edits import InMemoryEdits
 from bot.store.inmemory.environment import InMemoryEntities, InMemoryWorlds
@@ -29,6 +30,7 @@ class InMemoryStore:
         self.ledger = InMemoryLedger(self.worlds, self.entities, self.memories)
         self.costs = InMemoryCosts()
         self.lists = InMemoryLists(self.worlds, self.memories, self.ledger)
+        self.activity = InMemoryActivity(self.ledger, self.tasks)
         self.edits = InMemoryEdits(
             self.ledger, self.worlds, self.entities, self.memories, self.tasks, self.cache, self.logs
         )

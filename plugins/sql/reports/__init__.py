@@ -1,0 +1,1 @@
+"""Sums over many rows, for operators."""
