@@ -42,6 +42,7 @@ from bot.http import (
     is_same_origin,
     parse_host_header,
 )
+from bot.inbound.activity import ActivityRange, AgentActivity, Arrivals, Spending
 from bot.inbound.agent_handle import (
     AccountCheck,
     AdapterSpec,
@@ -70,12 +71,15 @@ __all__ = [
     "WILDCARD_HOSTS",
     "AccessTokens",
     "AccountCheck",
+    "ActivityRange",
     "Adapter",
     "AdapterSpec",
+    "AgentActivity",
     "AgentHandle",
     "AllowList",
     "AnswerPolicy",
     "AnswerRefused",
+    "Arrivals",
     "Backoff",
     "BaseUrl",
     "Batcher",
@@ -125,6 +129,7 @@ __all__ = [
     "RouteCaller",
     "RouteEvent",
     "RouteScope",
+    "Spending",
     "StreamCursor",
     "TaskSet",
     "TerminalSession",

@@ -62,7 +62,7 @@ class DiscordAccount:
             on_event=self._on_event,
             before_event=self._before_event,
         )
-        self.status = ConnectionStatus(PLATFORM, handle.character.name, clock)
+        self.status = ConnectionStatus(PLATFORM, handle.character.name, clock, agent_id=handle.agent_id)
         self._receiver = EventReceiver(
             handle,
             self._client,

@@ -43,7 +43,7 @@ class TelegramAccount:
             self.send_methods, rate_limiter, limits, time_source, settings.telegram_unclear
         )
         self.typing_indicator = TypingIndicator(self.client, rate_limiter, time_source, limits.typing_seconds)
-        self.status = ConnectionStatus(PLATFORM, handle.character.name, time_source.now)
+        self.status = ConnectionStatus(PLATFORM, handle.character.name, time_source.now, agent_id=handle.agent_id)
         self._command_handler = CommandHandler(handle, self.client, self.message_sender)
         self._identity = BotIdentity(handle.agent_id, settings.account)
         self._receiver: UpdateReceiver | None = None

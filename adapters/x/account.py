@@ -45,7 +45,7 @@ class XAccount:
         self._identity = incoming.BotIdentity(handle.agent_id, settings.account_id)
         state = AccountState(handle.cursor, settings.account_id, handle)
         self.quota = Quota(settings, state, handle.settings.load(CoreSettings).bot_data_dir, clock)
-        self.status = ConnectionStatus(incoming.PLATFORM, handle.character.name, clock)
+        self.status = ConnectionStatus(incoming.PLATFORM, handle.character.name, clock, agent_id=handle.agent_id)
         self.connection = XConnection(settings, self.quota, state, self.status, clock)
         self.client = XClient(settings.account_id, self.connection, self.quota)
         self._opt_outs = OptOutList(settings, state)

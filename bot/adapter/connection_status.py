@@ -4,10 +4,12 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from uuid import UUID
 
 from bot.concurrency.clock import Clock, system_clock
 
 logger = logging.getLogger(__name__)
+HALF_HOUR_SECONDS, HISTORY_LENGTH = 1800, 48
 MIN_LOG_INTERVAL = timedelta(minutes=5)  # so that a flapping connection does not flood the log
 
 
@@ -18,6 +20,9 @@ class ConnectionState(StrEnum):
     CONNECTED = "connected"
     DEGRADED = "degraded"
     OFF = "off"
+
+
+WORST_STATES = (ConnectionState.OFF, ConnectionState.DEGRADED, ConnectionState.CONNECTED, ConnectionState.CONNECTING)
 
 
 class DisconnectCause(StrEnum):
@@ -51,17 +56,58 @@ class ConnectionSnapshot:
         return self.state in (ConnectionState.DEGRADED, ConnectionState.OFF)
 
 
+class ConnectionHistory:
+    """The worst state of a connection in each half hour since the process started, for one day.
+
+    A half hour in which the connection was being made and was made counts as connected.
+    """
+
+    def __init__(self, first: ConnectionSnapshot) -> None:
+        # By the number of the half hour: the worst state in it, and the state at its end.
+        self._changes = {_half_hour(first.since): (first, first)}
+
+    def record(self, previous: ConnectionSnapshot, snapshot: ConnectionSnapshot, at: datetime) -> None:
+        """Record a change of the state."""
+        number = _half_hour(at)
+        worst, _ = self._changes.get(number, (previous, previous))
+        self._changes[number] = (min(worst, snapshot, key=_rank), snapshot)
+        while len(self._changes) > HISTORY_LENGTH + 1:
+            del self._changes[next(iter(self._changes))]
+
+    def read(self, now: datetime) -> list[ConnectionSnapshot | None]:
+        """Return the worst states of the last 48 half hours, the current one last; None before the start."""
+        end = _half_hour(now) + 1
+        first = max((number for number in self._changes if number <= end - HISTORY_LENGTH), default=min(self._changes))
+        states: list[ConnectionSnapshot | None] = []
+        state: ConnectionSnapshot | None = None
+        for number in range(first, end):
+            worst, state = self._changes.get(number, (state, state))
+            states.append(worst)
+        return [None] * (HISTORY_LENGTH - len(states)) + states[-HISTORY_LENGTH:]
+
+
+def _half_hour(at: datetime) -> int:
+    return int(at.timestamp() // HALF_HOUR_SECONDS)
+
+
+def _rank(snapshot: ConnectionSnapshot) -> int:
+    return WORST_STATES.index(snapshot.state)
+
+
 class ConnectionStatus:
     """The connection of one account, as its adapter reports it.
 
-    `label` names the account in the log. The platform's error text goes only there.
+    `label` names the account in the log. The platform's error text goes only there. `agent_id` is whose account it
+    is; None for one that all agents share.
     """
 
-    def __init__(self, platform: str, label: str, clock: Clock = system_clock) -> None:
+    def __init__(self, platform: str, label: str, clock: Clock = system_clock, *, agent_id: UUID | None = None) -> None:
         self.platform = platform
-        self._label = label
+        self.agent_id = agent_id
+        self.label = label
         self._clock = clock
         self._snapshot = ConnectionSnapshot(ConnectionState.CONNECTING, clock())
+        self._history = ConnectionHistory(self._snapshot)
         self._is_outage_logged = False
         self._logged_at: datetime | None = None
 
@@ -70,21 +116,25 @@ class ConnectionStatus:
         """The current state."""
         return self._snapshot
 
+    def history(self) -> list[ConnectionSnapshot | None]:
+        """Return the worst states of the last 48 half hours, the current one last; None before the start."""
+        return self._history.read(self._clock())
+
     def connected(self) -> None:
         """Record that the platform answers."""
         previous = self._snapshot
         if previous.state in (ConnectionState.CONNECTED, ConnectionState.OFF):
             return
-        self._snapshot = ConnectionSnapshot(ConnectionState.CONNECTED, self._clock())
+        self._change(ConnectionSnapshot(ConnectionState.CONNECTED, self._clock()))
         if self._is_outage_logged:
             self._is_outage_logged = False
             seconds = (self._snapshot.since - previous.since).total_seconds()
-            logger.warning("%s is on %s again, after %.0f s", self._label, self.platform, seconds)
+            logger.warning("%s is on %s again, after %.0f s", self.label, self.platform, seconds)
 
     def disconnected(self) -> None:
         """Record that a connection ended normally and the next one is being made."""
         if self._snapshot.state is ConnectionState.CONNECTED:
-            self._snapshot = ConnectionSnapshot(ConnectionState.CONNECTING, self._clock())
+            self._change(ConnectionSnapshot(ConnectionState.CONNECTING, self._clock()))
 
     def failed(self, cause: DisconnectCause, detail: object) -> None:
         """Record that the platform cannot be reached; called after every failed attempt."""
@@ -92,16 +142,21 @@ class ConnectionStatus:
         if previous.state is ConnectionState.OFF:
             return
         since = previous.since if previous.state is ConnectionState.DEGRADED else now
-        self._snapshot = ConnectionSnapshot(ConnectionState.DEGRADED, since, cause)
+        self._change(ConnectionSnapshot(ConnectionState.DEGRADED, since, cause))
         is_recent = self._logged_at is not None and now - self._logged_at < MIN_LOG_INTERVAL
         if self._is_outage_logged or is_recent:
             return
         self._is_outage_logged, self._logged_at = True, now
-        logger.warning("%s is cut off from %s (%s): %s", self._label, self.platform, cause, detail)
+        logger.warning("%s is cut off from %s (%s): %s", self.label, self.platform, cause, detail)
 
     def stopped(self, cause: DisconnectCause, detail: object) -> None:
         """Record that no further attempt is made until the next start."""
         if self._snapshot.state is ConnectionState.OFF:
             return
-        self._snapshot = ConnectionSnapshot(ConnectionState.OFF, self._clock(), cause)
-        logger.error("%s is off %s: %s", self._label, self.platform, detail)
+        self._change(ConnectionSnapshot(ConnectionState.OFF, self._clock(), cause))
+        logger.error("%s is off %s: %s", self.label, self.platform, detail)
+
+    def _change(self, snapshot: ConnectionSnapshot) -> None:
+        previous, self._snapshot = self._snapshot, snapshot
+        if (previous.state, previous.cause) != (snapshot.state, snapshot.cause):
+            self._history.record(previous, snapshot, self._clock())

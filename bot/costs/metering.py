@@ -1,11 +1,11 @@
 """Cost accounting: price, count and store each call; reserve before a call."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from contextvars import ContextVar
 from dataclasses import replace
-from datetime import date
+from datetime import date, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,6 +25,7 @@ from bot.store.protocols import CostStore
 
 FLUSH_INTERVAL_SECONDS = 10.0
 FLUSH_TIMEOUT = 5.0
+RECENT_COST_STEP, MAX_RECENT_COSTS = timedelta(minutes=10), 150  # a day and an hour of them
 FLUSH_LABEL = "storing costs"
 MAX_MODEL_NAME_LENGTH = 200
 
@@ -58,6 +59,7 @@ class CostMeter:
         self._interval = interval
         self._load_limits = load_limits
         self._unwritten: dict[CostKey, CostEntry] = {}
+        self._recent_costs: dict[datetime, float] = {clock(): 0.0}
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._flushes = TaskSet(FLUSH_LABEL, logs_failures=False)
@@ -97,6 +99,24 @@ class CostMeter:
             on_failure.callback(self._add_unwritten, entries)
             await self._store.add(entries)
             on_failure.pop_all()
+        self._add_recent_cost(sum(entry.cost for entry in entries))
+
+    def recent_costs(self) -> Mapping[datetime, float]:
+        """Return what was spent since the start or yesterday, in dollars by the time at which it was stored.
+
+        Amounts stored within ten minutes are one; the first time is that from which the amounts are complete.
+        """
+        return dict(self._recent_costs)
+
+    def _add_recent_cost(self, cost: float) -> None:
+        now = self._clock()
+        last = next(reversed(self._recent_costs))
+        if len(self._recent_costs) > 1 and now - last < RECENT_COST_STEP:
+            self._recent_costs[last] += cost
+        else:
+            self._recent_costs[now] = self._recent_costs.get(now, 0.0) + cost
+        while len(self._recent_costs) > MAX_RECENT_COSTS:
+            del self._recent_costs[next(iter(self._recent_costs))]
 
     def _add_unwritten(self, entries: Iterable[CostEntry]) -> None:
         for entry in entries:

@@ -22,6 +22,7 @@ from bot.domain.ledger import Delivery, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.event_bus import EventBus
 from bot.http import BoundRoute
+from bot.inbound.activity import AgentActivity
 from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox
 from bot.inbound.membership import MembershipReporter
@@ -178,6 +179,7 @@ class AgentHandle:
         edits: EditReporter,
         membership: MembershipReporter,
         conversations: ConversationReader,
+        activity: AgentActivity,
         undelivered: UndeliveredParts,
         world_settings: WorldSettings,
         lists: ListStore,
@@ -196,6 +198,7 @@ class AgentHandle:
         self.edits = edits
         self.membership = membership
         self.conversations = conversations
+        self.activity = activity
         self.undelivered = undelivered
         self.world_settings = world_settings
         self.lists = lists

@@ -12,7 +12,7 @@ from bot.errors import (
 )
 from bot.http import host_label
 from bot.models.listing import ModelListing
-from bot.models.retry import parse_retry_after
+from bot.models.retry import ModelStatus, parse_retry_after
 from bot.models.types import (
     EmbeddingRequest,
     EmbeddingResult,
@@ -46,6 +46,7 @@ __all__ = [
     "ModelInfo",
     "ModelListing",
     "ModelRefused",
+    "ModelStatus",
     "ModelType",
     "ModelUnavailable",
     "ModelUnreachable",

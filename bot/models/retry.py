@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import random
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from math import isfinite
+from statistics import median
 
 from bot.concurrency.clock import Backoff, TimeSource
 from bot.errors import (
@@ -22,6 +24,7 @@ from bot.errors import (
 )
 from bot.models.attempt import CallTimeouts, Reserve, attempt_call
 from bot.models.handler import ModelHandler, PendingCall, R
+from bot.models.types import ModelType
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +33,7 @@ JITTER = 0.25  # so that clients do not retry at the same time
 FAILURE_THRESHOLD = 3
 OPEN_SECONDS = 30.0
 LOG_INTERVAL_SECONDS = 3600.0
+MAX_DURATIONS = 200  # of the latest answers, for their median
 MAX_CONCURRENT_CALLS = 128  # per handler; waiting calls see the breaker open
 OnRetry = Callable[[ModelHandler, ModelError, float], None]  # the delay in seconds
 
@@ -92,6 +96,12 @@ class CircuitBreaker:
         self._failures = 0
         self._open_until = 0.0
         self._has_trial = False
+        self.cause = ""  # of the last failure
+
+    @property
+    def remaining_seconds(self) -> float:
+        """For how long the model is not called; 0 where it is."""
+        return max(0.0, self._open_until - self._clock()) if self._failures >= FAILURE_THRESHOLD else 0.0
 
     @contextmanager
     def guard(self) -> Iterator[None]:
@@ -102,8 +112,8 @@ class CircuitBreaker:
             yield
         except BudgetSpent:
             raise  # the handler was not called
-        except (ModelBusy, ModelUnreachable):
-            self._fail()
+        except (ModelBusy, ModelUnreachable) as error:
+            self._fail(str(error))
             raise
         except ModelError:
             self._failures = 0  # it is reachable
@@ -125,8 +135,9 @@ class CircuitBreaker:
             raise ModelUnavailable(f"{self._name}: failed repeatedly, a trial call is running")
         return True
 
-    def _fail(self) -> None:
+    def _fail(self, cause: str) -> None:
         self._failures += 1
+        self.cause = cause
         if self._failures >= FAILURE_THRESHOLD:
             self._open_until = self._clock() + OPEN_SECONDS
 
@@ -183,6 +194,24 @@ class CallPolicy:
     time: TimeSource = field(default_factory=TimeSource)
 
 
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """How the model behind one handler has answered since the start of the process.
+
+    `model` is empty until it has answered. `median_seconds` is that of the latest answers. While it rests after
+    failures, it is not called for `rest_seconds`, and `cause` is the last failure.
+    """
+
+    provider: str
+    type: ModelType
+    model: str = ""
+    calls: int = 0
+    failed: int = 0
+    median_seconds: float | None = None
+    rest_seconds: float = 0.0
+    cause: str = ""
+
+
 class HandlerClient:
     """Calls one handler, with its circuit breaker and a limit of concurrent calls."""
 
@@ -196,6 +225,22 @@ class HandlerClient:
         self._outage_log = outage_log
         self._breaker = CircuitBreaker(handler.name, policy.time.monotonic)
         self._semaphore = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
+        self._model, self._calls, self._failed = "", 0, 0
+        self._durations = deque[float](maxlen=MAX_DURATIONS)
+
+    def status(self) -> ModelStatus:
+        """Return how the handler has answered."""
+        rest_seconds = self._breaker.remaining_seconds
+        return ModelStatus(
+            self.handler.name,
+            self.handler.type,
+            self._model,
+            self._calls,
+            self._failed,
+            median(self._durations) if self._durations else None,
+            rest_seconds,
+            self._breaker.cause if rest_seconds else "",
+        )
 
     async def call(self, pending: PendingCall[R], *, has_next: bool) -> R:
         """Call the handler and retry while it is busy; for a shorter time with `has_next`. An invalid answer is
@@ -213,13 +258,18 @@ class HandlerClient:
     async def _call_logged(self, pending: PendingCall[R], *, has_next: bool) -> R:
         """Log outages; a long prompt or a spent budget is none."""
         label = f"{self.handler.name} ({self.handler.type})"
+        started_at = self._policy.time.monotonic()
+        self._calls += 1
         try:
             result = await self._retry(pending, has_next=has_next)
         except ModelError as error:
             if not isinstance(error, PromptTooLong | BudgetSpent):
+                self._failed += 1
                 self._outage_log.record_failure(label, str(error))
             raise
         self._outage_log.record_success(label)
+        self._model = result.model
+        self._durations.append(self._policy.time.monotonic() - started_at)
         return result
 
     async def _retry(self, pending: PendingCall[R], *, has_next: bool) -> R:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from bot.errors import BudgetSpent, ModelError, ModelRefused, ModelUnavailable, PromptTooLong
 from bot.models.attempt import Record, Reserve
 from bot.models.handler import ModelHandler, PendingCall, R, StreamOutput
-from bot.models.retry import CallPolicy, HandlerClient, OnRetry, OutageLog
+from bot.models.retry import CallPolicy, HandlerClient, ModelStatus, OnRetry, OutageLog
 from bot.models.settings import Sampling
 from bot.models.types import (
     EmbeddingRequest,
@@ -81,6 +81,10 @@ class ModelRouter:
             )
         )
         clients.sort(key=lambda client: -client.handler.priority)
+
+    def statuses(self) -> list[ModelStatus]:
+        """Return how every handler has answered, in the order in which those of a type are called."""
+        return [client.status() for clients in self._clients.values() for client in clients]
 
     def has_handler_for(self, kind: ModelType) -> bool:
         """Return whether a handler or a fallback type serves this type."""

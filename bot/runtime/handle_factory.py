@@ -12,6 +12,7 @@ from bot.costs.limits import CostLimits
 from bot.costs.metering import CostMeter
 from bot.domain.component_specs import CommandSpec
 from bot.errors import PluginError
+from bot.inbound.activity import AgentActivity
 from bot.inbound.agent_handle import AgentHandle, ConversationReader
 from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox
@@ -22,6 +23,8 @@ from bot.plugin_system.registry import Registry
 from bot.runtime.agent_config import AgentConfig
 from bot.runtime.character_reload import CharacterReloader
 from bot.runtime.plugin_lifecycle import bind_routes
+
+DAILY_LIMIT = "BUDGET_USD"
 
 
 def build_handle(
@@ -48,6 +51,13 @@ def build_handle(
         edits=edits,
         membership=MembershipReporter(agent.id, store=store, inbox=inbox, events=events, clock=clock),
         conversations=ConversationReader(store, meter.flush),
+        activity=AgentActivity(
+            store,
+            agent.models.statuses,
+            cost_limit=lambda: sum(limit.maximum for limit in agent.budget.limits if limit.setting == DAILY_LIMIT),
+            recent_costs=meter.recent_costs,
+            clock=clock,
+        ),
         undelivered=UndeliveredParts(store.ledger, agent.outbox),
         world_settings=agent.world_settings,
         lists=store.lists,

@@ -158,3 +158,33 @@ def _wrapped(error: Exception, cause: Exception | None) -> Exception:
             raise DeliveryUnknown("the connection failed") from cause
     except DeliveryUnknown as wrapped:
         return wrapped
+
+
+def states_of(link: ConnectionStatus) -> list[str]:
+    return ["unknown" if item is None else item.state.value for item in link.history()]
+
+
+def test_the_history_has_the_worst_state_of_each_half_hour_since_the_start(wall: Wall, link: ConnectionStatus) -> None:
+    link.connected()
+    wall.on(hours=1)
+    link.failed(DisconnectCause.LIMITED, "429")
+    link.connected()
+    wall.on(hours=1)
+    assert len(link.history()) == 48
+    assert states_of(link)[-6:] == ["unknown", "connected", "connected", "degraded", "connected", "connected"]
+    degraded = link.history()[-3]
+    assert degraded is not None
+    assert degraded.cause is DisconnectCause.LIMITED
+
+
+def test_the_history_holds_one_day_however_often_the_state_changes(wall: Wall, link: ConnectionStatus) -> None:
+    for _ in range(200):
+        link.connected()
+        link.failed(DisconnectCause.DNS, "no address")
+        wall.on(minutes=15)
+    assert states_of(link) == ["degraded"] * 48
+    link.connected()
+    wall.on(hours=23, minutes=30)
+    assert states_of(link) == ["degraded"] + ["connected"] * 47
+    wall.on(days=9)
+    assert states_of(link) == ["connected"] * 48

@@ -234,3 +234,22 @@ async def test_a_flapping_model_is_logged_once_an_hour(caplog: pytest.LogCapture
         await bench.router.text(REQUEST)
 
     assert len(log_messages(caplog)) == 2
+
+
+async def test_the_status_says_how_a_model_answered_and_why_it_rests() -> None:
+    bench = RouterBench()
+    bench.serve([build_result(), ModelRefused("no"), BUSY])
+    [status] = bench.router.statuses()
+    assert (status.calls, status.model, status.median_seconds) == (0, "", None)
+    await bench.router.text(REQUEST)
+    with pytest.raises(ModelRefused):
+        await bench.router.text(REQUEST)
+    await fail(bench, 3)
+    bench.now += 10
+    [status] = bench.router.statuses()
+    assert (status.provider, status.type, status.model) == ("first", ModelType.TEXT_LARGE, build_result().model)
+    assert (status.calls, status.failed, status.median_seconds) == (5, 4, 0.0)
+    assert (status.rest_seconds, status.cause) == (OPEN_SECONDS - 10, "500")
+    bench.now += OPEN_SECONDS
+    [status] = bench.router.statuses()
+    assert (status.rest_seconds, status.cause) == (0.0, "")

@@ -51,7 +51,7 @@ def _number() -> Any:
 
 
 def _count_outcomes(*conditions: Any) -> Select[Any]:
-    failed = literal_column(f"'{Outcome.FAILED}'")
+    failed: Any = literal_column(f"'{Outcome.FAILED}'")
     cause = case((receipts.c.outcome == failed, receipts.c.rule), else_=literal_column("''")).label("cause")
     number = _number()
     counted = select(number, receipts.c.outcome, cause).where(*SPAN, *conditions).subquery()
