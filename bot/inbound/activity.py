@@ -34,7 +34,7 @@ class ActivityRange(StrEnum):
         return {"hour": timedelta(minutes=1), "day": timedelta(minutes=10), "month": timedelta(hours=6)}[self.value]
 
     @property
-    def count(self) -> int:
+    def length(self) -> int:
         """The number of spans; the last one has just begun."""
         return {"hour": 60, "day": 144, "month": 120}[self.value]
 
@@ -126,7 +126,7 @@ class AgentActivity:
 
     async def buckets(self, time_range: ActivityRange, platform: str = "") -> list[ActivityBucket]:
         """Return the messages of a range of time until now, of one platform or of all."""
-        step, count, now = time_range.step, time_range.count, self._clock()
+        step, count, now = time_range.step, time_range.length, self._clock()
         first = _floor(now, step) - step * (count - 1)
         starts = [first + step * number for number in range(count)]
         async with self._locks[0]:

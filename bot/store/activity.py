@@ -75,6 +75,11 @@ class TaskBacklog:
     late: Backlog = Backlog()
     next_at: datetime | None = None
 
+    def plus(self, other: "TaskBacklog") -> "TaskBacklog":
+        """Return both together."""
+        times = [at for at in (self.next_at, other.next_at) if at is not None]
+        return TaskBacklog(self.late.plus(other.late), min(times, default=None))
+
 
 class ActivityStore(Protocol):
     """Sums over receipts, deliveries and tasks. Each method runs a fixed number of queries."""
