@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
+from typing import Literal
 
 from aiohttp import web
 from pydantic import Field
@@ -47,7 +48,7 @@ NO_ARRIVALS = Arrivals()
 class MetricsQuery(AgentQuery):
     """Selection of a range of time, and of a platform."""
 
-    range: ActivityRange = ActivityRange.HOUR
+    range: Literal["hour", "day", "month"] = "hour"
     platform: str = Field("", max_length=40)
 
 
@@ -199,11 +200,12 @@ class OverviewApi:
         query = validate_model(MetricsQuery, dict(request.query))
         handles = self._directory.select_agents(query.agent)
         spending = await asyncio.gather(*(handle.activity.spending() for handle in handles))
-        series = await asyncio.gather(*(handle.activity.buckets(query.range, query.platform) for handle in handles))
+        time_range = ActivityRange(query.range)
+        series = await asyncio.gather(*(handle.activity.buckets(time_range, query.platform) for handle in handles))
         causes = sorted({cause for buckets in series for bucket in buckets for cause in bucket.failures})
         steps = list(zip(*series, strict=True))
         body = MetricsResponse(
-            step_s=int(query.range.step.total_seconds()),
+            step_s=int(time_range.step.total_seconds()),
             start=series[0][0].start,
             received=[sum(bucket.received for bucket in step) for step in steps],
             replies=[sum(bucket.answered for bucket in step) for step in steps],

@@ -1,0 +1,237 @@
+"""The overview: whether all is well, the accounts, the figures over time and the models."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from adapters.web.problems import AccountBody, ModelBody, Situation, build_headline, find_problems
+from bot import Outcome, derived_id, system_clock
+from bot.models import ModelBusy
+from bot.platform import ConnectionState, ConnectionStatus, DisconnectCause
+from bot.store import Backlog, InMemoryStore, OpenItems, StoreProblem, TaskBacklog
+from bot.testing import RecordingAdapter, make_message
+from tests.adapters.web.conftest import RunningServer, ServerFactory
+
+NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
+ACCOUNT = AccountBody(
+    platform="telegram",
+    name="Ada",
+    agent_id=derived_id("Ada"),
+    state=ConnectionState.CONNECTED,
+    cause=None,
+    why="",
+    since=NOW,
+    last_in_at=NOW,
+    last_out_at=NOW,
+    late_since=None,
+    usual_gap_s=60,
+    history=[],
+)
+CUT_OFF = ACCOUNT.model_copy(
+    update={"state": ConnectionState.DEGRADED, "cause": DisconnectCause.DNS, "why": "the address is not found"}
+)
+PAGE = ACCOUNT.model_copy(update={"platform": "web", "agent_id": None})
+MODEL = ModelBody(
+    name="gpt-4o",
+    provider="openai",
+    work=["TEXT_LARGE"],
+    state="answers",
+    rests_until=None,
+    why="",
+    replaced_by="",
+    calls=9,
+    failed=3,
+    p50_ms=800,
+    usd=0.5,
+)
+WELL = Situation(NOW, None, [ACCOUNT, PAGE], OpenItems(), TaskBacklog(), [MODEL], spent=2.334, limit=8.0)
+
+
+def headline(situation: Situation) -> str:
+    return build_headline(situation, find_problems(situation)).text
+
+
+def kinds(situation: Situation) -> list[str]:
+    return [problem.kind for problem in find_problems(situation)]
+
+
+def test_without_a_problem_all_is_well() -> None:
+    told = build_headline(WELL, find_problems(WELL))
+    assert (told.level, told.text) == ("good", "All is well")
+    assert told.summary == "2 of 2 accounts connected, no open turn. $2.33 of $8.00 spent today."
+
+
+def test_the_headline_counts_what_needs_attention() -> None:
+    held = replace(WELL, items=OpenItems(held=Backlog(3, NOW)))
+    assert headline(held) == "Running; 1 thing needs attention"
+    late = replace(held, tasks=TaskBacklog(Backlog(1, NOW)))
+    assert headline(late) == "Running; 2 things need attention"
+
+
+def test_the_headline_says_that_no_platform_is_connected() -> None:
+    assert headline(replace(WELL, accounts=[CUT_OFF, PAGE])) == "Not connected to any platform"
+    assert headline(replace(WELL, accounts=[PAGE])) == "All is well"
+
+
+def test_a_store_that_takes_nothing_in_is_the_worst() -> None:
+    problem = StoreProblem("db_full", "the database /data/x.db cannot grow: free some space on its disk", NOW)
+    situation = replace(WELL, accounts=[CUT_OFF], store_problem=problem)
+    assert headline(situation) == "No messages are taken in: the disk is full"
+    assert kinds(situation) == ["store", "account"]
+
+
+def test_problems_are_listed_worst_first_each_with_an_action() -> None:
+    resting = MODEL.model_copy(update={"state": "rests", "rests_until": NOW, "why": "529", "replaced_by": "other"})
+    silent = ACCOUNT.model_copy(update={"late_since": NOW, "last_in_at": NOW - timedelta(minutes=40)})
+    situation = replace(
+        WELL,
+        accounts=[CUT_OFF, silent],
+        models=[resting],
+        items=OpenItems(held=Backlog(1, NOW), failed=Backlog(2, NOW)),
+        tasks=TaskBacklog(Backlog(1, NOW)),
+        spent=8.0,
+    )
+    problems = find_problems(situation)
+    assert kinds(situation) == ["budget", "account", "model", "held", "failed", "late", "tasks"]
+    assert all(problem.action and problem.href.startswith("console/") for problem in problems)
+    texts = {problem.kind: f"{problem.text} {problem.why}" for problem in problems}
+    assert texts["late"].startswith(
+        "Nothing came in from Ada on Telegram for 40 min. At this hour a message usually comes every 1 min."
+    )
+    assert texts["model"].endswith("529. other replaces it.")
+    alone = replace(WELL, models=[resting.model_copy(update={"replaced_by": ""})])
+    assert find_problems(alone)[0].level == "bad"
+
+
+class ShakyAdapter(RecordingAdapter):
+    """An adapter with an account whose status the test sets."""
+
+    platform = "telegram"
+
+    def __init__(self, agent_id: Any) -> None:
+        super().__init__()
+        self.status = ConnectionStatus("telegram", "Ada", agent_id=agent_id)
+
+    @property
+    def connections(self) -> Sequence[ConnectionStatus]:
+        return (self.status,)
+
+
+async def store_messages(store: InMemoryStore, times: Sequence[datetime], platform: str = "telegram") -> None:
+    for number, at in enumerate(times):
+        message = make_message("Hello", sent_at=at, platform=platform, message_id=f"{platform}-{number}")
+        [event] = await store.ledger.receive([message], at)
+        closed_at = at + timedelta(seconds=2)
+        await store.ledger.save_receipts([replace(event.receipt, outcome=Outcome.ANSWERED, closed_at=closed_at)])
+
+
+async def test_a_server_with_only_its_page_is_well(web_server: RunningServer) -> None:
+    await web_server.send("Hello")
+    told = await web_server.get("/api/overview")
+    assert told["headline"]["text"] == "All is well"
+    assert told["problems"] == []
+    [account] = told["accounts"]
+    assert (account["platform"], account["state"], account["agent_id"]) == ("web", "connected", None)
+    assert account["last_in_at"] is not None
+    assert account["late_since"] is None
+    assert len(account["history"]) == 48
+    assert [item["state"] for item in account["history"]][-2:] == ["unknown", "connected"]
+    assert told["open"]["turns"] == {"count": 0, "oldest_at": None}
+    assert told["tasks"]["late"]["count"] == 0
+
+
+async def test_the_state_of_an_account_is_told_with_its_cause(web_server: RunningServer) -> None:
+    [handle] = web_server.runtime.handles
+    shaky = ShakyAdapter(handle.agent_id)
+    await web_server.runtime.connect(shaky)
+    shaky.status.connected()
+    shaky.status.failed(DisconnectCause.LIMITED, "429: hunter2")
+    told = await web_server.get("/api/overview")
+    account = next(item for item in told["accounts"] if item["platform"] == "telegram")
+    assert (account["state"], account["cause"]) == ("degraded", "rate_limited")
+    assert account["history"][-1] == {"state": "degraded", "cause": "rate_limited"}
+    assert told["headline"]["text"] == "Not connected to any platform"
+    assert told["problems"][0]["why"] == "The platform asks for a pause."
+    assert "hunter2" not in str(told)
+
+
+async def test_an_account_is_late_after_three_times_the_usual_gap(open_server: ServerFactory) -> None:
+    store, now = InMemoryStore(), system_clock()
+    hour = now.replace(minute=0, second=0, microsecond=0)
+    usual = [hour - timedelta(days=days, minutes=-20 * part) for days in range(7, 0, -1) for part in range(3)]
+    before = [at - timedelta(hours=1) for at in usual]  # the hour in which the last message came may count
+    last = now - timedelta(minutes=65)
+    await store_messages(store, sorted([*usual, *before, last]))
+    async with open_server(stores={"Ada": store}) as server:
+        [handle] = server.runtime.handles
+        shaky = ShakyAdapter(handle.agent_id)
+        await server.runtime.connect(shaky)
+        shaky.status.connected()
+        account = (await server.get("/api/overview"))["accounts"][0]
+        assert account["late_since"] is None  # it is connected for a moment only
+        arrivals = (await handle.activity.arrivals())["telegram"]
+        assert arrivals.last_at == last
+        assert arrivals.usual_gap == timedelta(minutes=20)
+        assert arrivals.late_since(now - timedelta(days=1), now) == last + timedelta(minutes=60)
+        assert arrivals.late_since(now - timedelta(minutes=59), now) is None
+
+
+async def test_figures_over_time_are_columns(open_server: ServerFactory) -> None:
+    store, now = InMemoryStore(), system_clock()
+    times = [now - timedelta(minutes=minutes) for minutes in (600, 90, 30, 30, 5)]
+    await store_messages(store, times)
+    async with open_server(stores={"Ada": store}) as server:
+        await server.send("refuse")
+        hour = await server.get("/api/metrics")
+        assert (hour["step_s"], len(hour["in"])) == (60, 60)
+        assert (sum(hour["in"]), sum(hour["replies"])) == (4, 3)
+        assert [value for value in hour["p95_ms"] if value] == [2000, 2000]
+        assert sum(hour["failures"]["ModelRefused"]) == 1
+        day = await server.get("/api/metrics?range=day&platform=telegram")
+        assert (day["step_s"], sum(day["in"]), day["failures"]) == (600, 5, {})
+        month = await server.get("/api/metrics?range=month&agent=Ada")
+        assert (month["step_s"], len(month["in"]), sum(month["in"])) == (21_600, 120, 6)
+        assert len(month["spent"]["usd"]) == 144
+        await server.get("/api/metrics?range=year", 422)
+
+
+async def test_spans_that_are_over_are_read_from_the_store_once(open_server: ServerFactory) -> None:
+    store, now = InMemoryStore(), system_clock()
+    await store_messages(store, [now - timedelta(minutes=30)])
+    async with open_server(stores={"Ada": store}) as server:
+        asked: list[int] = []
+        read = store.activity.buckets
+
+        async def count_spans(start: datetime, step: timedelta, count: int, platform: str = "") -> Any:
+            asked.append(count)
+            return await read(start, step, count, platform)
+
+        store.activity.buckets = count_spans  # type: ignore[method-assign]  # the real one is called
+        first = await server.get("/api/metrics")
+        second = await server.get("/api/metrics")
+        assert asked[0] == 60
+        assert asked[1] <= 3
+        assert sum(first["in"]) == sum(second["in"]) == 1
+
+
+async def test_models_are_listed_with_their_work_calls_and_rest(web_server: RunningServer) -> None:
+    [model] = (await web_server.get("/api/models"))["models"]
+    assert (model["name"], model["state"], model["work"]) == ("script", "unused", ["TEXT_LARGE"])
+    await web_server.send("Hello")
+    [model] = (await web_server.get("/api/models"))["models"]
+    assert (model["name"], model["provider"], model["state"]) == ("scripted", "script", "answers")
+    assert model["calls"] >= 1
+    [handle] = web_server.runtime.handles
+    [agent_runtime] = web_server.runtime.agents
+    [client] = next(iter(agent_runtime.agent.models._clients.values()))
+    for _ in range(3):
+        with pytest.raises(ModelBusy), client._breaker.guard():
+            raise ModelBusy("529: overloaded")
+    [model] = (await web_server.get(f"/api/models?agent={handle.agent_id}"))["models"]
+    assert (model["state"], model["why"]) == ("rests", "529: overloaded")
+    assert model["rests_until"] is not None
+    told = await web_server.get("/api/overview")
+    assert told["problems"][0]["kind"] == "model"
