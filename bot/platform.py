@@ -16,7 +16,7 @@ from bot.concurrency.tasks import Batcher, TaskSet
 from bot.costs.limits import CostLimits, LimitState
 from bot.domain.component_specs import CommandSpec
 from bot.domain.content import MentionContext, PostOperation, PostOperationKind
-from bot.domain.edits import Reaction
+from bot.domain.edits import MessageVersion, Reaction, is_complete, list_versions
 from bot.domain.inbound import ChoiceSelection, CommandInvocation, InboundMessage, StreamCursor
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState, EventKey
 from bot.errors import (
@@ -117,6 +117,7 @@ __all__ = [
     "MembershipReporter",
     "MentionContext",
     "MessageGone",
+    "MessageVersion",
     "NotSent",
     "OutgoingReply",
     "PostOperation",
@@ -145,10 +146,12 @@ __all__ = [
     "extract_pdf_text",
     "filter_partial_text",
     "install_command",
+    "is_complete",
     "is_cross_site",
     "is_dropped",
     "is_same_origin",
     "list_checks",
+    "list_versions",
     "parse_host_header",
     "select_accounts",
     "token_cookie",

@@ -35,6 +35,8 @@ class WebAdapter(Adapter):
     voice_type = "audio/mpeg"
     supports_idempotent_send = True
     is_trusted_audience = True  # only holders of the token can write
+    can_edit = True
+    shows_versions = True
 
     def __init__(
         self,
@@ -93,6 +95,10 @@ class WebAdapter(Adapter):
         if message is not None:
             self._web_app.broadcaster.publish(delivery.room_id, message)
         return str(delivery.memory_id)
+
+    async def edit(self, delivery: Delivery) -> str:
+        """Publish a new version of a reply to the clients in the room."""
+        return await self.deliver(delivery)
 
     def stream_interval(self, room: Room) -> float | None:
         """Return the interval between updates of a streamed reply."""

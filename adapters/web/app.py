@@ -6,6 +6,7 @@ from functools import cache
 
 from aiohttp import web
 
+from adapters.web.answers import AnswerService
 from adapters.web.api import (
     AgentsApi,
     CostsApi,
@@ -55,11 +56,12 @@ class WebApp:
         self._message_service = MessageService(self.broadcaster, self._requests)
         streams = MessageStreams(self._message_service, self.broadcaster, responder, limits.keep_alive_seconds)
         guess_limiter = GuessLimiter(limits.max_guesses, limits.max_total_guesses)
+        answers = AnswerService(self.directory, self._message_service, self.broadcaster, self._requests)
         topics = [
             OverviewApi(self.directory, responder).operations(),
             SessionApi(self.directory, auth, guess_limiter, proxies, responder, limits).operations(),
             AgentsApi(self.directory, responder).operations(),
-            MessagesApi(self.directory, self._message_service, streams, responder, limits).operations(),
+            MessagesApi(self.directory, self._message_service, streams, responder, limits, answers).operations(),
             RoomsApi(self.directory, responder).operations(),
             KnowledgeApi(self.directory, responder).operations(),
             ReceiptsApi(self.directory, responder).operations(),
@@ -70,7 +72,7 @@ class WebApp:
         ]
         self._live = LiveUpdates(self.directory, responder, limits)
         self._sockets = WebSocketServer(
-            self.directory, self._message_service, self.broadcaster, responder, limits, self._live
+            self.directory, self._message_service, self.broadcaster, responder, limits, self._live, answers
         )
         plugins = PluginRoutes(self.directory, self._requests, responder, limits)
         self.connection_pool = ConnectionPool(limits, proxies)

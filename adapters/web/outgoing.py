@@ -1,11 +1,12 @@
 """Conversion of stored data to response models; pure."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from uuid import UUID
 
 from adapters.web import schemas
 from bot import Attachment, Character, CommandResponse, Entity, Memory, Outcome, Receipt, derived_id
-from bot.platform import AgentHandle, CommandInvocation
+from bot.platform import AgentHandle, CommandInvocation, is_complete, list_versions
 
 COMMAND_RULE = "command"
 
@@ -20,6 +21,9 @@ def build_message_body(
 ) -> schemas.MessageBody:
     """Return a message; with its receipt, also its outcome."""
     author = authors.get(memory.entity_id)
+    versions = [schemas.VersionBody.build(version) for version in list_versions(memory)]
+    is_edited = bool(versions) and memory.entity_id != agent_id
+    figures = {} if receipt is None else build_figures(receipt)
     return schemas.MessageBody.build(
         memory.content,
         id=memory.id,
@@ -30,8 +34,28 @@ def build_message_body(
             _build_attachment_body(memory.id, number, attachment)
             for number, attachment in enumerate(memory.content.attachments)
         ],
-        outcome=None if receipt is None else schemas.OutcomeBody.build(receipt),
+        outcome=None if receipt is None else schemas.OutcomeBody.build(receipt, **figures),
+        versions=versions,
+        is_complete=is_complete(memory),
+        edited_at=versions[-1].at if is_edited else None,
+        **figures,
     )
+
+
+def build_outcome(receipt: Receipt) -> schemas.OutcomeResponse:
+    """Return the outcome of a message."""
+    return schemas.OutcomeResponse.build(receipt, message_id=receipt.memory_id, **build_figures(receipt))
+
+
+def build_figures(receipt: Receipt) -> dict[str, object]:
+    """Return the id of a receipt, the time until its outcome, and the cost of its model calls."""
+    costs = [call.cost for call in receipt.model_calls if call.cost is not None]
+    took = None if receipt.closed_at is None else receipt.closed_at - receipt.received_at
+    return {
+        "receipt_id": receipt.id,
+        "took_ms": None if took is None else round(took / timedelta(milliseconds=1)),
+        "cost": sum(costs) if costs else None,
+    }
 
 
 def file_path(message_id: UUID, number: int) -> str:

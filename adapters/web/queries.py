@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from adapters.web.errors import HttpProblem, build_not_found
-from adapters.web.outgoing import build_message_body
+from adapters.web.outgoing import build_figures, build_message_body
 from adapters.web.schemas import MessageBody, MessageResponse
 from bot import Memory, MemoryKind, Outcome, Receipt, Room
 from bot.platform import AgentHandle
@@ -81,7 +81,7 @@ async def load_room_messages(handle: AgentHandle, room_id: UUID, limit: int) -> 
     """Return the last messages of a room, with their outcomes if known."""
     messages = await handle.conversations.messages(room_id, limit)
     receipts = await handle.conversations.receipts(room_id=room_id, limit=limit)
-    outcomes = {receipt.memory_id: receipt for receipt in receipts}
+    outcomes = {receipt.memory_id: receipt for receipt in reversed(receipts)}  # of several, the newest
     return await _build_message_bodies(handle, messages, outcomes)
 
 
@@ -110,6 +110,7 @@ async def load_message_response(handle: AgentHandle, receipt: Receipt) -> Messag
         message_id=receipt.memory_id,
         replies=await load_replies(handle, receipt),
         room=room.external_id if room else "",
+        **build_figures(receipt),
     )
 
 

@@ -165,15 +165,34 @@ class PieceBody(ResponseModel):
 
 
 class OutcomeBody(ResponseModel):
-    """The outcome of a message, with the reason and the rule."""
+    """The outcome of a message, with the reason and the rule.
+
+    `took_ms` is the time until its outcome, `cost` the price of its model calls in US dollars; null if unknown.
+    """
 
     outcome: Outcome
     reason: str
     rule: str
+    receipt_id: UUID | None = None
+    took_ms: int | None = None
+    cost: float | None = None
+
+
+class VersionBody(ResponseModel):
+    """One text of a message that was edited or answered again; the `current` one is the message's text."""
+
+    id: UUID
+    at: datetime
+    text: str
+    is_current: bool = Field(serialization_alias="current")
 
 
 class MessageBody(ResponseModel):
-    """A message; `outcome` is set for a message to the agent, if known."""
+    """A message; `outcome`, `receipt_id`, `took_ms` and `cost` are set for a message to the agent, if known.
+
+    `versions` are its texts, oldest first, if it was edited or answered again; earlier ones have lost their files. A
+    reply that is not complete was stopped while it was written.
+    """
 
     id: UUID
     room_id: UUID
@@ -184,12 +203,19 @@ class MessageBody(ResponseModel):
     actions: list[str]
     attachments: list[AttachmentBody]
     outcome: OutcomeBody | None = None
+    versions: list[VersionBody] = []
+    is_complete: bool = True
+    edited_at: datetime | None = None
+    receipt_id: UUID | None = None
+    took_ms: int | None = None
+    cost: float | None = None
 
 
 class MessageResponse(ResponseModel):
     """The outcome of a message, with the replies.
 
-    A superseded message has no replies: `superseded_by` is the message that was answered instead.
+    A superseded message has no replies: `superseded_by` is the message that was answered instead. `took_ms` and
+    `cost` as in OutcomeBody.
     """
 
     message_id: UUID
@@ -200,3 +226,19 @@ class MessageResponse(ResponseModel):
     superseded_by: UUID | None
     room: str
     room_id: UUID
+    receipt_id: UUID | None = None
+    took_ms: int | None = None
+    cost: float | None = None
+
+
+class OutcomeResponse(OutcomeBody):
+    """The outcome of one message."""
+
+    message_id: UUID
+    superseded_by: UUID | None
+
+
+class EditRequest(RequestModel):
+    """The new text of a message."""
+
+    text: Annotated[Text, StringConstraints(min_length=1)]

@@ -3,14 +3,16 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from adapters.web import ws_frames
+from adapters.web.answers import AnswerService
 from adapters.web.auth import GRANT, Access
 from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem, build_not_found, build_stopping, build_unavailable
@@ -30,7 +32,7 @@ from adapters.web.room_updates import (
 )
 from adapters.web.schemas import MessageBody, MessageResponse
 from bot import Receipt, TemporaryError
-from bot.platform import AgentHandle, BoundedSet, InboxClosed, TokenScope
+from bot.platform import AgentHandle, BoundedDict, InboxClosed, TokenScope
 
 logger = logging.getLogger(__name__)
 HISTORY_LIMIT = 50
@@ -38,6 +40,7 @@ MAX_KNOWN_IDS = 500
 # What a chat token may subscribe to, of its own rooms.
 CHAT_TOPICS = frozenset({TopicKind.MESSAGE, TopicKind.RECEIPT, TopicKind.STEP, TopicKind.DELIVERY, TopicKind.BUSY})
 CLOSE_TIMEOUT = 1.0
+MessageState = tuple[str, int, bool]
 MAX_RUNNING_COMMANDS = 10  # commands of one connection at a time
 
 
@@ -51,6 +54,7 @@ class WebSocketServer:
     responder: JsonResponder
     limits: Limits
     live: LiveUpdates
+    answers: AnswerService
     _open: set[web.WebSocketResponse] = field(default_factory=set)
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
@@ -101,7 +105,7 @@ class _Session:
         self._queue: deque[str] = deque()
         self._backlog = 0
         self._wake = asyncio.Event()
-        self._known_ids = BoundedSet[UUID](MAX_KNOWN_IDS)
+        self._known: BoundedDict[UUID, MessageState | None] = BoundedDict(MAX_KNOWN_IDS)
         self._joined: tuple[AgentHandle, Participant] | None = None
         self._buffered: list[RoomUpdate] | None = None
         self._running_commands = 0
@@ -156,6 +160,8 @@ class _Session:
                         self._start_command(command, group)
                     case SubscribeFrame() as subscribe:
                         await self._change_topics(subscribe)
+                    case ws_frames.AnswerFrame() | ws_frames.EditFrame() as answer_frame:
+                        self._start_task(self._change_answer(answer_frame), group)
 
     @contextmanager
     def _report_problems(self, client_id: str | None = None) -> Iterator[None]:
@@ -181,14 +187,14 @@ class _Session:
         participant = Participant.build(hello.room, hello.user, self._grant)
         joined_room_id = room_id_of(handle.agent_id, participant.room)
         self._unsubscribe()
-        self._known_ids = BoundedSet[UUID](MAX_KNOWN_IDS)
+        self._known = BoundedDict(MAX_KNOWN_IDS)
         self._joined, self._buffered = (handle, participant), []
         self._unsubscribe = server.broadcaster.subscribe(joined_room_id, self._on_update)
         messages = _latest_within(
             await load_room_messages(handle, joined_room_id, HISTORY_LIMIT), server.limits.max_backlog_bytes // 2
         )
         for message in messages:
-            self._known_ids.add(message.id)
+            self._known[message.id] = _state_of(message)
         self._send(
             ws_frames.ReadyFrame(
                 agent=build_agent_body(handle.agent_id, handle.character),
@@ -237,11 +243,28 @@ class _Session:
     def _start_command(self, command: ws_frames.CommandFrame | ws_frames.SelectFrame, group: asyncio.TaskGroup) -> None:
         """Run a command in its own task: it may take a minute."""
         handle, participant = self._require_room()
+        self._start_task(self._run_command(handle, participant, command), group)
+
+    def _start_task(self, coroutine: Coroutine[Any, Any, None], group: asyncio.TaskGroup) -> None:
         if self._running_commands >= MAX_RUNNING_COMMANDS:
+            coroutine.close()
             raise HttpProblem(429, "too_many_commands", "wait for the commands in progress")
         self._running_commands += 1
-        task = group.create_task(self._run_command(handle, participant, command))
-        task.add_done_callback(self._on_command_done)
+        group.create_task(coroutine).add_done_callback(self._on_command_done)
+
+    async def _change_answer(self, frame: ws_frames.AnswerFrame | ws_frames.EditFrame) -> None:
+        """Stop, repeat or edit as the frame says; updates follow the acknowledgement as for a new message."""
+        answers, grant = self._server.answers, self._grant
+        with self._report_problems(frame.client_id):
+            grant.require(Access.CHAT)
+            match frame:
+                case ws_frames.EditFrame():
+                    message_id = (await answers.edit(frame.message_id, frame.text, grant, frame.client_id)).memory_id
+                case ws_frames.AnswerFrame(type="regenerate"):
+                    message_id = (await answers.repeat(frame.message_id, grant, frame.client_id)).memory_id
+                case _:
+                    message_id = (await answers.stop(frame.message_id, grant)).message_id
+            self._send(ws_frames.AckFrame(client_id=frame.client_id, message_id=message_id))
 
     def _on_command_done(self, task: asyncio.Task[None]) -> None:
         self._running_commands -= 1
@@ -254,7 +277,7 @@ class _Session:
                 handle, participant, command, sender=self._on_update
             )
             if response.receipt is not None:
-                self._known_ids.add(response.receipt.memory_id)
+                self._known[response.receipt.memory_id] = None
                 self._send(ws_frames.AckFrame(client_id=command.client_id, message_id=response.receipt.memory_id))
                 self._server.message_service.announce_outcome(handle, response.receipt)
             else:
@@ -267,7 +290,7 @@ class _Session:
         handle, participant = self._require_room()
 
         def on_stored(receipt: Receipt) -> None:
-            self._known_ids.add(receipt.memory_id)
+            self._known[receipt.memory_id] = None
             self._send(ws_frames.AckFrame(client_id=frame.client_id, message_id=receipt.memory_id))
 
         submitted = parse_page_message(participant, frame)
@@ -291,15 +314,23 @@ class _Session:
                 self._send(ws_frames.TypingFrame(active=is_active, model_busy=is_model_busy))
             case ControlRequested(action, target):
                 self._send(ws_frames.ControlFrame(action=action, target=target))
-            case DraftDelta(message_id, text, is_reset) if message_id not in self._known_ids:
+            case DraftDelta(message_id, text, is_reset):
+                self._known.pop(message_id, None)  # the message that takes its place is sent, also if it is known
                 self._send(ws_frames.DraftFrame(id=message_id, text=text, is_reset=is_reset))
-            case MessageBody() as message if message.id not in self._known_ids:
-                self._known_ids.add(message.id)
+            case MessageBody() as message if self._is_new(message):
+                self._known[message.id] = _state_of(message)
                 self._send(ws_frames.MessageFrame(**dict(message)))
             case MessageResponse() as response:
-                self._send(ws_frames.OutcomeFrame.build(response))
-            case Interrupted() | MessageBody() | DraftDelta():
+                self._send(ws_frames.build_outcome_frame(response))
+            case Interrupted() | MessageBody():
                 pass  # the connection is about to close, or the client has the message
+
+    def _is_new(self, message: MessageBody) -> bool:
+        """Return whether the client does not have a message, or has an earlier version of it."""
+        if message.id not in self._known:
+            return True
+        known_state = self._known[message.id]
+        return bool(message.versions) if known_state is None else known_state != _state_of(message)
 
     def _send(self, frame: ws_frames.ServerFrame) -> None:
         """Queue a frame; abort the connection if the client reads too slowly."""
@@ -343,6 +374,11 @@ def _is_handshake(socket: web.WebSocketResponse, request: web.Request) -> bool:
         return bool(socket.can_prepare(request))
     except ValueError:  # aiohttp raises ValueError for a key that is not ASCII
         return False
+
+
+def _state_of(message: MessageBody) -> MessageState:
+    """Return what changes when a message is edited or answered again."""
+    return message.text, len(message.versions), message.is_complete
 
 
 def _latest_within(messages: list[MessageBody], size: int) -> list[MessageBody]:

@@ -8,6 +8,8 @@ from pydantic import Field, TypeAdapter
 from adapters.web import schemas
 from adapters.web.live import SubscribedFrame, SubscribeFrame
 
+JsonUUID = Annotated[UUID, Field(strict=False)]  # in JSON it is a string
+
 
 class HelloFrame(schemas.RequestModel):
     """The first frame of a client: the room to join and the user's name."""
@@ -35,6 +37,23 @@ class CommandFrame(schemas.RequestModel):
     client_id: schemas.Key
 
 
+class AnswerFrame(schemas.RequestModel):
+    """Stop the answer to a message, or have it answered once more; `message_id` may be the id of its reply."""
+
+    type: Literal["stop", "regenerate"]
+    message_id: JsonUUID
+    client_id: schemas.Key
+
+
+class EditFrame(schemas.RequestModel):
+    """The new text of a message, which is answered once more."""
+
+    type: Literal["edit"]
+    message_id: JsonUUID
+    text: Annotated[schemas.Text, Field(min_length=1)]
+    client_id: schemas.Key
+
+
 class SelectFrame(schemas.RequestModel):
     """A selected choice, by its value."""
 
@@ -43,7 +62,7 @@ class SelectFrame(schemas.RequestModel):
     client_id: schemas.Key
 
 
-ClientFrame = HelloFrame | SendFrame | CommandFrame | SelectFrame | SubscribeFrame
+ClientFrame = HelloFrame | SendFrame | AnswerFrame | EditFrame | CommandFrame | SelectFrame | SubscribeFrame
 CLIENT_FRAME_ADAPTER = TypeAdapter[ClientFrame](Annotated[ClientFrame, Field(discriminator="type")])
 
 
@@ -132,6 +151,12 @@ class OutcomeFrame(BaseServerFrame, schemas.OutcomeBody):
     type: Literal["outcome"] = "outcome"
     message_id: UUID
     superseded_by: UUID | None
+
+
+def build_outcome_frame(response: schemas.MessageResponse) -> OutcomeFrame:
+    """Return the outcome of a message as a frame."""
+    figures = {name: getattr(response, name) for name in ("receipt_id", "took_ms", "cost")}
+    return OutcomeFrame.build(response, **figures)
 
 
 class ErrorFrame(BaseServerFrame):

@@ -135,6 +135,34 @@ def list_revisions(message: Memory, now: datetime) -> list[dict[str, Any]]:
     return [*message.metadata.get(REVISIONS_KEY, ()), revision][-MAX_REVISIONS:]
 
 
+@dataclass(frozen=True, slots=True)
+class MessageVersion:
+    """One text of a message that was edited or answered again; `at` is when it was written."""
+
+    id: UUID
+    at: datetime
+    text: str
+    is_current: bool
+
+
+def list_versions(message: Memory) -> list[MessageVersion]:
+    """Return the versions of a message, oldest first, the current one last; empty if it has only one."""
+    revisions = message.metadata.get(REVISIONS_KEY, ())
+    if not revisions:
+        return []
+    starts = [message.created_at, *(datetime.fromisoformat(revision["until"]) for revision in revisions)]
+    texts = [*(revision["text"] for revision in revisions), message.content.text]
+    return [
+        MessageVersion(derived_id(message.id, "version", at.isoformat()), at, text, number == len(revisions))
+        for number, (at, text) in enumerate(zip(starts, texts, strict=True))
+    ]
+
+
+def is_complete(message: Memory) -> bool:
+    """Return whether a message is whole: not the beginning of a reply that was stopped."""
+    return INCOMPLETE_KEY not in message.metadata
+
+
 def cancel_receipt(receipt: Receipt, now: datetime, reason: str) -> Receipt:
     """Return the receipt closed as cancelled, for a message that can no longer be answered."""
     return replace(receipt, outcome=Outcome.CANCELLED, reason=reason, rule=Rule.REMOVED, closed_at=now)

@@ -27,6 +27,9 @@ ROUTES = {
     "/api/session": SHUT,  # but for signing in, by POST
     "/api/agents": SHUT,
     "/api/agents/{agent}/messages": SHUT,
+    "/api/messages/{id}": SHUT,
+    "/api/messages/{id}/stop": SHUT,
+    "/api/messages/{id}/regenerate": SHUT,
     "/api/rooms": SHUT,
     "/api/agents/{agent}/reload": SHUT,
     "/api/rooms/{id}/messages": SHUT,
