@@ -8,11 +8,11 @@ from typing import Any
 
 from benchmarks.exchange import Exchange, close_receipt, make_exchange, mark_attempting, mark_sent
 from bot.store import new_receipt
+from plugins.sql.core.memory_rows import MEMORY_NAMES, memory_values
 from plugins.sql.core.values import microseconds_of
 from plugins.sql.stores.deliveries import DELIVERY_NAMES as DELIVERY_NAMES
 from plugins.sql.stores.deliveries import delivery_values
 from plugins.sql.stores.ledger import STEP_NAMES, step_values
-from plugins.sql.stores.memories import MEMORY_NAMES, memory_values
 from plugins.sql.stores.receipts import RECEIPT_NAMES as RECEIPT_NAMES
 from plugins.sql.stores.receipts import fixed_values, state_values
 

@@ -15,8 +15,9 @@ from benchmarks.exchange import AGENT, make_exchanges, store_exchanges
 from benchmarks.figures import Row, measure, report_progress
 from benchmarks.filling import fill
 from bot import MemoryKind
+from plugins.sql.core.memory_rows import MEMORY
 from plugins.sql.sqlite.database import OpenFiles, SqliteDatabase
-from plugins.sql.stores.memories import MEMORY, RECENT
+from plugins.sql.stores.memories import RECENT
 from plugins.sql.stores.store import SqlStore
 
 FIRST_AGENT = 1  # its number in a new file

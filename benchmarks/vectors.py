@@ -16,10 +16,10 @@ from benchmarks.figures import Row, format_milliseconds, report_progress
 from benchmarks.server import is_installed, running_durable_server
 from bot import MemoryKind, RecallScope, derived_id
 from bot.store import Store
+from plugins.sql.core.memory_rows import MEMORY_NAMES, memory_values
 from plugins.sql.postgres.connection import connect, parse_address
 from plugins.sql.postgres.storage import OpenServers
 from plugins.sql.sqlite.database import OpenFiles
-from plugins.sql.stores.memories import MEMORY_NAMES, memory_values
 
 FIRST_AGENT = 1  # its number in a new database
 COUNT, DIMENSION, NEAREST, MODEL = 100_000, 384, 10, "a-model"

@@ -53,6 +53,8 @@ from bot.inbound.agent_handle import (
     ReloadResult,
 )
 from bot.inbound.membership import MembershipReporter
+from bot.inbound.people import FoundFact, People, Person, PersonWorld
+from bot.inbound.task_control import TaskControl, TaskDecision, TaskState, last_run_of
 from bot.outbound.content_filter import filter_partial_text
 from bot.outbound.undelivered import DeliveryDecision, DeliveryStatus, UndeliveredParts, is_dropped
 from bot.plugin_system.imports import LazyImport, install_command
@@ -107,6 +109,7 @@ __all__ = [
     "EventKey",
     "Feed",
     "FetchError",
+    "FoundFact",
     "FoundPost",
     "GateCheck",
     "InboundMessage",
@@ -120,6 +123,9 @@ __all__ = [
     "MessageVersion",
     "NotSent",
     "OutgoingReply",
+    "People",
+    "Person",
+    "PersonWorld",
     "PostOperation",
     "PostOperationKind",
     "Publishing",
@@ -132,7 +138,10 @@ __all__ = [
     "RouteScope",
     "Spending",
     "StreamCursor",
+    "TaskControl",
+    "TaskDecision",
     "TaskSet",
+    "TaskState",
     "TerminalSession",
     "TimeSource",
     "TokenScope",
@@ -150,6 +159,7 @@ __all__ = [
     "is_cross_site",
     "is_dropped",
     "is_same_origin",
+    "last_run_of",
     "list_checks",
     "list_versions",
     "parse_host_header",

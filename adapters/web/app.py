@@ -15,9 +15,11 @@ from adapters.web.api import (
     KnowledgeApi,
     MessagesApi,
     OverviewApi,
+    PeopleApi,
     ReceiptsApi,
     RoomsApi,
     SessionApi,
+    TasksApi,
     WorldSettingsApi,
 )
 from adapters.web.auth import Access, TokenAuth
@@ -63,7 +65,9 @@ class WebApp:
             AgentsApi(self.directory, responder).operations(),
             MessagesApi(self.directory, self._message_service, streams, responder, limits, answers).operations(),
             RoomsApi(self.directory, responder).operations(),
-            KnowledgeApi(self.directory, responder).operations(),
+            KnowledgeApi(self.directory, self._requests, responder, limits).operations(),
+            PeopleApi(self.directory, self._requests, responder).operations(),
+            TasksApi(self.directory, self._requests, responder).operations(),
             ReceiptsApi(self.directory, responder).operations(),
             CostsApi(self.directory, responder).operations(),
             DeliveriesApi(self.directory, self._requests, responder).operations(),

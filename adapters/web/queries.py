@@ -1,8 +1,9 @@
 """Reads for the API: agents, rooms, messages and receipts as response models."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from typing import TypeVar
 from uuid import UUID
 
 from adapters.web.errors import HttpProblem, build_not_found
@@ -10,6 +11,11 @@ from adapters.web.outgoing import build_figures, build_message_body
 from adapters.web.schemas import MessageBody, MessageResponse
 from bot import Memory, MemoryKind, Outcome, Receipt, Room
 from bot.platform import AgentHandle
+
+T = TypeVar("T")
+K = TypeVar("K")
+EXAMINED_PAGE = 201  # one more than the longest page
+MAX_EXAMINED = 10 * EXAMINED_PAGE
 
 
 class AgentDirectory:
@@ -75,6 +81,42 @@ def parse_cursor(text: str) -> tuple[datetime, str]:
         return datetime.fromisoformat(at).astimezone(UTC), item_id
     except (ValueError, OverflowError):
         raise HttpProblem(422, "invalid_request", "before: not a cursor of this list") from None
+
+
+def parse_position(text: str | None) -> tuple[datetime, UUID] | None:
+    """Return the time and the id of a cursor, if there is one. Raises HttpProblem (422) for an invalid one."""
+    if text is None:
+        return None
+    at, item_id = parse_cursor(text)
+    try:
+        return at, UUID(item_id)
+    except ValueError:
+        raise HttpProblem(422, "invalid_request", "before: not a cursor of this list") from None
+
+
+async def collect_page(
+    fetch: Callable[[int, K | None], Awaitable[Sequence[tuple[K, T]]]],
+    is_wanted: Callable[[T], bool],
+    limit: int,
+    cursor: K | None,
+) -> tuple[list[T], K | None]:
+    """Return wanted items of a list and the cursor after them; None at the end.
+
+    `fetch` returns at most a number of items after a cursor, with the cursor of each. At most MAX_EXAMINED items are
+    examined, so fewer may be returned although the list continues.
+    """
+    wanted: list[T] = []
+    for _ in range(MAX_EXAMINED // EXAMINED_PAGE):
+        page = await fetch(EXAMINED_PAGE, cursor)
+        for number, (position, item) in enumerate(page, 1):
+            cursor = position
+            if is_wanted(item):
+                wanted.append(item)
+            if len(wanted) == limit:
+                return wanted, None if number == len(page) < EXAMINED_PAGE else cursor
+        if len(page) < EXAMINED_PAGE:
+            return wanted, None
+    return wanted, cursor
 
 
 async def load_room_messages(handle: AgentHandle, room_id: UUID, limit: int) -> list[MessageBody]:

@@ -15,7 +15,7 @@ from bot.concurrency.clock import ShutdownDeadline
 from bot.concurrency.isolation import Failure, run_isolated
 from bot.concurrency.tasks import TaskSet
 from bot.domain.events import TaskEnded
-from bot.domain.task import Task
+from bot.domain.task import LAST_RUN_KEY, Task
 from bot.errors import StoreUnavailable
 from bot.plugin_system.components import Worker
 from bot.plugin_system.registry import Registry
@@ -238,6 +238,8 @@ def _next_state(claimed: Task, current: Task, now: datetime, error: str | None) 
 
     `current` is the task as its worker left it, `error` why the run failed, None where it did not start.
     """
+    if error is not None and current.is_repeating:
+        current = replace(current, metadata={**current.metadata, LAST_RUN_KEY: now.isoformat()})
     if not error and current.is_repeating:
         try:
             due, skipped = current.schedule.find_next_run(claimed.next_run, now)

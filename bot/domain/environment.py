@@ -153,6 +153,30 @@ class Entity:
 
 
 @dataclass(frozen=True, slots=True)
+class PersonActivity:
+    """When a person wrote first and last, how many messages, and how many of them were answered.
+
+    The counts of the last seconds are lost where a process ends without stopping.
+    """
+
+    entity_id: UUID
+    first_at: datetime
+    last_at: datetime
+    messages: int = 0
+    answered: int = 0
+
+    def plus(self, other: "PersonActivity") -> Self:
+        """Return the activity of both periods."""
+        return replace(
+            self,
+            first_at=min(self.first_at, other.first_at),
+            last_at=max(self.last_at, other.last_at),
+            messages=self.messages + other.messages,
+            answered=self.answered + other.answered,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Component:
     """One typed piece of data about an entity, and who stated it."""
 

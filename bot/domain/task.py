@@ -21,6 +21,7 @@ MIN_INTERVAL = timedelta(seconds=1)
 MISSED_THRESHOLD = timedelta(seconds=60)
 MAX_COUNTED_RUNS = 1000
 MILLISECOND = timedelta(milliseconds=1)
+PAUSED_KEY, LAST_RUN_KEY = "paused", "lastRunAt"  # in a task's metadata
 
 
 class TaskTag(StrEnum):
@@ -165,6 +166,11 @@ class Task(RenamedMembers):
         return TaskTag.REPEAT in self.tags
 
     @property
+    def is_paused(self) -> bool:
+        """Whether an operator paused the task; it is parked then."""
+        return self.is_parked and self.metadata.get(PAUSED_KEY) is True
+
+    @property
     def run_key(self) -> str:
         """The idempotency key of this run: the same in every attempt, different when the task repeats."""
         return f"{self.id}/{self.fencing_token - self.attempts}" if self.is_repeating else str(self.id)
@@ -193,8 +199,8 @@ class Task(RenamedMembers):
 def merge_schedule(task: Task, stored: Task | None) -> Task:
     """Return what to store for a task that is scheduled again while it may be stored already.
 
-    A repeating task with unchanged times continues: its next run, its failures and its metadata stay. Raises
-    ValueError if its schedule is invalid.
+    A repeating task with unchanged times continues: its next run, its failures and its metadata stay. One that an
+    operator paused stays paused. Raises ValueError if its schedule is invalid.
     """
     MissedRunPolicy.from_metadata(task.metadata)
     if task.is_repeating:
@@ -204,8 +210,15 @@ def merge_schedule(task: Task, stored: Task | None) -> Task:
         return task
     notes = {name: value for name, value in stored.metadata.items() if name not in TaskSchedule.KEYS}
     metadata = {**notes, **task.metadata}
-    if stored.is_parked or not task.is_repeating or _times(task) != _times(stored):
-        return replace(task, metadata=metadata, leased_until=stored.leased_until, fencing_token=stored.fencing_token)
+    is_failed = stored.is_parked and not stored.is_paused
+    if is_failed or not task.is_repeating or _times(task) != _times(stored):
+        return replace(
+            task,
+            metadata=metadata,
+            leased_until=stored.leased_until,
+            fencing_token=stored.fencing_token,
+            is_parked=stored.is_paused,
+        )
     return replace(
         stored,
         name=task.name,

@@ -26,6 +26,8 @@ from bot.inbound.activity import AgentActivity
 from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox
 from bot.inbound.membership import MembershipReporter
+from bot.inbound.people import People
+from bot.inbound.task_control import TaskControl
 from bot.outbound.undelivered import UndeliveredParts
 from bot.settings import Settings, SettingsModel
 from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery, StoreProblem
@@ -181,6 +183,8 @@ class AgentHandle:
         conversations: ConversationReader,
         activity: AgentActivity,
         undelivered: UndeliveredParts,
+        people: People,
+        tasks: TaskControl,
         world_settings: WorldSettings,
         lists: ListStore,
         limits: CostLimits,
@@ -200,6 +204,7 @@ class AgentHandle:
         self.conversations = conversations
         self.activity = activity
         self.undelivered = undelivered
+        self.people, self.tasks = people, tasks
         self.world_settings = world_settings
         self.lists = lists
         self.limits = limits

@@ -21,6 +21,7 @@ from bot.event_bus import EventBus
 from bot.fetch.client import Fetcher
 from bot.inbound.agent_handle import AgentHandle
 from bot.inbound.inbox import Inbox
+from bot.inbound.person_activity import PersonActivityRecorder
 from bot.inbound.work_sharing import WorkSharingLoop
 from bot.models.attempt import CallTimeouts
 from bot.models.retry import CallPolicy, RetryPolicy
@@ -145,15 +146,8 @@ async def _running_agent(
         await enter(run_services(agent, config.plugins, shutdown_deadline))
         await initialize_plugins(agent, config.plugins)
         pipeline = MessagePipeline(agent, registry, core)
-        inbox = Inbox(
-            store.ledger,
-            pipeline.process_message,
-            ownership=agent.outbox.ownership,
-            on_closed=agent.outbox.on_closed,
-            clock=config.clock,
-            shutdown_deadline=shutdown_deadline,
-            secrets=config.secrets,
-        )
+        activity = await enter(PersonActivityRecorder(store.entities, events, shutdown_deadline=shutdown_deadline))
+        inbox = _build_inbox(agent, config, pipeline, activity, shutdown_deadline)
         rooms.start(inbox)
         post_scheduler = PostScheduler(agent, registry)
         await enter(pipeline.evaluated)
@@ -164,7 +158,7 @@ async def _running_agent(
             await enter(Scheduler(agent, registry, workers, shutdown_deadline=shutdown_deadline))
         await enter(WorkSharingLoop(store, inbox, agent.outbox, config.clock))
         reloader = CharacterReloader(loaded_config, agent, definition, pipeline)
-        handle = build_handle(agent, config, registry, inbox, pipeline, connections, meter, reloader, limits)
+        handle = build_handle(agent, config, registry, inbox, pipeline, connections, meter, activity, reloader, limits)
         yield AgentRuntime(agent, registry, inbox, handle, post_scheduler)
 
 
@@ -196,6 +190,24 @@ def _build_router(
     reservations = ReservationLedger(budget, prices, record)
     sampling = read_sampling(config.settings)
     return ModelRouter(record=record, reserve=reservations.reserve, on_retry=on_retry, policy=policy, sampling=sampling)
+
+
+def _build_inbox(
+    agent: Agent,
+    config: AgentConfig,
+    pipeline: MessagePipeline,
+    activity: PersonActivityRecorder,
+    shutdown_deadline: ShutdownDeadline,
+) -> Inbox:
+    return Inbox(
+        agent.store.ledger,
+        pipeline.process_message,
+        ownership=agent.outbox.ownership,
+        on_closed=activity.then(agent.outbox.on_closed),
+        clock=config.clock,
+        shutdown_deadline=shutdown_deadline,
+        secrets=config.secrets,
+    )
 
 
 def _build_speech(core: CoreSettings, models: ModelRouter, outbox: Outbox) -> Speech:

@@ -17,6 +17,9 @@ from bot.inbound.agent_handle import AgentHandle, ConversationReader
 from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox
 from bot.inbound.membership import MembershipReporter
+from bot.inbound.people import People
+from bot.inbound.person_activity import PersonActivityRecorder
+from bot.inbound.task_control import TaskControl
 from bot.outbound.undelivered import UndeliveredParts
 from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.registry import Registry
@@ -35,6 +38,7 @@ def build_handle(
     pipeline: MessagePipeline,
     connections: Callable[[], Sequence[ConnectionStatus]],
     meter: CostMeter,
+    activity: PersonActivityRecorder,
     reloader: CharacterReloader,
     limits: CostLimits,
 ) -> AgentHandle:
@@ -59,6 +63,8 @@ def build_handle(
             clock=clock,
         ),
         undelivered=UndeliveredParts(store.ledger, agent.outbox),
+        people=People(agent.id, store=store, models=agent.models, flush_activity=activity.flush),
+        tasks=TaskControl(store.tasks, clock),
         world_settings=agent.world_settings,
         lists=store.lists,
         limits=limits,

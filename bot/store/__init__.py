@@ -17,6 +17,7 @@ from bot.domain.edits import (
     redact_delivery,
     redact_receipt,
 )
+from bot.domain.environment import PersonActivity
 from bot.domain.inbound import (
     MAX_UNREADABLE_EVENTS,
     MEMBERSHIP_EVENT_TTL,
@@ -55,6 +56,7 @@ from bot.store.protocols import (
     MAX_NAME_MATCHES,
     LogEntry,
     LogKind,
+    MemoryPage,
     PluginTables,
     Schema,
     Schemas,
@@ -106,11 +108,13 @@ __all__ = [
     "MembershipChange",
     "MembershipUpdate",
     "MemoryMatch",
+    "MemoryPage",
     "MessageFilter",
     "OpenItems",
     "OpenWork",
     "Page",
     "PageKey",
+    "PersonActivity",
     "PlatformHour",
     "PluginTables",
     "ReceiptCount",

@@ -13,10 +13,10 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from bot.domain.costs import CostDimension, CostEntry
-from bot.domain.environment import Component, Entity, ParticipantState, Relationship, Role, Room, World
 from bot.domain.memory import Conversation, Memory, MemoryKind, MemoryMatch, MemoryScope
 from bot.domain.task import Task
 from bot.store.activity import ActivityStore
+from bot.store.environment import EntityStore, WorldStore
 from bot.store.ledger import EditStore, Ledger, WorkSharing
 from bot.store.lists import ListStore
 
@@ -64,84 +64,6 @@ class LogKind(StrEnum):
     RUN = "run"
 
 
-class WorldStore(Protocol):
-    """Worlds, rooms, and what the agent has decided about them."""
-
-    async def save_world(self, world: World, rooms: Sequence[Room] = ()) -> None:
-        """Insert or update a world and some of its rooms, which become the most recently active.
-
-        A blank name does not replace a known one; roles, grants and settings are added to the known ones, the
-        rest is replaced.
-        """
-
-    async def world(self, world_id: UUID) -> World | None:
-        """Return a world."""
-
-    async def room(self, room_id: UUID) -> Room | None:
-        """Return a room."""
-
-    async def rooms(self, world_id: UUID | None = None) -> list[Room]:
-        """Return the rooms of a world, or all, the most recently active first."""
-
-    async def participant_state(self, room_id: UUID) -> ParticipantState:
-        """Return what the agent has decided about a room."""
-
-    async def set_participant_state(self, room_id: UUID, state: ParticipantState) -> None:
-        """Follow a room, mute it, or neither."""
-
-    async def set_role(self, world_id: UUID, entity_id: UUID, role: Role) -> None:
-        """Grant a role in a world, which overrides the platform's role.
-
-        Raises LookupError if the world is unknown.
-        """
-
-    async def set_setting(self, world_id: UUID, name: str, value: str) -> None:
-        """Set a setting of a world; a blank value removes it. Raises LookupError if the world is unknown."""
-
-    async def rooms_of(self, entity_id: UUID) -> list[Room]:
-        """Return the rooms in which an entity takes part, the most recently active first."""
-
-
-class EntityStore(Protocol):
-    """Entities, their components, and their relationships."""
-
-    async def save_entities(self, entities: Sequence[Entity], room_id: UUID | None = None) -> None:
-        """Insert or update entities; with a room, they take part in it and are active there now.
-
-        The given names come first, then the known ones, twenty in all; the rest is replaced.
-        """
-
-    async def entities(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
-        """Return entities by id."""
-
-    async def entities_by_name(self, name: str, *, platform: str | None = None, limit: int = 100) -> list[Entity]:
-        """Return the entities with exactly this current or former name, handle or platform id."""
-
-    async def leave_rooms(self, entity_id: UUID, room_ids: Collection[UUID]) -> None:
-        """Record that an entity left rooms, until it is active there again."""
-
-    async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
-        """Return the participants of a room, the most recently active first."""
-
-    def check_components(self, check: Callable[[Component], None]) -> None:
-        """Call `check` with every component before it is saved; where it raises, nothing is stored."""
-
-    async def save_component(self, component: Component) -> None:
-        """Insert or replace a component; unique by (entity, type, world or None, source or None).
-
-        Raises ComponentDataError for data that do not fit a type that a plugin declares.
-        """
-
-    async def components(self, entity_id: UUID, kind: str | None = None) -> list[Component]:
-        """Return the components of an entity."""
-
-    async def save_relationship(self, relationship: Relationship) -> None:
-        """Insert or replace the relationship from one entity to another."""
-
-    async def relationships(self, entity_id: UUID) -> list[Relationship]:
-        """Return the relationships of an entity, the most frequent contact first."""
-
-
 @dataclass(frozen=True, slots=True)
 class RecallScope:
     """The room and world that recall something; memories of other rooms only if their scope allows it.
@@ -179,6 +101,15 @@ class UnembeddedPage:
     before: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryPage:
+    """Memories, newest first, with their positions in the store, and where the next page begins; None at the end."""
+
+    memories: tuple[Memory, ...] = ()
+    before: int | None = None
+    positions: tuple[int, ...] = ()
+
+
 class MemoryStore(Protocol):
     """Messages and everything derived from them."""
 
@@ -211,6 +142,18 @@ class MemoryStore(Protocol):
 
     async def by_turn(self, turn_id: UUID) -> list[Memory]:
         """Return what a turn has created, in the order in which it was stored."""
+
+    async def facts(self, entity_id: UUID, limit: int = 50, before: int | None = None) -> MemoryPage:
+        """Return the facts that an entity told, newest first; `before` is where the last page ended."""
+
+    async def count_facts(self, entity_ids: Collection[UUID]) -> dict[UUID, int]:
+        """Return how many facts each of these entities told, if any."""
+
+    async def of_entity(self, entity_id: UUID, before: int | None = None) -> MemoryPage:
+        """Return memories of all kinds that are an entity's, newest first, for an export.
+
+        Each call examines a limited number of memories, so a page may be empty before the end.
+        """
 
     async def recall(
         self, embedding: Sequence[float], model: str, scope: RecallScope, kind: MemoryKind, limit: int = 10
@@ -271,6 +214,12 @@ class TaskStore(Protocol):
         tags: Collection[str] = (),
     ) -> list[Task]:
         """Return the tasks that match all given values."""
+
+    async def tasks_after(self, limit: int = 50, after: tuple[datetime, UUID] | None = None) -> list[Task]:
+        """Return tasks by the time of their next run, the earliest first, then by id.
+
+        With `after`, the next run and the id of a task, those that come after it.
+        """
 
     async def claim_tasks(
         self, leases: Mapping[str, timedelta], now: datetime, limit: int = 10, excluded_room_ids: Collection[UUID] = ()

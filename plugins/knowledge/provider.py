@@ -109,10 +109,14 @@ async def reindex(agent: Agent, task: Task) -> None:
 
 
 async def schedule_reindex(agent: Agent) -> None:
-    """Schedule the index task. Raises PluginError for files outside the character's folder."""
+    """Schedule the index task, unless it is paused. Raises PluginError for files outside the character's folder."""
     check_paths(agent.character, agent.folder)
+    task_id = derived_id(agent.id, "knowledge", "index")
+    stored = await agent.store.tasks.task(task_id)
+    if stored is not None and stored.is_paused:
+        return
     task = Task(
-        id=derived_id(agent.id, "knowledge", "index"),
+        id=task_id,
         name=reindex.name,
         next_run=agent.clock(),
         description="index the character's documents",

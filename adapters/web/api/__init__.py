@@ -7,9 +7,11 @@ from adapters.web.api.files import FilesApi
 from adapters.web.api.knowledge import KnowledgeApi
 from adapters.web.api.messages import MessagesApi
 from adapters.web.api.overview import OverviewApi
+from adapters.web.api.people import PeopleApi
 from adapters.web.api.receipts import ReceiptsApi
 from adapters.web.api.rooms import RoomsApi
 from adapters.web.api.session import SessionApi
+from adapters.web.api.tasks import TasksApi
 from adapters.web.api.world_settings import WorldSettingsApi
 
 __all__ = [
@@ -20,8 +22,10 @@ __all__ = [
     "KnowledgeApi",
     "MessagesApi",
     "OverviewApi",
+    "PeopleApi",
     "ReceiptsApi",
     "RoomsApi",
     "SessionApi",
+    "TasksApi",
     "WorldSettingsApi",
 ]

@@ -1,20 +1,29 @@
 """HTTP handlers of what agents remember."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 from uuid import UUID
 
 from aiohttp import web
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
+from adapters.web.api.people import SOURCE, SearchText, find_person, has_text
 from adapters.web.auth import Access
-from adapters.web.json_io import JsonResponder, validate_model
+from adapters.web.config import Limits
+from adapters.web.errors import HttpProblem, build_not_found
+from adapters.web.json_io import JsonResponder, read_json, validate_model
+from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
-from adapters.web.queries import AgentDirectory
-from adapters.web.schemas import AgentQuery, ResponseModel
-from bot import MemoryKind
-from bot.platform import AgentHandle
+from adapters.web.queries import AgentDirectory, collect_page, parse_id
+from adapters.web.schemas import AgentQuery, PageQuery, RequestModel, ResponseModel, Text
+from bot import Memory, MemoryKind, MemoryScope
+from bot.platform import AgentHandle, TaskSet
+
+MAX_FACT_LENGTH = 1000
+AUDIENCES = {MemoryScope.ROOM: "room", MemoryScope.WORLD: "world", MemoryScope.SHARED: "everyone"}
+Audience = Literal["room", "world", "everyone"]
 
 
 class MemoriesQuery(AgentQuery):
@@ -42,12 +51,62 @@ class MemoriesResponse(ResponseModel):
     memories: list[MemoryBody]
 
 
+class FactsQuery(PageQuery):
+    """Selection of facts: those with a text, and those for an audience."""
+
+    q: SearchText = ""
+    audience: Audience | None = None
+
+
+class FactRequest(RequestModel):
+    """The corrected text of a fact."""
+
+    text: Annotated[Text, StringConstraints(strip_whitespace=True, pattern=r"\S", max_length=MAX_FACT_LENGTH)]
+
+
+class AuthorBody(ResponseModel):
+    """Who told a fact."""
+
+    id: UUID
+    name: str
+
+
+class FactBody(ResponseModel):
+    """A fact: who told it, in which message, and who may be told of it: a room, its world or everyone."""
+
+    id: UUID
+    agent_id: UUID
+    text: str
+    author: AuthorBody
+    source_message_id: UUID | None
+    room_id: UUID
+    room: str
+    world_id: UUID
+    at: datetime
+    audience: Audience
+
+
+class FactsResponse(ResponseModel):
+    """Facts, the newest first, and where the list continues."""
+
+    facts: list[FactBody]
+    next: str | None
+
+
+class DeletedFactResponse(ResponseModel):
+    """The fact that was deleted."""
+
+    deleted: UUID
+
+
 @dataclass(frozen=True, slots=True)
 class KnowledgeApi:
     """Handlers for what agents remember."""
 
     _directory: AgentDirectory
+    _requests: TaskSet
     _responder: JsonResponder
+    _limits: Limits
 
     async def search_memories(self, request: web.Request) -> web.StreamResponse:
         """Search what agents remember, by words."""
@@ -56,10 +115,63 @@ class KnowledgeApi:
         bodies = [body for handle in handles for body in await _search_memories(handle, query.query, query.limit)]
         return self._responder.respond(MemoriesResponse(memories=bodies[: query.limit]))
 
+    async def list_facts(self, request: web.Request) -> web.StreamResponse:
+        """List the facts that a person told, the newest first."""
+        handle, person = await find_person(self._directory, request)
+        query = validate_model(FactsQuery, dict(request.query))
+        scopes = {audience: scope for scope, audience in AUDIENCES.items()}
+
+        async def fetch(limit: int, before: int | None) -> Sequence[tuple[int, Memory]]:
+            page = await handle.people.facts(person.entity.id, limit, before)
+            return list(zip(page.positions, page.memories, strict=True))
+
+        def is_wanted(fact: Memory) -> bool:
+            is_heard = query.audience is None or fact.scope is scopes[query.audience]
+            return is_heard and has_text(query.q, [fact.content.text])
+
+        facts, cursor = await collect_page(fetch, is_wanted, query.limit, _parse_number(query.before))
+        bodies = await _build_facts(handle, facts)
+        return self._responder.respond(FactsResponse(facts=bodies, next=None if cursor is None else str(cursor)))
+
+    async def correct_fact(self, request: web.Request) -> web.StreamResponse:
+        """Replace the text of a fact."""
+        handle, fact = await self._find_fact(request)
+        body = validate_model(FactRequest, await read_json(request, timeout=self._limits.body_seconds))
+        corrected = await run_shielded(self._requests, handle.people.correct_fact(fact, body.text, source=SOURCE))
+        return self._responder.respond((await _build_facts(handle, [corrected]))[0])
+
+    async def delete_fact(self, request: web.Request) -> web.StreamResponse:
+        """Delete a fact."""
+        handle, fact = await self._find_fact(request)
+        await run_shielded(self._requests, handle.people.delete_fact(fact, source=SOURCE))
+        return self._responder.respond(DeletedFactResponse(deleted=fact.id))
+
+    async def _find_fact(self, request: web.Request) -> tuple[AgentHandle, Memory]:
+        fact_id = parse_id(request.match_info["id"])
+        for handle in self._directory:
+            if (fact := await handle.people.fact(fact_id)) is not None:
+                return handle, fact
+        raise build_not_found("fact", fact_id)
+
     def operations(self) -> list[Operation]:
         """Return the operations with their handlers."""
+        read, change, fact = Access.READ, Access.CHANGE, "/api/facts/{id}"
+        body_statuses = (400, 404, 408, 413, 415, 422, 503)
         return [
-            Operation("memories", self.search_memories, "/api/memories", Access.READ, MemoriesResponse, MemoriesQuery)
+            Operation("memories", self.search_memories, "/api/memories", read, MemoriesResponse, MemoriesQuery),
+            Operation("facts", self.list_facts, "/api/people/{id}/facts", read, FactsResponse, FactsQuery),
+            Operation(
+                "correct-fact", self.correct_fact, fact, change, FactBody, None, body_statuses, FactRequest, "PATCH"
+            ),
+            Operation(
+                "delete-fact",
+                self.delete_fact,
+                fact,
+                change,
+                DeletedFactResponse,
+                problem_statuses=(404, 503),
+                method="DELETE",
+            ),
         ]
 
 
@@ -78,4 +190,39 @@ async def _search_memories(handle: AgentHandle, text: str, limit: int) -> list[M
             created_at=memory.created_at,
         )
         for memory in memories
+    ]
+
+
+def _parse_number(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
+        raise HttpProblem(422, "invalid_request", "before: not a cursor of this list")
+    return int(cursor)
+
+
+async def _build_facts(handle: AgentHandle, facts: Sequence[Memory]) -> list[FactBody]:
+    """Return the bodies of facts; their authors and rooms are read together."""
+    authors = await handle.people.entities({fact.entity_id for fact in facts})
+    rooms = await handle.people.rooms({fact.room_id for fact in facts})
+    room_names = {room.id: room.name or room.external_id for room in rooms.values()}
+    return [
+        FactBody.model_validate(
+            {
+                "id": fact.id,
+                "agent_id": handle.agent_id,
+                "text": fact.content.text,
+                "author": {
+                    "id": fact.entity_id,
+                    "name": authors[fact.entity_id].name if fact.entity_id in authors else "",
+                },
+                "source_message_id": fact.source_id,
+                "room_id": fact.room_id,
+                "room": room_names.get(fact.room_id, ""),
+                "world_id": fact.world_id,
+                "at": fact.created_at,
+                "audience": AUDIENCES[fact.scope],
+            }
+        )
+        for fact in facts
     ]

@@ -3,10 +3,11 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from datetime import datetime
 from uuid import UUID
 
 from bot.domain.edits import anonymize_entity
-from bot.domain.environment import Component, Entity, ParticipantState, Relationship, Role, Room, World
+from bot.domain.environment import Component, Entity, ParticipantState, PersonActivity, Relationship, Role, Room, World
 from bot.store.protocols import MAX_NAME_MATCHES
 
 
@@ -20,6 +21,7 @@ class InMemoryEntities:
         self._components = defaultdict(dict)
         self._relationships: defaultdict[UUID, dict[UUID, Relationship]] = defaultdict(dict)
         self._check_component: Callable[[Component], None] | None = None
+        self._activity: dict[UUID, PersonActivity] = {}
 
     async def save_entities(self, entities: Sequence[Entity], room_id: UUID | None = None) -> None:
         for entity in entities:
@@ -60,6 +62,23 @@ class InMemoryEntities:
         relationships = self._relationships.get(entity_id, {}).values()
         return sorted(relationships, key=lambda relationship: -relationship.interactions)
 
+    async def add_activity(self, activities: Sequence[PersonActivity]) -> None:
+        for activity in activities:
+            stored = self._activity.get(activity.entity_id)
+            self._activity[activity.entity_id] = activity if stored is None else stored.plus(activity)
+
+    async def activity(self, entity_id: UUID) -> PersonActivity | None:
+        return self._activity.get(entity_id)
+
+    async def active_entities(
+        self, limit: int = 50, before: tuple[datetime, UUID] | None = None
+    ) -> list[tuple[Entity, PersonActivity]]:
+        known = (activity for activity in self._activity.values() if activity.entity_id in self._entities)
+        latest = sorted(known, key=lambda activity: (activity.last_at, activity.entity_id), reverse=True)
+        if before is not None:
+            latest = [activity for activity in latest if (activity.last_at, activity.entity_id) < before]
+        return [(self._entities[activity.entity_id], activity) for activity in latest[:limit]]
+
     def upsert(self, entity: Entity, room_id: UUID | None) -> Entity:
         """Insert or update an entity; new names come first, known ones after them."""
         stored = self._entities.get(entity.id)
@@ -83,6 +102,7 @@ class InMemoryEntities:
             self._entities[entity_id] = anonymize_entity(self._entities[entity_id])
         for participants in self._participants.values():
             participants.pop(entity_id, None)
+        self._activity.pop(entity_id, None)
         component_count = len(self._components.pop(entity_id, {}))
         for components in self._components.values():
             for key in [key for key, item in components.items() if item.source_entity_id == entity_id]:
@@ -123,6 +143,12 @@ class InMemoryWorlds:
 
     async def room(self, room_id: UUID) -> Room | None:
         return self._rooms.get(room_id)
+
+    async def worlds_by_id(self, ids: Collection[UUID]) -> dict[UUID, World]:
+        return {world_id: self._worlds[world_id] for world_id in ids if world_id in self._worlds}
+
+    async def rooms_by_id(self, ids: Collection[UUID]) -> dict[UUID, Room]:
+        return {room_id: self._rooms[room_id] for room_id in ids if room_id in self._rooms}
 
     async def rooms(self, world_id: UUID | None = None) -> list[Room]:
         rooms = [room for room in self._rooms.values() if world_id in (None, room.world_id)]

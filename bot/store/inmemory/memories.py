@@ -1,7 +1,7 @@
 """Memories in memory."""
 
 from bisect import bisect_left, insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -15,7 +15,7 @@ from bot.domain.memory import (
     MemoryKind,
     MemoryMatch,
 )
-from bot.store.protocols import RecallScope, UnembeddedPage, recall_audience
+from bot.store.protocols import MemoryPage, RecallScope, UnembeddedPage, recall_audience
 from bot.store.similarity import (
     MAX_TRANSCRIPT_SCAN,
     TRANSCRIPT_KINDS,
@@ -79,6 +79,20 @@ class InMemoryMemories:
     async def by_turn(self, turn_id: UUID) -> list[Memory]:
         memories = (self._memories.get(memory_id) for memory_id in self._turns.get(turn_id, ()))
         return sorted((memory for memory in memories if memory is not None), key=self._sort_key)
+
+    async def facts(self, entity_id: UUID, limit: int = 50, before: int | None = None) -> MemoryPage:
+        facts = [memory for memory in self._of_entity(entity_id, before) if memory.kind is MemoryKind.FACT]
+        positions = tuple(self._arrivals[fact.id] for fact in facts[:limit])
+        return MemoryPage(tuple(facts[:limit]), positions[-1] if len(facts) > limit else None, positions)
+
+    async def count_facts(self, entity_ids: Collection[UUID]) -> dict[UUID, int]:
+        facts = (memory for memory in self._memories.values() if memory.kind is MemoryKind.FACT)
+        return dict(Counter(fact.entity_id for fact in facts if fact.entity_id in entity_ids))
+
+    async def of_entity(self, entity_id: UUID, before: int | None = None) -> MemoryPage:
+        memories = self._of_entity(entity_id, before)
+        is_last = len(memories) <= PAGE_SIZE
+        return MemoryPage(tuple(memories[:PAGE_SIZE]), None if is_last else self._arrivals[memories[PAGE_SIZE - 1].id])
 
     async def recall(
         self, embedding: Sequence[float], model: str, scope: RecallScope, kind: MemoryKind, limit: int = 10
@@ -157,6 +171,14 @@ class InMemoryMemories:
             room_memories.append(memory)
         else:
             insort(room_memories, memory, key=self._sort_key)
+
+    def _of_entity(self, entity_id: UUID, before: int | None) -> list[Memory]:
+        """Return the memories of an entity that arrived before a number, newest first."""
+        end = self._last_arrival + 1 if before is None else before
+        memories = (memory for memory in self._memories.values() if memory.entity_id == entity_id)
+        return sorted(
+            (memory for memory in memories if self._arrivals[memory.id] < end), key=self._sort_key, reverse=True
+        )
 
     def _remove_from_indexes(self, memory: Memory) -> None:
         room_memories = self._rooms[memory.room_id, memory.kind]

@@ -58,6 +58,10 @@ class InMemoryTasks:
             and task.tags.issuperset(tags)
         ]
 
+    async def tasks_after(self, limit: int = 50, after: tuple[datetime, UUID] | None = None) -> list[Task]:
+        ordered = sorted(self._tasks.values(), key=lambda task: (task.next_run, task.id))
+        return [task for task in ordered if after is None or (task.next_run, task.id) > after][:limit]
+
     async def claim_tasks(
         self, leases: Mapping[str, timedelta], now: datetime, limit: int = 10, excluded_room_ids: Collection[UUID] = ()
     ) -> list[Task]:

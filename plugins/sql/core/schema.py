@@ -23,7 +23,7 @@ from plugins.sql.core.columns import (
     text_columns,
 )
 
-VERSION = "0005"
+VERSION = "0006"
 VERSION_TABLE = "alembic_version_sql"
 
 # A later version can only change a constraint that has the same name in both databases.
@@ -36,6 +36,7 @@ NAMING_CONVENTION = {
 # Must equal the text of the statement, or the partial index is not used.
 UNFINISHED = "state <> 'sent' AND state <> 'cancelled'"
 UNDECIDED = "state = 'unknown' OR state = 'failed'"
+IS_FACT = "kind = 'FACT'"
 
 metadata = MetaData(naming_convention=NAMING_CONVENTION)
 
@@ -109,6 +110,14 @@ participants = keyed_table(
     cascading_key("entities", "entity_id"),
 )
 
+# Who wrote when: counted in memory, and added every few seconds.
+activity = keyed_table(
+    "activity",
+    *id_columns("entity_id", key=True),
+    *number_columns("first_at", "last_at", "messages", "answered"),
+    Index("ix_activity_last", "agent_id", "last_at", "entity_id"),
+)
+
 relationships = ordered_table(
     "relationships",
     *id_columns("source_id", "target_id"),
@@ -133,6 +142,7 @@ memories = ordered_table(
     Index("ix_memories_room", "agent_id", "room_id", "kind", "position"),
     Index("ix_memories_source", "agent_id", "source_id", **partial_index("source_id IS NOT NULL")),
     Index("ix_memories_turn", "agent_id", "turn_id", "position", **partial_index("turn_id IS NOT NULL")),
+    Index("ix_memories_facts", "agent_id", "entity_id", "position", **partial_index(IS_FACT)),
 )
 
 # `audience` is the recall scope: the id of the room or the world, or zeroes for everyone. Rows are stored
@@ -181,6 +191,7 @@ tasks = ordered_table(
         **partial_index("is_queued = 1 AND is_parked = 0"),
     ),
     Index("ix_tasks_all", "agent_id", "position"),
+    Index("ix_tasks_next", "agent_id", "next_run", "id"),
     Index("ix_tasks_name", "agent_id", "name", "position"),
     Index("ix_tasks_room", "agent_id", "room_id", "position"),
 )

@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from bot import Outcome, ParticipantState, Receipt
 from bot.platform import Delivery, InboundMessage, StreamCursor
 from bot.store import LeaseLost, StoredEvent, TurnCommit
+from plugins.sql.core.memory_rows import MEMORY_NAMES, memory_values
 from plugins.sql.core.schema import (
     cursors,
     deliveries,
@@ -24,7 +25,6 @@ from plugins.sql.core.schema import (
 from plugins.sql.core.statements import RawStatement, Row, assignments, column_list, transpose, values_row, values_table
 from plugins.sql.stores.deliveries import DELIVERY, DELIVERY_NAMES, DELIVERY_STATE_NAMES, delivery_values
 from plugins.sql.stores.entities import ENTITY, ENTITY_NAMES, entity_values
-from plugins.sql.stores.memories import MEMORY_NAMES, memory_values
 from plugins.sql.stores.receipts import RECEIPT_NAMES, RECEIPT_STATE_NAMES, fixed_values, state_values
 from plugins.sql.stores.receiving import CURSOR_NAMES, cursor_values, with_role
 from plugins.sql.stores.worlds import ROOM, ROOM_NAMES, WORLD, WORLD_NAMES, room_values, world_values

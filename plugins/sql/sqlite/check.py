@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from bot import BotError, ConfigError
 from bot.store import CheckReport, StoreUnavailable
 from plugins.sql.core.audit_log import MAX_BREAKS, find_breaks
+from plugins.sql.core.memory_rows import MEMORY
 from plugins.sql.core.schema import VERSION
 from plugins.sql.core.statements import Columns
 from plugins.sql.core.upgrade import find_version
@@ -21,7 +22,6 @@ from plugins.sql.sqlite.health import DATABASE_ERRORS, opening_error
 from plugins.sql.stores.deliveries import DELIVERY
 from plugins.sql.stores.entities import COMPONENT, ENTITY, RELATIONSHIP
 from plugins.sql.stores.ledger import STEP
-from plugins.sql.stores.memories import MEMORY
 from plugins.sql.stores.receipts import RECEIPT
 from plugins.sql.stores.tasks import TASK
 from plugins.sql.stores.worlds import ROOM, WORLD

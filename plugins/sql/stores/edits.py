@@ -25,6 +25,7 @@ from bot.store import (
     plan_edit,
 )
 from plugins.sql.core.base import AgentRow, SqlStorePart
+from plugins.sql.core.memory_rows import MEMORY
 from plugins.sql.core.schema import deliveries, memories, receipts
 from plugins.sql.core.statements import ListStatement, Statement, limit_parameter, matches
 from plugins.sql.core.values import id_of, storable_text
@@ -35,7 +36,7 @@ from plugins.sql.stores.erasure import erase_entity
 from plugins.sql.stores.membership import apply_membership as keep_notice
 from plugins.sql.stores.membership import migrate_room
 from plugins.sql.stores.memories import FIND_MEMORIES as FIND_MEMORIES
-from plugins.sql.stores.memories import MEMORY, delete_with_derived, put_memories
+from plugins.sql.stores.memories import delete_with_derived, put_memories
 from plugins.sql.stores.receipts import (
     IN_ROOM,
     OF_AGENT,

@@ -2,18 +2,19 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import lru_cache, partial
 from uuid import UUID
 
-from sqlalchemy import Connection, delete, func, or_, select
+from sqlalchemy import Connection, case, delete, func, or_, select, tuple_
 from sqlalchemy.sql.expression import Executable
 
 from bot import Component, Entity, ParticipantState, Relationship
-from bot.store import MAX_NAME_MATCHES
+from bot.store import MAX_NAME_MATCHES, PersonActivity
 from plugins.sql.core.base import SqlStorePart
 from plugins.sql.core.columns import text_position
 from plugins.sql.core.row_cache import cache_row, row_cache_of
-from plugins.sql.core.schema import components, entities, participants, relationships
+from plugins.sql.core.schema import activity, components, entities, participants, relationships
 from plugins.sql.core.statements import (
     Columns,
     Insert,
@@ -30,12 +31,14 @@ from plugins.sql.core.statements import (
 )
 from plugins.sql.core.values import (
     NO_ID,
+    datetime_of,
     datetime_or_none,
     dumps,
     id_bytes,
     id_of,
     id_or_none,
     loads,
+    microseconds_of,
     microseconds_or_none,
     storable_text,
 )
@@ -66,12 +69,35 @@ def _read_relationship(row: Row) -> Relationship:
     return Relationship(id_of(source), id_of(target), tuple(loads(tags)), interactions, loads(metadata))
 
 
+def _read_activity(row: Row) -> PersonActivity:
+    entity_id, first_at, last_at, messages, answered = row
+    return PersonActivity(id_of(entity_id), datetime_of(first_at), datetime_of(last_at), messages, answered)
+
+
 ENTITY_NAMES = column_names(entities)
 ENTITY = Columns(entities, ENTITY_NAMES[1:], _read_entity)
 COMPONENT_NAMES = column_names(components)
 COMPONENT = Columns(components, COMPONENT_NAMES[1:], _read_component)
 RELATIONSHIP_NAMES = column_names(relationships)
 RELATIONSHIP = Columns(relationships, RELATIONSHIP_NAMES[1:], _read_relationship)
+
+ACTIVITY_NAMES = column_names(activity)
+ACTIVITY = Columns(activity, ACTIVITY_NAMES[1:], _read_activity)
+END = (2**62, b"\xff" * 16)  # after every time and id
+
+
+def _add_activity(insert: Insert) -> Executable:
+    statement = insert_into(activity, ACTIVITY_NAMES)(insert)
+    new, stored = statement.excluded, activity.c
+    return statement.on_conflict_do_update(  # type: ignore[no-any-return]
+        index_elements=["agent_id", "entity_id"],
+        set_={
+            "first_at": case((new.first_at < stored.first_at, new.first_at), else_=stored.first_at),
+            "last_at": case((new.last_at > stored.last_at, new.last_at), else_=stored.last_at),
+            "messages": stored.messages + new.messages,
+            "answered": stored.answered + new.answered,
+        },
+    )
 
 
 def _touch_participant(insert: Insert) -> Executable:
@@ -138,6 +164,24 @@ FIND_RELATIONSHIPS = Statement(
         select(*RELATIONSHIP)
         .where(matches(relationships, "agent_id", "source_id"))
         .order_by(relationships.c.interactions.desc(), relationships.c.position.desc())
+    )
+)
+
+ADD_ACTIVITY = Statement(_add_activity)
+FIND_ACTIVITY = Statement(lambda _: select(*ACTIVITY).where(matches(activity, "agent_id", "entity_id")))
+ACTIVE_ENTITIES = Statement(
+    lambda _: (
+        select(*ENTITY, *ACTIVITY)
+        .join_from(
+            activity, entities, (entities.c.agent_id == activity.c.agent_id) & (entities.c.id == activity.c.entity_id)
+        )
+        .where(
+            matches(activity, "agent_id"),
+            tuple_(activity.c.last_at, activity.c.entity_id)
+            < tuple_(typed_parameter(activity.c.last_at, "before"), typed_parameter(activity.c.entity_id, "before_id")),
+        )
+        .order_by(activity.c.last_at.desc(), activity.c.entity_id.desc())
+        .limit(limit_parameter())
     )
 )
 
@@ -226,6 +270,11 @@ def _relationship_values(agent: int, relationship: Relationship) -> Row:
     return (agent, source, target, dumps(relationship.tags), relationship.interactions, dumps(relationship.metadata))
 
 
+def _activity_values(agent: int, item: PersonActivity) -> Row:
+    times = (microseconds_of(item.first_at), microseconds_of(item.last_at))
+    return (agent, item.entity_id.bytes, *times, item.messages, item.answered)
+
+
 def _save_entities(agent: int, people: Sequence[Entity], room_id: UUID | None, connection: Connection) -> None:
     put_entities(connection, agent, people)
     if room_id is not None:
@@ -289,3 +338,20 @@ class SqlEntities(SqlStorePart):
         key = (self._agent, entity_id.bytes)
         rows = await self._database.read(lambda db: FIND_RELATIONSHIPS.rows(db, *key))
         return [RELATIONSHIP.read(row) for row in rows]
+
+    async def add_activity(self, activities: Sequence[PersonActivity]) -> None:
+        rows = [_activity_values(self._agent, item) for item in activities]
+        if rows:
+            await self._database.write(lambda db: ADD_ACTIVITY.run_many(db, rows), durable=False)
+
+    async def activity(self, entity_id: UUID) -> PersonActivity | None:
+        row = await self._database.read(lambda db: FIND_ACTIVITY.first(db, self._agent, entity_id.bytes))
+        return ACTIVITY.read(row) if row else None
+
+    async def active_entities(
+        self, limit: int = 50, before: tuple[datetime, UUID] | None = None
+    ) -> list[tuple[Entity, PersonActivity]]:
+        end = END if before is None else (microseconds_of(before[0]), before[1].bytes)
+        rows = await self._database.read(lambda db: ACTIVE_ENTITIES.rows(db, self._agent, *end, limit))
+        values = map(iter, rows)
+        return [(ENTITY.take(items), ACTIVITY.take(items)) for items in values]

@@ -21,6 +21,7 @@ from bot.store import (
 from plugins.sql.core.audit_log import build_tombstones
 from plugins.sql.core.row_cache import invalidate
 from plugins.sql.core.schema import (
+    activity,
     components,
     deliveries,
     logs,
@@ -79,6 +80,7 @@ DELETE_COMPONENTS = _delete_of_entity(components, components.c.entity_id, compon
 DELETE_RELATIONSHIPS = _delete_of_entity(relationships, relationships.c.source_id, relationships.c.target_id)
 DELETE_TASKS = _delete_of_entity(tasks, tasks.c.entity_id)
 DELETE_PARTICIPATION = _delete_of_entity(participants, participants.c.entity_id)
+DELETE_ACTIVITY = _delete_of_entity(activity, activity.c.entity_id)
 DELETE_LOGS = _delete_of_entity(logs, logs.c.entity_id)
 UNREADABLE_OF_PLATFORM = Statement(
     lambda _: select(unreadable_events.c.position, unreadable_events.c.raw).where(
@@ -111,6 +113,7 @@ def erase_entity(agent: int, entity_id: UUID, now: datetime, connection: Connect
     relationship_count = DELETE_RELATIONSHIPS.run(connection, *key)
     task_count = DELETE_TASKS.run(connection, *key)
     DELETE_PARTICIPATION.run(connection, *key)
+    DELETE_ACTIVITY.run(connection, *key)
     EMPTY_LOG.run_many(connection, build_tombstones(connection, *key))
     DELETE_LOGS.run(connection, *key)
     if (entity := find_entities(connection, agent, [entity_id]).get(entity_id)) is not None:

@@ -12,6 +12,7 @@ from bot import MemoryKind, Outcome, ParticipantState, Receipt, Room
 from bot.platform import Delivery, DeliveryState
 from bot.store import ListedMessage, MessageFilter, Page, PageKey, RoomFilter, RoomSummary
 from plugins.sql.core.base import Access, AgentRow, SqlStorePart
+from plugins.sql.core.memory_rows import MEMORY
 from plugins.sql.core.schema import memories, participants, receipts, rooms
 from plugins.sql.core.statements import (
     ListStatement,
@@ -25,7 +26,7 @@ from plugins.sql.core.statements import (
 )
 from plugins.sql.core.values import datetime_of, id_of, microseconds_of
 from plugins.sql.stores.deliveries import count_undelivered, list_undelivered
-from plugins.sql.stores.memories import IN_ROOM_OF_KIND, MEMORY
+from plugins.sql.stores.memories import IN_ROOM_OF_KIND
 from plugins.sql.stores.receipts import RECEIPT
 from plugins.sql.stores.worlds import FIND_ROOMS, FIND_WORLDS, ROOM, WORLD
 

@@ -3,13 +3,13 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, literal_column, or_, select, union_all
 
-from bot import Memory, MemoryKind, MemoryScope, RecallScope
+from bot import Memory, MemoryKind, RecallScope
 from bot.store import (
     MAX_CONVERSATION_REACTIONS,
     MAX_CONVERSATION_RESULTS,
@@ -17,73 +17,26 @@ from bot.store import (
     TRANSCRIPT_KINDS,
     Conversation,
     MemoryMatch,
+    MemoryPage,
     UnembeddedPage,
     rank_by_word_overlap,
     recall_audience,
 )
 from plugins.sql.core.base import SqlStorePart
+from plugins.sql.core.memory_rows import MEMORY, MEMORY_NAMES, memory_values
 from plugins.sql.core.recent_cache import WindowKey, is_small, recent_cache_of
-from plugins.sql.core.schema import embeddings, memories
-from plugins.sql.core.statements import (
-    Columns,
-    ListStatement,
-    Row,
-    Statement,
-    column_names,
-    limit_parameter,
-    matches,
-    typed_parameter,
-    upsert,
-)
-from plugins.sql.core.values import (
-    content_of,
-    content_text,
-    datetime_of,
-    dumps,
-    id_bytes,
-    id_of,
-    id_or_none,
-    loads,
-    microseconds_of,
-    storable_text,
-)
+from plugins.sql.core.schema import IS_FACT, embeddings, memories
+from plugins.sql.core.statements import ListStatement, Row, Statement, limit_parameter, matches, typed_parameter, upsert
+from plugins.sql.core.values import content_of, id_of, microseconds_of, storable_text
 from plugins.sql.stores import search
 
-
-def _read_memory(row: Row) -> Memory:
-    return _parse_memory_cached(tuple(row)) if is_small(row) else _parse_memory(row)
-
-
-def _parse_memory(row: Row) -> Memory:
-    memory_id, kind, entity_id, room_id, world_id, content, created_at, external_id, *rest = row
-    scope, source_id, turn_id, metadata = rest
-    return Memory(
-        id=id_of(memory_id),
-        kind=MemoryKind(kind),
-        entity_id=id_of(entity_id),
-        room_id=id_of(room_id),
-        world_id=id_of(world_id),
-        content=content_of(content),
-        created_at=datetime_of(created_at),
-        external_id=external_id,
-        scope=MemoryScope(scope),
-        source_id=id_or_none(source_id),
-        turn_id=id_or_none(turn_id),
-        metadata=loads(metadata),
-    )
-
-
-_parse_memory_cached = lru_cache(maxsize=4096)(_parse_memory)  # every turn reads a room's last messages
-
-
-MEMORY_NAMES = column_names(memories)
-MEMORY = Columns(memories, MEMORY_NAMES[1:], _read_memory)
 WITH_VECTOR = (*MEMORY, embeddings.c.model, embeddings.c.vector, memories.c.position)
 KIND, CONTENT, EXTERNAL_ID = map(MEMORY.names.index, ("kind", "content", "external_id"))
 HAS_VECTOR = embeddings.c.memory == memories.c.position
 OF_AGENT = matches(memories, "agent_id")
 IN_ROOM_OF_KIND = matches(memories, "agent_id", "room_id", "kind")
 SCAN_WINDOW = 1000  # positions of all agents that one query examines
+EXPORT_WINDOW = 20_000  # likewise, of an export
 MAX_POSITION = 2**62
 ZERO: ColumnElement[int] = literal_column("0")  # added to a column, it prevents the use of an index
 EMBEDDED_KINDS = (MemoryKind.MESSAGE, MemoryKind.FACT)
@@ -156,6 +109,34 @@ UNEMBEDDED = Statement(
         .order_by(memories.c.position.desc())
     )
 )
+OF_FACTS = and_(OF_AGENT, matches(memories, "entity_id"), literal_column(IS_FACT))
+FACTS = Statement(
+    lambda _: (
+        select(*MEMORY, memories.c.position)
+        .where(OF_FACTS, memories.c.position < typed_parameter(memories.c.position, "before"))
+        .order_by(NEWEST_FIRST)
+        .limit(limit_parameter())
+    )
+)
+COUNT_FACTS = ListStatement(
+    lambda ids: (
+        select(memories.c.entity_id, func.count())
+        .where(OF_AGENT, literal_column(IS_FACT), memories.c.entity_id.in_(ids))
+        .group_by(memories.c.entity_id)
+    )
+)
+OF_ENTITY = Statement(
+    lambda _: (
+        select(*MEMORY)
+        .where(
+            memories.c.position <= typed_parameter(memories.c.position, "newest"),
+            memories.c.position > typed_parameter(memories.c.position, "oldest"),
+            memories.c.agent_id + ZERO == typed_parameter(memories.c.agent_id, "agent_id"),
+            matches(memories, "entity_id"),
+        )
+        .order_by(NEWEST_FIRST)
+    )
+)
 EXPIRED = Statement(
     lambda _: (
         select(memories.c.id)
@@ -214,25 +195,6 @@ def read_memories(rows: Iterable[Row]) -> list[Memory]:
     return [_read_with_vector(row)[1] for row in rows]
 
 
-def memory_values(agent: int, memory: Memory) -> Row:
-    """Return the column values of a memory."""
-    return (
-        agent,
-        memory.id.bytes,
-        memory.kind.value,
-        memory.entity_id.bytes,
-        memory.room_id.bytes,
-        memory.world_id.bytes,
-        content_text(memory.content),
-        microseconds_of(memory.created_at),
-        storable_text(memory.external_id),
-        memory.scope.value,
-        id_bytes(memory.source_id),
-        id_bytes(memory.turn_id),
-        dumps(memory.metadata),
-    )
-
-
 def _add_memories(agent: int, new_memories: Sequence[Memory], connection: Connection) -> None:
     """Insert or replace memories; vectors and words of a replaced text are deleted."""
     ids = [memory.id for memory in new_memories]
@@ -285,6 +247,17 @@ def _find_unembedded(agent: int, model: str, before: int, connection: Connection
     oldest = max(0, newest - SCAN_WINDOW)
     rows = UNEMBEDDED.rows(connection, model, newest, oldest, agent)
     return UnembeddedPage(tuple(map(MEMORY.read, rows)), oldest + 1 if oldest else None)
+
+
+def _find_of_entity(agent: int, entity_id: UUID, before: int, connection: Connection) -> MemoryPage:
+    """Return a page of what an entity has, starting at the next existing position."""
+    row = NEWEST_BEFORE.first(connection, before)
+    if row is None:
+        return MemoryPage()
+    newest = row[0]
+    oldest = max(0, newest - EXPORT_WINDOW)
+    rows = OF_ENTITY.rows(connection, newest, oldest, agent, entity_id.bytes)
+    return MemoryPage(tuple(map(MEMORY.read, rows)), oldest + 1 if oldest else None)
 
 
 class SqlMemories(SqlStorePart):
@@ -356,6 +329,22 @@ class SqlMemories(SqlStorePart):
     async def by_turn(self, turn_id: UUID) -> list[Memory]:
         rows = await self._database.read(lambda db: MEMORIES_OF_TURN.rows(db, self._agent, turn_id.bytes))
         return read_memories(rows)
+
+    async def facts(self, entity_id: UUID, limit: int = 50, before: int | None = None) -> MemoryPage:
+        key = (self._agent, entity_id.bytes, MAX_POSITION if before is None else before, limit + 1)
+        rows = await self._database.read(lambda db: FACTS.rows(db, *key))
+        page = tuple(MEMORY.read(row[:-1]) for row in rows[:limit])
+        positions = tuple(row[-1] for row in rows[:limit])
+        return MemoryPage(page, positions[-1] if len(rows) > limit else None, positions)
+
+    async def count_facts(self, entity_ids: Collection[UUID]) -> dict[UUID, int]:
+        keys = list({entity_id.bytes for entity_id in entity_ids})
+        rows = await self._database.read(lambda db: COUNT_FACTS.rows(db, self._agent, ids=keys))
+        return {id_of(key): count for key, count in rows}
+
+    async def of_entity(self, entity_id: UUID, before: int | None = None) -> MemoryPage:
+        end = MAX_POSITION if before is None else before
+        return await self._database.search(partial(_find_of_entity, self._agent, entity_id, end))
 
     async def recall(
         self, embedding: Sequence[float], model: str, scope: RecallScope, kind: MemoryKind, limit: int = 10

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import cache, partial
 from uuid import UUID
 
-from sqlalchemy import Connection, and_, bindparam, case, delete, func, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, case, delete, func, or_, select, tuple_, update
 
 from bot import Task, TaskTag
 from plugins.sql.core.base import Access, AgentRow, SqlStorePart
@@ -37,6 +37,7 @@ from plugins.sql.core.values import (
 )
 
 MAX_EXCLUDED_ROOMS = 1024
+MIN_TIME = -(2**62)
 
 MAX_EMPTY_ROOMS = 10_000
 TASK_NAMES = column_names(tasks)
@@ -77,6 +78,18 @@ FIND_TASK = Statement(lambda _: select(*TASK).where(OF_AGENT, matches(tasks, "id
 ALL_TASKS = Statement(lambda _: select(*TASK).where(OF_AGENT).order_by(tasks.c.position))
 TASKS_BY_NAME = Statement(lambda _: select(*TASK).where(OF_AGENT, matches(tasks, "name")).order_by(tasks.c.position))
 TASKS_IN_ROOM = Statement(lambda _: select(*TASK).where(OF_AGENT, matches(tasks, "room_id")).order_by(tasks.c.position))
+TASKS_AFTER = Statement(
+    lambda _: (
+        select(*TASK)
+        .where(
+            OF_AGENT,
+            tuple_(tasks.c.next_run, tasks.c.id)
+            > tuple_(typed_parameter(tasks.c.next_run, "after"), typed_parameter(tasks.c.id, "after_id")),
+        )
+        .order_by(tasks.c.next_run, tasks.c.id)
+        .limit(limit_parameter())
+    )
+)
 FIND_DUE = ListStatement(
     lambda names: (
         select(*TASK)
@@ -276,6 +289,11 @@ class SqlTasks(SqlStorePart):
         if not rows and self._database.is_sole_writer and len(empty_rooms) < MAX_EMPTY_ROOMS:
             empty_rooms.add(room_id)  # without effect if a task was saved meanwhile: that replaces the set
         return rows
+
+    async def tasks_after(self, limit: int = 50, after: tuple[datetime, UUID] | None = None) -> list[Task]:
+        start = (MIN_TIME, b"") if after is None else (microseconds_of(after[0]), after[1].bytes)
+        rows = await self._database.read(lambda db: TASKS_AFTER.rows(db, self._agent, *start, limit))
+        return [TASK.read(row) for row in rows]
 
     async def claim_tasks(
         self, leases: Mapping[str, timedelta], now: datetime, limit: int = 10, excluded_room_ids: Collection[UUID] = ()

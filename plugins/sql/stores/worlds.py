@@ -1,6 +1,6 @@
 """Worlds, rooms and the agent's state in rooms."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
@@ -334,6 +334,16 @@ class SqlWorlds(SqlStorePart):
 
     async def set_setting(self, world_id: UUID, name: str, value: str) -> None:
         await self._database.write(partial(_add_decisions, self._agent, world_id, {}, {name: value}))
+
+    async def worlds_by_id(self, ids: Collection[UUID]) -> dict[UUID, World]:
+        keys = [world_id.bytes for world_id in ids]
+        rows = await self._database.read(lambda db: FIND_WORLDS.rows(db, self._agent, ids=keys))
+        return {world.id: world for world in map(WORLD.read, rows)}
+
+    async def rooms_by_id(self, ids: Collection[UUID]) -> dict[UUID, Room]:
+        keys = [room_id.bytes for room_id in ids]
+        rows = await self._database.read(lambda db: FIND_ROOMS.rows(db, self._agent, ids=keys))
+        return {room.id: room for room in map(ROOM.read, rows)}
 
     async def rooms_of(self, entity_id: UUID) -> list[Room]:
         key = (self._agent, entity_id.bytes)

@@ -16,9 +16,10 @@ from sqlalchemy import Connection
 
 from bot import Attachment, Content, MediaKind, Memory, MemoryKind, derived_id, new_id
 from plugins.sql.core import recent_cache
+from plugins.sql.core.memory_rows import MEMORY
 from plugins.sql.core.recent_cache import RecentMemoryCache, WindowKey
 from plugins.sql.sqlite import connection as sqlite
-from plugins.sql.stores.memories import MEMORY, RECENT, put_memories
+from plugins.sql.stores.memories import RECENT, put_memories
 from plugins.sql.stores.store import SqlStore
 
 OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]

@@ -22,12 +22,13 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from bot import ConfigError, Content, derived_id
 from bot.store import Schema
 from plugins.sql.core import upgrade
+from plugins.sql.core.memory_rows import MEMORY
 from plugins.sql.core.schema import VERSION, VERSION_TABLE, metadata
 from plugins.sql.core.values import content_text
 from plugins.sql.migrations.alembic_runner import migrate
 from plugins.sql.sqlite.backup import back_up
 from plugins.sql.sqlite.database import OpenFiles
-from plugins.sql.stores.memories import MEMORY, RECENT
+from plugins.sql.stores.memories import RECENT
 
 MIGRATION_SCRIPT = Path(__file__).with_name("migrating_process.py")
 BACKUP_SCRIPT = Path(__file__).with_name("backup_process.py")

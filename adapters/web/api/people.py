@@ -1,0 +1,308 @@
+"""HTTP handlers of people."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+from urllib.parse import quote
+from uuid import UUID
+
+from aiohttp import web
+from pydantic import StringConstraints
+
+from adapters.web.auth import Access
+from adapters.web.errors import build_not_found
+from adapters.web.json_io import JsonResponder, validate_model
+from adapters.web.messages import run_shielded
+from adapters.web.openapi import Operation
+from adapters.web.queries import AgentDirectory, build_cursor, collect_page, parse_id, parse_position
+from adapters.web.schemas import AgentName, AgentQuery, PageQuery, ResponseModel
+from bot import Component, Entity, Memory
+from bot.platform import AgentHandle, Person, TaskSet
+
+SOURCE = "HTTP API"  # in the log of who changed what
+SearchText = Annotated[str, StringConstraints(strip_whitespace=True, max_length=200)]
+Found = tuple[AgentHandle, Person]
+
+
+class PeopleQuery(PageQuery):
+    """Selection of people: those with a text in one of their names or ids, and those of a platform."""
+
+    q: SearchText = ""
+    platform: AgentName | None = None
+
+
+class AccountBody(ResponseModel):
+    """An account of a person on a platform, with its current and former names."""
+
+    platform: str
+    external_id: str
+    names: list[str]
+
+
+class PersonBody(ResponseModel):
+    """A person who wrote: when first and last, how many messages, and how many of them were answered."""
+
+    id: UUID
+    agent_id: UUID
+    name: str
+    is_bot: bool
+    accounts: list[AccountBody]
+    first_at: datetime | None
+    last_at: datetime | None
+    messages: int
+    answered: int
+    facts: int
+
+
+class PeopleResponse(ResponseModel):
+    """People, the last who wrote first, and where the list continues.
+
+    With a text or a platform each response examines a limited number of people, so it may have few or none and
+    continue nevertheless.
+    """
+
+    people: list[PersonBody]
+    next: str | None
+
+
+class PlaceBody(ResponseModel):
+    """A room."""
+
+    id: UUID
+    name: str
+
+
+class PersonRoleBody(ResponseModel):
+    """The role of a person in a world, and the rooms there in which they were active."""
+
+    world_id: UUID
+    world: str
+    platform: str
+    role: str
+    rooms: list[PlaceBody]
+
+
+class ContactBody(ResponseModel):
+    """What is stored about a person beside facts, such as how to reach them; by whom, and for which world."""
+
+    type: str
+    details: dict[str, str]
+    world_id: UUID | None
+    stated_by: str
+    at: datetime | None
+
+
+class RelationshipBody(ResponseModel):
+    """With whom a person talks, and how often they did."""
+
+    id: UUID
+    name: str
+    interactions: int
+    tags: list[str]
+
+
+class PersonResponse(PersonBody):
+    """A person with their roles, contacts and relationships."""
+
+    roles: list[PersonRoleBody]
+    contacts: list[ContactBody]
+    relationships: list[RelationshipBody]
+
+
+class ForgottenResponse(ResponseModel):
+    """How many items of a person were deleted, by type."""
+
+    id: UUID
+    messages: int
+    replies: int
+    derived: int
+    components: int
+    relationships: int
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeopleApi:
+    """Handlers for people."""
+
+    _directory: AgentDirectory
+    _requests: TaskSet
+    _responder: JsonResponder
+
+    async def list_people(self, request: web.Request) -> web.StreamResponse:
+        """List the people who wrote, the last one first."""
+        query = validate_model(PeopleQuery, dict(request.query))
+        handles = self._directory.select_agents(query.agent)
+
+        async def fetch(
+            limit: int, before: tuple[datetime, UUID] | None
+        ) -> Sequence[tuple[tuple[datetime, UUID], Found]]:
+            listed = [(handle, person) for handle in handles for person in await handle.people.latest(limit, before)]
+            keyed = [
+                ((person.activity.last_at, person.entity.id), (handle, person))
+                for handle, person in listed
+                if person.activity is not None
+            ]
+            return sorted(keyed, key=lambda item: item[0], reverse=True)[:limit]
+
+        def is_wanted(item: Found) -> bool:
+            entity = item[1].entity
+            return query.platform in (None, entity.platform) and has_text(query.q, (*entity.names, entity.external_id))
+
+        page, cursor = await collect_page(fetch, is_wanted, query.limit, parse_position(query.before))
+        bodies = [PersonBody(**_person_fields(handle, person)) for handle, person in page]
+        return self._responder.respond(
+            PeopleResponse(people=bodies, next=None if cursor is None else build_cursor(*cursor))
+        )
+
+    async def show_person(self, request: web.Request) -> web.StreamResponse:
+        """Return a person with their roles, contacts and relationships."""
+        handle, person = await find_person(self._directory, request)
+        people, entity_id = handle.people, person.entity.id
+        worlds, components = await people.worlds(entity_id), await people.components(entity_id)
+        relationships = await people.relationships(entity_id)
+        sources = (item.source_entity_id for item in components if item.source_entity_id is not None)
+        others = await people.entities({*sources, *(item.target_id for item in relationships)})
+        body = PersonResponse(
+            **_person_fields(handle, person),
+            roles=[
+                PersonRoleBody(
+                    world_id=item.world.id,
+                    world=item.world.name,
+                    platform=item.world.platform,
+                    role=item.role.value,
+                    rooms=[PlaceBody(id=room.id, name=room.name or room.external_id) for room in item.rooms],
+                )
+                for item in worlds
+            ],
+            contacts=[_build_contact(component, others) for component in components],
+            relationships=[
+                RelationshipBody(
+                    id=item.target_id,
+                    name=others[item.target_id].name if item.target_id in others else "",
+                    interactions=item.interactions,
+                    tags=list(item.tags),
+                )
+                for item in relationships
+            ],
+        )
+        return self._responder.respond(body)
+
+    async def forget_person(self, request: web.Request) -> web.StreamResponse:
+        """Delete a person's data, as they could with `/forget-me`."""
+        handle, person = await find_person(self._directory, request)
+        return await run_shielded(self._requests, self._forget(handle, person.entity.id))
+
+    async def _forget(self, handle: AgentHandle, entity_id: UUID) -> web.StreamResponse:
+        result = await handle.edits.erase_entity(entity_id)
+        await handle.people.log_erasure(entity_id, source=SOURCE)
+        return self._responder.respond(ForgottenResponse.build(result, id=entity_id))
+
+    async def export_person(self, request: web.Request) -> web.StreamResponse:
+        """Return all that is stored about a person as a file of JSON lines, the person first."""
+        handle, person = await find_person(self._directory, request)
+        entity, people = person.entity, handle.people
+        response = web.StreamResponse()
+        response.content_type, response.charset = "application/x-ndjson", "utf-8"
+        name = quote(f"{entity.name or entity.id}.jsonl", safe="")
+        response.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{name}"
+        components = await people.components(entity.id)
+        relationships = await people.relationships(entity.id)
+        await response.prepare(request)
+        first_lines = [
+            {"type": "person", **PersonBody(**_person_fields(handle, person)).model_dump(mode="json")},
+            *({"type": "component", **_build_contact(item, {}).model_dump(mode="json")} for item in components),
+            *(
+                {"type": "relationship", "with": str(item.target_id), "interactions": item.interactions}
+                for item in relationships
+            ),
+        ]
+        await response.write(self._format_lines(first_lines))
+        async for memories in people.export(entity.id):
+            await response.write(self._format_lines(map(_export_memory, memories)))
+        await response.write_eof()
+        return response
+
+    def _format_lines(self, items: Iterable[dict[str, object]]) -> bytes:
+        lines = (self._responder.redact(json.dumps(item, ensure_ascii=False)) + "\n" for item in items)
+        return "".join(lines).encode("utf-8", "replace")
+
+    def operations(self) -> list[Operation]:
+        """Return the operations with their handlers."""
+        path, read, change = "/api/people", Access.READ, Access.CHANGE
+        return [
+            Operation("people", self.list_people, path, read, PeopleResponse, PeopleQuery),
+            Operation("person", self.show_person, f"{path}/{{id}}", read, PersonResponse, AgentQuery),
+            Operation(
+                "export-person", self.export_person, f"{path}/{{id}}/export", change, query=AgentQuery, is_file=True
+            ),
+            Operation(
+                "forget-person",
+                self.forget_person,
+                f"{path}/{{id}}/forget",
+                change,
+                ForgottenResponse,
+                AgentQuery,
+                problem_statuses=(503,),
+                method="POST",
+            ),
+        ]
+
+
+async def find_person(directory: AgentDirectory, request: web.Request) -> Found:
+    """Return the person of an address with the agent that `?agent=` selects, or the first that knows them.
+
+    Raises HttpProblem.
+    """
+    person_id = parse_id(request.match_info["id"])
+    for handle in directory.select_agents(request.query.get("agent")):
+        if (person := await handle.people.find(person_id)) is not None:
+            return handle, person
+    raise build_not_found("person", person_id)
+
+
+def has_text(wanted: str, texts: Iterable[str]) -> bool:
+    """Return whether one of the texts contains another, in any case."""
+    folded = wanted.casefold()
+    return not folded or any(folded in text.casefold() for text in texts)
+
+
+def _person_fields(handle: AgentHandle, person: Person) -> dict[str, object]:
+    entity, activity = person.entity, person.activity
+    account = AccountBody(platform=entity.platform, external_id=entity.external_id, names=list(entity.names))
+    return {
+        "id": entity.id,
+        "agent_id": handle.agent_id,
+        "name": entity.name,
+        "is_bot": entity.is_bot,
+        "accounts": [account],
+        "first_at": activity.first_at if activity else None,
+        "last_at": activity.last_at if activity else None,
+        "messages": activity.messages if activity else 0,
+        "answered": activity.answered if activity else 0,
+        "facts": person.fact_count,
+    }
+
+
+def _build_contact(component: Component, people: dict[UUID, Entity]) -> ContactBody:
+    source_id = component.source_entity_id
+    return ContactBody(
+        type=component.type,
+        details={str(key): str(value) for key, value in component.data.items()},
+        world_id=component.world_id,
+        stated_by=people[source_id].name if source_id in people else "",
+        at=component.created_at,
+    )
+
+
+def _export_memory(memory: Memory) -> dict[str, object]:
+    return {
+        "type": memory.kind.value.lower(),
+        "id": str(memory.id),
+        "room": str(memory.room_id),
+        "at": memory.created_at.isoformat(),
+        "text": memory.content.text,
+        "attachments": [item.name or item.title or item.url for item in memory.content.attachments],
+    }

@@ -1,0 +1,196 @@
+"""HTTP handlers of scheduled tasks."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Literal
+from uuid import UUID
+
+from aiohttp import web
+
+from adapters.web.auth import Access
+from adapters.web.errors import HttpProblem, build_not_found
+from adapters.web.json_io import JsonResponder, validate_model
+from adapters.web.messages import run_shielded
+from adapters.web.openapi import Operation
+from adapters.web.queries import AgentDirectory, build_cursor, collect_page, parse_id, parse_position
+from adapters.web.schemas import PageQuery, ResponseModel
+from bot import Task
+from bot.platform import AgentHandle, TaskControl, TaskDecision, TaskSet, TaskState, last_run_of
+
+Decision = Callable[[TaskControl, UUID], Awaitable[TaskDecision | None]]
+
+
+class TasksQuery(PageQuery):
+    """Selection of tasks."""
+
+    state: Literal["waiting", "running", "paused", "failed", "asking"] | None = None
+
+
+class TaskBody(ResponseModel):
+    """A scheduled task: when it runs next, how it repeats, and what failed the last time.
+
+    `every_s` and `cron` are how it repeats, `late_s` how long a waiting one is past its time, from a minute on.
+    """
+
+    id: UUID
+    agent_id: UUID
+    name: str
+    description: str
+    state: TaskState
+    due_at: datetime
+    every_s: float | None
+    cron: str
+    timezone: str
+    late_s: float
+    last_at: datetime | None
+    attempts: int
+    problem: str
+    room_id: UUID | None
+    room: str
+    person_id: UUID | None
+    person: str
+
+
+class TasksResponse(ResponseModel):
+    """Tasks by the time of their next run, and where the list continues."""
+
+    tasks: list[TaskBody]
+    next: str | None
+
+
+class DeletedTaskResponse(ResponseModel):
+    """The task that was deleted."""
+
+    deleted: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class TasksApi:
+    """Handlers for scheduled tasks."""
+
+    _directory: AgentDirectory
+    _requests: TaskSet
+    _responder: JsonResponder
+
+    async def list_tasks(self, request: web.Request) -> web.StreamResponse:
+        """List the scheduled tasks, those that are due first."""
+        query = validate_model(TasksQuery, dict(request.query))
+        handles = self._directory.select_agents(query.agent)
+
+        async def fetch(
+            limit: int, after: tuple[datetime, UUID] | None
+        ) -> Sequence[tuple[tuple[datetime, UUID], tuple[AgentHandle, Task]]]:
+            found = [(handle, task) for handle in handles for task in await handle.tasks.tasks(limit, after)]
+            return sorted((((task.next_run, task.id), (handle, task)) for handle, task in found), key=_order)[:limit]
+
+        def is_wanted(item: tuple[AgentHandle, Task]) -> bool:
+            return query.state in (None, item[0].tasks.state_of(item[1]))
+
+        page, cursor = await collect_page(fetch, is_wanted, query.limit, parse_position(query.before))
+        next_page = None if cursor is None else build_cursor(*cursor)
+        return self._responder.respond(TasksResponse(tasks=await _build_bodies(page), next=next_page))
+
+    async def run_task(self, request: web.Request) -> web.StreamResponse:
+        """Make a task due now."""
+        return await run_shielded(self._requests, self._decide(request.match_info["id"], TaskControl.run))
+
+    async def pause_task(self, request: web.Request) -> web.StreamResponse:
+        """Leave a task out until it is resumed."""
+        return await run_shielded(self._requests, self._decide(request.match_info["id"], TaskControl.pause))
+
+    async def resume_task(self, request: web.Request) -> web.StreamResponse:
+        """Queue a task again that was paused or failed too often."""
+        return await run_shielded(self._requests, self._decide(request.match_info["id"], TaskControl.resume))
+
+    async def delete_task(self, request: web.Request) -> web.StreamResponse:
+        """Delete a task; a plugin that schedules it at every start does so again."""
+        task_id = parse_id(request.match_info["id"])
+        for handle in self._directory:
+            if await run_shielded(self._requests, handle.tasks.delete(task_id)):
+                return self._responder.respond(DeletedTaskResponse(deleted=task_id))
+        raise build_not_found("task", task_id)
+
+    async def _decide(self, text: str, decide: Decision) -> web.StreamResponse:
+        task_id = parse_id(text)
+        for handle in self._directory:
+            decision = await decide(handle.tasks, task_id)
+            if decision is None:
+                continue
+            if not decision.is_done:
+                raise HttpProblem(409, "conflict", decision.note)
+            [body] = await _build_bodies([(handle, decision.task)])
+            return self._responder.respond(body)
+        raise build_not_found("task", task_id)
+
+    def operations(self) -> list[Operation]:
+        """Return the operations with their handlers."""
+        path = "/api/tasks"
+        decision = partial(
+            Operation, access=Access.CHANGE, response=TaskBody, problem_statuses=(404, 409, 503), method="POST"
+        )
+        return [
+            Operation("tasks", self.list_tasks, path, Access.READ, TasksResponse, TasksQuery),
+            decision("run-task", self.run_task, f"{path}/{{id}}/run"),
+            decision("pause-task", self.pause_task, f"{path}/{{id}}/pause"),
+            decision("resume-task", self.resume_task, f"{path}/{{id}}/resume"),
+            Operation(
+                "delete-task",
+                self.delete_task,
+                f"{path}/{{id}}",
+                Access.CHANGE,
+                DeletedTaskResponse,
+                problem_statuses=(404, 503),
+                method="DELETE",
+            ),
+        ]
+
+
+def _order(item: tuple[tuple[datetime, UUID], object]) -> tuple[datetime, UUID]:
+    return item[0]
+
+
+async def _build_bodies(page: Sequence[tuple[AgentHandle, Task]]) -> list[TaskBody]:
+    """Return the bodies of tasks; the rooms and people of an agent are read together."""
+    room_names: dict[UUID, str] = {}
+    names: dict[UUID, str] = {}
+    for handle in {handle.agent_id: handle for handle, _ in page}.values():
+        tasks = [task for owner, task in page if owner is handle]
+        rooms = await handle.people.rooms({task.room_id for task in tasks if task.room_id is not None})
+        room_names |= {room.id: room.name or room.external_id for room in rooms.values()}
+        people = await handle.people.entities({task.entity_id for task in tasks if task.entity_id is not None})
+        names |= {entity.id: entity.name for entity in people.values()}
+    return [_build_body(handle, task, room_names, names) for handle, task in page]
+
+
+def _build_body(handle: AgentHandle, task: Task, room_names: dict[UUID, str], names: dict[UUID, str]) -> TaskBody:
+    every: float | None = None
+    cron = timezone = problem = ""
+    if task.is_repeating:
+        try:
+            schedule = task.schedule
+        except ValueError as error:
+            problem = str(error)
+        else:
+            cron, timezone = schedule.cron, schedule.timezone if schedule.cron else ""
+            every = None if cron else schedule.interval.total_seconds()
+    return TaskBody(
+        id=task.id,
+        agent_id=handle.agent_id,
+        name=task.name,
+        description=task.description,
+        state=handle.tasks.state_of(task),
+        due_at=task.next_run,
+        every_s=every,
+        cron=cron,
+        timezone=timezone,
+        late_s=handle.tasks.late_seconds(task),
+        last_at=last_run_of(task),
+        attempts=task.attempts,
+        problem=task.last_error or problem,
+        room_id=task.room_id,
+        room=room_names.get(task.room_id, "") if task.room_id else "",
+        person_id=task.entity_id,
+        person=names.get(task.entity_id, "") if task.entity_id else "",
+    )
