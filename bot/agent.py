@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -63,6 +64,11 @@ class Services:
 
     def __iter__(self) -> Iterator[object]:
         return iter(self._running.values())
+
+    @property
+    def failures(self) -> Mapping[type, str]:
+        """Why services that an agent should have are not running, by class."""
+        return dict(self._failures)
 
     def add(self, service: object) -> None:
         """Register a started service."""
@@ -186,12 +192,15 @@ class Rooms(Protocol):
 class AgentDefinition:
     """What the file of a character says of an agent; another one replaces it when a changed file is taken up.
 
-    `templates` are prompt templates by name, the character's over the plugins' over the defaults.
+    `templates` are prompt templates by name, the character's over the plugins' over the defaults. `version` is a hash
+    of the file's text, empty for a character without a file; it was read `loaded_at`.
     """
 
     character: Character
     settings: Settings
     templates: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
+    loaded_at: datetime | None = None
 
 
 class CurrentDefinition:

@@ -33,6 +33,9 @@ BotError
 A message says what failed, on what, and what to do about it.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 
 class BotError(Exception):
     """Root of all errors that Greenroom raises on purpose."""
@@ -42,8 +45,30 @@ class ConfigError(BotError):
     """Something that a person wrote is wrong; the message names it and how to fix it."""
 
 
+@dataclass(frozen=True, slots=True)
+class FileProblem:
+    """What is wrong at one place of a file: line and column count from 1, and are 0 where the place is not known.
+
+    `path` names the part, as in `settings.discord.rooms`; it is empty for the file as a whole.
+    """
+
+    message: str
+    line: int = 0
+    column: int = 0
+    path: str = ""
+
+
 class CharacterError(ConfigError):
-    """A character file cannot be used."""
+    """A character file cannot be used; `problems` has the places, as far as they are known."""
+
+    def __init__(self, message: str, problems: Sequence[FileProblem] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+    @classmethod
+    def combine(cls, errors: "Sequence[CharacterError]") -> "CharacterError":
+        """Return one error with the messages and places of several."""
+        return cls("\n".join(map(str, errors)), [problem for error in errors for problem in error.problems])
 
 
 class SettingError(ConfigError):

@@ -1,15 +1,17 @@
 """Logging set-up: a queue and a writer thread, redaction, and text or JSON lines."""
 
 import copy
+import itertools
 import json
 import logging
 import os
 import queue
 import re
 import sys
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from logging.handlers import QueueHandler, QueueListener
 
@@ -18,12 +20,68 @@ from bot.text import redact, strip_terminal_codes
 
 MAX_QUEUED_RECORDS = 10_000
 MAX_MESSAGE_LENGTH = 8_000
+MAX_BUFFERED_LINES = 2_000
 FLUSH_TIMEOUT = 1.0
 MAX_PER_LOCATION, WINDOW_SECONDS = 100, 10.0
 MAX_LOCATIONS = 1_000
 NOISY_LOGGERS = ("aiohttp.access", "asyncio", "google_genai", "httpcore", "httpcore2", "httpx", "httpx2", "openai")
 LEAKY_LOGGERS = ("discord", "oauthlib", "tweepy")  # they log tokens, keys and signatures: not even at DEBUG
 _TOKEN = re.compile(r"(?<=[?&]token=)[^&\s\"']+")  # the page's own, made after logging has begun
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line of the log without secrets: `number` counts up from 1; `error` is a traceback, if there is one."""
+
+    number: int
+    at: datetime
+    level: str
+    logger: str
+    text: str
+    error: str = ""
+
+
+class LogBuffer:
+    """The last lines of the log, in memory; `listeners` are called with each new line, in the thread that logs."""
+
+    def __init__(self, max_lines: int = MAX_BUFFERED_LINES) -> None:
+        self._records: deque[tuple[int, logging.LogRecord]] = deque(maxlen=max_lines)
+        self._numbers = itertools.count(1)
+        self.listeners: tuple[Callable[[LogLine], None], ...] = ()
+
+    def add(self, record: logging.LogRecord) -> None:
+        """Add a record that holds only redacted text."""
+        number = next(self._numbers)
+        self._records.append((number, record))
+        if self.listeners:
+            line = _to_log_line(number, record)
+            for listener in self.listeners:
+                listener(line)
+
+    def lines(
+        self, *, level: str = "DEBUG", text: str = "", before: int | None = None, limit: int = 100
+    ) -> list[LogLine]:
+        """Return the newest lines of this level and above that contain a text, the newest first."""
+        threshold, words = logging.getLevelNamesMapping()[level], text.casefold()
+        records = (item for item in reversed(tuple(self._records)) if before is None or item[0] < before)
+        chosen = (
+            (number, record)
+            for number, record in records
+            if record.levelno >= threshold
+            and (words in record.getMessage().casefold() or words in record.name.casefold())
+        )
+        return [_to_log_line(number, record) for number, record in itertools.islice(chosen, limit)]
+
+
+def find_log_buffer() -> LogBuffer | None:
+    """Return the lines that the process has logged lately; None where `configure_logging` is not in effect."""
+    handlers = (handler for handler in logging.getLogger().handlers if isinstance(handler, _QueueHandler))
+    return next((handler.buffer for handler in handlers), None)
+
+
+def _to_log_line(number: int, record: logging.LogRecord) -> LogLine:
+    at = datetime.fromtimestamp(record.created, UTC)
+    return LogLine(number, at, record.levelname, record.name, record.getMessage(), record.exc_text or "")
 
 
 @contextmanager
@@ -80,6 +138,7 @@ class _QueueHandler(QueueHandler):
         self._has_traces = has_traces
         self._dropped = 0
         self._limit = _WarningLimit()
+        self.buffer = LogBuffer()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Queue a record, unless there are too many like it."""
@@ -110,6 +169,7 @@ class _QueueHandler(QueueHandler):
 
     def enqueue(self, record: logging.LogRecord) -> None:
         """Queue a record, or drop it: logging never waits."""
+        self.buffer.add(record)
         try:
             self.queue.put_nowait(record)
         except queue.Full:

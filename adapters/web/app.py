@@ -9,6 +9,7 @@ from aiohttp import web
 from adapters.web.answers import AnswerService
 from adapters.web.api import (
     AgentsApi,
+    CharacterApi,
     CostsApi,
     DeliveriesApi,
     FilesApi,
@@ -19,6 +20,7 @@ from adapters.web.api import (
     ReceiptsApi,
     RoomsApi,
     SessionApi,
+    SystemApi,
     TasksApi,
     WorldSettingsApi,
 )
@@ -73,6 +75,8 @@ class WebApp:
             DeliveriesApi(self.directory, self._requests, responder).operations(),
             FilesApi(self.directory, auth, responder).operations(),
             WorldSettingsApi(self.directory, self._requests, responder, limits).operations(),
+            CharacterApi(self.directory, self._requests, responder, limits).operations(),
+            SystemApi(self.directory, self._requests, responder).operations(),
         ]
         self._live = LiveUpdates(self.directory, responder, limits)
         self._sockets = WebSocketServer(

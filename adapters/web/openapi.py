@@ -42,7 +42,7 @@ STATUS_DESCRIPTIONS = {
     403: "Another site's page sent this, or the token's scope does not allow it",
     404: "Not found",
     408: "The body arrived too slowly",
-    409: "The part's state does not allow this",
+    409: "The state of what was to be changed does not allow this",
     413: "The body is larger than 1 MiB",
     415: "The body is not application/json",
     416: "The file is shorter than the range",

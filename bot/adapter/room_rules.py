@@ -49,6 +49,15 @@ class RoomRule:
         return "" if is_allowed else f"{self.location} ({self.policy})"
 
 
+class RoomRuleError(SettingError):
+    """A rule of a room cannot be read; `path` is its place below the settings of the file."""
+
+    def __init__(self, path: tuple[str, ...], problem: str) -> None:
+        super().__init__(f"settings.{'.'.join(path)}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
 class _RuleEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -86,13 +95,13 @@ def parse_room_rules(character: Character) -> RoomRules:
         if rooms is None:
             continue
         if not isinstance(rooms, Mapping):
-            raise SettingError(f"settings.{platform}.rooms: it must name rooms by their ids")
+            raise RoomRuleError((platform, "rooms"), "it must name rooms by their ids")
         for name, entry in rooms.items():
             location = f"settings.{platform}.rooms.{name}"
             try:
                 rules[platform.lower(), str(name)] = RoomRule(_RuleEntry.model_validate(entry).answers, location)
             except ValidationError:
                 policies = ", ".join(AnswerPolicy)
-                message = f'{location}: it must read like {{"answers": "mentions"}}; the answers are {policies}'
-                raise SettingError(message) from None
+                message = f'it must read like {{"answers": "mentions"}}; the answers are {policies}'
+                raise RoomRuleError((platform, "rooms", str(name)), message) from None
     return RoomRules(rules)

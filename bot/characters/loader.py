@@ -1,5 +1,7 @@
 """`load_character` and `parse_character`: read, convert and validate a character file."""
 
+import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +17,7 @@ from bot.characters.secret_detection import Secrets
 from bot.characters.secret_extraction import extract_secrets
 from bot.characters.source_text import SourceText
 from bot.domain.character import Character
-from bot.errors import CharacterError, TemplateError
+from bot.errors import CharacterError, FileProblem, TemplateError
 from bot.prompts.template_parser import compile_template
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
@@ -73,6 +75,23 @@ def read_character_source(path: Path) -> str:
     return _decode(data, str(path))
 
 
+def write_character_source(path: Path, text: str, *, mode: int) -> None:
+    """Replace a file by one with this text, so that it is never seen half written. Raises CharacterError."""
+    temporary_path = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        descriptor = os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary_path.chmod(mode)
+        temporary_path.replace(path)
+    except (OSError, UnicodeEncodeError) as error:
+        temporary_path.unlink(missing_ok=True)
+        reason = error.strerror if isinstance(error, OSError) else "it holds half a character"
+        raise CharacterError(f"{path} cannot be written: {reason or error}") from None
+
+
 def _too_large_error(name: str, size: int) -> CharacterError:
     return CharacterError(
         f"{name}: {size / 2**20:.1f} MiB; a character file holds at most {MAX_FILE_BYTES // 2**20} MiB: "
@@ -96,7 +115,8 @@ def _decode(data: bytes, name: str) -> str:
 
 def _load(source: SourceText, path: Path | None) -> LoadedCharacter:
     if not source.text.strip("\ufeff \t\r\n"):
-        raise CharacterError(f"{source.name}:1:1: the file is empty; a character is an object with a name")
+        problem = FileProblem("the file is empty; a character is an object with a name", 1, 1)
+        raise CharacterError(f"{source.name}:1:1: {problem.message}", [problem])
     root, deviations = scan_json(source)
     collector = ReportCollector(source)
     for deviation in deviations:

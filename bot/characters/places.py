@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from bot.characters.json_scanner import Node
 from bot.characters.report import Note, clean_message
 from bot.characters.source_text import Path, SourceText, format_path
-from bot.errors import CharacterError
+from bot.errors import CharacterError, FileProblem
 
 _NEXT_LINE = re.compile(r"[ \t]*\r?\n[ \t]*")
 _LINE_START = re.compile(r"\r?\n[ \t]*\Z")
@@ -43,8 +43,10 @@ class FilePlaces:
 
     def build_error(self, path: Path, message: str, *, variable: str = "") -> CharacterError:
         """Return an error about the value at a path, as `build_note`; it names file, line and column."""
-        location = self.source.format_location(self._offset(path, variable))
-        return CharacterError(f"{location}: {format_path(path)}: {clean_message(message)}")
+        offset = self._offset(path, variable)
+        problem = FileProblem(clean_message(message), *self.source.position_of(offset), format_path(path))
+        text = f"{self.source.format_location(offset)}: {problem.path}: {problem.message}"
+        return CharacterError(text, [problem])
 
     def append_texts(self, key: str, texts: Sequence[str]) -> str:
         """Return the text of the file with `texts` at the end of the list at `key`, which is added if it is missing.

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from bot.characters.source_text import Path, SourceText, format_path, printable
-from bot.errors import CharacterError
+from bot.errors import CharacterError, FileProblem
 
 MAX_PROBLEMS = 20
 MAX_MESSAGE_LENGTH = 400
@@ -74,7 +74,7 @@ class ReportCollector:
 
     def __init__(self, source: SourceText) -> None:
         self._source = source
-        self._problems: list[tuple[int, str]] = []
+        self._problems: list[tuple[int, FileProblem]] = []
         self._notes: dict[str, list[Note]] = {name: [] for name in ("mapped", "kept", "ignored", "warnings", "secrets")}
 
     def add_mapped(self, offset: int, path: Path | str, message: str) -> None:
@@ -99,9 +99,8 @@ class ReportCollector:
 
     def add_problem(self, offset: int, path: Path | str, message: str) -> None:
         """Add a problem that makes the file unusable."""
-        self._problems.append(
-            (offset, f"{self._source.format_location(offset)}: {_format_path(path)}: {clean_message(message)}")
-        )
+        line, column = self._source.position_of(offset)
+        self._problems.append((offset, FileProblem(clean_message(message), line, column, _format_path(path))))
 
     def line_of(self, offset: int) -> int:
         """Return the line number of an offset."""
@@ -111,10 +110,12 @@ class ReportCollector:
         """Raise CharacterError with the first twenty problems, if there are any."""
         if not self._problems:
             return
-        texts = [text for _, text in sorted(self._problems)]
+        ordered = sorted(self._problems, key=lambda item: (item[0], item[1].path, item[1].message))
+        texts = [f"{self._source.format_location(offset)}: {item.path}: {item.message}" for offset, item in ordered]
         more = len(texts) - MAX_PROBLEMS
         rest = [f"{self._source.name}: and {more} more"] if more > 0 else []
-        raise CharacterError("\n".join([*texts[:MAX_PROBLEMS], *rest]))
+        problems = [problem for _, problem in ordered[:MAX_PROBLEMS]]
+        raise CharacterError("\n".join([*texts[:MAX_PROBLEMS], *rest]), problems)
 
     def build_report(self, format: Format) -> ImportReport:
         """Return the report with each section sorted by line."""

@@ -110,6 +110,11 @@ def mask_secrets(text: str) -> tuple[str, tuple[str, ...]]:
     return (_SECRET_PATTERN.sub(MASK, text), secrets) if secrets else (text, ())
 
 
+def find_secret_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each secret that is recognised by its pattern."""
+    return (match.span() for match in _SECRET_PATTERN.finditer(text))
+
+
 def is_placeholder(value: str) -> bool:
     """Whether a value is a placeholder: `changeme`, `your_key_here`, `sk-xxxx`."""
     return len(value) <= 200 and _PLACEHOLDER.fullmatch(value.strip()) is not None

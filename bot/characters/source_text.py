@@ -1,5 +1,6 @@
 """Line numbers, JSON paths and error excerpts of a source text."""
 
+import hashlib
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from bot.characters.secret_detection import MASK, mask_secrets
-from bot.errors import CharacterError
+from bot.errors import CharacterError, FileProblem
 
 _LINE_END = re.compile(r"\r\n?|\n")
 _SECRET_KEY = re.compile(
@@ -31,6 +32,11 @@ def format_path(path: Path) -> str:
         else:
             text += f'["{printable(mask_secrets(step[:60])[0])}"]'
     return text
+
+
+def text_version(text: str) -> str:
+    """Return a short hash by which versions of a file's text are told apart."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def printable(text: str) -> str:
@@ -87,7 +93,8 @@ class SourceText:
             after = after[:_MAX_EXCERPT_LENGTH] + "…"
         before, after = printable(before.replace("\t", " ")), printable(after.replace("\t", " "))
         return CharacterError(
-            f"{self.format_location(offset)}: {message}\n    {before}{after}\n    {' ' * len(before)}^"
+            f"{self.format_location(offset)}: {message}\n    {before}{after}\n    {' ' * len(before)}^",
+            [FileProblem(message, *self.position_of(offset))],
         )
 
 

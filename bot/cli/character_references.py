@@ -11,6 +11,7 @@ from itertools import islice
 from os.path import normpath
 from pathlib import Path
 
+from bot.adapter.room_rules import RoomRuleError, parse_room_rules
 from bot.characters import LoadedCharacter, Note
 from bot.characters.elizaos_names import ADAPTER_ALIASES, PATH_STARTS, SETTINGS_WITHOUT_EFFECT
 from bot.characters.places import FilePlaces
@@ -54,7 +55,7 @@ def check_plugin_paths(path: Path, loaded: LoadedCharacter) -> None:
         if problem:
             errors.append(_error_at(path, loaded, position, problem))
     if errors:
-        raise CharacterError("\n".join(map(str, errors)))
+        raise CharacterError.combine(errors)
 
 
 def check_knowledge_paths(path: Path, loaded: LoadedCharacter) -> None:
@@ -81,7 +82,15 @@ def check_character_templates(path: Path, loaded: LoadedCharacter, plugins: Sequ
         if problem.is_error
     ]
     if errors:
-        raise CharacterError("\n".join(map(str, errors)))
+        raise CharacterError.combine(errors)
+
+
+def check_room_rules(path: Path, loaded: LoadedCharacter) -> None:
+    """Raise CharacterError for a rule of a platform's rooms that cannot be read."""
+    try:
+        parse_room_rules(loaded.character)
+    except RoomRuleError as error:
+        raise _error_at(path, loaded, ("settings", *error.path), error.problem) from None
 
 
 def read_local_plugins(path: Path, loaded: LoadedCharacter) -> list[PluginSource]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import bot
 from bot.characters import Format, LoadedCharacter, load_character
 from bot.characters.elizaos_names import PATH_STARTS
+from bot.characters.source_text import text_version
 from bot.cli.character_references import (
     add_reference_notes,
     check_character_templates,
@@ -78,7 +79,14 @@ class CharacterConfig:
             file=self.path,
             reload=lambda: reload_character_config(self).agent_config,
             code=self.code,
+            file_version=self.version,
         )
+
+    @property
+    def version(self) -> str:
+        """A hash of the text of the file; empty where the text is not known."""
+        places = self.loaded.places
+        return text_version(places.source.text) if places is not None else ""
 
     def with_adapters(self, names: Sequence[str]) -> "CharacterConfig":
         """Return the configuration with these platforms added to those that the file lists, if it lists any."""

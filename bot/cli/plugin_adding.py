@@ -1,15 +1,13 @@
 """Adds a plugin: installs its distribution if the operator wants that, and names it in a character's file."""
 
 import importlib
-import os
-import secrets
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bot.characters import LoadedCharacter, load_character, parse_character
+from bot.characters import LoadedCharacter, load_character, parse_character, write_character_source
 from bot.cli.plugin_cards import find_origin, index_lines, permission_lines
 from bot.cli.plugin_index import IndexEntry, load_bundled_index, load_index, normalize_distribution
 from bot.cli.process.exit_codes import Exit, UsageError
@@ -34,19 +32,7 @@ class CharacterEdit:
     def write(self) -> None:
         """Replace the file atomically, with the permissions that it has. Raises CharacterError."""
         path = self.path.resolve()
-        temporary_path = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        try:
-            mode = path.stat().st_mode & 0o777
-            descriptor = os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(descriptor, "w", encoding="utf-8", newline="") as file:
-                file.write(self.text)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary_path.chmod(mode)
-            temporary_path.replace(path)
-        except OSError as error:
-            temporary_path.unlink(missing_ok=True)
-            raise CharacterError(f"{self.path}: cannot be written: {error.strerror or error}") from None
+        write_character_source(path, self.text, mode=path.stat().st_mode & 0o777)
 
 
 def add_plugin(name: str, character: Path | None, *, is_confirmed: bool) -> int:

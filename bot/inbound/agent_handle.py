@@ -26,6 +26,7 @@ from bot.inbound.activity import AgentActivity
 from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox
 from bot.inbound.membership import MembershipReporter
+from bot.inbound.operator_tools import OperatorTools
 from bot.inbound.people import People
 from bot.inbound.task_control import TaskControl
 from bot.outbound.undelivered import UndeliveredParts
@@ -216,6 +217,12 @@ class AgentHandle:
         self._run_command, self._select_choice, self._reload = run_command, select_choice, reload
         self._connections = connections
         self._events = events
+        self.operator_tools: OperatorTools | None = None  # set by the program that runs the agent, if it has any
+
+    @property
+    def definition(self) -> AgentDefinition:
+        """The agent's character, settings and templates, as they are now, and the version of the file."""
+        return self._read_definition()
 
     @property
     def character(self) -> Character:

@@ -6,15 +6,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
+from bot.agent import Agent, AgentDefinition
 from bot.concurrency.clock import Clock, system_clock
 from bot.domain.character import Character
 from bot.domain.ids import derived_id
 from bot.errors import PluginError
+from bot.inbound.operator_tools import OperatorTools
 from bot.plugin_system.plugin import Plugin, check_templates, collect_schemas, find_storage, merge_templates
+from bot.plugin_system.registry import Registry
 from bot.prompts.templates import DEFAULTS, merge_levels
 from bot.settings import Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Schemas, Store
+
+BuildTools = Callable[[Agent, Registry, Mapping[str, str]], OperatorTools]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +28,9 @@ class AgentConfig:
 
     Without a `store` the one of a plugin is opened, else one in memory. An agent that `is_idle` runs no
     scheduled task: it was started for one operation, such as publishing a post. `reload` reads the character's
-    `file` again, with the same plugins, in another thread; it raises ConfigError. `code` has a hash of the code of each
-    plugin and adapter that is named by its path.
+    `file` again, with the same plugins, in another thread; it raises ConfigError. `file_version` is a hash of its text.
+    `code` has a hash of the code of each plugin and adapter that is named by its path. `build_tools` builds what the
+    program offers the agent's operator; it gets the running agent, and by name why plugins of it are off.
     """
 
     character: Character
@@ -37,6 +43,8 @@ class AgentConfig:
     file: Path | None = None
     reload: Callable[[], "AgentConfig"] | None = None
     code: Mapping[str, str] = field(default_factory=dict)
+    file_version: str = ""
+    build_tools: BuildTools | None = None
 
     @property
     def agent_id(self) -> UUID:
@@ -57,6 +65,11 @@ class AgentConfig:
         """
         check_templates(self.plugins)
         return merge_levels(DEFAULTS, merge_templates(self.plugins), self.character.templates)
+
+    @property
+    def definition(self) -> AgentDefinition:
+        """What the character's file says of the agent, as it starts."""
+        return AgentDefinition(self.character, self.settings, self.templates, self.file_version, self.clock())
 
     @asynccontextmanager
     async def open_store(self, schemas: Schemas) -> AsyncIterator[Store]:

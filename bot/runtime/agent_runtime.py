@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from bot.adapter.connection_status import ConnectionStatus
-from bot.agent import Agent, AgentDefinition, CurrentDefinition, Services
+from bot.agent import Agent, CurrentDefinition, Services
 from bot.background.confirmed_actions import ConfirmedActions
 from bot.background.memory_retention import MemoryRetention
 from bot.background.posting import PostScheduler
@@ -102,6 +102,9 @@ async def run_agent(
             for name, cause in also_inactive.items():
                 logger.error("plugin %r is off: %s", name, cause)
             inactive |= also_inactive
+        if config.build_tools is not None:
+            tools = config.build_tools(agent_runtime.agent, agent_runtime.registry, inactive)
+            agent_runtime.handle.operator_tools = tools
         yield replace(agent_runtime, inactive=inactive)
 
 
@@ -124,7 +127,7 @@ async def _running_agent(
         events = await enter(EventBus(shutdown_deadline=shutdown_deadline))
         models = _build_router(config, events, meter, budget, prices)
         outbox = _build_outbox(config, core, store, events, shutdown_deadline)
-        definition = CurrentDefinition(AgentDefinition(config.character, config.settings, config.templates))
+        definition = CurrentDefinition(config.definition)
         agent = Agent(
             id=config.agent_id,
             read_definition=definition.read,

@@ -73,7 +73,10 @@ class CharacterReloader:
         kept = {field: getattr(current.character, field) for field in kept_fields}
         character = read.character.model_copy(update=kept)
         taken_up = replace(
-            current, character=character, settings=current.settings.with_character_values(read.settings, LIVE_SETTINGS)
+            current,
+            character=character,
+            settings=current.settings.with_character_values(read.settings, LIVE_SETTINGS),
+            file_version=read.file_version,
         )
         changed = (*_changed_fields(current.character, character), *_changed_settings(current, taken_up))
         code = sorted(name for name in read.code if read.code[name] != current.code.get(name, read.code[name]))
@@ -88,7 +91,8 @@ class CharacterReloader:
         if character.name != self._agent.name:
             entity = Entity(self._agent.id, "greenroom", str(self._agent.id), (character.name,))
             await self._agent.store.entities.save_entities([entity])
-        self._definition.replace(AgentDefinition(character, settings, templates))
+        definition = AgentDefinition(character, settings, templates, read.file_version, self._agent.clock())
+        self._definition.replace(definition)
         self.room_rules.update(room_rules)
         self._pipeline.apply_settings(core)
         self._agent.outbox.is_streaming = core.streaming

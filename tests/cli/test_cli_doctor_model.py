@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bot.cli.doctor.checks import Finding, Status
 from bot.cli.doctor.model_checks import check_budget, check_price
 from bot.cli.main import entry
+from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.settings import Layer, Settings
 
 Out = pytest.CaptureFixture[str]
@@ -64,9 +64,9 @@ def test_limits_are_reported_and_those_in_a_character_file_have_no_effect() -> N
 
 def test_a_model_without_a_price_is_a_warning_and_mentions_a_limit_in_dollars() -> None:
     [unknown] = prices()
-    assert (unknown.status, "its cost is not" in unknown.message) == (Status.WARN, True)
+    assert (unknown.status, "its cost is not" in unknown.message) == (FindingStatus.WARN, True)
     assert unknown.advice.startswith("MODEL_PRICES=llama3.2=IN/OUT")
     [worse] = prices(BUDGET_USD="1")
     assert "limits in dollars have no effect on it" in worse.message
     [known] = prices(MODEL_PRICES="llama*=0")
-    assert (known.status, known.message.startswith("llama3.2: $0 in")) == (Status.OK, True)
+    assert (known.status, known.message.startswith("llama3.2: $0 in")) == (FindingStatus.OK, True)

@@ -1,6 +1,7 @@
 """The operations of the HTTP API: a class of handlers for each topic, with its request and response models."""
 
 from adapters.web.api.agents import AgentsApi
+from adapters.web.api.character import CharacterApi
 from adapters.web.api.costs import CostsApi
 from adapters.web.api.deliveries import DeliveriesApi
 from adapters.web.api.files import FilesApi
@@ -11,11 +12,13 @@ from adapters.web.api.people import PeopleApi
 from adapters.web.api.receipts import ReceiptsApi
 from adapters.web.api.rooms import RoomsApi
 from adapters.web.api.session import SessionApi
+from adapters.web.api.system import SystemApi
 from adapters.web.api.tasks import TasksApi
 from adapters.web.api.world_settings import WorldSettingsApi
 
 __all__ = [
     "AgentsApi",
+    "CharacterApi",
     "CostsApi",
     "DeliveriesApi",
     "FilesApi",
@@ -26,6 +29,7 @@ __all__ = [
     "ReceiptsApi",
     "RoomsApi",
     "SessionApi",
+    "SystemApi",
     "TasksApi",
     "WorldSettingsApi",
 ]

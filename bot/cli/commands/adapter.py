@@ -6,12 +6,13 @@ from pathlib import Path
 
 from bot.characters.elizaos_names import PATH_STARTS
 from bot.cli.characters import trusted_plugins
-from bot.cli.doctor.checks import Finding, Status, finding_lines
+from bot.cli.doctor.checks import finding_lines
 from bot.cli.doctor.plugin_checks import contract_findings
 from bot.cli.process.exit_codes import Exit
 from bot.cli.scaffold import check_new_name, find_target, render_templates, run_pytest, write_new_files
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
+from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.plugin_system.loading import ADAPTER_GROUP, adapter_names, find_adapter, load_local_adapter
 from bot.plugin_system.source import read_plugin_source
 from bot.testing import check_adapter_contract
@@ -50,11 +51,13 @@ def _test(name: str, *, trusts: bool) -> int:
     results = asyncio.run(check_adapter_contract(spec))
     findings = [finding for result in results for finding in contract_findings(result)]
     if not target.tests:
-        findings.append(Finding(Status.WARN, "tests", f"{spec.name} has no tests of its own", "write a file beside it"))
+        findings.append(
+            Finding(FindingStatus.WARN, "tests", f"{spec.name} has no tests of its own", "write a file beside it")
+        )
     for finding in findings:
         print("\n".join(finding_lines(finding)), flush=True)
     has_passed = run_pytest(target)
-    is_failed = not has_passed or any(finding.status is Status.FAIL for finding in findings)
+    is_failed = not has_passed or any(finding.status is FindingStatus.FAIL for finding in findings)
     return Exit.CONFIG if is_failed else Exit.OK
 
 

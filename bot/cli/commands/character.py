@@ -5,71 +5,23 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any
 
-from bot.characters import LoadedCharacter, load_character, parse_character
-from bot.cli.character_references import (
-    add_reference_notes,
-    check_character_templates,
-    check_plugin_paths,
-    check_plugin_sources,
-    local_plugins,
-    operator_setting_notes,
-    read_local_plugins,
-)
-from bot.cli.characters import declare_settings, is_elizaos_file, read_character_settings, trusted_plugins
+from bot.characters import load_character, parse_character
+from bot.cli.character_references import read_local_plugins
+from bot.cli.characters import trusted_plugins
+from bot.cli.operator.character_check import CheckResult, check_file
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.process.shutdown import print_notice
-from bot.cli.prompt_sections import format_sections, measure_sections, sections_to_json
-from bot.errors import CharacterError, ConfigError, PluginError, SettingError
-from bot.plugin_system.loading import LoadedPlugins, load_plugins
-from bot.plugin_system.plugin import check_templates
-from bot.plugin_system.source import PluginSource, find_location, read_plugin_source
+from bot.cli.prompt_sections import format_sections
+from bot.errors import CharacterError, PluginError
+from bot.plugin_system.source import find_location, read_plugin_source
 from bot.plugin_system.trust import TrustedPlugin, TrustedPlugins
-from bot.prompts.character_description import SectionUse
 from bot.text import strip_terminal_codes
 
 DEFAULT_NAME = "Ada"
-
-
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """The result of checking one file: the character, notes on its plugins, its use in prompts; or an error."""
-
-    path: Path
-    loaded: LoadedCharacter | None = None
-    plugins: tuple[str, ...] = ()
-    code: tuple[PluginSource, ...] = ()
-    trusted_code: tuple[PluginSource, ...] = ()
-    sections: dict[str, tuple[SectionUse, ...]] = field(default_factory=dict)
-    error: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as JSON."""
-        if self.loaded is None:
-            return {"path": str(self.path), "ok": False, "error": self.error}
-        return {
-            **self.loaded.to_json(),
-            "ok": not self.error,
-            "plugins": self.plugins,
-            "code": [
-                {
-                    "plugin": source.name,
-                    "path": str(source.location),
-                    "files": source.file_count,
-                    "bytes": source.byte_count,
-                    "sha256": source.digest,
-                    "trusted": source in self.trusted_code,
-                }
-                for source in self.code
-            ],
-            "prompt": sections_to_json(self.sections),
-            "error": self.error,
-        }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         return _write_file(args.file, " ".join(args.name.split()))
     if args.verb == "trust":
         return _change_trust(args.files, args.revoke, is_list=args.list)
-    results = [_check_file(path) for path in args.files]
+    results = [check_file(path) for path in args.files]
     is_fine = not any(result.error for result in results)
     if args.json:
         document = {"ok": is_fine, "characters": [result.to_json() for result in results]}
@@ -102,48 +54,6 @@ def run(args: argparse.Namespace) -> int:
         for result in results:
             _print_result(result)
     return Exit.OK if is_fine else Exit.CONFIG
-
-
-def _check_file(path: Path) -> CheckResult:
-    try:
-        loaded = load_character(path)
-    except CharacterError as error:
-        return CheckResult(path, error=str(error))
-    try:
-        found = _find_plugins(path, loaded)
-        code = tuple(read_local_plugins(path, loaded))
-        trusted = trusted_plugins()
-        trusted_code = tuple(source for source in code if trusted.is_trusted(source, path))
-    except ConfigError as error:
-        return CheckResult(path, loaded, error=f"{path}: {error}" if isinstance(error, PluginError) else str(error))
-    sections = measure_sections(loaded.character, found.plugins)
-    loaded = add_reference_notes(path, loaded, found.plugins)
-    settings = declare_settings(read_character_settings(loaded), found.plugins)
-    report = loaded.report.with_warnings(operator_setting_notes(loaded, settings))
-    return CheckResult(path, replace(loaded, report=report), found.notes, code, trusted_code, sections)
-
-
-def _find_plugins(path: Path, loaded: LoadedCharacter) -> LoadedPlugins:
-    """Return the named plugins with notes; those in the file's own folder are checked, but not imported."""
-    check_plugin_paths(path, loaded)
-    check_plugin_sources(path, loaded)
-    local_names = {name for _, name, _ in local_plugins(path, loaded)}
-    names = tuple(name for name in loaded.character.plugins if name not in local_names)
-    character = loaded.character.model_copy(update={"plugins": names})
-    try:
-        settings = read_character_settings(loaded)
-        found = load_plugins(
-            character,
-            settings,
-            folder=path.parent,
-            is_foreign_format=is_elizaos_file(loaded),
-            approve=trusted_plugins().approval(path),
-        )
-    except SettingError:  # wrong settings of this machine are not an error of the file
-        return LoadedPlugins(())
-    check_templates(found.plugins)
-    check_character_templates(path, loaded, found.plugins)
-    return found
 
 
 def _print_result(result: CheckResult) -> None:
@@ -159,7 +69,7 @@ def _print_result(result: CheckResult) -> None:
         for line in format_sections(result.sections):
             print(strip_terminal_codes(f"  prompt   {line}"))
     else:
-        print_notice(strip_terminal_codes(f"bot: {result.error}", allowed="\n"))
+        print_notice(strip_terminal_codes(f"bot: {result.error_text}", allowed="\n"))
 
 
 def _change_trust(files: Sequence[Path], revoked: Path | None, *, is_list: bool) -> int:

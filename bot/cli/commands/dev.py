@@ -18,6 +18,7 @@ from bot.cli.characters import (
     print_notes,
     trusted_plugins,
 )
+from bot.cli.operator.tools import with_operator_tools
 from bot.cli.platforms import list_platforms, parse_platforms
 from bot.cli.process.file_changes import WATCHER, Changes, Stamp, read_stamp, wake_on_changes
 from bot.cli.process.shutdown import exit_on_signal, handle_stop_signals, print_notice
@@ -124,7 +125,7 @@ class DevSession:
         return await asyncio.Future()  # nothing tells of changes any more: run on
 
     def _agent_config(self, config: CharacterConfig) -> AgentConfig:
-        agent_config = config.agent_config
+        agent_config = with_operator_tools(config)
         if find_storage(config.plugins) is not None or any(plugin.schema for plugin in config.plugins):
             return agent_config
         return replace(agent_config, store=self._stores.setdefault(str(config.path), InMemoryStore()))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bot.cli.characters import CharacterConfig, add_character_option, load_character_config, trusted_plugins
-from bot.cli.doctor.checks import Finding, Status, finding_lines
+from bot.cli.doctor.checks import finding_lines
 from bot.cli.doctor.plugin_checks import check_plugin, contract_findings
 from bot.cli.plugin_adding import add_plugin, print_permissions
 from bot.cli.plugin_cards import index_lines, index_to_json, list_cards
@@ -17,6 +17,7 @@ from bot.cli.process.exit_codes import Exit
 from bot.cli.process.shutdown import print_notice
 from bot.cli.scaffold import check_new_name, find_target, render_templates, run_pytest, write_new_files
 from bot.errors import PluginError
+from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.plugin_system.loading import PLUGIN_GROUP, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.source import read_plugin_source
@@ -101,7 +102,7 @@ def _check(name: str) -> int:
     findings = list(check_plugin(_find_named(find_target(name, PLUGIN_GROUP).name)))
     for finding in findings:
         print("\n".join(finding_lines(finding)))
-    return Exit.CONFIG if any(finding.status is Status.FAIL for finding in findings) else Exit.OK
+    return Exit.CONFIG if any(finding.status is FindingStatus.FAIL for finding in findings) else Exit.OK
 
 
 def _find_named(name: str) -> Plugin:
@@ -157,16 +158,16 @@ def _test(name: str, *, trusts: bool) -> int:
     if trusts:
         trusted_plugins().trust([read_plugin_source(Path(target.name), target.name)])
     plugin = _find_named(target.name)
-    findings = [finding for finding in check_plugin(plugin) if finding.status is Status.FAIL]
+    findings = [finding for finding in check_plugin(plugin) if finding.status is FindingStatus.FAIL]
     if not findings:
         findings = asyncio.run(_run_suites(plugin))
     if not target.tests and not plugin.tests:
         advice = "bring some in Plugin(tests=…), or write a file beside it"
-        findings.append(Finding(Status.WARN, "tests", f"{plugin.name} has no tests of its own", advice))
+        findings.append(Finding(FindingStatus.WARN, "tests", f"{plugin.name} has no tests of its own", advice))
     for finding in findings:
         print("\n".join(finding_lines(finding)), flush=True)
     has_passed = run_pytest(target)
-    is_failed = not has_passed or any(finding.status is Status.FAIL for finding in findings)
+    is_failed = not has_passed or any(finding.status is FindingStatus.FAIL for finding in findings)
     return Exit.CONFIG if is_failed else Exit.OK
 
 
@@ -178,5 +179,5 @@ async def _run_suites(plugin: Plugin) -> list[Finding]:
         text = f"{result.suite}: {result.test}"
         if result.failure is not None:
             text = f"{text}: {type(result.failure).__name__}: {result.failure}"
-        findings.append(Finding(Status.OK if result.failure is None else Status.FAIL, "test", text))
+        findings.append(Finding(FindingStatus.OK if result.failure is None else FindingStatus.FAIL, "test", text))
     return findings

@@ -13,6 +13,7 @@ from bot.adapter.adapter import Adapter
 from bot.adapter.connection_status import ConnectionState
 from bot.cli.characters import CharacterConfig, add_character_option, load_character_configs, print_notes
 from bot.cli.emulation import EmulatedRun, run_emulators
+from bot.cli.operator.tools import with_operator_tools
 from bot.cli.platforms import WEB, Platform, list_platforms, parse_emulators, parse_platforms
 from bot.cli.process.crash_loop import CrashLoop, StartHistory
 from bot.cli.process.exit_codes import UsageError
@@ -146,7 +147,7 @@ async def _run_until_stopped(
         if crash_loop is None:
             start_history.record_start()
         specs = [platform.spec for platform in platforms if platform.is_on and platform.spec]
-        agent_configs = [config.agent_config for config in configs]
+        agent_configs = [with_operator_tools(config) for config in configs]
         cleanup = nullcontext() if emulated_run else stop_remaining_tasks()  # the emulators' tasks must keep running
         async with cleanup, Runtime(agent_configs, specs, is_strict=is_strict) as runtime:
             for line in emulated_run.summary_lines(configs) if emulated_run else ():

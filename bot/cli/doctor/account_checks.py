@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bot.background.posting import POST_WORKER
 from bot.cli.characters import CharacterConfig
-from bot.cli.doctor.checks import SETTINGS_ADVICE, Finding, Status
+from bot.cli.doctor.checks import SETTINGS_ADVICE
 from bot.cli.platforms import Platform
 from bot.cli.running_bot import open_store_for_reading
 from bot.domain.task import Task
 from bot.errors import BotError, ConfigError, TemporaryError
+from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.plugin_system.plugin import find_storage
 from bot.store.storage import CheckReport
 from bot.text import shorten
@@ -31,17 +32,17 @@ def _check_account(config: CharacterConfig, platform: Platform) -> Iterator[Find
         report = asyncio.run(_run_account_check(config, platform))
     except TimeoutError:
         message = f"{platform.name}: no answer within {TIMEOUT_SECONDS:g} s"
-        yield Finding(Status.FAIL, "account", message, RETRY_ADVICE, is_outside=True)
+        yield Finding(FindingStatus.FAIL, "account", message, RETRY_ADVICE, is_outside=True)
     except TemporaryError as error:
-        yield Finding(Status.FAIL, "account", f"{platform.name}: {error}", RETRY_ADVICE, is_outside=True)
+        yield Finding(FindingStatus.FAIL, "account", f"{platform.name}: {error}", RETRY_ADVICE, is_outside=True)
     except ConfigError as error:
-        yield Finding(Status.FAIL, "account", f"{platform.name}: {error}", SETTINGS_ADVICE)
+        yield Finding(FindingStatus.FAIL, "account", f"{platform.name}: {error}", SETTINGS_ADVICE)
     else:
         facts = ", ".join(f"{name}: {value}" for name, value in report.facts.items())
         if report.exists:
-            yield Finding(Status.OK, "account", f"{report.location}{f' ({facts})' if facts else ''}")
+            yield Finding(FindingStatus.OK, "account", f"{report.location}{f' ({facts})' if facts else ''}")
         for problem in report.problems:
-            yield Finding(Status.FAIL, "account", f"{report.location}: {problem}", SETTINGS_ADVICE)
+            yield Finding(FindingStatus.FAIL, "account", f"{report.location}: {problem}", SETTINGS_ADVICE)
 
 
 async def _run_account_check(config: CharacterConfig, platform: Platform) -> CheckReport:
@@ -71,16 +72,16 @@ def check_tasks(config: CharacterConfig) -> Iterator[Finding]:
     except BotError:
         return
     if counts:
-        yield Finding(Status.OK, "tasks", f"{sum(counts.values())} scheduled")
+        yield Finding(FindingStatus.OK, "tasks", f"{sum(counts.values())} scheduled")
     worker_names = {POST_WORKER, *(worker.name for plugin in config.plugins for worker in plugin.workers)}
     for name in sorted({name for name, _ in counts} - worker_names):
         count = counts.get((name, False), 0) + counts.get((name, True), 0)
         advice = "add the plugin that scheduled them to the character again"
-        yield Finding(Status.WARN, "tasks", f"{count} of {name} wait: no plugin defines this worker", advice)
+        yield Finding(FindingStatus.WARN, "tasks", f"{count} of {name} wait: no plugin defines this worker", advice)
     for task in parked[:MAX_PARKED_LISTED]:
         message = f"{task.name} is parked after {task.attempts} failures: {shorten(task.last_error, 200)}"
         advice = "correct the cause; tasks that plugins schedule at start are scheduled again then"
-        yield Finding(Status.WARN, "tasks", f"{message} ({task.id})", advice)
+        yield Finding(FindingStatus.WARN, "tasks", f"{message} ({task.id})", advice)
 
 
 async def _load_tasks(config: CharacterConfig) -> tuple[Mapping[tuple[str, bool], int], list[Task]]:

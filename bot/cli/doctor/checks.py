@@ -8,10 +8,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from bot.characters import LoadedCharacter
 from bot.cli.characters import ENV_FILE, CharacterConfig
@@ -20,6 +17,7 @@ from bot.cli.prompt_sections import format_sections, measure_sections
 from bot.cli.running_bot import find_running_bot
 from bot.cli.variables import SettingsGroup, list_variables
 from bot.errors import ConfigError, SettingError, TemporaryError
+from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.plugin_system.plugin import find_storage
 from bot.settings import CoreSettings, Settings
 from bot.text import strip_terminal_codes
@@ -28,35 +26,6 @@ MIN_PYTHON = (3, 11)
 NAME_SIMILARITY = 0.85
 OTHERS_MODE_BITS = 0o077
 SETTINGS_ADVICE = "correct the setting; `bot settings` explains each variable"
-
-
-class Status(StrEnum):
-    """The result of a check."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One result of a check; `is_outside` if it failed because an external service is unavailable."""
-
-    status: Status
-    check: str
-    message: str
-    advice: str = ""
-    is_outside: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the finding as JSON."""
-        return {
-            "status": self.status,
-            "check": self.check,
-            "what": self.message,
-            "advice": self.advice,
-            "is_outside": self.is_outside,
-        }
 
 
 def finding_lines(finding: Finding) -> Iterator[str]:
@@ -70,34 +39,37 @@ def check_python() -> Iterator[Finding]:
     """Check the version of Python."""
     version, min_version = platform.python_version(), ".".join(map(str, MIN_PYTHON))
     if sys.version_info >= MIN_PYTHON:
-        yield Finding(Status.OK, "python", version)
+        yield Finding(FindingStatus.OK, "python", version)
     else:
         yield Finding(
-            Status.FAIL, "python", version, f"install Python {min_version} or newer and reinstall the bot with it"
+            FindingStatus.FAIL,
+            "python",
+            version,
+            f"install Python {min_version} or newer and reinstall the bot with it",
         )
 
 
 def check_character(path: Path, loaded: LoadedCharacter) -> Iterator[Finding]:
     """Report the warnings and secrets that were found in the character's file."""
-    yield Finding(Status.OK, "character", f"{loaded.character.name} ({path})")
+    yield Finding(FindingStatus.OK, "character", f"{loaded.character.name} ({path})")
     for note in loaded.report.warnings:
-        yield Finding(Status.WARN, "character", f"{path}: {note}", f"see `bot character check {path}`")
+        yield Finding(FindingStatus.WARN, "character", f"{path}: {note}", f"see `bot character check {path}`")
     for note in loaded.report.secrets:
-        yield Finding(Status.WARN, "character", f"{path}: {note}", "move it to .env: files are passed on")
+        yield Finding(FindingStatus.WARN, "character", f"{path}: {note}", "move it to .env: files are passed on")
 
 
 def check_description(config: CharacterConfig) -> Iterator[Finding]:
     """Report what of the character's file the prompts hold."""
     if lines := format_sections(measure_sections(config.loaded.character, config.plugins)):
-        yield Finding(Status.OK, "character", f"\n{'':<17}".join(lines))
+        yield Finding(FindingStatus.OK, "character", f"\n{'':<17}".join(lines))
 
 
 def check_plugins(config: CharacterConfig) -> Iterator[Finding]:
     """Report which plugins are on, and notes about the others."""
-    yield Finding(Status.OK, "plugins", ", ".join(plugin.name for plugin in config.plugins))
+    yield Finding(FindingStatus.OK, "plugins", ", ".join(plugin.name for plugin in config.plugins))
     advice = "set the variable, or remove the plugin from the character's file"
     for note in config.notes:
-        yield Finding(Status.WARN, "plugins", note, advice)
+        yield Finding(FindingStatus.WARN, "plugins", note, advice)
 
 
 def check_settings(settings: Settings, groups: Sequence[SettingsGroup]) -> Iterator[Finding]:
@@ -109,17 +81,17 @@ def check_settings(settings: Settings, groups: Sequence[SettingsGroup]) -> Itera
         except SettingError as error:
             for line in str(error).splitlines():
                 error_count += 1
-                yield Finding(Status.FAIL, "settings", line, SETTINGS_ADVICE)
+                yield Finding(FindingStatus.FAIL, "settings", line, SETTINGS_ADVICE)
     known_names = {variable.name for group in groups for variable in list_variables(group.model)}
     if not error_count:
         count = sum(name in settings for name in known_names)
-        yield Finding(Status.OK, "settings", f"{count} of {len(known_names)} variables are set, all well-formed")
+        yield Finding(FindingStatus.OK, "settings", f"{count} of {len(known_names)} variables are set, all well-formed")
     for name in settings:
         if settings.source_of(name) == str(ENV_FILE) and name not in known_names:
             suggestions = difflib.get_close_matches(name.upper(), known_names, n=1, cutoff=NAME_SIMILARITY)
             if suggestions:
                 message = f"{name} (in {ENV_FILE}) is not a known variable"
-                yield Finding(Status.WARN, "settings", message, f"did you mean {suggestions[0]}?")
+                yield Finding(FindingStatus.WARN, "settings", message, f"did you mean {suggestions[0]}?")
 
 
 def check_files(core: CoreSettings, *, fix: bool = False) -> Iterator[Finding]:
@@ -131,10 +103,10 @@ def check_files(core: CoreSettings, *, fix: bool = False) -> Iterator[Finding]:
             pass
     except OSError as error:
         advice = "make the folder writable, or set BOT_DATA_DIR to another folder"
-        yield Finding(Status.FAIL, "data", f"{folder}: {error.strerror or error}", advice)
+        yield Finding(FindingStatus.FAIL, "data", f"{folder}: {error.strerror or error}", advice)
         return
     state = "writable" if existing_folder == folder else "created when first needed"
-    yield Finding(Status.OK, "data", f"{folder}: {state}")
+    yield Finding(FindingStatus.OK, "data", f"{folder}: {state}")
     paths = [ENV_FILE, folder, *(sorted(folder.iterdir()) if folder.is_dir() else [])]
     for path in paths:
         if path.exists() and path.stat().st_mode & OTHERS_MODE_BITS:
@@ -143,7 +115,7 @@ def check_files(core: CoreSettings, *, fix: bool = False) -> Iterator[Finding]:
 
 def _permission_warning(path: Path) -> Finding:
     advice = f"chmod {_private_mode(path):o} {path}, or run `bot doctor --fix`"
-    return Finding(Status.WARN, "data", f"{path} can be read by others", advice)
+    return Finding(FindingStatus.WARN, "data", f"{path} can be read by others", advice)
 
 
 def _fix_permissions(path: Path) -> Finding:
@@ -151,8 +123,8 @@ def _fix_permissions(path: Path) -> Finding:
         path.chmod(_private_mode(path))
     except OSError as error:
         message = f"{path} can be read by others, and its mode cannot be changed: {error.strerror or error}"
-        return Finding(Status.WARN, "data", message, "change the mode as the file's owner")
-    return Finding(Status.OK, "data", f"{path}: others can no longer read it")
+        return Finding(FindingStatus.WARN, "data", message, "change the mode as the file's owner")
+    return Finding(FindingStatus.OK, "data", f"{path}: others can no longer read it")
 
 
 def _private_mode(path: Path) -> int:
@@ -164,18 +136,18 @@ def check_database(config: CharacterConfig) -> Iterator[Finding]:
     storage = find_storage(config.plugins)
     if storage is None:
         advice = "to store data, name the plugin sql in the character's file or set DATABASE_URL"
-        yield Finding(Status.WARN, "database", "memory only: a restart loses everything", advice)
+        yield Finding(FindingStatus.WARN, "database", "memory only: a restart loses everything", advice)
         return
     try:
         report = asyncio.run(storage.check(config.settings))
     except ConfigError as error:
-        yield Finding(Status.FAIL, "database", str(error), "see `bot db check`")
+        yield Finding(FindingStatus.FAIL, "database", str(error), "see `bot db check`")
         return
     state = f"schema {report.facts.get('schema')}" if report.exists else "created when first needed"
     if not report.problems:
-        yield Finding(Status.OK, "database", f"{report.location}: {state}")
+        yield Finding(FindingStatus.OK, "database", f"{report.location}: {state}")
     for problem in report.problems:
-        yield Finding(Status.FAIL, "database", f"{report.location}: {problem}", "`bot db check` shows more")
+        yield Finding(FindingStatus.FAIL, "database", f"{report.location}: {problem}", "`bot db check` shows more")
 
 
 def check_port(config: CharacterConfig, platform: Platform) -> Iterator[Finding]:
@@ -191,13 +163,13 @@ def check_port(config: CharacterConfig, platform: Platform) -> Iterator[Finding]
         socket.create_server((host, port), family=family).close()
     except OSError as error:
         yield _check_running_bot(config) or Finding(
-            Status.FAIL,
+            FindingStatus.FAIL,
             "port",
             f"{host}:{port}: {os.strerror(error.errno or 0)}",
             "if another program uses it, set SERVER_PORT or SERVER_HOST to another value",
         )
     else:
-        yield Finding(Status.OK, "port", f"{host}:{port} is free")
+        yield Finding(FindingStatus.OK, "port", f"{host}:{port} is free")
 
 
 def _check_running_bot(config: CharacterConfig) -> Finding | None:
@@ -214,12 +186,12 @@ def _check_running_bot(config: CharacterConfig) -> Finding | None:
     details = ", ".join([str(health.get("cause") or ""), *platforms]).strip(", ")
     message = f"{running_bot} is the running bot: {health.get('status')}{f' ({details})' if details else ''}"
     if health.get("status") == "ok":
-        return Finding(Status.OK, "running", message)
-    return Finding(Status.FAIL, "running", message, "the log of the running bot says more", is_outside=True)
+        return Finding(FindingStatus.OK, "running", message)
+    return Finding(FindingStatus.FAIL, "running", message, "the log of the running bot says more", is_outside=True)
 
 
 def check_platforms(platforms: Sequence[Platform]) -> Iterator[Finding]:
     """Report which platforms `bot run` would start."""
     for surveyed in platforms:
         state = "on" if surveyed.is_on else f"off, {surveyed.off_reason}"
-        yield Finding(Status.OK, "platforms", f"{surveyed.name}: {state}")
+        yield Finding(FindingStatus.OK, "platforms", f"{surveyed.name}: {state}")

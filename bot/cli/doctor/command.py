@@ -22,6 +22,7 @@ from bot.cli.platforms import WEB, list_platforms
 from bot.cli.process.exit_codes import Exit
 from bot.cli.variables import find_settings_groups
 from bot.errors import ConfigError, SettingError
+from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.logs import configure_logging
 from bot.settings import CoreSettings, Settings
 
@@ -35,14 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run every check and print the findings; return the exit code."""
-    findings: list[checks.Finding] = []
+    findings: list[Finding] = []
     for finding in _collect_findings(args):
         if finding.message in [earlier.message for earlier in findings]:
             continue
         findings.append(finding)
         if not args.json:
             print("\n".join(checks.finding_lines(finding)), flush=True)
-    failed = [finding for finding in findings if finding.status is checks.Status.FAIL]
+    failed = [finding for finding in findings if finding.status is FindingStatus.FAIL]
     if args.json:
         document = {"ok": not failed, "findings": [finding.to_json() for finding in findings]}
         print(json.dumps(document, ensure_ascii=False, indent=2))
@@ -51,22 +52,20 @@ def run(args: argparse.Namespace) -> int:
     return Exit.TRY_AGAIN if all(finding.is_outside for finding in failed) else Exit.CONFIG
 
 
-def _collect_findings(args: argparse.Namespace) -> Iterator[checks.Finding]:
+def _collect_findings(args: argparse.Namespace) -> Iterator[Finding]:
     yield from checks.check_python()
     path = args.character or default_character()
     loaded = None
     try:
         loaded = load_character(path)
     except ConfigError as error:
-        yield checks.Finding(
-            checks.Status.FAIL, "character", str(error), "correct the file, or name another with -c FILE"
-        )
+        yield Finding(FindingStatus.FAIL, "character", str(error), "correct the file, or name another with -c FILE")
     else:
         yield from checks.check_character(path, loaded)
     try:
         settings = read_character_settings(loaded)
     except ConfigError as error:
-        yield checks.Finding(checks.Status.FAIL, "settings", str(error), "save .env as plain text in UTF-8")
+        yield Finding(FindingStatus.FAIL, "settings", str(error), "save .env as plain text in UTF-8")
         return
     config = None
     if loaded is not None:
@@ -74,21 +73,21 @@ def _collect_findings(args: argparse.Namespace) -> Iterator[checks.Finding]:
             config = load_character_config(path)
         except SettingError as error:
             for line in str(error).splitlines():
-                yield checks.Finding(checks.Status.FAIL, "settings", line, checks.SETTINGS_ADVICE)
+                yield Finding(FindingStatus.FAIL, "settings", line, checks.SETTINGS_ADVICE)
         except ConfigError as error:
-            yield checks.Finding(checks.Status.FAIL, "plugins", str(error), "`bot plugin list` shows the plugins")
+            yield Finding(FindingStatus.FAIL, "plugins", str(error), "`bot plugin list` shows the plugins")
     yield from _settings_findings(settings, config, fix=args.fix)
 
 
-def _settings_findings(settings: Settings, config: CharacterConfig | None, *, fix: bool) -> Iterator[checks.Finding]:
+def _settings_findings(settings: Settings, config: CharacterConfig | None, *, fix: bool) -> Iterator[Finding]:
     """Yield the findings that need settings, and those that need a loaded character if there is one."""
     groups, problems = find_settings_groups(config.plugins if config else ())
     settings = settings.with_models(*(group.model for group in groups))
     for note in ignored_settings_note(settings):
-        yield checks.Finding(checks.Status.WARN, "settings", note)
+        yield Finding(FindingStatus.WARN, "settings", note)
     yield from checks.check_settings(settings, groups)
     for problem in problems:
-        yield checks.Finding(checks.Status.OK, "settings", f"not all are checked: {problem}")
+        yield Finding(FindingStatus.OK, "settings", f"not all are checked: {problem}")
     with suppress(SettingError):
         yield from checks.check_files(settings.load(CoreSettings), fix=fix)
     if config is None:

@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 
+from bot.agent import Agent
 from bot.cli.characters import CharacterConfig
-from bot.cli.doctor.checks import SETTINGS_ADVICE, Finding, Status
+from bot.cli.doctor.checks import SETTINGS_ADVICE
 from bot.costs.budget import BudgetSettings, build_limits
 from bot.costs.prices import load_prices
 from bot.domain.component_specs import ProviderKind
 from bot.domain.environment import Role
 from bot.errors import ModelError, ModelRefused, SettingError
+from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.models.listing import ModelListing
 from bot.models.types import Purpose, TextRequest
 from bot.pipeline.compose import Composer
@@ -31,6 +33,7 @@ SAMPLE_MESSAGE = "Hello!"
 TIMEOUT_SECONDS = 20.0
 CHECK_REQUEST = TextRequest("Answer with one word: ready.", purpose=Purpose.CHECK, system="This is a check.")
 LARGE_PROMPT_BYTES = 16_384
+OUTSIDE_ADVICE = "check the network, OPENAI_BASE_URL and the provider's status page, then try again"
 PER_MILLION_TOKENS = "for a million tokens"
 
 
@@ -121,46 +124,62 @@ def _byte_length(text: str) -> int:
 
 async def check_model(config: CharacterConfig) -> list[Finding]:
     """Measure the prompt of a first "Hello!", and make the model write one word."""
-    advice_outside = "check the network, OPENAI_BASE_URL and the provider's status page, then try again"
     findings: list[Finding] = []
-    started = time.monotonic()
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS), run_agent(config.dry_run_config) as agent_runtime:
             advice = "correct it, or remove the plugin from the character's file"
             for name, cause in agent_runtime.inactive.items():
-                findings.append(Finding(Status.FAIL, "plugins", f"{name} cannot be initialized: {cause}", advice))
+                message = f"{name} cannot be initialized: {cause}"
+                findings.append(Finding(FindingStatus.FAIL, "plugins", message, advice))
             findings += _prompt_findings(await measure_prompt(agent_runtime))
-            started = time.monotonic()
-            result = await agent_runtime.agent.models.text(CHECK_REQUEST)
-            listings = (getattr(service, "listing", None) for service in agent_runtime.agent.services)
-            texts = [listing.describe() for listing in listings if isinstance(listing, ModelListing)]
-            findings += [Finding(Status.OK, "model", text) for text in texts if text]
+            findings += await ask_model(agent_runtime.agent, config.settings)
     except TimeoutError:
-        message = f"no answer within {TIMEOUT_SECONDS:g} s"
-        return [*findings, Finding(Status.FAIL, "model", message, advice_outside, is_outside=True)]
+        findings.append(_timeout_finding())
+    return findings
+
+
+async def ask_model(agent: Agent, settings: Settings) -> list[Finding]:
+    """Make the model of a running agent write one word."""
+    started = time.monotonic()
+    try:
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            result = await agent.models.text(CHECK_REQUEST)
+    except TimeoutError:
+        return [_timeout_finding()]
     except ModelRefused as error:
-        advice = "correct the key or the model's name in .env"
-        return [*findings, Finding(Status.FAIL, "model", str(error), advice)]
+        return [Finding(FindingStatus.FAIL, "model", str(error), "correct the key or the model's name in .env")]
     except ModelError as error:
-        return [*findings, Finding(Status.FAIL, "model", str(error), advice_outside, is_outside=True)]
+        return [Finding(FindingStatus.FAIL, "model", str(error), OUTSIDE_ADVICE, is_outside=True)]
+    seconds = time.monotonic() - started
+    listings = (getattr(service, "listing", None) for service in agent.services)
+    texts = [listing.describe() for listing in listings if isinstance(listing, ModelListing)]
+    findings = [Finding(FindingStatus.OK, "model", text) for text in texts if text]
     if result.model in bundled_names(PluginPurpose.FALLBACK_MODEL):
         message = f"{result.model}: built-in patterns, no language model"
-        return [*findings, Finding(Status.WARN, "model", message, model_advice())]
-    elapsed_ms = (time.monotonic() - started) * 1000
-    message = f"{result.model} wrote {shorten(result.text, 40)!r} in {elapsed_ms:.0f} ms"
-    return [*findings, Finding(Status.OK, "model", message), *check_price(config.settings, result.model)]
+        return [*findings, Finding(FindingStatus.WARN, "model", message, model_advice())]
+    message = f"{result.model} wrote {shorten(result.text, 40)!r} in {seconds * 1000:.0f} ms"
+    return [*findings, Finding(FindingStatus.OK, "model", message), *check_price(settings, result.model)]
+
+
+def _timeout_finding() -> Finding:
+    message = f"no answer within {TIMEOUT_SECONDS:g} s"
+    return Finding(FindingStatus.FAIL, "model", message, OUTSIDE_ADVICE, is_outside=True)
+
+
+def prompt_finding(size: int) -> Finding:
+    """Return what to think of the size of a first prompt, in bytes."""
+    message = f'{size:,} bytes in total, for a first "Hello!" from a user with all permissions'
+    if size <= LARGE_PROMPT_BYTES:
+        return Finding(FindingStatus.OK, "prompt", message)
+    advice = "every answer pays for it: shorten the largest parts, or remove plugins"
+    return Finding(FindingStatus.WARN, "prompt", message, advice)
 
 
 def _prompt_findings(size: PromptSize) -> Iterator[Finding]:
-    message = f'{size.total:,} bytes in total, for a first "Hello!" from a user with all permissions'
-    if size.total > LARGE_PROMPT_BYTES:
-        advice = "every answer pays for it: shorten the largest parts below, or remove plugins"
-        yield Finding(Status.WARN, "prompt", message, advice)
-    else:
-        yield Finding(Status.OK, "prompt", message)
+    yield prompt_finding(size.total)
     ordered_parts = sorted(size.parts, key=lambda part: part.kind)
     for kind, parts in groupby(ordered_parts, key=lambda part: part.kind):
-        yield Finding(Status.OK, "prompt", _prompt_kind_line(kind, list(parts)))
+        yield Finding(FindingStatus.OK, "prompt", _prompt_kind_line(kind, list(parts)))
 
 
 def _prompt_kind_line(kind: str, parts: Sequence[PromptPart]) -> str:
@@ -174,10 +193,10 @@ def check_budget(settings: Settings) -> Iterator[Finding]:
     try:
         money = settings.operator_only().load(BudgetSettings)
     except SettingError as error:
-        yield Finding(Status.FAIL, "costs", str(error), SETTINGS_ADVICE)
+        yield Finding(FindingStatus.FAIL, "costs", str(error), SETTINGS_ADVICE)
         return
     limits = [f"{limit.setting} {limit}" for limit in build_limits(money)]
-    yield Finding(Status.OK, "costs", f"limits: {'; '.join(limits) or 'none (BUDGET_USD, BUDGET_TOKENS)'}")
+    yield Finding(FindingStatus.OK, "costs", f"limits: {'; '.join(limits) or 'none (BUDGET_USD, BUDGET_TOKENS)'}")
 
 
 def check_price(settings: Settings, model: str) -> Iterator[Finding]:
@@ -193,10 +212,10 @@ def check_price(settings: Settings, model: str) -> Iterator[Finding]:
         if not price.per_call:
             tokens = f"${price.tokens_in:g} in, ${price.tokens_cached:g} cached, ${price.tokens_out:g} out"
             price_text = f"{tokens} {PER_MILLION_TOKENS}"
-        yield Finding(Status.OK, "costs", f"{model}: {price_text} (MODEL_PRICES, or the list of {prices.as_of})")
+        yield Finding(FindingStatus.OK, "costs", f"{model}: {price_text} (MODEL_PRICES, or the list of {prices.as_of})")
         return
     message = f"the price of {model} is unknown: its tokens are counted, its cost is not"
     if money.has_money_budget:
         message = f"the price of {model} is unknown: limits in dollars have no effect on it"
     advice = f"MODEL_PRICES={model}=IN/OUT, in dollars {PER_MILLION_TOKENS}; {model}=0 for your own server"
-    yield Finding(Status.WARN, "costs", message, advice)
+    yield Finding(FindingStatus.WARN, "costs", message, advice)

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from bot.cli.doctor.checks import Finding, Status
 from bot.cli.plugin_cards import list_components
 from bot.cli.variables import list_variables
 from bot.errors import PluginError, SettingError
+from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.plugin_system.bundled import PluginPurpose, bundled_names
 from bot.plugin_system.components import Service
 from bot.plugin_system.loading import find_plugin, sort_plugins
@@ -32,13 +32,13 @@ class ContractOutcome(Protocol):
 def check_plugin(plugin: Plugin) -> Iterator[Finding]:
     """Check a plugin together with bootstrap and the plugins it requires."""
     component_lines = list(list_components(plugin))
-    yield Finding(Status.OK, "plugin", plugin.name)
-    yield from (Finding(Status.OK, "brings", line) for line in component_lines)
+    yield Finding(FindingStatus.OK, "plugin", plugin.name)
+    yield from (Finding(FindingStatus.OK, "brings", line) for line in component_lines)
     if not component_lines and plugin.init is None and plugin.store is None and not plugin.templates:
-        yield Finding(Status.WARN, "brings", "nothing", "pass actions, providers, … to Plugin(...)")
+        yield Finding(FindingStatus.WARN, "brings", "nothing", "pass actions, providers, … to Plugin(...)")
     if not NAME_PATTERN.fullmatch(plugin.name):
         advice = "use lower-case letters, digits, _ and -: the name is used in paths and character files"
-        yield Finding(Status.WARN, "name", repr(plugin.name), advice)
+        yield Finding(FindingStatus.WARN, "name", repr(plugin.name), advice)
     yield from _check_descriptions(plugin)
     yield from _check_compatibility(plugin)
     yield from _check_settings(plugin)
@@ -47,11 +47,11 @@ def check_plugin(plugin: Plugin) -> Iterator[Finding]:
 def contract_findings(result: ContractOutcome) -> Iterator[Finding]:
     """Yield the outcome of one rule of a contract as findings."""
     if result.skipped:
-        yield Finding(Status.WARN, "contract", f"not tested: {result.rule}", result.skipped)
+        yield Finding(FindingStatus.WARN, "contract", f"not tested: {result.rule}", result.skipped)
     elif not result.problems:
-        yield Finding(Status.OK, "contract", result.rule)
+        yield Finding(FindingStatus.OK, "contract", result.rule)
     for problem in result.problems:
-        yield Finding(Status.FAIL, "contract", f"not so: {result.rule}", problem)
+        yield Finding(FindingStatus.FAIL, "contract", f"not so: {result.rule}", problem)
 
 
 def _check_descriptions(plugin: Plugin) -> Iterator[Finding]:
@@ -59,12 +59,14 @@ def _check_descriptions(plugin: Plugin) -> Iterator[Finding]:
     descriptions |= {component.spec.name: component.spec.description for component in plugin.providers}
     for name, description in descriptions.items():
         if not description.strip():
-            yield Finding(Status.WARN, "text", f"{name} has no description", "the model knows nothing else about it")
+            yield Finding(
+                FindingStatus.WARN, "text", f"{name} has no description", "the model knows nothing else about it"
+            )
     for action in plugin.actions:
         for name, schema in action.spec.parameters.get("properties", {}).items():
             if not schema.get("description"):
                 advice = 'describe it: Annotated[str, "The city\'s name"]'
-                yield Finding(Status.WARN, "text", f"{action.spec.name}: {name} has no description", advice)
+                yield Finding(FindingStatus.WARN, "text", f"{action.spec.name}: {name} has no description", advice)
 
 
 def _check_compatibility(plugin: Plugin) -> Iterator[Finding]:
@@ -72,7 +74,7 @@ def _check_compatibility(plugin: Plugin) -> Iterator[Finding]:
     for service in plugin.services:
         if not (isinstance(service, type) and issubclass(service, Service)):
             message = f"{service!r} is not a Service"
-            yield Finding(Status.FAIL, "services", message, "derive it from bot.Service")
+            yield Finding(FindingStatus.FAIL, "services", message, "derive it from bot.Service")
             return
     required_plugins: dict[str, Plugin] = {}
     try:
@@ -85,7 +87,7 @@ def _check_compatibility(plugin: Plugin) -> Iterator[Finding]:
         check_templates(plugins)
         sort_services(plugins)
     except PluginError as error:
-        yield Finding(Status.FAIL, "plugins", str(error), "the plugin cannot be loaded like this")
+        yield Finding(FindingStatus.FAIL, "plugins", str(error), "the plugin cannot be loaded like this")
 
 
 def _check_settings(plugin: Plugin) -> Iterator[Finding]:
@@ -94,10 +96,10 @@ def _check_settings(plugin: Plugin) -> Iterator[Finding]:
         for variable in list_variables(plugin.settings):
             if not variable.description:
                 advice = 'describe it: Field(…, description="…")'
-                yield Finding(Status.WARN, "settings", f"{variable.name} has no description", advice)
+                yield Finding(FindingStatus.WARN, "settings", f"{variable.name} has no description", advice)
         try:
             settings.load(plugin.settings)
         except SettingError as error:
-            yield Finding(Status.WARN, "settings", str(error), "correct the variable")
+            yield Finding(FindingStatus.WARN, "settings", str(error), "correct the variable")
     if missing_reason := plugin.missing_settings(settings):
-        yield Finding(Status.WARN, "settings", f"it is off: {missing_reason}", "set it before using the plugin")
+        yield Finding(FindingStatus.WARN, "settings", f"it is off: {missing_reason}", "set it before using the plugin")

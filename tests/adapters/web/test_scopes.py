@@ -59,6 +59,18 @@ OPERATIONS = {
     "resume-task": ONLY,
     "delete-task": ONLY,
     "openapi": READERS,
+    "character": ONLY,
+    "save-character": ONLY,
+    "character-versions": ONLY,
+    "character-version": ONLY,
+    "check-character": ONLY,
+    "preview-character": ONLY,
+    "try-character": ONLY,
+    "plugins": ONLY,
+    "settings": ONLY,
+    "logs": ONLY,
+    "doctor": ONLY,
+    "run-doctor": ONLY,
     "socket": EVERYBODY,
 }
 OTHER_ROUTES = [

@@ -1,0 +1,361 @@
+"""HTTP handlers of an agent's character file: read, check, preview, try, save; its secrets are never shown."""
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Annotated, TypeVar
+from uuid import UUID
+
+from aiohttp import web
+from pydantic import StringConstraints
+
+from adapters.web.auth import Access
+from adapters.web.config import Limits
+from adapters.web.errors import HttpProblem, build_not_found
+from adapters.web.json_io import JsonResponder, read_json, validate_model
+from adapters.web.messages import run_shielded
+from adapters.web.openapi import Operation
+from adapters.web.queries import AgentDirectory
+from adapters.web.schemas import RequestModel, ResponseModel, Text
+from bot import ConfigError
+from bot.models import ModelError
+from bot.platform import AgentHandle, CharacterCheck, CharacterText, CharacterTools, FileConflict, FileProblem, TaskSet
+
+M = TypeVar("M", bound="CharacterRequest")
+MAX_RUNNING_CHECKS = 2  # at a time: each takes a thread
+NO_FILE = "no file of this character can be edited here: it was not started with `bot run` or `bot dev`"
+
+
+class CharacterRequest(RequestModel):
+    """The text of a character's file; `[secret 1]` stands for the first secret of the file, which is not shown."""
+
+    text: Text
+
+
+class CharacterChangeRequest(CharacterRequest):
+    """The new text of the file, and the `etag` of the one that it replaces."""
+
+    etag: Annotated[str, StringConstraints(pattern="^[0-9a-f]{1,64}$")]
+
+
+class TrialRequest(CharacterRequest):
+    """The text of a character's file, and a message to it."""
+
+    message: Annotated[Text, StringConstraints(min_length=1, max_length=4000)] = "Hello!"
+
+
+class CharacterResponse(ResponseModel):
+    """A character's file as it is now, and the version that the agent runs; both are null for older versions."""
+
+    agent_id: UUID
+    file: str
+    text: str
+    etag: str
+    is_writable: bool
+    running_etag: str | None
+    running_since: datetime | None
+
+
+class VersionBody(ResponseModel):
+    """A version of the file that was replaced by a newer one."""
+
+    id: str
+    replaced_at: datetime
+    bytes: int
+
+
+class VersionsResponse(ResponseModel):
+    """The stored versions, the newest first; of older ones than the last twenty none is stored."""
+
+    versions: list[VersionBody]
+
+
+class ProblemBody(ResponseModel):
+    """What is wrong at a place of the file; `line` and `column` are null where the place is not known."""
+
+    line: int | None
+    column: int | None
+    path: str
+    message: str
+
+
+class SectionShareBody(ResponseModel):
+    """How much of a section of the file the prompt holds: lines, and characters of them."""
+
+    name: str
+    kept: int
+    count: int
+    kept_length: int
+    length: int
+
+
+class CheckResponse(ResponseModel):
+    """What `bot character check` would say; the file can be used if there are no errors.
+
+    `untrusted_code` are plugins named by their paths, which wait until `bot character trust` was run.
+    `sections` say what of the file the prompts of chats and of feeds hold.
+    """
+
+    errors: list[ProblemBody]
+    warnings: list[ProblemBody]
+    name: str
+    plugin_notes: list[str]
+    untrusted_code: list[str]
+    sections: dict[str, list[SectionShareBody]]
+
+
+class PromptSectionBody(ResponseModel):
+    """A part of the prompt; `kind` is `character`, `actions`, `rules` or `providers`, `size` is in bytes."""
+
+    kind: str
+    name: str
+    plugin: str
+    size: int
+    text: str
+
+
+class PreviewResponse(ResponseModel):
+    """The prompt that the model would get with a first private message, in its order."""
+
+    size: int
+    sections: list[PromptSectionBody]
+
+
+class TrialResponse(ResponseModel):
+    """What the model answered; nothing was sent, done or remembered. `cost` is null if the price is unknown."""
+
+    text: str
+    actions: list[str]
+    model: str
+    seconds: float
+    tokens_in: int
+    tokens_out: int
+    cost: float | None
+
+
+class SavedResponse(CharacterResponse):
+    """The file after it was saved, and what of it the agent has taken up.
+
+    With a `problem` the agent runs the version before it. `needs_restart` counts after the next start;
+    `untrusted_code` waits until `bot character trust` was run.
+    """
+
+    changed: list[str]
+    needs_restart: list[str]
+    untrusted_code: list[str]
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class CharacterApi:
+    """Handlers for the files of characters; the operator's alone."""
+
+    _directory: AgentDirectory
+    _requests: TaskSet
+    _responder: JsonResponder
+    _limits: Limits
+    _checks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RUNNING_CHECKS))
+
+    async def show(self, request: web.Request) -> web.StreamResponse:
+        """Return a character's file, and which version of it runs."""
+        handle, tools = self._find_tools(request)
+        try:
+            text = await tools.read()
+        except ConfigError as error:
+            raise _refused(error) from None
+        return self._responder.respond(_build_response(handle, text))
+
+    async def list_versions(self, request: web.Request) -> web.StreamResponse:
+        """List the versions of a character's file before the current one."""
+        _, tools = self._find_tools(request)
+        versions = [
+            VersionBody(id=item.version, replaced_at=item.replaced_at, bytes=item.size)
+            for item in await tools.versions()
+        ]
+        return self._responder.respond(VersionsResponse(versions=versions))
+
+    async def show_version(self, request: web.Request) -> web.StreamResponse:
+        """Return an older version of a character's file."""
+        handle, tools = self._find_tools(request)
+        version = request.match_info["id"]
+        try:
+            text = await tools.read(version)
+        except LookupError:
+            raise build_not_found("version", version) from None
+        except ConfigError as error:
+            raise _refused(error) from None
+        return self._responder.respond(
+            CharacterResponse(
+                agent_id=handle.agent_id,
+                file=text.path,
+                text=text.text,
+                etag=text.version,
+                is_writable=False,
+                running_etag=None,
+                running_since=None,
+            )
+        )
+
+    async def check(self, request: web.Request) -> web.StreamResponse:
+        """Check a text as `bot character check` checks a file."""
+        _, tools = self._find_tools(request)
+        body = await self._read(request, CharacterRequest)
+        async with self._checks:
+            result = await tools.check(body.text)
+        return self._responder.respond(_build_check(result))
+
+    async def preview(self, request: web.Request) -> web.StreamResponse:
+        """Return the prompt that a text would lead to."""
+        _, tools = self._find_tools(request)
+        body = await self._read(request, TrialRequest)
+        try:
+            async with self._checks:
+                sections = await tools.preview(body.text, body.message)
+        except ConfigError as error:
+            raise _refused(error) from None
+        bodies = [PromptSectionBody.build(section) for section in sections]
+        return self._responder.respond(PreviewResponse(size=sum(item.size for item in bodies), sections=bodies))
+
+    async def try_reply(self, request: web.Request) -> web.StreamResponse:
+        """Ask the model to answer a message as the character of a text."""
+        _, tools = self._find_tools(request)
+        body = await self._read(request, TrialRequest)
+        try:
+            reply = await tools.try_reply(body.text, body.message)
+        except ConfigError as error:
+            raise _refused(error) from None
+        except ModelError as error:
+            raise HttpProblem(503, "model_failed", str(error)) from None
+        return self._responder.respond(TrialResponse.build(reply, actions=list(reply.actions)))
+
+    async def save(self, request: web.Request) -> web.StreamResponse:
+        """Replace a character's file and take it up; the version before it is stored."""
+        handle, tools = self._find_tools(request)
+        body = await self._read(request, CharacterChangeRequest)
+        return await run_shielded(self._requests, self._save(handle, tools, body))
+
+    async def _save(
+        self, handle: AgentHandle, tools: CharacterTools, body: CharacterChangeRequest
+    ) -> web.StreamResponse:
+        try:
+            async with self._checks:
+                saved = await tools.save(body.text, body.etag)
+                result = await tools.check(saved.text)
+        except FileConflict as error:
+            raise HttpProblem(409, "conflict", str(error)) from None
+        except ConfigError as error:
+            raise _refused(error) from None
+        reloaded = await handle.reload()
+        return self._responder.respond(
+            SavedResponse(
+                **dict(_build_response(handle, saved)),
+                changed=list(reloaded.changed),
+                needs_restart=list(reloaded.needs_restart),
+                untrusted_code=list(result.untrusted_code),
+                problem=reloaded.error,
+            )
+        )
+
+    def _find_tools(self, request: web.Request) -> tuple[AgentHandle, CharacterTools]:
+        handle = self._directory.find_agent(request.match_info["agent"])
+        if handle.operator_tools is None:
+            raise HttpProblem(404, "not_found", NO_FILE)
+        return handle, handle.operator_tools.character
+
+    async def _read(self, request: web.Request, model: type[M]) -> M:
+        return validate_model(model, await read_json(request, timeout=self._limits.body_seconds))
+
+    def operations(self) -> list[Operation]:
+        """Return the operations with their handlers."""
+        path = "/api/agents/{agent}/character"
+        operator = partial(Operation, access=Access.CHANGE)
+        body_problems = (400, 404, 408, 413, 415, 422)
+        post = partial(operator, method="POST")
+        return [
+            operator("character", self.show, path, response=CharacterResponse, problem_statuses=(404, 422)),
+            operator(
+                "save-character",
+                self.save,
+                path,
+                response=SavedResponse,
+                problem_statuses=(*body_problems, 409, 503),
+                body=CharacterChangeRequest,
+                method="PUT",
+            ),
+            operator(
+                "character-versions",
+                self.list_versions,
+                f"{path}/versions",
+                response=VersionsResponse,
+                problem_statuses=(404,),
+            ),
+            operator(
+                "character-version",
+                self.show_version,
+                f"{path}/versions/{{id}}",
+                response=CharacterResponse,
+                problem_statuses=(404, 422),
+            ),
+            post(
+                "check-character",
+                self.check,
+                f"{path}/check",
+                response=CheckResponse,
+                problem_statuses=body_problems,
+                body=CharacterRequest,
+            ),
+            post(
+                "preview-character",
+                self.preview,
+                f"{path}/preview",
+                response=PreviewResponse,
+                problem_statuses=body_problems,
+                body=TrialRequest,
+            ),
+            post(
+                "try-character",
+                self.try_reply,
+                f"{path}/try",
+                response=TrialResponse,
+                problem_statuses=(*body_problems, 503),
+                body=TrialRequest,
+            ),
+        ]
+
+
+def _build_response(handle: AgentHandle, text: CharacterText) -> CharacterResponse:
+    definition = handle.definition
+    return CharacterResponse(
+        agent_id=handle.agent_id,
+        file=text.path,
+        text=text.text,
+        etag=text.version,
+        is_writable=text.is_writable,
+        running_etag=definition.version or None,
+        running_since=definition.loaded_at,
+    )
+
+
+def _build_check(result: CharacterCheck) -> CheckResponse:
+    return CheckResponse(
+        errors=[_build_problem(item) for item in result.errors],
+        warnings=[_build_problem(item) for item in result.warnings],
+        name=result.name,
+        plugin_notes=list(result.plugin_notes),
+        untrusted_code=list(result.untrusted_code),
+        sections={
+            place: [SectionShareBody.build(share) for share in shares] for place, shares in result.sections.items()
+        },
+    )
+
+
+def _build_problem(problem: FileProblem) -> ProblemBody:
+    line, column = problem.line or None, problem.column or None
+    return ProblemBody(line=line, column=column, path=problem.path, message=problem.message)
+
+
+def _refused(error: ConfigError) -> HttpProblem:
+    """Return the problem for a file that cannot be used; without the lines of it that the error quotes."""
+    lines = [line for line in str(error).splitlines() if not line.startswith(" ")]
+    return HttpProblem(422, "character_refused", "; ".join(lines))

@@ -1,0 +1,118 @@
+"""Plugins, variables and checks of the program around a running agent."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from bot.characters import load_character
+from bot.characters.secret_detection import mask_secrets
+from bot.cli.characters import CharacterConfig, ignored_settings_note, reload_character_config
+from bot.cli.doctor import checks
+from bot.cli.doctor.account_checks import check_accounts, check_tasks
+from bot.cli.doctor.model_checks import check_budget
+from bot.cli.platforms import WEB, list_platforms
+from bot.cli.plugin_cards import PluginCard, component_names, list_cards
+from bot.cli.variables import SettingsGroup, Variable, find_settings_groups, list_variables
+from bot.errors import ConfigError, SettingError
+from bot.inbound.operator_tools import Finding, FindingStatus, PluginState, VariableState
+from bot.plugin_system.plugin import Plugin
+from bot.settings import CoreSettings, Settings
+
+LOG_ADVICE = "the log says more; correct the cause and start the bot again"
+
+
+def list_plugin_states(
+    config: CharacterConfig, inactive: Mapping[str, str], failures: Mapping[type, str]
+) -> list[PluginState]:
+    """Return the installed plugins, those with a problem first; `failures` are those of services, by class."""
+    causes = dict(inactive)
+    for plugin in config.plugins:
+        cause = next((failures[service] for service in plugin.services if service in failures), "")
+        if cause:
+            causes.setdefault(plugin.name, cause)
+    states = [_plugin_state(card, causes.get(card.name, ""), config) for card in list_cards(config)]
+    return sorted(states, key=lambda state: (state.name not in causes, not state.is_on, state.name))
+
+
+def _plugin_state(card: PluginCard, cause: str, config: CharacterConfig) -> PluginState:
+    plugin = card.plugin
+    advice = LOG_ADVICE if cause else ""
+    if card.reason and plugin is not None:
+        missing = plugin.missing_settings(config.settings)
+        advice = missing and "set it in .env or the environment, and start the bot again"
+        advice = advice or f"name {card.name!r} among the plugins of {config.path.name}, and start the bot again"
+    return PluginState(
+        name=card.name,
+        description=plugin.description if plugin is not None else "",
+        is_on=not (card.reason or cause),
+        is_failed=bool(cause) or plugin is None,
+        why=cause or card.reason,
+        fix=advice,
+        package=card.package,
+        version=card.version,
+        components=component_names(plugin) if plugin is not None else {},
+        settings=_variable_names(plugin),
+    )
+
+
+def _variable_names(plugin: Plugin | None) -> list[str]:
+    model = plugin.settings if plugin is not None else None
+    return [variable.name for variable in list_variables(model)] if model is not None else []
+
+
+def list_variable_states(settings: Settings, plugins: Sequence[Plugin]) -> list[VariableState]:
+    """Return every variable of the core, adapters and plugins; a secret has no value."""
+    groups, _ = find_settings_groups(plugins)
+    settings = settings.with_models(*(group.model for group in groups))
+    return [_variable_state(group, item, settings) for group in groups for item in list_variables(group.model)]
+
+
+def _variable_state(group: SettingsGroup, variable: Variable, settings: Settings) -> VariableState:
+    origin = settings.source_of(variable.name)
+    value = None
+    if not variable.is_secret:
+        value, _ = mask_secrets(settings.get(variable.name) or variable.default)
+    return VariableState(
+        name=variable.name,
+        part=group.name,
+        meaning=variable.description,
+        value=value or None,
+        default=variable.default,
+        origin=origin,
+        is_secret=variable.is_secret,
+        is_character_setting=variable.is_character_setting,
+    )
+
+
+def run_checks(config: CharacterConfig, settings: Settings) -> Iterator[Finding]:
+    """Run the checks of `bot doctor` but those of the port, which this process has, and of the model."""
+    yield from checks.check_python()
+    yield from _check_character(config)
+    groups, problems = find_settings_groups(config.plugins)
+    settings = settings.with_models(*(group.model for group in groups))
+    for note in ignored_settings_note(settings):
+        yield Finding(FindingStatus.WARN, "settings", note)
+    yield from checks.check_settings(settings, groups)
+    for problem in problems:
+        yield Finding(FindingStatus.OK, "platforms", f"not available: {problem}")
+    with suppress(SettingError):
+        yield from checks.check_files(settings.load(CoreSettings))
+    yield from checks.check_plugins(config)
+    yield from checks.check_database(config)
+    yield from check_tasks(config)
+    platforms = list_platforms([config])
+    yield from checks.check_platforms([platform for platform in platforms if platform.name != WEB])
+    yield from check_budget(settings)
+    yield from check_accounts(config, platforms)
+
+
+def _check_character(config: CharacterConfig) -> Iterator[Finding]:
+    """Check the file as it is now; the agent may run an earlier version of it."""
+    try:
+        loaded = load_character(config.path)
+        reload_character_config(config)
+    except ConfigError as error:
+        lines = [line for line in str(error).splitlines() if not line.startswith(" ")]
+        advice = "correct the file; the bot runs the last version that it could use"
+        yield Finding(FindingStatus.FAIL, "character", "; ".join(lines), advice)
+    else:
+        yield from checks.check_character(config.path, loaded)
