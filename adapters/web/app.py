@@ -35,6 +35,7 @@ from adapters.web.openapi import SOCKET_PATH, Handler, Operation, build_document
 from adapters.web.plugin_routes import PluginRoutes
 from adapters.web.queries import AgentDirectory
 from adapters.web.room_updates import RoomBroadcaster
+from adapters.web.search import SearchApi
 from adapters.web.static_files import SIGN_IN_PATH, add_pages, add_static_files
 from adapters.web.websocket import WebSocketServer
 from bot.platform import AgentHandle, BoundRoute, TaskSet
@@ -73,6 +74,7 @@ class WebApp:
             ReceiptsApi(self.directory, responder).operations(),
             CostsApi(self.directory, responder).operations(),
             DeliveriesApi(self.directory, self._requests, responder).operations(),
+            SearchApi(self.directory, responder).operations(),
             FilesApi(self.directory, auth, responder).operations(),
             WorldSettingsApi(self.directory, self._requests, responder, limits).operations(),
             CharacterApi(self.directory, self._requests, responder, limits).operations(),

@@ -340,7 +340,7 @@ class EmbeddingFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class ControlMessage(Event):
-    """A plugin asks the front ends that show a room for something: `disable_input`, `enable_input`, others of theirs."""
+    """A plugin asks the front ends that show a room for something, such as `disable_input` or `enable_input`."""
 
     room_id: UUID
     action: str

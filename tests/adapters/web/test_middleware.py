@@ -41,6 +41,7 @@ ROUTES = {
     "/api/overview": SHUT,
     "/api/metrics": SHUT,
     "/api/models": SHUT,
+    "/api/search": SHUT,
     "/api/outbox": SHUT,
     "/api/outbox/{id}/send": SHUT,
     "/api/outbox/{id}/drop": SHUT,

@@ -38,6 +38,7 @@ OPERATIONS = {
     "overview": READERS,
     "metrics": READERS,
     "models": READERS,
+    "search": READERS,
     "outbox": READERS,
     "send": ONLY,
     "drop": ONLY,

@@ -1,0 +1,115 @@
+"""HTTP handler of the search of the whole app: rooms by name, messages, receipts, rooms and people by id."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+from uuid import UUID
+
+from aiohttp import web
+from pydantic import Field, StringConstraints
+
+from adapters.web.auth import Access
+from adapters.web.json_io import JsonResponder, validate_model
+from adapters.web.openapi import Operation
+from adapters.web.queries import AgentDirectory
+from adapters.web.schemas import AgentQuery, ResponseModel
+from bot import Room, system_clock
+from bot.platform import AgentHandle, describe_receipt
+from bot.store import RoomFilter
+from bot.text import shorten
+
+MAX_OF_EACH_KIND = 5
+MAX_TITLE_LENGTH = 100
+
+
+class SearchQuery(AgentQuery):
+    """Part of a room's name, or an id."""
+
+    q: Annotated[str, StringConstraints(strip_whitespace=True), Field(max_length=200)] = ""
+
+
+class SearchHit(ResponseModel):
+    """What was found, with its title and a line that says where it is."""
+
+    kind: Literal["room", "person", "message", "receipt"]
+    id: UUID
+    agent_id: UUID
+    title: str
+    where: str
+
+
+class SearchResponse(ResponseModel):
+    """What was found, at most five of each kind."""
+
+    results: list[SearchHit]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchApi:
+    """Handler of the search."""
+
+    _directory: AgentDirectory
+    _responder: JsonResponder
+
+    async def search(self, request: web.Request) -> web.StreamResponse:
+        """Find rooms by name, and messages, receipts, rooms and people by id."""
+        query = validate_model(SearchQuery, dict(request.query))
+        hits: list[SearchHit] = []
+        for handle in self._directory.select_agents(query.agent):
+            hits += [hit async for hit in _find(handle, query.q)]
+        kinds = list(dict.fromkeys(hit.kind for hit in hits))
+        best = [hit for kind in kinds for hit in [item for item in hits if item.kind == kind][:MAX_OF_EACH_KIND]]
+        return self._responder.respond(SearchResponse(results=best))
+
+    def operations(self) -> list[Operation]:
+        """Return the operations with their handlers."""
+        return [Operation("search", self.search, "/api/search", Access.READ, SearchResponse, SearchQuery)]
+
+
+def _find(handle: AgentHandle, text: str) -> AsyncIterator[SearchHit]:
+    try:
+        return _find_by_id(handle, UUID(text))
+    except ValueError:
+        return _find_by_name(handle, text)
+
+
+async def _find_by_name(handle: AgentHandle, text: str) -> AsyncIterator[SearchHit]:
+    if not text:
+        return
+    page = await handle.lists.rooms(RoomFilter(text=text), counted_since=system_clock(), limit=MAX_OF_EACH_KIND)
+    for _, summary in page.items:
+        yield _build_room_hit(handle, summary.room, summary.world_name)
+
+
+async def _find_by_id(handle: AgentHandle, found_id: UUID) -> AsyncIterator[SearchHit]:
+    """Yield everything of an agent that has this id; a message is followed by its receipt."""
+    conversations = handle.conversations
+    message, receipt = await conversations.message(found_id), await conversations.receipt(found_id)
+    room_id = message.room_id if message else receipt.room_id if receipt else found_id
+    room = await conversations.room(room_id)
+    where = _name_room(room) if room else ""
+    if message is not None:
+        author = (await conversations.people([message.entity_id])).get(message.entity_id)
+        title = f"{author.name}: {message.content.text}" if author else message.content.text
+        yield _build_hit(handle, "message", message.id, title, where)
+    if receipt is not None:
+        yield _build_hit(handle, "receipt", receipt.id, describe_receipt(receipt, handle.character.name), where)
+    if room is not None and room.id == found_id:
+        yield _build_room_hit(handle, room)
+    if (person := (await conversations.people([found_id])).get(found_id)) is not None:
+        yield _build_hit(handle, "person", person.id, person.name, person.platform)
+
+
+def _build_room_hit(handle: AgentHandle, room: Room, world_name: str = "") -> SearchHit:
+    where = " · ".join(filter(None, (room.platform, world_name)))
+    return _build_hit(handle, "room", room.id, _name_room(room), where)
+
+
+def _build_hit(handle: AgentHandle, kind: str, found_id: UUID, title: str, where: str) -> SearchHit:
+    shown_title = shorten(" ".join(title.split()), MAX_TITLE_LENGTH)
+    body = {"kind": kind, "id": found_id, "agent_id": handle.agent_id, "title": shown_title, "where": where}
+    return SearchHit.model_validate(body)
+
+
+def _name_room(room: Room) -> str:
+    return room.name or room.external_id
