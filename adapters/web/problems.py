@@ -160,7 +160,7 @@ def build_summary(situation: Situation) -> str:
     connected = sum(account.state is ConnectionState.CONNECTED for account in accounts)
     parts = [f"{connected} of {len(accounts)} account{'' if len(accounts) == 1 else 's'} connected"]
     others = [account for account in accounts if account.state is not ConnectionState.CONNECTED]
-    parts += [f"{account.label} is {STATE_TEXTS[account.state]}" for account in others[:2]]
+    parts += [f"{account.label} is {_state_text(account)}" for account in others[:2]]
     turns = items.turns.count
     parts.append(f"{turns} open turn{'' if turns == 1 else 's'}" if turns else "no open turn")
     limit = f" of {format_dollars(situation.limit)}" if situation.limit else ""
@@ -180,6 +180,10 @@ def format_seconds(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.0f} s"
     return f"{minutes} min" if minutes < 60 else f"{hours:.0f} h" if hours < 48 else f"{hours / 24:.0f} days"
+
+
+def _state_text(account: AccountBody) -> str:
+    return "rate limited" if account.cause is DisconnectCause.LIMITED else STATE_TEXTS[account.state]
 
 
 def _store_text(problem: StoreProblem) -> str:
@@ -207,7 +211,7 @@ def _find_account_problems(situation: Situation) -> Iterator[ProblemBody]:
         yield ProblemBody(
             kind="account",
             level="bad" if account.state is ConnectionState.OFF else "warn",
-            text=f"{account.label} is {STATE_TEXTS[account.state]}.",
+            text=f"{account.label} is {_state_text(account)}.",
             why=f"{account.why[:1].upper()}{account.why[1:]}." if account.why else "",
             since=account.since,
             count=1,

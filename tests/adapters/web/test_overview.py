@@ -154,6 +154,7 @@ async def test_the_state_of_an_account_is_told_with_its_cause(web_server: Runnin
     assert (account["state"], account["cause"]) == ("degraded", "rate_limited")
     assert account["history"][-1] == {"state": "degraded", "cause": "rate_limited"}
     assert told["headline"]["text"] == "Not connected to any platform"
+    assert told["problems"][0]["text"] == "Ada on Telegram is rate limited."
     assert told["problems"][0]["why"] == "The platform asks for a pause."
     assert "hunter2" not in str(told)
 

@@ -15,10 +15,10 @@ export function roundUp(value) {
  *
  * `labels` are the texts of the x axis, `series` `[{ name, values, line: "c1", fill: "f1", isDashed, hasArea }]` with
  * values or null for a gap; `kind` is "line" or "bars" (stacked). `format(value)` writes values, `summary` is the
- * sentence for a screen reader, `now` names the last point, `limit` `{ value, label }` is a red line.
+ * sentence for a screen reader, `now` names the point `current` (by default the last), `limit` `{ value, label }` is a red line.
  */
 export function Plot({ title, labels, series, kind = "line", format = String, summary, now = "", limit, height = 148,
-  wholeNumbers = false, emptyText = "Nothing in this time" }) {
+  current = labels.length - 1, wholeNumbers = false, emptyText = "Nothing in this time" }) {
   const box = useRef(null);
   const [width, setWidth] = useState(0);
   const [at, setAt] = useState(null);
@@ -32,7 +32,7 @@ export function Plot({ title, labels, series, kind = "line", format = String, su
   const count = labels.length;
   const shape = measure({ width, height, labels, series, kind, limit, wholeNumbers });
   const last = count - 1;
-  const shown = at === null ? last : Math.min(at, last);
+  const shown = at === null ? Math.min(Math.max(current, 0), last) : Math.min(at, last);
   const isEmpty = !series.some((item) => item.values.some((value) => value));
   const move = (index) => setAt(Math.max(0, Math.min(last, index)));
   const onKeyDown = (event) => {

@@ -3,7 +3,10 @@
 // `params` is the rest of the path, such as the id of a room.
 
 /** Pages of the first group, each as `{ key, title, icon, load }`; `key` is the path below /console. */
-export const PAGES = [{ key: "receipts", load: () => import("./receipt.js") }];
+export const PAGES = [
+  { key: "overview", title: "Overview", icon: "pulse", load: () => import("./overview.js") },
+  { key: "receipts", load: () => import("./receipt.js") },
+];
 
 /** Pages of the group "System". */
 export const SYSTEM = [];
