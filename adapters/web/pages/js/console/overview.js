@@ -94,7 +94,7 @@ function Accounts({ accounts, startedAt }) {
     { key: "history", title: "Connected", isFull: true, cell: (row) => html`<${History} account=${row} />` },
   ];
   const note = html`last 24 hours<span class="only-wide">, known since <${Time} at=${startedAt} as="date" /></span>`;
-  return html`<${Card} title="Accounts" note=${note}><${Table} label="Table of accounts" columns=${columns} rows=${rows} /></${Card}>`;
+  return html`<${Card} class="accounts" title="Accounts" note=${note}><${Table} label="Table of accounts" columns=${columns} rows=${rows} /></${Card}>`;
 }
 
 function AccountName({ account }) {
