@@ -71,13 +71,8 @@ class StaticFile:
 
 def add_pages(router: web.UrlDispatcher) -> dict[str, web.AbstractRoute]:
     """Add the routes of the pages; return them by path."""
-    bodies = {name: _read_page(name) for name in PAGES.values()}
+    bodies = {name: (PAGES_FOLDER / name).read_bytes() for name in PAGES.values()}
     return {path: router.add_get(path, Page(bodies[name]).serve) for path, name in PAGES.items()}
-
-
-def _read_page(name: str) -> bytes:
-    path = PAGES_FOLDER / name
-    return (path if path.exists() else PAGES_FOLDER / "chat.html").read_bytes()
 
 
 def add_static_files(router: web.UrlDispatcher) -> list[web.AbstractRoute]:

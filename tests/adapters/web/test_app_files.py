@@ -11,10 +11,10 @@ async def test_pages_are_not_cached_and_files_are_revalidated(web_server: Any) -
     page = await web_server.request("GET", "/", headers=web_server.bearer)
     assert (page.status, page.content_type, page.charset) == (200, "text/html", "utf-8")
     assert page.headers["Cache-Control"] == "no-store"
-    script = await web_server.request("GET", "/pages/chat.js", headers=web_server.bearer)
+    script = await web_server.request("GET", "/pages/js/api.js", headers=web_server.bearer)
     assert script.content_type == "text/javascript"
     again = await web_server.request(
-        "GET", "/pages/chat.js", headers={**web_server.bearer, "If-None-Match": script.headers["ETag"]}
+        "GET", "/pages/js/api.js", headers={**web_server.bearer, "If-None-Match": script.headers["ETag"]}
     )
     assert (again.status, await again.read()) == (304, b"")
 
@@ -58,11 +58,11 @@ async def test_a_page_finds_its_files_behind_any_prefix(web_server: Any, path: s
 
 UP = ("..", "%2e%2e", ".%2e", "%2e.", "..;", "%252e%252e", "..%00", "%c0%ae%c0%ae", "....", "\\..")
 BETWEEN = ("/", "%2f", "%5c", "\\", "//", "%252f", "%c0%af")
-ELSEWHERE = ("guards.py", "pages/chat.html", "etc/passwd", "server-token", ".git/config", ".env")
+ELSEWHERE = ("guards.py", "pages/index.html", "etc/passwd", "server-token", ".git/config", ".env")
 STRAY = (
     *("", ".", "..", "/etc/passwd", "%2fetc%2fpasswd", "C:%5cboot.ini", "file:%2f%2f%2fetc%2fpasswd", ".env"),
-    *("chat.js%00", "chat.js%00.html", "chat.js.", "chat.js%20", "chat.js/", "CHAT.JS", "chat.js::$DATA"),
-    *("chat.js~", ".chat.js.swp", "chat.html", "__pycache__", "chat.js%2f..%2fbase.css", "chat%2ejs%3f"),
+    *("theme.js%00", "theme.js%00.html", "theme.js.", "theme.js%20", "theme.js/", "THEME.JS", "theme.js::$DATA"),
+    *("theme.js~", ".theme.js.swp", "index.html", "js", "__pycache__", "js/api.js%2f..%2fstream.js", "theme%2ejs%3f"),
 )
 
 
@@ -87,10 +87,10 @@ RANGES = ("bytes=0-0", "bytes=-1", "bytes=5-1", "bytes=0-,0-,0-", "bytes=" + "0-
 
 @pytest.mark.failure("M-06")
 async def test_range_requests_get_the_whole_file(web_server: Any) -> None:
-    whole = await web_server.request("GET", "/pages/chat.js", headers=web_server.bearer)
+    whole = await web_server.request("GET", "/pages/js/api.js", headers=web_server.bearer)
     body = await whole.read()
     for ranges in RANGES:
-        part = await web_server.request("GET", "/pages/chat.js", headers={**web_server.bearer, "Range": ranges})
+        part = await web_server.request("GET", "/pages/js/api.js", headers={**web_server.bearer, "Range": ranges})
         assert (part.status, await part.read()) == (200, body), ranges
 
 

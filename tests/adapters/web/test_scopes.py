@@ -78,7 +78,7 @@ OTHER_ROUTES = [
     ("GET", "/", EVERYBODY),
     ("GET", "/console/rooms", EVERYBODY),
     ("GET", "/signin", EVERYBODY),
-    ("GET", "/pages/chat.js", EVERYBODY),
+    ("GET", "/pages/js/api.js", EVERYBODY),
     ("GET", "/plugins/tick/state", READERS),
     ("POST", "/plugins/tick/change", ONLY),
     ("POST", "/plugins/tick/hook", EVERYBODY),

@@ -53,7 +53,7 @@ def loaded_files(page: Path) -> set[Path]:
     return found | {page, PAGES / "icons.svg"}
 
 
-@pytest.mark.parametrize("name", ["console.html", "signin.html"])
+@pytest.mark.parametrize("name", ["index.html", "console.html", "signin.html"])
 def test_the_first_load_of_a_page_stays_within_its_budget(name: str) -> None:
     sizes = {path.name: path.stat().st_size for path in loaded_files(PAGES / name)}
     assert sum(sizes.values()) <= BUDGET, sorted(sizes.items(), key=lambda item: -item[1])

@@ -1,6 +1,8 @@
 // How costs, tokens, sizes, durations and times are written; unknown is "–", never 0.
 
-import { html, useEffect, useState } from "./lib.js";
+import { html, useNow } from "./lib.js";
+
+export { useNow };
 
 const LOCALE = "en";
 const DAY = 86_400_000;
@@ -86,26 +88,6 @@ export function formatPercent(share) {
 /** Return a count with its noun: "1 room", "3 rooms". */
 export function countOf(number, singular, plural = `${singular}s`) {
   return `${formatCount(number)} ${number === 1 ? singular : plural}`;
-}
-
-const tickers = new Set();
-let timer = 0;
-
-/** Return the present time, anew each second (one timer for the whole page, none while it is hidden). */
-export function useNow(isActive = true) {
-  const [now, setNow] = useState(Date.now);
-  useEffect(() => {
-    if (!isActive) return undefined;
-    tickers.add(setNow);
-    timer ||= setInterval(() => {
-      if (document.visibilityState === "visible") tickers.forEach((set) => set(Date.now()));
-    }, 1000);
-    return () => {
-      tickers.delete(setNow);
-      if (!tickers.size) timer = void clearInterval(timer) || 0;
-    };
-  }, [isActive]);
-  return now;
 }
 
 /** A point in time as `<time>`: its age, or the time of day with `as="minute"`, `"second"` or `"date"`. */

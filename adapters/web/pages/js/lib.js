@@ -1,3 +1,5 @@
+import { useEffect, useState } from "../vendor/preact-htm.js";
+
 // Preact with hooks and htm, from one vendored module; other modules import them from here.
 export {
   Component, createContext, h, html, render, useCallback, useContext, useEffect, useErrorBoundary, useLayoutEffect,
@@ -33,4 +35,24 @@ export function writeStored(key, value) {
 export function randomId() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+const tickers = new Set();
+let timer = 0;
+
+/** Return the present time, anew each second (one timer for the whole page, none while it is hidden). */
+export function useNow(isActive = true) {
+  const [now, setNow] = useState(Date.now);
+  useEffect(() => {
+    if (!isActive) return undefined;
+    tickers.add(setNow);
+    timer ||= setInterval(() => {
+      if (document.visibilityState === "visible") tickers.forEach((set) => set(Date.now()));
+    }, 1000);
+    return () => {
+      tickers.delete(setNow);
+      if (!tickers.size) timer = void clearInterval(timer) || 0;
+    };
+  }, [isActive]);
+  return now;
 }

@@ -1,8 +1,7 @@
 // The frame of both parts: sidebar with brand, theme, parts and character, and the foot with the connection.
 
 import { remove, toSignIn } from "./api.js";
-import { useNow } from "./format.js";
-import { classes, html, readStored, useState, writeStored } from "./lib.js";
+import { classes, html, readStored, useNow, useState, writeStored } from "./lib.js";
 import { Banner, Menu } from "./overlay.js";
 import { link } from "./router.js";
 import { stream, useConnection } from "./stream.js";

@@ -1,0 +1,125 @@
+// One message of the thread, with what stands under it.
+
+import { useNow, formatDuration, Time } from "../format.js";
+import { classes, html, useEffect, useRef, useState } from "../lib.js";
+import { copyText } from "../overlay.js";
+import { Button, Face, Icon, IconButton } from "../ui.js";
+
+const OPEN = new Set(["received", "claimed"]);
+let renderer = null; // the Markdown module, loaded with the first reply
+const loadRenderer = () => (renderer ? Promise.resolve(renderer) : import("./markdown.js").then((module) => (renderer = module)));
+
+/** A text as Markdown; plain until the renderer is there. */
+function Markdown({ text, isStreaming }) {
+  const box = useRef(null);
+  const [isLoaded, setLoaded] = useState(!!renderer);
+  useEffect(() => {
+    let isShown = true;
+    if (!renderer) loadRenderer().then(() => isShown && setLoaded(true), () => {});
+    return () => void (isShown = false);
+  }, []);
+  useEffect(() => {
+    if (isLoaded) renderer.renderMarkdown(box.current, text, { isStreaming });
+  }, [text, isStreaming, isLoaded]);
+  return isLoaded ? html`<div key="md" class="body md" dir="auto" ref=${box}></div>`
+    : html`<div key="plain" class="body plain" dir="auto">${text}</div>`;
+}
+
+/** The files of a message: pictures and recordings in place, others as a link. */
+function Files({ files }) {
+  const [isLoaded, setLoaded] = useState(!!renderer);
+  useEffect(() => void loadRenderer().then(() => setLoaded(true), () => {}), []);
+  if (!isLoaded) return null;
+  return html`<div class="files">${files.map((file, index) => html`<${File} key=${index} file=${file} />`)}</div>`;
+}
+
+function File({ file }) {
+  const own = renderer.ownFile(file.url);
+  const name = file.title || file.description || file.url || file.kind.toLowerCase();
+  if (own && file.kind === "IMAGE") {
+    return html`<a href=${own} target="_blank"><img class="pic" src=${own} alt=${file.description || name} /></a>`;
+  }
+  if (own && file.kind === "AUDIO") return html`<audio class="player" src=${own} controls aria-label=${name}></audio>`;
+  if (own && file.kind === "VIDEO") return html`<video class="pic" src=${own} controls aria-label=${name}></video>`;
+  const label = html`<${Icon} name="file" /><span>${name}${file.problem && html`<small>${file.problem}</small>`}</span>`;
+  const isWeb = /^https?:/.test(file.url);
+  return own || isWeb
+    ? html`<a class="file" href=${own ?? file.url} target="_blank" rel="noopener noreferrer nofollow">${label}</a>`
+    : html`<span class="file">${label}</span>`;
+}
+
+/** Return the sentence about a message that got no answer of its own, or "" while it is open or was answered. */
+function outcomeText({ outcome }) {
+  if (!outcome || OPEN.has(outcome.outcome) || outcome.outcome === "answered") return "";
+  if (outcome.headline) return outcome.headline;
+  const because = outcome.reason ? `: ${outcome.reason}` : "";
+  const texts = {
+    ignored: `Stayed silent${because}`,
+    superseded: "Answered together with the next message",
+    failed: `Failed${because}`,
+    cancelled: `Stopped${because}`,
+  };
+  return texts[outcome.outcome] ?? `Not answered${because}`;
+}
+
+function Writing({ since, text = "Writing" }) {
+  const now = useNow();
+  return html`<span aria-hidden="true">${text} · ${formatDuration(Math.max(0, now - since)).replace(/\.\d+ s/, " s")}</span>`;
+}
+
+/** What stands under an own message: its time, or that it waits, or why it was not sent. */
+function UnderOwn({ message, room }) {
+  if (message.state === "failed") {
+    return html`<span class="bad">Not sent: ${message.problem}</span>
+      <${Button} kind="bare" onClick=${() => room.sendAgain(message.id)}>Send again</${Button}>
+      <${Button} kind="bare" onClick=${() => room.discard(message.id)}>Discard</${Button}>`;
+  }
+  if (message.state === "waiting" && !room.isReady) {
+    return html`<${Icon} name="clock" size="s" /><span>Waits for the connection</span>`;
+  }
+  const text = outcomeText(message);
+  return html`<${Time} at=${message.created_at} as="minute" />${text && html`<span class=${classes("said",
+    message.outcome.outcome === "failed" && "bad")}>${text}</span>`}`;
+}
+
+function UnderReply({ message, room }) {
+  if (message.state === "streaming") return html`<${Writing} since=${room.typing?.since ?? Date.parse(message.created_at)} />`;
+  if (message.state === "shown") {
+    return html`<span>Only you see this</span>${message.choices.map((choice) => html`<${Button} key=${choice.value}
+      onClick=${() => room.press(message.id, choice.value)}>${choice.label}</${Button}>`)}`;
+  }
+  if (!message.author.is_agent) return outcomeText(message) && html`<span class="said">${outcomeText(message)}</span>`;
+  return html`<${IconButton} icon="copy" label="Copy" onClick=${() => copyText(message.text)} />`;
+}
+
+/** A message of the thread. */
+export function Message({ message, room }) {
+  const { author, attachments = [] } = message;
+  const isMine = message.isOwn || (!author.is_agent && author.id === room.me?.id);
+  const files = attachments.length > 0 && html`<${Files} files=${attachments} />`;
+  if (isMine) {
+    return html`<li class=${classes("msg me", message.state)} id=${`m-${message.id}`} tabindex="-1">
+      <span class="vh">You wrote:</span>${files}
+      ${message.text && html`<div class="body plain" dir="auto">${message.text}</div>`}
+      <div class="under"><${UnderOwn} message=${message} room=${room} /></div></li>`;
+  }
+  const isStreaming = message.state === "streaming";
+  return html`<li class=${classes("msg bot", message.state)} id=${`m-${message.id}`} tabindex="-1"
+    aria-hidden=${isStreaming ? "true" : undefined}>
+    <${Face} name=${author.name} picture=${author.is_agent ? room.agent.face : undefined} isPerson=${!author.is_agent} />
+    <p class="who">${author.name}<${Time} at=${message.created_at} as="minute" /></p>
+    ${files}${message.text && html`<${Markdown} text=${message.text} isStreaming=${isStreaming} />`}
+    <div class="under"><${UnderReply} message=${message} room=${room} /></div></li>`;
+}
+
+/** "The model is busy …" counting down in place, or that the agent writes. */
+export function TypingLine({ room }) {
+  const now = useNow(!!room.typing?.retryAt);
+  if (!room.typing || room.messages.some((message) => message.state === "streaming")) return null;
+  const { isBusy, retryAt, since } = room.typing;
+  const left = retryAt ? Math.ceil((Date.parse(retryAt) - now) / 1000) : 0;
+  const text = `The model is busy, trying again${left > 0 ? ` in ${left} s` : ""}`;
+  return html`<li class="msg bot typing"><${Face} name=${room.agent.name} picture=${room.agent.face} />
+    <p class="who">${room.agent.name}</p><p class="status"><span class="spin" aria-hidden="true"></span>
+      ${isBusy ? html`<span>${text}</span>` : html`<${Writing} since=${since} />`}</p></li>`;
+}

@@ -1,0 +1,204 @@
+// One conversation: its messages, what is being written, and what waits to be sent. It is joined over the stream.
+
+import { randomId, readStored, writeStored } from "../lib.js";
+import { stream } from "../stream.js";
+
+const ACK_DEADLINE = 8000;
+const STALE = 15 * 60_000;
+const COMMAND = /^\/[a-z][\w-]*(\s|$)/i;
+const DRAW_INTERVAL = 33; // at most 30 times a second while a reply is written
+
+/**
+ * The state of a conversation. `messages` are in order, each with `state` "sent", "waiting", "failed", "streaming" or
+ * "shown" (the result of a command, for its sender only).
+ */
+export class Room {
+  constructor(agent, name) {
+    Object.assign(this, { agent, name, me: null, messages: [], isReady: false, typing: null, blocked: "", notice: "" });
+    Object.assign(this, { listeners: new Set(), pressed: new Map(), timer: 0, startedAt: 0 });
+    this.key = `pending.${agent.id}.${name}`;
+    this.messages = readStored(this.key, []).map((message) => ({ ...message, ...staleness(message) }));
+  }
+
+  listen(listener) {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  /** Join over the stream; return a function that leaves. */
+  join() {
+    const leave = stream.join({ type: "hello", room: this.name, agent: this.agent.id }, (frame) => this.receive(frame));
+    const stop = stream.listen(() => this.follow());
+    this.follow();
+    return () => {
+      leave();
+      stop();
+      clearTimeout(this.timer);
+    };
+  }
+
+  /** Tell the listeners; soon rather than at once while text streams in. */
+  changed(isStreaming = false) {
+    if (isStreaming && this.timer) return;
+    clearTimeout(this.timer);
+    this.timer = 0;
+    const tell = () => {
+      this.timer = 0;
+      this.listeners.forEach((listener) => listener());
+    };
+    if (isStreaming) this.timer = setTimeout(tell, DRAW_INTERVAL);
+    else tell();
+  }
+
+  follow() {
+    if (stream.status === "open") return;
+    this.isReady = false;
+    this.typing = null;
+    this.changed();
+  }
+
+  find(id) {
+    return this.messages.find((message) => message.id === id);
+  }
+
+  edit(id, change) {
+    this.messages = this.messages.map((message) => (message.id === id ? { ...message, ...change } : message));
+  }
+
+  // --- frames
+
+  receive(frame) {
+    const handlers = {
+      ready: () => this.enter(frame),
+      ack: () => this.acknowledge(frame),
+      shown: () => this.show(frame),
+      typing: () => this.type(frame),
+      control: () => this.control(frame),
+      draft: () => this.grow(frame),
+      message: () => this.hear(frame),
+      outcome: () => this.edit(frame.message_id, { outcome: frame }),
+      error: () => this.refuse(frame),
+    };
+    handlers[frame.type]?.();
+    this.changed(frame.type === "draft");
+  }
+
+  enter({ user, agent, room_id: roomId, messages, is_typing: isTyping }) {
+    const waiting = this.messages.filter((message) => message.state === "waiting" || message.state === "failed");
+    const kept = this.messages.filter((message) => message.state === "shown");
+    Object.assign(this, { me: user, agent: { ...this.agent, ...agent }, roomId, isReady: true, blocked: "", notice: "" });
+    this.messages = [...messages.map((message) => ({ ...message, state: "sent" })), ...kept, ...waiting];
+    this.type({ active: isTyping });
+    waiting.filter((message) => message.state === "waiting").forEach((message) => this.transmit(message));
+  }
+
+  acknowledge({ client_id: id, message_id: messageId }) {
+    if (this.find(messageId)) this.messages = this.messages.filter((message) => message.id !== id);
+    else this.edit(id, { id: messageId, state: "sent", client_id: id });
+    this.save();
+  }
+
+  // The result of a command is not stored, so it is lost with the page.
+  show({ client_id: id, text, choices }) {
+    const isOwn = this.find(id) || this.pressed.delete(id);
+    if (!isOwn) return;
+    this.edit(id, { state: "sent" });
+    this.save();
+    if (text) this.messages = [...this.messages, { ...this.agentMessage(`${id}.shown`, text), state: "shown", choices }];
+  }
+
+  type({ active, model_busy: isBusy = false, attempt, retry_at: retryAt }) {
+    if (active && !this.typing) this.startedAt = Date.now();
+    this.typing = active ? { isBusy, attempt, retryAt, since: this.startedAt } : null;
+  }
+
+  // What the agent asks of the page; it lasts until it is taken back or the room is joined anew.
+  control({ action, target }) {
+    if (action === "disable_input") this.blocked = target || "Writing is off for now";
+    if (action === "enable_input") this.blocked = "";
+  }
+
+  grow({ id, text, anew }) {
+    const draft = this.find(id);
+    if (draft && draft.state !== "streaming") return;
+    const written = (anew ? "" : (draft?.text ?? "")) + text;
+    if (!written) this.messages = this.messages.filter((message) => message.id !== id);
+    else if (draft) this.edit(id, { text: written });
+    else this.messages = [...this.messages, { ...this.agentMessage(id, written), state: "streaming" }];
+  }
+
+  hear(message) {
+    const heard = { ...message, state: "sent" };
+    if (this.find(message.id)) this.edit(message.id, heard);
+    else this.messages = [...this.messages, heard];
+  }
+
+  refuse({ client_id: id, code, message: reason }) {
+    if (code === "stopping") return; // what waits is sent again after the next hello frame
+    if (id && this.find(id)) {
+      this.edit(id, { state: "failed", problem: reason });
+      this.save();
+    } else {
+      this.notice = reason;
+    }
+  }
+
+  agentMessage(id, text) {
+    const author = { id: this.agent.id, name: this.agent.name, is_agent: true };
+    return { id, author, text, created_at: new Date().toISOString(), attachments: [] };
+  }
+
+  // --- what the person does
+
+  /** Send a text; it waits, and is sent again with the same id, until the server has stored it. */
+  say(text) {
+    const author = this.me ?? { id: "", name: "you", is_agent: false };
+    const at = new Date().toISOString();
+    const message = { id: randomId(), author, text, created_at: at, attachments: [], state: "waiting", isOwn: true };
+    this.messages = [...this.messages, message];
+    this.save();
+    this.transmit(message);
+    this.changed();
+  }
+
+  transmit(message) {
+    const type = COMMAND.test(message.text) ? "command" : "message";
+    const isSent = this.isReady && stream.send({ type, text: message.text, client_id: message.id });
+    if (!isSent || type === "command") return; // a command may take a minute
+    const { id } = message;
+    setTimeout(() => this.isReady && this.find(id)?.state === "waiting" && stream.lost(), ACK_DEADLINE);
+  }
+
+  sendAgain(id) {
+    this.edit(id, { state: "waiting", problem: "", created_at: new Date().toISOString() });
+    this.save();
+    this.transmit(this.find(id));
+    this.changed();
+  }
+
+  discard(id) {
+    this.messages = this.messages.filter((message) => message.id !== id);
+    this.save();
+    this.changed();
+  }
+
+  /** Choose one of the choices that a command offered. */
+  press(id, value) {
+    const clientId = randomId();
+    if (!stream.send({ type: "press", value, client_id: clientId })) return;
+    this.pressed.set(clientId, id);
+    this.edit(id, { choices: [] });
+    this.changed();
+  }
+
+  save() {
+    const waiting = this.messages.filter((message) => message.state === "waiting" || message.state === "failed");
+    writeStored(this.key, waiting.length ? waiting : undefined);
+  }
+}
+
+// A message that has waited for long may be outdated: the person decides.
+function staleness(message) {
+  const isOld = Date.now() - new Date(message.created_at) > STALE;
+  return isOld ? { state: "failed", problem: message.problem || "it was written a while ago" } : {};
+}

@@ -1,0 +1,63 @@
+"""A journey through the chat."""
+
+from typing import Any
+
+from tests.adapters.web.conftest import TOKEN
+
+
+async def test_a_person_signs_in_and_has_a_conversation(browser: Any) -> None:
+    script = browser.server.script
+    tab = await browser.sign_in()
+    page = tab.page
+    await page.get_by_role("heading", name="Marlo").wait_for()
+
+    await tab.write("**Hello** there")
+    await tab.wait_for_text("You said:")
+    assert await page.locator(".msg.bot .md strong").inner_text() == "Hello"  # a reply is Markdown
+    assert await page.locator(".msg.me .body").inner_text() == "**Hello** there"  # an own message is as it was typed
+    assert "/c/chat-" in page.url
+    await page.locator(".side .item[aria-current=page]", has_text="**Hello** there").wait_for()
+
+    await tab.write("/help")
+    await tab.wait_for_text("Only you see this")
+
+    await tab.write("tell a story")
+    await tab.wait_for_text("Once upon")
+    selected = "document.querySelector('.md .live').firstChild"
+    await page.evaluate(f"getSelection().setBaseAndExtent({selected}, 0, {selected}, 4)")
+    assert await page.get_by_text("You said:").count() == 1
+    assert await page.evaluate("getSelection().toString()") == "Once"  # survives while the reply grows
+    script.released.set()
+    await tab.wait_for_text("Once upon a time.")
+
+    await page.get_by_role("button", name="Rename").click()
+    await page.get_by_label("Title of the conversation").fill("Stories")
+    await page.keyboard.press("Enter")
+    await page.locator(".side .item", has_text="Stories").wait_for()
+
+    await page.get_by_role("textbox", name="Message to").fill("a draft")
+    await page.reload()
+    await tab.wait_for_text("Once upon a time.")
+    assert await page.get_by_role("textbox", name="Message to").input_value() == "a draft"
+    assert await page.get_by_role("heading", level=1).inner_text() == "Stories"
+
+    await page.get_by_role("link", name="New conversation").click()
+    await page.get_by_role("heading", name="New conversation").wait_for()
+    await page.go_back()
+    await tab.wait_for_text("Once upon a time.")
+
+    await page.get_by_role("button", name="Sign out").click()
+    await page.get_by_label("Token").wait_for()
+
+
+async def test_a_wrong_token_is_refused_beside_the_field(browser: Any) -> None:
+    tab = await browser.open_tab()
+    await tab.open("c/chat-1")
+    assert "signin" in tab.page.url
+    await tab.page.get_by_label("Token").fill("not-the-token")
+    await tab.page.keyboard.press("Enter")
+    await tab.page.locator("[aria-invalid=true]").wait_for()
+    tab.faults.clear()  # Chromium reports the refused request
+    await tab.page.get_by_label("Token").fill(TOKEN)
+    await tab.page.keyboard.press("Enter")
+    await tab.page.wait_for_url("**/c/chat-1")
