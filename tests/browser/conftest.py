@@ -3,15 +3,16 @@
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.adapters.web.conftest import TOKEN, RunningServer, ServerFactory, run_server
+from bot import Plugin
+from tests.adapters.web.conftest import TOKEN, RunningServer, run_server
 
 AXE = Path(__file__).parents[2] / ".peers" / "node_modules" / "axe-core" / "axe.min.js"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -21,7 +22,10 @@ FLAGS = (
 )
 # Chromium's advice about password forms is no fault of the page: the sign-in form has no user name.
 ADVICE = "Password forms should have"
-EXPECTED_LOSS = ("ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE", "WebSocket connection to")
+EXPECTED_LOSS = (
+    *("ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE", "ERR_INTERNET_DISCONNECTED"),
+    "WebSocket connection to",
+)
 
 
 def find_browser() -> str | None:
@@ -122,12 +126,19 @@ async def run_browser(server: RunningServer) -> AsyncIterator[Browser]:
     assert [fault for page in browser.pages for fault in page.faults] == []
 
 
+@asynccontextmanager
+async def browse(*plugins: Plugin, **details: Any) -> AsyncIterator[Browser]:
+    """Run a server for Marlo with these plugins, and a browser for it."""
+    async with run_server(*plugins, names=("Marlo",), **details) as server, run_browser(server) as running:
+        yield running
+
+
 @pytest.fixture
-def open_server() -> ServerFactory:
-    return run_server
+def open_browser() -> Callable[..., AbstractAsyncContextManager[Browser]]:
+    return browse
 
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
-    async with run_server(names=("Marlo",)) as server, run_browser(server) as running:
+    async with browse() as running:
         yield running

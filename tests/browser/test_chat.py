@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests.adapters.web.conftest import TOKEN
+from tests.adapters.web.test_files import GALLERY
 
 
 async def test_a_person_signs_in_and_has_a_conversation(browser: Any) -> None:
@@ -61,3 +62,46 @@ async def test_a_wrong_token_is_refused_beside_the_field(browser: Any) -> None:
     await tab.page.get_by_label("Token").fill(TOKEN)
     await tab.page.keyboard.press("Enter")
     await tab.page.wait_for_url("**/c/chat-1")
+
+
+async def test_pictures_are_shown_and_other_files_are_links(open_browser: Any) -> None:
+    async with open_browser(GALLERY) as browser:
+        browser.server.script.action = "SHOW"
+        tab = await browser.sign_in()
+        await tab.write("show")
+        await tab.page.get_by_role("img", name="a fox").wait_for()
+        page = tab.page.get_by_role("link", name="page.html")
+        assert "/api/files/" in await page.get_attribute("href")
+        link = tab.page.get_by_role("link", name="https://example.org/")
+        assert await link.get_attribute("rel") == "noopener noreferrer nofollow"
+
+
+async def test_what_is_written_without_a_connection_is_sent_when_it_is_back(browser: Any) -> None:
+    tab = await browser.sign_in()
+    await tab.write("first")
+    await tab.wait_for_text("You said: first")
+    tab.may_lose_connection = True
+    await tab.page.context.set_offline(True)
+    await tab.page.evaluate("import(new URL('pages/js/stream.js', document.baseURI)).then((m) => m.stream.lost())")
+    await tab.wait_for_text("Not connected", exact=True)
+    await tab.write("second")
+    await tab.wait_for_text("Waits for the connection", exact=True)
+    await tab.page.locator(".banner").wait_for()
+    await tab.page.context.set_offline(False)
+    await tab.wait_for_text("You said: second")
+    assert await tab.page.locator(".msg.bot", has_text="You said: second").count() == 1
+
+
+async def test_a_phone_has_the_list_behind_a_button_and_enter_breaks_the_line(browser: Any) -> None:
+    tab = await browser.sign_in(width=390, height=844, has_touch=True, is_mobile=True)
+    field = tab.page.get_by_role("textbox", name="Message to")
+    await field.fill("one")
+    await field.press("Enter")
+    await field.press_sequentially("two")
+    assert await field.input_value() == "one\ntwo"
+    await tab.page.get_by_role("button", name="Send").click()
+    await tab.wait_for_text("You said: one")
+    await tab.page.get_by_role("button", name="Conversations").click()
+    await tab.page.get_by_role("link", name="New conversation").click()
+    await tab.page.get_by_role("heading", name="New conversation").wait_for()
+    assert await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
