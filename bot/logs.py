@@ -42,21 +42,30 @@ class LogLine:
 
 
 class LogBuffer:
-    """The last lines of the log, in memory; `listeners` are called with each new line, in the thread that logs."""
+    """The last lines of the log, in memory; whoever subscribes gets each new one, in the thread that logs."""
 
     def __init__(self, max_lines: int = MAX_BUFFERED_LINES) -> None:
         self._records: deque[tuple[int, logging.LogRecord]] = deque(maxlen=max_lines)
         self._numbers = itertools.count(1)
-        self.listeners: tuple[Callable[[LogLine], None], ...] = ()
+        self._listeners: tuple[Callable[[LogLine], None], ...] = ()
 
     def add(self, record: logging.LogRecord) -> None:
         """Add a record that holds only redacted text."""
         number = next(self._numbers)
         self._records.append((number, record))
-        if self.listeners:
+        if self._listeners:
             line = _to_log_line(number, record)
-            for listener in self.listeners:
+            for listener in self._listeners:
                 listener(line)
+
+    def subscribe(self, listener: Callable[[LogLine], None]) -> Callable[[], None]:
+        """Call a function with each new line; it must return quickly, and log nothing. Return what ends this."""
+        self._listeners = (*self._listeners, listener)
+
+        def unsubscribe() -> None:
+            self._listeners = tuple(item for item in self._listeners if item is not listener)
+
+        return unsubscribe
 
     def lines(
         self, *, level: str = "DEBUG", text: str = "", before: int | None = None, limit: int = 100

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from datetime import date, timedelta
 from typing import Any
 from uuid import UUID
@@ -12,6 +13,8 @@ from adapters.web.live.frames import (
     BusyFrame,
     DeliveryFrame,
     LiveFrame,
+    LogFrame,
+    LogLevel,
     ModelFrame,
     ReceiptFrame,
     RoomMessageFrame,
@@ -40,7 +43,7 @@ from bot.events import (
     RunStarted,
     TaskEnded,
 )
-from bot.platform import AgentHandle, ConnectionSnapshot, TaskSet, describe_receipt
+from bot.platform import AgentHandle, ConnectionSnapshot, LogBuffer, LogLine, TaskSet, describe_receipt, find_log_buffer
 
 Publish = Callable[[LiveFrame], None]
 
@@ -79,6 +82,8 @@ class LiveSources:
             if kind is TopicKind.SPENDING:
                 for handle in self._directory:
                     self._tasks.start(self._load_spending(handle))
+            if kind is TopicKind.LOG and (buffer := find_log_buffer()) is not None:
+                self._unsubscribes.append(self._follow_log(buffer))
 
     def stop(self) -> None:
         """Listen to nothing."""
@@ -119,6 +124,21 @@ class LiveSources:
             TopicKind.TASK: {TaskEnded: self._on_task},
         }
         return listeners.get(kind, {})
+
+    def _follow_log(self, buffer: LogBuffer) -> Callable[[], None]:
+        """Publish each line of the log, whichever thread writes it; return the function that ends this."""
+        loop = asyncio.get_running_loop()
+
+        def on_line(line: LogLine) -> None:
+            with suppress(RuntimeError):  # the loop is closed: the process ends
+                loop.call_soon_threadsafe(self._on_line, line)
+
+        return buffer.subscribe(on_line)
+
+    def _on_line(self, line: LogLine) -> None:
+        if TopicKind.LOG in self._kinds:
+            level = LogLevel(line.level.lower()) if line.level in LogLevel.__members__ else LogLevel.ERROR
+            self._publish(LogFrame(at=line.at, id=line.number, level=level, logger=line.logger, text=line.text))
 
     def _on_received(self, handle: AgentHandle, event: MessageReceived) -> None:
         body = build_message_body(event.message, event.agent_id, {event.author.id: event.author})

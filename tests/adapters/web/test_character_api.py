@@ -1,5 +1,6 @@
 """A character's file over the API: its secrets stay, wrong ones are refused, a saved one is taken up."""
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -18,7 +19,7 @@ from bot.cli.characters import load_character_config
 from bot.cli.operator.character_store import FOLDER, MAX_VERSIONS
 from bot.cli.operator.tools import with_operator_tools
 from bot.logs import configure_logging
-from tests.adapters.web.conftest import TOKEN, EchoModel, RunningServer
+from tests.adapters.web.conftest import TOKEN, EchoModel, RunningServer, SocketClient
 
 ADA: dict[str, Any] = {"name": "Ada", "bio": ["Counts waves."]}
 KEY = "sk-proj-0123456789abcdefghij"
@@ -267,6 +268,21 @@ async def test_log_lines_are_filtered_and_hold_no_secret(web_server: RunningServ
         page = await web_server.get(f"/api/logs?q=throw&limit=2&before={page['next']}")
         assert ([line["text"] for line in page["lines"]], page["next"]) == (["throw 0"], None)
     assert (await web_server.get("/api/logs"))["lines"] == []
+
+
+async def test_new_lines_of_the_log_are_sent_live(web_server: RunningServer) -> None:
+    logger = logging.getLogger("plugins.dice")
+    with configure_logging(level="INFO", secrets=[KEY], fd=-1):
+        ws = await web_server.session.ws_connect(f"{web_server.origin}/api/ws", headers=web_server.bearer)
+        client = SocketClient(ws)
+        await client.send(type="subscribe", topics=[{"kind": "log", "level": "warning"}])
+        await client.wait_for("subscribed")
+        logger.info("not this line")
+        await asyncio.to_thread(logger.warning, "the key is %s", KEY)
+        frame = await client.wait_for("log")
+        assert (frame["level"], frame["logger"], frame["text"]) == ("warning", "plugins.dice", "the key is [redacted]")
+        [line] = (await web_server.get("/api/logs?level=WARNING"))["lines"]
+        assert line["id"] == str(frame["id"])
 
 
 async def test_the_checks_run_when_asked_and_their_results_stay(server: RunningServer, workdir: Path) -> None:

@@ -5,11 +5,17 @@
 /** Pages of the first group, each as `{ key, title, icon, load }`; `key` is the path below /console. */
 export const PAGES = [
   { key: "overview", title: "Overview", icon: "pulse", load: () => import("./overview.js") },
+  { key: "character", title: "Character", icon: "mask", load: () => import("./character.js") },
   { key: "receipts", load: () => import("./receipt.js") },
 ];
 
 /** Pages of the group "System". */
-export const SYSTEM = [];
+export const SYSTEM = [
+  { key: "plugins", title: "Plugins", icon: "plug", load: () => import("./plugins.js") },
+  { key: "settings", title: "Settings", icon: "gear", load: () => import("./settings.js") },
+  { key: "logs", title: "Log", icon: "lines", load: () => import("./logs.js") },
+  { key: "doctor", title: "Doctor", icon: "pulse", load: () => import("./doctor.js") },
+];
 
 /** The keys of the tabs at the bottom of a phone; the others are under "More". */
 export const SHORT = ["overview", "rooms", "deliveries", "costs"];
