@@ -105,3 +105,31 @@ async def test_a_phone_has_the_list_behind_a_button_and_enter_breaks_the_line(br
     await tab.page.get_by_role("link", name="New conversation").click()
     await tab.page.get_by_role("heading", name="New conversation").wait_for()
     assert await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+async def test_an_answer_is_stopped_repeated_explained_and_a_message_is_edited(browser: Any) -> None:
+    script = browser.server.script
+    tab = await browser.sign_in()
+    page = tab.page
+    await tab.write("tell a story")
+    await tab.wait_for_text("Once upon")
+    await page.get_by_role("button", name="Stop").click()
+    await tab.wait_for_text("the reply is incomplete")
+    script.released.set()
+    await page.get_by_role("button", name="Regenerate").click()
+    await tab.wait_for_text("Once upon a time.")
+    await page.get_by_role("button", name="Earlier version").click()
+    await page.get_by_text("1 of 2").wait_for()
+
+    await tab.write("hello")
+    await tab.wait_for_text("You said: hello")
+    await page.get_by_role("button", name="Why?").last.click()
+    await page.get_by_role("dialog", name="Why?").get_by_text("Answered").first.wait_for()
+    assert "?why=" in page.url
+    await page.keyboard.press("Escape")
+    await page.get_by_role("dialog", name="Why?").wait_for(state="detached")
+
+    await page.get_by_role("button", name="Edit and resend").last.click()
+    await page.get_by_label("Edit the message").fill("good evening")
+    await page.get_by_role("button", name="Send", exact=True).first.click()
+    await tab.wait_for_text("You said: good evening")

@@ -2,7 +2,7 @@
 
 import { html, readStored, useEffect, useLayoutEffect, useRef, useState, writeStored } from "../lib.js";
 import { useMedia } from "../overlay.js";
-import { Icon, Note } from "../ui.js";
+import { Button, Icon, Note } from "../ui.js";
 
 const LONGEST = 32_000; // characters of a message; said before it is sent
 
@@ -18,10 +18,10 @@ function useDraft(key) {
 }
 
 /**
- * The composer of a conversation. `onSend(text)`; `blocked` is a reason why nothing can be written now, `isReadOnly`
+ * The composer of a conversation. `onSend(text)`; `onStop()` is given while a reply is written; `blocked` is a reason why nothing can be written now, `isReadOnly`
  * shows a note instead.
  */
-export function Composer({ agent, draftKey, blocked = "", isReadOnly = false, onSend }) {
+export function Composer({ agent, draftKey, blocked = "", isReadOnly = false, onSend, onStop }) {
   const [text, setText] = useDraft(draftKey);
   const field = useRef(null);
   const isCoarse = useMedia("(pointer: coarse)");
@@ -57,6 +57,7 @@ export function Composer({ agent, draftKey, blocked = "", isReadOnly = false, on
       disabled=${!!blocked} aria-describedby="hint" aria-invalid=${tooLong ? "true" : undefined} onKeyDown=${onKeyDown}
       enterkeyhint=${isCoarse ? "enter" : "send"} onInput=${(event) => setText(event.target.value)}></textarea>
     <div class="row"><span class="grow">${tooLong && html`<span class="bad" role="status">${tooLong}</span>`}</span>
+      ${onStop && html`<${Button} icon="stop" onClick=${onStop}>Stop</${Button}>`}
       <button type="submit" class="btn primary icon" aria-label="Send" title="Send" aria-disabled=${canSend ? undefined : "true"}>
         <${Icon} name="up" /></button></div></form>
     <p class="hint" id="hint">${!isCoarse && html`<span class="only-wide">Enter sends, Shift + Enter begins a new line, </span>`}

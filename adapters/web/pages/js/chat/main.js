@@ -5,7 +5,7 @@ import {
   html, randomId, readStored, render, useEffect, useReducer, useRef, useState, writeStored,
 } from "../lib.js";
 import { Banner, Menu } from "../overlay.js";
-import { navigate, startRouter, useRoute } from "../router.js";
+import { navigate, setQuery, startRouter, useRoute } from "../router.js";
 import { CharacterSwitch, NavItem, OfflineBanner, Sidebar } from "../shell.js";
 import { usePalette, useShortcuts } from "../shortcuts.js";
 import { Button, Face, IconButton, Search } from "../ui.js";
@@ -27,14 +27,14 @@ function Hello({ agent, onSend }) {
  * Return the module of the thread, and the room, joined while the component is shown; the component is drawn anew when
  * the room changes. Both are null until there is a conversation.
  */
-function useRoom(agent, name) {
+function useRoom(agent, name, session) {
   const [module, setModule] = useState(null);
   const [room, setRoom] = useState(null);
   const [, draw] = useReducer((count) => count + 1, 0);
   useEffect(() => void (name && !module && import("./thread.js").then(setModule)), [name]);
   useEffect(() => {
     if (!module || !name) return void setRoom(null);
-    const next = new module.Room(agent, name);
+    const next = new module.Room(agent, name, session);
     setRoom(next);
     const stop = next.listen(draw);
     const leave = next.join();
@@ -80,7 +80,7 @@ function Chat({ session }) {
   const [agentId, setAgentId] = useState(readStored("agent", agents[0].id));
   const agent = agents.find((item) => item.id === (query.agent ?? agentId)) ?? agents[0];
   const name = segments[0] === "c" ? segments[1] : "";
-  const [thread, room] = useRoom(agent, name);
+  const [thread, room] = useRoom(agent, name, session);
   const conversations = useConversations(agent.id);
   const [wanted, setWanted] = useState("");
   const [isMenu, setMenu] = useState(false);
@@ -133,7 +133,7 @@ function Chat({ session }) {
   const hello = html`<${Hello} agent=${agent} onSend=${send} />`;
   return html`<${Sidebar} part="chat" session=${session} home="" top=${top} onClose=${() => openMenu(false)}>
       <${ConversationList} items=${shown} current=${name} onOpen=${closeMenu} /></${Sidebar}>
-    <main class="main" id="main" inert=${isMenu}><div class="chat"><section class="thread" aria-label="Conversation">
+    <main class="main" id="main" inert=${isMenu}><div class=${query.why ? "chat open" : "chat"}><section class="thread" aria-label="Conversation">
       <header class="bar"><button type="button" class="btn bare icon only-narrow" id="menu" title="Conversations"
           aria-label="Conversations" aria-expanded=${String(isMenu)} aria-controls="side" onClick=${() => openMenu(true)}>
           <svg class="ico" viewBox="0 0 16 16" aria-hidden="true"><path d="M2.5 4.5h11M2.5 8h11M2.5 11.5h11" /></svg></button>
@@ -147,7 +147,9 @@ function Chat({ session }) {
       ${room ? html`<${thread.Thread} key=${`${agent.id}${name}`} room=${room}>${hello}</${thread.Thread}>`
         : html`<div class="log">${!name && hello}</div>`}
       <${Composer} agent=${agent} draftKey=${`${agent.id}.${name}`} blocked=${room?.blocked} isReadOnly=${isReadOnly}
-        onSend=${send} /></section></div></main>${overlay}`;
+        onSend=${send} onStop=${room?.openMessage() && !isReadOnly && (() => room.stop())} /></section>
+      ${room && query.why && html`<${thread.WhyDrawer} id=${query.why} session=${session}
+        onClose=${() => setQuery({ why: "" })} />`}</div></main>${overlay}`;
 }
 
 function Start() {

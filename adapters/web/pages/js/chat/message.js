@@ -1,11 +1,12 @@
 // One message of the thread, with what stands under it.
 
-import { useNow, formatDuration, Time } from "../format.js";
+import { formatCost, formatDuration, Time, useNow } from "../format.js";
 import { classes, html, useEffect, useRef, useState } from "../lib.js";
 import { copyText } from "../overlay.js";
+import { parseAddress, setQuery } from "../router.js";
 import { Button, Face, Icon, IconButton } from "../ui.js";
+import { OPEN } from "./room.js";
 
-const OPEN = new Set(["received", "claimed"]);
 let renderer = null; // the Markdown module, loaded with the first reply
 const loadRenderer = () => (renderer ? Promise.resolve(renderer) : import("./markdown.js").then((module) => (renderer = module)));
 
@@ -68,7 +69,7 @@ function Writing({ since, text = "Writing" }) {
 }
 
 /** What stands under an own message: its time, or that it waits, or why it was not sent. */
-function UnderOwn({ message, room }) {
+function UnderOwn({ message, room, onEdit }) {
   if (message.state === "failed") {
     return html`<span class="bad">Not sent: ${message.problem}</span>
       <${Button} kind="bare" onClick=${() => room.sendAgain(message.id)}>Send again</${Button}>
@@ -78,38 +79,92 @@ function UnderOwn({ message, room }) {
     return html`<${Icon} name="clock" size="s" /><span>Waits for the connection</span>`;
   }
   const text = outcomeText(message);
-  return html`<${Time} at=${message.created_at} as="minute" />${text && html`<span class=${classes("said",
-    message.outcome.outcome === "failed" && "bad")}>${text}</span>`}`;
+  const canEdit = message.state === "sent" && !isReadOnly(room) && message.text && !message.text.startsWith("/");
+  return html`<${Time} at=${message.created_at} as="minute" />${message.edited_at && html`<span>edited</span>`}
+    ${text && html`<span class=${classes("said", message.outcome.outcome === "failed" && "bad")}>${text}</span>
+    <${WhyButton} id=${message.id} session=${room.session} />`}
+    ${canEdit && html`<${IconButton} icon="edit" label="Edit and resend" onClick=${onEdit} />`}`;
 }
 
-function UnderReply({ message, room }) {
+const isReadOnly = (room) => room.session.role === "read_only";
+
+/** "Why?": opens the receipt of a message beside the thread. A chat token does not see receipts. */
+function WhyButton({ id, session }) {
+  if (session.role === "chat") return null;
+  const isOpen = parseAddress().query.why === id;
+  return html`<button type="button" class="btn bare why" aria-haspopup="dialog" aria-expanded=${String(isOpen)}
+    onClick=${() => setQuery({ why: isOpen ? "" : id }, { replace: false })}>Why?</button>`;
+}
+
+/** The earlier and later texts of a reply. */
+function Versions({ count, at, onShow }) {
+  if (count < 2) return null;
+  return html`<span class="row" role="group" aria-label="Versions">
+    <${IconButton} icon="left" label="Earlier version" onClick=${() => onShow(Math.max(0, at - 1))} />
+    <span>${at + 1} of ${count}</span>
+    <${IconButton} icon="right" label="Later version" onClick=${() => onShow(Math.min(count - 1, at + 1))} /></span>`;
+}
+
+/** The field in which an own message is written anew. */
+function EditField({ text, onDone }) {
+  const [value, setValue] = useState(text);
+  const field = useRef(null);
+  useEffect(() => field.current.focus(), []);
+  const onKeyDown = (event) => event.key === "Escape" && (event.preventDefault(), onDone(""));
+  return html`<form class="stack tight edit" onSubmit=${(event) => (event.preventDefault(), onDone(value.trim()))}>
+    <textarea class="input" ref=${field} rows="3" aria-label="Edit the message" value=${value} onKeyDown=${onKeyDown}
+      onInput=${(event) => setValue(event.target.value)}></textarea>
+    <div class="row end"><${Button} onClick=${() => onDone("")}>Cancel</${Button}>
+      <button type="submit" class="btn primary">Send</button></div></form>`;
+}
+
+function UnderReply({ message, room, version, onVersion }) {
   if (message.state === "streaming") return html`<${Writing} since=${room.typing?.since ?? Date.parse(message.created_at)} />`;
   if (message.state === "shown") {
     return html`<span>Only you see this</span>${message.choices.map((choice) => html`<${Button} key=${choice.value}
       onClick=${() => room.press(message.id, choice.value)}>${choice.label}</${Button}>`)}`;
   }
   if (!message.author.is_agent) return outcomeText(message) && html`<span class="said">${outcomeText(message)}</span>`;
-  return html`<${IconButton} icon="copy" label="Copy" onClick=${() => copyText(message.text)} />`;
+  const outcome = room.answered(message);
+  const figures = outcome?.took_ms ? `Answered in ${formatDuration(outcome.took_ms)}${
+    outcome.cost === null ? "" : ` · ${formatCost(outcome.cost)}`}` : "";
+  const said = message.is_complete === false ? "Stopped by you; the reply is incomplete" : figures;
+  return html`${said && html`<span class="said">${said}</span>`}
+    ${outcome && html`<${WhyButton} id=${message.in_reply_to} session=${room.session} />`}
+    <${IconButton} icon="copy" label="Copy" onClick=${() => copyText(message.text)} />
+    ${outcome && !isReadOnly(room) && html`<${IconButton} icon="again" label="Regenerate"
+      onClick=${() => room.repeat(message.id)} />`}
+    <${Versions} count=${message.versions?.length ?? 0} at=${version} onShow=${onVersion} />`;
 }
 
 /** A message of the thread. */
 export function Message({ message, room }) {
-  const { author, attachments = [] } = message;
+  const { author, attachments = [], versions = [] } = message;
+  const [isEditing, setEditing] = useState(false);
+  const [chosen, setChosen] = useState(null);
+  useEffect(() => setChosen(null), [versions.length]);
+  const version = chosen ?? versions.length - 1;
+  const text = versions[version]?.text ?? message.text;
+  const finishEdit = (changed) => {
+    setEditing(false);
+    if (changed && changed !== message.text) room.rewrite(message.id, changed);
+  };
   const isMine = message.isOwn || (!author.is_agent && author.id === room.me?.id);
   const files = attachments.length > 0 && html`<${Files} files=${attachments} />`;
   if (isMine) {
     return html`<li class=${classes("msg me", message.state)} id=${`m-${message.id}`} tabindex="-1">
       <span class="vh">You wrote:</span>${files}
-      ${message.text && html`<div class="body plain" dir="auto">${message.text}</div>`}
-      <div class="under"><${UnderOwn} message=${message} room=${room} /></div></li>`;
+      ${isEditing ? html`<${EditField} text=${message.text} onDone=${finishEdit} />`
+        : message.text && html`<div class="body plain" dir="auto">${message.text}</div>`}
+      <div class="under"><${UnderOwn} message=${message} room=${room} onEdit=${() => setEditing(true)} /></div></li>`;
   }
   const isStreaming = message.state === "streaming";
   return html`<li class=${classes("msg bot", message.state)} id=${`m-${message.id}`} tabindex="-1"
     aria-hidden=${isStreaming ? "true" : undefined}>
     <${Face} name=${author.name} picture=${author.is_agent ? room.agent.face : undefined} isPerson=${!author.is_agent} />
     <p class="who">${author.name}<${Time} at=${message.created_at} as="minute" /></p>
-    ${files}${message.text && html`<${Markdown} text=${message.text} isStreaming=${isStreaming} />`}
-    <div class="under"><${UnderReply} message=${message} room=${room} /></div></li>`;
+    ${files}${text && html`<${Markdown} text=${text} isStreaming=${isStreaming} />`}
+    <div class="under"><${UnderReply} ...${{ message, room, version }} onVersion=${setChosen} /></div></li>`;
 }
 
 /** "The model is busy …" counting down in place, or that the agent writes. */

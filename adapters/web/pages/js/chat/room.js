@@ -6,6 +6,7 @@ import { stream } from "../stream.js";
 const ACK_DEADLINE = 8000;
 const STALE = 15 * 60_000;
 const COMMAND = /^\/[a-z][\w-]*(\s|$)/i;
+export const OPEN = new Set(["received", "claimed"]); // outcomes of a message that is not decided yet
 const DRAW_INTERVAL = 33; // at most 30 times a second while a reply is written
 
 /**
@@ -13,8 +14,8 @@ const DRAW_INTERVAL = 33; // at most 30 times a second while a reply is written
  * "shown" (the result of a command, for its sender only).
  */
 export class Room {
-  constructor(agent, name) {
-    Object.assign(this, { agent, name, me: null, messages: [], isReady: false, typing: null, blocked: "", notice: "" });
+  constructor(agent, name, session) {
+    Object.assign(this, { agent, name, session, me: null, messages: [], isReady: false, typing: null, blocked: "", notice: "" });
     Object.assign(this, { listeners: new Set(), pressed: new Map(), timer: 0, startedAt: 0 });
     this.key = `pending.${agent.id}.${name}`;
     this.messages = readStored(this.key, []).map((message) => ({ ...message, ...staleness(message) }));
@@ -189,6 +190,37 @@ export class Room {
     this.pressed.set(clientId, id);
     this.edit(id, { choices: [] });
     this.changed();
+  }
+
+  /** Return the message that is being answered now, or undefined. */
+  openMessage() {
+    if (!this.isReady || !this.typing) return undefined;
+    const isOpen = ({ outcome }) => !outcome || OPEN.has(outcome.outcome);
+    return this.messages.findLast((message) => !message.author.is_agent && message.state === "sent" && isOpen(message));
+  }
+
+  /** Stop the answer that is being written. */
+  stop() {
+    const message = this.openMessage();
+    if (message) stream.send({ type: "stop", message_id: message.id, client_id: randomId() });
+  }
+
+  /** Have a message answered once more; `id` is that of its reply. */
+  repeat(id) {
+    stream.send({ type: "regenerate", message_id: id, client_id: randomId() });
+  }
+
+  /** Send a message anew with another text. */
+  rewrite(id, text) {
+    if (!stream.send({ type: "edit", message_id: id, text, client_id: randomId() })) return;
+    this.edit(id, { text, outcome: null });
+    this.changed();
+  }
+
+  /** Return the outcome of the message that a reply answers, if this is the last reply to it. */
+  answered(reply) {
+    const replies = this.messages.filter((message) => message.in_reply_to && message.in_reply_to === reply.in_reply_to);
+    return replies.at(-1)?.id === reply.id ? this.find(reply.in_reply_to)?.outcome : undefined;
   }
 
   save() {

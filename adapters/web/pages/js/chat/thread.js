@@ -1,6 +1,7 @@
 // The thread of a conversation, loaded when one is opened: its messages, and what is said of them.
 
 import { html, useEffect, useRef, useState } from "../lib.js";
+import { Link } from "../router.js";
 import { Message, TypingLine } from "./message.js";
 import { useThread } from "./scrolling.js";
 
@@ -40,6 +41,17 @@ function Announcer({ room }) {
     if (isWriting) setText(`${room.agent.name} is writing`);
   }, [isWriting]);
   return html`<p class="vh" role="status" aria-live="polite">${text}</p>`;
+}
+
+/** The receipt of a message in a drawer; its view is loaded when first opened. */
+export function WhyDrawer({ id, session, onClose }) {
+  const [parts, setParts] = useState(null);
+  useEffect(() => void Promise.all([import("../dialogs.js"), import("../why.js")]).then(
+    ([{ Drawer }, { Why }]) => setParts({ Drawer, Why })), []);
+  if (!parts) return null;
+  const open = session.role !== "chat" && html`<${Link} class="btn bare" to=${`console/receipts/${id}`}>Open in Console</${Link}>`;
+  return html`<${parts.Drawer} title="Why?" actions=${open} onClose=${onClose}>
+    <${parts.Why} key=${id} id=${id} session=${session} isBrief=${true} isNarrow=${true} /></${parts.Drawer}>`;
 }
 
 /** The messages of a room; `children` are shown while there are none. */
