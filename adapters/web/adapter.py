@@ -10,8 +10,8 @@ from adapters.web.auth import TokenAuth, load_or_create_token
 from adapters.web.clients import TrustedProxies
 from adapters.web.config import Limits, WebSettings
 from adapters.web.incoming import PLATFORM
+from adapters.web.live import ControlRequested, TypingChanged
 from adapters.web.queries import load_message
-from adapters.web.room_updates import ControlRequested, TypingChanged
 from adapters.web.server import Server
 from bot import CoreSettings, Room, SettingError
 from bot.platform import (

@@ -8,10 +8,10 @@ from uuid import UUID
 from adapters.web.auth import Grant
 from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.incoming import PLATFORM, is_own_room
+from adapters.web.live import RoomBroadcaster
 from adapters.web.messages import MessageService, run_shielded
 from adapters.web.outgoing import build_outcome
 from adapters.web.queries import AgentDirectory, load_message
-from adapters.web.room_updates import RoomBroadcaster
 from adapters.web.schemas import MessageResponse, OutcomeResponse
 from bot import Memory, Receipt, Room, new_id
 from bot.platform import AgentHandle, AnswerRefused, TaskSet

@@ -28,13 +28,12 @@ from adapters.web.auth import Access, TokenAuth
 from adapters.web.clients import ConnectionPool, GuessLimiter, TrustedProxies
 from adapters.web.config import Limits
 from adapters.web.json_io import JsonResponder
-from adapters.web.live import LiveUpdates
+from adapters.web.live import LiveUpdates, RoomBroadcaster
 from adapters.web.messages import MessageService, MessageStreams
 from adapters.web.middleware import Middleware, add_headers
 from adapters.web.openapi import SOCKET_PATH, Handler, Operation, build_document
 from adapters.web.plugin_routes import PluginRoutes
 from adapters.web.queries import AgentDirectory
-from adapters.web.room_updates import RoomBroadcaster
 from adapters.web.search import SearchApi
 from adapters.web.static_files import SIGN_IN_PATH, add_pages, add_static_files
 from adapters.web.websocket import WebSocketServer

@@ -22,9 +22,7 @@ from adapters.web.incoming import (
     room_id_of,
 )
 from adapters.web.json_io import JsonResponder
-from adapters.web.outgoing import build_command_response, build_message_body
-from adapters.web.queries import load_message, load_message_response
-from adapters.web.room_updates import (
+from adapters.web.live import (
     ControlRequested,
     DraftDelta,
     Interrupted,
@@ -33,6 +31,8 @@ from adapters.web.room_updates import (
     TypingChanged,
     UpdateListener,
 )
+from adapters.web.outgoing import build_command_response, build_message_body
+from adapters.web.queries import load_message, load_message_response
 from adapters.web.schemas import ErrorBody, ErrorResponse, MessageBody, MessageResponse, PieceBody
 from adapters.web.ws_frames import CommandFrame, SelectFrame
 from bot import Clock, CommandResponse, Receipt, TemporaryError, new_id, system_clock

@@ -18,18 +18,23 @@ from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem, build_not_found, build_stopping, build_unavailable
 from adapters.web.incoming import Participant, is_own_room, parse_page_message, room_id_of, user_id_of
 from adapters.web.json_io import JsonResponder, parse_json, validate_with
-from adapters.web.live import LiveUpdates, SubscribedFrame, SubscribeFrame, Topic, TopicFilter, TopicKind
-from adapters.web.messages import MessageService
-from adapters.web.outgoing import build_agent_body, build_author_body
-from adapters.web.queries import AgentDirectory, load_room_messages
-from adapters.web.room_updates import (
+from adapters.web.live import (
     ControlRequested,
     DraftDelta,
     Interrupted,
+    LiveUpdates,
     RoomBroadcaster,
     RoomUpdate,
+    SubscribedFrame,
+    SubscribeFrame,
+    Topic,
+    TopicFilter,
+    TopicKind,
     TypingChanged,
 )
+from adapters.web.messages import MessageService
+from adapters.web.outgoing import build_agent_body, build_author_body
+from adapters.web.queries import AgentDirectory, load_room_messages
 from adapters.web.schemas import MessageBody, MessageResponse
 from bot import Receipt, TemporaryError
 from bot.platform import AgentHandle, BoundedDict, InboxClosed, TokenScope

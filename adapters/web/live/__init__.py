@@ -1,16 +1,34 @@
-"""Live updates: events of the core as frames of the WebSocket, by topic, with resume and merging."""
+"""What is sent as it happens: updates of rooms to those in them, and events of the whole bot by topic."""
 
 from adapters.web.live.frames import LIVE_FRAMES, LiveFrame, SubscribedFrame, SubscribeFrame, Topic, TopicKind
+from adapters.web.live.room_updates import (
+    ControlRequested,
+    DraftDelta,
+    DraftDeltas,
+    Interrupted,
+    RoomBroadcaster,
+    RoomUpdate,
+    TypingChanged,
+    UpdateListener,
+)
 from adapters.web.live.updates import LiveSubscription, LiveUpdates, TopicFilter
 
 __all__ = [
     "LIVE_FRAMES",
+    "ControlRequested",
+    "DraftDelta",
+    "DraftDeltas",
+    "Interrupted",
     "LiveFrame",
     "LiveSubscription",
     "LiveUpdates",
+    "RoomBroadcaster",
+    "RoomUpdate",
     "SubscribeFrame",
     "SubscribedFrame",
     "Topic",
     "TopicFilter",
     "TopicKind",
+    "TypingChanged",
+    "UpdateListener",
 ]

@@ -1,6 +1,6 @@
 """Increments of streamed replies."""
 
-from adapters.web.room_updates import DraftDelta, DraftDeltas
+from adapters.web.live import DraftDelta, DraftDeltas
 from bot import new_id
 
 ROOM, MESSAGE = new_id(), new_id()

@@ -1,6 +1,6 @@
 from uuid import UUID
 
-from adapters.web.room_updates import Interrupted, RoomBroadcaster, RoomUpdate, TypingChanged
+from adapters.web.live import Interrupted, RoomBroadcaster, RoomUpdate, TypingChanged
 
 ROOM, OTHER = UUID(int=1), UUID(int=2)
 
