@@ -93,8 +93,11 @@ class WebApp:
             middlewares=[self._middleware.handle_errors, self._middleware.authorize],
         )
         self.app.on_response_prepare.append(add_headers)
+        self._add_routes([operation for topic in topics for operation in topic], plugins)
+
+    def _add_routes(self, operations: list[Operation], plugins: PluginRoutes) -> None:
+        """Add the routes of the API, the pages and the plugins, each with what it needs."""
         router = self.app.router
-        operations = [operation for topic in topics for operation in topic]
         bound_routes = [route for handle in self.directory for route in handle.routes]
         for operation in _add_own_operations(operations, self._sockets.serve, bound_routes):
             if operation.method == "GET":  # which brings HEAD
