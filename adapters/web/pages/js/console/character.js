@@ -87,7 +87,8 @@ function Saved({ saved }) {
   if (saved.problem) {
     return html`<${Note} tone="warn">Saved, but not taken up: ${saved.problem}</${Note}>`;
   }
-  const parts = [saved.changed.length ? `taken up: ${saved.changed.join(", ")}` : "nothing has changed for the running bot"];
+  const parts = [saved.changed.length ? `taken up: ${saved.changed.join(", ")}` : saved.running_etag === saved.etag
+    ? "the running bot has taken it up" : "the running bot has not taken it up yet"];
   if (saved.needs_restart.length) parts.push(`after the next start: ${saved.needs_restart.join(", ")}`);
   return html`<${Note} tone="good">Saved; ${parts.join("; ")}.</${Note}>`;
 }
@@ -152,7 +153,7 @@ function CharacterFile({ agent }) {
   return html`<${PageBody} title="Character" actions=${actions}>
     ${error && html`<${ErrorNote} error=${error} />`}${saved && html`<${Saved} saved=${saved} />`}
     ${showsVersions && html`<${Card} title="Versions"><${Versions} path=${path} onOpen=${openVersion} /></${Card}>`}
-    <div class="char-grid"><${Card} title="File" actions=${state} footer=${html`<p>${runs} Secrets stand as <code>[secret 1]</code>
+    <div class="char-grid"><${Card} title="File" actions=${state} footer=${html`<p>${runs} Secrets stand as <code>[secret 1]</code>${" "}
         and stay in the file.</p>`}>
       <${Editor} ...${{ text, errors, label: base.file, isReadOnly: !base.is_writable, onChange: setText, inputRef: input }} />
       <div id="file-errors" aria-live="polite">${errors.length > 0 && html`<ul class="problems bad">${errors.map((item, index) =>

@@ -14,7 +14,7 @@ function Value({ setting }) {
 }
 
 const COLUMNS = [
-  { key: "name", title: "Variable", isFull: true, cell: (row) => html`<span class="mono wrap">${row.name}</span>` },
+  { key: "name", title: "Variable", isFull: true, cell: (row) => html`<span class="mono word">${row.name}</span>` },
   { key: "value", title: "Value", cell: (row) => html`<${Value} setting=${row} />` },
   { key: "origin", title: "From", cell: (row) => row.origin && html`<${Chip}>${row.origin}</${Chip}>` },
   { key: "meaning", title: "Meaning", isFull: true, cell: (row) => html`<span class="q2">${row.meaning}</span>` },
