@@ -6,6 +6,8 @@
 export const PAGES = [
   { key: "overview", title: "Overview", icon: "pulse", load: () => import("./overview.js") },
   { key: "character", title: "Character", icon: "mask", load: () => import("./character.js") },
+  { key: "people", title: "People", icon: "people", load: () => import("./people.js") },
+  { key: "tasks", title: "Tasks", icon: "clock", load: () => import("./tasks.js") },
   { key: "receipts", load: () => import("./receipt.js") },
 ];
 
