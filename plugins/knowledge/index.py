@@ -11,6 +11,7 @@ from uuid import UUID
 from bot import Agent, Memory, MemoryKind, RecallScope, Service, derived_id
 from bot.models import ModelError, ModelType
 from bot.prompts import AUTHORS_KEY
+from bot.store import MemoryMatch
 from bot.text import is_blank
 from plugins.knowledge.chunks import IndexedDocument, NewDocument, build_memories, split_text
 from plugins.knowledge.documents import MAX_FILES, Source, UnreadableDocument, list_sources
@@ -31,13 +32,14 @@ SPLITTING_VERSION = "1"  # change it to split all documents again
 class Passage:
     """A fragment of a document with the document's name, its URL if it has one, and the authors of its words.
 
-    Texts of the operator have no authors.
+    Texts of the operator have no authors. `similarity` is None for one that was not found by its meaning.
     """
 
     name: str
     text: str
     url: str = ""
     authors: tuple[UUID, ...] = ()
+    similarity: float | None = None
 
 
 class KnowledgeIndex(Service):
@@ -134,8 +136,10 @@ class KnowledgeIndex(Service):
             return []
         store = self.agent.store.memories
         by_words = await store.search(question, scope, MemoryKind.FRAGMENT, MAX_PASSAGES)
-        ranked = _merge_rankings(await self._search_by_embedding(question, scope), by_words)
-        return list(map(_to_passage, ranked[:MAX_PASSAGES]))
+        matches = await self._search_by_embedding(question, scope)
+        similarities = {match.memory.id: match.similarity for match in matches}
+        ranked = _merge_rankings([match.memory for match in matches], by_words)
+        return [_to_passage(fragment, similarities.get(fragment.id)) for fragment in ranked[:MAX_PASSAGES]]
 
     async def _update(self) -> None:
         sources = await asyncio.to_thread(list_sources, self.agent.character, self.agent.folder)
@@ -241,7 +245,7 @@ class KnowledgeIndex(Service):
             return []
         return sorted(fragments, key=lambda fragment: (fragment.metadata["name"], fragment.metadata["number"]))
 
-    async def _search_by_embedding(self, question: str, scope: RecallScope) -> list[Memory]:
+    async def _search_by_embedding(self, question: str, scope: RecallScope) -> list[MemoryMatch]:
         models = self.agent.models
         if not models.has_handler_for(ModelType.TEXT_EMBEDDING):
             return []
@@ -253,7 +257,7 @@ class KnowledgeIndex(Service):
         matches = await self.agent.store.memories.recall(
             embedded.vectors[0], embedded.model, scope, MemoryKind.FRAGMENT, MAX_PASSAGES
         )
-        return [match.memory for match in matches if match.similarity >= MIN_SIMILARITY]
+        return [match for match in matches if match.similarity >= MIN_SIMILARITY]
 
 
 def _merge_rankings(*rankings: Sequence[Memory]) -> list[Memory]:
@@ -266,7 +270,8 @@ def _merge_rankings(*rankings: Sequence[Memory]) -> list[Memory]:
     return sorted(memories.values(), key=lambda memory: -scores[memory.id])
 
 
-def _to_passage(fragment: Memory) -> Passage:
+def _to_passage(fragment: Memory, similarity: float | None = None) -> Passage:
     metadata = fragment.metadata
     authors = tuple(UUID(author) for author in metadata.get(AUTHORS_KEY, ()))
-    return Passage(str(metadata.get("name", "a document")), fragment.content.text, metadata.get("url", ""), authors)
+    name = str(metadata.get("name", "a document"))
+    return Passage(name, fragment.content.text, metadata.get("url", ""), authors, similarity)

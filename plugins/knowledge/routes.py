@@ -75,11 +75,27 @@ async def delete_document(agent: Agent, request: RouteRequest) -> RouteResponse:
 
 @route("GET", "/search")
 async def search_documents(agent: Agent, request: RouteRequest) -> RouteResponse:
-    """Return the passages that `?q=` finds among the documents that everyone may be told."""
-    everywhere = RecallScope(room_id=agent.id, world_id=agent.id)
-    passages = await agent.services[KnowledgeIndex].search(request.query.get("q", "")[:2_000], everywhere)
-    found = [{"name": passage.name, "url": passage.url, "text": passage.text} for passage in passages]
+    """Return the passages that `?q=` finds among the documents that everyone, or `?room=`, may be told."""
+    scope = await _find_scope(agent, request.query.get("room", ""))
+    if scope is None:
+        return _problem(404, "not_found", "no room has this id")
+    passages = await agent.services[KnowledgeIndex].search(request.query.get("q", "")[:2_000], scope)
+    found = [
+        {"name": passage.name, "url": passage.url, "text": passage.text, "similarity": passage.similarity}
+        for passage in passages
+    ]
     return RouteResponse(json={"passages": found})
+
+
+async def _find_scope(agent: Agent, room_id: str) -> RecallScope | None:
+    """Return what may be recalled in a room, or everywhere for a blank id; None for an unknown room."""
+    if not room_id:
+        return RecallScope(room_id=agent.id, world_id=agent.id)
+    try:
+        room = await agent.store.worlds.room(UUID(room_id))
+    except ValueError:
+        return None
+    return None if room is None else RecallScope(room_id=room.id, world_id=room.world_id)
 
 
 async def _read_request(agent: Agent, request: RouteRequest) -> NewDocument:

@@ -1,5 +1,6 @@
 """HTTP handlers of what agents remember."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,11 +18,13 @@ from adapters.web.json_io import JsonResponder, read_json, validate_model
 from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, collect_page, parse_id
-from adapters.web.schemas import AgentQuery, PageQuery, RequestModel, ResponseModel, Text
-from bot import Memory, MemoryKind, MemoryScope
-from bot.platform import AgentHandle, TaskSet
+from adapters.web.schemas import AgentQuery, PageQuery, Query, RequestModel, ResponseModel, Text
+from bot import Memory, MemoryKind, MemoryScope, Room, RouteRequest
+from bot.platform import AgentHandle, BoundRoute, TaskSet
 
 MAX_FACT_LENGTH = 1000
+DOCUMENT_SEARCH = ("GET", "/search")
+DOCUMENT_ROUTES = {("GET", "/documents"), ("POST", "/documents"), DOCUMENT_SEARCH}
 AUDIENCES = {MemoryScope.ROOM: "room", MemoryScope.WORLD: "world", MemoryScope.SHARED: "everyone"}
 Audience = Literal["room", "world", "everyone"]
 
@@ -99,6 +102,35 @@ class DeletedFactResponse(ResponseModel):
     deleted: UUID
 
 
+class MemorySearchQuery(Query):
+    """A question, and the room in which it is asked."""
+
+    room: UUID
+    q: Annotated[str, Field(max_length=2000)] = ""
+
+
+class FoundMemoryBody(ResponseModel):
+    """A fact or a passage of a document; `score` is null for one that was found by its words."""
+
+    kind: Literal["fact", "document"]
+    text: str
+    source: str
+    url: str
+    score: float | None
+    fact_id: UUID | None
+    message_id: UUID | None
+    at: datetime | None
+
+
+class MemorySearchResponse(ResponseModel):
+    """What a question would bring into the prompt in a room, passages of documents first; and how long it took."""
+
+    agent_id: UUID
+    found: list[FoundMemoryBody]
+    has_documents: bool
+    took_ms: float
+
+
 @dataclass(frozen=True, slots=True)
 class KnowledgeApi:
     """Handlers for what agents remember."""
@@ -114,6 +146,24 @@ class KnowledgeApi:
         handles = self._directory.select_agents(query.agent)
         bodies = [body for handle in handles for body in await _search_memories(handle, query.query, query.limit)]
         return self._responder.respond(MemoriesResponse(memories=bodies[: query.limit]))
+
+    async def search_as_agent(self, request: web.Request) -> web.StreamResponse:
+        """Search documents and facts as the agent would for a question in a room."""
+        query = validate_model(MemorySearchQuery, dict(request.query))
+        handle, room = await self._directory.find_room(query.room)
+        started = time.monotonic()
+        route = _find_search_route(handle)
+        found: list[FoundMemoryBody] = []
+        if query.q.strip() and route is not None:
+            found += await _find_passages(route, query)
+        if query.q.strip():
+            found += await _find_facts(handle, query.q, room)
+        took_ms = round((time.monotonic() - started) * 1000, 1)
+        return self._responder.respond(
+            MemorySearchResponse(
+                agent_id=handle.agent_id, found=found, has_documents=route is not None, took_ms=took_ms
+            )
+        )
 
     async def list_facts(self, request: web.Request) -> web.StreamResponse:
         """List the facts that a person told, the newest first."""
@@ -155,10 +205,12 @@ class KnowledgeApi:
 
     def operations(self) -> list[Operation]:
         """Return the operations with their handlers."""
-        read, change, fact = Access.READ, Access.CHANGE, "/api/facts/{id}"
+        read, change = Access.READ, Access.CHANGE
+        fact, search = "/api/facts/{id}", "/api/memory/search"
         body_statuses = (400, 404, 408, 413, 415, 422, 503)
         return [
             Operation("memories", self.search_memories, "/api/memories", read, MemoriesResponse, MemoriesQuery),
+            Operation("search-memory", self.search_as_agent, search, read, MemorySearchResponse, MemorySearchQuery),
             Operation("facts", self.list_facts, "/api/people/{id}/facts", read, FactsResponse, FactsQuery),
             Operation(
                 "correct-fact", self.correct_fact, fact, change, FactBody, None, body_statuses, FactRequest, "PATCH"
@@ -173,6 +225,52 @@ class KnowledgeApi:
                 method="DELETE",
             ),
         ]
+
+
+def _find_search_route(handle: AgentHandle) -> BoundRoute | None:
+    """Return the search of the plugin that keeps documents: one with the routes of `knowledge`."""
+    by_plugin: dict[str, dict[tuple[str, str], BoundRoute]] = {}
+    for route in handle.routes:
+        by_plugin.setdefault(route.plugin, {})[route.method, route.path] = route
+    return next((routes[DOCUMENT_SEARCH] for routes in by_plugin.values() if routes.keys() >= DOCUMENT_ROUTES), None)
+
+
+async def _find_passages(route: BoundRoute, query: MemorySearchQuery) -> list[FoundMemoryBody]:
+    """Return what the plugin that keeps documents finds; nothing while it fails."""
+    response = await route.handle(RouteRequest("GET", route.path, {"q": query.q, "room": str(query.room)}))
+    passages = response.json.get("passages", []) if response.status == 200 else []
+    nothing = dict.fromkeys(("fact_id", "message_id", "at"))
+    return [
+        FoundMemoryBody.model_validate(
+            {
+                **nothing,
+                "kind": "document",
+                "text": passage["text"],
+                "source": passage["name"],
+                "url": passage["url"],
+                "score": passage["similarity"],
+            }
+        )
+        for passage in passages
+    ]
+
+
+async def _find_facts(handle: AgentHandle, question: str, room: Room) -> list[FoundMemoryBody]:
+    found = await handle.people.find_facts(question, room)
+    authors = await handle.people.entities({item.memory.entity_id for item in found})
+    return [
+        FoundMemoryBody(
+            kind="fact",
+            text=item.memory.content.text,
+            source=authors[item.memory.entity_id].name if item.memory.entity_id in authors else "",
+            url="",
+            score=item.similarity,
+            fact_id=item.memory.id,
+            message_id=item.memory.source_id,
+            at=item.memory.created_at,
+        )
+        for item in found
+    ]
 
 
 async def _search_memories(handle: AgentHandle, text: str, limit: int) -> list[MemoryBody]:

@@ -65,6 +65,7 @@ ROUTES = {
     "/api/people/{id}/forget": SHUT,
     "/api/people/{id}/export": SHUT,
     "/api/facts/{id}": SHUT,
+    "/api/memory/search": SHUT,
     "/api/tasks": SHUT,
     "/api/tasks/{id}": SHUT,
     "/api/tasks/{id}/run": SHUT,

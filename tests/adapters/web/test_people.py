@@ -9,6 +9,7 @@ import pytest
 from aiohttp import ClientResponse
 
 from bot import Component, Content, Memory, MemoryKind, MemoryScope, Relationship, derived_id, system_clock
+from plugins.knowledge import plugin as knowledge
 from tests.adapters.web.conftest import RunningServer, ServerFactory
 
 
@@ -159,3 +160,28 @@ async def test_an_export_has_all_that_is_stored_about_a_person_and_nothing_of_ot
     assert [line["type"] for line in lines] == ["person", "fact", "message", "message"]
     assert [line["text"] for line in lines[1:]] == ["Runs the mending circle.", "silence", "hello from eve"]
     assert "finn" not in str(lines)
+
+
+async def test_a_question_finds_facts_and_passages_that_may_be_told_in_a_room(open_server: ServerFactory) -> None:
+    async with open_server(knowledge) as server:
+        told = await server.send("hello from eve", user="eve", room="den of eve")
+        other = await server.send("hello from finn", user="finn", room="hall")
+        await add_facts(server, await person_named(server, "eve"), "Runs the mending circle.")
+        text = "The mending circle meets on Thursdays.\n\n" + "Whoever leaves last puts the irons out. " * 60
+        await server.post("/plugins/knowledge/documents", {"name": "rules.md", "text": text}, 201)
+        path = "/api/memory/search"
+        found = (await server.get(f"{path}?room={told['room_id']}&q=mending+circle"))["found"]
+        assert {item["source"] for item in found if item["kind"] == "document"} == {"rules.md"}
+        assert [item["text"] for item in found if item["kind"] == "fact"] == ["Runs the mending circle."]
+        assert {item["score"] for item in found} == {None}
+        elsewhere = await server.get(f"{path}?room={other['room_id']}&q=mending+circle")
+        assert {item["kind"] for item in elsewhere["found"]} == {"document"}
+        assert elsewhere["has_documents"]
+        assert (await server.get(f"{path}?room={told['room_id']}&q=+"))["found"] == []
+        await server.get(f"{path}?room={uuid4()}&q=mending", 404)
+
+
+async def test_without_a_plugin_for_documents_facts_are_found(server: RunningServer) -> None:
+    [room, *_] = (await server.get("/api/rooms"))["rooms"]
+    answer = await server.get(f"/api/memory/search?room={room['id']}&q=mending")
+    assert (answer["found"], answer["has_documents"]) == ([], False)

@@ -54,6 +54,7 @@ OPERATIONS = {
     "forget-person": ONLY,
     "correct-fact": ONLY,
     "delete-fact": ONLY,
+    "search-memory": READERS,
     "tasks": READERS,
     "run-task": ONLY,
     "pause-task": ONLY,

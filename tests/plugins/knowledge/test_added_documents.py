@@ -60,7 +60,8 @@ async def test_documents_are_uploaded_listed_searched_and_deleted() -> None:
             ("lamp.pdf", True, None),
         ]
         found = (await server.get(f"{PATH}/search?q=keeper"))["passages"]
-        assert {"name": "crew.csv", "url": "", "text": "name: Kim; job: keeper\n\nname: Emma; job: pilot"} in found
+        text = "name: Kim; job: keeper\n\nname: Emma; job: pilot"
+        assert {"name": "crew.csv", "url": "", "text": text, "similarity": None} in found
         await upload(server, 201, tides__md=b"High water is at noon.")
         assert len((await server.get(f"{PATH}/documents"))["documents"]) == 3
         texts = [passage["text"] for passage in (await server.get(f"{PATH}/search?q=water"))["passages"]]

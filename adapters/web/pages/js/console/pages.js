@@ -5,9 +5,10 @@
 /** Pages of the first group, each as `{ key, title, icon, load }`; `key` is the path below /console. */
 export const PAGES = [
   { key: "overview", title: "Overview", icon: "pulse", load: () => import("./overview.js") },
-  { key: "character", title: "Character", icon: "mask", load: () => import("./character.js") },
   { key: "people", title: "People", icon: "people", load: () => import("./people.js") },
+  { key: "knowledge", title: "Knowledge", icon: "book", load: () => import("./knowledge.js") },
   { key: "tasks", title: "Tasks", icon: "clock", load: () => import("./tasks.js") },
+  { key: "character", title: "Character", icon: "mask", load: () => import("./character.js") },
   { key: "receipts", load: () => import("./receipt.js") },
 ];
 
