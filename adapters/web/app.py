@@ -10,6 +10,7 @@ from adapters.web.answers import AnswerService
 from adapters.web.api import (
     AgentsApi,
     CharacterApi,
+    ConversationsApi,
     CostsApi,
     DeliveriesApi,
     FilesApi,
@@ -66,6 +67,7 @@ class WebApp:
             SessionApi(self.directory, auth, guess_limiter, proxies, responder, limits).operations(),
             AgentsApi(self.directory, responder).operations(),
             MessagesApi(self.directory, self._message_service, streams, responder, limits, answers).operations(),
+            ConversationsApi(self.directory, responder, limits).operations(),
             RoomsApi(self.directory, responder).operations(),
             KnowledgeApi(self.directory, self._requests, responder, limits).operations(),
             PeopleApi(self.directory, self._requests, responder).operations(),

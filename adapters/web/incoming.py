@@ -17,11 +17,14 @@ from adapters.web.schemas import AttachmentRequest, MessageRequest
 from adapters.web.ws_frames import CommandFrame, SelectFrame, SendFrame
 from bot import Attachment, ChannelType, Content, Entity, MediaKind, Room, World, derived_id, new_id
 from bot.platform import ChoiceSelection, CommandInvocation, InboundMessage, TokenScope
-from bot.text import sanitize_name
+from bot.text import sanitize_name, shorten
 
 PLATFORM = "web"
 API_SOURCE, PAGE_SOURCE = "api", "client_chat"
 FINGERPRINT_KEY = "fingerprint"
+CONVERSATION_PREFIX = "c-"  # of the names of rooms that are conversations of the page
+DELETED_KEY = "deleted"  # in the metadata of a room: its conversation was deleted and nothing was said there since
+MAX_TITLE_LENGTH = 60
 COMMAND = re.compile(r"/[a-z][\w-]*(\s|$)", re.IGNORECASE)  # as the page recognises commands
 
 
@@ -120,27 +123,16 @@ def parse_page_message(participant: Participant, frame: SendFrame) -> SubmittedM
 
 
 def build_inbound_message(
-    submitted: SubmittedMessage, *, agent_id: UUID, message_id: UUID, sent_at: datetime
+    submitted: SubmittedMessage, *, agent_id: UUID, message_id: UUID, sent_at: datetime, room_name: str | None = None
 ) -> InboundMessage:
-    """Return the inbound message.
+    """Return the inbound message; a blank `room_name` leaves the known one, without any it is the client's name for it.
 
     The client chooses the user's name freely, so the user gets no role.
     """
-    account, participant = str(agent_id), submitted.participant
+    participant = submitted.participant
     author = Entity(user_id_of(submitted.user), PLATFORM, submitted.user, (sanitize_name(participant.name),))
-    world_id = derived_id(agent_id, PLATFORM)
-    if participant.owner:  # nothing that is remembered passes between its conversations and others
-        world_id = derived_id(agent_id, PLATFORM, "world", participant.owner)
-    world = World(world_id, PLATFORM, account, "Web")
-    room = Room(
-        id=room_id_of(agent_id, submitted.room),
-        world_id=world.id,
-        type=submitted.kind,
-        platform=PLATFORM,
-        external_id=submitted.room,
-        account=account,
-        name=submitted.room,
-    )
+    name = submitted.room if room_name is None else room_name
+    world, room = build_place(agent_id, participant, submitted.kind, name)
     return InboundMessage.build(
         world,
         room,
@@ -151,6 +143,34 @@ def build_inbound_message(
         memory_id=message_id,
         metadata={FINGERPRINT_KEY: submitted.fingerprint},
     )
+
+
+def build_place(agent_id: UUID, participant: Participant, kind: ChannelType, name: str) -> tuple[World, Room]:
+    """Return the world and the room of a participant; a room's `name` is the title of its conversation."""
+    account, world_id = str(agent_id), derived_id(agent_id, PLATFORM)
+    if participant.owner:  # nothing that is remembered passes between its conversations and others
+        world_id = derived_id(agent_id, PLATFORM, "world", participant.owner)
+    world = World(world_id, PLATFORM, account, "Web")
+    room = Room(
+        id=room_id_of(agent_id, participant.room),
+        world_id=world.id,
+        type=kind,
+        platform=PLATFORM,
+        external_id=participant.room,
+        account=account,
+        name=name,
+    )
+    return world, room
+
+
+def is_conversation_name(room: str) -> bool:
+    """Return whether a room's name is that of a conversation, which gets a title from its first message."""
+    return room.rpartition(":")[2].startswith(CONVERSATION_PREFIX)
+
+
+def build_title(text: str) -> str:
+    """Return the title of a conversation that begins with a text: the beginning of its first line."""
+    return shorten(next((line.strip() for line in text.splitlines() if line.strip()), ""), MAX_TITLE_LENGTH)
 
 
 def room_id_of(agent_id: UUID, room: str) -> UUID:

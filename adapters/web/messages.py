@@ -18,6 +18,8 @@ from adapters.web.incoming import (
     build_choice_selection,
     build_command_invocation,
     build_inbound_message,
+    build_title,
+    is_conversation_name,
     parse_page_event,
     room_id_of,
 )
@@ -35,10 +37,11 @@ from adapters.web.outgoing import build_command_response, build_message_body
 from adapters.web.queries import load_message, load_message_response
 from adapters.web.schemas import ErrorBody, ErrorResponse, MessageBody, MessageResponse, PieceBody
 from adapters.web.ws_frames import CommandFrame, SelectFrame
-from bot import Clock, CommandResponse, Receipt, TemporaryError, new_id, system_clock
-from bot.platform import AgentHandle, InboxClosed, TaskSet
+from bot import ChannelType, Clock, CommandResponse, Receipt, TemporaryError, new_id, system_clock
+from bot.platform import AgentHandle, BoundedSet, InboxClosed, TaskSet
 
 T = TypeVar("T")
+MAX_NAMED_ROOMS = 10_000
 OnStored = Callable[[Receipt], None]
 
 
@@ -56,6 +59,7 @@ class MessageService:
         self._announcements = TaskSet("announcing an outcome")
         self._clock = clock
         self._watched: set[UUID] = set()
+        self._named_rooms = BoundedSet[UUID](MAX_NAMED_ROOMS)
 
     async def submit(
         self,
@@ -135,7 +139,13 @@ class MessageService:
         on_stored: OnStored | None,
         sender: UpdateListener | None,
     ) -> Receipt:
-        inbound = build_inbound_message(submitted, agent_id=handle.agent_id, message_id=new_id(), sent_at=self._clock())
+        inbound = build_inbound_message(
+            submitted,
+            agent_id=handle.agent_id,
+            message_id=new_id(),
+            sent_at=self._clock(),
+            room_name=await self._name_room(handle, submitted),
+        )
         receipt = await handle.submit(inbound)
         is_new = receipt.memory_id == inbound.message.id
         if not is_new:
@@ -147,6 +157,24 @@ class MessageService:
             self._broadcaster.publish(receipt.room_id, body, exclude=sender)
         self.announce_outcome(handle, receipt)
         return receipt
+
+    async def _name_room(self, handle: AgentHandle, submitted: SubmittedMessage) -> str | None:
+        """Return the title of a new conversation, blank for one that has a name; None for a room of the API.
+
+        A room is looked up once, with the first message since the start.
+        """
+        is_conversation = is_conversation_name(submitted.room)
+        if not is_conversation and submitted.kind is not ChannelType.DM:
+            return None
+        room_id = room_id_of(handle.agent_id, submitted.room)
+        if room_id in self._named_rooms:
+            return ""
+        self._named_rooms.add(room_id)
+        room = await handle.conversations.room(room_id)
+        if room is not None and room.name:
+            return ""
+        files = (attachment.title or attachment.name for attachment in submitted.attachments)
+        return build_title(submitted.text or next(files, "")) if is_conversation else submitted.room
 
     async def _check_same_message(self, handle: AgentHandle, receipt: Receipt, submitted: SubmittedMessage) -> None:
         """Raise HttpProblem if the stored message with this key has another content."""

@@ -2,6 +2,7 @@
 
 from adapters.web.api.agents import AgentsApi
 from adapters.web.api.character import CharacterApi
+from adapters.web.api.conversations import ConversationsApi
 from adapters.web.api.costs import CostsApi
 from adapters.web.api.deliveries import DeliveriesApi
 from adapters.web.api.files import FilesApi
@@ -19,6 +20,7 @@ from adapters.web.api.world_settings import WorldSettingsApi
 __all__ = [
     "AgentsApi",
     "CharacterApi",
+    "ConversationsApi",
     "CostsApi",
     "DeliveriesApi",
     "FilesApi",

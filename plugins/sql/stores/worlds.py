@@ -212,7 +212,8 @@ def is_place_unchanged(connection: Connection, agent: int, world: World, room: R
     """Return whether the cache has this world and room unchanged; False if they are not cached."""
     cache = row_cache_of(connection)
     stored_world, stored_room = cache.worlds.get((agent, world.id)), cache.rooms.get((agent, room.id))
-    return stored_world is not None and _adds_nothing(world, stored_world) and stored_room == room
+    is_known = stored_world is not None and _adds_nothing(world, stored_world)
+    return is_known and stored_room is not None and _is_as_stored(room, stored_room)
 
 
 def participant_state(connection: Connection, agent: int, agent_id: UUID, room_id: UUID) -> ParticipantState:

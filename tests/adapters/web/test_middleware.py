@@ -27,6 +27,8 @@ ROUTES = {
     "/api/session": SHUT,  # but for signing in, by POST
     "/api/agents": SHUT,
     "/api/agents/{agent}/messages": SHUT,
+    "/api/conversations": SHUT,
+    "/api/conversations/{id}": SHUT,
     "/api/messages/{id}": SHUT,
     "/api/messages/{id}/stop": SHUT,
     "/api/messages/{id}/regenerate": SHUT,
