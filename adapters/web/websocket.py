@@ -229,6 +229,8 @@ class _Session:
         self._send(SubscribedFrame(event_id=event_id))
 
     async def _build_filter(self, topic: Topic) -> TopicFilter:
+        if topic.kind is TopicKind.LOG:
+            self._grant.require(Access.CHANGE)  # it may name what only an operator sees
         if self._grant.scope is TokenScope.CHAT:
             if topic.kind not in CHAT_TOPICS or topic.room is None:
                 raise HttpProblem(403, "forbidden", f"a token of the scope {self._grant.scope} does not allow this")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,7 +14,7 @@ from adapters.web.config import Limits
 from adapters.web.json_io import JsonResponder
 from adapters.web.live import LiveUpdates, TopicFilter, TopicKind
 from adapters.web.queries import AgentDirectory
-from bot import system_clock
+from bot import configure_logging, system_clock
 from bot.events import TaskEnded
 from bot.platform import AccessTokens, DisconnectCause, TokenScope
 from tests.adapters.web.conftest import RunningServer, ServerFactory, SocketClient, run_server
@@ -213,6 +214,19 @@ async def test_a_read_only_token_follows_everything(tmp_path: Path) -> None:
         headers = {"Authorization": f"Bearer {text}"}
         client = await open_topics(server, {"kind": "receipt"}, {"kind": "spending"}, headers=headers)
         assert client.ready["type"] == "subscribed"
+        client = await open_topics(server, {"kind": "log"}, headers=headers)
+        assert (client.ready["type"], client.ready["code"]) == ("error", "forbidden")
+
+
+async def test_lines_of_the_log_are_sent_from_a_level_on_without_secrets(web_server: Any) -> None:
+    with configure_logging(secrets={"sk-canary-0123456789"}):
+        client = await open_topics(web_server, {"kind": "log", "level": "warning"})
+        logging.getLogger("test").info("not this")
+        await asyncio.to_thread(logging.getLogger("test").warning, "the key %s is wrong", "sk-canary-0123456789")
+        frame = await client.next_frame()
+        assert (frame["type"], frame["level"], frame["logger"]) == ("log", "warning", "test")
+        assert "is wrong" in frame["text"]
+        assert "canary" not in frame["text"]
 
 
 def build_updates(server: RunningServer, **limits: Any) -> LiveUpdates:
