@@ -97,7 +97,7 @@ class Browser:
         shared = context or await self._browser.new_context(
             viewport={"width": width, "height": height}, reduced_motion="reduce", **options
         )
-        shared.set_default_timeout(15_000)
+        shared.set_default_timeout(40_000)  # of a machine that runs other tests too
         page = BrowserPage(await shared.new_page(), self.server)
         self.pages.append(page)
         return page
