@@ -19,6 +19,7 @@ from adapters.web.errors import HttpProblem, build_not_found, build_stopping, bu
 from adapters.web.incoming import Participant, is_own_room, parse_page_message, room_id_of, user_id_of
 from adapters.web.json_io import JsonResponder, parse_json, validate_with
 from adapters.web.live import (
+    CHAT_TOPICS,
     ControlRequested,
     DraftDelta,
     Interrupted,
@@ -42,8 +43,6 @@ from bot.platform import AgentHandle, BoundedDict, InboxClosed, TokenScope
 logger = logging.getLogger(__name__)
 HISTORY_LIMIT = 50
 MAX_KNOWN_IDS = 500
-# What a chat token may subscribe to, of its own rooms.
-CHAT_TOPICS = frozenset({TopicKind.MESSAGE, TopicKind.RECEIPT, TopicKind.STEP, TopicKind.DELIVERY, TopicKind.BUSY})
 CLOSE_TIMEOUT = 1.0
 MessageState = tuple[str, int, bool]
 MAX_RUNNING_COMMANDS = 10  # commands of one connection at a time
@@ -229,8 +228,7 @@ class _Session:
         self._send(SubscribedFrame(event_id=event_id))
 
     async def _build_filter(self, topic: Topic) -> TopicFilter:
-        if topic.kind is TopicKind.LOG:
-            self._grant.require(Access.CHANGE)  # it may name what only an operator sees
+        self._grant.require(Access.CHANGE if topic.kind is TopicKind.LOG else Access.ANY)
         if self._grant.scope is TokenScope.CHAT:
             if topic.kind not in CHAT_TOPICS or topic.room is None:
                 raise HttpProblem(403, "forbidden", f"a token of the scope {self._grant.scope} does not allow this")

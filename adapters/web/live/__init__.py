@@ -1,6 +1,14 @@
 """What is sent as it happens: updates of rooms to those in them, and events of the whole bot by topic."""
 
-from adapters.web.live.frames import LIVE_FRAMES, LiveFrame, SubscribedFrame, SubscribeFrame, Topic, TopicKind
+from adapters.web.live.frames import (
+    CHAT_TOPICS,
+    LIVE_FRAMES,
+    LiveFrame,
+    SubscribedFrame,
+    SubscribeFrame,
+    Topic,
+    TopicKind,
+)
 from adapters.web.live.room_updates import (
     ControlRequested,
     DraftDelta,
@@ -14,6 +22,7 @@ from adapters.web.live.room_updates import (
 from adapters.web.live.updates import LiveSubscription, LiveUpdates, TopicFilter
 
 __all__ = [
+    "CHAT_TOPICS",
     "LIVE_FRAMES",
     "ControlRequested",
     "DraftDelta",

@@ -27,6 +27,10 @@ class TopicKind(StrEnum):
     LOG = "log"
 
 
+# What a chat token may subscribe to, of its own rooms.
+CHAT_TOPICS = frozenset({TopicKind.MESSAGE, TopicKind.RECEIPT, TopicKind.STEP, TopicKind.DELIVERY, TopicKind.BUSY})
+
+
 class LogLevel(StrEnum):
     """The lowest level of the lines of a `log` topic."""
 
