@@ -42,7 +42,7 @@ class LogLine:
 
 
 class LogBuffer:
-    """The last lines of the log, in memory; whoever subscribes gets each new one, in the thread that logs."""
+    """The last lines of the log, in memory; a subscriber receives each new one, in the thread that logs."""
 
     def __init__(self, max_lines: int = MAX_BUFFERED_LINES) -> None:
         self._records: deque[tuple[int, logging.LogRecord]] = deque(maxlen=max_lines)
