@@ -103,9 +103,9 @@ class DeletedFactResponse(ResponseModel):
 
 
 class MemorySearchQuery(Query):
-    """A question, and the room in which it is asked."""
+    """A question, and the room in which it is asked; nothing is found without both."""
 
-    room: UUID
+    room: UUID | None = None
     q: Annotated[str, Field(max_length=2000)] = ""
 
 
@@ -125,7 +125,7 @@ class FoundMemoryBody(ResponseModel):
 class MemorySearchResponse(ResponseModel):
     """What a question would bring into the prompt in a room, passages of documents first; and how long it took."""
 
-    agent_id: UUID
+    agent_id: UUID | None
     found: list[FoundMemoryBody]
     has_documents: bool
     took_ms: float
@@ -150,6 +150,9 @@ class KnowledgeApi:
     async def search_as_agent(self, request: web.Request) -> web.StreamResponse:
         """Search documents and facts as the agent would for a question in a room."""
         query = validate_model(MemorySearchQuery, dict(request.query))
+        if query.room is None:
+            nothing = MemorySearchResponse(agent_id=None, found=[], has_documents=False, took_ms=0)
+            return self._responder.respond(nothing)
         handle, room = await self._directory.find_room(query.room)
         started = time.monotonic()
         route = _find_search_route(handle)

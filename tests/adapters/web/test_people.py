@@ -179,6 +179,7 @@ async def test_a_question_finds_facts_and_passages_that_may_be_told_in_a_room(op
         assert elsewhere["has_documents"]
         assert (await server.get(f"{path}?room={told['room_id']}&q=+"))["found"] == []
         await server.get(f"{path}?room={uuid4()}&q=mending", 404)
+        assert (await server.get(f"{path}?q=mending"))["found"] == []
 
 
 async def test_without_a_plugin_for_documents_facts_are_found(server: RunningServer) -> None:
