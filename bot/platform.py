@@ -76,6 +76,7 @@ from bot.outbound.content_filter import filter_partial_text
 from bot.outbound.undelivered import DeliveryDecision, DeliveryStatus, UndeliveredParts, is_dropped
 from bot.plugin_system.imports import LazyImport, install_command
 from bot.receipts.headlines import GateCheck, describe_receipt, list_checks
+from bot.receipts.trace import TraceStep, read_sections, read_steps
 from bot.settings import AllowList
 
 if TYPE_CHECKING:
@@ -176,6 +177,7 @@ __all__ = [
     "TerminalSession",
     "TimeSource",
     "TokenScope",
+    "TraceStep",
     "TrialReply",
     "Undeliverable",
     "UndeliveredParts",
@@ -197,6 +199,8 @@ __all__ = [
     "list_checks",
     "list_versions",
     "parse_host_header",
+    "read_sections",
+    "read_steps",
     "select_accounts",
     "token_cookie",
 ]

@@ -14,6 +14,7 @@ from bot.errors import ModelError
 from bot.event_bus import EventBus
 from bot.models.handler import ModelHandler
 from bot.models.retry import OnRetry
+from bot.receipts.trace import TurnTrace, current_trace
 
 STATUS_BY_OUTCOME = {
     Outcome.ANSWERED: RunStatus.COMPLETED,
@@ -35,6 +36,7 @@ class Run:
     outcome: Outcome = Outcome.RECEIVED
     error: str = ""
     calls: list[ModelCall] = field(default_factory=list)
+    trace: TurnTrace | None = None
 
 
 current_run: ContextVar[Run | None] = ContextVar("current_run", default=None)
@@ -50,7 +52,7 @@ async def track_run(run: Run, events: EventBus, agent_id: UUID, *, timeout: floa
     events.emit(RunStarted(agent_id, run.id, run.room_id, run.message_id))
     started = time.monotonic()
     status: RunStatus | None = None
-    token = current_run.set(run)
+    token, trace_token = current_run.set(run), current_trace.set(run.trace)
     try:
         async with asyncio.timeout(timeout) as limit:
             yield run
@@ -71,6 +73,7 @@ async def track_run(run: Run, events: EventBus, agent_id: UUID, *, timeout: floa
         raise
     finally:
         current_run.reset(token)
+        current_trace.reset(trace_token)
         seconds = time.monotonic() - started
         status = status or STATUS_BY_OUTCOME.get(run.outcome, RunStatus.ERROR)
         events.emit(RunEnded(agent_id, run.id, run.room_id, run.message_id, status, run.outcome, seconds, run.error))

@@ -22,6 +22,7 @@ from bot.domain.results import ActionResult, State
 from bot.errors import TemplateError
 from bot.outbound.message_parts import OutgoingReply
 from bot.prompts.templates import find_template
+from bot.receipts.trace import TurnTrace
 from bot.text import find_closest
 
 REPLIES_PER_STEP = 1_000
@@ -91,6 +92,7 @@ class Turn(RenamedMembers):
     obsolete_replies: tuple[UUID, ...] = ()
     result_authors: set[UUID] = field(default_factory=set)
     running_actions: list[str] = field(default_factory=list)
+    trace: TurnTrace = field(default_factory=TurnTrace)
 
     @classmethod
     def for_preview(cls, agent: Agent, text: str, *, role: Role = Role.OWNER) -> Self:

@@ -1,16 +1,19 @@
 """Reads for the API: agents, rooms, messages and receipts as response models."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 from uuid import UUID
 
 from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.outgoing import build_figures, build_message_body
-from adapters.web.schemas import MessageBody, MessageResponse
+from adapters.web.schemas import MessageBody, MessageResponse, UsedMemoryBody
 from bot import Memory, MemoryKind, Outcome, Receipt, Room
 from bot.platform import AgentHandle
+from bot.text import shorten
+
+MAX_MEMORY_LENGTH = 500
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -162,4 +165,24 @@ async def _build_message_bodies(
     authors = await handle.conversations.authors(memories)
     return [
         build_message_body(memory, handle.agent_id, authors, (outcomes or {}).get(memory.id)) for memory in memories
+    ]
+
+
+async def load_used_memories(handle: AgentHandle, used: Iterable[tuple[str, float | None]]) -> list[UsedMemoryBody]:
+    """Return the memories that were used and are still stored."""
+    scores = {UUID(memory_id): score for memory_id, score in used}
+    memories = await handle.conversations.memories(scores)
+    authors = await handle.conversations.authors(list(memories.values()))
+    return [
+        UsedMemoryBody(
+            id=memory_id,
+            text=shorten(memory.content.text, MAX_MEMORY_LENGTH),
+            source_message_id=memory.source_id if memory.kind != MemoryKind.FRAGMENT else None,
+            author=authors[memory.entity_id].name if memory.entity_id in authors else None,
+            document=str(memory.metadata["name"]) if memory.kind == MemoryKind.FRAGMENT else None,
+            score=score,
+            audience=memory.scope,
+        )
+        for memory_id, score in scores.items()
+        if (memory := memories.get(memory_id)) is not None
     ]

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from bot import MediaKind, Outcome
+from bot import MediaKind, MemoryScope, Outcome
 from bot.platform import ConnectionState, DisconnectCause
 
 MAX_ATTACHMENTS = 10
@@ -242,3 +242,15 @@ class EditRequest(RequestModel):
     """The new text of a message."""
 
     text: Annotated[Text, StringConstraints(min_length=1)]
+
+
+class UsedMemoryBody(ResponseModel):
+    """A memory that a prompt held, and where it may be recalled; `score` is null where it was not found by meaning."""
+
+    id: UUID
+    text: str
+    source_message_id: UUID | None
+    author: str | None
+    document: str | None
+    score: float | None
+    audience: MemoryScope

@@ -16,6 +16,8 @@ OUTCOME_UNKNOWN: Final = "outcome unknown"
 class ProviderResult:
     """What a provider returns: `text` for the prompt, `values` for templates, `data` for code.
 
+    `data["memories"]` are the memories that it shows, for the receipt: pairs of an id and a score or None.
+
     `authors` are the ids of the people who wrote what is in it, names and titles included: empty if nothing is
     by people in rooms, ANYBODY among them if it is not known. None means unknown.
     """

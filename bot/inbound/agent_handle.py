@@ -30,6 +30,7 @@ from bot.inbound.operator_tools import OperatorTools
 from bot.inbound.people import People
 from bot.inbound.task_control import TaskControl
 from bot.outbound.undelivered import UndeliveredParts
+from bot.receipts.trace import TRACE_KEY
 from bot.settings import Settings, SettingsModel
 from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery, StoreProblem
 from bot.store.lists import ListStore
@@ -110,6 +111,15 @@ class ConversationReader:
     async def count_receipts(self, query: ReceiptQuery) -> list[ReceiptCount]:
         """Count the receipts of a query by outcome and rule, the most frequent first."""
         return await self._store.ledger.count_receipts(query)
+
+    async def trace(self, turn_id: UUID) -> Mapping[str, Any] | None:
+        """Return what a turn has noted, for `read_steps` and `read_sections`; it is stored as long as its journal."""
+        step = (await self._store.ledger.steps(turn_id)).get(TRACE_KEY)
+        return step.result if step else None
+
+    async def memories(self, ids: Collection[UUID]) -> dict[UUID, Memory]:
+        """Return memories by id; those that were deleted are missing."""
+        return await self._store.memories.memories(ids)
 
     async def deliveries(self, turn_id: UUID) -> list[Delivery]:
         """List the deliveries of a turn."""

@@ -1,6 +1,7 @@
 """Runs providers, renders prompts, and shortens a prompt once if it is too long."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,6 +19,7 @@ from bot.plugin_system.registry import Registry
 from bot.prompts.history import MAX_OPEN_MESSAGE_LENGTH, truncate_history
 from bot.prompts.template_parser import render_template
 from bot.prompts.templates import SYSTEM
+from bot.receipts.trace import ALL_PROVIDERS, SEPARATOR
 from bot.text import grapheme_boundary_before, sanitize_name, truncate_line
 from bot.turn import Turn
 
@@ -47,7 +49,9 @@ class Composer:
         selected = self._select_providers(include, only_included=only_included)
         missing = [provider for provider in selected if provider.spec.name not in state.results]
         if missing:
+            started = time.monotonic()
             await self._run_providers(turn, missing)
+            turn.trace.spans.append(("provider", ALL_PROVIDERS, started, time.monotonic(), ""))
         state.result_authors = frozenset(turn.result_authors)
         state.composed_providers = tuple(provider.spec.name for provider in selected)
         self.compose_text(turn)
@@ -57,7 +61,8 @@ class Composer:
         """Build text and values of the state from the providers composed last."""
         state = turn.state
         results = [state.results[name] for name in state.composed_providers]
-        state.text = "\n\n".join(result.text for result in results if result.text)
+        state.text = SEPARATOR.join(result.text for result in results if result.text)
+        turn.trace.composed = (state.composed_providers, results, state.text)
         state.values = {**_default_values(turn), "providers": state.text}
         for result in results:
             state.values.update(result.values)
@@ -114,17 +119,23 @@ class Composer:
         try:
             async with asyncio.TaskGroup() as group:
                 for name, result in pending.items():
-                    tasks[name] = group.create_task(self._await_provider(name, result))
+                    tasks[name] = group.create_task(self._await_provider(turn, name, result))
         finally:
             timer.cancel()
         for name, task in tasks.items():
             result = self._timeout_failure(name, timed_out) if task.cancelled() else task.result()
             _store_result(turn.state, name, result)
 
-    async def _await_provider(self, name: str, awaitable: Awaitable[ProviderResult]) -> ProviderResult | Failure:
+    async def _await_provider(
+        self, turn: Turn, name: str, awaitable: Awaitable[ProviderResult]
+    ) -> ProviderResult | Failure:
         provider = self.registry.providers.get(name)
         trusted = provider is not None and self.registry.is_trusted(provider)
-        return await run_isolated(awaitable, label=f"provider {name}", timeout=None, trusted=trusted)
+        started = time.monotonic()
+        result = await run_isolated(awaitable, label=f"provider {name}", timeout=None, trusted=trusted)
+        cause = result.cause if isinstance(result, Failure) else ""
+        turn.trace.spans.append(("provider", name, started, time.monotonic(), cause))
+        return result
 
     def _timeout_failure(self, name: str, timed_out: Collection[str]) -> Failure:
         cause = f"no answer within {self._timeout:g} s" if name in timed_out else "it cancelled itself"

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -69,8 +70,10 @@ async def _run_evaluator(turn: Turn, evaluator: Evaluator, condition: Awaitable[
             return
     agent.events.emit(EvaluatorStarted(agent.id, turn.id, turn.room.id, name))
     call: Callable[[], Awaitable[None] | None] = partial(evaluator.handler, turn)
+    started = time.monotonic()
     result = await call_isolated(call, label=f"evaluator {name}", timeout=EVALUATOR_TIMEOUT, trusted=trusted)
     error = result.cause if isinstance(result, Failure) else ""
+    turn.trace.spans.append(("evaluator", name, started, time.monotonic(), error))
     agent.events.emit(EvaluatorCompleted(agent.id, turn.id, turn.room.id, name, error))
 
 

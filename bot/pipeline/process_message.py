@@ -11,6 +11,7 @@ from uuid import UUID
 from bot.agent import Agent
 from bot.concurrency.crash_points import crash_point
 from bot.concurrency.isolation import CancellationScope
+from bot.concurrency.tasks import Batcher
 from bot.domain.component_specs import ProviderKind
 from bot.domain.content import Content
 from bot.domain.edits import REVISIONS_KEY
@@ -64,7 +65,8 @@ class MessagePipeline:
     """Processes the messages of one agent; built and owned by its `AgentRuntime`.
 
     `active_turns` are the turns in progress. `evaluated` collects the receipts whose evaluators have run; its
-    owner enters it before the first message and leaves it after the last.
+    owner enters it before the first message and leaves it after the last. So it does with `traces`, which collects what
+    turns have noted.
     """
 
     def __init__(self, agent: Agent, registry: Registry, settings: CoreSettings) -> None:
@@ -83,6 +85,7 @@ class MessagePipeline:
         )
         self._evaluation = Evaluation(agent, registry)
         self.evaluated = self._evaluation.evaluated
+        self.traces = Batcher(agent.store.ledger.save_traces, label="traces of turns")
 
     def apply_settings(self, settings: CoreSettings) -> None:
         """Use these settings from the next message on; the limits of messages a minute stay as they are."""
@@ -114,12 +117,20 @@ class MessagePipeline:
         cancellation = CancellationScope()
         try:
             await self._run_turn(turn, turn_input, event.participant_state)
+            self._save_trace(turn, turn_input)
         except asyncio.CancelledError:
             if cancellation.requested:
                 await release_claim(turn)
             raise
         except StoreUnavailable:  # the journal holds what was done so far
             release(turn)
+
+    def _save_trace(self, turn: Turn, turn_input: TurnInput) -> None:
+        """Store what a turn has noted, if a model was asked; all else is in the receipt."""
+        if turn.trace.calls and turn.superseded_by is None:
+            marks = {turn.room.id, *turn.state.authors()}
+            results = turn.state.results.values()
+            self.traces.add(turn.trace.to_step(turn.id, turn_input.calls, results, marks, self._agent.clock()))
 
     async def _run_turn(self, turn: Turn, turn_input: TurnInput, participant_state: ParticipantState) -> None:
         if turn_input.receipt.deaths >= MAX_DEATHS:
@@ -128,7 +139,10 @@ class MessagePipeline:
             self._evaluation.mark_evaluated(turn_input)  # the message itself may be what ends the process
             return
         agent, message = self._agent, turn_input.message
-        run = Run(turn.id, turn.room.id, message.id, turn_input.author.id, calls=turn_input.calls)
+        trace = turn.trace
+        trace.started, trace.started_at = time.monotonic(), agent.clock()
+        trace.earlier_calls = len(turn_input.receipt.model_calls)
+        run = Run(turn.id, turn.room.id, message.id, turn_input.author.id, calls=turn_input.calls, trace=trace)
         async with track_run(run, agent.events, agent.id, timeout=self._settings.response_timeout / 1000):
             is_edited = REVISIONS_KEY in message.metadata or turn.is_regeneration
             if not is_edited:
@@ -174,6 +188,7 @@ class MessagePipeline:
         Every error becomes the outcome that `classify` names, but StoreUnavailable and Superseded propagate.
         """
         decision: ResponseDecision | None = None
+        spans, begun = turn.trace.spans, time.monotonic()
         async with AsyncExitStack() as room_turn:
             try:
                 answered_ids = await resume_journal(turn)
@@ -186,10 +201,14 @@ class MessagePipeline:
                     self._attachment_limits,
                     is_resumed=bool(answered_ids),
                 )
+                decided = time.monotonic()
+                turn.trace.gate_rule = decision.rule
+                spans.append(("gate", "Gate", begun, decided, ""))
                 if decision.should_answer:
                     await self._acquire_turn(turn, answered_ids, room_turn)
                     await debounce(turn, self._settings.burst_pause / 1000)
                     await read_attachments(turn, self._attachment_limits)
+                    spans.append(("wait", "Waited for its turn", decided, time.monotonic(), ""))
                     turn.actions = await list_usable_actions(turn, self._registry)
                     if self._settings.use_multi_step:
                         text = await self._multi_step.run(turn)
@@ -202,7 +221,9 @@ class MessagePipeline:
                     template = decision.notice_template if turn.replaces is None else ""  # the earlier reply stays
                     notice = self._composer.render_notice(turn, template)
                     result = TurnResult(Outcome.IGNORED, decision.reason, decision.rule, notice)
+                answered = time.monotonic()
                 run.outcome = await commit(turn, result)
+                spans.append(("commit", "Commit", answered, time.monotonic(), ""))
             except (StoreUnavailable, Superseded):
                 raise
             except Exception as error:  # the room is told once; no message may stop those that follow

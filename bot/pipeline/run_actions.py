@@ -5,6 +5,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -218,7 +219,7 @@ class ActionRunner:
             turn.result_authors.add(ANYBODY)
         await agent.store.ledger.save_step(step)
         agent.events.emit(ActionStarted(agent.id, turn.id, turn.room.id, spec.name))
-        turn.state.data["actionParams"] = arguments
+        turn.state.data["actionParams"], started = arguments, monotonic()
         crash_point("action.pre")
         turn.running_actions.append(spec.name)
         returned = await run_isolated(
@@ -227,6 +228,7 @@ class ActionRunner:
         turn.running_actions.remove(spec.name)
         crash_point("action.post")
         result = _normalize_result(turn, returned, spec.name)
+        turn.trace.note("action", spec.name, started, "" if result.success else result.error or "failed")
         authors = result.authors if result.authors is not None or trusted else UNKNOWN_AUTHORS
         result = replace(result, authors=frozenset({*(authors or ()), *read_authors}))
         if is_unknown:

@@ -22,6 +22,7 @@ CAUSES: Mapping[Outcome, Mapping[str, str]] = MappingProxyType(
             Rule.BYPASS_SOURCES: "source",
             Rule.DECIDED_RESPOND: "decided_respond",
             Rule.RESTART: "resumed",
+            Rule.REGENERATED: "regenerated",
         },
         Outcome.IGNORED: {
             Rule.OWN_MESSAGE: "own_message",

@@ -123,7 +123,6 @@ async def _running_agent(
         components, rooms = await _build_access(registry, core, changed_settings)
         limits, prices = CostLimits(money, store, budget), load_prices(money.model_prices)
         meter = await enter(_build_meter(config, store, prices, budget, shutdown_deadline, limits))
-        fetcher = await enter(Fetcher(environment=config.settings.network_environment()))
         events = await enter(EventBus(shutdown_deadline=shutdown_deadline))
         models = _build_router(config, events, meter, budget, prices)
         outbox = _build_outbox(config, core, store, events, shutdown_deadline)
@@ -139,7 +138,7 @@ async def _running_agent(
             services=Services(),
             components=components,
             rooms=rooms,
-            fetcher=fetcher,
+            fetcher=await enter(Fetcher(environment=config.settings.network_environment())),
             budget=budget,
             clock=config.clock,
             folder=config.folder,
@@ -154,6 +153,7 @@ async def _running_agent(
         rooms.start(inbox)
         post_scheduler = PostScheduler(agent, registry)
         await enter(pipeline.evaluated)
+        await enter(pipeline.traces)
         stack.push_async_callback(events.flush)  # listeners may use services, which stop after this
         if not config.is_idle:
             await enter(MemoryRetention(store.memories, registry.memory_kinds, config.clock))

@@ -30,6 +30,7 @@ from bot.domain.inbound import (
 from bot.domain.ledger import PLUGIN_MESSAGE_PREFIX, Step, StepState
 from bot.domain.memory import MAX_CONVERSATION_REACTIONS, MAX_CONVERSATION_RESULTS, Conversation, MemoryMatch
 from bot.errors import ComponentDataError, LeaseLost, StoreInaccessible, StoreUnavailable
+from bot.receipts.trace import TRACE_KEY
 from bot.store.activity import ActivityBucket, Backlog, OpenItems, PlatformHour, TaskBacklog
 from bot.store.inmemory.store import InMemoryStore
 from bot.store.ledger import (
@@ -87,6 +88,7 @@ __all__ = [
     "MEMBERSHIP_EVENT_TTL",
     "NO_SCHEMAS",
     "PLUGIN_MESSAGE_PREFIX",
+    "TRACE_KEY",
     "TRANSCRIPT_KINDS",
     "ActivityBucket",
     "Backlog",

@@ -270,6 +270,9 @@ class StepStore(Protocol):
     async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
         """Store the state of a step, together with the receipts that it closes."""
 
+    async def save_traces(self, steps: Sequence[Step]) -> None:
+        """Store what turns have noted, each as a step of its turn."""
+
     async def steps(self, turn_id: UUID) -> dict[str, Step]:
         """Return the steps of a turn by key."""
 

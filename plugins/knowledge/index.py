@@ -40,6 +40,7 @@ class Passage:
     url: str = ""
     authors: tuple[UUID, ...] = ()
     similarity: float | None = None
+    memory_id: UUID | None = None
 
 
 class KnowledgeIndex(Service):
@@ -274,4 +275,4 @@ def _to_passage(fragment: Memory, similarity: float | None = None) -> Passage:
     metadata = fragment.metadata
     authors = tuple(UUID(author) for author in metadata.get(AUTHORS_KEY, ()))
     name = str(metadata.get("name", "a document"))
-    return Passage(name, fragment.content.text, metadata.get("url", ""), authors, similarity)
+    return Passage(name, fragment.content.text, metadata.get("url", ""), authors, similarity, fragment.id)

@@ -46,7 +46,9 @@ async def knowledge(turn: Turn) -> ProviderResult:
         return ProviderResult(authors=())
     text = "\n".join([HEADING, *map(_format_passage, passages), CITING])
     authors = frozenset(author for passage in passages for author in passage.authors)
-    return ProviderResult(text, {"relevantKnowledge": text}, {"passages": tuple(passages)}, authors=authors)
+    memories = [(passage.memory_id, passage.similarity) for passage in passages]
+    data = {"passages": tuple(passages), "memories": memories}
+    return ProviderResult(text, {"relevantKnowledge": text}, data, authors=authors)
 
 
 def _format_passage(passage: Passage) -> str:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from bot.domain.authority import ANYBODY
 from bot.domain.content import Content
 from bot.domain.edits import ERASURE_COMPONENT
 from bot.domain.environment import Component, Relationship
@@ -13,6 +14,7 @@ from bot.domain.inbound import InboundMessage
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt, Rule, Step, StepState
 from bot.domain.memory import Memory, MemoryKind, MemoryScope
 from bot.domain.task import Task
+from bot.receipts.trace import TRACE_KEY
 from bot.store.ledger import TurnCommit
 from bot.store.protocols import LogKind, RecallScope, Store
 from bot.testing import make_message
@@ -155,3 +157,21 @@ async def test_erasure_of_an_unknown_entity_deletes_nothing(store: Store) -> Non
     await receive_message(store, "Bob", "Hi")
     found = await store.edits.erase_entity(derived_id("nobody"), NOW)
     assert found.total == 0
+
+
+async def test_what_turns_noted_goes_with_the_people_whose_words_it_holds(store: Store) -> None:
+    person, other, room, turns = new_id(), new_id(), new_id(), [new_id() for _ in range(4)]
+    marks = [(room, other), (room, person), (room, ANYBODY), (other,)]
+    steps = [
+        Step(
+            turn, TRACE_KEY, TRACE_KEY, StepState.DONE, " ".join(mark.hex for mark in of_turn), {"gate": "mention"}, NOW
+        )
+        for turn, of_turn in zip(turns, marks, strict=True)
+    ]
+    await store.ledger.save_traces(steps)
+    assert [(await store.ledger.steps(turn))[TRACE_KEY] for turn in turns] == steps
+    await store.edits.erase_entity(person, NOW)
+    left = [turn for turn in turns if TRACE_KEY in await store.ledger.steps(turn)]
+    assert left == [turns[0], turns[3]]
+    await store.edits.clear_room(room, NOW)
+    assert [turn for turn in turns if TRACE_KEY in await store.ledger.steps(turn)] == [turns[3]]

@@ -1,9 +1,9 @@
 """HTTP handlers of receipts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from aiohttp import web
@@ -14,10 +14,10 @@ from adapters.web.auth import Access
 from adapters.web.errors import HttpProblem
 from adapters.web.json_io import JsonResponder, validate_model
 from adapters.web.openapi import Operation
-from adapters.web.queries import AgentDirectory, load_message, load_replies, parse_id
-from adapters.web.schemas import AgentQuery, MessageBody, PageQuery, ResponseModel
+from adapters.web.queries import AgentDirectory, load_message, load_replies, load_used_memories, parse_id
+from adapters.web.schemas import AgentQuery, MessageBody, PageQuery, ResponseModel, UsedMemoryBody
 from bot import Outcome, Receipt, system_clock
-from bot.platform import AgentHandle, describe_receipt, list_checks
+from bot.platform import AgentHandle, describe_receipt, list_checks, read_sections, read_steps
 from bot.store import ListedReceipt, ReceiptCount, ReceiptQuery
 from bot.text import shorten
 
@@ -138,11 +138,57 @@ class CheckBody(ResponseModel):
     decided: bool
 
 
+class StepBody(ResponseModel):
+    """One step of the turn, in milliseconds since the message came in.
+
+    `parent` is the index of the step that contains it, `call` that of the model call; `is_after` is set for what ran
+    after the answer.
+    """
+
+    name: str
+    kind: str
+    start_ms: float
+    end_ms: float
+    parent: int | None
+    state: str
+    note: str
+    call: int | None
+    is_after: bool
+
+
+class SectionBody(ResponseModel):
+    """A part of a prompt: the system prompt, the text of a provider, or the instructions between."""
+
+    name: str
+    bytes: int
+    text: str
+
+
+class PromptBody(ResponseModel):
+    """A prompt as it was sent; `call` is the index of the model call."""
+
+    call: int
+    purpose: str
+    bytes: int
+    sections: list[SectionBody]
+
+
+class PromptsResponse(ResponseModel):
+    """The prompts of a turn, as long as its journal is stored."""
+
+    prompts: list[PromptBody]
+
+
 class ReceiptResponse(ReceiptBody):
     """A receipt with its message, replies and deliveries, and how it was decided.
 
-    `gate` are the checks of whether to answer, in order, up to the one that decided.
+    `gate` are the checks of whether to answer, in order, up to the one that decided. `steps` and `memory` are what the
+    turn noted; they are empty where no model was asked, and once the journal of the turn is deleted.
     """
+
+    steps: list[StepBody]
+    memory: list[UsedMemoryBody]
+    has_prompts: bool
 
     author: str | None
     room: str | None
@@ -207,10 +253,25 @@ class ReceiptsApi:
         handle, receipt = await self._directory.find_receipt(parse_id(request.match_info["id"]))
         return self._responder.respond(await _load_receipt(handle, receipt))
 
+    async def show_prompts(self, request: web.Request) -> web.StreamResponse:
+        """Return the prompts of a message's turn, by sections; secrets are removed."""
+        handle, receipt = await self._directory.find_receipt(parse_id(request.match_info["id"]))
+        trace = await handle.conversations.trace(receipt.turn_id) if receipt.turn_id else None
+        prompts = [_build_prompt(prompt, trace) for prompt in trace["prompts"]] if trace else []
+        return self._responder.respond(PromptsResponse(prompts=prompts))
+
     def operations(self) -> list[Operation]:
         """Return the operations with their handlers."""
         path = "/api/receipts"
         return [
+            Operation(
+                "receipt-prompts",
+                self.show_prompts,
+                f"{path}/{{id}}/prompts",
+                Access.CHANGE,
+                PromptsResponse,
+                problem_statuses=(404,),
+            ),
             Operation("receipts", self.list_receipts, path, Access.READ, ReceiptsResponse, ReceiptsQuery),
             Operation(
                 "receipt-counts", self.count_receipts, f"{path}/counts", Access.READ, CountsResponse, CountsQuery
@@ -286,6 +347,15 @@ def _build_count(handle: AgentHandle, count: ReceiptCount) -> CountBody:
     )
 
 
+def _build_prompt(prompt: Mapping[str, Any], trace: Mapping[str, Any]) -> PromptBody:
+    sections = [
+        SectionBody(name=section.name, bytes=len(section.text.encode("utf-8", "replace")), text=section.text)
+        for section in read_sections(prompt)
+    ]
+    call = int(prompt["call"]) + int(trace["earlier_calls"])
+    return PromptBody(call=call, purpose=prompt["purpose"], bytes=prompt["bytes"], sections=sections)
+
+
 async def _load_receipt(handle: AgentHandle, receipt: Receipt) -> ReceiptResponse:
     """Return a receipt with its message, replies and deliveries."""
     replies = await load_replies(handle, receipt)
@@ -293,13 +363,17 @@ async def _load_receipt(handle: AgentHandle, receipt: Receipt) -> ReceiptRespons
     message = await load_message(handle, receipt.memory_id)
     room = await handle.conversations.room(receipt.room_id)
     world = await handle.conversations.world(room.world_id) if room else None
-    checks = list_checks(receipt, handle.character.name)
+    trace = await handle.conversations.trace(receipt.turn_id) if receipt.turn_id else None
+    checks = list_checks(receipt, handle.character.name, str(trace["gate"]) if trace else "")
     return ReceiptResponse(
         **dict(build_receipt_body(receipt, handle)),
         author=message.author.name if message else None,
         room=(room.name or room.external_id) if room else None,
         world=world.name if world else None,
         gate=[CheckBody(check=check.check, result=check.result, decided=check.is_deciding) for check in checks],
+        steps=[StepBody.build(step) for step in read_steps(trace, receipt.received_at)] if trace else [],
+        memory=await load_used_memories(handle, trace["memories"]) if trace else [],
+        has_prompts=bool(trace and trace["prompts"]),
         message=message,
         replies=replies,
         deliveries=[DeliveryBody.build(delivery, message_id=delivery.memory_id) for delivery in deliveries],

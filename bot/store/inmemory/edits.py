@@ -73,6 +73,7 @@ class InMemoryEdits:
 
     async def delete_messages(self, room_id: UUID, message_ids: Collection[str], now: datetime) -> DeletionResult:
         message_receipts = self._ledger.receipt_table.find_by_messages(room_id, message_ids)
+        self._ledger.erase_traces({room_id})
         room_deliveries = await self._ledger.deliveries(room_id=room_id)
         memory_ids = {receipt.memory_id for receipt in message_receipts} | messages_by_external_id(
             room_deliveries, message_ids
@@ -95,6 +96,7 @@ class InMemoryEdits:
         return result
 
     async def clear_room(self, room_id: UUID, now: datetime) -> DeletionResult:
+        self._ledger.erase_traces({room_id})
         memories = [memory for memory in self._memories.all() if memory.room_id == room_id]
         result = await self.cancel_open_work([room_id], now, "its room was cleared")
         await self._delete_memories([memory.id for memory in memories])

@@ -8,6 +8,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from bot.concurrency.bounded import BoundedDict
+from bot.domain.authority import ANYBODY
 from bot.domain.edits import redact_delivery, redact_receipt
 from bot.domain.environment import Entity
 from bot.domain.inbound import (
@@ -25,6 +26,7 @@ from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery, StoreHea
 
 OPEN_STATES = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
 MAX_TURNS = MAX_FINISHED = 10_000
+MAX_TRACES = 300  # each holds the prompts of its turn
 DONE_STATES = (DeliveryState.SENT, DeliveryState.CANCELLED)
 FINAL_STATES = (*DONE_STATES, DeliveryState.FAILED)
 K = TypeVar("K")
@@ -53,7 +55,26 @@ class InMemoryUnreadableEvents:
                 del self._unreadable[key]
 
 
-class InMemoryReceiptLists(InMemoryUnreadableEvents):
+class InMemoryTraces(InMemoryUnreadableEvents):
+    """Stores what the latest turns have noted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._traces = BoundedDict[UUID, Step](MAX_TRACES)
+
+    async def save_traces(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            self._traces[step.turn_id] = step
+
+    def erase_traces(self, marks: Collection[UUID]) -> None:
+        """Delete what turns have noted that read words of one of these people, or in one of these rooms."""
+        found = {mark.hex for mark in marks}
+        for turn_id, step in list(self._traces.items()):
+            if found.intersection(step.effect.split()):
+                del self._traces[turn_id]
+
+
+class InMemoryReceiptLists(InMemoryTraces):
     """Lists and counts receipts; see `LookupStore`."""
 
     def __init__(self, worlds: InMemoryWorlds, entities: InMemoryEntities, memories: InMemoryMemories) -> None:
@@ -185,6 +206,9 @@ class InMemoryLedger(InMemoryReceiptLists):
         receipts = [receipt for receipt in self.receipt_table if receipt.author_id == author_id]
         self.receipt_table.overwrite([redact_receipt(receipt, now) for receipt in receipts])
         turn_ids = {receipt.turn_id for receipt in receipts if receipt.turn_id is not None}
+        self.erase_traces({author_id, ANYBODY})
+        for turn_id in turn_ids & self._traces.keys():
+            del self._traces[turn_id]
         for turn_id in turn_ids & self._steps.keys():
             del self._steps[turn_id]
         for delivery in [item for item in self._deliveries.values() if item.turn_id in turn_ids]:
@@ -213,7 +237,8 @@ class InMemoryLedger(InMemoryReceiptLists):
         self._steps[step.turn_id][step.key] = step
 
     async def steps(self, turn_id: UUID) -> dict[str, Step]:
-        return dict(self._steps.get(turn_id, {}))
+        trace = self._traces.get(turn_id)
+        return {**self._steps.get(turn_id, {}), **({trace.key: trace} if trace else {})}
 
     async def save_delivery(self, delivery: Delivery) -> None:
         self._store_delivery(delivery)

@@ -25,6 +25,8 @@ NOT_MENTIONED = MentionContext()
 PLAIN_FIELDS = ("thought", "actions", "providers", "url", "metadata")
 TEXT_FIELDS = ("url", "content_type", "name", "title", "description", "text", "problem")
 
+TIME_BITS = 48  # of milliseconds at the beginning of a time-ordered id
+
 
 def id_bytes(value: UUID | None) -> bytes | None:
     """Return the bytes of an optional id."""
@@ -96,6 +98,11 @@ def dumps(value: Any) -> str:
         return to_json(value, fallback=_to_plain).decode()
     except ValueError:  # a lone surrogate, from a model: escaping preserves it
         return _encode_escaped(value)
+
+
+def first_id(microseconds: int) -> bytes:
+    """Return the lowest of the time-ordered ids that are made at a time or later."""
+    return (microseconds // 1000 << (128 - TIME_BITS)).to_bytes(16, "big")
 
 
 def content_text(content: Content) -> str:

@@ -32,7 +32,7 @@ from plugins.sql.core.values import id_of, storable_text
 from plugins.sql.stores import search
 from plugins.sql.stores.deliveries import DELIVERY, list_unsent, save_delivery
 from plugins.sql.stores.entities import put_entities, touch_participants
-from plugins.sql.stores.erasure import erase_entity
+from plugins.sql.stores.erasure import delete_traces, erase_entity
 from plugins.sql.stores.membership import apply_membership as keep_notice
 from plugins.sql.stores.membership import migrate_room
 from plugins.sql.stores.memories import FIND_MEMORIES as FIND_MEMORIES
@@ -116,6 +116,9 @@ def _delete_messages(
         ),
         tuple(cancel_unsent(orphaned, "the message that it answers was removed")),
     )
+    if message_receipts or deleted_ids:
+        times = [receipt.received_at for receipt in message_receipts]
+        delete_traces(connection, agent, [room_id], min(times) if times else None)
     delete_with_derived(connection, agent, [memory_id.bytes for memory_id in deleted_ids])
     _save_cancelled(connection, agent, result)
     return result
@@ -123,6 +126,7 @@ def _delete_messages(
 
 def _clear_room(agent: int, room_id: UUID, now: datetime, connection: Connection) -> DeletionResult:
     result = _cancel_open_work(agent, [room_id], now, "its room was cleared", connection)
+    delete_traces(connection, agent, [room_id])
     derived = [id_of(row[0]) for row in DERIVED_FROM_ROOM.rows(connection, agent, room_id.bytes)]
     counts = {kind: DELETE_KIND_IN_ROOM.run(connection, agent, room_id.bytes, kind.value) for kind in MemoryKind}
     delete_with_derived(connection, agent, [memory_id.bytes for memory_id in derived])

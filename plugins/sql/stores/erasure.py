@@ -1,6 +1,7 @@
 """Erasure of a person's data. It scans whole tables, because no index is maintained for it."""
 
-from datetime import datetime
+from collections.abc import Collection
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +10,9 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from bot import Content, Entity, MemoryKind, Receipt
 from bot.platform import DeliveryState
+from bot.prompts import ANYBODY
 from bot.store import (
+    TRACE_KEY,
     DeletionResult,
     ErasureResult,
     anonymize_entity,
@@ -19,6 +22,7 @@ from bot.store import (
     redact_receipt,
 )
 from plugins.sql.core.audit_log import build_tombstones
+from plugins.sql.core.columns import text_position
 from plugins.sql.core.row_cache import invalidate
 from plugins.sql.core.schema import (
     activity,
@@ -34,12 +38,13 @@ from plugins.sql.core.schema import (
     unreadable_events,
 )
 from plugins.sql.core.statements import ListStatement, Statement, equals, matches, typed_parameter
-from plugins.sql.core.values import content_text
+from plugins.sql.core.values import content_text, first_id, microseconds_of
 from plugins.sql.stores.deliveries import list_unsent, save_delivery
 from plugins.sql.stores.entities import UPSERT_COMPONENT, UPSERT_ENTITY, component_values, entity_values, find_entities
 from plugins.sql.stores.memories import delete_with_derived
 from plugins.sql.stores.receipts import RECEIPT, RECEIPT_STATE_NAMES, state_values
 
+MAX_TURN_AGE = timedelta(hours=1)  # a turn reads messages that came after it began
 FINISHED_STATES = tuple(state.value for state in (DeliveryState.SENT, DeliveryState.CANCELLED, DeliveryState.FAILED))
 
 
@@ -76,6 +81,14 @@ CLEAR_CONTENT = ListStatement(
     )
 )
 DELETE_STEPS = ListStatement(lambda ids: delete(steps).where(matches(steps, "agent_id"), steps.c.turn_id.in_(ids)))
+DELETE_TRACES = Statement(
+    lambda _: delete(steps).where(
+        matches(steps, "agent_id"),
+        steps.c.turn_id >= typed_parameter(steps.c.turn_id, "first_turn"),
+        steps.c.key == literal_column(f"'{TRACE_KEY}'"),
+        text_position(steps.c.effect, typed_parameter(steps.c.effect, "mark")) > literal_column("0"),
+    )
+)
 DELETE_COMPONENTS = _delete_of_entity(components, components.c.entity_id, components.c.source_entity_id)
 DELETE_RELATIONSHIPS = _delete_of_entity(relationships, relationships.c.source_id, relationships.c.target_id)
 DELETE_TASKS = _delete_of_entity(tasks, tasks.c.entity_id)
@@ -106,6 +119,7 @@ def erase_entity(agent: int, entity_id: UUID, now: datetime, connection: Connect
     cancelled = _redact_receipts(connection, agent, now, entity_receipts)
     CLEAR_CONTENT.count(connection, content_text(Content()), agent, ids=turn_ids)
     DELETE_STEPS.count(connection, agent, ids=turn_ids)
+    delete_traces(connection, agent, [entity_id, ANYBODY])
     derived_count = (
         delete_with_derived(connection, agent, [*(memory_kinds | of_turns)]) - len(memory_kinds) - len(replies)
     )
@@ -131,6 +145,13 @@ def erase_entity(agent: int, entity_id: UUID, now: datetime, connection: Connect
         task_count,
         cancelled,
     )
+
+
+def delete_traces(connection: Connection, agent: int, marks: Collection[UUID], since: datetime | None = None) -> None:
+    """Delete what turns noted that read words of these people, or in these rooms, since an hour before `since`."""
+    first_turn = first_id(microseconds_of(since - MAX_TURN_AGE)) if since else bytes(16)
+    for mark in marks:
+        DELETE_TRACES.run(connection, agent, first_turn, mark.hex)
 
 
 def _delete_unreadable(connection: Connection, agent: int, entity: Entity) -> None:

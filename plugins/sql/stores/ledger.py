@@ -258,6 +258,10 @@ class SqlLedger(SqlLookups):
         is_durable = step.kind != "model"  # an answer lost in a power cut is requested again
         await self._database.write(partial(_save_step, self._agent, step, receipts), durable=is_durable)
 
+    async def save_traces(self, steps: Sequence[Step]) -> None:
+        rows = [step_values(self._agent, step) for step in steps]
+        await self._database.write(lambda db: SAVE_STEP.run_many(db, rows), durable=False)
+
     async def steps(self, turn_id: UUID) -> dict[str, Step]:
         rows = await self._database.read(lambda db: STEPS_OF_TURN.rows(db, self._agent, turn_id.bytes))
         return {step.key: step for step in map(STEP.read, rows)}

@@ -32,13 +32,12 @@ from plugins.sql.core.schema import (
     unreadable_events,
 )
 from plugins.sql.core.settings import DEFAULT_RETENTION, RetentionPolicy
-from plugins.sql.core.values import datetime_of, microseconds_of
+from plugins.sql.core.values import datetime_of, first_id, microseconds_of
 
 logger = logging.getLogger(__name__)
 
 ROWS_PER_STEP = 25  # take about two milliseconds
 FINISHED_STATES = (DeliveryState.SENT, DeliveryState.FAILED, DeliveryState.CANCELLED)
-TIME_BITS = 48  # of milliseconds at the beginning of a time-ordered id
 
 FIRST_DELAY_SECONDS, INTERVAL_SECONDS = 60.0, 3600.0
 REST_FACTOR = 20  # seconds of rest for each second of work
@@ -130,7 +129,7 @@ def _delete_in_order(
 def delete_expired_steps(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
     """Delete the journal of finished turns; a turn's id begins with its time."""
     turn = steps.c.turn_id
-    youngest = (before // 1000 << (128 - TIME_BITS)).to_bytes(16, "big")
+    youngest = first_id(before)
     of_agent = steps.c.agent_id == agent
     query = select(turn, steps.c.at).where(of_agent, turn > (after or bytes(16)), turn < youngest)
     rows = connection.execute(query.order_by(turn, steps.c.key).limit(ROWS_PER_STEP)).all()

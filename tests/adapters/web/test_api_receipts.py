@@ -14,6 +14,20 @@ async def test_a_receipt_tells_in_a_sentence_and_in_checks_how_it_was_decided(we
     assert receipt["author"] == receipt["message"]["author"]["name"]
 
 
+async def test_a_receipt_has_the_steps_of_its_turn_and_an_operator_its_prompts(web_server: Any) -> None:
+    told = await web_server.send("Hello there")
+    receipt: dict[str, Any] = {"has_prompts": False}
+    while not receipt["has_prompts"]:  # what a turn noted is stored in batches
+        receipt = await web_server.get(f"/api/receipts/{told['message_id']}")
+    assert {"Stored", "Gate", "Providers", "reply", "Commit"} <= {step["name"] for step in receipt["steps"]}
+    [reply] = [step for step in receipt["steps"] if step["kind"] == "model"]
+    assert receipt["model_calls"][reply["call"]]["purpose"] == "reply"
+    [prompt] = (await web_server.get(f"/api/receipts/{receipt['id']}/prompts"))["prompts"]
+    assert (prompt["call"], prompt["purpose"]) == (0, "reply")
+    assert any("Hello there" in section["text"] for section in prompt["sections"])
+    assert {"System", "Instructions"} <= {section["name"] for section in prompt["sections"]}
+
+
 async def test_lists_of_receipts_are_filtered_and_read_in_pages(web_server: Any) -> None:
     said = [await web_server.send(f"Message {number} {'x' * 300}") for number in range(5)]
     first = await web_server.get("/api/receipts?limit=2&outcome=answered&outcome=ignored&platform=web")

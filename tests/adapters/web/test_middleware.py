@@ -39,6 +39,7 @@ ROUTES = {
     "/api/receipts": SHUT,
     "/api/receipts/counts": SHUT,
     "/api/receipts/{id}": SHUT,
+    "/api/receipts/{id}/prompts": SHUT,
     "/api/costs": SHUT,
     "/api/overview": SHUT,
     "/api/metrics": SHUT,

@@ -38,6 +38,7 @@ OPERATIONS = {
     "memories": READERS,
     "receipts": READERS,
     "receipt-counts": READERS,
+    "receipt-prompts": ONLY,
     "receipt": READERS,
     "costs": READERS,
     "overview": READERS,
