@@ -63,7 +63,8 @@ class Operation:
     `problem_statuses` come in addition to those of all paths and queries.
 
     The handler's docstring is the summary. One that `is_file` responds with the bytes of a file. One
-    that `can_stream` accepts an idempotency key and, if asked to, responds with events.
+    that `can_stream` accepts an idempotency key and, if asked to, responds with events. One that `has_csv` responds
+    with a table for `Accept: text/csv`.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Operation:
     method: str = "GET"
     is_file: bool = False
     can_stream: bool = False
+    has_csv: bool = False
 
     @property
     def summary(self) -> str:
@@ -191,6 +193,8 @@ def _describe_responses(operation: Operation) -> Json:
     content = _json_content(schema)
     if operation.can_stream:
         content["text/event-stream"] = {"schema": {"type": "string", "description": EVENTS_DESCRIPTION}}
+    if operation.has_csv:
+        content["text/csv"] = {"schema": {"type": "string"}}
     return {"200": {"description": operation.summary, "content": content}, **problem_responses}
 
 

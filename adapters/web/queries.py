@@ -1,21 +1,26 @@
 """Reads for the API: agents, rooms, messages and receipts as response models."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 from uuid import UUID
+
+from aiohttp import web
 
 from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.outgoing import build_figures, build_message_body
 from adapters.web.schemas import MessageBody, MessageResponse, UsedMemoryBody
 from bot import Memory, MemoryKind, Outcome, Receipt, Room
 from bot.platform import AgentHandle
+from bot.store import Page, PageKey
 from bot.text import shorten
 
 MAX_MEMORY_LENGTH = 500
 
 T = TypeVar("T")
+OLDEST = datetime.min.replace(tzinfo=UTC)
+MAX_KEY = 2**63
 K = TypeVar("K")
 EXAMINED_PAGE = 201  # one more than the longest page
 MAX_EXAMINED = 10 * EXAMINED_PAGE
@@ -120,6 +125,58 @@ async def collect_page(
         if len(page) < EXAMINED_PAGE:
             return wanted, None
     return wanted, cursor
+
+
+def read_query(request: web.Request, lists: Collection[str] = ()) -> dict[str, str | list[str]]:
+    """Return the query of a request, with a list of values for each of the names that may be repeated."""
+    return {name: request.query.getall(name) if name in lists else value for name, value in request.query.items()}
+
+
+def parse_page_keys(text: str | None, count: int) -> list[PageKey | None]:
+    """Return, for each agent, the key of a list at which a cursor stands; None for its beginning."""
+    parts = [""] * count if text is None else text.split(".")
+    try:
+        keys = [tuple(int(number) for number in part.split("-")) if part else None for part in parts]
+    except ValueError:
+        keys = []
+    if len(keys) != count or any(key and (len(key) > 2 or max(key) >= MAX_KEY) for key in keys):
+        raise HttpProblem(422, "invalid_request", "before: use the `next` of the part before, with the same filters")
+    return list(keys)
+
+
+def format_page_keys(keys: Iterable[PageKey | None]) -> str:
+    """Return the cursor that stands at these keys."""
+    return ".".join("-".join(map(str, key)) if key else "" for key in keys)
+
+
+def merge_pages(
+    pages: Sequence[Page[T]], keys: Sequence[PageKey | None], time_of: Callable[[T], datetime | None], limit: int
+) -> tuple[list[tuple[int, T]], str | None]:
+    """Merge the pages of agents, which begin at `keys`, newest first.
+
+    Return the items, each with the number of its page, and the cursor of what follows, None at the end.
+    """
+    merged: list[tuple[int, T]] = []
+    reached, used = list(keys), [0] * len(pages)
+    while len(merged) < limit:
+        heads = [
+            (time_of(page.items[used[number]][1]) or OLDEST, -number)
+            for number, page in enumerate(pages)
+            if used[number] < len(page.items)
+        ]
+        if not heads:
+            break
+        number = -max(heads)[1]
+        reached[number], item = pages[number].items[used[number]]
+        used[number] += 1
+        merged.append((number, item))
+    has_more = False
+    for number, page in enumerate(pages):
+        if used[number] < len(page.items):
+            has_more = True
+        elif page.next is not None:
+            has_more, reached[number] = True, page.next
+    return merged, format_page_keys(reached) if has_more else None
 
 
 async def load_room_messages(handle: AgentHandle, room_id: UUID, limit: int) -> list[MessageBody]:

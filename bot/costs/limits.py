@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from bot.costs.budget import LIMIT_SCOPES, Budget, BudgetSettings, LimitScope, build_limits
+from bot.domain.costs import CostEntry
 from bot.errors import SettingError
 from bot.store.protocols import LogKind, Store
 
@@ -27,6 +28,10 @@ class LimitState:
     value: float
     variable: float
     is_stored: bool
+
+    def amount_of(self, entry: CostEntry) -> float:
+        """Return what some costs use of the limit, in its unit."""
+        return entry.cost if self.is_money else entry.tokens
 
 
 class CostLimits:

@@ -72,6 +72,10 @@ class ConversationReader:
         """Return a message; None where there is none."""
         return (await self._store.memories.memories([message_id])).get(message_id)
 
+    async def messages_by_id(self, ids: Collection[UUID]) -> dict[UUID, Memory]:
+        """Return messages by id."""
+        return await self._store.memories.memories(ids)
+
     async def search(self, text: str, limit: int = 20) -> list[Memory]:
         """Return the facts and messages that share the most words with a text, facts first, best first.
 

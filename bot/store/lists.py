@@ -117,5 +117,5 @@ class ListStore(Protocol):
     ) -> Page[Delivery]:
         """Return deliveries that have not arrived and are in one of these states, the latest first."""
 
-    async def count_deliveries(self) -> Mapping[DeliveryState, int]:
-        """Return the number of deliveries that have not arrived, by state."""
+    async def count_deliveries(self, *, without_cause: str = "") -> Mapping[DeliveryState, int]:
+        """Return the number of deliveries that have not arrived, by state; those with a cause can be left out."""

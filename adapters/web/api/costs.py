@@ -1,30 +1,66 @@
-"""HTTP handlers of the costs of models."""
+"""HTTP handlers of the costs of models, and of the limits that hold them down."""
 
+import csv
+import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from operator import attrgetter
 from typing import Annotated, Literal
+from uuid import UUID
 
 from aiohttp import web
 from pydantic import Field
 
-from adapters.web.auth import Access
-from adapters.web.json_io import JsonResponder, validate_model
+from adapters.web.auth import GRANT, Access
+from adapters.web.config import Limits
+from adapters.web.errors import HttpProblem
+from adapters.web.json_io import JsonResponder, read_json, validate_model
+from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
-from adapters.web.queries import AgentDirectory
-from adapters.web.schemas import AgentQuery, ResponseModel
-from bot import system_clock
-from bot.store import CostEntry, sum_costs
+from adapters.web.queries import AgentDirectory, read_query
+from adapters.web.schemas import AgentQuery, RequestModel, ResponseModel
+from bot import SettingError, system_clock
+from bot.platform import AgentHandle, LimitState, TaskSet
+from bot.store import CostDimension, CostEntry, sum_costs
 
-COST_KEYS = {"day": "day", "room": "room_id", "person": "person_id", "model": "model"}
+Grouping = Literal["day", "room", "person", "model", "purpose"]
+DIMENSIONS = {
+    "day": CostDimension.DAY,
+    "room": CostDimension.ROOM,
+    "person": CostDimension.PERSON,
+    "model": CostDimension.MODEL,
+    "purpose": CostDimension.PURPOSE,
+}
+MAX_DAYS = 400
+MAX_NAMED = 1000
+FORECAST_DAYS, MIN_FORECAST_DAYS = 14, 3
+DEVIATIONS = 1.28  # of a normal distribution: four in five results lie within
+FIGURES = (
+    "usd",
+    "calls",
+    "failed_calls",
+    "unpriced_calls",
+    "estimated_calls",
+    "tokens_in",
+    "tokens_cached",
+    "tokens_out",
+)
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 class CostsQuery(AgentQuery):
-    """Selection of costs: the number of days and the grouping."""
+    """Selection of costs: the days (UTC), `to` exclusive, or the last `days`; and one or two groupings.
 
-    days: Annotated[int, Field(ge=1, le=400)] = 7
-    by: Literal["day", "room", "person", "model"] = "day"
+    With `limit` only the highest sums are listed one by one. `expected=true` adds what the month will have cost.
+    """
+
+    days: Annotated[int, Field(ge=1, le=MAX_DAYS)] = 7
+    since: Annotated[date | None, Field(alias="from")] = None
+    until: Annotated[date | None, Field(alias="to")] = None
+    by: Annotated[list[Grouping], Field(max_length=2, default_factory=lambda: ["day"])]
+    limit: Annotated[int | None, Field(ge=1, le=MAX_NAMED)] = None
+    expected: bool = False
 
 
 class CostBody(ResponseModel):
@@ -41,53 +77,314 @@ class CostBody(ResponseModel):
 
 
 class SumBody(CostBody):
-    """A sum; `key` is the day, the model, or the id of the room or person, null for none."""
+    """A sum; `key` is the day, the model, the purpose, or the id of the room or person, null for none.
+
+    With two groupings `keys` has both, and `key` the first. `names` has a name of each room or person, if known, and
+    the key itself of others.
+    """
 
     key: str | None
+    keys: list[str | None]
+    names: list[str | None]
+
+
+class ExpectedBody(ResponseModel):
+    """What the month will have cost at its last day: the most likely amount, and a range that holds four times in five.
+
+    It is the costs so far and the days left at the average of the last `days` days; `day` is the last day of the month.
+    """
+
+    day: date
+    usd: float
+    low: float
+    high: float
+    days: int
 
 
 class CostsResponse(ResponseModel):
     """The costs of models between two days (UTC), in total and in sums.
 
-    Days are in order; other sums are sorted by cost, the highest first.
+    Days are in order; other sums are sorted by cost, the highest first. `others` are the sums beyond the limit
+    together, null for none, and `others_count` their number.
     """
 
     first: date
     last: date
     total: CostBody
     sums: list[SumBody]
+    others: CostBody | None
+    others_count: int
+    expected: ExpectedBody | None
+
+
+class HighestBody(ResponseModel):
+    """The room or person that has used most of a limit today."""
+
+    id: UUID
+    name: str
+    spent: float
+
+
+class LimitBody(ResponseModel):
+    """A daily limit in dollars or tokens, 0 for none, and what was used of it today (UTC).
+
+    `variable` is the value of the variable of that name. With the origin `stored` the value was set here and wins over
+    it. For a limit of each room or person `spent` is what the `highest` has used.
+    """
+
+    name: str
+    agent_id: UUID
+    scope: Literal["all", "room", "person"]
+    unit: Literal["usd", "tokens"]
+    value: float
+    variable: float
+    origin: Literal["stored", "variable", "none"]
+    spent: float
+    highest: HighestBody | None
+
+
+class LimitsResponse(ResponseModel):
+    """The limits of the agents, and the day for which they count what was used."""
+
+    day: date
+    limits: list[LimitBody]
+
+
+class LimitsRequest(RequestModel):
+    """New values of limits by name: 0 for no limit, null for the value of the variable."""
+
+    limits: Annotated[dict[str, float | None], Field(min_length=1, max_length=20)]
 
 
 @dataclass(frozen=True, slots=True)
 class CostsApi:
-    """Handlers for the costs of models."""
+    """Handlers for the costs of models and their limits."""
 
     _directory: AgentDirectory
+    _requests: TaskSet
     _responder: JsonResponder
+    _limits: Limits
 
     async def show_costs(self, request: web.Request) -> web.StreamResponse:
-        """Return what models have cost, by day, room, person or model."""
-        query = validate_model(CostsQuery, dict(request.query))
+        """Return what models have cost, by day, room, person, model or purpose, or by two of them."""
+        query = validate_model(CostsQuery, read_query(request, ("by",)))
+        if len(set(query.by)) < len(query.by):
+            raise HttpProblem(422, "invalid_request", "by: two different groupings")
+        first, last = _read_period(query)
         handles = self._directory.select_agents(query.agent)
-        last = system_clock().date()
-        first = last - timedelta(days=query.days - 1)
-        entries = [entry for handle in handles for entry in await handle.conversations.costs(first, last)]
-        total_entry = sum_costs(entries, lambda entry: None).get(None, CostEntry(last, ""))
-        total = CostBody(**total_entry.to_json())
+        by = [DIMENSIONS[name] for name in query.by]
+        entries = [entry for handle in handles for entry in await handle.conversations.cost_sums(first, last, by)]
+        sums = await _build_sums(handles, entries, query.by)
+        if "text/csv" in request.headers.get("Accept", ""):
+            return self._respond_csv(sums, query.by, first, last)
+        shown = sums if query.limit is None else sums[: query.limit]
+        others = sums[len(shown) :]
         return self._responder.respond(
-            CostsResponse(first=first, last=last, total=total, sums=_build_sums(entries, query.by))
+            CostsResponse(
+                first=first,
+                last=last,
+                total=_total(entries, first),
+                sums=shown,
+                others=_add(others) if others else None,
+                others_count=len(others),
+                expected=await _forecast(handles) if query.expected else None,
+            )
         )
+
+    def _respond_csv(self, sums: Sequence[SumBody], by: Sequence[str], first: date, last: date) -> web.Response:
+        table = io.StringIO()
+        writer = csv.writer(table, lineterminator="\r\n")
+        named = [name for name in by if name in ("room", "person")]
+        writer.writerow([*by, *(f"{name}_name" for name in named), *FIGURES])
+        for item in sums:
+            names = [item.names[by.index(name)] for name in named]
+            figures = [getattr(item, name) for name in FIGURES]
+            writer.writerow([*map(_guard_cell, (*item.keys, *names)), *figures])
+        return web.Response(
+            text=self._responder.redact(table.getvalue()),
+            content_type="text/csv",
+            charset="utf-8",
+            headers={"Content-Disposition": f'attachment; filename="costs-{first}-{last}.csv"'},
+        )
+
+    async def list_limits(self, request: web.Request) -> web.StreamResponse:
+        """List the daily limits with what was used of them today."""
+        query = validate_model(AgentQuery, dict(request.query))
+        return await self._respond_limits(self._directory.select_agents(query.agent))
+
+    async def change_limits(self, request: web.Request) -> web.StreamResponse:
+        """Change daily limits of an agent; they count at once and are stored."""
+        query = validate_model(AgentQuery, dict(request.query))
+        handles = self._directory.select_agents(query.agent)
+        if len(handles) > 1:
+            raise HttpProblem(422, "invalid_request", "agent: name one, each has limits of its own")
+        body = validate_model(LimitsRequest, await read_json(request, timeout=self._limits.body_seconds))
+        return await run_shielded(self._requests, self._change(handles[0], body))
+
+    async def _change(self, handle: AgentHandle, body: LimitsRequest) -> web.StreamResponse:
+        try:
+            await handle.limits.change(body.limits, source=f"HTTP API, {GRANT.get().name or 'the server token'}")
+        except SettingError as error:
+            raise HttpProblem(422, "invalid_request", str(error)) from None
+        return await self._respond_limits([handle])
+
+    async def _respond_limits(self, handles: Sequence[AgentHandle]) -> web.StreamResponse:
+        today = system_clock().date()
+        limits = [body for handle in handles for body in await _build_limits(handle, today)]
+        return self._responder.respond(LimitsResponse(day=today, limits=limits))
 
     def operations(self) -> list[Operation]:
         """Return the operations with their handlers."""
-        return [Operation("costs", self.show_costs, "/api/costs", Access.READ, CostsResponse, CostsQuery)]
+        path = "/api/limits"
+        return [
+            Operation("costs", self.show_costs, "/api/costs", Access.READ, CostsResponse, CostsQuery, has_csv=True),
+            Operation("limits", self.list_limits, path, Access.READ, LimitsResponse, AgentQuery),
+            Operation(
+                "set-limits",
+                self.change_limits,
+                path,
+                Access.CHANGE,
+                LimitsResponse,
+                AgentQuery,
+                problem_statuses=(400, 408, 413, 415, 422, 503),
+                body=LimitsRequest,
+                method="PUT",
+            ),
+        ]
 
 
-def _build_sums(entries: Sequence[CostEntry], by: str) -> list[SumBody]:
-    sums = [
-        SumBody(key=None if key is None else str(key), **item.to_json())
-        for key, item in sum_costs(entries, attrgetter(COST_KEYS[by])).items()
+def _read_period(query: CostsQuery) -> tuple[date, date]:
+    """Return the first and the last day that are wanted. Raises HttpProblem for an impossible period."""
+    last = query.until - timedelta(days=1) if query.until else system_clock().date()
+    first = query.since or last - timedelta(days=query.days - 1)
+    if not 0 <= (last - first).days < MAX_DAYS:
+        raise HttpProblem(422, "invalid_request", f"from, to: a period of 1 to {MAX_DAYS} days")
+    return first, last
+
+
+def _add(sums: Sequence[CostBody]) -> CostBody:
+    return CostBody(**{name: round(sum(getattr(item, name) for item in sums), 9) for name in FIGURES})
+
+
+def _total(entries: Sequence[CostEntry], day: date) -> CostBody:
+    return CostBody(**sum_costs(entries, lambda entry: None).get(None, CostEntry(day, "")).to_json())
+
+
+async def _build_sums(handles: Sequence[AgentHandle], entries: Sequence[CostEntry], by: Sequence[str]) -> list[SumBody]:
+    fields = [DIMENSIONS[name].value for name in by]
+    sums = sum_costs(entries, lambda entry: tuple(getattr(entry, field) for field in fields))
+    ordered = sorted(sums.items(), key=lambda item: (-item[1].cost, -item[1].tokens))
+    if "day" in by:
+        day = by.index("day")
+        ordered.sort(key=lambda item: item[0][day])
+    named = [key for keys, _ in ordered[:MAX_NAMED] for key in keys if isinstance(key, UUID)]
+    names = await _find_names(handles, named)
+    return [
+        SumBody(
+            key=_key_text(keys[0]) if keys else None,
+            keys=[_key_text(key) for key in keys],
+            names=[names.get(key) if isinstance(key, UUID) else _key_text(key) for key in keys],
+            **item.to_json(),
+        )
+        for keys, item in ordered
     ]
-    if by == "day":
-        return sorted(sums, key=lambda item: item.key or "")
-    return sorted(sums, key=lambda item: (-item.usd, -item.tokens_in - item.tokens_out))
+
+
+def _key_text(key: object) -> str | None:
+    return None if key is None else str(key)
+
+
+async def _find_names(handles: Sequence[AgentHandle], ids: Sequence[UUID]) -> dict[UUID, str]:
+    """Return the names of rooms and people."""
+    names: dict[UUID, str] = {}
+    for handle in handles:
+        people = await handle.conversations.people(ids)
+        names |= {entity.id: entity.name for entity in people.values()}
+        rooms = await handle.lists.rooms_by_id(ids)
+        names |= {room.id: room.name or room.external_id for room in rooms.values()}
+    return names
+
+
+def _guard_cell(value: str | None) -> str:
+    """Return the text of a cell that a spreadsheet does not take for a formula."""
+    text = value or ""
+    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
+
+
+async def _forecast(handles: Sequence[AgentHandle]) -> ExpectedBody | None:
+    """Return what this month will have cost; None with less than three days of costs."""
+    today = system_clock().date()
+    month = today.replace(day=1)
+    end = (month + timedelta(days=32)).replace(day=1) - timedelta(days=1)
+    first = min(month, today - timedelta(days=FORECAST_DAYS))
+    costs = [
+        entry for handle in handles for entry in await handle.conversations.cost_sums(first, today, [CostDimension.DAY])
+    ]
+    by_day = {day: entry.cost for day, entry in sum_costs(costs, lambda entry: entry.day).items()}
+    begun = max(min(by_day, default=today), today - timedelta(days=FORECAST_DAYS))
+    past = [by_day.get(begun + timedelta(days=number), 0.0) for number in range((today - begun).days)]
+    if len(past) < MIN_FORECAST_DAYS:
+        return None
+    average = sum(past) / len(past)
+    deviation = math.sqrt(sum((cost - average) ** 2 for cost in past) / (len(past) - 1))
+    days_left = (end - today).days
+    so_far = sum(cost for day, cost in by_day.items() if day >= month)
+    rest_of_today = max(0.0, average - by_day.get(today, 0.0))
+    expected = so_far + rest_of_today + average * days_left
+    range_of = DEVIATIONS * deviation * math.sqrt(days_left + 1)
+    return ExpectedBody(
+        day=end,
+        usd=round(expected, 4),
+        low=round(max(so_far, expected - range_of), 4),
+        high=round(expected + range_of, 4),
+        days=len(past),
+    )
+
+
+SCOPES: dict[str, tuple[Literal["all", "room", "person"], CostDimension | None]] = {
+    "ALL": ("all", None),
+    "ROOM": ("room", CostDimension.ROOM),
+    "PERSON": ("person", CostDimension.PERSON),
+}
+
+
+async def _build_limits(handle: AgentHandle, today: date) -> list[LimitBody]:
+    sums = {
+        dimension: await handle.conversations.cost_sums(today, today, [dimension] if dimension else [])
+        for _, dimension in SCOPES.values()
+    }
+    highest = {
+        state.setting: max(_limited(state, sums[SCOPES[state.scope.name][1]]), key=state.amount_of, default=None)
+        for state in handle.limits.states()
+    }
+    ids = [key for state in handle.limits.states() if (key := _id_of(state, highest[state.setting])) is not None]
+    names = await _find_names([handle], ids)
+    return [_build_limit(handle, state, highest[state.setting], names) for state in handle.limits.states()]
+
+
+def _limited(state: LimitState, entries: Sequence[CostEntry]) -> list[CostEntry]:
+    """Return the costs that a limit is about: of a room or person, without those of none."""
+    return [entry for entry in entries if state.scope.name == "ALL" or _id_of(state, entry) is not None]
+
+
+def _id_of(state: LimitState, entry: CostEntry | None) -> UUID | None:
+    dimension = SCOPES[state.scope.name][1]
+    if entry is None or dimension is None:
+        return None
+    return entry.room_id if dimension is CostDimension.ROOM else entry.person_id
+
+
+def _build_limit(handle: AgentHandle, state: LimitState, entry: CostEntry | None, names: dict[UUID, str]) -> LimitBody:
+    spent = round(state.amount_of(entry), 9) if entry is not None else 0.0
+    highest_id = _id_of(state, entry)
+    return LimitBody(
+        name=state.setting,
+        agent_id=handle.agent_id,
+        scope=SCOPES[state.scope.name][0],
+        unit="usd" if state.is_money else "tokens",
+        value=state.value,
+        variable=state.variable,
+        origin="stored" if state.is_stored else "variable" if state.variable else "none",
+        spent=spent,
+        highest=None if highest_id is None else HighestBody(id=highest_id, name=names.get(highest_id, ""), spent=spent),
+    )

@@ -1,28 +1,40 @@
 """HTTP handlers of rooms and their messages."""
 
 from dataclasses import dataclass
+from datetime import datetime, time
 from typing import Annotated
 from uuid import UUID
 
 from aiohttp import web
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from adapters.web.auth import Access
+from adapters.web.errors import HttpProblem
 from adapters.web.json_io import JsonResponder, validate_model
 from adapters.web.openapi import Operation
-from adapters.web.queries import AgentDirectory, load_room_messages, parse_id
+from adapters.web.outgoing import build_message_body
+from adapters.web.queries import AgentDirectory, format_page_keys, merge_pages, parse_id, parse_page_keys, read_query
 from adapters.web.schemas import AgentQuery, MessageBody, Query, ResponseModel
-from bot import ChannelType
+from bot import ChannelType, Entity, Outcome, Receipt, system_clock
+from bot.platform import AgentHandle, describe_receipt
+from bot.store import ListedMessage, MessageFilter, RoomFilter, RoomSummary
+
+Cursor = Annotated[str, Field(max_length=4000)]
+LISTS = frozenset({"outcome", "rule"})
 
 
 class RoomsQuery(AgentQuery):
-    """Selection of rooms."""
+    """Selection of rooms; `q` is a part of their name or of their id on the platform."""
 
     limit: Annotated[int, Field(ge=1, le=500)] = 100
+    before: Cursor | None = None
+    platform: Annotated[str, Field(max_length=100)] = ""
+    world: UUID | None = None
+    q: Annotated[str, Field(max_length=200)] = ""
 
 
 class RoomBody(ResponseModel):
-    """A room of an agent, on any platform."""
+    """A room of an agent, on any platform; `messages_today` are those to the agent since midnight (UTC)."""
 
     id: UUID
     world_id: UUID
@@ -31,24 +43,57 @@ class RoomBody(ResponseModel):
     type: ChannelType
     platform: str
     external_id: str
+    world: str
+    last_event_at: datetime | None
+    is_muted: bool
+    messages_today: int
 
 
 class RoomsResponse(ResponseModel):
-    """Rooms, agent by agent, the most recently active first."""
+    """Rooms, the most recently active first; `next` is the `before` of the others, null at the end.
+
+    With filters a part may be short, even empty, and have a `next`: only so many rooms are examined for each.
+    """
 
     rooms: list[RoomBody]
+    next: str | None
 
 
 class MessagesQuery(Query):
-    """Number of a room's messages."""
+    """Selection of a room's messages: older ones with `before`, newer ones with `after`.
+
+    `outcome` and `rule` may be repeated and select messages to the agent; `to` is exclusive.
+    """
 
     limit: Annotated[int, Field(ge=1, le=200)] = 50
+    before: Cursor | None = None
+    after: Cursor | None = None
+    outcome: Annotated[list[Outcome], Field(max_length=20, default_factory=list)]
+    rule: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=20, default_factory=list)]
+    author: UUID | None = None
+    since: Annotated[AwareDatetime | None, Field(alias="from")] = None
+    until: Annotated[AwareDatetime | None, Field(alias="to")] = None
+
+
+class RoomMessageBody(MessageBody):
+    """A message of a room; one to the agent has its receipt's id, sentence, duration and cost, if known."""
+
+    receipt_id: UUID | None = None
+    headline: str | None = None
+    took_ms: int | None = None
+    cost: float | None = None
 
 
 class MessagesResponse(ResponseModel):
-    """The last messages of a room, oldest first."""
+    """Messages of a room, oldest first.
 
-    messages: list[MessageBody]
+    `next` is the `before` of the older ones (with `after`, the `after` of the newer ones), null where there are none;
+    `newest` is the `after` of what will follow these.
+    """
+
+    messages: list[RoomMessageBody]
+    next: str | None
+    newest: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +107,41 @@ class RoomsApi:
         """List rooms."""
         query = validate_model(RoomsQuery, dict(request.query))
         handles = self._directory.select_agents(query.agent)
-        bodies = [
-            RoomBody.build(room, agent_id=handle.agent_id)
-            for handle in handles
-            for room in await handle.conversations.rooms()
+        keys = parse_page_keys(query.before, len(handles))
+        wanted = RoomFilter(query.platform, query.world, query.q.strip())
+        midnight = datetime.combine(system_clock().date(), time(), system_clock().tzinfo)
+        pages = [
+            await handle.lists.rooms(wanted, counted_since=midnight, before=key, limit=query.limit)
+            for handle, key in zip(handles, keys, strict=True)
         ]
-        return self._responder.respond(RoomsResponse(rooms=bodies[: query.limit]))
+        rooms, following = merge_pages(pages, keys, lambda summary: summary.last_event_at, query.limit)
+        bodies = [_build_room_body(summary, handles[number]) for number, summary in rooms]
+        return self._responder.respond(RoomsResponse(rooms=bodies, next=following))
 
     async def list_messages(self, request: web.Request) -> web.StreamResponse:
-        """List the last messages of a room."""
-        query = validate_model(MessagesQuery, dict(request.query))
+        """List the last messages of a room, or of those that the filters select."""
+        query = validate_model(MessagesQuery, read_query(request, LISTS))
         handle, room = await self._directory.find_room(parse_id(request.match_info["id"]))
+        [before] = parse_page_keys(query.before, 1)
+        [after] = parse_page_keys(query.after, 1)
+        wanted = MessageFilter(frozenset(query.outcome), frozenset(query.rule), query.author, query.since, query.until)
+        if after is not None:
+            if before is not None or wanted != MessageFilter():
+                raise HttpProblem(422, "invalid_request", "after: not together with `before` or filters")
+            page = await handle.lists.messages_after(room.id, after, query.limit)
+            items = page.items
+        else:
+            page = await handle.lists.messages(room.id, wanted, before=before, limit=query.limit)
+            items = page.items[::-1]
+        newest = items[-1][0] if items else after
+        authors = await handle.conversations.authors([item.memory for _, item in items])
+        bodies = [_build_message(item, handle, authors) for _, item in items]
         return self._responder.respond(
-            MessagesResponse(messages=await load_room_messages(handle, room.id, query.limit))
+            MessagesResponse(
+                messages=bodies,
+                next=None if page.next is None else format_page_keys([page.next]),
+                newest=None if newest is None else format_page_keys([newest]),
+            )
         )
 
     def operations(self) -> list[Operation]:
@@ -86,3 +153,31 @@ class RoomsApi:
                 "messages", self.list_messages, f"{path}/{{id}}/messages", Access.READ, MessagesResponse, MessagesQuery
             ),
         ]
+
+
+def _build_room_body(summary: RoomSummary, handle: AgentHandle) -> RoomBody:
+    return RoomBody.build(
+        summary.room,
+        agent_id=handle.agent_id,
+        world=summary.world_name,
+        last_event_at=summary.last_event_at,
+        is_muted=summary.is_muted,
+        messages_today=summary.message_count,
+    )
+
+
+def _build_message(item: ListedMessage, handle: AgentHandle, authors: dict[UUID, Entity]) -> RoomMessageBody:
+    receipt = item.receipt
+    body = dict(build_message_body(item.memory, handle.agent_id, authors, receipt))
+    return RoomMessageBody(**body, **({} if receipt is None else _receipt_fields(receipt, handle)))
+
+
+def _receipt_fields(receipt: Receipt, handle: AgentHandle) -> dict[str, object]:
+    costs = [call.cost for call in receipt.model_calls if call.cost is not None]
+    duration = receipt.closed_at - receipt.received_at if receipt.closed_at else None
+    return {
+        "receipt_id": receipt.id,
+        "headline": describe_receipt(receipt, handle.character.name),
+        "took_ms": None if duration is None else round(duration.total_seconds() * 1000),
+        "cost": sum(costs) if costs else None,
+    }

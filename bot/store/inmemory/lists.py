@@ -101,8 +101,9 @@ class InMemoryLists:
         ]
         return _build_page(matches, before, limit)
 
-    async def count_deliveries(self) -> Mapping[DeliveryState, int]:
-        deliveries = await self._ledger.deliveries()
+    async def count_deliveries(self, *, without_cause: str = "") -> Mapping[DeliveryState, int]:
+        stored = await self._ledger.deliveries()
+        deliveries = [delivery for delivery in stored if not without_cause or delivery.cause != without_cause]
         states = [state for state in DeliveryState if state not in DONE_STATES]
         return {state: sum(delivery.state is state for delivery in deliveries) for state in states}
 

@@ -229,7 +229,11 @@ LIST_UNDECIDED: dict[tuple[DeliveryState, ...], Statement] = {
 COUNT_UNDECIDED = Statement(
     lambda _: (
         select(deliveries.c.state, func.count())
-        .where(matches(deliveries, "agent_id"), text(f"({UNDECIDED})"))
+        .where(
+            matches(deliveries, "agent_id"),
+            text(f"({UNDECIDED})"),
+            deliveries.c.cause != typed_parameter(deliveries.c.cause, "cause"),
+        )
         .group_by(deliveries.c.state)
     )
 )
@@ -254,10 +258,10 @@ def list_undelivered(
     return Page(tuple(((int(row[0]),), DELIVERY.read(row[1:])) for row in rows), position_key(following))
 
 
-def count_undelivered(agent: int, connection: Connection) -> Mapping[DeliveryState, int]:
-    """Return the number of undelivered parts by state."""
+def count_undelivered(agent: int, without_cause: str, connection: Connection) -> Mapping[DeliveryState, int]:
+    """Return the number of undelivered parts by state; those with a cause can be left out."""
     counts = dict.fromkeys((*OPEN_STATES, DeliveryState.UNKNOWN, DeliveryState.FAILED), 0)
-    for state, count in COUNT_UNDECIDED.rows(connection, agent):
+    for state, count in COUNT_UNDECIDED.rows(connection, agent, without_cause or "\uffff"):
         counts[DeliveryState(state)] = int(count)
     for [state] in COUNT_OPEN.rows(connection, agent):
         counts[DeliveryState(state)] += 1

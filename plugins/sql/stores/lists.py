@@ -311,8 +311,8 @@ class SqlLists(SqlStorePart):
         position = (before or END)[0]
         return await self._database.search(partial(list_undelivered, self._agent, frozenset(states), position, limit))
 
-    async def count_deliveries(self) -> Mapping[DeliveryState, int]:
-        return await self._database.search(partial(count_undelivered, self._agent))
+    async def count_deliveries(self, *, without_cause: str = "") -> Mapping[DeliveryState, int]:
+        return await self._database.search(partial(count_undelivered, self._agent, without_cause))
 
 
 def _find_first_receipt(agent: int, since: datetime, connection: Connection) -> int:

@@ -20,7 +20,7 @@ async def store_undelivered(web_server: Any, state: DeliveryState, **details: An
 
 async def test_an_empty_outbox_lists_nothing(web_server: Any) -> None:
     await web_server.send("Hello")
-    assert await web_server.get("/api/outbox") == {"parts": []}
+    assert (await web_server.get("/api/outbox"))["parts"] == []
 
 
 async def test_a_held_part_is_listed_with_room_and_text(web_server: Any) -> None:
@@ -35,7 +35,7 @@ async def test_a_requeued_part_is_sent(web_server: Any) -> None:
     told = await web_server.post(f"/api/outbox/{part.id}/send", {})
     assert (told["state"], told["note"]) == ("pending", "it leaves as soon as its platform takes it")
     await web_server.runtime.agents[0].agent.outbox.drain(5)
-    assert await web_server.get("/api/outbox") == {"parts": []}
+    assert (await web_server.get("/api/outbox"))["parts"] == []
 
 
 async def test_a_dropped_part_is_failed(web_server: Any) -> None:
