@@ -73,7 +73,7 @@ from bot.inbound.people import FoundFact, People, Person, PersonWorld
 from bot.inbound.task_control import TaskControl, TaskDecision, TaskState, last_run_of
 from bot.logs import LogBuffer, LogLine, find_log_buffer
 from bot.outbound.content_filter import filter_partial_text
-from bot.outbound.undelivered import DROPPED_CAUSE, DeliveryDecision, DeliveryStatus, UndeliveredParts, is_dropped
+from bot.outbound.undelivered import DeliveryDecision, DeliveryStatus, UndeliveredParts, is_dropped
 from bot.plugin_system.imports import LazyImport, install_command
 from bot.receipts.headlines import GateCheck, describe_receipt, list_checks
 from bot.receipts.trace import TraceStep, read_sections, read_steps

@@ -152,6 +152,8 @@ class DeliveriesApi:
     async def list_parts(self, request: web.Request) -> web.StreamResponse:
         """List the parts that wait, are held or have failed."""
         query = validate_model(OutboxQuery, read_query(request, ("state",)))
+        if query.room is not None:
+            await self._directory.find_room(query.room)
         handles = self._directory.select_agents(query.agent)
         keys = parse_page_keys(query.before, len(handles))
         states = frozenset(state for name in query.state or PartState for state in STATES[name])

@@ -15,7 +15,7 @@ from adapters.web.openapi import Operation
 from adapters.web.outgoing import build_message_body
 from adapters.web.queries import AgentDirectory, format_page_keys, merge_pages, parse_id, parse_page_keys, read_query
 from adapters.web.schemas import AgentQuery, MessageBody, Query, ResponseModel
-from bot import ChannelType, Entity, Outcome, Receipt, system_clock
+from bot import ChannelType, Entity, Outcome, system_clock
 from bot.platform import AgentHandle, describe_receipt
 from bot.store import ListedMessage, MessageFilter, RoomFilter, RoomSummary
 
@@ -76,12 +76,9 @@ class MessagesQuery(Query):
 
 
 class RoomMessageBody(MessageBody):
-    """A message of a room; one to the agent has its receipt's id, sentence, duration and cost, if known."""
+    """A message of a room; one to the agent has the sentence of its outcome, if known."""
 
-    receipt_id: UUID | None = None
     headline: str | None = None
-    took_ms: int | None = None
-    cost: float | None = None
 
 
 class MessagesResponse(ResponseModel):
@@ -167,17 +164,6 @@ def _build_room_body(summary: RoomSummary, handle: AgentHandle) -> RoomBody:
 
 
 def _build_message(item: ListedMessage, handle: AgentHandle, authors: dict[UUID, Entity]) -> RoomMessageBody:
-    receipt = item.receipt
-    body = dict(build_message_body(item.memory, handle.agent_id, authors, receipt))
-    return RoomMessageBody(**body, **({} if receipt is None else _receipt_fields(receipt, handle)))
-
-
-def _receipt_fields(receipt: Receipt, handle: AgentHandle) -> dict[str, object]:
-    costs = [call.cost for call in receipt.model_calls if call.cost is not None]
-    duration = receipt.closed_at - receipt.received_at if receipt.closed_at else None
-    return {
-        "receipt_id": receipt.id,
-        "headline": describe_receipt(receipt, handle.character.name),
-        "took_ms": None if duration is None else round(duration.total_seconds() * 1000),
-        "cost": sum(costs) if costs else None,
-    }
+    body = build_message_body(item.memory, handle.agent_id, authors, item.receipt)
+    headline = None if item.receipt is None else describe_receipt(item.receipt, handle.character.name)
+    return RoomMessageBody(**dict(body), headline=headline)

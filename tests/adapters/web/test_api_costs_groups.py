@@ -31,7 +31,7 @@ async def store_costs(web_server: Any, *, name: str = "porch") -> date:
         room_id=None,
         person_id=None,
         cost=0.75,
-        purpose="embedding",
+        purpose="speech",
     )
     await store.costs.add([entry, replace(entry, model="small", cost=0.25, purpose="speech"), yesterday])
     return today

@@ -152,10 +152,10 @@ class Broken:
 async def test_an_error_behind_any_route_shows_no_details(open_server: ServerFactory) -> None:
     store = InMemoryStore()
     async with open_server(TICK, stores={"Ada": store}, settings={"OPENAI_API_KEY": CANARY}) as web_server:
-        whole = store.worlds, store.ledger, store.memories
+        whole = store.worlds, store.ledger, store.memories, store.lists
         failed = set()
         try:
-            store.worlds = store.ledger = store.memories = Broken()  # type: ignore[assignment]
+            store.worlds = store.ledger = store.memories = store.lists = Broken()  # type: ignore[assignment]
             for method, path in list_routes(web_server):
                 if path.startswith("/pages/"):  # files: a highlighter knows the words of SQL
                     continue
@@ -167,5 +167,5 @@ async def test_an_error_behind_any_route_shows_no_details(open_server: ServerFac
                     assert (error["code"], error["request_id"]) == ("internal_error", answer.headers["X-Request-Id"])
                     failed.add(path)
         finally:
-            store.worlds, store.ledger, store.memories = whole
+            store.worlds, store.ledger, store.memories, store.lists = whole
         assert {"/api/rooms", "/api/receipts", "/api/receipts/{id}", "/api/rooms/{id}/messages"} <= failed

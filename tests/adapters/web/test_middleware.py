@@ -41,11 +41,13 @@ ROUTES = {
     "/api/receipts/{id}": SHUT,
     "/api/receipts/{id}/prompts": SHUT,
     "/api/costs": SHUT,
+    "/api/limits": SHUT,
     "/api/overview": SHUT,
     "/api/metrics": SHUT,
     "/api/models": SHUT,
     "/api/search": SHUT,
     "/api/outbox": SHUT,
+    "/api/outbox/decisions": SHUT,
     "/api/outbox/{id}/send": SHUT,
     "/api/outbox/{id}/drop": SHUT,
     "/api/files/{id}": SHUT,  # but for a signed link
@@ -402,7 +404,8 @@ async def test_an_internal_error_shows_no_details(open_server: Any, caplog: pyte
     store = InMemoryStore()
     store.worlds = BrokenWorlds(store.entities)
     async with open_server(stores={"Ada": store}) as web_server:
-        answer = await web_server.request("GET", "/api/rooms", headers=web_server.bearer)
+        path = f"/api/rooms/{derived_id('room')}/messages"
+        answer = await web_server.request("GET", path, headers=web_server.bearer)
         text = await answer.text()
     assert answer.status == 500
     assert json.loads(text)["error"]["code"] == "internal_error"

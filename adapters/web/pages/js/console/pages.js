@@ -5,6 +5,9 @@
 /** Pages of the first group, each as `{ key, title, icon, load }`; `key` is the path below /console. */
 export const PAGES = [
   { key: "overview", title: "Overview", icon: "pulse", load: () => import("./overview.js") },
+  { key: "rooms", title: "Rooms", icon: "rooms", load: () => import("./rooms.js") },
+  { key: "deliveries", title: "Deliveries", icon: "outbox", load: () => import("./deliveries.js") },
+  { key: "costs", title: "Costs", icon: "coin", load: () => import("./costs.js") },
   { key: "people", title: "People", icon: "people", load: () => import("./people.js") },
   { key: "knowledge", title: "Knowledge", icon: "book", load: () => import("./knowledge.js") },
   { key: "tasks", title: "Tasks", icon: "clock", load: () => import("./tasks.js") },

@@ -1,0 +1,199 @@
+// Rooms: the rooms by platform and world, one room as it goes on, and the receipt of a message in it.
+
+import { get, useLoad, usePages } from "../api.js";
+import { formatAge, formatDuration, formatTime, useNow } from "../format.js";
+import { classes, html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../lib.js";
+import { Empty, ErrorNote, ListState, More, Skeleton, useTail } from "../lists.js";
+import { useMedia } from "../overlay.js";
+import { Link, link, setQuery } from "../router.js";
+import { useStream } from "../stream.js";
+import { Button, Chip, Dot, Icon, IconButton, Search, Select } from "../ui.js";
+import { OutcomeMark, Why } from "../why.js";
+
+const OUTCOMES = [["", "Outcome"], ["answered", "Answered"], ["ignored", "Stayed silent"], ["superseded", "With the next"],
+  ["failed", "Failed"], ["cancelled", "Cancelled"], ["expired", "Expired"], ["parked", "Parked"]];
+const TIMES = [["", "Any time"], ["1", "Last hour"], ["24", "Last day"], ["168", "Last week"]];
+const TONES = { answered: "good", failed: "bad" };
+const PLATFORMS = { discord: "Discord", telegram: "Telegram", x: "X", web: "Web" };
+
+export default function Page({ session, query, params }) {
+  const [roomId] = params;
+  const list = usePages("api/rooms", { q: query.q, agent: query.agent, limit: 200 }, "rooms");
+  useStream([{ kind: "message", agent: query.agent }], (frame) => {
+    if (frame.type === "reset") return list.reload();
+    const room = frame.room_id;
+    if (!list.rows?.some((item) => item.id === room)) return;
+    const at = frame.created_at ?? frame.at ?? new Date().toISOString();
+    list.change((old) => old.map((item) => (item.id === room ? { ...item, last_event_at: at } : item)));
+  });
+  return html`<div class=${classes("split", roomId && "in", query.message && "picked")}><h1 class="vh">Rooms</h1>
+    <${RoomList} ...${{ list, query, roomId }} />
+    ${roomId ? html`<${Tail} key=${roomId} ...${{ roomId, query, list }} />`
+      : html`<section class="mid" aria-label="Room"><${Empty} title="No room selected">Select a room to see what happens in it.</${Empty}></section>`}
+    ${query.message && html`<${Inspector} key=${query.message} id=${query.message} session=${session} />`}</div>`;
+}
+
+/** The rooms, under the names of their platforms and worlds. */
+function RoomList({ list, query, roomId }) {
+  const now = useNow();
+  const groups = useMemo(() => {
+    const found = new Map();
+    for (const room of list.rows ?? []) {
+      const key = `${room.platform} ${room.world_id}`;
+      if (!found.has(key)) found.set(key, { key, platform: room.platform, world: room.world, rooms: [] });
+      found.get(key).rooms.push(room);
+    }
+    return [...found.values()];
+  }, [list.rows]);
+  const keep = { q: query.q, agent: query.agent };
+  return html`<section class="lst" aria-label="All rooms"><div class="phead"><h2>Rooms</h2>
+      <${Search} label="Search rooms" value=${query.q ?? ""} wide=${true} onSearch=${(q) => setQuery({ q })} /></div>
+    <div class="pbody rooms" tabindex="0" role="region" aria-label="List of rooms"><${ListState} list=${list}
+        isFiltered=${Boolean(query.q)} onClear=${() => setQuery({ q: "" })}
+        empty=${html`<${Empty} title="No rooms yet">Write to the character, or connect a platform.</${Empty}>`} />
+      ${groups.map((group) => html`<h3 key=${group.key}><${Icon} name=${group.platform} size="s" />${group.world
+          || PLATFORMS[group.platform] || group.platform}</h3><ul>${group.rooms.map((room) => html`<li key=${room.id}>
+          <a class="item" href=${link(`console/rooms/${room.id}`, keep)} aria-current=${room.id === roomId ? "page" : undefined}>
+            <span class="cut">${room.name || room.external_id}</span><span class="badge">${room.is_muted ? "muted"
+              : room.last_event_at ? formatAge(room.last_event_at, now).replace(/ ago$/, "") : ""}</span></a></li>`)}</ul>`)}
+      <${More} list=${list} /></div></section>`;
+}
+
+/** Load the messages of a room: the last ones, older ones on demand, new ones as they come. */
+function useTailOf(roomId, filters, isPaused) {
+  const path = `api/rooms/${roomId}/messages`;
+  const key = JSON.stringify(filters);
+  const [state, setState] = useState({ rows: null, older: null, error: null });
+  const [missed, setMissed] = useState(false);
+  const newest = useRef(null);
+  const isBusy = useRef(false);
+  const hasFilter = Object.values(filters).some(Boolean);
+  const load = async () => {
+    try {
+      const answer = await get(path, { ...filters, limit: 100 });
+      newest.current = answer.newest;
+      setMissed(false);
+      setState({ rows: answer.messages, older: answer.next, error: null });
+    } catch (error) {
+      setState((old) => ({ ...old, error }));
+    }
+  };
+  useEffect(() => void (setState({ rows: null, older: null, error: null }), load()), [roomId, key]);
+  const refresh = async () => {
+    if (isBusy.current) return;
+    isBusy.current = true;
+    try {
+      if (hasFilter || !newest.current) return await load();
+      const { messages, newest: last } = await get(path, { after: newest.current, limit: 200 });
+      newest.current = last ?? newest.current;
+      setState((old) => ({ ...old, rows: [...(old.rows ?? []), ...messages].slice(-1000) }));
+    } catch {
+      setMissed(true); // the banner says that the bot is not connected
+    } finally {
+      isBusy.current = false;
+    }
+  };
+  const settle = async (frame) => {
+    const id = frame.message_id;
+    if (!id || isPaused) return;
+    const receipt = await get(`api/receipts/${id}`).catch(() => null);
+    if (!receipt) return;
+    const known = { outcome: { outcome: receipt.outcome, reason: receipt.reason, rule: receipt.rule }, headline: receipt.headline,
+      receipt_id: receipt.id, took_ms: receipt.seconds === null ? null : receipt.seconds * 1000, cost: receipt.cost };
+    setState((old) => ({ ...old, rows: old.rows?.map((row) => (row.id === receipt.message_id ? { ...row, ...known } : row)) }));
+  };
+  useStream([{ kind: "message", room: roomId }, { kind: "receipt", room: roomId }], (frame) => {
+    if (frame.type === "reset") return isPaused ? setMissed(true) : load();
+    if (frame.room_id && frame.room_id !== roomId) return undefined;
+    if (isPaused) return setMissed(true);
+    return frame.type === "message" ? refresh() : settle(frame);
+  });
+  useEffect(() => void (!isPaused && missed && load()), [isPaused]);
+  const more = async () => {
+    const answer = await get(path, { ...filters, limit: 100, before: state.older });
+    setState((old) => ({ ...old, rows: [...answer.messages, ...old.rows], older: answer.next }));
+  };
+  return { ...state, reload: load, more, isLoading: !state.rows && !state.error };
+}
+
+function Tail({ roomId, query, list }) {
+  const known = list.rows?.find((room) => room.id === roomId);
+  const [isPaused, setPaused] = useState(false);
+  const since = useMemo(() => query.hours && new Date(Date.now() - query.hours * 3_600_000).toISOString(), [query.hours]);
+  const filters = { outcome: query.outcome, rule: query.rule, author: query.author, from: since };
+  const isFiltered = Object.values(filters).some(Boolean);
+  const tail = useTailOf(roomId, filters, isPaused);
+  const counts = useLoad("api/receipts/counts", { room: roomId, from: useMemo(() => new Date(Date.now() - 7 * 86_400_000).toISOString(), [roomId]) });
+  const rules = [...new Set([query.rule, ...(counts.value?.counts ?? []).map((item) => item.rule)].filter(Boolean))];
+  const people = new Map((tail.rows ?? []).filter((row) => !row.author.is_agent).map((row) => [row.author.id, row.author.name || "unknown"]));
+  if (query.author && !people.has(query.author)) people.set(query.author, "This person");
+  const { ref, missed, toEnd } = useTail(tail.rows?.length ?? 0);
+  const name = known ? known.name || known.external_id : "Room";
+  const filter = (changes) => setQuery(changes, { replace: false });
+  const clear = () => filter({ outcome: "", rule: "", author: "", hours: "" });
+  return html`<section class="mid" aria-label=${name}><div class="phead">
+      <${IconButton} icon="left" label="All rooms" class="only-narrow" to="console/rooms" query=${{ q: query.q, agent: query.agent }} />
+      <h2 class="cut">${name}</h2><${Chip} tone=${isPaused ? "" : "good"}><${Dot} tone=${isPaused ? "off" : "good"} />${isPaused ? "Paused" : "Live"}</${Chip}>
+      <${IconButton} icon=${isPaused ? "play" : "pause"} label=${isPaused ? "Go on" : "Pause"} onClick=${() => setPaused(!isPaused)} />
+      <div class="filters">
+        <${Select} label="Outcome" options=${OUTCOMES} value=${query.outcome ?? ""} onChange=${(outcome) => filter({ outcome })} />
+        <${Select} label="Rule" options=${[["", "Rule"], ...rules.map((rule) => [rule, rule])]} value=${query.rule ?? ""} onChange=${(rule) => filter({ rule })} />
+        <${Select} label="Person" options=${[["", "Person"], ...people]} value=${query.author ?? ""} onChange=${(author) => filter({ author })} />
+        <${Select} label="Time" options=${TIMES} value=${query.hours ?? ""} onChange=${(hours) => filter({ hours })} /></div></div>
+    <div class="pbody" tabindex="0" role="region" aria-label="Messages" ref=${ref}><div>
+      ${tail.isLoading && html`<${Skeleton} rows=${10} />`}
+      ${tail.error && html`<${ErrorNote} error=${tail.error} onRetry=${tail.reload} />`}
+      ${tail.older && html`<div class="more-rows"><${Button} onClick=${tail.more}>${isFiltered ? "Look further back" : "Show older"}</${Button}></div>`}
+      ${tail.rows?.length === 0 && (isFiltered ? html`<${Empty} title="Nothing matches"><${Button} onClick=${clear}>Clear filters</${Button}></${Empty}>`
+        : html`<${Empty} title="No messages yet">They appear here as they come.</${Empty}>`)}
+      ${tail.rows?.length > 0 && html`<ol class="tail">${tail.rows.map((row) => html`<${Line} key=${row.id} row=${row}
+        isPicked=${query.message === row.id} />`)}</ol>`}</div></div>
+    ${missed > 0 && html`<div class="new-rows" role="status"><${Button} icon="down" onClick=${toEnd}>${missed} new</${Button}></div>`}</section>`;
+}
+
+/** One message; a person's has the sentence of its outcome, the character's own is indented. */
+function Line({ row, isPicked }) {
+  const isOwn = row.author.is_agent;
+  const text = row.text || row.attachments?.map((file) => file.title || file.kind).join(", ") || "(no text)";
+  const target = isOwn ? row.in_reply_to : row.id;
+  const content = html`<time datetime=${row.created_at}>${formatTime(row.created_at, "second")}</time>
+    <span class="txt"><b>${row.author.name || "unknown"}</b>${text}</span>${isOwn ? null : html`<${Result} row=${row} />`}`;
+  return html`<li class=${isOwn ? "own" : ""} data-row=${row.id}>${target ? html`<a href=${link(location.pathname.slice(link("").length), { ...queryNow(), message: target })}
+    aria-current=${isPicked ? "true" : undefined}>${content}</a>` : html`<a>${content}</a>`}</li>`;
+}
+
+function queryNow() {
+  return Object.fromEntries(new URLSearchParams(location.search));
+}
+
+function Result({ row }) {
+  if (!row.outcome) return null;
+  const { outcome } = row.outcome;
+  const took = outcome === "answered" && row.took_ms !== null ? ` · ${formatDuration(row.took_ms)}` : "";
+  return html`<span class=${classes("res", TONES[outcome])}><${OutcomeMark} outcome=${outcome} />${row.headline}${took}</span>`;
+}
+
+/** The receipt of the picked message: beside the messages, or over the page where it is narrow. */
+function Inspector({ id, session }) {
+  const heading = useRef(null);
+  const isOver = useMedia("(max-width: 75rem)");
+  const close = () => setQuery({ message: "" }, { replace: false });
+  useEffect(() => {
+    const opener = document.activeElement;
+    if (isOver) heading.current.focus({ preventScroll: true });
+    const onKey = (event) => event.key === "Escape" && !event.defaultPrevented && !document.querySelector("dialog[open]") && close();
+    addEventListener("keydown", onKey);
+    return () => {
+      removeEventListener("keydown", onKey);
+      if (opener?.isConnected) opener.focus();
+    };
+  }, []);
+  useLayoutEffect(() => {
+    const behind = isOver ? [...document.querySelectorAll(".split > .lst, .split > .mid, .side, .tabs, .skip")] : [];
+    behind.forEach((node) => void (node.inert = true));
+    return () => behind.forEach((node) => void (node.inert = false));
+  }, [isOver]);
+  return html`<section class="insp" aria-label="Receipt of the picked message"><div class="phead"><h2 tabindex="-1" ref=${heading}>Receipt</h2>
+      <${Link} class="btn bare" to=${`console/receipts/${id}`}>Open</${Link}><${IconButton} icon="close" label="Close" onClick=${close} /></div>
+    <div class="pbody padded narrow" tabindex="0" role="region" aria-label="Receipt, text"><${Why} id=${id} session=${session} isNarrow=${true} /></div></section>`;
+}
