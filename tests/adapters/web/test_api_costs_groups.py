@@ -25,13 +25,7 @@ async def store_costs(web_server: Any, *, name: str = "porch") -> date:
     await store.entities.save_entities([Entity(ANN, "test", "7", ("Ann",))])
     entry = replace(TODAY_ENTRY, day=today)
     yesterday = replace(
-        entry,
-        day=today - timedelta(days=1),
-        model="small",
-        room_id=None,
-        person_id=None,
-        cost=0.75,
-        purpose="speech",
+        entry, day=today - timedelta(days=1), model="small", room_id=None, person_id=None, cost=0.75, purpose="speech"
     )
     await store.costs.add([entry, replace(entry, model="small", cost=0.25, purpose="speech"), yesterday])
     return today

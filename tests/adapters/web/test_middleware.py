@@ -395,7 +395,7 @@ async def test_a_compressed_body_is_refused_without_decompression(web_server: An
 class BrokenWorlds(InMemoryWorlds):
     """A store of worlds that always fails."""
 
-    async def rooms(self, world_id: UUID | None = None) -> list[Room]:
+    async def room(self, room_id: UUID) -> Room | None:
         raise RuntimeError("/secret/path is gone")
 
 
@@ -404,7 +404,7 @@ async def test_an_internal_error_shows_no_details(open_server: Any, caplog: pyte
     store = InMemoryStore()
     store.worlds = BrokenWorlds(store.entities)
     async with open_server(stores={"Ada": store}) as web_server:
-        path = f"/api/rooms/{derived_id('room')}/messages"
+        path = f"/api/rooms/{uuid4()}/messages"
         answer = await web_server.request("GET", path, headers=web_server.bearer)
         text = await answer.text()
     assert answer.status == 500
