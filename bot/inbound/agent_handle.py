@@ -52,6 +52,11 @@ class ConversationReader:
     _store: Store
     _flush_costs: Callable[[], Awaitable[None]] | None = None
 
+    @property
+    def lists(self) -> ListStore:
+        """Lists of rooms, messages and deliveries, page by page."""
+        return self._store.lists
+
     async def rooms(self) -> list[Room]:
         """List all rooms, the most recently active first."""
         return await self._store.worlds.rooms()
@@ -201,7 +206,6 @@ class AgentHandle:
         people: People,
         tasks: TaskControl,
         world_settings: WorldSettings,
-        lists: ListStore,
         limits: CostLimits,
         catalog: Callable[[], Catalog],
         room_rules: RoomRules,
@@ -221,7 +225,6 @@ class AgentHandle:
         self.undelivered = undelivered
         self.people, self.tasks = people, tasks
         self.world_settings = world_settings
-        self.lists = lists
         self.limits = limits
         self._catalog = catalog
         self.room_rules = room_rules
@@ -237,6 +240,11 @@ class AgentHandle:
     def definition(self) -> AgentDefinition:
         """The agent's character, settings and templates, as they are now, and the version of the file."""
         return self._read_definition()
+
+    @property
+    def lists(self) -> ListStore:
+        """Lists of rooms, messages and deliveries, page by page."""
+        return self.conversations.lists
 
     @property
     def character(self) -> Character:
