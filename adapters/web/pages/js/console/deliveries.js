@@ -38,10 +38,9 @@ export default function Page({ session, query }) {
   // A change of a shown part is marked in its row; others are counted, so that no row moves under the pointer.
   useStream([{ kind: "delivery", agent: query.agent }], (frame) => {
     if (frame.type === "reset") return reload();
-    const id = frame.delivery_id ?? frame.id;
-    const isShown = list.rows?.some((row) => row.id === id);
-    if (isShown) list.change((old) => old.map((row) => (row.id === id ? update(row, frame) : row)));
-    else setChanged((count) => count + 1);
+    if (list.rows?.some((row) => row.id === frame.id)) {
+      list.change((old) => old.map((row) => (row.id === frame.id ? update(row, frame) : row)));
+    } else if (frame.state === "unknown" || frame.state === "failed") setChanged((count) => count + 1);
   });
   const toggle = (ids, isOn) => setSelected((old) => {
     const next = new Set(old);
@@ -93,7 +92,8 @@ export default function Page({ session, query }) {
 function update(row, frame) {
   const words = { unknown: "held", pending: "waiting", attempting: "waiting", failed: "failed", sent: "sent" };
   const state = frame.state ?? row.state;
-  return { ...row, ...("why" in frame ? { why: frame.why } : {}), state, status: words[state] ?? state };
+  const why = state === "sent" ? "It has arrived" : frame.cause || row.why;
+  return { ...row, why, state, status: words[state] ?? state, attempts: frame.attempts, next_attempt_at: null };
 }
 
 /** The tabs with their counts, loaded anew with `version`. */

@@ -93,14 +93,10 @@ function useTailOf(roomId, filters, isPaused) {
       isBusy.current = false;
     }
   };
-  const settle = async (frame) => {
-    const id = frame.message_id;
-    if (!id || isPaused) return;
-    const receipt = await get(`api/receipts/${id}`).catch(() => null);
-    if (!receipt) return;
-    const known = { outcome: { outcome: receipt.outcome, reason: receipt.reason, rule: receipt.rule }, headline: receipt.headline,
-      receipt_id: receipt.id, took_ms: receipt.seconds === null ? null : receipt.seconds * 1000, cost: receipt.cost };
-    setState((old) => ({ ...old, rows: old.rows?.map((row) => (row.id === receipt.message_id ? { ...row, ...known } : row)) }));
+  const settle = (frame) => {
+    const known = { outcome: { outcome: frame.outcome, reason: frame.reason, rule: frame.rule }, headline: frame.headline,
+      receipt_id: frame.receipt_id, took_ms: frame.closed_at ? new Date(frame.closed_at) - new Date(frame.received_at) : null, cost: frame.cost ?? null };
+    setState((old) => ({ ...old, rows: old.rows?.map((row) => (row.id === frame.id ? { ...row, ...known } : row)) }));
   };
   useStream([{ kind: "message", room: roomId }, { kind: "receipt", room: roomId }], (frame) => {
     if (frame.type === "reset") return isPaused ? setMissed(true) : load();
@@ -169,6 +165,9 @@ function queryNow() {
 function Result({ row }) {
   if (!row.outcome) return null;
   const { outcome } = row.outcome;
+  if (["claimed", "received"].includes(outcome)) {
+    return html`<span class="res good"><span class="spin" aria-hidden="true"></span>Working on it</span>`;
+  }
   const took = outcome === "answered" && row.took_ms !== null ? ` · ${formatDuration(row.took_ms)}` : "";
   return html`<span class=${classes("res", TONES[outcome])}><${OutcomeMark} outcome=${outcome} />${row.headline}${took}</span>`;
 }
