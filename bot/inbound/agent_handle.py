@@ -52,11 +52,6 @@ class ConversationReader:
     _store: Store
     _flush_costs: Callable[[], Awaitable[None]] | None = None
 
-    @property
-    def lists(self) -> ListStore:
-        """Lists of rooms, messages and deliveries, page by page."""
-        return self._store.lists
-
     async def rooms(self) -> list[Room]:
         """List all rooms, the most recently active first."""
         return await self._store.worlds.rooms()
@@ -76,10 +71,6 @@ class ConversationReader:
     async def message(self, message_id: UUID) -> Memory | None:
         """Return a message; None where there is none."""
         return (await self._store.memories.memories([message_id])).get(message_id)
-
-    async def messages_by_id(self, ids: Collection[UUID]) -> dict[UUID, Memory]:
-        """Return messages by id."""
-        return await self._store.memories.memories(ids)
 
     async def search(self, text: str, limit: int = 20) -> list[Memory]:
         """Return the facts and messages that share the most words with a text, facts first, best first.
@@ -206,6 +197,7 @@ class AgentHandle:
         people: People,
         tasks: TaskControl,
         world_settings: WorldSettings,
+        read_lists: Callable[[], ListStore],
         limits: CostLimits,
         catalog: Callable[[], Catalog],
         room_rules: RoomRules,
@@ -225,6 +217,7 @@ class AgentHandle:
         self.undelivered = undelivered
         self.people, self.tasks = people, tasks
         self.world_settings = world_settings
+        self._read_lists = read_lists
         self.limits = limits
         self._catalog = catalog
         self.room_rules = room_rules
@@ -244,7 +237,7 @@ class AgentHandle:
     @property
     def lists(self) -> ListStore:
         """Lists of rooms, messages and deliveries, page by page."""
-        return self.conversations.lists
+        return self._read_lists()
 
     @property
     def character(self) -> Character:

@@ -66,6 +66,7 @@ def build_handle(
         people=People(agent.id, store=store, models=agent.models, flush_activity=activity.flush),
         tasks=TaskControl(store.tasks, clock),
         world_settings=agent.world_settings,
+        read_lists=lambda: store.lists,
         limits=limits,
         catalog=lambda: agent.catalog,
         room_rules=reloader.room_rules,

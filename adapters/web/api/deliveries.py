@@ -265,7 +265,7 @@ async def _count_parts(handles: Sequence[AgentHandle]) -> PartCounts:
 async def _build_part_bodies(handle: AgentHandle, parts: Sequence[Delivery]) -> list[UndeliveredPartBody]:
     """Return parts with what belongs to them, by a fixed number of queries."""
     rooms = await handle.lists.rooms_by_id({part.room_id for part in parts})
-    replies = await handle.conversations.messages_by_id({part.memory_id for part in parts})
+    replies = await handle.conversations.memories({part.memory_id for part in parts})
     answered = {reply.id: reply.content.in_reply_to for reply in replies.values()}
     receipts = await handle.lists.receipts_of({message_id for message_id in answered.values() if message_id})
     bodies = []
