@@ -129,16 +129,14 @@ class ConversationReader:
         """List the deliveries of a room, in sending order; sent ones are stored for as long as receipts."""
         return await self._store.ledger.deliveries(room_id=room_id)
 
-    async def costs(self, first_day: date, last_day: date) -> list[CostEntry]:
-        """List the costs of model calls on these days (UTC)."""
+    async def costs(
+        self, first_day: date, last_day: date, by: Sequence[CostDimension] | None = None
+    ) -> list[CostEntry]:
+        """List the costs of model calls on these days (UTC), or their sums by these dimensions."""
         if self._flush_costs is not None:
             await self._flush_costs()
-        return await self._store.costs.costs_between(first_day, last_day)
-
-    async def cost_sums(self, first_day: date, last_day: date, by: Sequence[CostDimension]) -> list[CostEntry]:
-        """Return the costs of these days (UTC), summed by these dimensions."""
-        if self._flush_costs is not None:
-            await self._flush_costs()
+        if by is None:
+            return await self._store.costs.costs_between(first_day, last_day)
         return await self._store.costs.sums_between(first_day, last_day, by)
 
     async def people(self, ids: Collection[UUID]) -> dict[UUID, Entity]:

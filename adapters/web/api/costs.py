@@ -173,7 +173,7 @@ class CostsApi:
         first, last = _read_period(query)
         handles = self._directory.select_agents(query.agent)
         by = [DIMENSIONS[name] for name in query.by]
-        entries = [entry for handle in handles for entry in await handle.conversations.cost_sums(first, last, by)]
+        entries = [entry for handle in handles for entry in await handle.conversations.costs(first, last, by)]
         sums = await _build_sums(handles, entries, query.by)
         if "text/csv" in request.headers.get("Accept", ""):
             return self._respond_csv(sums, query.by, first, last)
@@ -318,7 +318,7 @@ async def _forecast(handles: Sequence[AgentHandle]) -> ExpectedBody | None:
     end = (month + timedelta(days=32)).replace(day=1) - timedelta(days=1)
     first = min(month, today - timedelta(days=FORECAST_DAYS))
     costs = [
-        entry for handle in handles for entry in await handle.conversations.cost_sums(first, today, [CostDimension.DAY])
+        entry for handle in handles for entry in await handle.conversations.costs(first, today, [CostDimension.DAY])
     ]
     by_day = {day: entry.cost for day, entry in sum_costs(costs, lambda entry: entry.day).items()}
     begun = max(min(by_day, default=today), today - timedelta(days=FORECAST_DAYS))
@@ -350,7 +350,7 @@ SCOPES: dict[str, tuple[Literal["all", "room", "person"], CostDimension | None]]
 
 async def _build_limits(handle: AgentHandle, today: date) -> list[LimitBody]:
     sums = {
-        dimension: await handle.conversations.cost_sums(today, today, [dimension] if dimension else [])
+        dimension: await handle.conversations.costs(today, today, [dimension] if dimension else [])
         for _, dimension in SCOPES.values()
     }
     highest = {

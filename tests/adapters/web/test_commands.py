@@ -31,7 +31,7 @@ async def test_a_command_is_answered_without_a_model(web_server: Any) -> None:
 async def test_why_reports_the_previous_message(web_server: Any) -> None:
     socket_client = await web_server.open_socket()
     await socket_client.send_message("Hello", "c1")
-    assert "every message in a room of type DM is answered" in (await run_command(socket_client, "/why", "c2"))["text"]
+    assert "Answered: it was a direct message" in (await run_command(socket_client, "/why", "c2"))["text"]
 
 
 async def test_an_unknown_command_gets_a_suggestion(web_server: Any) -> None:
