@@ -144,7 +144,7 @@ async def test_rooms_and_their_messages_are_listed(open_server: Any) -> None:
         told = await web_server.send("Hello", room="den", user="Eve")
         await web_server.send("Hello", agent="bea")
         rooms = (await web_server.get("/api/rooms"))["rooms"]
-        assert [room["name"] for room in rooms] == ["den", "api"]
+        assert [room["name"] for room in rooms] == ["api", "den"]  # the one with the last message first
         [room] = (await web_server.get("/api/rooms?agent=ada"))["rooms"]
         assert (room["id"], room["type"], room["platform"]) == (told["room_id"], "API", "web")
         messages = (await web_server.get(f"/api/rooms/{room['id']}/messages"))["messages"]
