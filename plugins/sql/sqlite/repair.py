@@ -127,7 +127,7 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> None:
     version = None
     with suppress(*DATABASE_ERRORS):
         version = connection.execute(f"SELECT version_num FROM {version_table_name(CORE_NAME)}").fetchone()
-    if version is not None and version[0] != VERSION:
+    if version is not None and version[0] not in (None, VERSION):
         raise ConfigError(
             f"{path} has schema {version[0]}, and rows are copied from {VERSION} only: use the version of Greenroom "
             "that wrote it, or put a backup in its place"

