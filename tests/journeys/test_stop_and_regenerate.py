@@ -160,9 +160,9 @@ async def test_a_stop_that_races_with_the_commit_has_one_winner(staged: Staged, 
             await reached.wait()
         stopping = asyncio.create_task(edits(stage).stop_answer(receipt.memory_id))
         await asyncio.sleep(0)
-        model.released.set()
         go.set()
         stopped = await stopping
+        model.released.set()
         closed = await final(stage, receipt)
         assert stopped.outcome is closed.outcome
         assert closed.outcome is (Outcome.ANSWERED if is_commit_first else Outcome.CANCELLED)

@@ -375,7 +375,7 @@ async def withdraw(outbox: Outbox, store: InMemoryStore, clock: Any) -> None:
 async def test_a_part_of_unknown_outcome_is_not_repeated_once_it_was_withdrawn(
     outbox: Outbox, store: InMemoryStore, timeline: Timeline, clock: Any
 ) -> None:
-    adapter = Unsure(faults=[UNCLEAR], repeats=[UNCLEAR])
+    adapter = Unsure(faults=[UNCLEAR], repeats=[UNCLEAR] * 5)
     outbox.connect(adapter)
     await outbox.commit([reply("Hello.", clock())])
     await timeline.run(2)
