@@ -4,7 +4,8 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -60,3 +61,14 @@ class ShutdownDeadline:
     def remaining(self, max_seconds: float) -> float:
         """Return the seconds left, at most `max_seconds`, and at least 0.05 so that quick work can end."""
         return max(MIN_REMAINING_SECONDS, min(max_seconds, self._end - time.monotonic()))
+
+
+async def every(seconds: float, *, until: asyncio.Event) -> AsyncIterator[None]:
+    """Yield every `seconds`, and a last time after `until` is set."""
+    is_last = False
+    while not is_last:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await until.wait()
+        is_last = until.is_set()
+        yield

@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from bot.concurrency.clock import Clock, ShutdownDeadline, system_clock
+from bot.concurrency.clock import Clock, ShutdownDeadline, every, system_clock
 from bot.concurrency.isolation import run_isolated
 from bot.concurrency.tasks import TaskSet
 from bot.costs.budget import Budget, Usage
@@ -124,12 +124,7 @@ class CostMeter:
             self._unwritten[entry.key] = entry if total is None else total.plus(entry)
 
     async def _run(self) -> None:
-        is_last = False
-        while not is_last:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._interval):
-                    await self._closing.wait()
-            is_last = self._closing.is_set()
+        async for _ in every(self._interval, until=self._closing):
             await run_isolated(self._flush_and_reload(), label=FLUSH_LABEL, timeout=FLUSH_TIMEOUT)
 
     async def _flush_and_reload(self) -> None:

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID
 
-from bot.concurrency.clock import ShutdownDeadline
+from bot.concurrency.clock import ShutdownDeadline, every
 from bot.concurrency.isolation import run_isolated
 from bot.concurrency.tasks import TaskSet
 from bot.domain.environment import PersonActivity
@@ -99,12 +99,7 @@ class PersonActivityRecorder:
         self._unwritten[activity.entity_id] = activity if stored is None else stored.plus(activity)
 
     async def _run(self) -> None:
-        is_last = False
-        while not is_last:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._interval):
-                    await self._closing.wait()
-            is_last = self._closing.is_set()
+        async for _ in every(self._interval, until=self._closing):
             await run_isolated(self._flush_quietly(), label=FLUSH_LABEL, timeout=FLUSH_TIMEOUT)
 
     async def _flush_quietly(self) -> None:

@@ -1,6 +1,8 @@
+import asyncio
+
 import pytest
 
-from bot.concurrency.clock import Backoff, ShutdownDeadline
+from bot.concurrency.clock import Backoff, ShutdownDeadline, every
 
 
 def test_delays_double_up_to_the_maximum() -> None:
@@ -22,3 +24,14 @@ def test_the_remaining_time_of_a_shutdown_is_bounded_on_both_sides() -> None:
     assert deadline.remaining(8.0) == 8.0
     deadline.start(-1.0)
     assert deadline.remaining(8.0) == 0.05
+
+
+@pytest.mark.parametrize("is_set_before", [True, False])
+async def test_repeated_work_is_done_once_more_after_the_end_was_asked_for(*, is_set_before: bool) -> None:
+    end, times = asyncio.Event(), 0
+    if is_set_before:
+        end.set()
+    async for _ in every(0.0, until=end):
+        times += 1
+        end.set()  # while the work is done: what came in meanwhile needs another time
+    assert times == (1 if is_set_before else 2)

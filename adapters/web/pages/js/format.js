@@ -97,3 +97,8 @@ export function Time({ at, as = "age", ...rest }) {
   const text = as === "age" ? formatAge(at, now) : formatTime(at, as);
   return html`<time datetime=${new Date(at).toISOString()} title=${formatFull(at)} ...${rest}>${text}</time>`;
 }
+
+const PURPOSES = { reply: "Reply", shouldRespond: "Should it answer", embedding: "Vector", summary: "Summary", repair: "Repair" };
+
+/** Return what a model call is for, as people say it. */
+export const purposeOf = (purpose) => PURPOSES[purpose] ?? purpose;

@@ -1,6 +1,6 @@
 // The steps of a turn as bars over time; each row opens its details.
 
-import { formatCost, formatCount, formatDuration } from "./format.js";
+import { formatCost, formatCount, formatDuration, purposeOf } from "./format.js";
 import { classes, html, randomId, useRef, useState } from "./lib.js";
 
 const COLOURS = { provider: "f2", model: "f1", action: "f3", send: "f4" };
@@ -34,7 +34,7 @@ function Row({ step, call, ticks, place, total }) {
   const width = Math.max(0.8, ((end - step.start_ms) / total) * 100);
   const colour = step.state === "failed" ? "fbad" : COLOURS[step.kind] ?? "f5";
   return html`<li><button type="button" aria-expanded=${String(isOpen)} aria-controls=${id} onClick=${() => setOpen(!isOpen)}>
-      <span class=${classes("lab", step.parent !== null && "sub")}><span>${step.name}
+      <span class=${classes("lab", step.parent !== null && "sub")}><span>${step.kind === "model" ? purposeOf(step.name) : step.name}
         ${call && html` <span class="q">${call.model}</span>`}</span></span>
       <svg class="lane" aria-hidden="true">${ticks.map((tick) => html`<line class="tick" x1=${place(tick)} x2=${place(tick)}
         y1="0" y2="100%" key=${tick} />`)}<rect class=${colour} x=${place(step.start_ms)} width=${`${width}%`} y="35%" height="30%" rx="2" /></svg>

@@ -4,7 +4,7 @@
 // message and replies, `isNarrow` is for a panel. The parts are for the page, which arranges them in two columns.
 
 import { useLoad } from "./api.js";
-import { formatCost, formatCostSum, formatCount, formatDuration, formatSize, Time } from "./format.js";
+import { formatCost, formatCostSum, formatCount, formatDuration, formatSize, Time, purposeOf } from "./format.js";
 import { classes, html, useState } from "./lib.js";
 import { ErrorNote, Skeleton } from "./lists.js";
 import { Dot, Icon, Note } from "./ui.js";
@@ -20,7 +20,6 @@ const MARKS = {
   parked: ["pause", "warn"],
 };
 const SWATCHES = ["f1", "f2", "f3", "f4", "f5"];
-const PURPOSES = { reply: "Reply", shouldRespond: "Should it answer", embedding: "Vector", summary: "Summary", repair: "Repair" };
 const DELIVERY = { sent: "good", pending: "off", attempting: "off", unknown: "warn", failed: "bad", cancelled: "off" };
 
 /** The sign of an outcome; the sentence beside it says the same. */
@@ -118,14 +117,12 @@ export function Calls({ receipt, level }) {
     <div class="card scroll-x" tabindex="0" role="region" aria-label="Model calls"><table class="table"><thead><tr>
       <th scope="col">Call</th>${["In", "Cached", "Out", "Cost"].map((name) => html`<th scope="col" class="num" key=${name}>${name}</th>`)}
     </tr></thead><tbody>${calls.map((call, index) => html`<tr key=${index}>
-      <td><span class="call">${purposeOf(call)} <span class="q">${call.model}</span></span>
+      <td><span class="call">${purposeOf(call.purpose)} <span class="q">${call.model}</span></span>
         ${call.error && html`<span class="q bad"> failed: ${call.error}</span>`}</td>
       <td class="num">${call.is_estimate ? "about " : ""}${formatCount(call.tokens_in)}</td>
       <td class="num q2">${formatCount(call.tokens_cached)}</td><td class="num">${formatCount(call.tokens_out)}</td>
       <td class="num">${formatCost(call.cost)}</td></tr>`)}</tbody></table></div></${Section}>`;
 }
-
-const purposeOf = (call) => PURPOSES[call.purpose] ?? call.purpose;
 
 /** The prompts as they were sent, loaded when they are asked for; for operators only. */
 export function Prompts({ receipt, session, level }) {
@@ -149,7 +146,7 @@ function PromptSections({ prompt }) {
     x += (section.bytes / total) * 100;
     return html`<rect class=${SWATCHES[index % 5]} x=${`${start}%`} width=${`${Math.max(x - start - 0.3, 0.1)}%`} height="10" key=${index} />`;
   });
-  return html`<p class="q">${PURPOSES[prompt.purpose] ?? prompt.purpose}, ${formatSize(total)}</p><div class="sections">
+  return html`<p class="q">${purposeOf(prompt.purpose)}, ${formatSize(total)}</p><div class="sections">
     <svg aria-hidden="true">${blocks}</svg>${prompt.sections.map((section, index) => html`<details key=${index}><summary>
       <svg class="sw" aria-hidden="true"><rect class=${SWATCHES[index % 5]} width="100%" height="100%" /></svg>
       <${Icon} name="right" size="s turn" /><span class="cut">${section.name}</span>

@@ -57,11 +57,13 @@ function describeSource({ kind, source, at }) {
 
 /** The documents of the first character that has any, or of the chosen one. */
 function Documents({ agent, isOperator }) {
-  const { value, error, reload } = useLoad(DOCUMENTS, { agent });
+  const { value: loaded } = useLoad(isOperator ? "api/plugins" : null, { agent });
+  const isMissing = !!loaded && !loaded.plugins.some(({ name, state }) => name === "knowledge" && state === "on");
+  const { value, error, reload } = useLoad(isOperator && (!loaded || isMissing) ? null : DOCUMENTS, { agent });
   const [failure, setFailure] = useState("");
   const [busy, setBusy] = useState("");
   const files = useRef(null);
-  const isOff = error?.status === 404;
+  const isOff = isMissing || error?.status === 404;
   const act = async (what, send) => {
     setFailure("");
     setBusy(what);
