@@ -1,5 +1,6 @@
 """CHOOSE_OPTION: answer or abort a task that waits for a choice."""
 
+import re
 from typing import Annotated
 
 from bot import ActionResult, ChoiceRequest, Effect, Role, Task, TaskTag, Turn, World, action, short_id
@@ -11,9 +12,10 @@ from plugins.bootstrap.actions.permissions import (
     refusal_result,
     request_example,
 )
-from plugins.bootstrap.actions.words import ABORT, ORDINALS
+from plugins.bootstrap.actions.words import ABORT, NO, ORDINALS
 
 CHOICES_SHOWN_KEY = "openChoices"
+CLAUSE_END = re.compile(r"[^\w\s'’]+|[\r\n]+")
 
 
 async def find_open_choices(turn: Turn) -> list[Task]:
@@ -54,7 +56,9 @@ async def preview_choice(turn: Turn, option: str, task: str = "") -> ActionPrevi
                 return refusal_result(f"the requester must name it in this message: {text}")
         return ActionPreview("", is_harmless=True)
     text = f"I would choose “{choice}” for “{matching_task.description or matching_task.name}”."
-    return ActionPreview(text, (_names_of_option(request, choice),), {"option": choice, "task": str(matching_task.id)})
+    return ActionPreview(
+        text, (_names_of_option(turn, request, choice),), {"option": choice, "task": str(matching_task.id)}
+    )
 
 
 @action(
@@ -113,10 +117,15 @@ def _offers(task: Task, option: str) -> bool:
     return ChoiceRequest.from_metadata(task.metadata).match(option) not in ("", ChoiceRequest.ABORT)
 
 
-def _names_of_option(request: ChoiceRequest, choice: str) -> tuple[str, ...]:
-    """Return how a person may name an option: word for word, by its number, as the first one."""
+def _names_of_option(turn: Turn, request: ChoiceRequest, choice: str) -> tuple[str, ...]:
+    """Return how a person may name an option: word for word, by its number, as the first one.
+
+    A mere "no" names none in words that ask for something else: "set messages to no".
+    """
     if choice == ChoiceRequest.ABORT:
-        return ABORT
+        words = turn.own_text.casefold().replace(turn.agent.name.casefold(), ",")
+        clauses = {" ".join(clause.split()) for clause in CLAUSE_END.split(words)}
+        return (*ABORT, *(phrase for phrase in NO if phrase in clauses))
     number = request.options.index(choice)
     ordinals = ORDINALS[number] if number < len(ORDINALS) else ()
     return (choice, str(number + 1), *ordinals)

@@ -97,9 +97,15 @@ CONTACT: Final = _phrases(
 )
 ABORT: Final = _phrases(
     """
-    abort, cancel, drop it, never mind, nevermind, neither, none, forget it, no, leave it, abbrechen, lass es,
-    vergiss es, keines, keins, nein, annule, laisse tomber, aucun, non, cancela, olvídalo, ninguno, ninguna,
-    annulla, lascia stare, nessuno, cancele, отмена, отмени, нет, キャンセル, やめて, 取消, 算了, 취소
+    abort, cancel, drop it, never mind, nevermind, forget it, leave it, abbrechen, lass es, vergiss es, annule,
+    laisse tomber, cancela, olvídalo, annulla, lascia stare, cancele, отмена, отмени, キャンセル, やめて,
+    取消, 算了, 취소
+    """
+)
+NO: Final = _phrases(  # they drop a choice only if nothing else stands between two marks of punctuation
+    """
+    no, nope, no thanks, no thank you, neither, none, none of them, nein, nein danke, keines, keins, non, non merci,
+    aucun, no gracias, ninguno, ninguna, no grazie, nessuno, não, нет, いいえ, 不, 不要, 아니요
     """
 )
 ORDINALS: Final = (

@@ -74,6 +74,19 @@ async def test_abort_drops_the_task_and_its_worker_does_not_run(option: str) -> 
     assert done == []
 
 
+@pytest.mark.parametrize(
+    ("text", "is_dropped"),
+    [("Ada, no", True), ("ada no thanks.", True), ("Nein danke, Ada", True), ("Ada, set messages to no x", False)],
+)
+async def test_a_no_inside_another_request_drops_nothing_when_others_wrote_too(text: str, is_dropped: bool) -> None:
+    obedient = Obedient("CHOOSE_OPTION", option="ABORT")
+    async with running_agent(painting([]), model=obedient.model) as stage:
+        task = await ask(stage, DONE)
+        await stage.send("a nice day", kind=GROUP, author="Mallory")
+        await stage.send(text, kind=GROUP, role=Role.ADMIN)
+        assert await stage.agent.store.tasks.tasks(name="PAINT") == ([] if is_dropped else [task])
+
+
 @pytest.mark.parametrize("role", list(Role))
 @pytest.mark.parametrize("roles", [None, ["MEMBER"], ["OWNER"], "nonsense", []])
 async def test_those_choose_whom_the_task_names_and_admins_where_it_names_nobody(role: Role, roles: Any) -> None:
