@@ -5,15 +5,29 @@ from datetime import timedelta
 from uuid import UUID
 
 from adapters.web import schemas
-from bot import Attachment, Character, CommandResponse, Entity, Memory, Outcome, Receipt, derived_id
+from bot import Attachment, CommandResponse, Entity, Memory, Outcome, Receipt, derived_id
+from bot.models import ModelType
 from bot.platform import AgentHandle, CommandInvocation, is_complete, list_versions
+from bot.text import shorten
 
 COMMAND_RULE = "command"
+MAX_SUGGESTION, MAX_SHOWN = 200, 4
+TEXT_TYPES = frozenset({ModelType.TEXT_SMALL, ModelType.TEXT_LARGE})
 
 
-def build_agent_body(agent_id: UUID, character: Character) -> schemas.AgentBody:
+def build_agent_body(handle: AgentHandle) -> schemas.AgentBody:
     """Return a character's public data."""
-    return schemas.AgentBody.build(character, id=agent_id)
+    character = handle.character
+    statuses = (status for status in handle.activity.model_statuses() if status.type in TEXT_TYPES)
+    return schemas.AgentBody.build(
+        character,
+        id=handle.agent_id,
+        face=f"/api/agents/{handle.agent_id}/picture" if character.picture_source else None,
+        suggestions=[shorten(text.strip(), MAX_SUGGESTION) for text in character.suggestions if text.strip()][
+            :MAX_SHOWN
+        ],
+        models=list(dict.fromkeys(status.model or status.provider for status in statuses)),
+    )
 
 
 def build_message_body(

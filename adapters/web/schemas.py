@@ -128,13 +128,20 @@ class HealthResponse(ResponseModel):
 
 
 class AgentBody(ResponseModel):
-    """A character."""
+    """A character.
+
+    `face` is the path of its picture, null without one; `suggestions` are up to four ways to begin; `models` are those
+    that write its answers, as far as they are known.
+    """
 
     id: UUID
     name: str
     username: str
     bio: list[str]
     topics: list[str]
+    face: str | None = None
+    suggestions: list[str] = []
+    models: list[str] = []
 
 
 class Author(ResponseModel):

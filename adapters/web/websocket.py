@@ -201,7 +201,7 @@ class _Session:
             self._known[message.id] = _state_of(message)
         self._send(
             ws_frames.ReadyFrame(
-                agent=build_agent_body(handle.agent_id, handle.character),
+                agent=build_agent_body(handle),
                 room=hello.room,
                 room_id=joined_room_id,
                 user=build_author_body(user_id_of(participant.user), participant.name, handle.agent_id),

@@ -53,6 +53,8 @@ class _Conversion:
             "post_examples": reader.texts,
             "topics": reader.texts,
             "adjectives": reader.texts,
+            "suggestions": self._read_suggestions,
+            "picture": self._read_picture,
             "knowledge": self._read_knowledge,
             "plugins": self._read_plugins,
             "adapters": self._read_adapters,
@@ -132,6 +134,18 @@ class _Conversion:
     def _read_templates(self, node: Node, path: Path) -> dict[str, str]:
         members = self._reader.mapping(node, path)
         return {key: self._reader.text(member, (*path, key)) for key, member in members.items()}
+
+    def _read_suggestions(self, node: Node, path: Path) -> tuple[str, ...]:
+        if isinstance(node.value, dict):  # of another tool: older versions kept it
+            self._collector.add_ignored(node.key_offset, path, "has no effect: it is an object, not a list of texts")
+            return ()
+        return self._reader.texts(node, path)
+
+    def _read_picture(self, node: Node, path: Path) -> str:
+        if isinstance(node.value, dict | tuple):
+            self._collector.add_ignored(node.key_offset, path, "has no effect: name one file or address")
+            return ""
+        return self._reader.text(node, path)
 
     def _read_object(self, node: Node, path: Path) -> JsonValue:
         self._reader.mapping(node, path)

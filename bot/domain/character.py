@@ -73,8 +73,8 @@ class Character(_CharacterModel):
 
     `bot.characters` reads the files, converts old formats and keeps secrets out: a `Character` from there
     holds none. `adapters` are the platforms named by the file; empty means every platform that has a token.
-    `client_config`, `twitter_profile`, `nft`, `people` and `extends` are preserved for other tools and have
-    no effect here.
+    `suggestions` (how to begin a conversation) and `picture` are for pages and stand in no prompt. `client_config`,
+    `twitter_profile`, `nft`, `people` and `extends` are preserved for other tools and have no effect here.
     """
 
     id: UUID | None = None
@@ -88,6 +88,8 @@ class Character(_CharacterModel):
     post_examples: Texts = ()
     topics: Texts = ()
     adjectives: Texts = ()
+    suggestions: Texts = ()
+    picture: str = ""
     knowledge: tuple[Annotated[KnowledgeItem, BeforeValidator(_to_knowledge)], ...] = ()
     plugins: Texts = ()
     adapters: Texts = ()
@@ -105,3 +107,9 @@ class Character(_CharacterModel):
     def background(self) -> tuple[str, ...]:
         """What people may learn about the character: its bio, then its lore."""
         return self.bio + self.lore
+
+    @property
+    def picture_source(self) -> str:
+        """The file or the address of its picture; that of elizaOS is `settings.avatar`."""
+        avatar = self.settings.get("avatar")
+        return self.picture.strip() or (avatar.strip() if isinstance(avatar, str) else "")

@@ -21,6 +21,7 @@ from bot.domain.inbound import ChoiceSelection, CommandInvocation, CommandRespon
 from bot.domain.ledger import Delivery, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.event_bus import EventBus
+from bot.fetch.response import FetchedBody
 from bot.http import BoundRoute
 from bot.inbound.activity import AgentActivity
 from bot.inbound.edits import EditReporter
@@ -171,6 +172,7 @@ class ReloadResult:
 
 
 Reload = Callable[[], Awaitable[ReloadResult]]
+ReadPicture = Callable[[], Awaitable[FetchedBody | None]]
 SelectChoice = Callable[[ChoiceSelection], Awaitable[CommandResponse]]
 
 
@@ -206,6 +208,7 @@ class AgentHandle:
         events: EventBus,
         routes: tuple[BoundRoute, ...] = (),
         connections: Callable[[], Sequence[ConnectionStatus]] = tuple,
+        read_picture: ReadPicture,
     ) -> None:
         self.agent_id, self._read_definition = agent_id, read_definition
         self.edits = edits
@@ -225,6 +228,7 @@ class AgentHandle:
         self._run_command, self._select_choice, self._reload = run_command, select_choice, reload
         self._connections = connections
         self._events = events
+        self.read_picture = read_picture
         self.operator_tools: OperatorTools | None = None  # set by the program that runs the agent, if it has any
 
     @property

@@ -24,6 +24,7 @@ from bot.outbound.undelivered import UndeliveredParts
 from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.registry import Registry
 from bot.runtime.agent_config import AgentConfig
+from bot.runtime.character_picture import CharacterPicture
 from bot.runtime.character_reload import CharacterReloader
 from bot.runtime.plugin_lifecycle import bind_routes
 
@@ -76,6 +77,7 @@ def build_handle(
         reload=reloader.reload,
         events=events,
         routes=bind_routes(agent, config.plugins),
+        read_picture=CharacterPicture(agent).read,
         connections=connections,
     )
 

@@ -97,6 +97,17 @@ def test_a_v0_file_is_loaded() -> None:
     assert dict(loaded.secrets) == {"OPENAI_API_KEY": "sk-test-not-a-real-one"}
 
 
+def test_suggestions_and_a_picture_are_kept_by_every_spelling() -> None:
+    text = '{"name": "Bell", "suggestions": "What time is it?", "settings": {"avatar": "https://example.org/bell.png"}}'
+    character = parse_character(text).character
+    assert (character.suggestions, character.picture_source) == (("What time is it?",), "https://example.org/bell.png")
+    named = parse_character('{"name": "Bell", "picture": "bell.png", "suggestions": ["Ahoy", "Hello"]}')
+    assert (named.character.suggestions, named.character.picture_source) == (("Ahoy", "Hello"), "bell.png")
+    assert (named.report.kept, named.report.ignored) == ((), ())
+    other = parse_character('{"name": "Bell", "picture": {"url": "x"}, "suggestions": {"a": 1}}')
+    assert [note.path for note in other.report.ignored] == ["picture", "suggestions"]
+
+
 def test_a_v0_file_is_reported_by_line() -> None:
     report = parse_character(V0).report
 

@@ -5,8 +5,9 @@ from uuid import UUID
 
 from aiohttp import web
 
+from adapters.web.api.files import FILE_POLICY
 from adapters.web.auth import Access
-from adapters.web.errors import HttpProblem
+from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.json_io import JsonResponder
 from adapters.web.openapi import Operation
 from adapters.web.outgoing import build_agent_body
@@ -39,8 +40,19 @@ class AgentsApi:
 
     async def list_agents(self, request: web.Request) -> web.StreamResponse:
         """List the agents."""
-        bodies = [build_agent_body(handle.agent_id, handle.character) for handle in self._directory]
+        bodies = [build_agent_body(handle) for handle in self._directory]
         return self._responder.respond(AgentsResponse(agents=bodies))
+
+    async def show_picture(self, request: web.Request) -> web.StreamResponse:
+        """Return the picture of an agent's character; 404 without one, or if it cannot be used."""
+        handle = self._directory.find_agent(request.match_info["agent"])
+        picture = await handle.read_picture()
+        if picture is None:
+            raise build_not_found("picture of", handle.character.name)
+        response = web.Response(body=picture.body, content_type=picture.content_type)
+        response.headers["Cache-Control"] = "private, max-age=600"
+        response.headers["Content-Security-Policy"] = FILE_POLICY
+        return response
 
     async def reload_agent(self, request: web.Request) -> web.StreamResponse:
         """Read an agent's character file again and take up what can change while it runs."""
@@ -62,6 +74,14 @@ class AgentsApi:
         """Return the operations with their handlers."""
         return [
             Operation("agents", self.list_agents, "/api/agents", Access.ANY, AgentsResponse),
+            Operation(
+                "picture",
+                self.show_picture,
+                "/api/agents/{agent}/picture",
+                Access.ANY,
+                problem_statuses=(404,),
+                is_file=True,
+            ),
             Operation(
                 "reload",
                 self.reload_agent,

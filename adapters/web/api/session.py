@@ -87,7 +87,7 @@ class SessionApi:
             SessionResponse(
                 role=grant.scope,
                 name=grant.name,
-                agents=[build_agent_body(handle.agent_id, handle.character) for handle in self._directory],
+                agents=[build_agent_body(handle) for handle in self._directory],
                 version=package_version(),
                 limits=limits,
             )

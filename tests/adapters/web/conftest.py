@@ -196,16 +196,19 @@ async def run_server(
     limits: Limits | None = None,
     stores: Mapping[str, Any] | None = None,
     access_tokens: AccessTokens | None = None,
+    character: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Run a server for agents with these names during the block."""
     layers = [Layer("the test", {"SERVER_PORT": "0", "SERVER_TOKEN": TOKEN, **(settings or {})})]
     script = EchoModel()
     configs = [
         AgentConfig(
-            Character(name=name, bio=[f"{name} listens."]),
+            Character.model_validate({"name": name, "bio": [f"{name} listens."], **(character or {})}),
             (bootstrap, script.plugin, *plugins),
             Settings(layers),
             (stores or {}).get(name),
+            folder=folder,
         )
         for name in names
     ]

@@ -27,6 +27,7 @@ ROUTES = {
     "/api/session": SHUT,  # but for signing in, by POST
     "/api/agents": SHUT,
     "/api/agents/{agent}/messages": SHUT,
+    "/api/agents/{agent}/picture": SHUT,
     "/api/conversations": SHUT,
     "/api/conversations/{id}": SHUT,
     "/api/messages/{id}": SHUT,

@@ -24,6 +24,7 @@ OPERATIONS = {
     "sign-in": EVERYBODY,
     "sign-out": EVERYBODY,
     "agents": EVERYBODY,
+    "picture": EVERYBODY,
     "say": TALKERS,
     "stop_answer": TALKERS,
     "conversations": EVERYBODY,
