@@ -8,8 +8,7 @@ from uuid import UUID
 from adapters.web.app import WebApp
 from adapters.web.auth import TokenAuth, load_or_create_token
 from adapters.web.clients import TrustedProxies
-from adapters.web.config import Limits, WebSettings
-from adapters.web.incoming import PLATFORM
+from adapters.web.config import PLATFORM, Limits, WebSettings
 from adapters.web.live import ControlRequested, TypingChanged
 from adapters.web.queries import load_message
 from adapters.web.server import Server

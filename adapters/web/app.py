@@ -61,13 +61,14 @@ class WebApp:
         self._message_service = MessageService(self.broadcaster, self._requests)
         streams = MessageStreams(self._message_service, self.broadcaster, responder, limits.keep_alive_seconds)
         guess_limiter = GuessLimiter(limits.max_guesses, limits.max_total_guesses)
+        self._live = LiveUpdates(self.directory, responder, limits)
         answers = AnswerService(self.directory, self._message_service, self.broadcaster, self._requests)
         topics = [
             OverviewApi(self.directory, responder).operations(),
             SessionApi(self.directory, auth, guess_limiter, proxies, responder, limits).operations(),
             AgentsApi(self.directory, responder).operations(),
             MessagesApi(self.directory, self._message_service, streams, responder, limits, answers).operations(),
-            ConversationsApi(self.directory, responder, limits).operations(),
+            ConversationsApi(self.directory, responder, limits, self._live.publish).operations(),
             RoomsApi(self.directory, responder).operations(),
             KnowledgeApi(self.directory, self._requests, responder, limits).operations(),
             PeopleApi(self.directory, self._requests, responder).operations(),
@@ -81,7 +82,6 @@ class WebApp:
             CharacterApi(self.directory, self._requests, responder, limits).operations(),
             SystemApi(self.directory, self._requests, responder).operations(),
         ]
-        self._live = LiveUpdates(self.directory, responder, limits)
         self._sockets = WebSocketServer(
             self.directory, self._message_service, self.broadcaster, responder, limits, self._live, answers
         )

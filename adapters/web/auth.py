@@ -28,6 +28,8 @@ COOKIE_MAX_AGE = 30 * 24 * 3600
 LINK_LIFETIME = timedelta(hours=1)
 EXPIRES_PATTERN = re.compile(r"[0-9]{1,12}")
 TOKEN_FILE = "server-token"
+OWNER_PREFIX = "token:"
+OWNED_ROOM = re.compile(rf"({OWNER_PREFIX}[^:]+):")
 MAX_TOKEN_FILE_BYTES = 4096
 
 
@@ -78,6 +80,11 @@ class Grant:
     tokens: AccessTokens | None = None
 
     @property
+    def owner(self) -> str:
+        """Whose rooms the token has: those of a chat token begin with it; blank for the rooms of all others."""
+        return f"{OWNER_PREFIX}{self.token_id}" if self.scope is TokenScope.CHAT else ""
+
+    @property
     def is_active(self) -> bool:
         """Whether the token has not been revoked since."""
         return self.tokens is None or self.tokens.find(self.token_id) is not None
@@ -88,6 +95,12 @@ class Grant:
             raise HttpProblem(401, "unauthorized", "the token was revoked", {"WWW-Authenticate": "Bearer"})
         if not access.allows(self.scope):
             raise HttpProblem(403, "forbidden", f"a token of the scope {self.scope} does not allow this")
+
+
+def find_owner(room_name: str) -> str:
+    """Return whose room this is by its name, as `Grant.owner`."""
+    match = OWNED_ROOM.match(room_name)
+    return match[1] if match else ""
 
 
 # What the token of the current request allows; not set for a request without a token.

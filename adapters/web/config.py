@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, SecretStr
 
 from bot import CommaList, Secret, SettingsModel
 
+PLATFORM = "web"
 MIN_TOKEN_LENGTH = 8
 
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from adapters.web.auth import Grant
+from adapters.web.config import PLATFORM
 from adapters.web.errors import HttpProblem
 from adapters.web.schemas import AttachmentRequest, MessageRequest
 from adapters.web.ws_frames import CommandFrame, SelectFrame, SendFrame
@@ -19,7 +20,6 @@ from bot import Attachment, ChannelType, Content, Entity, MediaKind, Room, World
 from bot.platform import ChoiceSelection, CommandInvocation, InboundMessage, TokenScope
 from bot.text import sanitize_name, shorten
 
-PLATFORM = "web"
 API_SOURCE, PAGE_SOURCE = "api", "client_chat"
 FINGERPRINT_KEY = "fingerprint"
 CONVERSATION_PREFIX = "c-"  # of the names of rooms that are conversations of the page
@@ -42,7 +42,7 @@ class Participant:
         """Return the participant that a client names; a chat token has its own user and rooms."""
         if grant.scope is not TokenScope.CHAT:
             return cls(room, user, user)
-        owner = _owner_of(grant)
+        owner = grant.owner
         own_room = room if room.startswith(f"{owner}:") else f"{owner}:{room}"
         return cls(own_room, owner, grant.name, owner)
 
@@ -55,11 +55,7 @@ def is_own_room(grant: Grant, room: Room) -> bool:
     """Return whether a token may see a room: a chat token only its own, any other every room."""
     if grant.scope is not TokenScope.CHAT:
         return True
-    return room.platform == PLATFORM and room.external_id.startswith(f"{_owner_of(grant)}:")
-
-
-def _owner_of(grant: Grant) -> str:
-    return f"token:{grant.token_id}"
+    return room.platform == PLATFORM and room.external_id.startswith(f"{grant.owner}:")
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,8 +225,10 @@ async def _build_message_bodies(
     ]
 
 
-async def load_used_memories(handle: AgentHandle, used: Iterable[tuple[str, float | None]]) -> list[UsedMemoryBody]:
-    """Return the memories that were used and are still stored."""
+async def load_used_memories(
+    handle: AgentHandle, used: Iterable[tuple[str, float | None]], world_id: UUID | None = None
+) -> list[UsedMemoryBody]:
+    """Return the memories that were used and are still stored; with a world, without those of others and documents."""
     scores = {UUID(memory_id): score for memory_id, score in used}
     memories = await handle.conversations.memories(scores)
     authors = await handle.conversations.authors(list(memories.values()))
@@ -242,4 +244,5 @@ async def load_used_memories(handle: AgentHandle, used: Iterable[tuple[str, floa
         )
         for memory_id, score in scores.items()
         if (memory := memories.get(memory_id)) is not None
+        and (world_id is None or (memory.world_id == world_id and memory.kind != MemoryKind.FRAGMENT))
     ]

@@ -15,11 +15,10 @@ from adapters.web import ws_frames
 from adapters.web.answers import AnswerService
 from adapters.web.auth import GRANT, Access
 from adapters.web.config import Limits
-from adapters.web.errors import HttpProblem, build_not_found, build_stopping, build_unavailable
-from adapters.web.incoming import Participant, is_own_room, parse_page_message, room_id_of, user_id_of
+from adapters.web.errors import HttpProblem, build_stopping, build_unavailable
+from adapters.web.incoming import Participant, parse_page_message, room_id_of, user_id_of
 from adapters.web.json_io import JsonResponder, parse_json, validate_with
 from adapters.web.live import (
-    CHAT_TOPICS,
     ControlRequested,
     DraftDelta,
     Interrupted,
@@ -28,17 +27,15 @@ from adapters.web.live import (
     RoomUpdate,
     SubscribedFrame,
     SubscribeFrame,
-    Topic,
-    TopicFilter,
-    TopicKind,
     TypingChanged,
+    build_filter,
 )
 from adapters.web.messages import MessageService
 from adapters.web.outgoing import build_agent_body, build_author_body
 from adapters.web.queries import AgentDirectory, load_room_messages
 from adapters.web.schemas import MessageBody, MessageResponse
 from bot import Receipt, TemporaryError
-from bot.platform import AgentHandle, BoundedDict, InboxClosed, TokenScope
+from bot.platform import AgentHandle, BoundedDict, InboxClosed
 
 logger = logging.getLogger(__name__)
 HISTORY_LIMIT = 50
@@ -223,20 +220,11 @@ class _Session:
 
     async def _change_topics(self, frame: SubscribeFrame) -> None:
         """Subscribe to topics. Raises HttpProblem for an unknown agent, or what the token may not see."""
-        filters = [await self._build_filter(topic) for topic in frame.topics]
+        joined = None if self._joined is None else room_id_of(self._joined[0].agent_id, self._joined[1].room)
+        directory = self._server.directory
+        filters = [await build_filter(topic, self._grant, directory, joined) for topic in frame.topics]
         event_id = self._server.live.subscribe(self._subscription, filters, frame.after)
         self._send(SubscribedFrame(event_id=event_id))
-
-    async def _build_filter(self, topic: Topic) -> TopicFilter:
-        self._grant.require(Access.CHANGE if topic.kind is TopicKind.LOG else Access.ANY)
-        if self._grant.scope is TokenScope.CHAT:
-            if topic.kind not in CHAT_TOPICS or topic.room is None:
-                raise HttpProblem(403, "forbidden", f"a token of the scope {self._grant.scope} does not allow this")
-            _, room = await self._server.directory.find_room(topic.room)
-            if not is_own_room(self._grant, room):
-                raise build_not_found("room", topic.room)
-        agent_id = None if topic.agent is None else self._server.directory.find_agent(topic.agent).agent_id
-        return TopicFilter(topic.kind, agent_id, topic.room, topic.level)
 
     def _require_room(self) -> tuple[AgentHandle, Participant]:
         """Return where to write and as whom. Raises HttpProblem without a room, or if the token may only read."""

@@ -2,7 +2,7 @@
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -13,11 +13,12 @@ from aiohttp import web
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
 from adapters.web.auth import GRANT, Access
-from adapters.web.config import Limits
+from adapters.web.config import PLATFORM, Limits
 from adapters.web.errors import HttpProblem, build_not_found
-from adapters.web.incoming import CONVERSATION_PREFIX, DELETED_KEY, PLATFORM, Participant, is_own_room, room_id_of
+from adapters.web.incoming import CONVERSATION_PREFIX, DELETED_KEY, Participant, is_own_room, room_id_of
 from adapters.web.incoming import build_place as build_conversation_place
 from adapters.web.json_io import JsonResponder, read_json, validate_model, validate_with
+from adapters.web.live import ConversationFrame, LiveFrame
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, parse_id
 from adapters.web.schemas import AgentName, AgentQuery, Key, RequestModel, ResponseModel, Text
@@ -86,6 +87,7 @@ class ConversationsApi:
     _directory: AgentDirectory
     _responder: JsonResponder
     _limits: Limits
+    _publish: Callable[[LiveFrame], None]
 
     async def list_conversations(self, request: web.Request) -> web.StreamResponse:
         """List conversations, the most recently active first."""
@@ -135,6 +137,7 @@ class ConversationsApi:
         handle, room = await self._find(request)
         body = validate_model(TitleRequest, await read_json(request, timeout=self._limits.body_seconds))
         room = await self._update(handle, replace(room, name=body.title))
+        self._announce(handle, room)
         return self._responder.respond(_build_body(handle.agent_id, room, None))
 
     async def delete_conversation(self, request: web.Request) -> web.StreamResponse:
@@ -142,7 +145,22 @@ class ConversationsApi:
         handle, room = await self._find(request)
         count = await handle.edits.clear_room(room.id)
         await self._update(handle, replace(room, metadata={**room.metadata, DELETED_KEY: True}))
+        self._announce(handle, room, is_deleted=True)
         return self._responder.respond(DeletedConversation(id=room.id, messages=count))
+
+    def _announce(self, handle: AgentHandle, room: Room, *, is_deleted: bool = False) -> None:
+        """Publish the change to the pages that show the list."""
+        self._publish(
+            ConversationFrame(
+                at=system_clock(),
+                agent_id=handle.agent_id,
+                id=room.id,
+                room_id=room.id,
+                room=room.external_id,
+                title=room.name,
+                is_deleted=is_deleted,
+            )
+        )
 
     async def _update(self, handle: AgentHandle, room: Room) -> Room:
         world = await handle.conversations.world(room.world_id)

@@ -10,13 +10,14 @@ from aiohttp import web
 from pydantic import AwareDatetime, Field
 
 from adapters.web.api.deliveries import DeliveryBody
-from adapters.web.auth import Access
-from adapters.web.errors import HttpProblem
+from adapters.web.auth import GRANT, Access
+from adapters.web.errors import HttpProblem, build_not_found
+from adapters.web.incoming import is_own_room
 from adapters.web.json_io import JsonResponder, validate_model
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, load_message, load_replies, load_used_memories, parse_id
 from adapters.web.schemas import AgentQuery, MessageBody, PageQuery, ResponseModel, UsedMemoryBody
-from bot import Outcome, Receipt, system_clock
+from bot import Outcome, Receipt, Room, system_clock
 from bot.platform import AgentHandle, describe_receipt, list_checks, read_sections, read_steps
 from bot.store import ListedReceipt, ReceiptCount, ReceiptQuery
 from bot.text import shorten
@@ -250,8 +251,12 @@ class ReceiptsApi:
 
     async def show_receipt(self, request: web.Request) -> web.StreamResponse:
         """Return the receipt of a message, by its id or its receipt's id."""
-        handle, receipt = await self._directory.find_receipt(parse_id(request.match_info["id"]))
-        return self._responder.respond(await _load_receipt(handle, receipt))
+        receipt_id, grant = parse_id(request.match_info["id"]), GRANT.get()
+        handle, receipt = await self._directory.find_receipt(receipt_id)
+        room = await handle.conversations.room(receipt.room_id)
+        if grant.owner and (room is None or not is_own_room(grant, room)):
+            raise build_not_found("receipt", receipt_id)
+        return self._responder.respond(await _load_receipt(handle, receipt, room, is_owner=bool(grant.owner)))
 
     async def show_prompts(self, request: web.Request) -> web.StreamResponse:
         """Return the prompts of a message's turn, by sections; secrets are removed."""
@@ -277,7 +282,7 @@ class ReceiptsApi:
                 "receipt-counts", self.count_receipts, f"{path}/counts", Access.READ, CountsResponse, CountsQuery
             ),
             Operation(
-                "receipt", self.show_receipt, f"{path}/{{id}}", Access.READ, ReceiptResponse, problem_statuses=(404,)
+                "receipt", self.show_receipt, f"{path}/{{id}}", Access.ANY, ReceiptResponse, problem_statuses=(404,)
             ),
         ]
 
@@ -356,14 +361,19 @@ def _build_prompt(prompt: Mapping[str, Any], trace: Mapping[str, Any]) -> Prompt
     return PromptBody(call=call, purpose=prompt["purpose"], bytes=prompt["bytes"], sections=sections)
 
 
-async def _load_receipt(handle: AgentHandle, receipt: Receipt) -> ReceiptResponse:
-    """Return a receipt with its message, replies and deliveries."""
+async def _load_receipt(
+    handle: AgentHandle, receipt: Receipt, room: Room | None, *, is_owner: bool = False
+) -> ReceiptResponse:
+    """Return a receipt with its message, replies and deliveries.
+
+    With `is_owner`, of the memories only those of its world: documents and what others said belong to the operator.
+    """
     replies = await load_replies(handle, receipt)
     deliveries = await handle.conversations.deliveries(receipt.turn_id) if receipt.turn_id and replies else []
     message = await load_message(handle, receipt.memory_id)
-    room = await handle.conversations.room(receipt.room_id)
     world = await handle.conversations.world(room.world_id) if room else None
     trace = await handle.conversations.trace(receipt.turn_id) if receipt.turn_id else None
+    own_world = room.world_id if room and is_owner else None
     checks = list_checks(receipt, handle.character.name, str(trace["gate"]) if trace else "")
     return ReceiptResponse(
         **dict(build_receipt_body(receipt, handle)),
@@ -372,8 +382,8 @@ async def _load_receipt(handle: AgentHandle, receipt: Receipt) -> ReceiptRespons
         world=world.name if world else None,
         gate=[CheckBody(check=check.check, result=check.result, decided=check.is_deciding) for check in checks],
         steps=[StepBody.build(step) for step in read_steps(trace, receipt.received_at)] if trace else [],
-        memory=await load_used_memories(handle, trace["memories"]) if trace else [],
-        has_prompts=bool(trace and trace["prompts"]),
+        memory=await load_used_memories(handle, trace["memories"], own_world) if trace else [],
+        has_prompts=bool(trace and trace["prompts"]) and not is_owner,
         message=message,
         replies=replies,
         deliveries=[DeliveryBody.build(delivery, message_id=delivery.memory_id) for delivery in deliveries],

@@ -8,8 +8,9 @@ from uuid import UUID
 from aiohttp import web
 from pydantic import AwareDatetime, Field
 
-from adapters.web.auth import Access
-from adapters.web.errors import HttpProblem
+from adapters.web.auth import GRANT, Access
+from adapters.web.errors import HttpProblem, build_not_found
+from adapters.web.incoming import is_own_room
 from adapters.web.json_io import JsonResponder, validate_model
 from adapters.web.openapi import Operation
 from adapters.web.outgoing import build_message_body
@@ -118,7 +119,10 @@ class RoomsApi:
     async def list_messages(self, request: web.Request) -> web.StreamResponse:
         """List the last messages of a room, or of those that the filters select."""
         query = validate_model(MessagesQuery, read_query(request, LISTS))
-        handle, room = await self._directory.find_room(parse_id(request.match_info["id"]))
+        room_id = parse_id(request.match_info["id"])
+        handle, room = await self._directory.find_room(room_id)
+        if not is_own_room(GRANT.get(), room):
+            raise build_not_found("room", room_id)
         [before] = parse_page_keys(query.before, 1)
         [after] = parse_page_keys(query.after, 1)
         wanted = MessageFilter(frozenset(query.outcome), frozenset(query.rule), query.author, query.since, query.until)
@@ -147,7 +151,7 @@ class RoomsApi:
         return [
             Operation("rooms", self.list_rooms, path, Access.READ, RoomsResponse, RoomsQuery),
             Operation(
-                "messages", self.list_messages, f"{path}/{{id}}/messages", Access.READ, MessagesResponse, MessagesQuery
+                "messages", self.list_messages, f"{path}/{{id}}/messages", Access.ANY, MessagesResponse, MessagesQuery
             ),
         ]
 

@@ -3,6 +3,7 @@
 from adapters.web.live.frames import (
     CHAT_TOPICS,
     LIVE_FRAMES,
+    ConversationFrame,
     LiveFrame,
     SubscribedFrame,
     SubscribeFrame,
@@ -19,12 +20,13 @@ from adapters.web.live.room_updates import (
     TypingChanged,
     UpdateListener,
 )
-from adapters.web.live.updates import LiveSubscription, LiveUpdates, TopicFilter
+from adapters.web.live.updates import LiveSubscription, LiveUpdates, TopicFilter, build_filter
 
 __all__ = [
     "CHAT_TOPICS",
     "LIVE_FRAMES",
     "ControlRequested",
+    "ConversationFrame",
     "DraftDelta",
     "DraftDeltas",
     "Interrupted",
@@ -40,4 +42,5 @@ __all__ = [
     "TopicKind",
     "TypingChanged",
     "UpdateListener",
+    "build_filter",
 ]

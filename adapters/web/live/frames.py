@@ -16,6 +16,7 @@ class TopicKind(StrEnum):
     """What a topic is about; the frames of a topic have it as `type`."""
 
     MESSAGE = "message"
+    CONVERSATION = "conversation"
     RECEIPT = "receipt"
     STEP = "step"
     DELIVERY = "delivery"
@@ -28,7 +29,13 @@ class TopicKind(StrEnum):
 
 
 # What a chat token may subscribe to, of its own rooms.
-CHAT_TOPICS = frozenset({TopicKind.MESSAGE, TopicKind.RECEIPT, TopicKind.STEP, TopicKind.DELIVERY, TopicKind.BUSY})
+CHAT_TOPICS = frozenset(TopicKind) - {
+    TopicKind.ACCOUNT,
+    TopicKind.MODEL,
+    TopicKind.SPENDING,
+    TopicKind.TASK,
+    TopicKind.LOG,
+}
 
 
 class LogLevel(StrEnum):
@@ -93,6 +100,18 @@ class RoomMessageFrame(AgentFrame, schemas.MessageBody):
     """A message of any platform, when it is stored, edited or, for a reply, sent."""
 
     type: Literal["message"] = "message"
+
+
+class ConversationFrame(AgentFrame):
+    """A conversation has a new message, another title, or was deleted; `room` is the name of its room."""
+
+    type: Literal["conversation"] = "conversation"
+    id: UUID
+    room_id: UUID
+    room: str
+    title: str
+    updated_at: datetime | None = None  # null if nothing was written
+    is_deleted: bool = False
 
 
 class ReceiptFrame(AgentFrame):
@@ -234,6 +253,7 @@ class ResetFrame(schemas.ResponseModel):
 
 LIVE_FRAMES = (
     RoomMessageFrame,
+    ConversationFrame,
     ReceiptFrame,
     StepFrame,
     DeliveryFrame,

@@ -8,9 +8,11 @@ from datetime import date, timedelta
 from typing import Any
 from uuid import UUID
 
+from adapters.web.config import PLATFORM
 from adapters.web.live.frames import (
     AccountFrame,
     BusyFrame,
+    ConversationFrame,
     DeliveryFrame,
     LiveFrame,
     LogFrame,
@@ -25,7 +27,7 @@ from adapters.web.live.frames import (
 )
 from adapters.web.outgoing import build_message_body
 from adapters.web.queries import AgentDirectory, load_message
-from bot import Clock, Outcome, system_clock
+from bot import ChannelType, Clock, Outcome, system_clock
 from bot.events import (
     ActionCompleted,
     ActionStarted,
@@ -66,9 +68,9 @@ class LiveSources:
         self._spending: dict[UUID, SpendingFrame] = {}
 
     @property
-    def is_running(self) -> bool:
-        """Whether anything is listened to."""
-        return bool(self._kinds)
+    def kinds(self) -> frozenset[TopicKind]:
+        """What is listened to."""
+        return frozenset(self._kinds)
 
     def start(self, kinds: Collection[TopicKind]) -> None:
         """Listen to what these kinds need, besides those before."""
@@ -109,6 +111,7 @@ class LiveSources:
                 MessageEdited: self._on_edited,
                 MessageSent: self._on_sent,
             },
+            TopicKind.CONVERSATION: {MessageReceived: self._on_talked, MessageSent: self._on_talked},
             TopicKind.RECEIPT: {RunStarted: self._on_run_started, MessageClosed: self._on_closed},
             TopicKind.STEP: {
                 ActionStarted: self._on_action_started,
@@ -149,6 +152,27 @@ class LiveSources:
 
     def _on_sent(self, handle: AgentHandle, event: MessageSent) -> None:
         self._tasks.start(self._publish_message(handle, event.message_id))
+
+    def _on_talked(self, handle: AgentHandle, event: MessageReceived | MessageSent) -> None:
+        if isinstance(event, MessageSent):
+            self._tasks.start(self._publish_conversation(handle, event.room_id))
+        elif event.room.platform == PLATFORM and event.room.type is ChannelType.DM:
+            self._tasks.start(self._publish_conversation(handle, event.room.id))
+
+    async def _publish_conversation(self, handle: AgentHandle, room_id: UUID) -> None:
+        room, now = await handle.conversations.room(room_id), self._clock()
+        if room is not None and room.platform == PLATFORM and room.type is ChannelType.DM:
+            self._publish(
+                ConversationFrame(
+                    at=now,
+                    agent_id=handle.agent_id,
+                    id=room.id,
+                    room_id=room.id,
+                    room=room.external_id,
+                    title=room.name,
+                    updated_at=now,
+                )
+            )
 
     async def _publish_message(self, handle: AgentHandle, message_id: UUID) -> None:
         body = await load_message(handle, message_id)

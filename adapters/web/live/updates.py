@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from secrets import token_hex
 from uuid import UUID
 
-from adapters.web.config import Limits
+from adapters.web.auth import Access, Grant, find_owner
+from adapters.web.config import PLATFORM, Limits
+from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.json_io import JsonResponder
-from adapters.web.live.frames import LiveFrame, LogLevel, ResetFrame, TopicKind
+from adapters.web.live.frames import CHAT_TOPICS, LiveFrame, LogLevel, ResetFrame, Topic, TopicKind
 from adapters.web.live.sources import LiveSources
 from adapters.web.queries import AgentDirectory
+from bot.platform import TokenScope
 
 LEVELS = tuple(LogLevel)
 
@@ -24,6 +27,7 @@ class TopicFilter:
     agent_id: UUID | None = None
     room_id: UUID | None = None
     level: LogLevel = LogLevel.INFO
+    owner: str | None = None  # of the conversations, see `Grant.owner`
 
     def matches(self, frame: LiveFrame) -> bool:
         """Return whether a frame belongs to the topic; one that concerns no single agent belongs to each."""
@@ -31,8 +35,27 @@ class TopicFilter:
             frame.kind is self.kind
             and (self.agent_id is None or getattr(frame, "agent_id", self.agent_id) == self.agent_id)
             and (self.room_id is None or getattr(frame, "room_id", None) == self.room_id)
+            and (self.owner is None or find_owner(getattr(frame, "room", "")) == self.owner)
             and LEVELS.index(frame.severity) >= LEVELS.index(self.level)
         )
+
+
+async def build_filter(topic: Topic, grant: Grant, directory: AgentDirectory, joined: UUID | None) -> TopicFilter:
+    """Return the filter of a topic; the room `joined` need not exist yet.
+
+    Raises HttpProblem for an unknown agent, or what the token may not see.
+    """
+    grant.require(Access.CHANGE if topic.kind is TopicKind.LOG else Access.ANY)
+    is_list = topic.kind is TopicKind.CONVERSATION
+    if grant.scope is TokenScope.CHAT and not is_list:
+        if topic.kind not in CHAT_TOPICS or topic.room is None:
+            raise HttpProblem(403, "forbidden", f"a token of the scope {grant.scope} does not allow this")
+        if topic.room != joined:
+            _, room = await directory.find_room(topic.room)
+            if room.platform != PLATFORM or find_owner(room.external_id) != grant.owner:
+                raise build_not_found("room", topic.room)
+    agent_id = None if topic.agent is None else directory.find_agent(topic.agent).agent_id
+    return TopicFilter(topic.kind, agent_id, topic.room, topic.level, grant.owner if is_list else None)
 
 
 class LiveEvent:
@@ -123,7 +146,7 @@ class LiveUpdates:
     @property
     def is_listening(self) -> bool:
         """Whether events are listened to."""
-        return self._sources.is_running
+        return bool(self._sources.kinds)
 
     def open(self, wake: Callable[[], None]) -> LiveSubscription:
         """Return the subscription of a new connection, without topics."""
@@ -154,8 +177,13 @@ class LiveUpdates:
     def close(self, subscription: LiveSubscription) -> None:
         """End the subscription of a connection; after the last one the events are listened to for a while."""
         self._subscriptions.discard(subscription)
-        if not self._subscriptions and self._stop_timer is None and self._sources.is_running:
+        if not self._subscriptions and self._stop_timer is None and self._sources.kinds:
             self._stop_timer = asyncio.get_running_loop().call_later(self._limits.resume_seconds, self._stop_listening)
+
+    def publish(self, frame: LiveFrame) -> None:
+        """Publish what no event tells, if its kind is listened to."""
+        if frame.kind in self._sources.kinds:
+            self._publish(frame)
 
     async def stop(self) -> None:
         """Stop listening."""

@@ -8,6 +8,7 @@ import pytest
 from adapters.web.incoming import build_title
 from bot import system_clock
 from bot.platform import AccessTokens, TokenScope
+from tests.adapters.web.conftest import SocketClient
 
 PATH = "/api/conversations"
 
@@ -120,3 +121,78 @@ async def test_a_chat_token_sees_its_own_conversations_only(open_server: Any, tm
 )
 def test_a_title_is_the_beginning_of_the_first_line(text: str, title: str) -> None:
     assert build_title(text) == title
+
+
+async def follow(web_server: Any, headers: dict[str, str], **topic: str) -> Any:
+    ws = await web_server.session.ws_connect(f"{web_server.origin}/api/ws", headers=headers)
+    client = SocketClient(ws)
+    await client.send(type="subscribe", topics=[{"kind": "conversation", **topic}])
+    await client.wait_for("subscribed")
+    return client
+
+
+async def test_a_page_that_shows_the_list_learns_what_changes_in_it(web_server: Any) -> None:
+    page = await follow(web_server, web_server.bearer, agent="ada")
+    conversation = await begin(web_server, "Mending a kettle")
+    frame = await page.next_frame()
+    assert (frame["id"], frame["room"], frame["title"], frame["is_deleted"]) == (
+        *(conversation["id"], conversation["room"], "Mending a kettle"),
+        False,
+    )
+    assert frame["updated_at"] is not None
+    assert (await page.next_frame())["updated_at"] >= frame["updated_at"]  # the reply
+    path = f"{PATH}/{conversation['id']}"
+    await request(web_server, "PATCH", path, {"title": "Kettles"})
+    assert (await page.next_frame())["title"] == "Kettles"
+    await web_server.send("by a script", room="a-script")
+    await request(web_server, "DELETE", path)
+    frame = await page.next_frame()
+    assert (frame["id"], frame["is_deleted"]) == (conversation["id"], True)
+
+
+async def test_each_token_learns_of_the_conversations_that_it_lists(open_server: Any, tmp_path: Path) -> None:
+    tokens = AccessTokens(tmp_path)
+    eve, viewer = (
+        {"Authorization": f"Bearer {tokens.create(name, scope, system_clock())[1]}"}
+        for name, scope in (("eve", TokenScope.CHAT), ("viewer", TokenScope.READ_ONLY))
+    )
+    async with open_server(access_tokens=tokens) as web_server:
+        pages = [await follow(web_server, headers) for headers in (web_server.bearer, viewer, eve)]
+        other = await begin(web_server, "the operator's")
+        ws = await web_server.session.ws_connect(f"{web_server.origin}/api/ws", headers=eve)
+        own = SocketClient(ws)
+        await own.send(type="hello", room="c-1")
+        room_id = (await own.wait_for("ready"))["room_id"]
+        await own.send(type="subscribe", topics=[{"kind": "busy", "room": room_id}])
+        assert (await own.next_frame())["type"] == "subscribed"  # although nothing was written there yet
+        await own.send_message("eve's", "1")
+        await begin(web_server, "the operator's second")
+        for page in pages[:2]:
+            frames = [await page.next_frame() for _ in range(4)]
+            assert {frame["title"] for frame in frames} == {"the operator's", "the operator's second"}
+            assert frames[0]["id"] == other["id"]
+        assert {(await pages[2].next_frame())["id"] for _ in range(2)} == {room_id}
+
+
+async def test_a_chat_token_reads_messages_and_receipts_of_its_own_rooms_only(open_server: Any, tmp_path: Path) -> None:
+    tokens = AccessTokens(tmp_path)
+    eve, zoe = (
+        {"Authorization": f"Bearer {tokens.create(name, TokenScope.CHAT, system_clock())[1]}"}
+        for name in ("eve", "zoe")
+    )
+    async with open_server(access_tokens=tokens) as web_server:
+        theirs = await web_server.send("the operator's")
+        answer = await web_server.request("POST", "/api/agents/ada/messages", headers=eve, json={"text": "Hello"})
+        own = await answer.json()
+        for told, headers, status in ((own, eve, 200), (own, zoe, 404), (theirs, eve, 404)):
+            room, message, receipt = told["room_id"], told["message_id"], told["receipt_id"]
+            for path in (f"/api/rooms/{room}/messages", f"/api/receipts/{message}", f"/api/receipts/{receipt}"):
+                answer = await web_server.request("GET", path, headers=headers)
+                await web_server.check_response("GET", path, answer, status)
+        answer = await web_server.request("GET", f"/api/rooms/{own['room_id']}/messages", headers=eve)
+        assert [message["text"] for message in (await answer.json())["messages"]] == ["Hello", "You said: Hello"]
+        answer = await web_server.request("GET", f"/api/receipts/{own['message_id']}", headers=eve)
+        shown = await answer.json()
+        assert (shown["has_prompts"], shown["headline"][:8], len(shown["model_calls"])) == (False, "Answered", 1)
+        prompts = await web_server.request("GET", f"/api/receipts/{own['message_id']}/prompts", headers=eve)
+        assert prompts.status == 403
