@@ -13,6 +13,7 @@ import pytest
 
 from bot import Plugin
 from tests.adapters.web.conftest import TOKEN, RunningServer, run_server
+from tests.browser.workshop import Workshop, run_workshop
 
 AXE = Path(__file__).parents[2] / ".peers" / "node_modules" / "axe-core" / "axe.min.js"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -26,6 +27,9 @@ EXPECTED_LOSS = (
     *("ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE", "ERR_INTERNET_DISCONNECTED"),
     "WebSocket connection to",
 )
+
+REPORT_CSP = """addEventListener("securitypolicyviolation",
+  (event) => console.error(`CSP: ${event.violatedDirective} ${event.blockedURI} ${event.sample}`))"""
 
 
 def find_browser() -> str | None:
@@ -98,6 +102,8 @@ class Browser:
             viewport={"width": width, "height": height}, reduced_motion="reduce", **options
         )
         shared.set_default_timeout(40_000)  # of a machine that runs other tests too
+        if context is None:
+            await shared.add_init_script(REPORT_CSP)
         page = BrowserPage(await shared.new_page(), self.server)
         self.pages.append(page)
         return page
@@ -106,6 +112,22 @@ class Browser:
         page = await self.open_tab(**options)
         await page.sign_in(path)
         return page
+
+    async def enter(self, path: str = "", *, token: str = TOKEN, **options: Any) -> BrowserPage:
+        """Open a tab that is signed in already; faster than by the page."""
+        page = await self.open_tab(**options)
+        await page.page.context.request.post(
+            f"{self.server.origin}/api/session", data={"token": token}, headers={"Origin": self.server.origin}
+        )
+        await page.open(path)
+        return page
+
+    async def close_tabs(self) -> None:
+        """Close all tabs; what they complained of fails the test."""
+        closed, self.pages = self.pages, []
+        for context in {page.page.context for page in closed}:
+            await context.close()
+        assert [fault for page in closed for fault in page.faults] == []
 
 
 @asynccontextmanager
@@ -123,7 +145,8 @@ async def run_browser(server: RunningServer) -> AsyncIterator[Browser]:
         finally:
             async with asyncio.timeout(20):
                 await process.close()
-    assert [fault for page in browser.pages for fault in page.faults] == []
+    faults = [fault for page in browser.pages for fault in page.faults]
+    assert faults == []
 
 
 @asynccontextmanager
@@ -142,3 +165,29 @@ def open_browser() -> Callable[..., AbstractAsyncContextManager[Browser]]:
 async def browser() -> AsyncIterator[Browser]:
     async with browse() as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """Run the tests of a module in one event loop, in which their bot and browser run."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def workshop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Workshop]:
+    """Run one bot with data for every page, for all tests of a module."""
+    async with run_workshop(tmp_path_factory.mktemp("workshop")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def workshop_browser(workshop: Workshop) -> AsyncIterator[Browser]:
+    async with run_browser(workshop.server) as running:
+        yield running
+
+
+@pytest.fixture
+async def visitor(workshop_browser: Browser) -> AsyncIterator[Browser]:
+    """Return the browser of the workshop; its tabs are closed after the test, which fails if one complained."""
+    yield workshop_browser
+    await workshop_browser.close_tabs()

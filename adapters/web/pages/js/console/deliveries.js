@@ -108,7 +108,7 @@ function Counted({ query, version, tabs, state, onChange }) {
 
 function Parts({ rows, selected, toggle, notes, canChange }) {
   const now = useNow();
-  return html`<div class="scroll-x" tabindex="0" role="region" aria-label="Parts"><table class="table cards"><thead><tr>
+  return html`<div class="scroll-x" tabindex="0" role="region" aria-label="Table of parts"><table class="table cards"><thead><tr>
       ${canChange && html`<th scope="col"><span class="vh">Select</span></th>`}<th scope="col">Text</th><th scope="col">Room</th>
       <th scope="col">State</th><th scope="col">Why</th><th scope="col" class="num">Age</th><th scope="col" class="num">Tries</th>
     </tr></thead><tbody>${[...rows].reverse().map((row) => {

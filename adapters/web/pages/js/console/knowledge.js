@@ -111,6 +111,6 @@ function Documents({ agent, isOperator }) {
           && ", told in one server only"}</p></div>
       ${isOperator && document.added && html`<span class="row act"><${IconButton} icon="trash" label=${`Delete ${document.name}`}
         onClick=${() => drop(document)} /></span>`}</li>`)}</ul>
-    <footer role="status">${failure ? html`<span class="bad">${failure}</span>` : busy ? `${busy} …`
-    : isOperator && !isOff && "Drop files here: text, Markdown, CSV, PDF, DOCX, HTML; up to 10 MB each."}</footer></section>`;
+    <footer><p role="status">${failure ? html`<span class="bad">${failure}</span>` : busy ? `${busy} …`
+    : isOperator && !isOff && "Drop files here: text, Markdown, CSV, PDF, DOCX, HTML; up to 10 MB each."}</p></footer></section>`;
 }

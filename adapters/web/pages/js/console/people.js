@@ -35,7 +35,7 @@ function PeopleList({ query, navigate }) {
       onChange=${(value) => setQuery({ platform: value })} />
     <${Search} label="Search people" value=${q} onSearch=${(text) => setQuery({ q: text })} shortcut="search" />`;
   return html`<${PageBody} title="People" actions=${actions}><${Card} aria-label="People">
-    <${Table} label="People" ...${{ list, columns }} isFiltered=${Boolean(q || platform)} onClear=${clear}
+    <${Table} label="Table of people" ...${{ list, columns }} isFiltered=${Boolean(q || platform)} onClear=${clear}
       onOpen=${(person) => navigate(`console/people/${person.id}`, { query: agent ? { agent } : {} })}
       empty=${html`<${Empty} title="Nobody has written yet">Write to the character, or connect a platform.</${Empty}>`} />
   </${Card}></${PageBody}>`;

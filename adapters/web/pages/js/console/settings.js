@@ -33,6 +33,6 @@ export default function Page({ session, query }) {
   return html`<${PageBody} title="Settings" actions=${actions}>
     <${Note} icon="key">Read from the character's file, then the environment, then <code>.env</code>. This page shows them and
       changes none; limits are changed under <${Link} to="console/costs">Costs</${Link}>. Secrets are never shown.</${Note}>
-    <section class="card" aria-label="Variables"><${Table} label="Variables" columns=${COLUMNS} rows=${rows} list=${{ ...list, rows }}
+    <section class="card" aria-label="Variables"><${Table} label="Table of variables" columns=${COLUMNS} rows=${rows} list=${{ ...list, rows }}
       isFiltered=${Boolean(query.q) || onlySet} onClear=${() => setQuery({ q: undefined, set: undefined })} /></section></${PageBody}>`;
 }
