@@ -1,4 +1,4 @@
-"""Every screen and state passes axe-core in both themes, on a phone and on a wide screen, and never scrolls sideways."""
+"""Every screen and state passes axe-core in both themes, narrow and wide, and never scrolls sideways."""
 
 from typing import Any
 

@@ -244,6 +244,13 @@ async def fill(workshop: Workshop) -> None:
     workshop.receipts["plan"] = answer
 
 
+def write_character() -> Path:
+    """Write the character's file into the working directory; return its path."""
+    path = Path("marlo.json")
+    path.write_text(json.dumps(CHARACTER, indent=2), encoding="utf-8")
+    return path
+
+
 @asynccontextmanager
 async def run_workshop(folder: Path, *, access_tokens: AccessTokens | None = None) -> AsyncIterator[Workshop]:
     """Run the bot in a folder during the block."""
@@ -253,9 +260,8 @@ async def run_workshop(folder: Path, *, access_tokens: AccessTokens | None = Non
             patch.delenv(name, raising=False)
         for name, value in SETTINGS.items():
             patch.setenv(name, value)
-        Path("marlo.json").write_text(json.dumps(CHARACTER, indent=2), encoding="utf-8")
         script, store = WorkshopModel(), InMemoryStore()
-        config = load_character_config(Path("marlo.json"))
+        config = load_character_config(write_character())
         agent_config = with_operator_tools(config)
         plugins = [plugin for plugin in agent_config.plugins if plugin.name not in UNUSED]
         agent_config = replace(agent_config, plugins=(*plugins, script.plugin, Chores().plugin), store=store)

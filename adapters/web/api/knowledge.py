@@ -18,7 +18,7 @@ from adapters.web.json_io import JsonResponder, read_json, validate_model
 from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, collect_page, parse_id
-from adapters.web.schemas import AgentQuery, PageQuery, Query, RequestModel, ResponseModel, Text
+from adapters.web.schemas import AgentQuery, PageQuery, RequestModel, ResponseModel, Text
 from bot import Memory, MemoryKind, MemoryScope, Room, RouteRequest
 from bot.platform import AgentHandle, BoundRoute, TaskSet
 
@@ -102,8 +102,11 @@ class DeletedFactResponse(ResponseModel):
     deleted: UUID
 
 
-class MemorySearchQuery(Query):
-    """A question, and the room in which it is asked; nothing is found without both."""
+class MemorySearchQuery(AgentQuery):
+    """A question, and the room in which it is asked; nothing is found without both.
+
+    Without a room the answer says whether this agent, or any, keeps documents.
+    """
 
     room: UUID | None = None
     q: Annotated[str, Field(max_length=2000)] = ""
@@ -151,7 +154,9 @@ class KnowledgeApi:
         """Search documents and facts as the agent would for a question in a room."""
         query = validate_model(MemorySearchQuery, dict(request.query))
         if query.room is None:
-            nothing = MemorySearchResponse(agent_id=None, found=[], has_documents=False, took_ms=0)
+            routes = map(_find_search_route, self._directory.select_agents(query.agent))
+            has_documents = any(route is not None for route in routes)
+            nothing = MemorySearchResponse(agent_id=None, found=[], has_documents=has_documents, took_ms=0)
             return self._responder.respond(nothing)
         handle, room = await self._directory.find_room(query.room)
         started = time.monotonic()

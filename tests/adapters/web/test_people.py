@@ -179,10 +179,12 @@ async def test_a_question_finds_facts_and_passages_that_may_be_told_in_a_room(op
         assert elsewhere["has_documents"]
         assert (await server.get(f"{path}?room={told['room_id']}&q=+"))["found"] == []
         await server.get(f"{path}?room={uuid4()}&q=mending", 404)
-        assert (await server.get(f"{path}?q=mending"))["found"] == []
+        roomless = await server.get(f"{path}?q=mending&agent=ada")
+        assert (roomless["found"], roomless["has_documents"]) == ([], True)
 
 
 async def test_without_a_plugin_for_documents_facts_are_found(server: RunningServer) -> None:
     [room, *_] = (await server.get("/api/rooms"))["rooms"]
     answer = await server.get(f"/api/memory/search?room={room['id']}&q=mending")
     assert (answer["found"], answer["has_documents"]) == ([], False)
+    assert not (await server.get("/api/memory/search"))["has_documents"]

@@ -57,13 +57,12 @@ function describeSource({ kind, source, at }) {
 
 /** The documents of the first character that has any, or of the chosen one. */
 function Documents({ agent, isOperator }) {
-  const { value: loaded } = useLoad(isOperator ? "api/plugins" : null, { agent });
-  const isMissing = !!loaded && !loaded.plugins.some(({ name, state }) => name === "knowledge" && state === "on");
-  const { value, error, reload } = useLoad(isOperator && (!loaded || isMissing) ? null : DOCUMENTS, { agent });
+  const { value: memory } = useLoad("api/memory/search", { agent });
+  const { value, error, reload } = useLoad(memory?.has_documents ? DOCUMENTS : null, { agent });
   const [failure, setFailure] = useState("");
   const [busy, setBusy] = useState("");
   const files = useRef(null);
-  const isOff = isMissing || error?.status === 404;
+  const isOff = memory?.has_documents === false || error?.status === 404;
   const act = async (what, send) => {
     setFailure("");
     setBusy(what);
