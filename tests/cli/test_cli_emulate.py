@@ -98,6 +98,21 @@ async def say(http: ClientSession, page: str, text: str) -> None:
             assert answer.status == 200 or "not connected yet" in (await answer.json())["problem"]
 
 
+async def test_open_shows_the_signed_in_page_in_the_browser_and_says_where_there_is_none(workdir: Path) -> None:
+    browser, pipe = workdir / "browser", workdir / "opened"
+    os.mkfifo(pipe)
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {pipe}\n', encoding="utf-8")
+    browser.chmod(0o755)
+    args = ("-c", str(character(workdir)), "--emulate", "x", "--only", "web,x", "--open")
+    environment = {"SERVER_PORT": "0", "SERVER_TOKEN": "a-token-to-open", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
+    async with start_emulated_bot(*args, **environment, BROWSER=str(browser)), asyncio.timeout(DEADLINE):
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=a-token-to-open", await asyncio.to_thread(pipe.read_text))
+    async with start_emulated_bot(*args, **environment, BROWSER="") as (process, _lines):
+        assert process.stdout is not None
+        async with asyncio.timeout(DEADLINE):
+            assert b"no browser was found on this machine" in await process.stdout.readline()
+
+
 async def test_a_character_answers_on_every_emulated_page_and_leaves_no_data(workdir: Path) -> None:
     file = character(workdir, adapters=["web"], settings={"secrets": {"DISCORD_API_TOKEN": "the-files-token"}})
     args = ("-c", str(file), "--emulate", "discord,telegram,x", "--only", "discord,telegram,x")

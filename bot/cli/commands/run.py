@@ -3,7 +3,11 @@
 import argparse
 import asyncio
 import logging
+import os
+import sys
+import threading
 import time
+import webbrowser
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -50,6 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="end if a plugin or a platform does not start; by default the others run without it",
     )
+    parser.add_argument(
+        "--open",
+        action="store_true",
+        help="open the web page in the browser, signed in; the token is in the browser's arguments, which other "
+        "users of this machine can see",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -65,20 +75,24 @@ def _run(args: argparse.Namespace) -> int:
     if args.emulate:
         emulated = parse_emulators(args.emulate)
         _refuse_contradiction(only, [spec.name for spec in emulated])
-        return asyncio.run(_run_emulated(files, only, emulated, is_strict=args.strict))
+        return asyncio.run(_run_emulated(files, only, emulated, is_strict=args.strict, opens_page=args.open))
     configs, platforms = _load_configs(files, only)
     with _track_start(configs, platforms) as start_history:
-        return asyncio.run(_run_until_stopped(configs, platforms, start_history, is_strict=args.strict))
+        return asyncio.run(
+            _run_until_stopped(configs, platforms, start_history, is_strict=args.strict, opens_page=args.open)
+        )
 
 
 async def _run_emulated(
-    files: Sequence[Path], only: Sequence[str], emulated: Sequence[AdapterSpec], *, is_strict: bool
+    files: Sequence[Path], only: Sequence[str], emulated: Sequence[AdapterSpec], *, is_strict: bool, opens_page: bool
 ) -> int:
     """Run on emulated platforms; the emulators are stopped after the adapters."""
     async with run_emulators(emulated, files) as emulated_run:
         configs, platforms = _load_configs(files, only, emulated_run)
         with _track_start(configs, platforms) as start_history:
-            return await _run_until_stopped(configs, platforms, start_history, emulated_run, is_strict=is_strict)
+            return await _run_until_stopped(
+                configs, platforms, start_history, emulated_run, is_strict=is_strict, opens_page=opens_page
+            )
 
 
 def _refuse_contradiction(only: Sequence[str], emulated: Sequence[str]) -> None:
@@ -131,6 +145,7 @@ async def _run_until_stopped(
     emulated_run: EmulatedRun | None = None,
     *,
     is_strict: bool,
+    opens_page: bool,
 ) -> int:
     def on_stop() -> None:
         start_history.clear()
@@ -157,6 +172,8 @@ async def _run_until_stopped(
                 for name, cause in agent_runtime.inactive.items():
                     _print_line(f"  without the plugin {name}: {cause}")
             _print_platforms(platforms, runtime)
+            if opens_page:
+                _open_page(runtime)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(reload_on_change(configs, runtime.handles), name="reload on change")
                 if crash_loop is not None:
@@ -200,6 +217,34 @@ def _print_platforms(platforms: Sequence[Platform], runtime: Runtime) -> None:
     for platform in platforms:
         shown_platform = replace(platform, off_reason=platform.off_reason or runtime.inactive.get(platform.name, ""))
         _print_line(_platform_line(shown_platform, connected.get(platform.name)))
+
+
+def _open_page(runtime: Runtime) -> None:
+    """Open the web page in a browser with windows, if there is one; say so if there is not."""
+    url = next((adapter.url for adapter in runtime.adapters if adapter.platform == WEB and hasattr(adapter, "url")), "")
+    if not url:
+        _print_line("--open: the web page is off, nothing was opened")
+    elif not _has_browser():
+        _print_line("--open: no browser was found on this machine; open the address above yourself")
+    else:  # a thread of its own, because some browsers keep their caller waiting until they are closed
+        threading.Thread(target=_start_browser, args=(url,), name="browser", daemon=True).start()
+
+
+def _has_browser() -> bool:
+    """Return whether a browser can show a window; one that would take over the terminal does not count."""
+    shows_windows = sys.platform in {"darwin", "win32", "cygwin"} or any(
+        os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+    )
+    with suppress(webbrowser.Error):
+        return shows_windows and webbrowser.get() is not None
+    return False
+
+
+def _start_browser(url: str) -> None:
+    with suppress(webbrowser.Error, OSError):
+        if webbrowser.open(url):
+            return
+    _print_line("--open: the browser did not start; open the address above yourself")
 
 
 def _platform_line(platform: Platform, adapter: Adapter | None = None) -> str:
