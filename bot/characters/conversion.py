@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from bot.characters.elizaos_names import (
     FIELDS,
     KEYS,
+    KNOWLEDGE_ALIASES,
     PLATFORM_SETTINGS,
     SETTINGS_WITHOUT_EFFECT,
     STYLE_KEYS,
@@ -55,6 +56,7 @@ class _Conversion:
             "adjectives": reader.texts,
             "suggestions": self._read_suggestions,
             "picture": self._read_picture,
+            "greetings": reader.texts,
             "knowledge": self._read_knowledge,
             "plugins": self._read_plugins,
             "adapters": self._read_adapters,
@@ -222,10 +224,15 @@ class _Conversion:
             return {"content": self._reader.text(node, path)}
         item: Fields = {}
         for key, member in node.value.items():
-            if key in ("id", "content", "path", "directory"):
-                item[key] = self._reader.text(member, (*path, key))
+            name = KNOWLEDGE_ALIASES.get(key, key)
+            if name in ("id", "content", "path", "directory"):
+                item[name] = self._reader.text(member, (*path, key))
+            elif name in ("keys", "secondary_keys"):
+                item[name] = self._reader.texts(member, (*path, key))
+            elif name in ("shared", "always", "case_sensitive"):
+                item[name] = self._reader.flag(member, (*path, key))
             else:
-                item[key] = self._reader.flag(member, (*path, key)) if key == "shared" else to_json(member)
+                item[name] = to_json(member)
         if not (item.get("content") or item.get("path") or item.get("directory")):
             self._collector.add_warning(node.offset, path, "has neither content, path nor directory; it is ignored")
         return item

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from bot.domain.character import Character, Style
+from bot.domain.character import Character, KnowledgeItem, Style
 
 PATH_STARTS: Final = (".", "/", "~")  # of names of plugins and adapters that are paths
 V0_KEYS: Final = frozenset(
@@ -56,6 +56,7 @@ ADAPTER_ALIASES: Final[Mapping[str, str]] = MappingProxyType({"twitter": "x", "d
 _PACKAGE: Final = re.compile(r"(?:@[\w-]+/)?(?:client-|plugin-|adapter-)?", re.ASCII)
 _ALIASES: Final = {field.alias or name: name for name, field in Character.model_fields.items()}
 KEYS: Final = tuple(_ALIASES)
+KNOWLEDGE_ALIASES: Final = {field.alias or name: name for name, field in KnowledgeItem.model_fields.items()}
 STYLE_KEYS: Final = tuple(Style.model_fields)
 FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     {**{name: name for name in _ALIASES.values()}, **_ALIASES, "clients": "adapters"}

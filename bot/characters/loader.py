@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from bot.characters.cards import PNG_SIGNATURE, is_card
 from bot.characters.conversion import convert
 from bot.characters.json_scanner import Node, scan_json
 from bot.characters.places import FilePlaces
@@ -21,6 +22,7 @@ from bot.errors import CharacterError, FileProblem, TemplateError
 from bot.prompts.template_parser import compile_template
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
+CARD_ADVICE: Final = "a SillyTavern card; `bot character import FILE` writes a character file from it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,8 @@ def _too_large_error(name: str, size: int) -> CharacterError:
 
 
 def _decode(data: bytes, name: str) -> str:
+    if data.startswith(PNG_SIGNATURE):
+        raise CharacterError(f"{name}:1:1: not UTF-8 text (byte 0x89) but a picture; for {CARD_ADVICE}")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise CharacterError(f"{name}:1:1: UTF-16 text; save it as UTF-8")
     try:
@@ -121,6 +125,8 @@ def _load(source: SourceText, path: Path | None) -> LoadedCharacter:
     collector = ReportCollector(source)
     for deviation in deviations:
         collector.add_warning(deviation.offset, deviation.path, deviation.message)
+    if is_card(root):
+        raise CharacterError(f"{source.name}: {CARD_ADVICE}")
     places = FilePlaces(source, root)
     root, secrets = extract_secrets(root, collector)
     fields, format = convert(root, collector)

@@ -13,10 +13,13 @@ MAX_MESSAGE_LENGTH = 400
 
 
 class Format(StrEnum):
-    """Which elizaOS generation a file was written for."""
+    """Which elizaOS generation a file was written for, or which version of SillyTavern's cards."""
 
     V0 = "v0"
     V1 = "v1"
+    CARD_V1 = "card v1"
+    CARD_V2 = "card v2"
+    CARD_V3 = "card v3"
 
 
 @dataclass(frozen=True, slots=True)

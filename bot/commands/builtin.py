@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
+from random import Random
 from typing import Annotated, Any
 
 from bot.commands.world_settings import build_settings_command
@@ -108,7 +109,10 @@ class BuiltinCommands:
         return describe_commands(context.agent.name, (*builtin_specs, *context.agent.catalog.commands))
 
     async def start(self, context: CommandContext) -> str:
-        """Greet a new user."""
+        """Greet a new user, with one of the character's own greetings if it has any."""
+        if greetings := context.agent.character.greetings:
+            greeting = Random(context.invocation.event_id).choice(greetings)
+            return greeting.replace("{{user}}", context.invocation.author.name)
         return user_text("commands.start.greeting", name=context.agent.name)
 
 

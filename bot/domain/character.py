@@ -59,13 +59,33 @@ class MessageExample(_CharacterModel):
 
 
 class KnowledgeItem(_CharacterModel):
-    """Knowledge of the character: the text itself, a file, or a folder of files."""
+    """Knowledge of the character: the text itself, a file, or a folder of files.
+
+    A text with `keys` is in the prompt only where one of the last messages contains one of them, and one of the
+    `secondary_keys` if there are any; one that is `always` in it counts against the same limit. Of more than fit in,
+    those of a higher `order` are preferred.
+    """
 
     id: str = ""
     content: str = ""
     path: str = ""
     directory: str = ""
     shared: bool = False
+    keys: Texts = ()
+    secondary_keys: Texts = ()
+    case_sensitive: bool = False
+    always: bool = False
+    order: int = 100
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether words in the conversation decide if it is in the prompt."""
+        return bool(self.content and (self.keys or self.always))
+
+    @property
+    def needs_plugin(self) -> bool:
+        """Whether a plugin has to put it into the prompt."""
+        return bool(self.path or self.directory or self.is_keyed)
 
 
 class Character(_CharacterModel):
@@ -90,6 +110,7 @@ class Character(_CharacterModel):
     adjectives: Texts = ()
     suggestions: Texts = ()
     picture: str = ""
+    greetings: Texts = ()
     knowledge: tuple[Annotated[KnowledgeItem, BeforeValidator(_to_knowledge)], ...] = ()
     plugins: Texts = ()
     adapters: Texts = ()

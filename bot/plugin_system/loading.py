@@ -242,7 +242,7 @@ def _requested_names(character: Character, settings: Settings, store: Sequence[s
         yield from bundled_names(PluginPurpose.BASE)
     yield from store
     yield from character.plugins
-    if any(item.path or item.directory for item in character.knowledge):
+    if any(item.needs_plugin for item in character.knowledge):
         yield from bundled_names(PluginPurpose.DOCUMENTS)
     yield from _enabled_names(PluginPurpose.ACCOUNT, settings)
     yield from _enabled_names(PluginPurpose.TOOLS, settings)

@@ -203,7 +203,7 @@ def _prose(key: _ByIdentity, is_feed: bool, has_knowledge_index: bool) -> _Prose
     name = sanitize_name(character.name)
     values = {"agentName": name, "agent": name, "user": NAME_PLACEHOLDERS[0], **PLACEHOLDERS}
     read = partial(_read_section, values=values)
-    knowledge = () if has_knowledge_index else tuple(item.content for item in character.knowledge)
+    knowledge = () if has_knowledge_index else tuple(item.content for item in character.knowledge if not item.is_keyed)
     style = partial(read, guaranteed=MAX_ITEMS, is_ordered=True)
     return _Prose(
         [

@@ -110,7 +110,7 @@ def _started_fields(current: AgentConfig, read: AgentConfig) -> Iterator[str]:
     if new.name != old.name and (new.id is None or new.id != old.id):
         yield "name"  # the agent's id is derived from it: under another one it has none of its conversations
     reads_documents = not {plugin.name for plugin in current.plugins}.isdisjoint(bundled_names(PluginPurpose.DOCUMENTS))
-    if not reads_documents and any(item.path or item.directory for item in new.knowledge):
+    if not reads_documents and any(item.needs_plugin for item in new.knowledge):
         yield "knowledge"
 
 

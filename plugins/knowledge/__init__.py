@@ -3,6 +3,7 @@
 from bot import Plugin
 from plugins.knowledge.commands import forget_document, show_documents
 from plugins.knowledge.index import KnowledgeIndex
+from plugins.knowledge.keyed import KeyedKnowledge, KnowledgeSettings, keyed_knowledge
 from plugins.knowledge.provider import (
     drop_erased,
     knowledge,
@@ -19,9 +20,10 @@ plugin = Plugin(
     actions=[remember_document],
     commands=[show_documents, forget_document],
     listeners=[drop_erased, reindex_changed],
-    providers=[knowledge],
+    providers=[keyed_knowledge, knowledge],
     routes=[list_documents, add_documents, delete_document, search_documents],
     workers=[reindex],
-    services=[KnowledgeIndex],
+    services=[KnowledgeIndex, KeyedKnowledge],
+    settings=KnowledgeSettings,
     init=schedule_reindex,
 )

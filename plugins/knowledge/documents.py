@@ -78,6 +78,8 @@ def list_sources(character: Character, folder: Path | None) -> list[Source]:
     """
     sources: dict[str, Source] = {}
     for number, item in enumerate(character.knowledge):
+        if item.is_keyed:
+            continue
         if item.content:
             name = f"knowledge {_hex_digest(item.content.encode())[:8]}"
             sources.setdefault(name, Source(name, text=item.content))

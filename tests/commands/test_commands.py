@@ -8,6 +8,7 @@ import pytest
 
 from bot.agent import Agent
 from bot.commands.dispatcher import MAX_COMMANDS, RATE_WINDOW
+from bot.domain.character import Character
 from bot.domain.environment import ChannelType, ParticipantState, Role
 from bot.domain.inbound import CommandResponse
 from bot.domain.ledger import Outcome
@@ -29,6 +30,13 @@ BUILT_IN = ["ask", "why", "mute", "unmute", "privacy", "forget-me", "help", "sta
 async def stage() -> AsyncIterator[AgentHarness]:
     async with running_agent() as stage:
         yield stage
+
+
+async def test_start_sends_one_of_the_characters_own_greetings_with_the_name_of_the_person() -> None:
+    character = Character(name="Ada", greetings=("Ahoy {{user}}!", "Welcome aboard, {{user}}."))
+    async with running_agent(character=character) as stage:
+        texts = {(await give(stage, "start", author="Bob", kind=DM, event_id=f"{n}")).text for n in range(8)}
+    assert texts == {"Ahoy Bob!", "Welcome aboard, Bob."}
 
 
 async def attendance(stage: AgentHarness) -> ParticipantState:

@@ -1,4 +1,4 @@
-"""Check character files, trust the code that they bring, or write a new one to start from."""
+"""Check character files, trust the code that they bring, write a new one, import and export them."""
 
 import argparse
 import json
@@ -13,6 +13,7 @@ from bot.characters import load_character, parse_character
 from bot.cli.character_references import read_local_plugins
 from bot.cli.characters import trusted_plugins
 from bot.cli.operator.character_check import CheckResult, check_file
+from bot.cli.operator.character_exchange import write_exported, write_imported
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.process.shutdown import print_notice
 from bot.cli.prompt_sections import format_sections
@@ -26,7 +27,7 @@ DEFAULT_NAME = "Ada"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="check|trust|new")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="check|trust|new|import|export")
     check = verbs.add_parser("check", help="show what is used of each file and what is wrong")
     check.add_argument("files", nargs="+", type=Path, metavar="FILE")
     check.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -36,11 +37,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     trust.add_argument("--revoke", type=Path, metavar="FILE", help="trust it no longer")
     new = verbs.add_parser("new", help="write a small character file to start from")
     new.add_argument("file", nargs="?", type=Path, metavar="FILE", help="file to write (default: NAME.json)")
+    imported = verbs.add_parser("import", help="write a character file for a SillyTavern card or an elizaOS file")
+    imported.add_argument("path", type=Path, metavar="FILE|FOLDER", help="a card (JSON or PNG), a file, or a folder")
+    imported.add_argument("--to", type=Path, default=Path(), metavar="FOLDER", help="where to write (default: here)")
+    imported.add_argument(
+        "--lorebook", type=Path, action="append", default=[], metavar="FILE", help="a lorebook to add to its knowledge"
+    )
+    imported.add_argument("--json", action="store_true", help="print the report as JSON")
+    exported = verbs.add_parser("export", help="write a character as an elizaOS file or a SillyTavern card")
+    exported.add_argument("file", type=Path, metavar="FILE")
+    exported.add_argument("--card", action="store_true", help="as a SillyTavern card (V2)")
+    exported.add_argument("--picture", type=Path, metavar="FILE.png", help="as a card inside a copy of this picture")
+    exported.add_argument("--to", type=Path, metavar="FILE", help="file to write")
     new.add_argument("--name", default="", help=f"its name (default: the file's, else {DEFAULT_NAME})")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check files, or write a new one."""
+    """Carry out the verb."""
+    if args.verb == "import":
+        return _import(args)
+    if args.verb == "export":
+        written = write_exported(args.file, args.to, is_card=args.card, picture=args.picture)
+        print(strip_terminal_codes(f"wrote {written}"))
+        return Exit.OK
     if args.verb == "new":
         return _write_file(args.file, " ".join(args.name.split()))
     if args.verb == "trust":
@@ -54,6 +73,29 @@ def run(args: argparse.Namespace) -> int:
         for result in results:
             _print_result(result)
     return Exit.OK if is_fine else Exit.CONFIG
+
+
+def _import(args: argparse.Namespace) -> int:
+    written = write_imported(args.path, args.to, args.lorebook)
+    if args.json:
+        characters = [
+            {
+                "path": str(item.imported.path),
+                "name": item.imported.name,
+                "files": list(map(str, item.files)),
+                "report": item.imported.report.to_json(),
+            }
+            for item in written
+        ]
+        print(json.dumps({"characters": characters}, ensure_ascii=False, indent=2))
+        return Exit.OK
+    for item in written:
+        report = item.imported.report
+        print(strip_terminal_codes(f"{item.imported.path}: {item.imported.name} ({report.format})"))
+        for line in (*report.format_lines(), *(f"wrote    {file}" for file in item.files)):
+            print(strip_terminal_codes(f"  {line}"))
+        print(strip_terminal_codes(f"  talk to it with: bot chat -c {shlex.quote(str(item.files[0]))}"))
+    return Exit.OK
 
 
 def _print_result(result: CheckResult) -> None:

@@ -1,0 +1,211 @@
+"""Imports characters from SillyTavern and elizaOS, and exports them as elizaOS files or SillyTavern cards."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from bot.characters.cards import (
+    EXTENSION,
+    EXTENSION_FIELDS,
+    MAX_PNG_BYTES,
+    PERSONALITY,
+    PNG_SIGNATURE,
+    SCENARIO,
+    Fields,
+    is_card,
+    read_card,
+    read_lorebook,
+    read_png_card,
+)
+from bot.characters.json_scanner import scan_json
+from bot.characters.loader import load_character, parse_character, read_character_source
+from bot.characters.report import Format, ImportReport, ReportCollector
+from bot.characters.source_text import SourceText
+from bot.domain.character import Character, KnowledgeItem
+from bot.errors import CharacterError
+
+CARD_SPEC: Final = "chara_card_v2"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedCharacter:
+    """A character from elsewhere: the text of its file, the report, its picture, and documents to copy beside it.
+
+    `documents` are the paths that its knowledge names, relative to the file that was imported.
+    """
+
+    path: Path
+    name: str
+    text: str
+    report: ImportReport
+    picture: bytes = b""
+    documents: tuple[str, ...] = ()
+
+
+def import_character(path: Path, lorebooks: Sequence[Path] = ()) -> ImportedCharacter:
+    """Return a character file for a SillyTavern card, or for an elizaOS file of either generation.
+
+    The entries of exported `lorebooks` are added to its knowledge. Raises CharacterError.
+    """
+    source, picture = _read_source(path)
+    root, deviations = scan_json(source)
+    if not is_card(root):
+        loaded = load_character(path)
+        fields, report = _own_fields(loaded.character), loaded.report
+    else:
+        collector = ReportCollector(source)
+        for deviation in deviations:
+            collector.add_warning(deviation.offset, deviation.path, deviation.message)
+        fields, format = read_card(root, collector)
+        collector.raise_problems()
+        report = collector.build_report(format)
+    for book in lorebooks:
+        report = _add_lorebook(fields, book, report)
+    if picture:
+        fields["picture"] = f"{file_stem(str(fields['name']))}.png"
+    text = json.dumps(fields, ensure_ascii=False, indent=2) + "\n"
+    loaded = parse_character(text, source=f"the file for {path}")
+    report = replace(report, secrets=(*report.secrets, *loaded.report.secrets))
+    documents = tuple(item.path or item.directory for item in loaded.character.knowledge if not item.content)
+    return ImportedCharacter(path, loaded.character.name, text, report, picture, tuple(filter(None, documents)))
+
+
+def file_stem(name: str) -> str:
+    """Return the name of a character's file, without its ending."""
+    return re.sub(r"[^\w-]+", "_", name.lower()).strip("_")[:80] or "character"
+
+
+def find_characters(folder: Path) -> list[Path]:
+    """Return the files of a folder that can be imported, sorted by name. Raises CharacterError if there are none."""
+    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in (".json", ".png") and path.is_file())
+    found = [path for path in paths if _is_importable(path)]
+    if not found:
+        raise CharacterError(f"{folder}: no card (JSON or PNG) and no character file in this folder")
+    return found
+
+
+def export_character(character: Character) -> Fields:
+    """Return a character as an elizaOS file of the current generation, without its secrets."""
+    return _own_fields(character)
+
+
+def export_card(character: Character) -> Fields:
+    """Return a character as a SillyTavern card, V2. What a card has no place for is in its extension `greenroom`."""
+    name, fields = character.name, _own_fields(character)
+    greetings = list(character.greetings)
+    about = fields.get("card")
+    card_fields: Mapping[str, Any] = about if isinstance(about, dict) else {}
+    bio = [line for line in character.background if not line.startswith((PERSONALITY, SCENARIO))]
+    book = [_book_entry(number, item) for number, item in enumerate(character.knowledge) if item.content]
+    settings = character.settings
+    budget, depth = settings.get("KEYED_KNOWLEDGE_TOKENS"), settings.get("KEYED_KNOWLEDGE_MESSAGES")
+    data: Fields = {
+        "name": name,
+        "description": "\n\n".join(bio),
+        "personality": _line_of(character, PERSONALITY) or ", ".join(character.adjectives),
+        "scenario": _line_of(character, SCENARIO),
+        "first_mes": greetings[0] if greetings else "",
+        "mes_example": "\n".join(_card_examples(character)),
+        "creator_notes": str(card_fields.get("creator_notes", "")),
+        "system_prompt": character.system,
+        "post_history_instructions": "\n\n".join(character.style.all),
+        "alternate_greetings": list[JsonValue](greetings[1:]),
+        "tags": card_fields.get("tags", []),
+        "creator": str(card_fields.get("creator", "")),
+        "character_version": str(card_fields.get("character_version", "")),
+        "extensions": {EXTENSION: {key: fields[key] for key in EXTENSION_FIELDS if key in fields}},
+    }
+    if book:
+        limits: Fields = {"token_budget": _number(budget), "scan_depth": _number(depth)}
+        recursive = str(settings.get("KEYED_KNOWLEDGE_RECURSIVE", "")).lower() == "true"
+        kept = {key: value for key, value in limits.items() if value is not None}
+        data["character_book"] = {**kept, "recursive_scanning": recursive, "extensions": {}, "entries": book}
+    return {"spec": CARD_SPEC, "spec_version": "2.0", "data": data}
+
+
+def _read_source(path: Path) -> tuple[SourceText, bytes]:
+    """Return the text of a file or of the card inside a picture, and the picture."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_PNG_BYTES + 1) if file.read(len(PNG_SIGNATURE)) == PNG_SIGNATURE else b""
+    except OSError:
+        data = b""  # reading it as text says what is wrong
+    if not data:
+        return SourceText(str(path), read_character_source(path)), b""
+    if len(data) > MAX_PNG_BYTES:
+        raise CharacterError(f"{path}: a picture of more than {MAX_PNG_BYTES // 2**20} MiB")
+    picture = PNG_SIGNATURE + data
+    text = read_png_card(picture, str(path)).decode("utf-8", "replace")
+    return SourceText(str(path), text), picture
+
+
+def _add_lorebook(fields: Fields, path: Path, report: ImportReport) -> ImportReport:
+    """Add the entries of a lorebook to the knowledge; return the report with its notes."""
+    source = SourceText(str(path), read_character_source(path))
+    root, _ = scan_json(source)
+    collector = ReportCollector(source)
+    added = read_lorebook(root, collector, str(fields.get("name", "")))
+    collector.raise_problems()
+    if "knowledge" not in added:
+        raise CharacterError(f"{path}: no lorebook: it has no entries with a text")
+    for key, value in added.items():
+        earlier = fields.get(key)
+        if isinstance(value, list):
+            fields[key] = [*(earlier if isinstance(earlier, list) else []), *value]
+        elif isinstance(value, dict):
+            fields[key] = {**value, **(earlier if isinstance(earlier, dict) else {})}
+    notes = collector.build_report(Format.CARD_V2)
+    return replace(report, mapped=(*report.mapped, *notes.mapped), ignored=(*report.ignored, *notes.ignored))
+
+
+def _is_importable(path: Path) -> bool:
+    try:
+        source, picture = _read_source(path)
+        root, _ = scan_json(source)
+    except CharacterError:
+        return path.suffix.lower() == ".json"  # to be reported, unlike a picture of something else
+    members = root.value if isinstance(root.value, dict) else {}
+    return bool(picture) or is_card(root) or "name" in members
+
+
+def _own_fields(character: Character) -> Fields:
+    """Return the fields of a character that differ from their defaults, by their names in a file."""
+    fields: Fields = character.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return {"name": fields.pop("name"), **fields}
+
+
+def _line_of(character: Character, label: str) -> str:
+    """Return the line of the bio that begins with a label, without it."""
+    return next((line.removeprefix(label) for line in character.bio if line.startswith(label)), "")
+
+
+def _card_examples(character: Character) -> Iterable[str]:
+    for conversation in character.message_examples:
+        yield "<START>"
+        for line in conversation:
+            speaker = "{{char}}" if line.name in (character.name, "{{agentName}}") else "{{user}}"
+            yield f"{speaker}: {line.content.text}"
+
+
+def _book_entry(number: int, item: KnowledgeItem) -> JsonValue:
+    return {
+        "keys": list[JsonValue](item.keys),
+        "secondary_keys": list[JsonValue](item.secondary_keys),
+        "content": item.content,
+        "extensions": {},
+        "enabled": True,
+        "insertion_order": item.order,
+        "case_sensitive": item.case_sensitive,
+        "constant": item.always or not item.keys,
+        "selective": bool(item.secondary_keys),
+        "id": number,
+    }
+
+
+def _number(value: JsonValue) -> int | None:
+    return int(str(value)) if str(value).isdigit() else None

@@ -1,0 +1,106 @@
+"""`bot character import` and `export`: files that are read and written beside each other."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bot.characters import load_character
+from bot.characters.cards import write_png_card
+from bot.characters.exchange import (
+    ImportedCharacter,
+    export_card,
+    export_character,
+    file_stem,
+    find_characters,
+    import_character,
+)
+from bot.domain.character import Character
+from bot.errors import CharacterError
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenCharacter:
+    """An imported character, and the files that were written for it: first that of the character."""
+
+    imported: ImportedCharacter
+    files: tuple[Path, ...]
+
+
+def write_imported(path: Path, folder: Path, lorebooks: Sequence[Path] = ()) -> list[WrittenCharacter]:
+    """Import a file, or each character of a folder, into `folder`. No file is replaced. Raises CharacterError."""
+    paths = find_characters(path) if path.is_dir() else [path]
+    if len(paths) > 1 and lorebooks:
+        raise CharacterError(f"{path}: a lorebook belongs to one character: name its file, not the folder")
+    imported = [import_character(item, lorebooks) for item in paths]
+    return [_write(item, folder) for item in imported]
+
+
+def write_exported(path: Path, target: Path | None, *, is_card: bool, picture: Path | None) -> Path:
+    """Write a character as an elizaOS file, or as a card in JSON or in a picture. Raises CharacterError."""
+    character = load_character(path).character
+    if is_card or picture:
+        return _write_card(character, target, picture)
+    target = target or Path(f"{file_stem(character.name)}.json")
+    _write_new(target, _to_text(export_character(character)).encode())
+    return target
+
+
+def _write_card(character: Character, target: Path | None, picture: Path | None) -> Path:
+    text = _to_text(export_card(character)).encode()
+    suffix = ".png" if picture else ".json"
+    target = target or Path(f"{file_stem(character.name)}.card{suffix}")
+    if target.suffix.lower() == ".png" and picture is None:
+        raise CharacterError(f"{target}: a card in a picture needs one: name it with --picture FILE.png")
+    if picture is None:
+        _write_new(target, text)
+        return target
+    try:
+        data = picture.read_bytes()
+    except OSError as error:
+        raise CharacterError(f"{picture}: cannot be read: {error.strerror or error}") from None
+    _write_new(target, write_png_card(data, text))
+    return target
+
+
+def _write(imported: ImportedCharacter, folder: Path) -> WrittenCharacter:
+    stem = file_stem(imported.name)
+    file = folder / f"{stem}.json"
+    _write_new(file, imported.text.encode())
+    files = [file]
+    if imported.picture:
+        files.append(folder / f"{stem}.png")
+        _write_new(files[-1], imported.picture)
+    if imported.path.resolve().parent != folder.resolve():
+        files += [copy for name in imported.documents if (copy := _copy_document(imported.path.parent, name, folder))]
+    return WrittenCharacter(imported, tuple(files))
+
+
+def _copy_document(source: Path, name: str, folder: Path) -> Path | None:
+    """Copy a document or a folder of documents to the same place below `folder`; None if there is none inside."""
+    origin, target = (source / name).resolve(), folder / name
+    is_inside = origin.is_relative_to(source.resolve()) and target.resolve().is_relative_to(folder.resolve())
+    if not is_inside or not origin.exists() or target.exists():
+        return None
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if origin.is_dir():
+        shutil.copytree(origin, target, symlinks=True)
+    else:
+        shutil.copyfile(origin, target)
+    return target
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            file.write(data)
+    except FileExistsError:
+        raise CharacterError(f"{path}: the file exists and is not changed; move it, or name another folder") from None
+    except OSError as error:
+        raise CharacterError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _to_text(fields: object) -> str:
+    return json.dumps(fields, ensure_ascii=False, indent=2) + "\n"

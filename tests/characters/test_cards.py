@@ -1,0 +1,237 @@
+"""SillyTavern cards: what becomes of each part, in JSON and in pictures, there and back."""
+
+import base64
+import json
+import random
+import struct
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.characters import Format, load_character, parse_character
+from bot.characters.cards import PNG_SIGNATURE, write_png_card
+from bot.characters.exchange import ImportedCharacter, export_card, find_characters, import_character
+from bot.domain.character import Character
+from bot.errors import CharacterError
+
+BOOK: dict[str, Any] = {
+    "scan_depth": 3,
+    "token_budget": 300,
+    "recursive_scanning": True,
+    "entries": [
+        {"keys": ["lamp", "light"], "content": "The lamp turns.", "enabled": True, "insertion_order": 10},
+        {
+            "keys": ["Oslo"],
+            "secondary_keys": ["ferry"],
+            "selective": True,
+            "case_sensitive": True,
+            "content": "The ferry to Oslo left with {{user}}.",
+        },
+        {"keys": [], "content": "@@depth 3\nThere is always fog.", "constant": True},
+        {"keys": ["x"], "content": "off", "enabled": False},
+        {"keys": ["/a+/"], "content": "pattern", "use_regex": True},
+        {"keys": [], "content": "never found"},
+        {"keys": ["y"], "content": " "},
+    ],
+}
+DATA: dict[str, Any] = {
+    "name": "Seraphine",
+    "description": "{{char}} keeps a lighthouse.\nShe is tall.\n\n{{user}} is a guest of <BOT>. {{random:Tea,Coffee}}.",
+    "personality": "calm, dry, patient",
+    "scenario": "A storm. {{user}} knocks.",
+    "first_mes": "*opens* Hello {{user}}, I'm {{char}}.",
+    "mes_example": "<START>\n{{user}}: Hi\n{{char}}: Come in.\nNote: it is wet.\n<START>\n{{char}}: Tea?",
+    "creator_notes": "made in a storm",
+    "system_prompt": "{{original}} Write as {{char}}.",
+    "post_history_instructions": "Stay short. {{time_UTC+1}}",
+    "alternate_greetings": ["Ahoy {{user}}", ""],
+    "tags": ["sea"],
+    "creator": "somebody",
+    "character_version": "1.2",
+    "extensions": {"depth_prompt": {"prompt": "Never shout.", "depth": 4}, "fav": True},
+    "character_book": BOOK,
+    "unheard_of": 1,
+}
+V2: dict[str, Any] = {"spec": "chara_card_v2", "spec_version": "2.0", "data": DATA}
+V1: dict[str, Any] = {
+    "name": "Bell",
+    "description": "Rings.",
+    "personality": "loud",
+    "scenario": "",
+    "first_mes": "Ding, {{user}}!",
+    "mes_example": "",
+}
+
+
+def save(folder: Path, card: Any, name: str = "card.json") -> Path:
+    path = folder / name
+    path.write_text(json.dumps(card), encoding="utf-8")
+    return path
+
+
+def imported(folder: Path, card: Any) -> ImportedCharacter:
+    return import_character(save(folder, card))
+
+
+def character_of(item: ImportedCharacter) -> Character:
+    return parse_character(item.text).character
+
+
+def png(*texts: tuple[bytes, bytes]) -> bytes:
+    chunks = [(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)), *((b"tEXt", k + b"\0" + v) for k, v in texts)]
+    chunks += [(b"IDAT", zlib.compress(b"\0\0")), (b"IEND", b"")]
+    parts = [struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c)) for k, c in chunks]
+    return PNG_SIGNATURE + b"".join(parts)
+
+
+def test_each_part_of_a_card_has_its_field(tmp_path: Path) -> None:
+    item = imported(tmp_path, V2)
+    character = character_of(item)
+    assert item.report.format is Format.CARD_V2
+    assert character.name == "Seraphine"
+    assert character.bio == (
+        "Seraphine keeps a lighthouse. She is tall.",
+        "The user is a guest of Seraphine. Tea.",
+        "Scenario: A storm. The user knocks.",
+    )
+    assert character.adjectives == ("calm", "dry", "patient")
+    assert character.system == "You are Seraphine. Write as Seraphine."
+    assert character.style.all == ("Stay short.", "Never shout.")
+    assert character.greetings == ("*opens* Hello {{user}}, I'm Seraphine.", "Ahoy {{user}}")
+    lines = [[(line.name, line.content.text) for line in talk] for talk in character.message_examples]
+    assert lines == [[("{{name1}}", "Hi"), ("Seraphine", "Come in.\nNote: it is wet.")], [("Seraphine", "Tea?")]]
+
+
+def test_a_lorebook_becomes_knowledge_with_its_keys_and_limits(tmp_path: Path) -> None:
+    character = character_of(imported(tmp_path, V2))
+    lamp, ferry, fog = character.knowledge
+    assert (lamp.content, lamp.keys, lamp.order) == ("The lamp turns.", ("lamp", "light"), 10)
+    assert (ferry.keys, ferry.secondary_keys, ferry.case_sensitive) == (("Oslo",), ("ferry",), True)
+    assert ferry.content == "The ferry to Oslo left with the user."
+    assert (fog.content, fog.always, fog.keys) == ("There is always fog.", True, ())
+    assert character.settings == {
+        "KEYED_KNOWLEDGE_TOKENS": "300",
+        "KEYED_KNOWLEDGE_MESSAGES": "3",
+        "KEYED_KNOWLEDGE_RECURSIVE": "true",
+    }
+
+
+def test_the_report_names_what_is_lost(tmp_path: Path) -> None:
+    ignored = {note.path: note.message for note in imported(tmp_path, V2).report.ignored}
+    entries = "data.character_book.entries"
+    assert ignored[f"{entries}[3]"] == "is switched off"
+    assert "regular expressions" in ignored[f"{entries}[4].use_regex"]
+    assert "has no keys" in ignored[f"{entries}[5]"]
+    assert ignored[f"{entries}[6]"] == "has no text"
+    assert "{{time_UTC+1}}" in ignored["data"]
+    assert ignored["data.unheard_of"] == "has no counterpart here"
+
+
+def test_a_card_of_the_first_version_has_its_parts_at_the_top(tmp_path: Path) -> None:
+    item = imported(tmp_path, V1)
+    character = character_of(item)
+    assert (item.report.format, character.name, item.report.ignored) == (Format.CARD_V1, "Bell", ())
+    assert character.bio == ("Rings.", "Personality: loud")
+    assert character.message_examples[0][1].content.text == "Ding, {{name1}}!"  # the greeting shows how it talks
+
+
+def test_a_card_of_the_third_version_is_called_by_its_nickname(tmp_path: Path) -> None:
+    data = {**V1, "nickname": "Ding", "group_only_greetings": ["Hello all"], "first_mes": "I am {{char}}."}
+    item = imported(tmp_path, {"spec": "chara_card_v3", "spec_version": "3.0", "data": data})
+    assert item.report.format is Format.CARD_V3
+    assert character_of(item).greetings == ("I am Ding.",)
+
+
+def test_the_newer_card_in_a_picture_is_read_and_the_picture_kept(tmp_path: Path) -> None:
+    old, new = json.dumps(V1).encode(), json.dumps(V2).encode()
+    data = png((b"chara", base64.b64encode(old)), (b"ccv3", base64.b64encode(new)))
+    path = tmp_path / "card.png"
+    path.write_bytes(data)
+    item = import_character(path)
+    assert (item.name, item.picture, character_of(item).picture) == ("Seraphine", data, "seraphine.png")
+
+
+def test_a_card_is_written_into_a_picture_in_place_of_its_earlier_one(tmp_path: Path) -> None:
+    path = tmp_path / "card.png"
+    path.write_bytes(write_png_card(png((b"chara", b"b2xk"), (b"Title", b"A face")), json.dumps(V1).encode()))
+    assert import_character(path).name == "Bell"
+    assert path.read_bytes().count(b"tEXtchara") == 1
+    assert b"A face" in path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (png((b"Title", b"x")), "without a character card"),
+        (png((b"chara", b"b2x")), "is damaged"),
+        (png((b"chara", base64.b64encode(b"{"))), "expected"),
+        (PNG_SIGNATURE + b"\xff" * 40, "without a character card"),
+        (b"{}", "name"),
+        (b'{"spec": "chara_card_v2", "data": {"first_mes": "x"}}', "every character has a name"),
+        (b'{"spec": "chara_card_v2", "data": 3}', "expected an object"),
+        (b'{"first_mes": {}, "name": "x"}', "expected text"),
+    ],
+)
+def test_what_is_no_card_is_refused_with_the_reason(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "card.png"
+    path.write_bytes(content)
+    with pytest.raises(CharacterError, match=message):
+        import_character(path)
+
+
+def test_a_card_that_is_named_as_a_character_says_how_to_import_it(tmp_path: Path) -> None:
+    picture = tmp_path / "card.png"
+    picture.write_bytes(png((b"chara", base64.b64encode(json.dumps(V1).encode()))))
+    for path in (save(tmp_path, V2), picture):
+        with pytest.raises(CharacterError, match="bot character import"):
+            load_character(path)
+
+
+def test_an_exported_card_is_imported_as_the_same_character(tmp_path: Path) -> None:
+    first = character_of(imported(tmp_path, V2)).model_copy(update={"topics": ("tides",), "username": "sera"})
+    again = character_of(imported(tmp_path, export_card(first)))
+    assert again == first
+
+
+def test_the_elizaos_characters_survive_a_card_but_for_what_it_cannot_hold(tmp_path: Path) -> None:
+    original = load_character(Path("characters/default.json")).character
+    again = character_of(imported(tmp_path, export_card(original)))
+    assert again.model_dump(exclude={"message_examples"}) == original.model_dump(exclude={"message_examples"})
+
+
+def test_entries_of_an_exported_lorebook_are_added(tmp_path: Path) -> None:
+    entry = {"key": ["reef"], "keysecondary": [], "content": "Mind the reef.", "order": 7, "disable": False}
+    book = save(tmp_path, {"entries": {"0": entry, "1": {**entry, "disable": True}}}, "book.json")
+    item = import_character(save(tmp_path, V1), [book])
+    assert [(k.content, k.keys, k.order) for k in character_of(item).knowledge] == [("Mind the reef.", ("reef",), 7)]
+    with pytest.raises(CharacterError, match="no lorebook"):
+        import_character(save(tmp_path, V1), [save(tmp_path, {"entries": {}}, "empty.json")])
+
+
+def test_the_files_of_a_folder_that_can_be_imported_are_found(tmp_path: Path) -> None:
+    card, plain = save(tmp_path, V2, "a.json"), save(tmp_path, {"name": "Robin"}, "b.json")
+    save(tmp_path, {"entries": {}}, "book.json")
+    (tmp_path / "photo.png").write_bytes(png())
+    (tmp_path / "notes.txt").write_text("x", encoding="utf-8")
+    assert find_characters(tmp_path) == [card, plain]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CharacterError, match="no card"):
+        find_characters(tmp_path / "empty")
+
+
+def test_no_card_makes_the_reader_fail_otherwise_than_with_a_reason(tmp_path: Path) -> None:
+    chance = random.Random(5)
+    values: list[Any] = [None, "", "x", "{{user}}: {{char", 0, 1.5, True, [], ["x", 3], {}, {"entries": [{}, 1, None]}]
+    values += [{"0": {"keys": 3, "content": ["x"]}}, {"greenroom": {"style": 3}}, "{{random}}{{}}<USER>{{//x}}"]
+    for _ in range(300):
+        data = {key: chance.choice(values) if chance.random() < 0.3 else value for key, value in DATA.items()}
+        if isinstance(data["character_book"], dict) and chance.random() < 0.5:
+            entry = {
+                key: chance.choice(values) for key in ("keys", "content", "enabled", "selective", "insertion_order")
+            }
+            data["character_book"] = {"entries": [entry], "scan_depth": chance.choice(values)}
+        with suppress(CharacterError):
+            assert character_of(imported(tmp_path, {**V2, "data": data})).name

@@ -1,0 +1,88 @@
+"""`bot character import` and `export`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bot.cli.main import entry
+from tests.characters.test_cards import V1, V2, png, save
+
+Out = pytest.CaptureFixture[str]
+
+
+def test_an_imported_card_is_a_character_that_passes_the_check(workdir: Path, capsys: Out) -> None:
+    save(workdir, V2)
+    assert entry(["character", "import", "card.json"]) == 0
+    out = capsys.readouterr().out
+    assert "card.json: Seraphine (card v2)" in out
+    assert "ignored  line 1: data.character_book.entries[3]: is switched off" in out
+    assert "bot chat -c seraphine.json" in out
+    assert entry(["character", "check", "seraphine.json"]) == 0
+
+
+def test_no_file_is_replaced(workdir: Path, capsys: Out) -> None:
+    save(workdir, V1)
+    (workdir / "bell.json").write_text("mine", encoding="utf-8")
+    assert entry(["character", "import", "card.json"]) == 78
+    assert "bell.json: the file exists" in capsys.readouterr().err
+    assert (workdir / "bell.json").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_folder_is_imported_whole_and_reported_as_json(workdir: Path, capsys: Out) -> None:
+    cards = workdir / "cards"
+    cards.mkdir()
+    save(cards, V1, "a.json")
+    save(cards, {"name": "Robin", "bio": "x", "knowledge": [{"path": "tides.md"}, {"path": "../secret.md"}]}, "b.json")
+    (cards / "tides.md").write_text("Low water is at six.", encoding="utf-8")
+    (workdir / "secret.md").write_text("x", encoding="utf-8")
+    assert entry(["character", "import", "cards", "--to", "mine", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["characters"]
+    assert [(item["name"], item["files"]) for item in found] == [
+        ("Bell", ["mine/bell.json"]),
+        ("Robin", ["mine/robin.json", "mine/tides.md"]),
+    ]
+    assert {path.name for path in (workdir / "mine").iterdir()} == {"bell.json", "robin.json", "tides.md"}
+
+
+def test_a_character_is_exported_as_a_card_in_a_picture_and_read_back(workdir: Path, capsys: Out) -> None:
+    save(workdir, V2)
+    (workdir / "face.png").write_bytes(png())
+    assert entry(["character", "import", "card.json"]) == 0
+    assert entry(["character", "export", "seraphine.json", "--picture", "face.png"]) == 0
+    assert "wrote seraphine.card.png" in capsys.readouterr().out
+    assert entry(["character", "import", "seraphine.card.png", "--to", "again"]) == 0
+    again = workdir / "again"
+    first, second = (json.loads((folder / "seraphine.json").read_text("utf-8")) for folder in (workdir, again))
+    assert second.pop("picture") == "seraphine.png"
+    assert second == first
+    assert (again / "seraphine.png").is_file()
+
+
+def test_an_export_holds_no_secret(workdir: Path) -> None:
+    key = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
+    save(workdir, {"name": "Robin", "bio": "x", "settings": {"secrets": {"OPENAI_API_KEY": key}}}, "robin.json")
+    assert entry(["character", "export", "robin.json", "--to", "out.json"]) == 0
+    assert entry(["character", "export", "robin.json", "--card"]) == 0
+    assert key not in (workdir / "out.json").read_text(encoding="utf-8")
+    assert key not in (workdir / "robin.card.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["import", "missing.png"], "no such file"),
+        (["import", "empty"], "no card"),
+        (["export", "robin.json", "--to", "x.png", "--card"], "--picture"),
+        (["export", "robin.json", "--picture", "robin.json"], "not a PNG"),
+        (["export", "robin.json", "--picture", "none.png"], "cannot be read"),
+        (["export", "robin.json", "--to", "robin.json"], "the file exists"),
+    ],
+)
+def test_a_mistake_is_named_in_one_line(workdir: Path, capsys: Out, arguments: list[str], problem: str) -> None:
+    (workdir / "empty").mkdir()
+    save(workdir, {"name": "Robin"}, "robin.json")
+    assert entry(["character", *arguments]) == 78
+    err = capsys.readouterr().err
+    assert problem in err
+    assert err.count("\n") == 1

@@ -1,0 +1,72 @@
+"""Knowledge with keys: in the prompt only where the talk is about it, within its limit."""
+
+from typing import Any
+
+import pytest
+
+from bot import Character
+from bot.testing import ScriptedModel, running_agent
+from plugins.knowledge import plugin
+
+LAMP = {"content": "The lamp turns.", "keys": ["lamp", "light bulb"]}
+FERRY = {"content": "The ferry left.", "keys": ["Oslo"], "secondaryKeys": ["boat", "ferry"], "caseSensitive": True}
+FOG = {"content": "There is fog.", "always": True, "order": 1}
+TOWER = {"content": "東京 tower stands.", "keys": ["東京"]}
+
+
+async def prompt_for(text: str, knowledge: list[Any], *earlier: str, **settings: str) -> str:
+    """Return the prompt of the reply to a text, after earlier messages."""
+    model = ScriptedModel()
+    character = Character(name="Ada", knowledge=knowledge)
+    async with running_agent(plugin, model=model, character=character, settings=settings) as harness:
+        for message in (*earlier, text):
+            await harness.send(message)
+        return [request.prompt for request in model.requests if request.purpose == "reply"][-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("how is the Lamp?", [LAMP]),
+        ("the lamps are out", []),
+        ("a light bulb!", [LAMP]),
+        ("to Oslo", []),
+        ("to Oslo by boat", [FERRY]),
+        ("to oslo by boat", []),
+        ("私は東京に行く", [TOWER]),
+        ("good morning", []),
+    ],
+)
+async def test_a_text_is_shown_where_one_of_its_keys_is_said(text: str, expected: list[Any]) -> None:
+    prompt = await prompt_for(text, [LAMP, FERRY, TOWER])
+    shown = [item for item in (LAMP, FERRY, TOWER) if f"- {item['content']}" in prompt]
+    assert shown == expected
+
+
+async def test_what_is_always_shown_needs_no_key_and_order_decides_the_place() -> None:
+    prompt = await prompt_for("the lamp", [LAMP, FOG])
+    assert prompt.index("- There is fog.") < prompt.index("- The lamp turns.")
+
+
+async def test_keys_are_looked_for_in_the_last_messages_only() -> None:
+    talk = ("the lamp", "one", "two")
+    assert "The lamp turns." in await prompt_for("three", [LAMP], *talk, KEYED_KNOWLEDGE_MESSAGES="20")
+    assert "The lamp turns." not in await prompt_for("three", [LAMP], *talk, KEYED_KNOWLEDGE_MESSAGES="2")
+
+
+async def test_the_limit_keeps_the_highest_order() -> None:
+    items = [{"content": f"Fact {number} {'x' * 60}", "keys": ["lamp"], "order": number} for number in range(10)]
+    prompt = await prompt_for("lamp", items, KEYED_KNOWLEDGE_TOKENS="40")
+    assert [number for number in range(10) if f"Fact {number} " in prompt] == [8, 9]
+
+
+async def test_a_found_text_brings_in_others_only_where_that_is_set() -> None:
+    second = {"content": "It burns oil.", "keys": ["turns"]}
+    assert "It burns oil." not in await prompt_for("lamp", [LAMP, second])
+    assert "It burns oil." in await prompt_for("lamp", [LAMP, second], KEYED_KNOWLEDGE_RECURSIVE="true")
+
+
+async def test_a_text_with_keys_is_neither_searched_nor_in_the_description() -> None:
+    prompt = await prompt_for("good morning", [LAMP, "Plain fact."])
+    assert "The lamp turns." not in prompt
+    assert "Plain fact." in prompt
