@@ -36,7 +36,7 @@ class AnswerService:
         """Stop the answer to a message; return its outcome, which is another one where it was known already."""
         handle, message, _ = await self.find(message_id, grant)
         receipt = await self._run(message_id, handle.edits.stop_answer(message.id))
-        return build_outcome(receipt)
+        return build_outcome(receipt, handle.character.name)
 
     async def repeat(self, message_id: UUID, grant: Grant, key: str = "") -> Receipt:
         """Answer a message once more; return its new receipt. A repeated `key` changes nothing."""

@@ -7,7 +7,7 @@ from uuid import UUID
 from adapters.web import schemas
 from bot import Attachment, CommandResponse, Entity, Memory, Outcome, Receipt, derived_id
 from bot.models import ModelType
-from bot.platform import AgentHandle, CommandInvocation, is_complete, list_versions
+from bot.platform import AgentHandle, CommandInvocation, describe_receipt, is_complete, list_versions
 from bot.text import shorten
 
 COMMAND_RULE = "command"
@@ -31,13 +31,18 @@ def build_agent_body(handle: AgentHandle) -> schemas.AgentBody:
 
 
 def build_message_body(
-    memory: Memory, agent_id: UUID, authors: Mapping[UUID, Entity], receipt: Receipt | None = None
+    memory: Memory,
+    agent_id: UUID,
+    authors: Mapping[UUID, Entity],
+    receipt: Receipt | None = None,
+    *,
+    agent_name: str = "",
 ) -> schemas.MessageBody:
-    """Return a message; with its receipt, also its outcome."""
+    """Return a message; with its receipt, also its outcome, told with the agent's name."""
     author = authors.get(memory.entity_id)
     versions = [schemas.VersionBody.build(version) for version in list_versions(memory)]
     is_edited = bool(versions) and memory.entity_id != agent_id
-    figures = {} if receipt is None else build_figures(receipt)
+    figures = {} if receipt is None else build_figures(receipt, agent_name)
     return schemas.MessageBody.build(
         memory.content,
         id=memory.id,
@@ -56,17 +61,18 @@ def build_message_body(
     )
 
 
-def build_outcome(receipt: Receipt) -> schemas.OutcomeResponse:
+def build_outcome(receipt: Receipt, agent_name: str) -> schemas.OutcomeResponse:
     """Return the outcome of a message."""
-    return schemas.OutcomeResponse.build(receipt, message_id=receipt.memory_id, **build_figures(receipt))
+    return schemas.OutcomeResponse.build(receipt, message_id=receipt.memory_id, **build_figures(receipt, agent_name))
 
 
-def build_figures(receipt: Receipt) -> dict[str, object]:
-    """Return the id of a receipt, the time until its outcome, and the cost of its model calls."""
+def build_figures(receipt: Receipt, agent_name: str) -> dict[str, object]:
+    """Return the id and the sentence of a receipt, the time until its outcome, and the cost of its model calls."""
     costs = [call.cost for call in receipt.model_calls if call.cost is not None]
     took = None if receipt.closed_at is None else receipt.closed_at - receipt.received_at
     return {
         "receipt_id": receipt.id,
+        "headline": describe_receipt(receipt, agent_name) if receipt.outcome.is_final else "",
         "took_ms": None if took is None else round(took / timedelta(milliseconds=1)),
         "cost": sum(costs) if costs else None,
     }

@@ -212,7 +212,7 @@ async def load_message_response(handle: AgentHandle, receipt: Receipt) -> Messag
         message_id=receipt.memory_id,
         replies=await load_replies(handle, receipt),
         room=room.external_id if room else "",
-        **build_figures(receipt),
+        **build_figures(receipt, handle.character.name),
     )
 
 
@@ -220,8 +220,10 @@ async def _build_message_bodies(
     handle: AgentHandle, memories: list[Memory], outcomes: dict[UUID, Receipt] | None = None
 ) -> list[MessageBody]:
     authors = await handle.conversations.authors(memories)
+    receipts, name = outcomes or {}, handle.character.name
     return [
-        build_message_body(memory, handle.agent_id, authors, (outcomes or {}).get(memory.id)) for memory in memories
+        build_message_body(memory, handle.agent_id, authors, receipts.get(memory.id), agent_name=name)
+        for memory in memories
     ]
 
 

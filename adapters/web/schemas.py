@@ -172,7 +172,7 @@ class PieceBody(ResponseModel):
 
 
 class OutcomeBody(ResponseModel):
-    """The outcome of a message, with the reason and the rule.
+    """The outcome of a message, with the reason and the rule, and both in a sentence (`headline`) once it is known.
 
     `took_ms` is the time until its outcome, `cost` the price of its model calls in US dollars; null if unknown.
     """
@@ -181,6 +181,7 @@ class OutcomeBody(ResponseModel):
     reason: str
     rule: str
     receipt_id: UUID | None = None
+    headline: str = ""
     took_ms: int | None = None
     cost: float | None = None
 
@@ -221,8 +222,8 @@ class MessageBody(ResponseModel):
 class MessageResponse(ResponseModel):
     """The outcome of a message, with the replies.
 
-    A superseded message has no replies: `superseded_by` is the message that was answered instead. `took_ms` and
-    `cost` as in OutcomeBody.
+    A superseded message has no replies: `superseded_by` is the message that was answered instead. `headline`, `took_ms`
+    and `cost` as in OutcomeBody.
     """
 
     message_id: UUID
@@ -234,6 +235,7 @@ class MessageResponse(ResponseModel):
     room: str
     room_id: UUID
     receipt_id: UUID | None = None
+    headline: str = ""
     took_ms: int | None = None
     cost: float | None = None
 

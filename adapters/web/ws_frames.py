@@ -155,7 +155,7 @@ class OutcomeFrame(BaseServerFrame, schemas.OutcomeBody):
 
 def build_outcome_frame(response: schemas.MessageResponse) -> OutcomeFrame:
     """Return the outcome of a message as a frame."""
-    figures = {name: getattr(response, name) for name in ("receipt_id", "took_ms", "cost")}
+    figures = {name: getattr(response, name) for name in ("receipt_id", "headline", "took_ms", "cost")}
     return OutcomeFrame.build(response, **figures)
 
 

@@ -1,5 +1,6 @@
 """A journey through the chat."""
 
+import re
 from typing import Any
 
 from tests.adapters.web.conftest import TOKEN
@@ -16,7 +17,7 @@ async def test_a_person_signs_in_and_has_a_conversation(browser: Any) -> None:
     await tab.wait_for_text("You said:")
     assert await page.locator(".msg.bot .md strong").inner_text() == "Hello"  # a reply is Markdown
     assert await page.locator(".msg.me .body").inner_text() == "**Hello** there"  # an own message is as it was typed
-    assert "/c/chat-" in page.url
+    await page.wait_for_url(re.compile(r"/c/[0-9a-f]{8}-"))
     await page.locator(".side .item[aria-current=page]", has_text="**Hello** there").wait_for()
 
     await tab.write("/help")

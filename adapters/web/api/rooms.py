@@ -168,6 +168,6 @@ def _build_room_body(summary: RoomSummary, handle: AgentHandle) -> RoomBody:
 
 
 def _build_message(item: ListedMessage, handle: AgentHandle, authors: dict[UUID, Entity]) -> RoomMessageBody:
-    body = build_message_body(item.memory, handle.agent_id, authors, item.receipt)
+    body = build_message_body(item.memory, handle.agent_id, authors, item.receipt, agent_name=handle.character.name)
     headline = None if item.receipt is None else describe_receipt(item.receipt, handle.character.name)
     return RoomMessageBody(**dict(body), headline=headline)

@@ -53,6 +53,7 @@ export function setQuery(changes, { replace = true } = {}) {
 
 function announce() {
   const route = parseAddress();
+  pointSkipLink();
   listeners.forEach((listener) => listener(route));
 }
 
@@ -72,13 +73,14 @@ export function useRoute() {
  */
 export function startRouter(isOwn) {
   scope = isOwn;
+  pointSkipLink();
   addEventListener("popstate", announce);
   addEventListener("click", (event) => {
     const anchor = event.target.closest?.("a[href]");
     const isPlain = !event.defaultPrevented && event.button === 0
       && !(event.metaKey || event.ctrlKey || event.shiftKey || event.altKey);
     if (!anchor || !isPlain || anchor.target || anchor.hasAttribute("download")) return;
-    if (anchor.getAttribute("href").startsWith("#")) return void toElement(event, anchor.hash.slice(1));
+    if (anchor.matches(".skip")) return void toElement(event, anchor.hash.slice(1));
     const url = new URL(anchor.href);
     if (url.origin !== BASE.origin || !url.pathname.startsWith(BASE.pathname) || url.hash) return;
     if (!scope(parseAddress(url).path)) return;
@@ -88,7 +90,12 @@ export function startRouter(isOwn) {
   });
 }
 
-// A link such as "To the content": the browser would resolve it against the base instead of the address.
+// "To the content" leads to a part of this page, which the browser would look for at the base instead of the address.
+function pointSkipLink() {
+  const skip = document.querySelector("a.skip");
+  if (skip) skip.href = `${location.pathname}${location.search}${skip.hash}`;
+}
+
 function toElement(event, id) {
   event.preventDefault();
   document.getElementById(id)?.focus();

@@ -49,7 +49,7 @@ export function Foot({ session, text = "Connected" }) {
     toSignIn();
   };
   return html`<div class="foot"><${Dot} tone=${isLost ? "warn" : "good"} />
-    <span class="grow cut">${isLost ? "Not connected" : text}</span>
+    <span class="grow cut">${isLost ? "Not connected" : text}${session?.name && ` · ${session.name}`}</span>
     ${session?.role === "read_only" && html`<${Chip} icon="eye">Read-only</${Chip}>`}
     <${IconButton} icon="out" label="Sign out" onClick=${signOut} /></div>`;
 }

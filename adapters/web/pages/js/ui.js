@@ -54,9 +54,12 @@ export function Button({ kind = "", icon, label, to, query, href, onClick, reaso
 /** A button with only an icon; `label` is its name and its title. */
 export const IconButton = ({ kind = "bare", ...rest }) => html`<${Button} kind=${kind} ...${rest} />`;
 
-/** The face of a character or person: a picture if there is one, otherwise the first letter. */
+/** The face of a character or person: a picture if there is one that can be shown, otherwise the first letter. */
 export function Face({ name = "", picture, size = "", isPerson = false }) {
-  if (picture) return html`<img class=${classes("face", size)} src=${address(picture).href} alt="" />`;
+  const [broken, setBroken] = useState("");
+  if (picture && picture !== broken) {
+    return html`<img class=${classes("face", size)} src=${address(picture).href} alt="" onError=${() => setBroken(picture)} />`;
+  }
   return html`<span class=${classes("face", size, isPerson && "person")} aria-hidden="true"
     >${[...name.replace(/^[@#]/, "")][0]?.toUpperCase() ?? "?"}</span>`;
 }

@@ -4,13 +4,13 @@ import { get } from "../api.js";
 import {
   html, randomId, readStored, render, useEffect, useReducer, useRef, useState, writeStored,
 } from "../lib.js";
-import { Banner, Menu } from "../overlay.js";
+import { Banner, Menu, toast } from "../overlay.js";
 import { navigate, setQuery, startRouter, useRoute } from "../router.js";
-import { CharacterSwitch, NavItem, OfflineBanner, Sidebar } from "../shell.js";
+import { CharacterSwitch, OfflineBanner, Sidebar } from "../shell.js";
 import { usePalette, useShortcuts } from "../shortcuts.js";
 import { Button, Face, IconButton, Search } from "../ui.js";
 import { Composer } from "./composer.js";
-import { groupByDay, titleOf, useConversations } from "./conversations.js";
+import { ConversationList, isId, roomKey, useConversations } from "./conversations.js";
 
 const PAGES = [{ title: "Chat", path: "", icon: "chat" }, { title: "Console", path: "console", icon: "pulse" }];
 
@@ -19,7 +19,7 @@ function Hello({ agent, onSend }) {
   const suggestions = (agent.suggestions ?? []).slice(0, 4);
   return html`<div class="hello"><${Face} name=${agent.name} picture=${agent.face} size="l" /><h2>${agent.name}</h2>
     ${agent.bio[0] && html`<p class="q2">${agent.bio[0]}</p>`}
-    ${suggestions.length > 0 && html`<div class="starts">${suggestions.map((text) => html`<button type="button" key=${text}
+    ${onSend && suggestions.length > 0 && html`<div class="starts">${suggestions.map((text) => html`<button type="button" key=${text}
       onClick=${() => onSend(text)}>${text}</button>`)}</div>`}</div>`;
 }
 
@@ -50,62 +50,92 @@ function useRoom(agent, name, session) {
 function Title({ text, onRename }) {
   const [value, setValue] = useState(null);
   const field = useRef(null);
+  const isOpen = useRef(false); // leaving the field sends "blur" once more when it is removed
   const isEditing = value !== null;
   useEffect(() => void (isEditing && field.current.select()), [isEditing]);
+  const begin = () => {
+    isOpen.current = true;
+    setValue(text);
+  };
   if (!isEditing) {
-    return html`<h1 class="cut">${text}</h1>${onRename && html`<${IconButton} icon="edit" label="Rename"
-      onClick=${() => setValue(text)} />`}`;
+    return html`<h1 class="cut" title=${text}>${text}</h1>${onRename && html`<${IconButton} icon="edit" label="Rename"
+      id="rename" onClick=${begin} />`}`;
   }
+  const close = (changed, isByKey) => {
+    if (!isOpen.current) return;
+    isOpen.current = false;
+    if (changed && changed !== text) onRename(changed);
+    setValue(null);
+    if (isByKey) requestAnimationFrame(() => document.getElementById("rename")?.focus());
+  };
   const finish = (event) => {
     event.preventDefault();
-    if (value.trim()) onRename(value.trim());
-    setValue(null);
+    close(value.trim(), event.type === "submit");
   };
-  const onKeyDown = (event) => event.key === "Escape" && setValue(null);
-  return html`<h1 class="vh">${text}</h1><form class="grow" onSubmit=${finish}><input class="input" ref=${field} maxlength="120"
+  const onKeyDown = (event) => {
+    if (event.key !== "Escape") return;
+    event.preventDefault();
+    close("", true);
+  };
+  return html`<h1 class="vh">${text}</h1><form class="grow" onSubmit=${finish}><input class="input" ref=${field} maxlength="200"
     aria-label="Title of the conversation" value=${value} onInput=${(event) => setValue(event.target.value)}
     onBlur=${finish} onKeyDown=${onKeyDown} /></form>`;
 }
 
-function ConversationList({ items, current, onOpen }) {
-  return html`<nav class="list" aria-label="Conversations">${groupByDay(items).map(([name, list]) => html`<h2 key=${name}
-    >${name}</h2><ul key=${`${name} list`}>${list.map((item) => html`<li key=${item.id}><${NavItem} onClick=${onOpen}
-      to=${`c/${encodeURIComponent(item.id)}`} text=${item.title} isCurrent=${item.id === current} /></li>`)}</ul>`)}
-    ${items.length === 0 && html`<p class="q pad">No conversations here</p>`}</nav>`;
+/**
+ * Return which character and which conversation the address names: `{ agent, key }`. The key is the id of a conversation
+ * or, of one that the server does not know yet, the name of its room; `names` has the character and room of known ones.
+ */
+function readPlace(agents, { segments, query }, names, chosenId) {
+  const key = segments[0] === "c" ? (segments[1] ?? "") : "";
+  const wanted = names.get(key)?.agentId ?? query.agent ?? chosenId;
+  return { key, agent: agents.find((item) => item.id === wanted) ?? agents[0] };
 }
 
 function Chat({ session }) {
-  const { segments, query } = useRoute();
+  const route = useRoute();
   const { agents } = session;
-  const [agentId, setAgentId] = useState(readStored("agent", agents[0].id));
-  const agent = agents.find((item) => item.id === (query.agent ?? agentId)) ?? agents[0];
-  const name = segments[0] === "c" ? segments[1] : "";
-  const [thread, room] = useRoom(agent, name, session);
-  const conversations = useConversations(agent.id);
+  const [chosenId, setChosenId] = useState(readStored("agent", agents[0].id));
+  const names = useRef(new Map()).current;
+  const { key, agent } = readPlace(agents, route, names, chosenId);
   const [wanted, setWanted] = useState("");
+  const list = useConversations(agent.id, wanted, key, (id) => id === key && leave("The conversation was deleted"));
+  const { open } = list;
+  if (open?.room && open.id && !names.has(key)) names.set(key, { room: open.room, agentId: open.agent_id });
+  const name = names.get(key)?.room ?? open?.room ?? "";
+  const [thread, room] = useRoom(agents.find((item) => item.id === names.get(key)?.agentId) ?? agent, name, session);
   const [isMenu, setMenu] = useState(false);
   const unsent = useRef("");
-  const item = conversations.items.find((entry) => entry.id === name);
-  const title = item?.title ?? (name || "New conversation");
   const isReadOnly = session.role === "read_only";
+  const title = open?.title || (key ? "Untitled" : "New conversation");
   const { search, help, overlay } = usePalette(PAGES);
   useShortcuts({ search, help });
-  useEffect(() => void (document.title = `${name ? title : "New conversation"} · ${agent.name} · Greenroom`));
+  useEffect(() => void (document.title = `${title} · ${agent.name} · Greenroom`));
   useEffect(() => {
     if (room && unsent.current) room.say(unsent.current);
     if (room) unsent.current = "";
   }, [room]);
+  useEffect(() => {
+    if (!room?.roomId || isId(key)) return; // a new conversation has its id once its room is joined
+    names.set(room.roomId, { room: room.name, agentId: agent.id });
+    list.learn({ id: room.roomId, room: room.name, agent_id: agent.id, title: open?.title ?? "" });
+    navigate(`c/${room.roomId}`, { query: { why: route.query.why }, replace: true });
+  }, [room?.roomId, key]);
   const send = (text) => {
-    const id = name || `chat-${randomId()}`;
-    conversations.save(id, { title: item?.title ?? titleOf(text), at: new Date().toISOString() });
     if (room) return room.say(text);
+    const begun = `c-${randomId()}`;
+    list.begin(begun, text);
     unsent.current = text;
-    return navigate(`c/${id}`);
+    return navigate(`c/${begun}`, { query: { agent: agents.length > 1 ? agent.id : "" } });
+  };
+  const leave = (text) => {
+    navigate("", { replace: true });
+    toast(text);
   };
   const choose = (id) => {
     writeStored("agent", id);
-    setAgentId(id);
-    navigate("");
+    setChosenId(id);
+    navigate("", { query: { agent: id } });
   };
   const openMenu = (isOpen) => {
     setMenu(isOpen);
@@ -120,36 +150,46 @@ function Chat({ session }) {
     return () => removeEventListener("keydown", onKey);
   }, [isMenu]);
   const closeMenu = () => isMenu && openMenu(false);
-  const forget = async () => {
+  const erase = async () => {
     const { confirm } = await import("../dialogs.js");
-    const text = "It leaves this list in this browser. The messages stay stored in the bot until they expire or are forgotten.";
-    if (!(await confirm({ title: `Remove “${title}”?`, text, action: "Remove" }))) return;
-    conversations.forget(name);
-    navigate("");
+    const text = `Its messages are deleted, and what ${agent.name} learnt from them alone. An answer that is being written is cancelled.`;
+    if (!(await confirm({ title: `Delete “${title}”?`, text, action: "Delete" }))) return;
+    await list.erase(open.id).then(() => {
+      room?.forget();
+      writeStored(`draft.${agent.id}.${roomKey(name)}`, undefined);
+      leave("Deleted");
+    }, (error) => toast(error.message));
   };
-  const shown = conversations.items.filter((entry) => entry.title.toLowerCase().includes(wanted.toLowerCase()));
+  const canChange = open?.id && !open.isMissing && !isReadOnly;
+  const rename = (text) => list.rename(open.id, text).catch((error) => toast(error.message));
   const top = html`<${Button} kind="primary" icon="plus" to="" onClick=${closeMenu}>New conversation</${Button}>
     <${Search} label="Search conversations" value=${wanted} onSearch=${setWanted} />`;
-  const hello = html`<${Hello} agent=${agent} onSend=${send} />`;
+  const hello = html`<${Hello} agent=${agent} onSend=${isReadOnly ? null : send} />`;
   return html`<${Sidebar} part="chat" session=${session} home="" top=${top} onClose=${() => openMenu(false)}>
-      <${ConversationList} items=${shown} current=${name} onOpen=${closeMenu} /></${Sidebar}>
-    <main class="main" id="main" inert=${isMenu}><div class=${query.why ? "chat open" : "chat"}><section class="thread" aria-label="Conversation">
+      <${ConversationList} list=${list} current=${key} onOpen=${closeMenu} onClear=${() => setWanted("")} /></${Sidebar}>
+    <main class="main" id="main" inert=${isMenu}><div class=${route.query.why ? "chat open" : "chat"}><section class="thread" aria-label="Conversation">
       <header class="bar"><button type="button" class="btn bare icon only-narrow" id="menu" title="Conversations"
           aria-label="Conversations" aria-expanded=${String(isMenu)} aria-controls="side" onClick=${() => openMenu(true)}>
           <svg class="ico" viewBox="0 0 16 16" aria-hidden="true"><path d="M2.5 4.5h11M2.5 8h11M2.5 11.5h11" /></svg></button>
-        <${Title} key=${name} text=${title} onRename=${name && !isReadOnly
-          && ((text) => conversations.save(name, { title: text, at: item?.at ?? new Date().toISOString() }))} />
+        <${Title} key=${name} text=${title} onRename=${canChange && rename} />
         <span class="grow"></span><${CharacterSwitch} agents=${agents} value=${agent.id} onChange=${choose} kind="bare" />
-        ${name && !isReadOnly && html`<${Menu} label="More" icon="dots" items=${[
-          { text: "Remove from the list", icon: "trash", onChoose: forget }]} />`}</header>
+        ${canChange && html`<${Menu} label="More" icon="dots" items=${[
+          { text: "Delete the conversation", icon: "trash", isDanger: true, onChoose: erase }]} />`}</header>
       <${OfflineBanner} text="No connection to the bot. What you write is kept here and sent when the connection is back." />
       ${room?.notice && html`<${Banner}>${room.notice}</${Banner}>`}
-      ${room ? html`<${thread.Thread} key=${`${agent.id}${name}`} room=${room}>${hello}</${thread.Thread}>`
-        : html`<div class="log">${!name && hello}</div>`}
-      <${Composer} agent=${agent} draftKey=${`${agent.id}.${name}`} blocked=${room?.blocked} isReadOnly=${isReadOnly}
-        onSend=${send} onStop=${room?.openMessage() && !isReadOnly && (() => room.stop())} /></section>
-      ${room && query.why && html`<${thread.WhyDrawer} id=${query.why} session=${session}
+      ${open?.isMissing ? html`<${Missing} />`
+        : room ? html`<${thread.Thread} key=${`${agent.id}${name}`} room=${room}>${hello}</${thread.Thread}>`
+        : html`<div class="log">${!key && hello}</div>`}
+      ${!open?.isMissing && html`<${Composer} agent=${agent} draftKey=${`${agent.id}.${roomKey(name)}`} blocked=${room?.blocked}
+        isReadOnly=${isReadOnly} onSend=${send} onStop=${room?.openMessage() && !isReadOnly && (() => room.stop())} />`}</section>
+      ${room && route.query.why && html`<${thread.WhyDrawer} id=${route.query.why} session=${session}
         onClose=${() => setQuery({ why: "" })} />`}</div></main>${overlay}`;
+}
+
+/** What an address shows that leads to no conversation, or to that of somebody else. */
+function Missing() {
+  return html`<div class="log"><div class="hello"><h2>There is no such conversation</h2>
+    <p class="q2">It was deleted, or it belongs to another token.</p><${Button} to="">New conversation</${Button}></div></div>`;
 }
 
 function Start() {

@@ -1,7 +1,7 @@
 // One message of the thread, with what stands under it.
 
 import { formatCost, formatDuration, Time, useNow } from "../format.js";
-import { classes, html, useEffect, useRef, useState } from "../lib.js";
+import { classes, html, useEffect, useLayoutEffect, useRef, useState } from "../lib.js";
 import { copyText } from "../overlay.js";
 import { parseAddress, setQuery } from "../router.js";
 import { Button, Face, Icon, IconButton } from "../ui.js";
@@ -19,7 +19,7 @@ function Markdown({ text, isStreaming }) {
     if (!renderer) loadRenderer().then(() => isShown && setLoaded(true), () => {});
     return () => void (isShown = false);
   }, []);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (isLoaded) renderer.renderMarkdown(box.current, text, { isStreaming });
   }, [text, isStreaming, isLoaded]);
   return isLoaded ? html`<div key="md" class="body md" dir="auto" ref=${box}></div>`
@@ -49,18 +49,9 @@ function File({ file }) {
     : html`<span class="file">${label}</span>`;
 }
 
-/** Return the sentence about a message that got no answer of its own, or "" while it is open or was answered. */
-function outcomeText({ outcome }) {
-  if (!outcome || OPEN.has(outcome.outcome) || outcome.outcome === "answered") return "";
-  if (outcome.headline) return outcome.headline;
-  const because = outcome.reason ? `: ${outcome.reason}` : "";
-  const texts = {
-    ignored: `Stayed silent${because}`,
-    superseded: "Answered together with the next message",
-    failed: `Failed${because}`,
-    cancelled: `Stopped${because}`,
-  };
-  return texts[outcome.outcome] ?? `Not answered${because}`;
+/** Return the sentence about a message without a reply, or "" while it is open or the reply says it. */
+function outcomeText({ id, outcome }, room) {
+  return !outcome || OPEN.has(outcome.outcome) || room.hasReply(id) ? "" : outcome.headline || "Not answered";
 }
 
 function Writing({ since, text = "Writing" }) {
@@ -78,19 +69,18 @@ function UnderOwn({ message, room, onEdit }) {
   if (message.state === "waiting" && !room.isReady) {
     return html`<${Icon} name="clock" size="s" /><span>Waits for the connection</span>`;
   }
-  const text = outcomeText(message);
+  const text = outcomeText(message, room);
   const canEdit = message.state === "sent" && !isReadOnly(room) && message.text && !message.text.startsWith("/");
   return html`<${Time} at=${message.created_at} as="minute" />${message.edited_at && html`<span>edited</span>`}
     ${text && html`<span class=${classes("said", message.outcome.outcome === "failed" && "bad")}>${text}</span>
-    <${WhyButton} id=${message.id} session=${room.session} />`}
+    <${WhyButton} id=${message.id} />`}
     ${canEdit && html`<${IconButton} icon="edit" label="Edit and resend" onClick=${onEdit} />`}`;
 }
 
 const isReadOnly = (room) => room.session.role === "read_only";
 
-/** "Why?": opens the receipt of a message beside the thread. A chat token does not see receipts. */
-function WhyButton({ id, session }) {
-  if (session.role === "chat") return null;
+/** "Why?": opens the receipt of a message beside the thread. */
+function WhyButton({ id }) {
   const isOpen = parseAddress().query.why === id;
   return html`<button type="button" class="btn bare why" aria-haspopup="dialog" aria-expanded=${String(isOpen)}
     onClick=${() => setQuery({ why: isOpen ? "" : id }, { replace: false })}>Why?</button>`;
@@ -119,21 +109,25 @@ function EditField({ text, onDone }) {
 }
 
 function UnderReply({ message, room, version, onVersion }) {
+  if (message.state === "streaming" && !room.isReady) return html`<span>Interrupted; waits for the connection</span>`;
   if (message.state === "streaming") return html`<${Writing} since=${room.typing?.since ?? Date.parse(message.created_at)} />`;
   if (message.state === "shown") {
     return html`<span>Only you see this</span>${message.choices.map((choice) => html`<${Button} key=${choice.value}
       onClick=${() => room.press(message.id, choice.value)}>${choice.label}</${Button}>`)}`;
   }
-  if (!message.author.is_agent) return outcomeText(message) && html`<span class="said">${outcomeText(message)}</span>`;
+  if (!message.author.is_agent) {
+    const text = outcomeText(message, room);
+    return text && html`<span class="said">${text}</span><${WhyButton} id=${message.id} />`;
+  }
   const outcome = room.answered(message);
   const figures = outcome?.took_ms ? `Answered in ${formatDuration(outcome.took_ms)}${
     outcome.cost === null ? "" : ` · ${formatCost(outcome.cost)}`}` : "";
   const said = message.is_complete === false ? "Stopped by you; the reply is incomplete" : figures;
   return html`${said && html`<span class="said">${said}</span>`}
-    ${outcome && html`<${WhyButton} id=${message.in_reply_to} session=${room.session} />`}
+    ${outcome && html`<${WhyButton} id=${message.in_reply_to} />`}
     <${IconButton} icon="copy" label="Copy" onClick=${() => copyText(message.text)} />
     ${outcome && !isReadOnly(room) && html`<${IconButton} icon="again" label="Regenerate"
-      onClick=${() => room.repeat(message.id)} />`}
+      onClick=${() => room.repeat(message)} />`}
     <${Versions} count=${message.versions?.length ?? 0} at=${version} onShow=${onVersion} />`;
 }
 
@@ -144,10 +138,11 @@ export function Message({ message, room }) {
   const [chosen, setChosen] = useState(null);
   useEffect(() => setChosen(null), [versions.length]);
   const version = chosen ?? versions.length - 1;
-  const text = versions[version]?.text ?? message.text;
+  const isStreaming = message.state === "streaming";
+  const text = isStreaming ? message.text : (versions[version]?.text ?? message.text);
   const finishEdit = (changed) => {
-    setEditing(false);
-    if (changed && changed !== message.text) room.rewrite(message.id, changed);
+    const isKept = changed && changed !== message.text && !room.rewrite(message.id, changed);
+    if (!isKept) setEditing(false);
   };
   const isMine = message.isOwn || (!author.is_agent && author.id === room.me?.id);
   const files = attachments.length > 0 && html`<${Files} files=${attachments} />`;
@@ -158,7 +153,6 @@ export function Message({ message, room }) {
         : message.text && html`<div class="body plain" dir="auto">${message.text}</div>`}
       <div class="under"><${UnderOwn} message=${message} room=${room} onEdit=${() => setEditing(true)} /></div></li>`;
   }
-  const isStreaming = message.state === "streaming";
   return html`<li class=${classes("msg bot", message.state)} id=${`m-${message.id}`} tabindex="-1"
     aria-hidden=${isStreaming ? "true" : undefined}>
     <${Face} name=${author.name} picture=${author.is_agent ? room.agent.face : undefined} isPerson=${!author.is_agent} />
@@ -172,7 +166,7 @@ export function TypingLine({ room }) {
   const now = useNow(!!room.typing?.retryAt);
   if (!room.typing || room.messages.some((message) => message.state === "streaming")) return null;
   const { isBusy, retryAt, since } = room.typing;
-  const left = retryAt ? Math.ceil((Date.parse(retryAt) - now) / 1000) : 0;
+  const left = retryAt ? Math.ceil((retryAt - now) / 1000) : 0;
   const text = `The model is busy, trying again${left > 0 ? ` in ${left} s` : ""}`;
   return html`<li class="msg bot typing"><${Face} name=${room.agent.name} picture=${room.agent.face} />
     <p class="who">${room.agent.name}</p><p class="status"><span class="spin" aria-hidden="true"></span>

@@ -1,10 +1,12 @@
 // One conversation: its messages, what is being written, and what waits to be sent. It is joined over the stream.
 
-import { randomId, readStored, writeStored } from "../lib.js";
+import { randomId, writeStored } from "../lib.js";
+import { toast } from "../overlay.js";
 import { stream } from "../stream.js";
+import { roomKey } from "./conversations.js";
+import { History, readWaiting } from "./history.js";
 
 const ACK_DEADLINE = 8000;
-const STALE = 15 * 60_000;
 const COMMAND = /^\/[a-z][\w-]*(\s|$)/i;
 export const OPEN = new Set(["received", "claimed"]); // outcomes of a message that is not decided yet
 const DRAW_INTERVAL = 33; // at most 30 times a second while a reply is written
@@ -16,9 +18,10 @@ const DRAW_INTERVAL = 33; // at most 30 times a second while a reply is written
 export class Room {
   constructor(agent, name, session) {
     Object.assign(this, { agent, name, session, me: null, messages: [], isReady: false, typing: null, blocked: "", notice: "" });
-    Object.assign(this, { listeners: new Set(), pressed: new Map(), timer: 0, startedAt: 0 });
-    this.key = `pending.${agent.id}.${name}`;
-    this.messages = readStored(this.key, []).map((message) => ({ ...message, ...staleness(message) }));
+    Object.assign(this, { listeners: new Set(), pressed: new Map(), undo: new Map(), timer: 0, startedAt: 0, roomId: "" });
+    Object.assign(this, { history: new History(), unwatch: () => {} });
+    this.key = `pending.${agent.id}.${roomKey(name)}`;
+    this.messages = readWaiting(this.key);
   }
 
   listen(listener) {
@@ -34,6 +37,7 @@ export class Room {
     return () => {
       leave();
       stop();
+      this.unwatch();
       clearTimeout(this.timer);
     };
   }
@@ -77,7 +81,7 @@ export class Room {
       control: () => this.control(frame),
       draft: () => this.grow(frame),
       message: () => this.hear(frame),
-      outcome: () => this.edit(frame.message_id, { outcome: frame }),
+      outcome: () => this.close(frame),
       error: () => this.refuse(frame),
     };
     handlers[frame.type]?.();
@@ -87,13 +91,30 @@ export class Room {
   enter({ user, agent, room_id: roomId, messages, is_typing: isTyping }) {
     const waiting = this.messages.filter((message) => message.state === "waiting" || message.state === "failed");
     const kept = this.messages.filter((message) => message.state === "shown");
+    if (roomId !== this.roomId) {
+      this.unwatch();
+      this.unwatch = stream.watch([{ kind: "busy", room: roomId }], (frame) => this.wait(frame));
+    }
     Object.assign(this, { me: user, agent: { ...this.agent, ...agent }, roomId, isReady: true, blocked: "", notice: "" });
-    this.messages = [...messages.map((message) => ({ ...message, state: "sent" })), ...kept, ...waiting];
+    this.messages = [...this.history.join(this.messages, messages), ...kept, ...waiting];
     this.type({ active: isTyping });
     waiting.filter((message) => message.state === "waiting").forEach((message) => this.transmit(message));
   }
 
+  /** Load the messages before the first one; `onBefore()` is called before they are added. */
+  async loadOlder(onBefore) {
+    const { history } = this;
+    if (!history.hasMore || history.isLoading || !this.roomId) return;
+    const loading = history.load(this.roomId, () => this.messages);
+    this.changed();
+    const older = await loading;
+    if (older) onBefore?.();
+    this.messages = [...(older ?? []), ...this.messages];
+    this.changed();
+  }
+
   acknowledge({ client_id: id, message_id: messageId }) {
+    this.undo.delete(id);
     if (this.find(messageId)) this.messages = this.messages.filter((message) => message.id !== id);
     else this.edit(id, { id: messageId, state: "sent", client_id: id });
     this.save();
@@ -108,9 +129,17 @@ export class Room {
     if (text) this.messages = [...this.messages, { ...this.agentMessage(`${id}.shown`, text), state: "shown", choices }];
   }
 
-  type({ active, model_busy: isBusy = false, attempt, retry_at: retryAt }) {
+  type({ active, model_busy: isBusy = false }) {
     if (active && !this.typing) this.startedAt = Date.now();
-    this.typing = active ? { isBusy, attempt, retryAt, since: this.startedAt } : null;
+    this.typing = active ? { isBusy, retryAt: isBusy ? this.typing?.retryAt : 0, since: this.startedAt } : null;
+  }
+
+  // The model is busy; the time of the next attempt is counted from now, because the clocks may differ.
+  wait({ type, room_id: roomId, at, retry_at: retryAt }) {
+    if (type !== "busy" || roomId !== this.roomId) return;
+    this.startedAt ||= Date.now();
+    this.typing = { isBusy: true, retryAt: Date.now() + Date.parse(retryAt) - Date.parse(at), since: this.startedAt };
+    this.changed();
   }
 
   // What the agent asks of the page; it lasts until it is taken back or the room is joined anew.
@@ -119,26 +148,46 @@ export class Room {
     if (action === "enable_input") this.blocked = "";
   }
 
+  // Text of a reply that is being written; of a known one it is a new version, and the old one stays if that is withdrawn.
   grow({ id, text, anew }) {
     const draft = this.find(id);
-    if (draft && draft.state !== "streaming") return;
-    const written = (anew ? "" : (draft?.text ?? "")) + text;
-    if (!written) this.messages = this.messages.filter((message) => message.id !== id);
+    const isVersion = draft?.state === "sent";
+    const written = (anew || isVersion ? "" : (draft?.text ?? "")) + text;
+    if (isVersion && written) this.edit(id, { text: written, state: "streaming", before: draft });
+    else if (!written) this.withdraw(id);
     else if (draft) this.edit(id, { text: written });
     else this.messages = [...this.messages, { ...this.agentMessage(id, written), state: "streaming" }];
   }
 
+  withdraw(id) {
+    const draft = this.find(id);
+    if (draft?.before) this.messages = this.messages.map((message) => (message === draft ? draft.before : message));
+    else if (draft?.state === "streaming") this.messages = this.messages.filter((message) => message !== draft);
+  }
+
+  close(outcome) {
+    this.edit(outcome.message_id, { outcome });
+    for (const { id, state, in_reply_to: question } of this.messages) {
+      if (state === "streaming" && question === outcome.message_id) this.withdraw(id);
+    }
+  }
+
   hear(message) {
-    const heard = { ...message, state: "sent" };
+    const heard = { ...message, state: "sent", before: undefined };
     if (this.find(message.id)) this.edit(message.id, heard);
     else this.messages = [...this.messages, heard];
   }
 
   refuse({ client_id: id, code, message: reason }) {
     if (code === "stopping") return; // what waits is sent again after the next hello frame
+    const before = this.undo.get(id);
     if (id && this.find(id)) {
       this.edit(id, { state: "failed", problem: reason });
       this.save();
+    } else if (before) {
+      this.undo.delete(id);
+      this.edit(before.id, before);
+      toast(reason);
     } else {
       this.notice = reason;
     }
@@ -199,22 +248,40 @@ export class Room {
     return this.messages.findLast((message) => !message.author.is_agent && message.state === "sent" && isOpen(message));
   }
 
+  /** Send a frame that changes messages; `before` is the message as it was, in case the server refuses. */
+  change(frame, before) {
+    const clientId = randomId();
+    const isSent = this.isReady && stream.send({ ...frame, client_id: clientId });
+    if (isSent && before) this.undo.set(clientId, before);
+    if (!isSent) toast("There is no connection; try again when it is back");
+    return isSent;
+  }
+
   /** Stop the answer that is being written. */
   stop() {
     const message = this.openMessage();
-    if (message) stream.send({ type: "stop", message_id: message.id, client_id: randomId() });
+    if (message) this.change({ type: "stop", message_id: message.id });
   }
 
-  /** Have a message answered once more; `id` is that of its reply. */
-  repeat(id) {
-    stream.send({ type: "regenerate", message_id: id, client_id: randomId() });
-  }
-
-  /** Send a message anew with another text. */
-  rewrite(id, text) {
-    if (!stream.send({ type: "edit", message_id: id, text, client_id: randomId() })) return;
-    this.edit(id, { text, outcome: null });
+  /** Have a message answered once more; `reply` is the answer that it has. */
+  repeat(reply) {
+    const question = this.find(reply.in_reply_to);
+    if (!this.change({ type: "regenerate", message_id: reply.id }, question)) return;
+    this.edit(reply.in_reply_to, { outcome: null });
     this.changed();
+  }
+
+  /** Send a message anew with another text; return whether it was sent. */
+  rewrite(id, text) {
+    const isSent = this.change({ type: "edit", message_id: id, text }, this.find(id));
+    if (isSent) this.edit(id, { text, outcome: null });
+    this.changed();
+    return isSent;
+  }
+
+  /** Return whether a message to the agent has a reply here. */
+  hasReply(id) {
+    return this.messages.some((message) => message.in_reply_to === id);
   }
 
   /** Return the outcome of the message that a reply answers, if this is the last reply to it. */
@@ -223,14 +290,14 @@ export class Room {
     return replies.at(-1)?.id === reply.id ? this.find(reply.in_reply_to)?.outcome : undefined;
   }
 
+  /** Remove what waits to be sent: the conversation was deleted. */
+  forget() {
+    this.messages = [];
+    this.save();
+  }
+
   save() {
     const waiting = this.messages.filter((message) => message.state === "waiting" || message.state === "failed");
     writeStored(this.key, waiting.length ? waiting : undefined);
   }
-}
-
-// A message that has waited for long may be outdated: the person decides.
-function staleness(message) {
-  const isOld = Date.now() - new Date(message.created_at) > STALE;
-  return isOld ? { state: "failed", problem: message.problem || "it was written a while ago" } : {};
 }

@@ -2,6 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../lib.js";
 import { Link } from "../router.js";
+import { Button } from "../ui.js";
 import { Message, TypingLine } from "./message.js";
 import { useThread } from "./scrolling.js";
 
@@ -30,16 +31,19 @@ function Messages({ room }) {
 function Announcer({ room }) {
   const [text, setText] = useState("");
   const heard = useRef(null);
-  const isWriting = !!room.typing;
+  const isWriting = !!room.typing && !room.typing.isBusy;
+  const isBusy = !!room.typing?.isBusy;
   useEffect(() => {
-    const replies = room.messages.filter((message) => message.author.is_agent && message.state !== "streaming");
-    const isNew = heard.current !== null && replies.length > heard.current;
-    if (room.isReady) heard.current = replies.length;
-    if (isNew) setText(`${room.agent.name}: ${replies.at(-1).text}`);
-  }, [room.messages]);
+    if (!room.isReady) return;
+    const reply = room.messages.findLast((message) => message.author.is_agent && message.state !== "streaming");
+    const version = reply && `${reply.id} ${reply.versions?.length ?? 0}`;
+    if (heard.current !== null && reply && version !== heard.current) setText(`${room.agent.name}: ${reply.text}`);
+    heard.current = version ?? "";
+  }, [room.messages, room.isReady]);
   useEffect(() => {
     if (isWriting) setText(`${room.agent.name} is writing`);
-  }, [isWriting]);
+    if (isBusy) setText("The model is busy and is tried again");
+  }, [isWriting, isBusy]);
   return html`<p class="vh" role="status" aria-live="polite">${text}</p>`;
 }
 
@@ -54,24 +58,42 @@ export function WhyDrawer({ id, session, onClose }) {
     <${parts.Why} key=${id} id=${id} session=${session} isBrief=${true} isNarrow=${true} /></${parts.Drawer}>`;
 }
 
+/** What stands above the first message while there are older ones; they are loaded by scrolling up as well. */
+function Older({ history, onLoad }) {
+  if (!history.hasMore) return null;
+  const { error, isLoading } = history;
+  return html`<div class="older" aria-busy=${String(isLoading)}>${error && html`<span class="bad" role="alert">${error.message}</span>`}
+    <${Button} kind="bare" icon="up" onClick=${onLoad}>${isLoading ? "Loading older messages" : "Show older messages"}</${Button}></div>`;
+}
+
+/** Go from message to message with Alt and the arrow keys, and from the last one to the field; not while a text is edited. */
+function useArrows(box) {
+  useEffect(() => {
+    const onKey = (event) => {
+      const step = event.altKey && !event.ctrlKey && !event.metaKey && { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (!step || event.target.value || document.querySelector("dialog[open]")) return;
+      event.preventDefault();
+      const nodes = [...box.current.querySelectorAll(".msg[id]")];
+      const at = nodes.indexOf(document.activeElement.closest(".msg"));
+      const next = at < 0 ? (step < 0 ? nodes.at(-1) : null) : nodes[at + step];
+      if (!next && step > 0) return void document.getElementById("say")?.focus();
+      next?.focus({ preventScroll: true });
+      next?.scrollIntoView({ block: "nearest" });
+    };
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  }, []);
+}
+
 /** The messages of a room; `children` are shown while there are none. */
 export function Thread({ room, children }) {
-  const { box, missed, toEnd } = useThread(room);
-  const onKeyDown = (event) => {
-    const step = event.altKey && { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!step) return;
-    event.preventDefault();
-    const nodes = [...box.current.querySelectorAll(".msg[id]")];
-    const at = nodes.indexOf(document.activeElement.closest(".msg"));
-    const next = at < 0 ? nodes.at(step < 0 ? -1 : 0) : nodes[at + step];
-    next?.focus();
-    next?.scrollIntoView({ block: "nearest" });
-  };
-  const isEmpty = room.isReady && room.messages.length === 0;
-  return html`<div class="log" ref=${box} tabindex="0" role="log" aria-live="off" onKeyDown=${onKeyDown}
+  const { box, missed, toEnd, loadOlder } = useThread(room);
+  useArrows(box);
+  const isEmpty = room.isReady && room.messages.length === 0 && !room.typing;
+  return html`<div class="log" ref=${box} tabindex="0" role="log" aria-live="off"
       aria-label=${`Conversation with ${room.agent.name}`}>
-      ${isEmpty ? children : html`<${Messages} room=${room} />`}</div><${Announcer} room=${room} />
+      ${isEmpty ? children : html`<${Older} history=${room.history} onLoad=${loadOlder} /><${Messages} room=${room} />`}</div>
+    <${Announcer} room=${room} />
     ${missed > 0 && html`<button type="button" class="btn latest" onClick=${toEnd}>${missed} new
       ${missed === 1 ? "message" : "messages"} ↓</button>`}`;
 }
-
