@@ -20,6 +20,7 @@ from bot.platform import (
     AgentHandle,
     ConnectionStatus,
     Delivery,
+    FetchError,
     allowed_hosts,
     filter_partial_text,
 )
@@ -57,6 +58,7 @@ class WebAdapter(Adapter):
             proxies=TrustedProxies(settings.server_trusted_proxies),
             secrets=self._secrets,
             limits=limits,
+            data_folder=handles[0].settings.load(CoreSettings).bot_data_dir,
         )
         self._server = Server(self._web_app.app, settings, limits, self._web_app.connection_pool)
         self._handles = {handle.agent_id: handle for handle in handles}
@@ -74,6 +76,7 @@ class WebAdapter(Adapter):
 
     async def __aenter__(self) -> Self:
         self.port = await self._server.start()
+        self._web_app.start()
         self._status.connected()
         return self
 
@@ -98,6 +101,13 @@ class WebAdapter(Adapter):
     async def edit(self, delivery: Delivery) -> str:
         """Publish a new version of a reply to the clients in the room."""
         return await self.deliver(delivery)
+
+    async def download(self, url: str) -> bytes | None:
+        """Return an uploaded file; None for other URLs. Raises FetchError if it was removed."""
+        try:
+            return await self._web_app.uploads.read(url)
+        except OSError:
+            raise FetchError("the uploaded file is no longer stored") from None
 
     def stream_interval(self, room: Room) -> float | None:
         """Return the interval between updates of a streamed reply."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Sequence
 from functools import cache
+from pathlib import Path
 
 from aiohttp import web
 
@@ -28,6 +29,7 @@ from adapters.web.api import (
 from adapters.web.auth import Access, TokenAuth
 from adapters.web.clients import ConnectionPool, GuessLimiter, TrustedProxies
 from adapters.web.config import Limits
+from adapters.web.files import UploadStore
 from adapters.web.json_io import JsonResponder
 from adapters.web.live import LiveUpdates, RoomBroadcaster
 from adapters.web.messages import MessageService, MessageStreams
@@ -42,7 +44,10 @@ from bot.platform import AgentHandle, BoundRoute, TaskSet
 
 
 class WebApp:
-    """The application: services, handlers and routes. `secrets` are removed from every response."""
+    """The application: services, handlers and routes. `secrets` are removed from every response.
+
+    Uploaded files are stored below `data_folder`.
+    """
 
     def __init__(
         self,
@@ -53,12 +58,15 @@ class WebApp:
         proxies: TrustedProxies,
         secrets: Collection[str],
         limits: Limits,
+        data_folder: Path,
     ) -> None:
         self.directory = AgentDirectory(handles)
         self.broadcaster = RoomBroadcaster()
         self._requests = TaskSet("a request", logs_failures=False)
         responder = JsonResponder(secrets)
-        self._message_service = MessageService(self.broadcaster, self._requests)
+        self.uploads = UploadStore(data_folder, limits)
+        self._background = TaskSet("removing uploaded files")
+        self._message_service = MessageService(self.broadcaster, self._requests, self.uploads)
         streams = MessageStreams(self._message_service, self.broadcaster, responder, limits.keep_alive_seconds)
         guess_limiter = GuessLimiter(limits.max_guesses, limits.max_total_guesses)
         self._live = LiveUpdates(self.directory, responder, limits)
@@ -66,7 +74,7 @@ class WebApp:
         topics = [
             OverviewApi(self.directory, responder).operations(),
             SessionApi(self.directory, auth, guess_limiter, proxies, responder, limits).operations(),
-            AgentsApi(self.directory, responder).operations(),
+            AgentsApi(self.directory, responder, limits).operations(),
             MessagesApi(self.directory, self._message_service, streams, responder, limits, answers).operations(),
             ConversationsApi(self.directory, responder, limits, self._live.publish).operations(),
             RoomsApi(self.directory, responder).operations(),
@@ -77,7 +85,7 @@ class WebApp:
             CostsApi(self.directory, self._requests, responder, limits).operations(),
             DeliveriesApi(self.directory, self._requests, responder, limits).operations(),
             SearchApi(self.directory, responder).operations(),
-            FilesApi(self.directory, auth, responder).operations(),
+            FilesApi(self.directory, auth, responder, self.uploads, limits).operations(),
             WorldSettingsApi(self.directory, self._requests, responder, limits).operations(),
             CharacterApi(self.directory, self._requests, responder, limits).operations(),
             SystemApi(self.directory, self._requests, responder).operations(),
@@ -114,8 +122,13 @@ class WebApp:
         for route, access in plugins.register(router).items():
             self._middleware.declare(route, access)
 
+    def start(self) -> None:
+        """Start removing the uploaded files that no message has."""
+        self._background.start(self.uploads.sweep_regularly(self.directory.find_stored))
+
     async def stop(self) -> None:
         """Close the WebSockets and cancel the background tasks."""
+        await self._background.cancel()
         await self._sockets.close()
         await self._live.stop()
         await self._requests.cancel()

@@ -78,8 +78,11 @@ class Limits:
     max_public_requests: int = 50  # to plugin routes that need no token, in progress
     max_sockets: int = 200
     max_body_bytes: int = 1024 * 1024
-    max_uploads: int = 4  # bodies beyond `max_body_bytes`, which a plugin's route may allow, at a time
+    max_uploads: int = 4  # bodies beyond `max_body_bytes` (files, routes of plugins that allow it) at a time
     upload_seconds: float = 300.0
+    max_file_bytes: int = 10 * 2**20  # of one uploaded file; models look at no larger picture
+    max_stored_bytes: int = 2 * 2**30  # of all files that were uploaded with one token
+    min_free_bytes: int = 200 * 2**20  # of the disk; below it no file is stored
     max_frame_bytes: int = 256 * 1024
     max_backlog_bytes: int = 1024 * 1024
     max_pending_updates: int = 500  # live updates that a connection has not read; then it loads everything again

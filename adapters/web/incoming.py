@@ -14,6 +14,7 @@ from uuid import UUID
 from adapters.web.auth import Grant
 from adapters.web.config import PLATFORM
 from adapters.web.errors import HttpProblem
+from adapters.web.files import build_upload_url
 from adapters.web.schemas import AttachmentRequest, MessageRequest
 from adapters.web.ws_frames import CommandFrame, SelectFrame, SendFrame
 from bot import Attachment, ChannelType, Content, Entity, MediaKind, Room, World, derived_id, new_id
@@ -102,11 +103,11 @@ def parse_api_message(body: MessageRequest, header_key: str | None, grant: Grant
         kind=ChannelType.API,
         source=API_SOURCE,
         key=participant.own_key(body.idempotency_key or header_key or ""),
-        attachments=_build_attachments(body.attachments),
+        attachments=_build_attachments(body.attachments, grant),
     )
 
 
-def parse_page_message(participant: Participant, frame: SendFrame) -> SubmittedMessage:
+def parse_page_message(participant: Participant, frame: SendFrame, grant: Grant) -> SubmittedMessage:
     """Return the message of a WebSocket frame."""
     return SubmittedMessage(
         text=frame.text,
@@ -114,7 +115,7 @@ def parse_page_message(participant: Participant, frame: SendFrame) -> SubmittedM
         kind=ChannelType.DM,
         source=PAGE_SOURCE,
         key=participant.own_key(frame.client_id),
-        attachments=_build_attachments(frame.attachments),
+        attachments=_build_attachments(frame.attachments, grant),
     )
 
 
@@ -179,12 +180,18 @@ def user_id_of(user: str) -> UUID:
     return derived_id(PLATFORM, user)
 
 
-def _build_attachments(requests: Iterable[AttachmentRequest]) -> tuple[Attachment, ...]:
+def uploader_of(grant: Grant) -> str:
+    """Return the owner of the files that are uploaded with a token."""
+    return grant.token_id or "operator"
+
+
+def _build_attachments(requests: Iterable[AttachmentRequest], grant: Grant) -> tuple[Attachment, ...]:
+    """Return the attachments; what is known of uploaded files is filled in when they are attached."""
     return tuple(
         Attachment(
             id=str(number),
             kind=_media_kind(request),
-            url=request.url,
+            url=request.url or build_upload_url(uploader_of(grant), request.file or ""),
             content_type=request.content_type or "",
             title=request.title,
         )
@@ -193,7 +200,7 @@ def _build_attachments(requests: Iterable[AttachmentRequest]) -> tuple[Attachmen
 
 
 def _media_kind(request: AttachmentRequest) -> MediaKind:
-    content_type = request.content_type or mimetypes.guess_type(urlsplit(request.url).path)[0]
+    content_type = request.content_type or mimetypes.guess_type(urlsplit(request.url or "").path)[0]
     return MediaKind.of_content_type(content_type or "")
 
 

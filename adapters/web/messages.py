@@ -11,6 +11,7 @@ from aiohttp import web
 
 from adapters.web.auth import GRANT, Access, Grant
 from adapters.web.errors import REQUEST_ID, HttpProblem, build_stopping
+from adapters.web.files import UPLOAD_PREFIX, Upload, UploadStore, kind_of_file
 from adapters.web.incoming import (
     FINGERPRINT_KEY,
     Participant,
@@ -37,7 +38,7 @@ from adapters.web.outgoing import build_command_response, build_message_body
 from adapters.web.queries import load_message, load_message_response
 from adapters.web.schemas import ErrorBody, ErrorResponse, MessageBody, MessageResponse, PieceBody
 from adapters.web.ws_frames import CommandFrame, SelectFrame
-from bot import ChannelType, Clock, CommandResponse, Receipt, TemporaryError, new_id, system_clock
+from bot import Attachment, ChannelType, Clock, CommandResponse, Receipt, TemporaryError, new_id, system_clock
 from bot.platform import AgentHandle, BoundedSet, InboxClosed, TaskSet
 
 T = TypeVar("T")
@@ -53,8 +54,11 @@ async def run_shielded(tasks: TaskSet, coroutine: Coroutine[Any, Any, T]) -> T:
 class MessageService:
     """Submits messages and commands, and publishes their outcome to the room."""
 
-    def __init__(self, broadcaster: RoomBroadcaster, requests: TaskSet, clock: Clock = system_clock) -> None:
+    def __init__(
+        self, broadcaster: RoomBroadcaster, requests: TaskSet, uploads: UploadStore, clock: Clock = system_clock
+    ) -> None:
         self._broadcaster = broadcaster
+        self._uploads = uploads
         self._requests = requests
         self._announcements = TaskSet("announcing an outcome")
         self._clock = clock
@@ -122,11 +126,11 @@ class MessageService:
         """Wait for a message's outcome and return it with the replies."""
         return await load_message_response(handle, await handle.wait_outcome(receipt.id))
 
-    def announce_outcome(self, handle: AgentHandle, receipt: Receipt) -> None:
-        """Publish the outcome of a message to its room once it is known."""
+    def announce_outcome(self, handle: AgentHandle, receipt: Receipt, *, has_files: bool = False) -> None:
+        """Publish the outcome of a message to its room once it is known; with files, first what was read in them."""
         if receipt.id not in self._watched:
             self._watched.add(receipt.id)
-            self._announcements.start(self._announce_outcome(handle, receipt))
+            self._announcements.start(self._announce_outcome(handle, receipt, has_files))
 
     async def stop(self) -> None:
         """Cancel the announcements of outcomes."""
@@ -139,10 +143,50 @@ class MessageService:
         on_stored: OnStored | None,
         sender: UpdateListener | None,
     ) -> Receipt:
+        if any(attachment.url.startswith(UPLOAD_PREFIX) for attachment in submitted.attachments):
+            return await self._submit_with_files(handle, submitted, on_stored, sender)
+        return await self._store(handle, submitted, new_id(), on_stored, sender)
+
+    async def _submit_with_files(
+        self,
+        handle: AgentHandle,
+        submitted: SubmittedMessage,
+        on_stored: OnStored | None,
+        sender: UpdateListener | None,
+    ) -> Receipt:
+        message_id = new_id()
+        urls = [attachment.url for attachment in submitted.attachments if attachment.url.startswith(UPLOAD_PREFIX)]
+        uploads = await self._uploads.claim(
+            urls,
+            agent_id=handle.agent_id,
+            message_id=message_id,
+            key=submitted.key and f"{submitted.room}:{submitted.key}",
+        )
+        attachments = tuple(_describe_upload(file, uploads.get(file.url)) for file in submitted.attachments)
+        receipt = None
+        try:
+            receipt = await self._store(
+                handle, replace(submitted, attachments=attachments), message_id, on_stored, sender
+            )
+        finally:
+            if receipt is None:
+                own = [upload for upload in uploads.values() if upload.message_id == message_id]
+                await self._uploads.move(own, None)
+        await self._uploads.move(uploads.values(), receipt.memory_id)
+        return receipt
+
+    async def _store(
+        self,
+        handle: AgentHandle,
+        submitted: SubmittedMessage,
+        message_id: UUID,
+        on_stored: OnStored | None,
+        sender: UpdateListener | None,
+    ) -> Receipt:
         inbound = build_inbound_message(
             submitted,
             agent_id=handle.agent_id,
-            message_id=new_id(),
+            message_id=message_id,
             sent_at=self._clock(),
             room_name=await self._name_room(handle, submitted),
         )
@@ -155,7 +199,7 @@ class MessageService:
         if is_new:
             body = build_message_body(inbound.message, handle.agent_id, {inbound.author.id: inbound.author})
             self._broadcaster.publish(receipt.room_id, body, exclude=sender)
-        self.announce_outcome(handle, receipt)
+        self.announce_outcome(handle, receipt, has_files=bool(submitted.attachments))
         return receipt
 
     async def _name_room(self, handle: AgentHandle, submitted: SubmittedMessage) -> str | None:
@@ -184,17 +228,31 @@ class MessageService:
                 422, "idempotency_mismatch", f"the idempotency key {submitted.key!r} belongs to another message"
             )
 
-    async def _announce_outcome(self, handle: AgentHandle, receipt: Receipt) -> None:
+    async def _announce_outcome(self, handle: AgentHandle, receipt: Receipt, has_files: bool) -> None:
         try:
             response = await self.wait_response(handle, receipt)
+            message = await load_message(handle, receipt.memory_id) if has_files else None
         except (InboxClosed, LookupError, TemporaryError):
             self._broadcaster.publish(receipt.room_id, Interrupted(receipt.memory_id))
             return
         finally:
             self._watched.discard(receipt.id)
-        for reply in response.replies:
-            self._broadcaster.publish(receipt.room_id, reply)
+        for body in (*filter(None, [message]), *response.replies):
+            self._broadcaster.publish(receipt.room_id, body)
         self._broadcaster.publish(receipt.room_id, response)
+
+
+def _describe_upload(attachment: Attachment, upload: Upload | None) -> Attachment:
+    """Return an attachment with what is known of its uploaded file."""
+    if upload is None:
+        return attachment
+    return replace(
+        attachment,
+        kind=kind_of_file(upload.content_type),
+        content_type=upload.content_type,
+        name=upload.name,
+        size=upload.size,
+    )
 
 
 @dataclass(frozen=True, slots=True)

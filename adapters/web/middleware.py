@@ -26,6 +26,7 @@ CONTENT_SECURITY_POLICY = (
 )
 SECURITY_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "microphone=(self), camera=(), geolocation=()",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",

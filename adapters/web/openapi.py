@@ -37,14 +37,14 @@ EVENTS_DESCRIPTION = (
     "ErrorResponse) if the bot stops before."
 )
 STATUS_DESCRIPTIONS = {
-    400: "The body is not JSON",
+    400: "The body is not JSON, or not a form",
     401: "The token is missing or wrong",
     403: "Another site's page sent this, or the token's scope does not allow it",
     404: "Not found",
     408: "The body arrived too slowly",
     409: "The state of what was to be changed does not allow this",
-    413: "The body is larger than 1 MiB",
-    415: "The body is not application/json",
+    413: "The body is larger than 1 MiB, or a file larger than its limit",
+    415: "The body is of another type",
     416: "The file is shorter than the range",
     421: "Unknown host name",
     422: "A field is wrong, the idempotency key belongs to another message, or the character's file cannot be used",
@@ -62,9 +62,9 @@ class Operation:
 
     `problem_statuses` come in addition to those of all paths and queries.
 
-    The handler's docstring is the summary. One that `is_file` responds with the bytes of a file. One
-    that `can_stream` accepts an idempotency key and, if asked to, responds with events. One that `has_csv` responds
-    with a table for `Accept: text/csv`.
+    The handler's docstring is the summary. One that `is_file` responds with the bytes of a file; one that
+    `takes_files` expects a form with files. One that `can_stream` accepts an idempotency key and, if asked to,
+    responds with events. One that `has_csv` responds with a table for `Accept: text/csv`.
     """
 
     name: str
@@ -77,6 +77,7 @@ class Operation:
     body: type[BaseModel] | None = None
     method: str = "GET"
     is_file: bool = False
+    takes_files: bool = False
     can_stream: bool = False
     has_csv: bool = False
 
@@ -134,6 +135,10 @@ def _describe_operation(operation: Operation) -> Json:
         described["security"] = [{"token": []}, {"cookie": []}, {}]
     if operation.body is not None:
         described["requestBody"] = {"required": True, "content": _json_content(_schema_ref(operation.body))}
+    if operation.takes_files:
+        files = {"type": "array", "items": {"type": "string", "format": "binary"}}
+        form = {"type": "object", "properties": {"file": files}, "required": ["file"]}
+        described["requestBody"] = {"required": True, "content": {"multipart/form-data": {"schema": form}}}
     return described
 
 

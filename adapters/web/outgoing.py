@@ -5,6 +5,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from adapters.web import schemas
+from adapters.web.files import UPLOAD_PREFIX
 from bot import Attachment, CommandResponse, Entity, Memory, Outcome, Receipt, derived_id
 from bot.models import ModelType
 from bot.platform import AgentHandle, CommandInvocation, describe_receipt, is_complete, list_versions
@@ -12,13 +13,15 @@ from bot.text import shorten
 
 COMMAND_RULE = "command"
 MAX_SUGGESTION, MAX_SHOWN = 200, 4
+MAX_ATTACHMENT_TEXT = 2000  # characters of a transcript or document that are shown
 TEXT_TYPES = frozenset({ModelType.TEXT_SMALL, ModelType.TEXT_LARGE})
 
 
 def build_agent_body(handle: AgentHandle) -> schemas.AgentBody:
     """Return a character's public data."""
     character = handle.character
-    statuses = (status for status in handle.activity.model_statuses() if status.type in TEXT_TYPES)
+    statuses = handle.activity.model_statuses()
+    types = {status.type for status in statuses}
     return schemas.AgentBody.build(
         character,
         id=handle.agent_id,
@@ -26,7 +29,9 @@ def build_agent_body(handle: AgentHandle) -> schemas.AgentBody:
         suggestions=[shorten(text.strip(), MAX_SUGGESTION) for text in character.suggestions if text.strip()][
             :MAX_SHOWN
         ],
-        models=list(dict.fromkeys(status.model or status.provider for status in statuses)),
+        models=list(dict.fromkeys(status.model or status.provider for status in statuses if status.type in TEXT_TYPES)),
+        has_transcription=ModelType.TRANSCRIPTION in types,
+        has_speech=ModelType.TEXT_TO_SPEECH in types,
     )
 
 
@@ -84,8 +89,14 @@ def file_path(message_id: UUID, number: int) -> str:
 
 
 def _build_attachment_body(message_id: UUID, number: int, attachment: Attachment) -> schemas.AttachmentBody:
-    url = attachment.url if attachment.data is None else file_path(message_id, number)
-    return schemas.AttachmentBody.build(attachment, url=url, title=attachment.title or attachment.name)
+    is_served = attachment.data is not None or attachment.url.startswith(UPLOAD_PREFIX)
+    return schemas.AttachmentBody.build(
+        attachment,
+        url=file_path(message_id, number) if is_served else attachment.url,
+        title=attachment.title or attachment.name,
+        text=shorten(attachment.text, MAX_ATTACHMENT_TEXT),
+        bytes=attachment.size if attachment.data is None else len(attachment.data),
+    )
 
 
 def build_author_body(entity_id: UUID, name: str, agent_id: UUID) -> schemas.Author:

@@ -10,24 +10,21 @@ from contextlib import nullcontext
 from dataclasses import replace
 from urllib.parse import quote
 
-from aiohttp import BodyPartReader, web
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp import web
 from multidict import CIMultiDict
 
 from adapters.web.auth import GRANT, Access, Grant
 from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem, build_not_found
-from adapters.web.json_io import JsonResponder, body_timeout, check_length, read_body
+from adapters.web.files import read_form
+from adapters.web.json_io import JsonResponder, body_timeout, read_body
 from adapters.web.messages import open_stream, run_shielded
 from adapters.web.openapi import ACCESS_BY_SCOPE, Handler
 from adapters.web.queries import AgentDirectory
 from bot import PluginError, RouteRequest, RouteResponse
-from bot.platform import AgentHandle, BoundRoute, RouteCaller, RouteEvent, RouteScope, TaskSet, UploadedFile
-from bot.text import shorten
+from bot.platform import AgentHandle, BoundRoute, RouteCaller, RouteEvent, RouteScope, TaskSet
 
 logger = logging.getLogger(__name__)
-MAX_FORM_PARTS = 50
-CHUNK_BYTES = 64 * 1024
 RouteCandidate = tuple[AgentHandle, BoundRoute]
 
 
@@ -183,35 +180,6 @@ async def _read_events(events: AsyncIterable[RouteEvent], queue: asyncio.Queue[R
         if isinstance(events, AsyncGenerator):
             await events.aclose()
     await queue.put(None)
-
-
-async def read_form(request: web.Request, max_bytes: int) -> tuple[dict[str, str], list[UploadedFile]]:
-    """Return the fields and files of a form. Raises HttpProblem if it is invalid, too long or has too many parts."""
-    check_length(request.content_length or 0, max_bytes)
-    form: dict[str, str] = {}
-    files: list[UploadedFile] = []
-    length = count = 0
-    try:
-        reader = await request.multipart()
-        while (part := await reader.next()) is not None:
-            if not isinstance(part, BodyPartReader) or not part.name:
-                raise ValueError("a part has no name")
-            count += 1
-            if count > MAX_FORM_PARTS:
-                raise ValueError(f"it has more than {MAX_FORM_PARTS} parts")
-            data = bytearray()
-            while chunk := await part.read_chunk(CHUNK_BYTES):
-                length += len(chunk)
-                check_length(length, max_bytes)
-                data += chunk
-            if part.filename is None:
-                form[part.name] = data.decode()
-            else:
-                content_type = part.headers.get("Content-Type", "application/octet-stream").partition(";")[0]
-                files.append(UploadedFile(part.name, part.filename, content_type.strip().lower(), bytes(data)))
-    except (ValueError, AssertionError, HttpProcessingError, web.RequestPayloadError) as error:
-        raise HttpProblem(400, "invalid_form", f"the form cannot be read: {shorten(str(error), 200)}") from None
-    return form, files
 
 
 def _build_caller(grant: Grant) -> RouteCaller:

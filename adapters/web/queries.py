@@ -11,7 +11,7 @@ from aiohttp import web
 from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.outgoing import build_figures, build_message_body
 from adapters.web.schemas import MessageBody, MessageResponse, UsedMemoryBody
-from bot import Memory, MemoryKind, Outcome, Receipt, Room
+from bot import Memory, MemoryKind, Outcome, Receipt, Room, TemporaryError
 from bot.platform import AgentHandle
 from bot.store import Page, PageKey
 from bot.text import shorten
@@ -59,6 +59,16 @@ class AgentDirectory:
         for handle in self._handles:
             if (message := await handle.conversations.message(message_id)) is not None:
                 return handle, message
+        return None
+
+    async def find_stored(self, agent_id: UUID, message_ids: Collection[UUID]) -> Collection[UUID] | None:
+        """Return which messages of an agent are stored; None if it does not run here, or the store cannot be read."""
+        for handle in self._handles:
+            if handle.agent_id == agent_id:
+                try:
+                    return await handle.conversations.memories(message_ids)
+                except TemporaryError:
+                    return None
         return None
 
     async def find_receipt(self, receipt_id: UUID) -> tuple[AgentHandle, Receipt]:

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated, Literal, Self
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from bot import MediaKind, MemoryScope, Outcome
 from bot.platform import ConnectionState, DisconnectCause
@@ -46,18 +46,26 @@ class ResponseModel(BaseModel):
 
 
 class AttachmentRequest(RequestModel):
-    """An attachment of a message, by URL."""
+    """An attachment of a message: the URL of a file, or the id of an uploaded `file`."""
 
-    url: Annotated[str, StringConstraints(max_length=2048, pattern=URL_PATTERN)]
+    url: Annotated[str, StringConstraints(max_length=2048, pattern=URL_PATTERN)] | None = None
+    file: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")] | None = None
     content_type: Annotated[str, StringConstraints(max_length=100, pattern=PRINTABLE_PATTERN)] | None = None
     title: Annotated[Text, StringConstraints(max_length=200)] = ""
+
+    @model_validator(mode="after")
+    def check_source(self) -> Self:
+        """Raise ValueError unless there is one of `url` and `file`."""
+        if (self.url is None) == (self.file is None):
+            raise ValueError("an attachment has either a url or a file")
+        return self
 
 
 class MessageRequest(RequestModel):
     """A message to an agent.
 
     `room` and `user` are names of your choice: the same names mean the same room and person. A message sent
-    twice with one `idempotency_key` is answered once.
+    twice with one `idempotency_key` is answered once. With attachments it needs no text.
     """
 
     text: Text
@@ -127,11 +135,19 @@ class HealthResponse(ResponseModel):
     held: int = 0
 
 
+class FileLimits(ResponseModel):
+    """The largest size of an uploaded file, in bytes, and how many a message has."""
+
+    max_bytes: int
+    max_count: int
+
+
 class AgentBody(ResponseModel):
     """A character.
 
     `face` is the path of its picture, null without one; `suggestions` are up to four ways to begin; `models` are those
-    that write its answers, as far as they are known.
+    that write its answers, as far as they are known. With `has_transcription` it understands recordings, with
+    `has_speech` it can answer with one.
     """
 
     id: UUID
@@ -142,6 +158,8 @@ class AgentBody(ResponseModel):
     face: str | None = None
     suggestions: list[str] = []
     models: list[str] = []
+    has_transcription: bool = False
+    has_speech: bool = False
 
 
 class Author(ResponseModel):
@@ -153,7 +171,11 @@ class Author(ResponseModel):
 
 
 class AttachmentBody(ResponseModel):
-    """An attachment, described by its content; `url` of a file that the agent has sent is `/api/files/{id}`."""
+    """An attachment, described by its content; `url` of a file that the server holds is `/api/files/{id}`.
+
+    `text` is the beginning of its transcript or of the text in it, blank until it was read; `bytes` is its size, if
+    known.
+    """
 
     kind: MediaKind
     url: str
@@ -161,6 +183,8 @@ class AttachmentBody(ResponseModel):
     title: str
     description: str
     problem: str
+    text: str = ""
+    bytes: int | None = None
 
 
 class PieceBody(ResponseModel):

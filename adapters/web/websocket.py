@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 HISTORY_LIMIT = 50
 MAX_KNOWN_IDS = 500
 CLOSE_TIMEOUT = 1.0
-MessageState = tuple[str, int, bool]
+MessageState = tuple[str, int, bool, bool]
 MAX_RUNNING_COMMANDS = 10  # commands of one connection at a time
 
 
@@ -286,7 +286,7 @@ class _Session:
             self._known[receipt.memory_id] = None
             self._send(ws_frames.AckFrame(client_id=frame.client_id, message_id=receipt.memory_id))
 
-        submitted = parse_page_message(participant, frame)
+        submitted = parse_page_message(participant, frame, self._grant)
         self._buffered = []  # updates about the message are sent after the acknowledgement
         try:
             await self._server.message_service.submit(handle, submitted, on_stored=on_stored, sender=self._on_update)
@@ -323,7 +323,7 @@ class _Session:
         if message.id not in self._known:
             return True
         known_state = self._known[message.id]
-        return bool(message.versions) if known_state is None else known_state != _state_of(message)
+        return bool(message.versions) or _is_read(message) if known_state is None else known_state != _state_of(message)
 
     def _send(self, frame: ws_frames.ServerFrame) -> None:
         """Queue a frame; abort the connection if the client reads too slowly."""
@@ -370,14 +370,18 @@ def _is_handshake(socket: web.WebSocketResponse, request: web.Request) -> bool:
 
 
 def _state_of(message: MessageBody) -> MessageState:
-    """Return what changes when a message is edited or answered again."""
-    return message.text, len(message.versions), message.is_complete
+    """Return what changes when a message is edited, answered again, or its attachments are read."""
+    return message.text, len(message.versions), message.is_complete, _is_read(message)
+
+
+def _is_read(message: MessageBody) -> bool:
+    return any(file.text or file.description or file.problem for file in message.attachments)
 
 
 def _latest_within(messages: list[MessageBody], size: int) -> list[MessageBody]:
     """Return the latest messages whose texts fit into `size` characters."""
     for number, message in enumerate(reversed(messages)):
-        size -= len(message.text)
+        size -= len(message.text) + sum(len(file.text) for file in message.attachments)
         if size < 0:
             return messages[len(messages) - number :]
     return messages

@@ -21,7 +21,7 @@ class HelloFrame(schemas.RequestModel):
 
 
 class SendFrame(schemas.RequestModel):
-    """A message; send it again with the same `client_id` if it was not acknowledged."""
+    """A message, with text or attachments; send it again with the same `client_id` if it was not acknowledged."""
 
     type: Literal["message"]
     text: schemas.Text

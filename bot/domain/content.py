@@ -36,7 +36,8 @@ class Attachment:
     """One attachment of an incoming or outgoing message.
 
     `text` is its content (a document's text, a recording's transcript), `description` what it shows,
-    `problem` why it could not be read. `data` holds the bytes of an outgoing file.
+    `problem` why it could not be read. `data` holds the bytes of an outgoing file; `size` is the number of bytes of
+    an incoming one, if known.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Attachment:
     text: str = ""
     problem: str = ""
     data: bytes | None = field(default=None, repr=False)
+    size: int | None = None
 
     @property
     def is_speech(self) -> bool:

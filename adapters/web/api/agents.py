@@ -5,20 +5,22 @@ from uuid import UUID
 
 from aiohttp import web
 
-from adapters.web.api.files import FILE_POLICY
+from adapters.web.api.files import FILE_POLICY, build_file_limits
 from adapters.web.auth import Access
+from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.json_io import JsonResponder
 from adapters.web.openapi import Operation
 from adapters.web.outgoing import build_agent_body
 from adapters.web.queries import AgentDirectory
-from adapters.web.schemas import AgentBody, ResponseModel
+from adapters.web.schemas import AgentBody, FileLimits, ResponseModel
 
 
 class AgentsResponse(ResponseModel):
-    """All agents of the process."""
+    """All agents of the process, and the limits of uploaded files."""
 
     agents: list[AgentBody]
+    files: FileLimits
 
 
 class ReloadResponse(ResponseModel):
@@ -37,11 +39,12 @@ class AgentsApi:
 
     _directory: AgentDirectory
     _responder: JsonResponder
+    _limits: Limits
 
     async def list_agents(self, request: web.Request) -> web.StreamResponse:
         """List the agents."""
         bodies = [build_agent_body(handle) for handle in self._directory]
-        return self._responder.respond(AgentsResponse(agents=bodies))
+        return self._responder.respond(AgentsResponse(agents=bodies, files=build_file_limits(self._limits)))
 
     async def show_picture(self, request: web.Request) -> web.StreamResponse:
         """Return the picture of an agent's character; 404 without one, or if it cannot be used."""

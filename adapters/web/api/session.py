@@ -6,6 +6,7 @@ from typing import Annotated
 from aiohttp import web
 from pydantic import StringConstraints
 
+from adapters.web.api.files import build_file_limits
 from adapters.web.auth import GRANT, Access, Credential, CredentialKind, Grant, TokenAuth
 from adapters.web.clients import GuessLimiter, TrustedProxies
 from adapters.web.config import Limits
@@ -13,7 +14,7 @@ from adapters.web.json_io import JsonResponder, read_json, validate_model
 from adapters.web.openapi import Operation, package_version
 from adapters.web.outgoing import build_agent_body
 from adapters.web.queries import AgentDirectory
-from adapters.web.schemas import MAX_ATTACHMENTS, AgentBody, RequestModel, ResponseModel
+from adapters.web.schemas import MAX_ATTACHMENTS, AgentBody, FileLimits, RequestModel, ResponseModel
 from bot.platform import TokenScope
 
 
@@ -39,6 +40,7 @@ class SessionResponse(ResponseModel):
     agents: list[AgentBody]
     version: str
     limits: SizeLimits
+    files: FileLimits
 
 
 class SignedOutResponse(ResponseModel):
@@ -90,6 +92,7 @@ class SessionApi:
                 agents=[build_agent_body(handle) for handle in self._directory],
                 version=package_version(),
                 limits=limits,
+                files=build_file_limits(self._limits),
             )
         )
 

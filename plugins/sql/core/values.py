@@ -164,6 +164,8 @@ def _attachment_data(attachment: Attachment) -> dict[str, Any]:
     data |= {name: value for name in TEXT_FIELDS if (value := getattr(attachment, name))}
     if attachment.data is not None:
         data["data"] = base64.b64encode(attachment.data).decode("ascii")
+    if attachment.size is not None:
+        data["size"] = attachment.size
     return data
 
 

@@ -51,14 +51,14 @@ def test_a_user_name_gives_no_role() -> None:
 
 
 def test_requests_and_frames_have_different_sources() -> None:
-    page = parse_page_message(GUEST, SendFrame(type="message", text="Hi", client_id="1"))
+    page = parse_page_message(GUEST, SendFrame(type="message", text="Hi", client_id="1"), Grant())
     assert (build_request().kind, build_request().source) == (ChannelType.API, "api")
     assert (page.kind, page.source) == (ChannelType.DM, "client_chat")
 
 
 def test_a_key_identifies_an_event_separately_for_api_and_page() -> None:
     one, two = (build_inbound(build_request(idempotency_key="k")), build_inbound(build_request(idempotency_key="k")))
-    page = build_inbound(parse_page_message(GUEST, SendFrame(type="message", text="Hello", client_id="k")))
+    page = build_inbound(parse_page_message(GUEST, SendFrame(type="message", text="Hello", client_id="k"), Grant()))
     assert one.key == two.key
     assert one.key.event_id != page.key.event_id
     assert build_inbound(build_request()).key.event_id != build_inbound(build_request()).key.event_id

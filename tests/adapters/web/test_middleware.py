@@ -51,6 +51,7 @@ ROUTES = {
     "/api/outbox/decisions": SHUT,
     "/api/outbox/{id}/send": SHUT,
     "/api/outbox/{id}/drop": SHUT,
+    "/api/files": SHUT,
     "/api/files/{id}": SHUT,  # but for a signed link
     "/api/files/{id}/link": SHUT,
     "/api/agents/{agent}/character": SHUT,

@@ -53,6 +53,7 @@ OPERATIONS = {
     "send": ONLY,
     "drop": ONLY,
     "reload": ONLY,
+    "upload_files": TALKERS,
     "file": EVERYBODY,
     "file_link": EVERYBODY,
     "world-settings": READERS,

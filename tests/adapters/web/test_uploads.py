@@ -1,0 +1,284 @@
+"""Files that clients upload: their limits, who may attach and see them, and when they are removed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from aiohttp import FormData
+
+from adapters.web.config import Limits
+from adapters.web.errors import HttpProblem
+from adapters.web.files import Upload, UploadStore
+from adapters.web.files.uploads import CLAIM_LIFETIME, FOLDER, UNATTACHED_LIFETIME, clean_file_name, format_size
+from bot import Agent, Plugin, model, system_clock
+from bot.models import ModelType, TextResult, TranscriptionRequest
+from bot.platform import AccessTokens, TokenScope
+from tests.adapters.web.conftest import RunningServer, SocketClient, run_server
+
+PNG = b"\x89PNG\r\n\x1a\nnot much of a picture"
+RECORDING = b"\x1aE\xdf\xa3 a recording"
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
+SMALL = Limits(max_file_bytes=1024, max_stored_bytes=16 * 1024)
+
+
+@model(ModelType.TRANSCRIPTION)
+async def listen(agent: Agent, request: TranscriptionRequest) -> TextResult:
+    return TextResult("where are the parcels", "ear")
+
+
+EAR = Plugin("ear", models=[listen])
+
+
+def build_form(*files: tuple[str, str, bytes]) -> FormData:
+    form = FormData()
+    for name, content_type, data in files:
+        form.add_field("file", data, filename=name, content_type=content_type)
+    return form
+
+
+async def upload(
+    server: RunningServer, *files: tuple[str, str, bytes], status: int = 200, token: str = ""
+) -> list[dict[str, Any]]:
+    headers = {"Authorization": f"Bearer {token}"} if token else server.bearer
+    answer = await server.request("POST", "/api/files", headers=headers, data=build_form(*files))
+    body = await server.check_response("POST", "/api/files", answer, status)
+    found: list[dict[str, Any]] = body["files"] if status == 200 else [body["error"]]
+    return found
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[RunningServer]:
+    tokens = AccessTokens(tmp_path)
+    settings = {"BOT_DATA_DIR": str(tmp_path)}
+    async with run_server(EAR, settings=settings, limits=SMALL, access_tokens=tokens) as running:
+        yield running
+
+
+async def test_uploaded_files_are_attached_to_a_message_and_served_with_it(server: RunningServer) -> None:
+    files = await upload(server, ("fox.png", "image/png", PNG), ("notes.txt", "text/plain", b"Bring bread."))
+    assert [(file["name"], file["content_type"], file["bytes"], file["transcript"]) for file in files] == [
+        ("fox.png", "image/png", len(PNG), ""),
+        ("notes.txt", "text/plain", 12, ""),
+    ]
+    own = await server.request("GET", files[0]["url"], headers=server.bearer)
+    assert (own.status, own.content_type, await own.read()) == (200, "image/png", PNG)
+    await server.send("", room="den", attachments=[{"file": file["id"]} for file in files])
+    [room] = (await server.get("/api/rooms"))["rooms"]
+    [message] = (await server.get(f"/api/rooms/{room['id']}/messages"))["messages"][:1]
+    picture, notes = message["attachments"]
+    assert (message["text"], picture["kind"], picture["title"], picture["bytes"]) == ("", "IMAGE", "fox.png", len(PNG))
+    assert (notes["kind"], notes["text"]) == ("DOCUMENT", "Bring bread.")
+    served = await server.request("GET", notes["url"], headers=server.bearer)
+    assert (served.content_type, await served.read()) == ("application/octet-stream", b"Bring bread.")
+    assert served.headers["Content-Disposition"] == "attachment; filename*=UTF-8''notes.txt"
+    assert served.headers["X-Content-Type-Options"] == "nosniff"
+
+
+async def test_a_recording_is_sent_over_the_websocket_and_its_transcript_comes_with_the_outcome(
+    server: RunningServer,
+) -> None:
+    [file] = await upload(server, ("note.webm", "audio/webm;codecs=opus", RECORDING))
+    [agent] = (await server.get("/api/agents"))["agents"]
+    assert (agent["has_transcription"], agent["has_speech"]) == (True, False)
+    client = await server.open_socket(room="voice")
+    frame = {"type": "message", "text": "", "client_id": "one", "attachments": [{"file": file["id"]}]}
+    await client.send(**frame)
+    ack = await client.wait_for("ack")
+    while (heard := await client.wait_for("message"))["author"]["is_agent"]:
+        pass
+    [attachment] = heard["attachments"]
+    assert (heard["id"], attachment["text"]) == (ack["message_id"], "where are the parcels")
+    played = await server.request("GET", attachment["url"], headers={**server.bearer, "Range": "bytes=0-3"})
+    assert (played.status, played.content_type, await played.read()) == (206, "audio/webm", RECORDING[:4])
+    await client.send(**frame)  # the acknowledgement may have been lost
+    assert (await client.wait_for("ack"))["message_id"] == ack["message_id"]
+    await client.send(**{**frame, "client_id": "two"})
+    assert (await client.wait_for("error"))["code"] == "file_in_use"
+
+
+async def test_a_picture_that_can_hold_code_is_downloaded(server: RunningServer) -> None:
+    [file] = await upload(server, ("a.svg", "image/svg+xml", SVG))
+    answer = await server.request("GET", file["url"], headers=server.bearer)
+    assert answer.content_type == "application/octet-stream"
+    assert answer.headers["Content-Disposition"].startswith("attachment;")
+    assert "sandbox" in answer.headers["Content-Security-Policy"]
+
+
+async def test_a_refusal_of_a_file_names_the_limit_and_nothing_is_stored(server: RunningServer, tmp_path: Path) -> None:
+    limits = await server.get("/api/agents")
+    assert limits["files"] == (await server.get("/api/session"))["files"] == {"max_bytes": 1024, "max_count": 10}
+    small = ("a.txt", "text/plain", b"a")
+    [problem] = await upload(server, small, ("b.txt", "text/plain", b"b" * 1025), status=413)
+    assert (problem["code"], problem["message"]) == ("too_large", "'b.txt' is larger than the limit of 1 KB")
+    [problem] = await upload(server, *[small] * 11, status=413)
+    assert (problem["code"], problem["message"]) == ("too_many", "there are too many files, the limit is 10")
+    [problem] = await upload(server, ("c.txt", "text/plain", b""), status=422)
+    assert problem["message"] == "'c.txt' is empty"
+    assert not [path for path in (tmp_path / FOLDER).rglob("*") if path.is_file()]
+    answer = await server.request("POST", "/api/files", headers=server.bearer, data=b"plain")
+    assert answer.status == 415
+    broken = {**server.bearer, "Content-Type": "multipart/form-data; boundary=x"}
+    answer = await server.request("POST", "/api/files", headers=broken, data=b"--x\r\n\r\nbroken")
+    assert answer.status == 400
+
+
+async def test_a_token_stores_at_most_so_many_bytes(server: RunningServer) -> None:
+    for _ in range(3):
+        await upload(server, *[("a.bin", "application/octet-stream", bytes(1000))] * 5)
+    [problem] = await upload(server, *[("a.bin", "application/octet-stream", bytes(1000))] * 5, status=413)
+    assert (problem["code"], "the limit is 16 KB" in problem["message"]) == ("no_space", True)
+
+
+async def test_only_the_token_that_uploaded_a_file_may_attach_and_see_it(server: RunningServer, tmp_path: Path) -> None:
+    tokens = AccessTokens(tmp_path)
+    first, second = (tokens.create(name, TokenScope.CHAT, system_clock())[1] for name in ("ann", "ben"))
+    [file] = await upload(server, ("a.txt", "text/plain", b"mine"), token=first)
+    path = "/api/agents/ada/messages"
+    for token, status in ((second, 404), (first, 200)):
+        headers = {"Authorization": f"Bearer {token}"}
+        assert (await server.request("GET", file["url"], headers=headers)).status == status
+        body = {"text": "look", "attachments": [{"file": file["id"]}]}
+        assert (await server.request("POST", path, headers=headers, json=body)).status == status
+    await server.send("look", 404, attachments=[{"file": file["id"]}])
+    assert (await server.request("GET", f"{file['url']}/link", headers=server.bearer)).status == 404
+    [room] = (await server.get("/api/rooms"))["rooms"]
+    message = (await server.get(f"/api/rooms/{room['id']}/messages"))["messages"][0]
+    url = message["attachments"][0]["url"]
+    for token, status in ((second, 404), (first, 200)):
+        assert (await server.request("GET", url, headers={"Authorization": f"Bearer {token}"})).status == status
+
+
+async def test_an_attachment_is_either_a_url_or_a_file(server: RunningServer) -> None:
+    for attachment in ({}, {"file": "0" * 32, "url": "https://example.org/"}, {"file": "../secret"}):
+        await server.send("look", 422, attachments=[attachment])
+    await server.send("look", 404, attachments=[{"file": "0" * 32}])
+
+
+async def test_the_file_of_a_message_that_was_not_stored_can_be_attached_again(server: RunningServer) -> None:
+    [file] = await upload(server, ("a.txt", "text/plain", b"text"))
+    await server.send("first", idempotency_key="k")
+    await server.send("other", 422, idempotency_key="k", attachments=[{"file": file["id"]}])  # the key of another
+    await server.send("look", attachments=[{"file": file["id"]}])
+
+
+async def chunks(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = system_clock()
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+async def sweep(store: UploadStore, *stored: UUID) -> int:
+    async def find_messages(agent_id: UUID, message_ids: Any) -> set[UUID]:
+        return set(stored)
+
+    return await store.sweep(find_messages)
+
+
+async def add(store: UploadStore, name: str = "a.txt") -> Upload:
+    return await store.add("operator", name, "text/plain", chunks(b"text"))
+
+
+async def test_files_are_removed_a_day_after_their_upload_or_with_their_message_also_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    clock, message_id = Clock(), uuid4()
+    store = UploadStore(tmp_path, Limits(), clock)
+    waiting, attached = await add(store), await add(store)
+    await store.claim([attached.url], agent_id=uuid4(), message_id=message_id)
+    clock.now += CLAIM_LIFETIME / 2
+    assert await sweep(store) == 0  # the message is about to be stored
+    clock.now += UNATTACHED_LIFETIME - CLAIM_LIFETIME
+    restarted = UploadStore(tmp_path, Limits(), clock)
+    assert await sweep(restarted, message_id) == 0
+    clock.now += CLAIM_LIFETIME
+    assert await sweep(restarted, message_id) == 1
+    assert await restarted.find("operator", waiting.id) is None
+    assert await restarted.read(attached.url) == b"text"
+    assert await sweep(restarted) == 1
+    assert not list((tmp_path / FOLDER / "operator").iterdir())
+
+
+async def test_files_of_an_agent_that_does_not_run_are_left_alone(tmp_path: Path) -> None:
+    clock = Clock()
+    store = UploadStore(tmp_path, Limits(), clock)
+    upload = await add(store)
+    await store.claim([upload.url], agent_id=uuid4(), message_id=uuid4())
+    clock.now += timedelta(days=30)
+
+    async def find_messages(agent_id: UUID, message_ids: Any) -> None:
+        return None
+
+    assert await store.sweep(find_messages) == 0
+
+
+async def test_a_file_without_a_record_is_removed_after_a_day(tmp_path: Path) -> None:
+    clock = Clock()
+    store = UploadStore(tmp_path, Limits(), clock)
+    path = tmp_path / FOLDER / "operator" / uuid4().hex
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"the process was killed while it was written")
+    await sweep(store)
+    assert path.exists()
+    clock.now += UNATTACHED_LIFETIME + timedelta(minutes=1)
+    await sweep(store)
+    assert not path.exists()
+
+
+async def test_a_full_disk_takes_no_file(tmp_path: Path) -> None:
+    store = UploadStore(tmp_path, Limits(min_free_bytes=2**62))
+    with pytest.raises(HttpProblem, match="the disk of the server is nearly full") as refusal:
+        await add(store)
+    assert refusal.value.status == 413
+
+
+async def test_an_interrupted_upload_leaves_nothing(tmp_path: Path) -> None:
+    async def never_ending() -> AsyncIterator[bytes]:
+        yield b"begun"
+        await asyncio.Event().wait()
+
+    store = UploadStore(tmp_path, Limits())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await store.add("operator", "a.txt", "text/plain", never_ending())
+    assert not list((tmp_path / FOLDER / "operator").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "cleaned"),
+    [
+        ("C:\\Users\\me\\photo.jpg", "photo.jpg"),
+        ("../../etc/passwd", "passwd"),
+        (".htaccess", "htaccess"),
+        ("\u202egnp.exe", "gnp.exe"),
+        ("line\r\nbreak.txt", "line break.txt"),
+        ("...", "file"),
+        ("", "file"),
+        ("a" * 300 + ".pdf", "a" * 109 + ".pdf"),
+    ],
+)
+def test_names_of_files_are_cleaned(name: str, cleaned: str) -> None:
+    assert clean_file_name(name) == cleaned
+
+
+def test_sizes_are_written_for_people() -> None:
+    assert [format_size(size) for size in (5, 2048, 10 * 2**20, 2**31 + 2**29)] == ["5 B", "2 KB", "10 MB", "2.5 GB"]
+
+
+async def test_a_socket_of_another_token_cannot_attach_a_file(server: RunningServer, tmp_path: Path) -> None:
+    text = AccessTokens(tmp_path).create("cem", TokenScope.CHAT, system_clock())[1]
+    [file] = await upload(server, ("a.txt", "text/plain", b"the operator's"))
+    origin, headers = server.origin, {"Authorization": f"Bearer {text}"}
+    client = SocketClient(await server.session.ws_connect(f"{origin}/api/ws", headers=headers))
+    await client.send(type="hello", room="x")
+    await client.send(type="message", text="", client_id="1", attachments=[{"file": file["id"]}])
+    assert (await client.wait_for("error"))["code"] == "not_found"
