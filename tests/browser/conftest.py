@@ -152,7 +152,7 @@ async def run_browser(server: RunningServer) -> AsyncIterator[Browser]:
 @asynccontextmanager
 async def browse(*plugins: Plugin, **details: Any) -> AsyncIterator[Browser]:
     """Run a server for Marlo with these plugins, and a browser for it."""
-    async with run_server(*plugins, names=("Marlo",), **details) as server, run_browser(server) as running:
+    async with run_server(*plugins, **{"names": ("Marlo",), **details}) as server, run_browser(server) as running:
         yield running
 
 

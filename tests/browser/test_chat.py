@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+import pytest
+
 from tests.adapters.web.conftest import TOKEN
 from tests.adapters.web.test_files import GALLERY
 
@@ -52,6 +54,7 @@ async def test_a_person_signs_in_and_has_a_conversation(browser: Any) -> None:
     await page.get_by_label("Token").wait_for()
 
 
+@pytest.mark.long
 async def test_a_wrong_token_is_refused_beside_the_field(browser: Any) -> None:
     tab = await browser.open_tab()
     await tab.open("c/chat-1")
@@ -65,6 +68,7 @@ async def test_a_wrong_token_is_refused_beside_the_field(browser: Any) -> None:
     await tab.page.wait_for_url("**/c/chat-1")
 
 
+@pytest.mark.long
 async def test_pictures_are_shown_and_other_files_are_links(open_browser: Any) -> None:
     async with open_browser(GALLERY) as browser:
         browser.server.script.action = "SHOW"
@@ -77,6 +81,7 @@ async def test_pictures_are_shown_and_other_files_are_links(open_browser: Any) -
         assert await link.get_attribute("rel") == "noopener noreferrer nofollow"
 
 
+@pytest.mark.long
 async def test_what_is_written_without_a_connection_is_sent_when_it_is_back(browser: Any) -> None:
     tab = await browser.sign_in()
     await tab.write("first")
@@ -93,6 +98,7 @@ async def test_what_is_written_without_a_connection_is_sent_when_it_is_back(brow
     assert await tab.page.locator(".msg.bot", has_text="You said: second").count() == 1
 
 
+@pytest.mark.long
 async def test_a_phone_has_the_list_behind_a_button_and_enter_breaks_the_line(browser: Any) -> None:
     tab = await browser.sign_in(width=390, height=844, has_touch=True, is_mobile=True)
     field = tab.page.get_by_role("textbox", name="Message to")
@@ -108,6 +114,7 @@ async def test_a_phone_has_the_list_behind_a_button_and_enter_breaks_the_line(br
     assert await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
+@pytest.mark.long
 async def test_an_answer_is_stopped_repeated_explained_and_a_message_is_edited(browser: Any) -> None:
     script = browser.server.script
     tab = await browser.sign_in()

@@ -43,6 +43,7 @@ class EchoModel:
         self.action = "REPLY"
         self.stops_writing = False
         self.was_busy = False
+        self.retry_after = 0
 
     async def answer(self, request: TextRequest) -> TextResult:
         said = [line.text for line in parse_history(request.prompt) if not line.is_agent][-1]
@@ -53,7 +54,7 @@ class EchoModel:
             await self.released.wait()
         if "overload" in said and not self.was_busy:
             self.was_busy = True
-            raise ModelBusy("503", retry_after=0)
+            raise ModelBusy("503", retry_after=self.retry_after)
         if "refuse" in said:
             raise ModelRefused(self.refusal)
         action = "IGNORE" if "silence" in said else self.action

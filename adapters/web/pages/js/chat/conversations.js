@@ -72,7 +72,7 @@ export function useConversations(agentId, text, key, onDelete) {
     rows,
     open,
     isFiltered: !!wanted,
-    learn: (record) => (add(record), setBegun((old) => (old?.room === record.room ? { ...old, id: record.id } : old))),
+    learn: (record) => (record.title && add(record), setBegun((old) => (old?.room === record.room ? { ...old, id: record.id } : old))),
     begin: (room, said) => setBegun({ room, agentId, title: titleOf(said), updated_at: new Date().toISOString() }),
     rename: async (id, title) => {
       const changed = await patch(`api/conversations/${id}`, { title });

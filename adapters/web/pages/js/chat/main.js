@@ -51,8 +51,12 @@ function Title({ text, onRename }) {
   const [value, setValue] = useState(null);
   const field = useRef(null);
   const isOpen = useRef(false); // leaving the field sends "blur" once more when it is removed
+  const isByKey = useRef(false);
   const isEditing = value !== null;
-  useEffect(() => void (isEditing && field.current.select()), [isEditing]);
+  useEffect(() => {
+    if (isEditing) field.current.select();
+    else if (isByKey.current) document.getElementById("rename")?.focus();
+  }, [isEditing]);
   const begin = () => {
     isOpen.current = true;
     setValue(text);
@@ -61,12 +65,12 @@ function Title({ text, onRename }) {
     return html`<h1 class="cut" title=${text}>${text}</h1>${onRename && html`<${IconButton} icon="edit" label="Rename"
       id="rename" onClick=${begin} />`}`;
   }
-  const close = (changed, isByKey) => {
+  const close = (changed, hasKey) => {
     if (!isOpen.current) return;
     isOpen.current = false;
+    isByKey.current = hasKey;
     if (changed && changed !== text) onRename(changed);
     setValue(null);
-    if (isByKey) requestAnimationFrame(() => document.getElementById("rename")?.focus());
   };
   const finish = (event) => {
     event.preventDefault();
@@ -115,12 +119,13 @@ function Chat({ session }) {
     if (room && unsent.current) room.say(unsent.current);
     if (room) unsent.current = "";
   }, [room]);
+  const isStored = room?.messages.some((message) => message.state === "sent");
   useEffect(() => {
-    if (!room?.roomId || isId(key)) return; // a new conversation has its id once its room is joined
+    if (!isStored || isId(key)) return; // a new conversation has its id once something is stored in it
     names.set(room.roomId, { room: room.name, agentId: agent.id });
-    list.learn({ id: room.roomId, room: room.name, agent_id: agent.id, title: open?.title ?? "" });
+    list.learn({ id: room.roomId, room: room.name, agent_id: agent.id, title: open?.title });
     navigate(`c/${room.roomId}`, { query: { why: route.query.why }, replace: true });
-  }, [room?.roomId, key]);
+  }, [isStored, key]);
   const send = (text) => {
     if (room) return room.say(text);
     const begun = `c-${randomId()}`;

@@ -94,6 +94,6 @@ export function Thread({ room, children }) {
       aria-label=${`Conversation with ${room.agent.name}`}>
       ${isEmpty ? children : html`<${Older} history=${room.history} onLoad=${loadOlder} /><${Messages} room=${room} />`}</div>
     <${Announcer} room=${room} />
-    ${missed > 0 && html`<button type="button" class="btn latest" onClick=${toEnd}>${missed} new
-      ${missed === 1 ? "message" : "messages"} ↓</button>`}`;
+    ${missed > 0 && html`<button type="button" class="btn latest" onClick=${toEnd}
+      >${`${missed} new ${missed === 1 ? "message" : "messages"} ↓`}</button>`}`;
 }
