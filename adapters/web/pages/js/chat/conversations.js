@@ -32,7 +32,7 @@ function useLater(value, delay) {
  * Return the conversations of a character whose titles contain `text`, the latest first, as `usePages` does, and
  * `open`, the one whose id or room is `key`: `{ id, agent_id, room, title }`, null while it is loaded, with `isMissing`
  * where there is none. `rename(id, title)` and `erase(id)` change one; `begin(room, text)` shows a new one before the
- * server knows it, `learn(record)` says which one it is. `onDelete(id)` is called when one was deleted elsewhere.
+ * server knows it, `find(room)` returns the one of a room that the server knows. `onDelete(id)` is called when one was deleted elsewhere.
  */
 export function useConversations(agentId, text, key, onDelete) {
   const wanted = useLater(text, SEARCH_PAUSE);
@@ -65,14 +65,15 @@ export function useConversations(agentId, text, key, onDelete) {
   }, [key, records, list.rows, begun]);
   const rows = useMemo(() => {
     const isListed = !begun || text || list.rows?.some((item) => roomKey(item.room) === roomKey(begun.room));
-    return isListed || begun.agentId !== agentId ? list.rows : [{ ...begun, id: records[begun.id]?.id ?? begun.room }, ...(list.rows ?? [])];
+    return isListed || begun.agentId !== agentId ? list.rows : [{ ...begun, id: begun.room }, ...(list.rows ?? [])];
   }, [list.rows, begun, records, text, agentId]);
   return {
     ...list,
     rows,
     open,
     isFiltered: !!wanted,
-    learn: (record) => (record.title && add(record), setBegun((old) => (old?.room === record.room ? { ...old, id: record.id } : old))),
+    find: (room) => [...(list.rows ?? []), ...Object.values(records)].find((item) => item.agent_id === agentId
+      && !item.isMissing && roomKey(item.room) === room),
     begin: (room, said) => setBegun({ room, agentId, title: titleOf(said), updated_at: new Date().toISOString() }),
     rename: async (id, title) => {
       const changed = await patch(`api/conversations/${id}`, { title });

@@ -111,7 +111,7 @@ function Chat({ session }) {
   const [isMenu, setMenu] = useState(false);
   const unsent = useRef("");
   const isReadOnly = session.role === "read_only";
-  const title = open?.title || (key ? "Untitled" : "New conversation");
+  const title = open?.title || (isId(key) ? "Conversation" : key) || "New conversation";
   const { search, help, overlay } = usePalette(PAGES);
   useShortcuts({ search, help });
   useEffect(() => void (document.title = `${title} · ${agent.name} · Greenroom`));
@@ -119,13 +119,12 @@ function Chat({ session }) {
     if (room && unsent.current) room.say(unsent.current);
     if (room) unsent.current = "";
   }, [room]);
-  const isStored = room?.messages.some((message) => message.state === "sent");
+  const stored = key && !isId(key) ? list.find(key) : null; // a new conversation has an id once something is stored in it
   useEffect(() => {
-    if (!isStored || isId(key)) return; // a new conversation has its id once something is stored in it
-    names.set(room.roomId, { room: room.name, agentId: agent.id });
-    list.learn({ id: room.roomId, room: room.name, agent_id: agent.id, title: open?.title });
-    navigate(`c/${room.roomId}`, { query: { why: route.query.why }, replace: true });
-  }, [isStored, key]);
+    if (!stored) return;
+    names.set(stored.id, { room: name, agentId: agent.id });
+    navigate(`c/${stored.id}`, { query: { why: route.query.why }, replace: true });
+  }, [stored?.id]);
   const send = (text) => {
     if (room) return room.say(text);
     const begun = `c-${randomId()}`;
