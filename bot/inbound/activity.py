@@ -1,13 +1,17 @@
 """`AgentActivity`: the figures of one agent for operators, most of them from the store."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Any, Self
 
-from bot.concurrency.clock import Clock
+from bot.concurrency.clock import Clock, every
+from bot.concurrency.tasks import TaskSet
 from bot.domain.costs import CostDimension, CostEntry
+from bot.errors import StoreUnavailable
 from bot.models.retry import ModelStatus
 from bot.store.activity import ActivityBucket, ActivityStore, OpenItems, PlatformHour, TaskBacklog
 from bot.store.protocols import Store
@@ -18,6 +22,10 @@ SETTLING_TIME = timedelta(minutes=1)  # after a span of time, until what came in
 TASK_TOLERANCE = timedelta(minutes=1)
 LATE_FACTOR, MIN_LATE = 3, timedelta(minutes=10)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SECOND, MICROSECOND = timedelta(seconds=1), timedelta(microseconds=1)
+REFRESH_SECONDS = 60.0
+MAX_SPANS_READ = 60
+MONTH_KEY, HOURS_KEY = "activity.month.1:{platform}", "activity.hours.1"  # 1: what their values look like
 RecentCosts = Callable[[], Mapping[datetime, float]]
 
 
@@ -81,7 +89,9 @@ class Spending:
 class AgentActivity:
     """Reads figures from the store, and how models have answered from the memory of this process.
 
-    Spans of time that are over and in which nothing is open any more are read from the store once.
+    Spans of time that are over and in which nothing is open any more are read from the store once. While it is
+    entered, those of the plots and lists that reach back for days are read as they end, a few at a time, and their
+    figures are stored: so that no request reads the messages of a month.
     """
 
     def __init__(
@@ -92,6 +102,7 @@ class AgentActivity:
         cost_limit: Callable[[], float],
         recent_costs: RecentCosts,
         clock: Clock,
+        refresh_seconds: float = REFRESH_SECONDS,
     ) -> None:
         self._store = store
         self.model_statuses = model_statuses
@@ -99,10 +110,41 @@ class AgentActivity:
         self._recent_costs = recent_costs
         self._clock = clock
         self.started_at = clock()
+        self._refresh_seconds = refresh_seconds
         self._locks = [asyncio.Lock(), asyncio.Lock()]
         self._buckets: dict[tuple[ActivityRange, str], dict[datetime, ActivityBucket]] = {}
-        self._hours: dict[datetime, list[PlatformHour]] = {}
+        self._hours: dict[datetime, list[PlatformHour]] | None = None
         self._last_sent: dict[str, datetime] = {}
+        self._closing = asyncio.Event()
+        self._tasks = TaskSet("reading figures", logs_failures=False)
+
+    async def __aenter__(self) -> Self:
+        self._tasks.start(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._tasks.cancel()
+
+    async def _run(self) -> None:
+        async for _ in every(self._refresh_seconds, until=self._closing):
+            with suppress(StoreUnavailable):  # the writers report the outage
+                await self.refresh()
+
+    async def refresh(self) -> None:
+        """Read the spans of a month and the hours of a week that are over and not known, and store their figures."""
+        async with self._locks[1]:
+            before = (await self._known_hours()).keys()
+            hours = await self._fill_hours(is_current_wanted=False)
+            if hours.keys() != before:
+                rows = [[_seconds_of(hour), *map(_hour_row, hours[hour])] for hour in sorted(hours)]
+                await self._store.cache.set(HOURS_KEY, rows)
+        for platform in sorted({"", *(item.platform for items in hours.values() for item in items)}):
+            async with self._locks[0]:
+                known = (await self._known_buckets(ActivityRange.MONTH, platform)).keys()
+                finished = await self._fill(ActivityRange.MONTH, platform, is_current_wanted=False)
+                if finished.keys() != known:
+                    rows = [_bucket_row(finished[start]) for start in sorted(finished)]
+                    await self._store.cache.set(MONTH_KEY.format(platform=platform), rows)
 
     async def open_items(self) -> OpenItems:
         """Count what is open now."""
@@ -126,33 +168,41 @@ class AgentActivity:
 
     async def buckets(self, time_range: ActivityRange, platform: str = "") -> list[ActivityBucket]:
         """Return the messages of a range of time until now, of one platform or of all."""
-        step, count, now = time_range.step, time_range.length, self._clock()
-        first = _floor(now, step) - step * (count - 1)
-        starts = [first + step * number for number in range(count)]
         async with self._locks[0]:
-            finished = self._buckets.setdefault((time_range, platform), {})
-            missing = next((number for number, start in enumerate(starts) if start not in finished), count - 1)
-            buckets = await self._activity.buckets(starts[missing], step, count - missing, platform)
-            all_buckets = [finished[start] for start in starts[:missing]] + buckets
-            self._buckets[time_range, platform] = {
-                bucket.start: bucket
-                for bucket in all_buckets
-                if not bucket.open and bucket.start + step + SETTLING_TIME <= now
-            }
-        return all_buckets
+            buckets = await self._fill(time_range, platform, is_current_wanted=True)
+        return [buckets[start] for start in sorted(buckets)]
+
+    async def _fill(
+        self, time_range: ActivityRange, platform: str, *, is_current_wanted: bool
+    ) -> dict[datetime, ActivityBucket]:
+        """Return the known spans of a range with those that were read now; of these the finished ones are kept."""
+        step, now = time_range.step, self._clock()
+        known = await self._known_buckets(time_range, platform)
+        starts = _starts(time_range, now)
+        wanted = [start for start in starts if is_current_wanted or _is_over(start, step, now)]
+        missing = [start for start in wanted if start not in known]
+        buckets = {start: known[start] for start in starts if start in known}
+        for first, count in _runs(missing, step):
+            buckets |= {item.start: item for item in await self._activity.buckets(first, step, count, platform)}
+        finished = {start: item for start, item in buckets.items() if not item.open and _is_over(start, step, now)}
+        self._buckets[time_range, platform] = finished
+        return buckets if is_current_wanted else finished
+
+    async def _known_buckets(self, time_range: ActivityRange, platform: str) -> dict[datetime, ActivityBucket]:
+        known = self._buckets.get((time_range, platform))
+        if known is None:
+            stored = None
+            if time_range is ActivityRange.MONTH:
+                stored = await self._store.cache.get(MONTH_KEY.format(platform=platform))
+            known = {bucket.start: bucket for bucket in map(_bucket_of, stored or ())}
+            self._buckets[time_range, platform] = known
+        return known
 
     async def arrivals(self) -> Mapping[str, Arrivals]:
         """Return when each platform last brought a message, and how often it usually does."""
-        now = self._clock()
-        this_hour = _floor(now, HOUR)
-        hours = [this_hour - HOUR * number for number in range(COMPARED_DAYS * 24, -1, -1)]
+        this_hour = _floor(self._clock(), HOUR)
         async with self._locks[1]:
-            missing = next((number for number, hour in enumerate(hours) if hour not in self._hours), len(hours) - 1)
-            found: dict[datetime, list[PlatformHour]] = {hour: [] for hour in hours[missing:]}
-            for item in await self._activity.platform_hours(hours[missing], len(hours) - missing):
-                found[item.start].append(item)
-            all_hours = {hour: found[hour] if hour in found else self._hours[hour] for hour in hours}
-            self._hours = {hour: items for hour, items in all_hours.items() if hour + HOUR + SETTLING_TIME <= now}
+            all_hours = await self._fill_hours(is_current_wanted=True)
         by_platform: dict[str, dict[datetime, PlatformHour]] = {}
         for hour, items in all_hours.items():
             for item in items:
@@ -161,9 +211,77 @@ class AgentActivity:
             platform: _build_arrivals(platform_hours, this_hour) for platform, platform_hours in by_platform.items()
         }
 
+    async def _fill_hours(self, *, is_current_wanted: bool) -> dict[datetime, list[PlatformHour]]:
+        """Return the known hours of a week with those that were read now; those that are over are kept."""
+        now = self._clock()
+        first_hour = _floor(now, HOUR) - COMPARED_DAYS * DAY
+        starts = [first_hour + HOUR * number for number in range(COMPARED_DAYS * 24 + 1)]
+        known = await self._known_hours()
+        wanted = [hour for hour in starts if is_current_wanted or _is_over(hour, HOUR, now)]
+        missing = [hour for hour in wanted if hour not in known]
+        hours = {hour: known.get(hour, []) for hour in wanted}
+        for first, count in _runs(missing, HOUR):
+            for item in await self._activity.platform_hours(first, count):
+                hours[item.start].append(item)
+        finished = {hour: items for hour, items in hours.items() if _is_over(hour, HOUR, now)}
+        self._hours = finished
+        return hours if is_current_wanted else finished
+
+    async def _known_hours(self) -> dict[datetime, list[PlatformHour]]:
+        if self._hours is None:
+            stored = await self._store.cache.get(HOURS_KEY) or ()
+            self._hours = {_time_of(hour): [_hour_of(hour, *row) for row in rows] for hour, *rows in stored}
+        return self._hours
+
     @property
     def _activity(self) -> ActivityStore:
         return self._store.activity
+
+
+def _starts(time_range: ActivityRange, now: datetime) -> list[datetime]:
+    first = _floor(now, time_range.step) - time_range.step * (time_range.length - 1)
+    return [first + time_range.step * number for number in range(time_range.length)]
+
+
+def _is_over(start: datetime, step: timedelta, now: datetime) -> bool:
+    return start + step + SETTLING_TIME <= now
+
+
+def _runs(starts: Sequence[datetime], step: timedelta) -> Iterator[tuple[datetime, int]]:
+    """Yield the first of consecutive spans, and how many they are, in parts that are quickly read."""
+    first = count = 0
+    for number, start in enumerate(starts):
+        count += 1
+        is_last = number + 1 == len(starts) or starts[number + 1] != start + step
+        if is_last or count == MAX_SPANS_READ:
+            yield starts[first], count
+            first, count = number + 1, 0
+
+
+def _bucket_row(bucket: ActivityBucket) -> list[Any]:
+    figures = [bucket.received, bucket.answered, dict(bucket.failures), bucket.p50_ms, bucket.p95_ms]
+    return [_seconds_of(bucket.start), *figures]
+
+
+def _bucket_of(row: Sequence[Any]) -> ActivityBucket:
+    start, received, answered, failures, p50_ms, p95_ms = row
+    return ActivityBucket(_time_of(start), received, answered, 0, failures, p50_ms, p95_ms)
+
+
+def _hour_row(hour: PlatformHour) -> list[Any]:
+    return [hour.platform, hour.received, (hour.last_at - EPOCH) // MICROSECOND]
+
+
+def _hour_of(start: int, platform: str, received: int, last_at: int) -> PlatformHour:
+    return PlatformHour(platform, _time_of(start), received, EPOCH + last_at * MICROSECOND)
+
+
+def _seconds_of(at: datetime) -> int:
+    return (at - EPOCH) // SECOND
+
+
+def _time_of(seconds: int) -> datetime:
+    return EPOCH + seconds * SECOND
 
 
 def _floor(at: datetime, step: timedelta) -> datetime:

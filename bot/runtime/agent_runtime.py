@@ -162,6 +162,8 @@ async def _running_agent(
         await enter(WorkSharingLoop(store, inbox, agent.outbox, config.clock))
         reloader = CharacterReloader(loaded_config, agent, definition, pipeline)
         handle = build_handle(agent, config, registry, inbox, pipeline, connections, meter, activity, reloader, limits)
+        if not config.is_idle:
+            await enter(handle.activity)
         yield AgentRuntime(agent, registry, inbox, handle, post_scheduler)
 
 

@@ -50,13 +50,15 @@ class Backlog:
 class OpenItems:
     """The messages that are being worked on, and the parts of replies that wait, are held, or have failed.
 
-    Parts that an operator has dropped are not counted.
+    Parts that an operator has dropped are not counted. `parked` are messages that are not worked on, because they
+    came in before a backup was made that was restored.
     """
 
     turns: Backlog = Backlog()
     waiting: Backlog = Backlog()
     held: Backlog = Backlog()
     failed: Backlog = Backlog()
+    parked: Backlog = Backlog()
 
     def plus(self, other: "OpenItems") -> "OpenItems":
         """Return both together."""
@@ -65,6 +67,7 @@ class OpenItems:
             self.waiting.plus(other.waiting),
             self.held.plus(other.held),
             self.failed.plus(other.failed),
+            self.parked.plus(other.parked),
         )
 
 

@@ -111,6 +111,14 @@ async def test_open_messages_and_parts_are_counted_with_the_oldest(store: Store)
     assert await store.activity.last_sent() == {"test": NOW + HOUR}
 
 
+async def test_parked_messages_are_counted_with_the_oldest(store: Store) -> None:
+    assert (await store.activity.open_items()).parked == Backlog()
+    for number, offset in enumerate([MINUTE, 0 * MINUTE]):
+        await close_message(store, number, NOW + offset, Outcome.PARKED, rule="restore")
+    await close_message(store, 9, NOW - MINUTE, Outcome.IGNORED)
+    assert (await store.activity.open_items()).parked == Backlog(2, NOW)
+
+
 async def test_tasks_are_late_that_were_due_before_and_still_wait(store: Store) -> None:
     assert (await store.activity.task_backlog(NOW)).next_at is None
     late = Task(derived_id("late"), "REMIND", next_run=NOW - HOUR, tags=frozenset({TaskTag.QUEUE}))

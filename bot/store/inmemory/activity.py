@@ -55,6 +55,9 @@ class InMemoryActivity:
             waiting=_count_parts(parts, *OPEN_STATES),
             held=_count_parts(parts, DeliveryState.UNKNOWN),
             failed=_count_parts(parts, DeliveryState.FAILED),
+            parked=_build_backlog(
+                [item.received_at for item in self._ledger.receipt_table if item.outcome is Outcome.PARKED]
+            ),
         )
 
     async def task_backlog(self, due_before: datetime) -> TaskBacklog:

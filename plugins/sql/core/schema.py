@@ -23,7 +23,7 @@ from plugins.sql.core.columns import (
     text_columns,
 )
 
-VERSION = "0006"
+VERSION = "0007"
 VERSION_TABLE = "alembic_version_sql"
 
 # A later version can only change a constraint that has the same name in both databases.
@@ -37,6 +37,7 @@ NAMING_CONVENTION = {
 UNFINISHED = "state <> 'sent' AND state <> 'cancelled'"
 UNDECIDED = "state = 'unknown' OR state = 'failed'"
 IS_FACT = "kind = 'FACT'"
+IS_PARKED = "outcome = 'parked'"
 
 metadata = MetaData(naming_convention=NAMING_CONVENTION)
 
@@ -243,6 +244,7 @@ receipts = ordered_table(
     Index("ix_receipts_time", "agent_id", "received_at", "position", *LISTED_RECEIPT_COLUMNS),
     Index("ix_receipts_open", "agent_id", "is_open", "position", **partial_index("is_open = 1")),
     Index("ix_receipts_unlearnt", "agent_id", "is_learnt", "position", **partial_index("is_learnt = 0")),
+    Index("ix_receipts_parked", "agent_id", "outcome", "received_at", **partial_index(IS_PARKED)),
     cascading_key("rooms", "room_id"),
     cascading_key("entities", "author_id"),
 )
@@ -291,12 +293,23 @@ unreadable_events = ordered_table(
 
 # Sums of model costs: the day as `2026-11-21`, zeroes for no room or no person, an empty purpose for what is
 # older than purposes, the cost in billionths of a dollar.
+COST_SUMS = ("calls", "tokens_in", "tokens_cached", "tokens_out", "cost", "unpriced", "estimated", "failed")
 spending = keyed_table(
     "spending",
     *text_columns("day", key=True),
     *id_columns("room_id", "person_id", key=True),
     *text_columns("model", "purpose", key=True),
-    *number_columns("calls", "tokens_in", "tokens_cached", "tokens_out", "cost", "unpriced", "estimated", "failed"),
+    *number_columns(*COST_SUMS),
+)
+
+# The same costs in fewer rows, written together with them: `work` has those by model and purpose, `room` and
+# `person` those by room and person; the other columns of the key are empty.
+spending_sums = keyed_table(
+    "spending_sums",
+    *text_columns("grouping", "day", key=True),
+    *id_columns("room_id", "person_id", key=True),
+    *text_columns("model", "purpose", key=True),
+    *number_columns(*COST_SUMS),
 )
 
 # For processes that share the work (PostgreSQL): each worker with the time until which it counts as alive,

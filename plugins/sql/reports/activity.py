@@ -16,7 +16,7 @@ from bot import Outcome
 from bot.platform import DROPPED_CAUSE, DeliveryState
 from bot.store import ActivityBucket, Backlog, OpenItems, PlatformHour, TaskBacklog
 from plugins.sql.core.base import SqlStorePart
-from plugins.sql.core.schema import UNFINISHED, deliveries, receipts, tasks
+from plugins.sql.core.schema import IS_PARKED, UNFINISHED, deliveries, receipts, tasks
 from plugins.sql.core.statements import Row, Statement, equals, flag_equals, matches, typed_parameter
 from plugins.sql.core.values import datetime_of, datetime_or_none, microseconds_of, storable_text
 
@@ -112,6 +112,9 @@ COUNT_HOURS = Statement(lambda _: _count_hours())
 LAST_SENT = Statement(lambda _: _find_last_sent())
 COUNT_TURNS = Statement(
     lambda _: select(func.count(), func.min(receipts.c.received_at)).where(OF_AGENT, flag_equals(receipts.c.is_open))
+)
+COUNT_PARKED = Statement(
+    lambda _: select(func.count(), func.min(receipts.c.received_at)).where(OF_AGENT, text(IS_PARKED))
 )
 COUNT_PARTS = Statement(
     lambda _: (
@@ -233,6 +236,7 @@ def _count_open(agent: int, connection: Connection) -> OpenItems:
         waiting=next(waiting).plus(next(waiting)),
         held=parts.get(DeliveryState.UNKNOWN, Backlog()),
         failed=parts.get(DeliveryState.FAILED, Backlog()),
+        parked=_backlog(COUNT_PARKED.first(connection, agent) or (0, None)),
     )
 
 

@@ -1,6 +1,7 @@
 """The cache, the log and the sums of model costs."""
 
 import json
+import operator
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
@@ -9,14 +10,14 @@ from itertools import combinations
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, and_, delete, func, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, func, select
 from sqlalchemy.sql.expression import Executable
 
 from bot import Clock
 from bot.store import CostDimension, CostEntry, LogEntry, LogKind
 from plugins.sql.core.audit_log import entry_content, seal_entries
 from plugins.sql.core.base import Access, AgentRow, SqlStorePart
-from plugins.sql.core.schema import cache, logs, spending
+from plugins.sql.core.schema import COST_SUMS, cache, logs, spending, spending_sums
 from plugins.sql.core.statements import (
     Insert,
     Row,
@@ -60,8 +61,15 @@ SAME_KIND = matches(logs, "agent_id", "kind")
 
 NANO = 1_000_000_000
 COST_KEYS = ("agent_id", "day", "room_id", "person_id", "model", "purpose")
-COST_SUMS = ("calls", "tokens_in", "tokens_cached", "tokens_out", "cost", "unpriced", "estimated", "failed")
 COST_NAMES = (*COST_KEYS, *COST_SUMS)
+SUM_KEYS = ("agent_id", "grouping", *COST_KEYS[1:])
+# What the rows of `spending_sums` tell apart besides the day.
+GROUPINGS = {
+    "work": frozenset({CostDimension.MODEL, CostDimension.PURPOSE}),
+    "room": frozenset({CostDimension.ROOM}),
+    "person": frozenset({CostDimension.PERSON}),
+}
+UNUSED_KEYS = {"room_id": NO_ID, "person_id": NO_ID, "model": "", "purpose": ""}
 
 
 def _logs_query(*columns: str) -> Statement:
@@ -174,38 +182,47 @@ def _entry_of(row: Row) -> dict[str, Any]:
     }
 
 
-def _add_to_sums(insert: Insert) -> Executable:
-    statement = insert_into(spending, COST_NAMES)(insert)
-    sums: dict[str, Any] = {name: spending.c[name] + statement.excluded[name] for name in COST_SUMS}
-    return statement.on_conflict_do_update(index_elements=list(COST_KEYS), set_=sums)  # type: ignore[no-any-return]
+def _add_to(table: Table, keys: Sequence[str]) -> Statement:
+    """Return a statement that adds a row of sums to the row of that key."""
+    begin = insert_into(table, (*keys, *COST_SUMS))
+
+    def build(insert: Insert) -> Executable:
+        statement = begin(insert)
+        sums: dict[str, Any] = {name: table.c[name] + statement.excluded[name] for name in COST_SUMS}
+        return statement.on_conflict_do_update(index_elements=list(keys), set_=sums)  # type: ignore[no-any-return]
+
+    return Statement(build)
 
 
-ADD_COST = Statement(_add_to_sums)
-IN_PERIOD = and_(
-    matches(spending, "agent_id"),
-    spending.c.day >= typed_parameter(spending.c.day, "since"),
-    spending.c.day <= typed_parameter(spending.c.day, "until"),
-)
+ADD_COST, ADD_SUM = _add_to(spending, COST_KEYS), _add_to(spending_sums, SUM_KEYS)
+
+
+def _in_period(table: Table, *columns: str) -> ColumnElement[bool]:
+    return and_(
+        matches(table, "agent_id", *columns),
+        table.c.day >= typed_parameter(table.c.day, "since"),
+        table.c.day <= typed_parameter(table.c.day, "until"),
+    )
+
+
+IN_PERIOD = _in_period(spending)
 COSTS_BETWEEN = Statement(
     lambda _: select(*(spending.c[name] for name in COST_NAMES[1:])).where(IN_PERIOD).order_by(spending.c.day)
 )
 
 
-def _sums_query(by: tuple[str, ...]) -> Statement:
-    keys = [spending.c[name] for name in by]
-    return Statement(
-        lambda _: (
-            select(*keys, *(func.coalesce(func.sum(spending.c[name]), 0) for name in COST_SUMS))
-            .where(IN_PERIOD)
-            .group_by(*keys)
-        )
-    )
+def _sums_query(by: tuple[str, ...], table: Table, period: ColumnElement[bool]) -> Statement:
+    keys = [table.c[name] for name in by]
+    sums = [func.coalesce(func.sum(table.c[name]), 0) for name in COST_SUMS]
+    return Statement(lambda _: select(*keys, *sums).where(period).group_by(*keys))
 
 
-SUMS_BETWEEN = {
-    by: _sums_query(by)
-    for count in range(3)
-    for by in combinations((dimension.value for dimension in CostDimension), count)
+GROUPS_OF_COSTS = [
+    by for count in range(3) for by in combinations((dimension.value for dimension in CostDimension), count)
+]
+SUMS_BETWEEN = {by: _sums_query(by, spending, IN_PERIOD) for by in GROUPS_OF_COSTS}
+GROUPED_SUMS_BETWEEN = {
+    by: _sums_query(by, spending_sums, _in_period(spending_sums, "grouping")) for by in GROUPS_OF_COSTS
 }
 
 
@@ -214,7 +231,7 @@ class SqlCosts(SqlStorePart):
 
     async def add(self, entries: Sequence[CostEntry]) -> None:
         rows = sorted(_cost_row(self._agent, entry) for entry in entries)  # so that transactions cannot deadlock
-        await self._database.write(lambda db: ADD_COST.run_many(db, rows), durable=False)
+        await self._database.write(partial(_add_costs, rows), durable=False)
 
     async def costs_between(self, since: date, until: date) -> list[CostEntry]:
         return await self._database.search(partial(_find_costs, self._agent, since, until))
@@ -222,6 +239,23 @@ class SqlCosts(SqlStorePart):
     async def sums_between(self, since: date, until: date, by: Sequence[CostDimension]) -> list[CostEntry]:
         dimensions = tuple(dimension for dimension in CostDimension if dimension in by)
         return await self._database.search(partial(_sum_costs, self._agent, since, until, dimensions))
+
+
+def _add_costs(rows: Sequence[Row], connection: Connection) -> None:
+    ADD_COST.run_many(connection, rows)
+    ADD_SUM.run_many(connection, _group_rows(rows))
+
+
+def _group_rows(rows: Sequence[Row]) -> Sequence[Row]:
+    """Return the rows of `spending_sums` for new rows of `spending`, in the order of their keys."""
+    sums: dict[Row, list[int]] = {}
+    for row in rows:
+        keys = dict(zip(COST_KEYS, row, strict=False))
+        for grouping, told_apart in GROUPINGS.items():
+            kept = (keys[name] if name in told_apart else unused for name, unused in UNUSED_KEYS.items())
+            amounts = sums.setdefault((keys["agent_id"], grouping, keys["day"], *kept), [0] * len(COST_SUMS))
+            amounts[:] = map(operator.add, amounts, row[len(COST_KEYS) :])
+    return sorted((*key, *amounts) for key, amounts in sums.items())
 
 
 def _find_costs(agent: int, since: date, until: date, connection: Connection) -> list[CostEntry]:
@@ -232,7 +266,13 @@ def _find_costs(agent: int, since: date, until: date, connection: Connection) ->
 def _sum_costs(
     agent: int, since: date, until: date, by: tuple[CostDimension, ...], connection: Connection
 ) -> list[CostEntry]:
-    rows = SUMS_BETWEEN[by].rows(connection, agent, since.isoformat(), until.isoformat())
+    period = (since.isoformat(), until.isoformat())
+    dimensions = {dimension for dimension in by if dimension is not CostDimension.DAY}
+    grouping = next((name for name, told_apart in GROUPINGS.items() if dimensions <= told_apart), None)
+    if grouping is None:
+        rows = SUMS_BETWEEN[by].rows(connection, agent, *period)
+    else:
+        rows = GROUPED_SUMS_BETWEEN[by].rows(connection, agent, grouping, *period)
     unused: dict[str, Any] = {"day": since.isoformat(), "room_id": None, "person_id": None, "model": "", "purpose": ""}
     entries = []
     for row in rows:

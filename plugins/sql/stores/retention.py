@@ -28,6 +28,7 @@ from plugins.sql.core.schema import (
     receipts,
     rooms,
     spending,
+    spending_sums,
     steps,
     unreadable_events,
 )
@@ -175,6 +176,8 @@ def delete_expired_costs(connection: Connection, agent: int, before: int, after:
     if day is None:
         return StepResult(0)
     count = connection.execute(delete(spending).where(of_agent, spending.c.day == day)).rowcount
+    of_day = and_(spending_sums.c.agent_id == agent, spending_sums.c.day == day)
+    connection.execute(delete(spending_sums).where(of_day, spending_sums.c.grouping.in_(("work", "room", "person"))))
     return StepResult(count, day)
 
 

@@ -25,7 +25,7 @@ AGENT, NOON = derived_id("agent"), datetime(2026, 5, 4, 12, tzinfo=UTC)
 FOR_POSTGRESQL = ("search.NEAREST",)
 # They group a range of rows that an index finds, in groups of any order: the costs of some days, a span of time.
 GROUPED = (
-    "cache_logs_costs.SUMS_BETWEEN",
+    *("cache_logs_costs.SUMS_BETWEEN", "cache_logs_costs.GROUPED_SUMS_BETWEEN"),
     *("activity.COUNT_OUTCOMES", "activity.FIND_PERCENTILES", "activity.COUNT_HOURS"),
     *("activity.COUNT_PARTS", "activity.LAST_SENT"),
 )
@@ -103,6 +103,7 @@ def test_no_statement_scans_or_sorts(connection: Connection, name: str, size: in
         ("activity.FIND_PERCENTILES['platform']", "ix_receipts_all (agent_id=? AND position>? AND position<?)"),
         ("activity.COUNT_HOURS", "ix_receipts_all (agent_id=? AND position>? AND position<?)"),
         ("activity.COUNT_TURNS", "ix_receipts_open"),
+        ("activity.COUNT_PARKED", "COVERING INDEX ix_receipts_parked"),
         ("activity.COUNT_PARTS", "ix_deliveries_unfinished"),
         ("activity.COUNT_LATE_TASKS", "ix_tasks_due"),
         ("entities.FIND_PARTICIPANTS", "ix_participants_active"),
