@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Mapping
 
+from benchmarks.console import measure_console
 from benchmarks.conversation import measure_conversation
 from benchmarks.figures import Row
 from benchmarks.growth import measure_growth
@@ -25,6 +26,7 @@ MEASUREMENTS: Mapping[str, Callable[[], list[Row]]] = {
     "throughput": measure_throughput,
     "vectors": measure_vectors,
     "memory": measure_memory,
+    "console": measure_console,
 }
 WIDTH = 46
 USAGE = 2

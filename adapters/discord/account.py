@@ -182,6 +182,7 @@ class DiscordAccount:
             else:
                 break
         self._mapper.bot_id = self._client.user.id if self._client.user else 0
+        self.status.account = f"@{self._client.user.name}" if self._client.user else ""
         self._is_logged_in.set()
         try:
             commands = build_registration(self.handle.commands)

@@ -73,6 +73,7 @@ class TelegramAccount:
     async def _receive_updates(self, identity: BotIdentity) -> None:
         """Receive updates until the inbox closes. Raises InvalidToken if Telegram rejects the token."""
         self._identity = identity
+        self.status.account = f"@{identity.username}" if identity.username else ""
         self.message_sender.known_people.add_bot(identity.username.lower())
         self._receiver = self._create_receiver(identity)
         self._tasks.start(register_commands(self.client, self._handle.commands))

@@ -23,6 +23,7 @@ from bot.text import sanitize_name, shorten
 
 API_SOURCE, PAGE_SOURCE = "api", "client_chat"
 FINGERPRINT_KEY = "fingerprint"
+UNTITLED = "Conversation without a title"
 CONVERSATION_PREFIX = "c-"  # of the names of rooms that are conversations of the page
 DELETED_KEY = "deleted"  # in the metadata of a room: its conversation was deleted and nothing was said there since
 MAX_TITLE_LENGTH = 60
@@ -163,6 +164,12 @@ def build_place(agent_id: UUID, participant: Participant, kind: ChannelType, nam
 def is_conversation_name(room: str) -> bool:
     """Return whether a room's name is that of a conversation, which gets a title from its first message."""
     return room.rpartition(":")[2].startswith(CONVERSATION_PREFIX)
+
+
+def name_room(room: Room) -> str:
+    """Return what people call a room: its name, or the platform's name for it."""
+    is_untitled = room.platform == PLATFORM and not room.name and is_conversation_name(room.external_id)
+    return UNTITLED if is_untitled else room.name or room.external_id
 
 
 def build_title(text: str) -> str:

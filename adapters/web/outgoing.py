@@ -1,14 +1,15 @@
 """Conversion of stored data to response models; pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from adapters.web import schemas
 from adapters.web.files import UPLOAD_PREFIX
 from bot import Attachment, CommandResponse, Entity, Memory, Outcome, Receipt, derived_id
 from bot.models import ModelType
-from bot.platform import AgentHandle, CommandInvocation, describe_receipt, is_complete, list_versions
+from bot.platform import (AgentHandle, CommandInvocation, Delivery, DeliveryState, describe_receipt, is_complete, list_versions, read_steps)
 from bot.text import shorten
 
 COMMAND_RULE = "command"
@@ -129,3 +130,35 @@ def build_command_response(
         room=invocation.room.external_id,
         room_id=invocation.room.id,
     )
+
+
+def build_steps(receipt: Receipt, trace: Mapping[str, Any], deliveries: Sequence[Delivery]) -> list[schemas.StepBody]:
+    """Return the steps of a turn with those of sending, which stand before what ran after the answer."""
+    steps = [schemas.StepBody.build(step) for step in read_steps(trace, receipt.received_at)]
+    sends = list(_build_sends(receipt, deliveries))
+    place = next((number for number, step in enumerate(steps) if step.is_after), len(steps))
+    shift = len(sends)
+    later = [
+        step if step.parent is None or step.parent < place else step.model_copy(update={"parent": step.parent + shift})
+        for step in steps[place:]
+    ]
+    return [*steps[:place], *sends, *later]
+
+
+def _build_sends(receipt: Receipt, deliveries: Sequence[Delivery]) -> Iterator[schemas.StepBody]:
+    """Yield the parts of the reply with the first attempt to send each."""
+    for number, part in enumerate(deliveries, 1):
+        started_at = part.first_attempt_at or part.created_at
+        attempts = f"{part.attempts} attempt{'' if part.attempts == 1 else 's'}"
+        words = {DeliveryState.UNKNOWN: "held", DeliveryState.PENDING: "waits", DeliveryState.ATTEMPTING: "being sent"}
+        yield schemas.StepBody(
+            name="Send" if len(deliveries) == 1 else f"Send part {number} of {len(deliveries)}",
+            kind="send",
+            start_ms=round((started_at - receipt.received_at).total_seconds() * 1000, 1),
+            end_ms=None,
+            parent=None,
+            state="failed" if part.state is DeliveryState.FAILED else "done",
+            note=", ".join(filter(None, (words.get(part.state, part.state.value), attempts, part.cause))),
+            call=None,
+            is_after=False,
+        )

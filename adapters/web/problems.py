@@ -1,7 +1,7 @@
 """What needs attention: the sentence that says whether all is well, and the problems, worst first."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
@@ -51,14 +51,15 @@ class HalfHour(ResponseModel):
 class AccountBody(ResponseModel):
     """An account on a platform, and how it is connected; `agent_id` is null for one that all agents share.
 
-    `why` says what `cause` means. `since` is when the state last changed. The next message is late `late_since`
-    a time, three times `usual_gap_s` after the last one and at least ten minutes; the gap is the mean number of
-    seconds between two messages at this hour of the last seven days. `history` has the last 48 half hours, the
-    current one last; it is known since the start of the bot.
+    `account` is its name on the platform, empty until it is known. `why` says what `cause` means. `since` is when the
+    state last changed. The next message is late `late_since` a time, three times `usual_gap_s` after the last one and
+    at least ten minutes; the gap is the mean number of seconds between two messages at this hour of the last seven
+    days. `history` has the last 48 half hours, the current one last; it is known since the start of the bot.
     """
 
     platform: str
     name: str
+    account: str
     agent_id: UUID | None
     state: ConnectionState
     cause: DisconnectCause | None
@@ -101,7 +102,7 @@ class ModelBody(ResponseModel):
 class ProblemBody(ResponseModel):
     """Something that needs attention; `href` is the page below the server's base where it can be solved."""
 
-    kind: Literal["store", "account", "budget", "model", "held", "failed", "late", "tasks"]
+    kind: Literal["store", "account", "budget", "model", "plugin", "held", "failed", "late", "tasks"]
     level: Literal["bad", "warn"]
     text: str
     why: str
@@ -121,7 +122,11 @@ class HeadlineBody(ResponseModel):
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What is known about the bot at one moment; dollars are those of today."""
+    """What is known about the bot at one moment; dollars are those of today.
+
+    `plugins` says why plugins of the characters are off, by name. `example_id` is the last receipt of a message that
+    no model answered.
+    """
 
     now: datetime
     store_problem: StoreProblem | None
@@ -131,12 +136,15 @@ class Situation:
     models: Sequence[ModelBody]
     spent: float
     limit: float
+    plugins: Mapping[str, str] = field(default_factory=dict)
+    example_id: UUID | None = None
 
 
 def find_problems(situation: Situation) -> list[ProblemBody]:
     """Return what needs attention, worst first."""
     problems = [*_find_store_problem(situation), *_find_account_problems(situation), *_find_budget_problem(situation)]
-    problems += [*_find_model_problems(situation), *_find_delivery_problems(situation), *_find_late(situation)]
+    problems += [*_find_model_problems(situation), *_find_plugin_problems(situation)]
+    problems += [*_find_delivery_problems(situation), *_find_late(situation)]
     return sorted(problems, key=lambda problem: problem.level != "bad")
 
 
@@ -246,8 +254,22 @@ def _find_model_problems(situation: Situation) -> Iterator[ProblemBody]:
             why=f"{model.why.rstrip('.')}. {instead}",
             since=None,
             count=model.failed,
-            href="console/logs",
-            action="See the log",
+            href="console/logs" if situation.example_id is None else f"console/receipts/{situation.example_id}",
+            action="See the log" if situation.example_id is None else "See one",
+        )
+
+
+def _find_plugin_problems(situation: Situation) -> Iterator[ProblemBody]:
+    for name, cause in sorted(situation.plugins.items()):
+        yield ProblemBody(
+            kind="plugin",
+            level="warn",
+            text=f"The plugin {name} is off.",
+            why=f"{cause[:1].upper()}{cause[1:].rstrip('.')}.",
+            since=None,
+            count=1,
+            href="console/plugins",
+            action="See plugins",
         )
 
 

@@ -287,3 +287,21 @@ class UsedMemoryBody(ResponseModel):
     document: str | None
     score: float | None
     audience: MemoryScope
+
+
+class StepBody(ResponseModel):
+    """One step of the turn, in milliseconds since the message came in.
+
+    `parent` is the index of the step that contains it, `call` that of the model call; `is_after` is set for what ran
+    after the answer. `end_ms` is null where only the beginning is known, as of a part that was sent.
+    """
+
+    name: str
+    kind: str
+    start_ms: float
+    end_ms: float | None
+    parent: int | None
+    state: str
+    note: str
+    call: int | None
+    is_after: bool

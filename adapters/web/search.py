@@ -9,6 +9,7 @@ from aiohttp import web
 from pydantic import Field, StringConstraints
 
 from adapters.web.auth import Access
+from adapters.web.incoming import name_room
 from adapters.web.json_io import JsonResponder, validate_model
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory
@@ -87,7 +88,7 @@ async def _find_by_id(handle: AgentHandle, found_id: UUID) -> AsyncIterator[Sear
     message, receipt = await conversations.message(found_id), await conversations.receipt(found_id)
     room_id = message.room_id if message else receipt.room_id if receipt else found_id
     room = await conversations.room(room_id)
-    where = _name_room(room) if room else ""
+    where = name_room(room) if room else ""
     if message is not None:
         author = (await conversations.people([message.entity_id])).get(message.entity_id)
         title = f"{author.name}: {message.content.text}" if author else message.content.text
@@ -102,14 +103,10 @@ async def _find_by_id(handle: AgentHandle, found_id: UUID) -> AsyncIterator[Sear
 
 def _build_room_hit(handle: AgentHandle, room: Room, world_name: str = "") -> SearchHit:
     where = " · ".join(filter(None, (room.platform, world_name)))
-    return _build_hit(handle, "room", room.id, _name_room(room), where)
+    return _build_hit(handle, "room", room.id, name_room(room), where)
 
 
 def _build_hit(handle: AgentHandle, kind: str, found_id: UUID, title: str, where: str) -> SearchHit:
     shown_title = shorten(" ".join(title.split()), MAX_TITLE_LENGTH)
     body = {"kind": kind, "id": found_id, "agent_id": handle.agent_id, "title": shown_title, "where": where}
     return SearchHit.model_validate(body)
-
-
-def _name_room(room: Room) -> str:
-    return room.name or room.external_id

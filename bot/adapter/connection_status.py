@@ -98,13 +98,14 @@ class ConnectionStatus:
     """The connection of one account, as its adapter reports it.
 
     `label` names the account in the log. The platform's error text goes only there. `agent_id` is whose account it
-    is; None for one that all agents share.
+    is; None for one that all agents share. `account` is its name on the platform, such as @marlo; empty until known.
     """
 
     def __init__(self, platform: str, label: str, clock: Clock = system_clock, *, agent_id: UUID | None = None) -> None:
         self.platform = platform
         self.agent_id = agent_id
         self.label = label
+        self.account = ""
         self._clock = clock
         self._snapshot = ConnectionSnapshot(ConnectionState.CONNECTING, clock())
         self._history = ConnectionHistory(self._snapshot)

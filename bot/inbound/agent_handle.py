@@ -104,10 +104,13 @@ class ConversationReader:
         return await self._store.ledger.receipts(room_id=room_id, limit=limit)
 
     async def search_receipts(
-        self, query: ReceiptQuery, *, before: UUID | None = None, limit: int = 50
+        self, query: ReceiptQuery, *, before: UUID | None = None, after: UUID | None = None, limit: int = 50
     ) -> list[ListedReceipt]:
-        """List the receipts of a query, newest first; only those older than the receipt `before`."""
-        return await self._store.ledger.search_receipts(query, before=before, limit=limit)
+        """List the receipts of a query, newest first; only those older than the receipt `before`.
+
+        With `after` instead, those newer than that receipt, oldest first.
+        """
+        return await self._store.ledger.search_receipts(query, before=before, after=after, limit=limit)
 
     async def count_receipts(self, query: ReceiptQuery) -> list[ReceiptCount]:
         """Count the receipts of a query by outcome and rule, the most frequent first."""

@@ -195,6 +195,9 @@ class ProgramTools(Protocol):
     async def plugins(self) -> list[PluginState]:
         """List the installed plugins, and those that the character names by path."""
 
+    def inactive_plugins(self) -> Mapping[str, str]:
+        """Return why plugins that the character uses are off or have failed, by their names."""
+
     async def settings(self, current: Settings) -> list[VariableState]:
         """List every variable of the program, with the values of these settings."""
 

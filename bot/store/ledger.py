@@ -296,9 +296,12 @@ class LookupStore(Protocol):
         """Return the receipts of messages with this id on their platforms, newest first."""
 
     async def search_receipts(
-        self, query: ReceiptQuery, *, before: UUID | None = None, limit: int = 50
+        self, query: ReceiptQuery, *, before: UUID | None = None, after: UUID | None = None, limit: int = 50
     ) -> list[ListedReceipt]:
-        """Return the latest receipts of a query, newest first; only those older than the receipt `before`."""
+        """Return the latest receipts of a query, newest first; only those older than the receipt `before`.
+
+        With `after` instead, those newer than that receipt, oldest first.
+        """
 
     async def count_receipts(self, query: ReceiptQuery) -> list[ReceiptCount]:
         """Return how many receipts of a query there are of each outcome and rule, the most frequent first."""

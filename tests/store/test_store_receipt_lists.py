@@ -87,6 +87,9 @@ async def test_pages_hold_every_receipt_once_also_of_one_moment(store: Store, in
         paged += [item.receipt for item in page]
     assert paged == everything
     assert await store.ledger.search_receipts(query, before=new_id()) == []
+    newer = await store.ledger.search_receipts(query, after=paged[3].id, limit=2)
+    assert [item.receipt.id for item in newer] == [paged[2].id, paged[1].id]
+    assert await store.ledger.search_receipts(query, after=paged[0].id) == []
 
 
 async def test_counts_name_each_outcome_and_rule_with_the_latest_example(store: Store) -> None:

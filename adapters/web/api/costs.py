@@ -15,6 +15,7 @@ from pydantic import Field
 from adapters.web.auth import GRANT, Access
 from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem
+from adapters.web.incoming import name_room
 from adapters.web.json_io import JsonResponder, read_json, validate_model
 from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
@@ -301,7 +302,7 @@ async def _find_names(handles: Sequence[AgentHandle], ids: Sequence[UUID]) -> di
         people = await handle.conversations.people(ids)
         names |= {entity.id: entity.name for entity in people.values()}
         rooms = await handle.lists.rooms_by_id(ids)
-        names |= {room.id: room.name or room.external_id for room in rooms.values()}
+        names |= {room.id: name_room(room) for room in rooms.values()}
     return names
 
 

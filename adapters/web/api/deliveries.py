@@ -15,6 +15,7 @@ from pydantic import Field
 from adapters.web.auth import Access
 from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem, build_not_found
+from adapters.web.incoming import name_room
 from adapters.web.json_io import JsonResponder, read_json, validate_model
 from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
@@ -278,7 +279,7 @@ async def _build_part_bodies(handle: AgentHandle, parts: Sequence[Delivery]) -> 
                 part,
                 message_id=part.memory_id,
                 agent_id=handle.agent_id,
-                room=(room.name or room.external_id) if room else part.target,
+                room=name_room(room) if room else part.target,
                 text=part.content.text,
                 status=_status_of(part),
                 why=status.why,

@@ -14,6 +14,7 @@ from adapters.web.api.people import SOURCE, SearchText, find_person, has_text
 from adapters.web.auth import Access
 from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem, build_not_found
+from adapters.web.incoming import name_room
 from adapters.web.json_io import JsonResponder, read_json, validate_model
 from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
@@ -311,7 +312,7 @@ async def _build_facts(handle: AgentHandle, facts: Sequence[Memory]) -> list[Fac
     """Return the bodies of facts; their authors and rooms are read together."""
     authors = await handle.people.entities({fact.entity_id for fact in facts})
     rooms = await handle.people.rooms({fact.room_id for fact in facts})
-    room_names = {room.id: room.name or room.external_id for room in rooms.values()}
+    room_names = {room.id: name_room(room) for room in rooms.values()}
     return [
         FactBody.model_validate(
             {

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Literal
+from uuid import UUID
 
 from aiohttp import web
 from pydantic import Field
@@ -26,8 +27,8 @@ from adapters.web.problems import (
 )
 from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import AgentQuery, HealthResponse, PlatformHealth, ResponseModel
-from bot import system_clock
-from bot.models import ModelStatus
+from bot import Outcome, system_clock
+from bot.models import ModelStatus, ModelUnavailable
 from bot.platform import (
     ActivityRange,
     AgentHandle,
@@ -37,12 +38,13 @@ from bot.platform import (
     ConnectionStatus,
     Spending,
 )
-from bot.store import ActivityBucket, CostEntry, OpenItems, TaskBacklog
+from bot.store import ActivityBucket, CostEntry, OpenItems, ReceiptQuery, TaskBacklog
 
 WORST_FIRST = (ConnectionState.OFF, ConnectionState.DEGRADED, ConnectionState.CONNECTING, ConnectionState.CONNECTED)
 DAY, SPENDING_STEP = timedelta(days=1), timedelta(minutes=10)
 MIN_FORECAST_TIME = timedelta(hours=1)  # of a day, before which its end cannot be estimated
 NO_ARRIVALS = Arrivals()
+UNANSWERED_RULE = ModelUnavailable.__name__
 
 
 class MetricsQuery(AgentQuery):
@@ -60,12 +62,16 @@ class BacklogBody(ResponseModel):
 
 
 class OpenBody(ResponseModel):
-    """The messages that are being worked on, and the parts of replies that wait, are held, or have failed."""
+    """The messages that are being worked on, and the parts of replies that wait, are held, or have failed.
+
+    `parked` messages came in before a backup was made that was restored; they are not answered.
+    """
 
     turns: BacklogBody
     waiting: BacklogBody
     held: BacklogBody
     failed: BacklogBody
+    parked: BacklogBody
 
 
 class TasksBody(ResponseModel):
@@ -168,15 +174,19 @@ class OverviewApi:
             asyncio.gather(*(handle.activity.task_backlog() for handle in handles)),
             asyncio.gather(*(handle.activity.spending() for handle in handles)),
         )
+        models = _list_models(handles, spending, now)
+        is_resting = any(model.rests_until is not None for model in models)
         situation = Situation(
             now=now,
             store_problem=next((item for handle in handles if (item := handle.problem)), None),
             accounts=accounts,
             items=reduce(OpenItems.plus, items),
             tasks=reduce(TaskBacklog.plus, tasks),
-            models=_list_models(handles, spending, now),
+            models=models,
             spent=sum(item.total for item in spending),
             limit=_limit_of(spending),
+            plugins={name: cause for handle in handles for name, cause in _list_inactive_plugins(handle).items()},
+            example_id=await _find_unanswered(handles, now) if is_resting else None,
         )
         problems = find_problems(situation)
         body = OverviewResponse(
@@ -274,6 +284,7 @@ def _build_account(
     return AccountBody(
         platform=connection.platform,
         name=connection.label,
+        account=connection.account,
         agent_id=connection.agent_id,
         state=snapshot.state,
         cause=snapshot.cause,
@@ -288,6 +299,19 @@ def _build_account(
             for item in connection.history()
         ],
     )
+
+
+def _list_inactive_plugins(handle: AgentHandle) -> Mapping[str, str]:
+    return handle.operator_tools.program.inactive_plugins() if handle.operator_tools is not None else {}
+
+
+async def _find_unanswered(handles: Sequence[AgentHandle], now: datetime) -> UUID | None:
+    """Return the last receipt of a day that says that no model answered."""
+    wanted = ReceiptQuery(outcomes=[Outcome.FAILED], rules=[UNANSWERED_RULE], since=now - DAY)
+    for handle in handles:
+        for found in await handle.conversations.search_receipts(wanted, limit=1):
+            return found.receipt.id
+    return None
 
 
 def _list_models(handles: Sequence[AgentHandle], spending: Sequence[Spending], now: datetime) -> list[ModelBody]:

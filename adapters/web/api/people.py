@@ -13,6 +13,7 @@ from pydantic import StringConstraints
 
 from adapters.web.auth import Access
 from adapters.web.errors import build_not_found
+from adapters.web.incoming import name_room
 from adapters.web.json_io import JsonResponder, validate_model
 from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
@@ -173,7 +174,7 @@ class PeopleApi:
                     world=item.world.name,
                     platform=item.world.platform,
                     role=item.role.value,
-                    rooms=[PlaceBody(id=room.id, name=room.name or room.external_id) for room in item.rooms],
+                    rooms=[PlaceBody(id=room.id, name=name_room(room)) for room in item.rooms],
                 )
                 for item in worlds
             ],

@@ -12,13 +12,14 @@ from pydantic import AwareDatetime, Field
 from adapters.web.api.deliveries import DeliveryBody
 from adapters.web.auth import GRANT, Access
 from adapters.web.errors import HttpProblem, build_not_found
-from adapters.web.incoming import is_own_room
+from adapters.web.incoming import is_own_room, name_room
 from adapters.web.json_io import JsonResponder, validate_model
 from adapters.web.openapi import Operation
+from adapters.web.outgoing import build_steps
 from adapters.web.queries import AgentDirectory, load_message, load_replies, load_used_memories, parse_id
-from adapters.web.schemas import AgentQuery, MessageBody, PageQuery, ResponseModel, UsedMemoryBody
+from adapters.web.schemas import AgentQuery, MessageBody, PageQuery, ResponseModel, StepBody, UsedMemoryBody
 from bot import Outcome, Receipt, Room, system_clock
-from bot.platform import AgentHandle, describe_receipt, list_checks, read_sections, read_steps
+from bot.platform import AgentHandle, describe_receipt, list_checks, read_sections
 from bot.store import ListedReceipt, ReceiptCount, ReceiptQuery
 from bot.text import shorten
 
@@ -31,9 +32,13 @@ LISTS = frozenset({"outcome", "rule", "platform"})
 
 
 class ReceiptsQuery(PageQuery):
-    """Selection of receipts; `outcome`, `rule` and `platform` may be repeated, `to` is exclusive."""
+    """Selection of receipts; `outcome`, `rule` and `platform` may be repeated, `to` is exclusive.
+
+    `after` is the id of a receipt: those of its agent that came in later follow, oldest first.
+    """
 
     before: Annotated[str, Field(max_length=4000)] | None = None
+    after: UUID | None = None
     room: UUID | None = None
     author: UUID | None = None
     outcome: Annotated[list[Outcome], Field(max_length=20, default_factory=list)]
@@ -139,24 +144,6 @@ class CheckBody(ResponseModel):
     decided: bool
 
 
-class StepBody(ResponseModel):
-    """One step of the turn, in milliseconds since the message came in.
-
-    `parent` is the index of the step that contains it, `call` that of the model call; `is_after` is set for what ran
-    after the answer.
-    """
-
-    name: str
-    kind: str
-    start_ms: float
-    end_ms: float
-    parent: int | None
-    state: str
-    note: str
-    call: int | None
-    is_after: bool
-
-
 class SectionBody(ResponseModel):
     """A part of a prompt: the system prompt, the text of a provider, or the instructions between."""
 
@@ -213,11 +200,11 @@ class ReceiptsApi:
         query = validate_model(ReceiptsQuery, _read_lists(request))
         if query.room is not None:
             await self._directory.find_room(query.room)
+        if query.after is not None:
+            return await self._list_newer(query, query.after)
         handles = self._directory.select_agents(query.agent)
         cursors = _parse_cursors(query.before, len(handles))
-        selection = ReceiptQuery(
-            query.room, query.author, query.outcome, query.rule, query.platform, query.since, query.until
-        )
+        selection = _build_query(query)
         pages = [
             await handle.conversations.search_receipts(selection, before=cursor, limit=query.limit)
             for handle, cursor in zip(handles, cursors, strict=True)
@@ -233,6 +220,15 @@ class ReceiptsApi:
                 receipts=[_build_listed(item, handles[number]) for item, number in shown],
                 next=_format_cursors(cursors) if has_more else None,
             )
+        )
+
+    async def _list_newer(self, query: ReceiptsQuery, after: UUID) -> web.StreamResponse:
+        if query.before is not None:
+            raise HttpProblem(422, "invalid_request", "after: not together with `before`")
+        handle, receipt = await self._directory.find_receipt(after)
+        found = await handle.conversations.search_receipts(_build_query(query), after=receipt.id, limit=query.limit)
+        return self._responder.respond(
+            ReceiptsResponse(receipts=[_build_listed(item, handle) for item in found], next=None)
         )
 
     async def count_receipts(self, request: web.Request) -> web.StreamResponse:
@@ -307,6 +303,10 @@ def build_receipt_body(receipt: Receipt, handle: AgentHandle) -> ReceiptBody:
     )
 
 
+def _build_query(query: ReceiptsQuery) -> ReceiptQuery:
+    return ReceiptQuery(query.room, query.author, query.outcome, query.rule, query.platform, query.since, query.until)
+
+
 def _read_lists(request: web.Request) -> dict[str, str | list[str]]:
     """Return the query of a request: a list of values for what may be repeated."""
     return {name: request.query.getall(name) if name in LISTS else value for name, value in request.query.items()}
@@ -336,7 +336,7 @@ def _build_listed(item: ListedReceipt, handle: AgentHandle) -> ListedReceiptBody
 def _names(item: ListedReceipt) -> dict[str, str | None]:
     return {
         "author": item.author.name if item.author else None,
-        "room": (item.room.name or item.room.external_id) if item.room else None,
+        "room": name_room(item.room) if item.room else None,
         "world": item.world.name if item.world else None,
     }
 
@@ -378,10 +378,10 @@ async def _load_receipt(
     return ReceiptResponse(
         **dict(build_receipt_body(receipt, handle)),
         author=message.author.name if message else None,
-        room=(room.name or room.external_id) if room else None,
+        room=name_room(room) if room else None,
         world=world.name if world else None,
         gate=[CheckBody(check=check.check, result=check.result, decided=check.is_deciding) for check in checks],
-        steps=[StepBody.build(step) for step in read_steps(trace, receipt.received_at)] if trace else [],
+        steps=build_steps(receipt, trace, deliveries) if trace else [],
         memory=await load_used_memories(handle, trace["memories"], own_world) if trace else [],
         has_prompts=bool(trace and trace["prompts"]) and not is_owner,
         message=message,

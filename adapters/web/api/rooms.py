@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, Field
 
 from adapters.web.auth import GRANT, Access
 from adapters.web.errors import HttpProblem, build_not_found
-from adapters.web.incoming import is_own_room
+from adapters.web.incoming import is_own_room, name_room
 from adapters.web.json_io import JsonResponder, validate_model
 from adapters.web.openapi import Operation
 from adapters.web.outgoing import build_message_body
@@ -35,7 +35,10 @@ class RoomsQuery(AgentQuery):
 
 
 class RoomBody(ResponseModel):
-    """A room of an agent, on any platform; `messages_today` are those to the agent since midnight (UTC)."""
+    """A room of an agent, on any platform; `messages_today` are those to the agent since midnight (UTC).
+
+    `name` is the platform's name for a room that has no other; a conversation's is its title.
+    """
 
     id: UUID
     world_id: UUID
@@ -159,6 +162,7 @@ class RoomsApi:
 def _build_room_body(summary: RoomSummary, handle: AgentHandle) -> RoomBody:
     return RoomBody.build(
         summary.room,
+        name=name_room(summary.room),
         agent_id=handle.agent_id,
         world=summary.world_name,
         last_event_at=summary.last_event_at,

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from adapters.web.auth import Access
 from adapters.web.errors import HttpProblem, build_not_found
+from adapters.web.incoming import name_room
 from adapters.web.json_io import JsonResponder, validate_model
 from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
@@ -158,7 +159,7 @@ async def _build_bodies(page: Sequence[tuple[AgentHandle, Task]]) -> list[TaskBo
     for handle in {handle.agent_id: handle for handle, _ in page}.values():
         tasks = [task for owner, task in page if owner is handle]
         rooms = await handle.people.rooms({task.room_id for task in tasks if task.room_id is not None})
-        room_names |= {room.id: room.name or room.external_id for room in rooms.values()}
+        room_names |= {room.id: name_room(room) for room in rooms.values()}
         people = await handle.people.entities({task.entity_id for task in tasks if task.entity_id is not None})
         names |= {entity.id: entity.name for entity in people.values()}
     return [_build_body(handle, task, room_names, names) for handle, task in page]

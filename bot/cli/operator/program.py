@@ -24,13 +24,19 @@ def list_plugin_states(
     config: CharacterConfig, inactive: Mapping[str, str], failures: Mapping[type, str]
 ) -> list[PluginState]:
     """Return the installed plugins, those with a problem first; `failures` are those of services, by class."""
+    causes = find_failures(config, inactive, failures)
+    states = [_plugin_state(card, causes.get(card.name, ""), config) for card in list_cards(config)]
+    return sorted(states, key=lambda state: (state.name not in causes, not state.is_on, state.name))
+
+
+def find_failures(config: CharacterConfig, inactive: Mapping[str, str], failures: Mapping[type, str]) -> dict[str, str]:
+    """Return why plugins of a character are off, or what their services failed with, by their names."""
     causes = dict(inactive)
     for plugin in config.plugins:
         cause = next((failures[service] for service in plugin.services if service in failures), "")
         if cause:
             causes.setdefault(plugin.name, cause)
-    states = [_plugin_state(card, causes.get(card.name, ""), config) for card in list_cards(config)]
-    return sorted(states, key=lambda state: (state.name not in causes, not state.is_on, state.name))
+    return causes
 
 
 def _plugin_state(card: PluginCard, cause: str, config: CharacterConfig) -> PluginState:

@@ -83,13 +83,15 @@ class InMemoryReceiptLists(InMemoryTraces):
         self.receipt_table = ReceiptTable()
 
     async def search_receipts(
-        self, query: ReceiptQuery, *, before: UUID | None = None, limit: int = 50
+        self, query: ReceiptQuery, *, before: UUID | None = None, after: UUID | None = None, limit: int = 50
     ) -> list[ListedReceipt]:
-        newest_first = sorted(self.receipt_table, key=lambda receipt: receipt.received_at)[::-1]
-        if before is not None:
-            ids = [receipt.id for receipt in newest_first]
-            newest_first = newest_first[ids.index(before) + 1 :] if before in ids else []
-        receipts = [receipt for receipt in newest_first if query.matches(receipt)][:limit]
+        ordered = sorted(self.receipt_table, key=lambda receipt: receipt.received_at)
+        if before is not None or after is None:
+            ordered.reverse()
+        if (place := before or after) is not None:
+            ids = [receipt.id for receipt in ordered]
+            ordered = ordered[ids.index(place) + 1 :] if place in ids else []
+        receipts = [receipt for receipt in ordered if query.matches(receipt)][:limit]
         messages = await self._memories.memories({receipt.memory_id for receipt in receipts})
         authors = await self._entities.entities({receipt.author_id for receipt in receipts})
         listed = []

@@ -253,17 +253,18 @@ def _key_values(key: EventKey) -> tuple[Any, ...]:
     )
 
 
-def select_page(agent: int, query: ReceiptQuery, last: tuple[int, int] | None, limit: int) -> Select[Any]:
+def select_page(
+    agent: int, query: ReceiptQuery, last: tuple[int, int] | None, limit: int, *, is_oldest_first: bool = False
+) -> Select[Any]:
     """Return the query for the positions of a page; `last` are time and position of the receipt before it."""
     columns = receipts.c
     statement = select(columns.position).where(*_conditions(agent, query)).limit(limit)
-    if query.room_id is not None and query.since is None and query.until is None:
-        if last is not None:
-            statement = statement.where(columns.position < last[1])
-        return statement.order_by(columns.position.desc())
+    is_by_position = query.room_id is not None and query.since is None and query.until is None
+    keys: list[Any] = [columns.position] if is_by_position else [columns.received_at, columns.position]
     if last is not None:
-        statement = statement.where(tuple_(columns.received_at, columns.position) < tuple_(*last))
-    return statement.order_by(columns.received_at.desc(), columns.position.desc())
+        key, place = tuple_(*keys), tuple_(*last[-len(keys) :])
+        statement = statement.where(key > place if is_oldest_first else key < place)
+    return statement.order_by(*(key if is_oldest_first else key.desc() for key in keys))
 
 
 def select_counts(agent: int, query: ReceiptQuery) -> Select[Any]:
@@ -298,16 +299,17 @@ def _unindexed(column: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def search_receipts(
-    agent: int, query: ReceiptQuery, before: UUID | None, limit: int, connection: Connection
+    agent: int, query: ReceiptQuery, before: UUID | None, after: UUID | None, limit: int, connection: Connection
 ) -> list[ListedReceipt]:
     """Return a page of receipts with the rows that they name."""
-    last = None
-    if before is not None:
-        row = FIND_PLACE.first(connection, agent, before.bytes)
+    last, place = None, before or after
+    if place is not None:
+        row = FIND_PLACE.first(connection, agent, place.bytes)
         if row is None:  # deleted meanwhile, and all that are older
             return []
         last = (row[0], row[1])
-    positions = list(connection.scalars(select_page(agent, query, last, limit)))
+    is_oldest_first = before is None and after is not None
+    positions = list(connection.scalars(select_page(agent, query, last, limit, is_oldest_first=is_oldest_first)))
     rows = BY_POSITION.rows(connection, ids=positions)
     by_position = {row[-1]: RECEIPT.read(row[: RECEIPT.width]) for row in rows}
     return _complete(connection, agent, [by_position[position] for position in positions])
@@ -349,9 +351,9 @@ class SqlReceiptLists(SqlStorePart):
     """Lists and counts receipts; see `LookupStore`."""
 
     async def search_receipts(
-        self, query: ReceiptQuery, *, before: UUID | None = None, limit: int = 50
+        self, query: ReceiptQuery, *, before: UUID | None = None, after: UUID | None = None, limit: int = 50
     ) -> list[ListedReceipt]:
-        return await self._database.search(partial(search_receipts, self._agent, query, before, limit))
+        return await self._database.search(partial(search_receipts, self._agent, query, before, after, limit))
 
     async def count_receipts(self, query: ReceiptQuery) -> list[ReceiptCount]:
         return await self._database.search(partial(count_receipts, self._agent, query))

@@ -2,6 +2,7 @@
 
 import { html, readStored, useEffect, useRef, useState } from "./lib.js";
 
+const RECEIPT = "button.why, a[href*='/console/receipts/'], a[href*='message=']";
 const GO = { o: "", r: "rooms", d: "deliveries", c: "costs", p: "people", k: "knowledge", t: "tasks" };
 
 /**
@@ -21,8 +22,8 @@ export function usePalette(pages) {
 const isField = (node) => node.closest?.("input, textarea, select, [contenteditable]");
 
 /**
- * Handle the shortcuts of the page. `actions` may have `search()`, `help()`, `open()` (w), `older()`, `newer()` and
- * `goTo(key)`; j and k go through the rows of tables (`data-row`).
+ * Handle the shortcuts of the page. `actions` may have `search()`, `help()` and `goTo(key)`; j and k go through the rows
+ * of lists (`data-row`), w opens the receipt of the row with the focus, [ and ] press what has that `data-key`.
  */
 export function useShortcuts(actions) {
   const latest = useRef(actions);
@@ -43,11 +44,20 @@ export function useShortcuts(actions) {
       }
       goes = key === "g" ? Date.now() : 0;
       if (key === "j" || key === "k") moveRow(key === "j" ? 1 : -1);
-      ({ "?": latest.current.help, w: latest.current.open, "[": latest.current.older, "]": latest.current.newer })[key]?.();
+      if (key === "?") latest.current.help?.();
+      if (key === "w") openReceipt();
+      if (key === "[" || key === "]") document.querySelector(`[data-key="${key}"]`)?.click();
     };
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);
   }, []);
+}
+
+/** Open the receipt of the row or message with the focus, otherwise of the selected row, otherwise the last "Why?". */
+function openReceipt() {
+  const row = document.activeElement.closest("[data-row], article, li") ?? document.querySelector("[data-row] [aria-current=true]");
+  const target = row?.querySelector(RECEIPT) ?? (row?.matches(RECEIPT) ? row : [...document.querySelectorAll("button.why")].at(-1));
+  target?.click();
 }
 
 function moveRow(step) {

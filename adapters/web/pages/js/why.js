@@ -5,7 +5,7 @@
 
 import { useLoad } from "./api.js";
 import { formatCost, formatCostSum, formatCount, formatDuration, formatSize, Time, purposeOf } from "./format.js";
-import { classes, html, useState } from "./lib.js";
+import { classes, html, useMemo, useState } from "./lib.js";
 import { ErrorNote, Skeleton } from "./lists.js";
 import { Dot, Icon, Note } from "./ui.js";
 import { Waterfall } from "./waterfall.js";
@@ -21,6 +21,16 @@ const MARKS = {
 };
 const SWATCHES = ["f1", "f2", "f3", "f4", "f5"];
 const DELIVERY = { sent: "good", pending: "off", attempting: "off", unknown: "warn", failed: "bad", cancelled: "off" };
+
+/** Filters of receipts, for a `Select`: by outcome, and by time in hours. */
+export const OUTCOMES = [["", "Outcome"], ["answered", "Answered"], ["ignored", "Stayed silent"], ["superseded", "With the next"],
+  ["failed", "Failed"], ["cancelled", "Cancelled"], ["expired", "Expired"], ["parked", "Parked"]];
+export const TIMES = [["", "Any time"], ["1", "Last hour"], ["24", "Last day"], ["168", "Last week"]];
+
+/** The time so many hours ago, the same until `hours` changes. */
+export function useSince(hours) {
+  return useMemo(() => hours && new Date(Date.now() - hours * 3_600_000).toISOString(), [hours]);
+}
 
 /** The sign of an outcome; the sentence beside it says the same. */
 export function OutcomeMark({ outcome }) {

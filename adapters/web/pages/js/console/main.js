@@ -83,7 +83,7 @@ function Console() {
   }, []);
   const isFirst = useRef(true);
   useEffect(() => {
-    document.title = `${page?.title ?? (key === "receipts" ? "Receipt" : "Console")} · Greenroom`;
+    document.title = `${page?.title ?? (key === "receipts" ? (params.length ? "Receipt" : "Receipts") : "Console")} · Greenroom`;
     if (!isFirst.current) main.current.focus({ preventScroll: true });
     isFirst.current = false;
   }, [key]);

@@ -1,7 +1,7 @@
 // Overview: is all well, what needs attention, the accounts, open work, how it has been, models and silences.
 
 import { useLoad } from "../api.js";
-import { countOf, formatCost, formatCostSum, formatCount, formatDuration, formatTime, Time, useNow } from "../format.js";
+import { countOf, formatCost, formatCount, formatDuration, formatTime, Time, useNow } from "../format.js";
 import { html, useEffect, useRef } from "../lib.js";
 import { ErrorNote, Skeleton, Table } from "../lists.js";
 import { Meter, Strip } from "../plot.js";
@@ -104,7 +104,7 @@ function AccountName({ account }) {
   const why = late || (account.state !== "connected" && account.why);
   return html`<span class="row"><${Icon} name=${icon} /><span class="cut">
     <${Link} to="console/rooms" query=${{ platform: account.platform }}>${account.agent_id ? account.name : platform}</${Link}>
-    ${account.agent_id && html`${" "}<span class="q only-wide">${platform}</span>`}
+    ${account.agent_id && html`${" "}<span class="q only-wide">${account.account || platform}</span>`}
     ${why && html`${" "}<span class="warn">${why}</span>`}</span></span>`;
 }
 
@@ -128,7 +128,7 @@ function History({ account }) {
   return html`<${Strip} states=${states} titles=${titles} label=${label} />`;
 }
 
-function Numbers({ overview: { open, tasks, spent }, agent }) {
+function Numbers({ overview: { open, tasks }, agent }) {
   const oldest = ({ count, oldest_at: at }, none) => (count ? html`oldest <${Time} at=${at} />` : none);
   const items = [
     ["Open turns", open.turns, "console/rooms", "none", false],
@@ -136,15 +136,12 @@ function Numbers({ overview: { open, tasks, spent }, agent }) {
     ["Held", open.held, "console/deliveries?state=held", "nothing held", true],
     ["Failed to send", open.failed, "console/deliveries?state=failed", "none", true],
     ["Tasks late", tasks.late, "console/tasks", tasks.next_at ? html`next <${Time} at=${tasks.next_at} />` : "none due", true],
+    ["Parked", open.parked, "console/receipts?outcome=parked", "none", true],
   ];
-  const share = spent.limit ? `of ${formatCost(spent.limit)}` : "no limit";
   return html`<ul class="card numbers" aria-label="Open work">${items.map(([name, backlog, to, none, isProblem]) => html`
       <li key=${name}><a href=${link(to, { agent })}><span class="l">${name}</span>
         <span class=${`v ${isProblem && backlog.count ? "warn" : ""}`}>${formatCount(backlog.count)}</span>
-        <span class="d">${oldest(backlog, none)}</span></a></li>`)}
-    <li><a href=${link("console/costs", { agent })}><span class="l">Spent today (UTC)</span>
-      <span class=${`v ${spent.limit && spent.usd >= spent.limit ? "warn" : ""}`}>${formatCost(spent.usd)}</span>
-      <span class="d">${spent.unpriced_calls ? formatCostSum(0, spent.unpriced_calls) : share}</span></a></li></ul>`;
+        <span class="d">${oldest(backlog, none)}</span></a></li>`)}</ul>`;
 }
 
 function Models({ list }) {

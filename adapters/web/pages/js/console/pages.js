@@ -12,7 +12,7 @@ export const PAGES = [
   { key: "knowledge", title: "Knowledge", icon: "book", load: () => import("./knowledge.js") },
   { key: "tasks", title: "Tasks", icon: "clock", load: () => import("./tasks.js") },
   { key: "character", title: "Character", icon: "mask", load: () => import("./character.js") },
-  { key: "receipts", load: () => import("./receipt.js") },
+  { key: "receipts", load: () => import("./receipts.js") },
 ];
 
 /** Pages of the group "System". */

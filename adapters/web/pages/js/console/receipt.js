@@ -27,15 +27,17 @@ export default function Page({ session, params }) {
         key=${Part.name} />`)}</div></div></div></div>`;
 }
 
-/** Where this is, and what can be done with it: copy it, go to the message before it in its room. */
+/** Where this is, and what can be done with it: copy it, go to the message before or after it in its room. */
 function Head({ receipt }) {
-  const older = useLoad("api/receipts", { room: receipt.room_id, limit: 1, to: receipt.received_at });
-  const olderId = older.value?.receipts[0]?.id;
+  const beside = { room: receipt.room_id, agent: receipt.agent_id, limit: 1 };
+  const [older, newer] = [{ before: receipt.id }, { after: receipt.id }].map((place) => useLoad("api/receipts", { ...beside, ...place })
+    .value?.receipts[0]?.id);
   const separator = html`<${Icon} name="right" size="s" />`;
   return html`<header class="page-head"><nav class="crumbs" aria-label="Where this is"><${Link} to="console/rooms">Rooms</${Link}>
       ${receipt.world && html`<span class="row only-wide">${separator}${receipt.world}</span>`}
       ${separator}<${Link} class="cut" to=${`console/rooms/${receipt.room_id}`}>${receipt.room ?? "Room"}</${Link}>
       <span class="row only-wide">${separator}Receipt</span></nav>
     <${Button} icon="copy" onClick=${() => copyText(JSON.stringify(receipt, null, 2))}>Copy as JSON</${Button}>
-    ${olderId && html`<${Button} to=${`console/receipts/${olderId}`}>Older${separator}</${Button}>`}</header>`;
+    ${older && html`<${Button} icon="left" data-key="[" to=${`console/receipts/${older}`}>Older</${Button}>`}
+    ${newer && html`<${Button} data-key="]" to=${`console/receipts/${newer}`}>Newer${separator}</${Button}>`}</header>`;
 }

@@ -8,11 +8,8 @@ import { useMedia } from "../overlay.js";
 import { Link, link, setQuery } from "../router.js";
 import { useStream } from "../stream.js";
 import { Button, Chip, Dot, Icon, IconButton, Search, Select } from "../ui.js";
-import { OutcomeMark, Why } from "../why.js";
+import { OUTCOMES, OutcomeMark, TIMES, useSince, Why } from "../why.js";
 
-const OUTCOMES = [["", "Outcome"], ["answered", "Answered"], ["ignored", "Stayed silent"], ["superseded", "With the next"],
-  ["failed", "Failed"], ["cancelled", "Cancelled"], ["expired", "Expired"], ["parked", "Parked"]];
-const TIMES = [["", "Any time"], ["1", "Last hour"], ["24", "Last day"], ["168", "Last week"]];
 const TONES = { answered: "good", failed: "bad" };
 const PLATFORMS = { discord: "Discord", telegram: "Telegram", x: "X", web: "Web" };
 
@@ -115,7 +112,7 @@ function useTailOf(roomId, filters, isPaused) {
 function Tail({ roomId, query, list }) {
   const known = list.rows?.find((room) => room.id === roomId);
   const [isPaused, setPaused] = useState(false);
-  const since = useMemo(() => query.hours && new Date(Date.now() - query.hours * 3_600_000).toISOString(), [query.hours]);
+  const since = useSince(query.hours);
   const filters = { outcome: query.outcome, rule: query.rule, author: query.author, from: since };
   const isFiltered = Object.values(filters).some(Boolean);
   const tail = useTailOf(roomId, filters, isPaused);
