@@ -14,6 +14,7 @@ from adapters.web.api import (
     ConversationsApi,
     CostsApi,
     DeliveriesApi,
+    DocumentsApi,
     FilesApi,
     KnowledgeApi,
     MessagesApi,
@@ -71,6 +72,7 @@ class WebApp:
         guess_limiter = GuessLimiter(limits.max_guesses, limits.max_total_guesses)
         self._live = LiveUpdates(self.directory, responder, limits)
         answers = AnswerService(self.directory, self._message_service, self.broadcaster, self._requests)
+        plugins = PluginRoutes(self.directory, self._requests, responder, limits)
         topics = [
             OverviewApi(self.directory, responder).operations(),
             SessionApi(self.directory, auth, guess_limiter, proxies, responder, limits).operations(),
@@ -86,6 +88,7 @@ class WebApp:
             DeliveriesApi(self.directory, self._requests, responder, limits).operations(),
             SearchApi(self.directory, responder).operations(),
             FilesApi(self.directory, auth, responder, self.uploads, limits).operations(),
+            DocumentsApi(self.directory, responder, plugins).operations(),
             WorldSettingsApi(self.directory, self._requests, responder, limits).operations(),
             CharacterApi(self.directory, self._requests, responder, limits).operations(),
             SystemApi(self.directory, self._requests, responder).operations(),
@@ -93,10 +96,15 @@ class WebApp:
         self._sockets = WebSocketServer(
             self.directory, self._message_service, self.broadcaster, responder, limits, self._live, answers
         )
-        plugins = PluginRoutes(self.directory, self._requests, responder, limits)
         self.connection_pool = ConnectionPool(limits, proxies)
         self._middleware = Middleware(
-            responder, auth, hosts, guess_limiter=guess_limiter, proxies=proxies, pool=self.connection_pool
+            responder,
+            auth,
+            hosts,
+            guess_limiter=guess_limiter,
+            proxies=proxies,
+            pool=self.connection_pool,
+            body_seconds=limits.body_seconds,
         )
         self.app = web.Application(
             client_max_size=limits.max_body_bytes,
@@ -115,6 +123,8 @@ class WebApp:
             else:
                 route = router.add_route(operation.method, operation.path, operation.handler)
             self._middleware.declare(route, operation.access)
+            if operation.is_change and not operation.handles_key:
+                self._middleware.keep_answers(route)
         for path, page in add_pages(router).items():
             self._middleware.declare_page(page, is_public=path == SIGN_IN_PATH)
         for file in add_static_files(router):  # the sign-in page needs them

@@ -1,7 +1,12 @@
 """Middleware of every request: host, authentication and origin checks, error responses."""
 
+import asyncio
 import logging
+import time
+from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import dataclass, field
+from hashlib import sha256
 from secrets import token_hex
 from urllib.parse import urlencode
 
@@ -10,15 +15,17 @@ from aiohttp import web
 from adapters.web.auth import GRANT, Access, Credential, CredentialKind, Grant, TokenAuth
 from adapters.web.clients import ConnectionPool, GuessLimiter, TrustedProxies
 from adapters.web.errors import REQUEST_ID, HttpProblem, build_refusal, build_stopping, build_unavailable
-from adapters.web.json_io import JsonResponder
+from adapters.web.json_io import JsonResponder, read_body, validate_with
 from adapters.web.openapi import HEALTH_PATH, Handler
+from adapters.web.schemas import KEY_ADAPTER
 from adapters.web.static_files import SIGN_IN_PATH, relative_base
 from bot import TemporaryError
-from bot.platform import InboxClosed, is_cross_site, is_same_origin, parse_host_header
+from bot.platform import BoundedDict, InboxClosed, is_cross_site, is_same_origin, parse_host_header
 
 logger = logging.getLogger(__name__)
 _has_started: ContextVar[bool] = ContextVar("is_begun", default=False)
 SIGN_IN_CODES = frozenset({"unauthorized", "too_many_attempts"})
+MAX_KEPT_ANSWERS, MAX_KEPT_BYTES, KEEPING_SECONDS = 1000, 64 * 1024, 86400.0
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; "
@@ -49,6 +56,66 @@ def set_security_headers(response: web.StreamResponse) -> None:
     response.headers["X-Request-Id"] = REQUEST_ID.get()
 
 
+@dataclass(slots=True)
+class KeptAnswer:
+    """The answer to a change with an idempotency key, once there is one; `digest` is that of the request."""
+
+    digest: bytes
+    kept_at: float
+    is_done: asyncio.Event = field(default_factory=asyncio.Event)
+    body: bytes | None = None
+    content_type: str = ""
+
+    def build(self) -> web.Response:
+        """Return the answer once more."""
+        return web.Response(body=self.body, headers={"Content-Type": self.content_type})
+
+
+class KeptAnswers:
+    """The answers to the latest changes with an idempotency key, so that a repeated request changes nothing.
+
+    A request that failed is not kept: it may be sent again.
+    """
+
+    def __init__(self, body_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._body_seconds = body_seconds
+        self._clock = clock
+        self._answers: BoundedDict[tuple[str, ...], KeptAnswer] = BoundedDict(MAX_KEPT_ANSWERS)
+
+    async def answer(self, request: web.Request, handler: Handler, owner: str) -> web.StreamResponse:
+        """Run the handler, or return its earlier answer to the same request. Raises HttpProblem for another one."""
+        header = request.headers.get("Idempotency-Key")
+        if header is None:
+            return await handler(request)
+        name = (owner, validate_with(KEY_ADAPTER, header))
+        digest = await self._digest(request)
+        while (kept := self._answers.get(name)) is not None and self._clock() - kept.kept_at < KEEPING_SECONDS:
+            if kept.digest != digest:
+                raise HttpProblem(422, "invalid_request", "the idempotency key belongs to another request")
+            await kept.is_done.wait()
+            if kept.body is not None:
+                return kept.build()
+        kept = self._answers[name] = KeptAnswer(digest, self._clock())
+        try:
+            response = await handler(request)
+            if isinstance(response, web.Response) and isinstance(response.body, bytes) and response.status == 200:
+                kept.content_type, kept.body = response.headers["Content-Type"], response.body
+            return response
+        finally:
+            kept.is_done.set()
+            if kept.body is None or len(kept.body) > MAX_KEPT_BYTES:
+                self._answers.pop(name, None)
+
+    async def _digest(self, request: web.Request) -> bytes:
+        """Return a hash of the request; of a form with files, of its length instead of its bytes."""
+        digest = sha256(f"{request.method} {request.rel_url.raw_path_qs}\n".encode())
+        if request.content_type == "application/json":
+            digest.update(await read_body(request, timeout=self._body_seconds))
+        else:
+            digest.update(str(request.content_length).encode())
+        return digest.digest()
+
+
 class Middleware:
     """The middlewares; `hosts` are the accepted host names."""
 
@@ -61,6 +128,7 @@ class Middleware:
         guess_limiter: GuessLimiter,
         proxies: TrustedProxies,
         pool: ConnectionPool,
+        body_seconds: float,
     ) -> None:
         self._responder = responder
         self._auth = auth
@@ -70,12 +138,18 @@ class Middleware:
         self._pool = pool
         self._access: dict[web.AbstractRoute, Access] = {}
         self._pages: set[web.AbstractRoute] = set()
+        self._kept: set[web.AbstractRoute] = set()
+        self._kept_answers = KeptAnswers(body_seconds)
 
     def declare(self, route: web.AbstractRoute, access: Access) -> None:
         """Declare what a route needs; one that is not declared needs `Access.CHANGE`."""
         self._access[route] = access
         for other in route.resource or ():  # HEAD beside GET
             self._access.setdefault(other, access)
+
+    def keep_answers(self, route: web.AbstractRoute) -> None:
+        """Let a request to a route that is repeated with the same idempotency key change nothing."""
+        self._kept.add(route)
 
     def declare_page(self, route: web.AbstractRoute, *, is_public: bool) -> None:
         """Declare a page: its address may contain the token, and without a token it leads to the sign-in page."""
@@ -131,7 +205,10 @@ class Middleware:
             return response
         grant.require(access)
         GRANT.set(grant)
-        answer = await handler(request)
+        if request.match_info.route in self._kept:
+            answer = await self._kept_answers.answer(request, handler, grant.token_id)
+        else:
+            answer = await handler(request)
         if not answer.prepared:
             grant.require(access)  # it may have been revoked meanwhile
         return answer

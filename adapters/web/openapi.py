@@ -36,6 +36,10 @@ EVENTS_DESCRIPTION = (
     "written, `reply` (a MessageBody) as each is delivered, then `outcome` (a MessageResponse); `error` (an "
     "ErrorResponse) if the bot stops before."
 )
+KEY_DESCRIPTION = (
+    "A request that is repeated with the same key is not done again but gets the answer of the first one: for "
+    "messages also after a restart, for other changes a day long, if they are among the last thousand."
+)
 STATUS_DESCRIPTIONS = {
     400: "The body is not JSON, or not a form",
     401: "The token is missing or wrong",
@@ -47,12 +51,13 @@ STATUS_DESCRIPTIONS = {
     415: "The body is of another type",
     416: "The file is shorter than the range",
     421: "Unknown host name",
-    422: "A field is wrong, the idempotency key belongs to another message, or the character's file cannot be used",
+    422: "A field is wrong, the idempotency key belongs to another request, or the character's file cannot be used",
     429: "Too many wrong tokens",
     503: "The bot is stopping, nothing can be stored now, or there are too many connections",
 }
 COMMON_STATUSES = (401, 403, 421, 429)
 QUERY_STATUSES = (404, 422)
+KEY_STATUSES = (408, 413, 422)
 Json = dict[str, Any]
 
 
@@ -63,8 +68,9 @@ class Operation:
     `problem_statuses` come in addition to those of all paths and queries.
 
     The handler's docstring is the summary. One that `is_file` responds with the bytes of a file; one that
-    `takes_files` expects a form with files. One that `can_stream` accepts an idempotency key and, if asked to,
-    responds with events. One that `has_csv` responds with a table for `Accept: text/csv`.
+    `takes_files` expects a form with files. One that `can_stream` responds, if asked to, with events. One that
+    `has_csv` responds with a table for `Accept: text/csv`. Every change accepts an idempotency key; one that
+    `handles_key` does so by itself, for the others the server keeps the answer.
     """
 
     name: str
@@ -80,6 +86,12 @@ class Operation:
     takes_files: bool = False
     can_stream: bool = False
     has_csv: bool = False
+    handles_key: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        """Whether it changes something, so that a repeated request could do it twice."""
+        return self.method != "GET" and self.access in (Access.CHANGE, Access.CHAT)
 
     @property
     def summary(self) -> str:
@@ -170,9 +182,10 @@ def _describe_parameters(operation: Operation) -> list[Json]:
     if operation.query is not None:
         properties: Mapping[str, Json] = _query_schema(operation.query)["properties"]
         parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in properties.items()]
-    if operation.can_stream:
+    if operation.is_change:
         schema = {"type": "string", "maxLength": 200}
-        parameters.append({"name": "Idempotency-Key", "in": "header", "schema": schema})
+        described = {"name": "Idempotency-Key", "in": "header", "schema": schema, "description": KEY_DESCRIPTION}
+        parameters.append(described)
     return parameters
 
 
@@ -182,6 +195,8 @@ def _query_schema(query: type[Query]) -> Json:
 
 def _describe_responses(operation: Operation) -> Json:
     statuses = {*operation.problem_statuses, *(QUERY_STATUSES if operation.query else ())}
+    if operation.is_change:
+        statuses |= {*KEY_STATUSES}
     if operation.path != HEALTH_PATH:
         statuses |= {*COMMON_STATUSES}
     problem_ref = _schema_ref(HealthResponse if operation.path == HEALTH_PATH else ErrorResponse)

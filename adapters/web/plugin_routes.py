@@ -69,21 +69,27 @@ class PluginRoutes:
         async def handle(request: web.Request) -> web.StreamResponse:
             query = dict(request.query)
             route = self._select_route(candidates, query)
-            route_request = RouteRequest(
-                request.method,
-                request.path,
-                query,
-                _forwarded_headers(request, route),
-                parameters=dict(request.match_info),
-                caller=None if route.is_public else _build_caller(GRANT.get()),
-            )
-            route_request = await self._read_body(request, route, route_request)
-            route_response = await run_shielded(self._requests, self._call_plugin(route, route_request))
+            route_response = await self.call(request, route, query)
             if isinstance(route_response, RouteResponse) and route_response.events is not None:
                 return await self._stream_events(request, route, route_response.events)
             return self._build_response(route, route_response)
 
         return handle
+
+    async def call(
+        self, request: web.Request, route: BoundRoute, query: Mapping[str, str] | None = None
+    ) -> RouteResponse:
+        """Return what a route answers to a request; it runs on if the client leaves. Raises HttpProblem."""
+        route_request = RouteRequest(
+            request.method,
+            request.path,
+            query or {},
+            _forwarded_headers(request, route),
+            parameters=dict(request.match_info),
+            caller=None if route.is_public else _build_caller(GRANT.get()),
+        )
+        route_request = await self._read_body(request, route, route_request)
+        return await run_shielded(self._requests, self._call_plugin(route, route_request))
 
     def _select_route(self, candidates: Sequence[RouteCandidate], query: dict[str, str]) -> BoundRoute:
         if len(candidates) == 1 or "agent" not in query:

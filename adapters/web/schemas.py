@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated, Literal, Self
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, model_validator
 
 from bot import MediaKind, MemoryScope, Outcome
 from bot.platform import ConnectionState, DisconnectCause
@@ -17,6 +17,7 @@ RoomName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=12
 UserName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=64, pattern=LINE_PATTERN)]
 AgentName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=200, pattern=LINE_PATTERN)]
 Key = Annotated[str, StringConstraints(max_length=200, pattern=PRINTABLE_PATTERN)]
+KEY_ADAPTER = TypeAdapter[str](Key)
 
 
 def _replace_surrogates(text: str) -> str:

@@ -133,6 +133,7 @@ def build_memories(indexed: IndexedDocument, agent_id: UUID, room_id: UUID, crea
         "digest": indexed.digest,
         "model": indexed.model,
         "fragments": list(map(str, ids)),
+        "bytes": sum(len(piece.encode("utf-8", "replace")) for piece in indexed.pieces),
     }
     content = Content(text=indexed.name, source=SOURCE)
     document = build(document_id, MemoryKind.DOCUMENT, content=content, metadata=metadata)

@@ -61,6 +61,7 @@ class KnowledgeIndex(Service):
         self._fingerprints: dict[str, tuple[str, str]] = {}
         self._small_fragments: list[Memory] | None = None
         self._is_indexed = asyncio.Event()
+        self.problems: dict[str, str] = {}  # of documents of the character file, by name
 
     async def update(self) -> None:
         """Index new and changed documents, and remove deleted ones.
@@ -121,6 +122,14 @@ class KnowledgeIndex(Service):
         await self.agent.store.memories.remove([document.id, *fragments])
         self._small_fragments = None
 
+    async def read_again(self, document: Memory) -> None:
+        """Read a document of the character file once more, whether it has changed or not. Raises ModelError."""
+        name = str(document.metadata["name"])
+        self._fingerprints.pop(name, None)
+        self.problems.pop(name, None)
+        await self.remove_document(document)
+        await self.update()
+
     def clear_cache(self) -> None:
         """Read the stored fragments again at the next search: something else has deleted some."""
         self._small_fragments = None
@@ -148,12 +157,13 @@ class KnowledgeIndex(Service):
         for name in stored.keys() - {source.name for source in sources}:
             await self.remove_document(stored[name])
         model, failure = await self._probe_embedding_model()
-        count = 0
+        count, self.problems = 0, {name: self.problems[name] for name in self.problems if name in self._fingerprints}
         for source in sources:
             document = stored.get(source.name)
             try:
                 document = await self._index_document(source, document, model)
             except UnreadableDocument as error:
+                self.problems[source.name] = str(error)
                 logger.warning("%s is skipped: %s", source.name, error)
             except ModelError as error:
                 failure = error

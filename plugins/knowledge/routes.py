@@ -3,6 +3,7 @@
 import asyncio
 import codecs
 import json
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -11,9 +12,9 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from bot import Agent, Memory, RecallScope, RouteRequest, RouteResponse, route
-from bot.models import ModelError
+from bot.models import ModelError, ModelType
 from bot.platform import DocumentFormat, FetchError
-from bot.prompts import ANYBODY
+from bot.prompts import ANYBODY, AUTHORS_KEY
 from bot.text import sanitize_name
 from plugins.knowledge.chunks import NewDocument
 from plugins.knowledge.documents import (
@@ -41,10 +42,12 @@ class DocumentRequest(BaseModel):
 
 @route("GET", "/documents")
 async def list_documents(agent: Agent, request: RouteRequest) -> RouteResponse:
-    """List the documents, those of the character file first."""
+    """List the documents, those of the character file first; `unreadable` are those of it that could not be read."""
     index = agent.services[KnowledgeIndex]
-    own = [_describe(document) for document in (await index.list_documents()).values()]
-    return RouteResponse(json={"documents": own + [_describe(document) for document in await index.list_added()]})
+    own = await index.list_documents()
+    documents = [_describe(document, index) for document in (*own.values(), *await index.list_added())]
+    unreadable = [{"name": name, "problem": problem} for name, problem in index.problems.items() if name not in own]
+    return RouteResponse(json={"documents": documents, "unreadable": unreadable})
 
 
 @route("POST", "/documents", files=True, max_body_bytes=2 * MAX_FILE_BYTES)
@@ -59,7 +62,37 @@ async def add_documents(agent: Agent, request: RouteRequest) -> RouteResponse:
         return _problem(422, "unreadable_document", str(error))
     except ModelError as error:
         return _problem(503, "model_failed", f"it could not be embedded; send it again later: {error}")
-    return RouteResponse(201, json={"documents": [_describe(document) for document in added]})
+    return RouteResponse(201, json={"documents": [_describe(document, index) for document in added]})
+
+
+@route("POST", "/documents/{id}/read")
+async def read_document_again(agent: Agent, request: RouteRequest) -> RouteResponse:
+    """Read a document once more: one of the character file, or one that was added by its URL."""
+    index = agent.services[KnowledgeIndex]
+    own = list((await index.list_documents()).values())
+    document = next(
+        (item for item in (*own, *await index.list_added()) if str(item.id) == request.parameters["id"]), None
+    )
+    if document is None:
+        return _problem(404, "not_found", "no document has this id")
+    url = document.metadata.get("url", "")
+    if document not in own and not url:
+        return _problem(409, "not_readable", "only its text is stored: add the file again")
+    try:
+        if document in own:
+            await index.read_again(document)
+        else:
+            await index.add(await _read_added_again(agent, document, url))
+    except (UnreadableDocument, FetchError) as error:
+        return _problem(422, "unreadable_document", str(error))
+    except ModelError as error:
+        return _problem(503, "model_failed", f"it could not be embedded; send it again later: {error}")
+    found = (*(await index.list_documents()).values(), *await index.list_added())
+    described = [_describe(item, index) for item in found if item.id == document.id]
+    if not described:
+        name = document.metadata["name"]
+        return _problem(422, "unreadable_document", index.problems.get(name, "it is no longer there"))
+    return RouteResponse(json=described[0])
 
 
 @route("DELETE", "/documents/{id}")
@@ -122,6 +155,18 @@ async def _read_request(agent: Agent, request: RouteRequest) -> NewDocument:
     return NewDocument(name[:MAX_NAME_LENGTH], text, url=body.url, authors=(ANYBODY,))
 
 
+async def _read_added_again(agent: Agent, document: Memory, url: str) -> NewDocument:
+    """Return the document at a URL as it is now. Raises UnreadableDocument, FetchError."""
+    name = document.metadata["name"]
+    found = await _read_request(agent, RouteRequest("POST", "", body=json.dumps({"name": name, "url": url}).encode()))
+    return replace(
+        found,
+        author_id=document.entity_id if document.entity_id != agent.id else None,
+        world_id=document.world_id if document.metadata.get("world") else None,
+        authors=tuple(map(UUID, document.metadata.get(AUTHORS_KEY, ()))),
+    )
+
+
 async def _read_file(name: str, data: bytes) -> NewDocument:
     """Return the document of an uploaded file, whose name is only shown. Raises UnreadableDocument."""
     name = sanitize_name(PurePath(name.replace("\\", "/")).name)[:MAX_NAME_LENGTH]
@@ -142,8 +187,11 @@ async def _extract(suffix: str, data: bytes, document_format: DocumentFormat | N
     return await asyncio.to_thread(extract_text, suffix, data)
 
 
-def _describe(document: Memory) -> dict[str, Any]:
+def _describe(document: Memory, index: KnowledgeIndex) -> dict[str, Any]:
     fragments: list[UUID] = document.metadata["fragments"]
+    problem = index.problems.get(document.metadata["name"], "") if "world" not in document.metadata else ""
+    if not document.metadata["model"] and index.agent.models.has_handler_for(ModelType.TEXT_EMBEDDING):
+        problem = problem or "it could not be embedded, so it is found by its words only"
     return {
         "id": str(document.id),
         "name": document.metadata["name"],
@@ -151,6 +199,8 @@ def _describe(document: Memory) -> dict[str, Any]:
         "added": "world" in document.metadata,
         "world": document.metadata.get("world") or None,
         "fragments": len(fragments),
+        "bytes": document.metadata.get("bytes"),
+        "problem": problem,
         "created_at": document.created_at.isoformat(),
     }
 

@@ -21,12 +21,11 @@ from adapters.web.json_io import JsonResponder, read_json, validate_model, valid
 from adapters.web.live import ConversationFrame, LiveFrame
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, parse_id
-from adapters.web.schemas import AgentName, AgentQuery, Key, RequestModel, ResponseModel, Text
+from adapters.web.schemas import KEY_ADAPTER, AgentName, AgentQuery, RequestModel, ResponseModel, Text
 from bot import ChannelType, Room, derived_id, new_id, system_clock
 from bot.platform import AgentHandle
 from bot.store import PageKey, RoomFilter, RoomSummary
 
-HeaderKey = TypeAdapter[str](Key)
 PageKeys = dict[UUID, tuple[int, ...]]
 Cursor = TypeAdapter[PageKeys](PageKeys)
 NO_KEY: PageKey = ()
@@ -117,7 +116,7 @@ class ConversationsApi:
         handle = self._directory.find_agent(body.agent)
         header = request.headers.get("Idempotency-Key")
         name = (
-            new_id().hex if header is None else derived_id(GRANT.get().token_id, validate_with(HeaderKey, header)).hex
+            new_id().hex if header is None else derived_id(GRANT.get().token_id, validate_with(KEY_ADAPTER, header)).hex
         )
         participant = Participant.build(f"{CONVERSATION_PREFIX}{name}", "guest", GRANT.get())
         stored = await handle.conversations.room(room_id_of(handle.agent_id, participant.room))
@@ -190,7 +189,14 @@ class ConversationsApi:
             Operation(
                 "conversations", self.list_conversations, path, Access.ANY, ConversationsResponse, ConversationsQuery
             ),
-            change("create_conversation", self.create_conversation, path, body=ConversationRequest, method="POST"),
+            change(
+                "create_conversation",
+                self.create_conversation,
+                path,
+                body=ConversationRequest,
+                method="POST",
+                handles_key=True,
+            ),
             Operation(
                 "conversation",
                 self.show_conversation,

@@ -1,15 +1,19 @@
-"""Files: uploading them, and serving those of messages by token or signed link."""
+"""HTTP handlers of files: uploads, those of messages, and the documents that an agent knows."""
 
 import asyncio
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import Annotated, Any
 from urllib.parse import quote
 from uuid import UUID
 
 from aiohttp import web
+from pydantic import Field, StringConstraints
 
 from adapters.web.auth import GRANT, Access, TokenAuth
 from adapters.web.config import Limits
@@ -18,8 +22,10 @@ from adapters.web.files import UploadStore, read_uploads
 from adapters.web.incoming import is_own_room, uploader_of
 from adapters.web.json_io import JsonResponder, body_timeout, validate_model
 from adapters.web.openapi import Operation
+from adapters.web.plugin_routes import PluginRoutes
 from adapters.web.queries import AgentDirectory
-from adapters.web.schemas import MAX_ATTACHMENTS, FileLimits, Query, ResponseModel
+from adapters.web.schemas import MAX_ATTACHMENTS, AgentQuery, FileLimits, Query, RequestModel, ResponseModel
+from bot.platform import AgentHandle, BoundRoute
 
 UPLOAD_ID = re.compile(r"[0-9a-f]{32}")
 FILE_ID = re.compile(r"([0-9a-f]{32})-(\d{1,2})")
@@ -28,6 +34,10 @@ SHOWN_TYPES = frozenset(
     {"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "audio/mpeg", "audio/ogg", "audio/wav"}
     | {"audio/flac", "audio/mp4", "audio/aac", "audio/webm", "video/mp4", "video/webm"}
 )
+DocumentRoutes = dict[tuple[str, str], BoundRoute]
+DOCUMENT_SEARCH = ("GET", "/search")
+DOCUMENT_ROUTES = {("GET", "/documents"), ("POST", "/documents"), DOCUMENT_SEARCH}
+NO_DOCUMENTS = "this character does not use the plugin knowledge: add it to the plugins of its file"
 FILE_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
 
 
@@ -213,3 +223,172 @@ def _build_range(request: web.Request, data: bytes) -> web.Response:
         raise HttpProblem(416, "range_not_satisfiable", "the file is shorter", {"Content-Range": f"bytes */{size}"})
     headers = {"Content-Range": f"bytes {start}-{stop - 1}/{size}"}
     return web.Response(status=206, body=data[start:stop], headers=headers)
+
+
+class DocumentsQuery(AgentQuery):
+    """Selection of documents of an agent, by default of the first that looks things up in any."""
+
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+    before: Annotated[str, StringConstraints(pattern="^[0-9]{1,6}$")] | None = None
+
+
+class DocumentRequest(RequestModel):
+    """A document to add: its name and text, or its URL. Files are sent as `multipart/form-data` instead."""
+
+    name: Annotated[str, StringConstraints(strip_whitespace=True, max_length=200)] = ""
+    text: str = ""
+    url: Annotated[str, StringConstraints(max_length=2048)] = ""
+
+
+class DocumentBody(ResponseModel):
+    """A document: its size and parts, when it was read, and what is wrong with it.
+
+    `id` is null for one of the character's file that could not be read. `is_added` is true for one that was added
+    while the bot ran; only those can be deleted. `world` is the id of the only world that is told of it. `usd` is what
+    reading it has cost, null where that is not known.
+    """
+
+    id: UUID | None
+    name: str
+    url: str = ""
+    bytes: int | None = None
+    parts: int = 0
+    read_at: datetime | None = None
+    usd: float | None = None
+    problem: str = ""
+    is_added: bool = False
+    world: UUID | None = None
+
+
+class DocumentsResponse(ResponseModel):
+    """Documents, those that were read last first.
+
+    `is_available` is false, and there are none, while no plugin that keeps documents is on; `why` says what to do.
+    """
+
+    agent_id: UUID
+    is_available: bool
+    why: str
+    count: int
+    parts: int
+    documents: list[DocumentBody]
+    next: str | None
+
+
+class AddedDocuments(ResponseModel):
+    """The documents that were added."""
+
+    documents: list[DocumentBody]
+
+
+class DeletedDocument(ResponseModel):
+    """The document that was deleted."""
+
+    deleted: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentsApi:
+    """Handlers for the documents of agents, which a plugin with the routes of `knowledge` keeps."""
+
+    _directory: AgentDirectory
+    _responder: JsonResponder
+    _plugins: PluginRoutes
+
+    async def list_documents(self, request: web.Request) -> web.StreamResponse:
+        """List the documents of an agent."""
+        query = validate_model(DocumentsQuery, dict(request.query))
+        handle, routes = self._find_routes(query.agent)
+        listed = (await self._call(request, routes, ("GET", "/documents"))) if routes else {}
+        documents = [_build_document(item) for item in listed.get("documents", ())]
+        documents.sort(key=lambda item: (str(item.read_at), str(item.id)), reverse=True)
+        unreadable = [DocumentBody(id=None, **item) for item in listed.get("unreadable", ())]
+        found = unreadable + documents
+        start = int(query.before or 0)
+        end = start + query.limit
+        return self._responder.respond(
+            DocumentsResponse(
+                agent_id=handle.agent_id,
+                is_available=bool(routes),
+                why="" if routes else NO_DOCUMENTS,
+                count=len(found),
+                parts=sum(item.parts for item in found),
+                documents=found[start:end],
+                next=str(end) if end < len(found) else None,
+            )
+        )
+
+    async def add_documents(self, request: web.Request) -> web.StreamResponse:
+        """Add the files of a form, or a text or a URL as JSON; a document of the same name is replaced."""
+        answer = await self._change(request, ("POST", "/documents"))
+        documents = [_build_document(item) for item in answer["documents"]]
+        return self._responder.respond(AddedDocuments(documents=documents))
+
+    async def delete_document(self, request: web.Request) -> web.StreamResponse:
+        """Delete a document that was added while the bot ran."""
+        answer = await self._change(request, ("DELETE", "/documents/{id}"))
+        return self._responder.respond(DeletedDocument.model_validate(answer))
+
+    async def read_document(self, request: web.Request) -> web.StreamResponse:
+        """Read a document once more: one of the character's file, or one that was added by its URL."""
+        answer = await self._change(request, ("POST", "/documents/{id}/read"))
+        return self._responder.respond(_build_document(answer))
+
+    async def _change(self, request: web.Request, name: tuple[str, str]) -> Any:
+        query = validate_model(AgentQuery, dict(request.query))
+        _, routes = self._find_routes(query.agent)
+        if name not in routes:
+            raise HttpProblem(409, "no_documents", NO_DOCUMENTS)
+        return await self._call(request, routes, name)
+
+    async def _call(self, request: web.Request, routes: DocumentRoutes, name: tuple[str, str]) -> Any:
+        """Return what a route of the plugin answers. Raises HttpProblem for a problem."""
+        response = await self._plugins.call(request, routes[name])
+        if response.status >= 400:
+            error = response.json["error"]
+            raise HttpProblem(response.status, error["code"], error["message"])
+        return response.json
+
+    def _find_routes(self, agent: str | None) -> tuple[AgentHandle, DocumentRoutes]:
+        handles = self._directory.select_agents(agent)
+        found = [(handle, find_document_routes(handle)) for handle in handles]
+        return next((pair for pair in found if pair[1]), found[0])
+
+    def operations(self) -> list[Operation]:
+        """Return the operations with their handlers."""
+        path = "/api/documents"
+        change = partial(
+            Operation, access=Access.CHANGE, query=AgentQuery, problem_statuses=(400, 404, 408, 409, 413, 422, 503)
+        )
+        return [
+            Operation("documents", self.list_documents, path, Access.READ, DocumentsResponse, DocumentsQuery),
+            change(
+                "add-documents", self.add_documents, path, response=AddedDocuments, body=DocumentRequest, method="POST"
+            ),
+            change(
+                "delete-document", self.delete_document, f"{path}/{{id}}", response=DeletedDocument, method="DELETE"
+            ),
+            change("read-document", self.read_document, f"{path}/{{id}}/read", response=DocumentBody, method="POST"),
+        ]
+
+
+def find_document_routes(handle: AgentHandle) -> DocumentRoutes:
+    """Return the routes of the plugin that keeps documents, one with those of `knowledge`; none without it."""
+    by_plugin: dict[str, DocumentRoutes] = {}
+    for route in handle.routes:
+        by_plugin.setdefault(route.plugin, {})[route.method, route.path] = route
+    return next((routes for routes in by_plugin.values() if routes.keys() >= DOCUMENT_ROUTES), {})
+
+
+def _build_document(item: Mapping[str, Any]) -> DocumentBody:
+    return DocumentBody(
+        id=UUID(item["id"]),
+        name=item["name"],
+        url=item["url"],
+        bytes=item.get("bytes"),
+        parts=item["fragments"],
+        read_at=datetime.fromisoformat(item["created_at"]),
+        problem=item.get("problem", ""),
+        is_added=item["added"],
+        world=UUID(item["world"]) if item["world"] else None,
+    )

@@ -10,6 +10,7 @@ from uuid import UUID
 from aiohttp import web
 from pydantic import Field, StringConstraints
 
+from adapters.web.api.files import DOCUMENT_SEARCH, find_document_routes
 from adapters.web.api.people import SOURCE, SearchText, find_person, has_text
 from adapters.web.auth import Access
 from adapters.web.config import Limits
@@ -24,8 +25,6 @@ from bot import Memory, MemoryKind, MemoryScope, Room, RouteRequest
 from bot.platform import AgentHandle, BoundRoute, TaskSet
 
 MAX_FACT_LENGTH = 1000
-DOCUMENT_SEARCH = ("GET", "/search")
-DOCUMENT_ROUTES = {("GET", "/documents"), ("POST", "/documents"), DOCUMENT_SEARCH}
 AUDIENCES = {MemoryScope.ROOM: "room", MemoryScope.WORLD: "world", MemoryScope.SHARED: "everyone"}
 Audience = Literal["room", "world", "everyone"]
 
@@ -161,7 +160,7 @@ class KnowledgeApi:
             return self._responder.respond(nothing)
         handle, room = await self._directory.find_room(query.room)
         started = time.monotonic()
-        route = _find_search_route(handle)
+        route = find_document_routes(handle).get(DOCUMENT_SEARCH)
         found: list[FoundMemoryBody] = []
         if query.q.strip() and route is not None:
             found += await _find_passages(route, query)
@@ -234,14 +233,6 @@ class KnowledgeApi:
                 method="DELETE",
             ),
         ]
-
-
-def _find_search_route(handle: AgentHandle) -> BoundRoute | None:
-    """Return the search of the plugin that keeps documents: one with the routes of `knowledge`."""
-    by_plugin: dict[str, dict[tuple[str, str], BoundRoute]] = {}
-    for route in handle.routes:
-        by_plugin.setdefault(route.plugin, {})[route.method, route.path] = route
-    return next((routes[DOCUMENT_SEARCH] for routes in by_plugin.values() if routes.keys() >= DOCUMENT_ROUTES), None)
 
 
 async def _find_passages(route: BoundRoute, query: MemorySearchQuery) -> list[FoundMemoryBody]:

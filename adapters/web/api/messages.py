@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from aiohttp import web
-from pydantic import TypeAdapter
 
 from adapters.web.answers import AnswerService
 from adapters.web.auth import GRANT, Access
@@ -13,9 +12,7 @@ from adapters.web.json_io import JsonResponder, read_json, validate_model, valid
 from adapters.web.messages import MessageService, MessageStreams
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, parse_id
-from adapters.web.schemas import EditRequest, Key, MessageRequest, MessageResponse, OutcomeResponse
-
-HeaderKey = TypeAdapter[str](Key)
+from adapters.web.schemas import KEY_ADAPTER, EditRequest, MessageRequest, MessageResponse, OutcomeResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +74,7 @@ class MessagesApi:
                 body=MessageRequest,
                 method="POST",
                 can_stream=True,
+                handles_key=True,
             ),
             Operation(
                 "stop_answer",
@@ -95,6 +93,7 @@ class MessagesApi:
                 MessageResponse,
                 problem_statuses=(404, 409, 422, 503),
                 method="POST",
+                handles_key=True,
             ),
             Operation(
                 "edit_message",
@@ -105,6 +104,7 @@ class MessagesApi:
                 problem_statuses=(400, 404, 408, 409, 413, 415, 422, 503),
                 body=EditRequest,
                 method="PUT",
+                handles_key=True,
             ),
         ]
 
@@ -112,4 +112,4 @@ class MessagesApi:
 def _read_key(request: web.Request) -> str | None:
     """Return the idempotency key of a request's header. Raises HttpProblem for an invalid one."""
     key = request.headers.get("Idempotency-Key")
-    return None if key is None else validate_with(HeaderKey, key)
+    return None if key is None else validate_with(KEY_ADAPTER, key)
