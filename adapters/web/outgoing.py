@@ -9,7 +9,16 @@ from adapters.web import schemas
 from adapters.web.files import UPLOAD_PREFIX
 from bot import Attachment, CommandResponse, Entity, Memory, Outcome, Receipt, derived_id
 from bot.models import ModelType
-from bot.platform import (AgentHandle, CommandInvocation, Delivery, DeliveryState, describe_receipt, is_complete, list_versions, read_steps)
+from bot.platform import (
+    AgentHandle,
+    CommandInvocation,
+    Delivery,
+    DeliveryState,
+    describe_receipt,
+    is_complete,
+    list_versions,
+    read_steps,
+)
 from bot.text import shorten
 
 COMMAND_RULE = "command"

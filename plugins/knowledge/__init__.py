@@ -12,7 +12,13 @@ from plugins.knowledge.provider import (
     remember_document,
     schedule_reindex,
 )
-from plugins.knowledge.routes import add_documents, delete_document, list_documents, search_documents
+from plugins.knowledge.routes import (
+    add_documents,
+    delete_document,
+    list_documents,
+    read_document_again,
+    search_documents,
+)
 
 plugin = Plugin(
     "knowledge",
@@ -21,7 +27,7 @@ plugin = Plugin(
     commands=[show_documents, forget_document],
     listeners=[drop_erased, reindex_changed],
     providers=[keyed_knowledge, knowledge],
-    routes=[list_documents, add_documents, delete_document, search_documents],
+    routes=[list_documents, add_documents, delete_document, read_document_again, search_documents],
     workers=[reindex],
     services=[KnowledgeIndex, KeyedKnowledge],
     settings=KnowledgeSettings,

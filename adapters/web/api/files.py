@@ -338,6 +338,8 @@ class DocumentsApi:
         query = validate_model(AgentQuery, dict(request.query))
         _, routes = self._find_routes(query.agent)
         if name not in routes:
+            if "id" in request.match_info:
+                raise build_not_found("document", request.match_info["id"])
             raise HttpProblem(409, "no_documents", NO_DOCUMENTS)
         return await self._call(request, routes, name)
 

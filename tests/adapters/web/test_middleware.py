@@ -52,6 +52,9 @@ ROUTES = {
     "/api/outbox/{id}/send": SHUT,
     "/api/outbox/{id}/drop": SHUT,
     "/api/files": SHUT,
+    "/api/documents": SHUT,
+    "/api/documents/{id}": SHUT,
+    "/api/documents/{id}/read": SHUT,
     "/api/files/{id}": SHUT,  # but for a signed link
     "/api/files/{id}/link": SHUT,
     "/api/agents/{agent}/character": SHUT,

@@ -19,6 +19,7 @@ NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 ACCOUNT = AccountBody(
     platform="telegram",
     name="Ada",
+    account="@ada_bot",
     agent_id=derived_id("Ada"),
     state=ConnectionState.CONNECTED,
     cause=None,
@@ -104,6 +105,17 @@ def test_problems_are_listed_worst_first_each_with_an_action() -> None:
     assert texts["model"].endswith("529. other replaces it.")
     alone = replace(WELL, models=[resting.model_copy(update={"replaced_by": ""})])
     assert find_problems(alone)[0].level == "bad"
+
+
+def test_a_resting_model_leads_to_an_example_and_a_plugin_that_is_off_to_the_plugins() -> None:
+    resting = MODEL.model_copy(update={"state": "rests", "rests_until": NOW, "why": "529"})
+    receipt_id = derived_id("receipt")
+    model, plugin = find_problems(
+        replace(WELL, models=[resting], example_id=receipt_id, plugins={"x": "X_KEY is missing"})
+    )
+    assert (model.href, model.action) == (f"console/receipts/{receipt_id}", "See one")
+    assert (plugin.kind, plugin.href) == ("plugin", "console/plugins")
+    assert f"{plugin.text} {plugin.why}" == "The plugin x is off. X_KEY is missing."
 
 
 class ShakyAdapter(RecordingAdapter):

@@ -108,7 +108,7 @@ export function useLoad(path, query = {}) {
 /**
  * Load a list page by page: `usePages("api/rooms", { q }, "rooms")`. The answer is `{ [name]: rows, next: cursor }`.
  *
- * Return `{ rows, hasMore, error, isLoading, more, reload, change }`; `rows` is null before the first answer, and
+ * Return `{ rows, answer, hasMore, error, isLoading, more, reload, change }`; `rows` is null before the first answer, and
  * `change(rows => rows)` replaces rows after an action or an event. Another query begins anew.
  */
 export function usePages(path, query, name) {
@@ -125,6 +125,7 @@ export function usePages(path, query, name) {
       update((old) => ({
         rows: cursor ? [...old.rows, ...answer[name]] : answer[name],
         next: answer.next ?? null,
+        answer,
         isLoading: false,
       }));
     } catch (error) {

@@ -1,14 +1,14 @@
 // Knowledge and memory: what would be found for a question in a room, and which documents there are.
 
-import { post, remove, useLoad } from "../api.js";
+import { post, remove, useLoad, usePages } from "../api.js";
 import { confirm } from "../dialogs.js";
-import { countOf, formatDuration, Time } from "../format.js";
+import { countOf, formatCost, formatDuration, formatSize, Time } from "../format.js";
 import { html, useRef, useState } from "../lib.js";
-import { Empty, ErrorNote, ListState, Skeleton } from "../lists.js";
+import { Empty, ErrorNote, ListState, More, Skeleton } from "../lists.js";
 import { link, setQuery } from "../router.js";
 import { Button, Card, Icon, IconButton, PageBody, Search, Select } from "../ui.js";
 
-const DOCUMENTS = "plugins/knowledge/documents";
+const DOCUMENTS = "api/documents";
 const ACCEPTED = ".txt,.md,.markdown,.csv,.pdf,.docx,.html,.htm";
 const MAX_BYTES = 10 * 1024 * 1024;
 
@@ -57,8 +57,9 @@ function describeSource({ kind, source, at }) {
 
 /** The documents of the first character that has any, or of the chosen one. */
 function Documents({ agent, isOperator }) {
-  const { value: memory } = useLoad("api/memory/search", { agent });
-  const { value, error, reload } = useLoad(memory?.has_documents ? DOCUMENTS : null, { agent });
+  const list = usePages(DOCUMENTS, { agent, limit: 100 }, "documents");
+  const { answer } = list;
+  const isOff = answer?.is_available === false;
   const [failure, setFailure] = useState("");
   const [busy, setBusy] = useState("");
   const files = useRef(null);
@@ -68,7 +69,7 @@ function Documents({ agent, isOperator }) {
     setBusy(what);
     try {
       await send();
-      await reload();
+      await list.reload();
     } catch (problem) {
       setFailure(problem.message);
     }
@@ -91,25 +92,34 @@ function Documents({ agent, isOperator }) {
     const chosen = [...event.dataTransfer.files];
     if (isOperator && !isOff && chosen.length) upload(chosen);
   };
-  const add = isOperator && !isOff && html`<${Button} kind="primary" icon="plus" onClick=${() => files.current.click()}>Add</${Button}>
+  const readAgain = (document) => act(`Reading ${document.name}`, () => post(`${DOCUMENTS}/${document.id}/read`, undefined, { query: { agent } }));
+  const add = isOperator && answer && !isOff && html`<${Button} kind="primary" icon="plus" onClick=${() => files.current.click()}>Add</${Button}>
     <input type="file" hidden multiple accept=${ACCEPTED} ref=${files} aria-label="Files to add" onChange=${(event) => {
       const chosen = [...event.target.files];
       event.target.value = "";
       if (chosen.length) upload(chosen);
     }} />`;
-  const rows = value?.documents;
-  const parts = rows?.reduce((sum, document) => sum + document.fragments, 0) ?? 0;
   return html`<section class="card" aria-label="Documents" onDragOver=${(event) => event.preventDefault()} onDrop=${onDrop}>
-    <header><h2>Documents</h2>${rows && html`<span class="q">${rows.length}, ${countOf(parts, "part")}</span>`}${add}</header>
-    ${isOff ? html`<${Empty} title="No documents">This character does not use the plugin knowledge: add it to the plugins of its file.</${Empty}>`
-    : html`<${ListState} list=${{ rows, error, reload }}
+    <header><h2>Documents</h2>${answer && !isOff && html`<span class="q">${answer.count}, ${countOf(answer.parts, "part")}</span>`}${add}</header>
+    ${isOff ? html`<${Empty} title="No documents">${sentence(answer.why)}</${Empty}>` : html`<${ListState} list=${list}
       empty=${html`<${Empty} title="No documents yet">Add files, or name them in the character's file.</${Empty}>`} />`}
-    <ul class="facts-list">${rows?.map((document) => html`<li key=${document.id}><${Icon} name="file" />
-      <div class="grow"><p>${document.name}</p><p class="q">${countOf(document.fragments, "part")}, read ${" "}
-        <${Time} at=${document.created_at} />${document.added ? "" : ", of the character's file"}${document.world
-          && ", told in one server only"}</p></div>
-      ${isOperator && document.added && html`<span class="row act"><${IconButton} icon="trash" label=${`Delete ${document.name}`}
-        onClick=${() => drop(document)} /></span>`}</li>`)}</ul>
+    <ul class="facts-list">${list.rows?.map((document) => html`<${Document} key=${document.id ?? document.name}
+      ...${{ document, isOperator, readAgain, drop }} />`)}</ul><${More} list=${list} />
     <footer><p role="status">${failure ? html`<span class="bad">${failure}</span>` : busy ? `${busy} …`
-    : isOperator && !isOff && "Drop files here: text, Markdown, CSV, PDF, DOCX, HTML; up to 10 MB each."}</p></footer></section>`;
+    : isOperator && answer && !isOff && "Drop files here: text, Markdown, CSV, PDF, DOCX, HTML; up to 10 MB each."}</p></footer></section>`;
 }
+
+function Document({ document, isOperator, readAgain, drop }) {
+  const { name, url, is_added: isAdded } = document;
+  const facts = [document.bytes !== null && formatSize(document.bytes), document.id && countOf(document.parts, "part"),
+    document.read_at && html`read <${Time} at=${document.read_at} />`, document.usd !== null && formatCost(document.usd),
+    !isAdded && "of the character's file", document.world && "told in one server only"].filter(Boolean);
+  return html`<li><${Icon} name="file" /><div class="grow"><p>${name}</p>
+      <p class="q">${facts.map((fact, index) => html`${index > 0 && ", "}${fact}`)}</p>
+      ${document.problem && html`<p class="warn">${sentence(document.problem)}</p>`}</div>
+    ${isOperator && document.id && html`<span class="row act">
+      ${(!isAdded || url) && html`<${IconButton} icon="again" label=${`Read ${name} again`} onClick=${() => readAgain(document)} />`}
+      ${isAdded && html`<${IconButton} icon="trash" label=${`Delete ${name}`} onClick=${() => drop(document)} />`}</span>`}</li>`;
+}
+
+const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${text.endsWith(".") ? "" : "."}`;
