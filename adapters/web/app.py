@@ -34,7 +34,7 @@ from adapters.web.files import UploadStore
 from adapters.web.json_io import JsonResponder
 from adapters.web.live import LiveUpdates, RoomBroadcaster
 from adapters.web.messages import MessageService, MessageStreams
-from adapters.web.middleware import Middleware, add_headers
+from adapters.web.middleware import KeptAnswers, Middleware, add_headers
 from adapters.web.openapi import SOCKET_PATH, Handler, Operation, build_document
 from adapters.web.plugin_routes import PluginRoutes
 from adapters.web.queries import AgentDirectory
@@ -98,13 +98,7 @@ class WebApp:
         )
         self.connection_pool = ConnectionPool(limits, proxies)
         self._middleware = Middleware(
-            responder,
-            auth,
-            hosts,
-            guess_limiter=guess_limiter,
-            proxies=proxies,
-            pool=self.connection_pool,
-            body_seconds=limits.body_seconds,
+            responder, auth, hosts, KeptAnswers(limits.body_seconds), guess_limiter, proxies, self.connection_pool
         )
         self.app = web.Application(
             client_max_size=limits.max_body_bytes,

@@ -124,11 +124,10 @@ class Middleware:
         responder: JsonResponder,
         auth: TokenAuth,
         hosts: frozenset[str],
-        *,
+        kept_answers: KeptAnswers,
         guess_limiter: GuessLimiter,
         proxies: TrustedProxies,
         pool: ConnectionPool,
-        body_seconds: float,
     ) -> None:
         self._responder = responder
         self._auth = auth
@@ -139,7 +138,7 @@ class Middleware:
         self._access: dict[web.AbstractRoute, Access] = {}
         self._pages: set[web.AbstractRoute] = set()
         self._kept: set[web.AbstractRoute] = set()
-        self._kept_answers = KeptAnswers(body_seconds)
+        self._kept_answers = kept_answers
 
     def declare(self, route: web.AbstractRoute, access: Access) -> None:
         """Declare what a route needs; one that is not declared needs `Access.CHANGE`."""

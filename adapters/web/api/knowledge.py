@@ -154,8 +154,7 @@ class KnowledgeApi:
         """Search documents and facts as the agent would for a question in a room."""
         query = validate_model(MemorySearchQuery, dict(request.query))
         if query.room is None:
-            routes = map(_find_search_route, self._directory.select_agents(query.agent))
-            has_documents = any(route is not None for route in routes)
+            has_documents = any(map(find_document_routes, self._directory.select_agents(query.agent)))
             nothing = MemorySearchResponse(agent_id=None, found=[], has_documents=has_documents, took_ms=0)
             return self._responder.respond(nothing)
         handle, room = await self._directory.find_room(query.room)

@@ -251,8 +251,8 @@ def _group_rows(rows: Sequence[Row]) -> Sequence[Row]:
     sums: dict[Row, list[int]] = {}
     for row in rows:
         keys = dict(zip(COST_KEYS, row, strict=False))
-        for grouping, told_apart in GROUPINGS.items():
-            kept = (keys[name] if name in told_apart else unused for name, unused in UNUSED_KEYS.items())
+        for grouping, group_keys in GROUPINGS.items():
+            kept = (keys[name] if name in group_keys else unused for name, unused in UNUSED_KEYS.items())
             amounts = sums.setdefault((keys["agent_id"], grouping, keys["day"], *kept), [0] * len(COST_SUMS))
             amounts[:] = map(operator.add, amounts, row[len(COST_KEYS) :])
     return sorted((*key, *amounts) for key, amounts in sums.items())
@@ -268,7 +268,7 @@ def _sum_costs(
 ) -> list[CostEntry]:
     period = (since.isoformat(), until.isoformat())
     dimensions = {dimension for dimension in by if dimension is not CostDimension.DAY}
-    grouping = next((name for name, told_apart in GROUPINGS.items() if dimensions <= told_apart), None)
+    grouping = next((name for name, group_keys in GROUPINGS.items() if dimensions <= group_keys), None)
     if grouping is None:
         rows = SUMS_BETWEEN[by].rows(connection, agent, *period)
     else:
