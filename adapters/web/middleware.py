@@ -147,7 +147,7 @@ class Middleware:
             self._access.setdefault(other, access)
 
     def keep_answers(self, route: web.AbstractRoute) -> None:
-        """Keep the answers of a route, so that a request repeated with its idempotency key changes nothing."""
+        """Store the answers of a route, so that a request repeated with its idempotency key changes nothing."""
         self._kept.add(route)
 
     def declare_page(self, route: web.AbstractRoute, *, is_public: bool) -> None:
