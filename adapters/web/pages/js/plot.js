@@ -1,6 +1,7 @@
 // Plots as SVG, drawn to the width of their box. Colours come from classes, so that both themes and the CSP hold.
 
 import { html, useLayoutEffect, useRef, useState } from "./lib.js";
+import { IconButton } from "./ui.js";
 
 const MARGIN = { left: 38, right: 8, top: 10, bottom: 18 };
 
@@ -51,8 +52,8 @@ export function Plot({ title, labels, series, kind = "line", format = String, su
         : html`<line class=${`ln ${item.line}${item.isDashed ? " dash" : ""}`} x1="0" x2="14" y1="4" y2="4" />`}</svg>
         ${item.name} <b>${valueText(item.values[shown], format)}</b></li>`)}
       <li class="q">${at === null ? now : labels[shown]}</li></ul>
-      <button type="button" class="btn bare small" aria-pressed=${String(asTable)} onClick=${() => setTable(!asTable)}
-        >${asTable ? "Show as plot" : "Show as table"}</button></div>
+      <${IconButton} icon=${asTable ? "pulse" : "lines"} label=${asTable ? "Show as plot" : "Show as table"} class="small"
+        onClick=${() => setTable(!asTable)} /></div>
     ${asTable ? html`<${PlotTable} ...${{ title, labels, series, format }} />`
       : html`<div class="plot" ref=${box} tabindex="0" role="group" aria-label=${`${title}: arrow keys read the values`}
         onKeyDown=${onKeyDown} onPointerMove=${onPointerMove} onPointerLeave=${() => setAt(null)} onBlur=${() => setAt(null)}>

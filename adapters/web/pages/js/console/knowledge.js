@@ -63,7 +63,6 @@ function Documents({ agent, isOperator }) {
   const [failure, setFailure] = useState("");
   const [busy, setBusy] = useState("");
   const files = useRef(null);
-  const isOff = memory?.has_documents === false || error?.status === 404;
   const act = async (what, send) => {
     setFailure("");
     setBusy(what);

@@ -7,6 +7,7 @@ import { classes, html, useState } from "../lib.js";
 import { Empty, Table } from "../lists.js";
 import { toast } from "../overlay.js";
 import { link, setQuery } from "../router.js";
+import { useStream } from "../stream.js";
 import { Card, IconButton, Note, PageBody, Segmented, State } from "../ui.js";
 
 const STATES = [["", "All"], ["waiting", "Waiting"], ["paused", "Paused"], ["failed", "Failed"]];
@@ -15,6 +16,11 @@ const LATE_AFTER = 60_000;
 export default function Page({ session, query }) {
   const state = query.state ?? "";
   const list = usePages("api/tasks", { agent: query.agent, state }, "tasks");
+  // A run changes its row, a new time to run as well; what is new or gone is shown when the list is loaded again.
+  useStream([{ kind: "task", agent: query.agent }], (frame) => {
+    if (frame.type === "reset") return list.reload();
+    return list.change((rows) => rows.map((row) => (row.id === frame.id ? ran(row, frame) : row)));
+  });
   const isOperator = session.role === "operator";
   const change = (task) => list.change((rows) => rows.map((row) => (row.id === task.id ? { ...task, error: "" } : row)));
   const actions = isOperator && ((task) => html`<${Actions} task=${task} onChange=${change}
@@ -27,6 +33,12 @@ export default function Page({ session, query }) {
         onClear=${() => setQuery({ state: "" })}
         empty=${html`<${Empty} title="No tasks yet">Ask the character for a reminder, or give it a plugin that schedules work.</${Empty}>`} />
     </${Card}></${PageBody}>`;
+}
+
+/** Return a task after a run of it. */
+function ran(task, { at, error, next_run: next }) {
+  const attempts = error ? task.attempts + 1 : 0;
+  return { ...task, last_at: at, problem: error, attempts, due_at: next ?? task.due_at, state: next ? "waiting" : "done" };
 }
 
 function columns(actions) {
@@ -67,6 +79,7 @@ function Due({ task }) {
   const now = useNow();
   if (task.state === "paused") return html`<${State} tone="off">paused</${State}>`;
   if (task.state === "failed") return html`<${State} tone="bad">failed too often</${State}>`;
+  if (task.state === "done") return html`<${State} tone="off">${task.problem ? "ended" : "done"}</${State}>`;
   if (task.state === "running") return html`<${State}>running</${State}>`;
   if (task.state === "asking") return html`<${State} tone="off">waits for a choice</${State}>`;
   if (isLate(task, now)) return html`<${State} tone="warn">late, due <${Time} at=${task.due_at} /></${State}>`;
