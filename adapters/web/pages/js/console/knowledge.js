@@ -99,7 +99,7 @@ function Documents({ agent, isOperator }) {
       if (chosen.length) upload(chosen);
     }} />`;
   return html`<section class="card" aria-label="Documents" onDragOver=${(event) => event.preventDefault()} onDrop=${onDrop}>
-    <header><h2>Documents</h2>${answer && !isOff && html`<span class="q">${answer.count}, ${countOf(answer.parts, "part")}</span>`}${add}</header>
+    <header><h2>Documents</h2>${answer && !isOff && html`<span class="q">${countOf(answer.count, "document")}, ${countOf(answer.parts, "part")}</span>`}${add}</header>
     ${isOff ? html`<${Empty} title="No documents">${sentence(answer.why)}</${Empty}>` : html`<${ListState} list=${list}
       empty=${html`<${Empty} title="No documents yet">Add files, or name them in the character's file.</${Empty}>`} />`}
     <ul class="facts-list">${list.rows?.map((document) => html`<${Document} key=${document.id ?? document.name}
