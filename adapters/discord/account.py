@@ -161,7 +161,7 @@ class DiscordAccount:
                 self._connection.session = GatewaySession.from_json(stored)
                 await self._connection.run()
             except ConnectionRejected as error:
-                await self._stop_with(str(error))
+                await self._stop_with(str(error), error.cause)
                 return
             except Exception as error:  # an unreadable response, a store outage or a defect: all may pass
                 logger.exception("the Discord account of %s failed and is retried later", self.handle.character.name)
@@ -190,13 +190,13 @@ class DiscordAccount:
         except REQUEST_ERRORS as error:
             logger.warning("Discord did not register the commands: %s", error)
 
-    async def _stop_with(self, problem: str) -> None:
+    async def _stop_with(self, problem: str, cause: DisconnectCause = DisconnectCause.REFUSED) -> None:
         if self.problem:
             return
         self.problem = problem
         self._is_logged_in.set()  # releases those who wait for the login
         self.is_connected.set()
-        self.status.stopped(DisconnectCause.REFUSED, problem)
+        self.status.stopped(cause, problem)
         await self._tasks.cancel(timeout=0)
 
     def _on_event(self, event: GatewayEvent) -> None:

@@ -39,6 +39,10 @@ FATAL_CLOSE_CODES = {
 class ConnectionRejected(Exception):
     """Discord rejects the account permanently; the message says what to do."""
 
+    def __init__(self, problem: str, cause: DisconnectCause = DisconnectCause.REFUSED) -> None:
+        super().__init__(problem)
+        self.cause = cause
+
 
 class GatewayConnection:
     """Keeps one client connected; `session` is what the next connection resumes.
@@ -88,7 +92,8 @@ class GatewayConnection:
                 self._report_disconnect("the gateway ends every connection")
             except ConnectionClosed as closing:
                 if closing.code in FATAL_CLOSE_CODES:
-                    raise ConnectionRejected(FATAL_CLOSE_CODES[closing.code]) from None
+                    cause = DisconnectCause.REFUSED if closing.code == 4004 else DisconnectCause.FORBIDDEN
+                    raise ConnectionRejected(FATAL_CLOSE_CODES[closing.code], cause) from None
                 self._save_session(socket)
                 self._report_disconnect(f"the gateway closes every connection (code {closing.code})")
             except REQUEST_ERRORS as error:

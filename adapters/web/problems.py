@@ -20,6 +20,7 @@ CAUSE_TEXTS = {
     DisconnectCause.TIMEOUT: "the platform does not answer in time",
     DisconnectCause.LIMITED: "the platform asks for a pause",
     DisconnectCause.REFUSED: "the platform refuses the token: set a valid one",
+    DisconnectCause.FORBIDDEN: "the platform does not permit what is asked with this token: the log says what to do",
     DisconnectCause.CONTESTED: "another program uses the same token: stop it, or use another token",
     DisconnectCause.WEBHOOK: "the platform cannot deliver to the webhook",
     DisconnectCause.SWITCHED_OFF: "reading is switched off",
@@ -82,14 +83,16 @@ class ModelBody(ResponseModel):
     """A model, what it is used for, and how it has answered since the start of the bot.
 
     One that `rests` after repeated failures is not called before `rests_until`; `why` is the last failure, and
-    `replaced_by` the model that is called instead. `unused` ones have not answered yet. `usd` is what the model has
+    `replaced_by` the model that is called instead. One `fails` if its last two calls have failed. `agents` are the
+    names of the characters that use it. `unused` ones have not answered yet. `usd` is what the model has
     cost today (in UTC), null where no price is known.
     """
 
     name: str
     provider: str
+    agents: Sequence[str] = ()
     work: list[str]
-    state: Literal["answers", "rests", "unused"]
+    state: Literal["answers", "rests", "fails", "unused"]
     rests_until: datetime | None
     why: str
     replaced_by: str
@@ -244,14 +247,14 @@ def _find_budget_problem(situation: Situation) -> Iterator[ProblemBody]:
 
 def _find_model_problems(situation: Situation) -> Iterator[ProblemBody]:
     for model in situation.models:
-        if model.rests_until is None:
+        if model.state not in ("rests", "fails"):
             continue
         instead = f"{model.replaced_by} replaces it." if model.replaced_by else "No other model replaces it."
         yield ProblemBody(
             kind="model",
             level="warn" if model.replaced_by else "bad",
-            text=f"{model.name} is resting after repeated failures.",
-            why=f"{model.why.rstrip('.')}. {instead}",
+            text=f"{model.name} {'is resting after repeated failures' if model.rests_until else 'fails'}.",
+            why=f"{model.why.rstrip('.')}. {instead}{_used_by(model, situation)}",
             since=None,
             count=model.failed,
             href="console/logs" if situation.example_id is None else f"console/receipts/{situation.example_id}",
@@ -271,6 +274,12 @@ def _find_plugin_problems(situation: Situation) -> Iterator[ProblemBody]:
             href="console/plugins",
             action="See plugins",
         )
+
+
+def _used_by(model: ModelBody, situation: Situation) -> str:
+    """Return whose model it is, where there are several characters."""
+    names = {name for item in situation.models for name in item.agents}
+    return f" Used by {', '.join(model.agents)}." if len(names) > 1 else ""
 
 
 def _find_delivery_problems(situation: Situation) -> Iterator[ProblemBody]:

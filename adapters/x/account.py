@@ -109,7 +109,8 @@ class XAccount:
             logger.info("mentions of account %s are not read now: %s", self.account_id, error)
             return max(interval, (error.retry_after or 0.0) + random.uniform(0, JITTER_SECONDS))
         except RequestRefused as error:
-            self.status.failed(DisconnectCause.REFUSED, f"account {self.account_id} may not read its mentions: {error}")
+            reason = f"account {self.account_id} may not read its mentions: {error}"
+            self.status.failed(DisconnectCause.FORBIDDEN, reason)
             return max(interval, MAX_DELAY_SECONDS)
         except (DeliveryError, StoreUnavailable) as error:
             logger.info("mentions of account %s were not read: %s", self.account_id, error)

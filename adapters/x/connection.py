@@ -163,7 +163,7 @@ class XConnection:
 
     def _mark_connected(self) -> None:
         """Record that X answers; refused mentions stay reported until they can be read."""
-        if self._status.snapshot.cause is not DisconnectCause.REFUSED:
+        if self._status.snapshot.cause not in (DisconnectCause.REFUSED, DisconnectCause.FORBIDDEN):
             self._status.connected()
 
     def _stop(self, problem: str) -> NotSent:

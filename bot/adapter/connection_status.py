@@ -35,6 +35,7 @@ class DisconnectCause(StrEnum):
     TIMEOUT = "timeout"
     LIMITED = "rate_limited"
     REFUSED = "refused"
+    FORBIDDEN = "forbidden"  # the token is valid and lacks a permission
     CONTESTED = "contested"
     WEBHOOK = "webhook"
     SWITCHED_OFF = "switched_off"

@@ -32,6 +32,7 @@ FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.5, 20.0
 JITTER = 0.25  # so that clients do not retry at the same time
 FAILURE_THRESHOLD = 3
 OPEN_SECONDS = 30.0
+FAILING_CALLS = 2  # in a row: a single one may have been refused for what it asks
 LOG_INTERVAL_SECONDS = 3600.0
 MAX_DURATIONS = 200  # of the latest answers, for their median
 MAX_CONCURRENT_CALLS = 128  # per handler; waiting calls see the breaker open
@@ -199,7 +200,7 @@ class ModelStatus:
     """How the model behind one handler has answered since the start of the process.
 
     `model` is empty until it has answered. `median_seconds` is that of the latest answers. While it rests after
-    failures, it is not called for `rest_seconds`, and `cause` is the last failure.
+    failures, it is not called for `rest_seconds`. `cause` is the last failure if it rests or the last two calls failed.
     """
 
     provider: str
@@ -226,6 +227,7 @@ class HandlerClient:
         self._breaker = CircuitBreaker(handler.name, policy.time.monotonic)
         self._semaphore = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
         self._model, self._calls, self._failed = "", 0, 0
+        self._failures_in_row, self._cause = 0, ""
         self._durations = deque[float](maxlen=MAX_DURATIONS)
 
     def status(self) -> ModelStatus:
@@ -239,7 +241,7 @@ class HandlerClient:
             self._failed,
             median(self._durations) if self._durations else None,
             rest_seconds,
-            self._breaker.cause if rest_seconds else "",
+            self._breaker.cause if rest_seconds else self._cause if self._failures_in_row >= FAILING_CALLS else "",
         )
 
     async def call(self, pending: PendingCall[R], *, has_next: bool) -> R:
@@ -265,10 +267,11 @@ class HandlerClient:
         except ModelError as error:
             if not isinstance(error, PromptTooLong | BudgetSpent):
                 self._failed += 1
+                self._failures_in_row, self._cause = self._failures_in_row + 1, str(error)
                 self._outage_log.record_failure(label, str(error))
             raise
         self._outage_log.record_success(label)
-        self._model = result.model
+        self._model, self._failures_in_row = result.model, 0
         self._durations.append(self._policy.time.monotonic() - started_at)
         return result
 

@@ -252,4 +252,16 @@ async def test_the_status_says_how_a_model_answered_and_why_it_rests() -> None:
     assert (status.rest_seconds, status.cause) == (OPEN_SECONDS - 10, "500")
     bench.now += OPEN_SECONDS
     [status] = bench.router.statuses()
-    assert (status.rest_seconds, status.cause) == (0.0, "")
+    assert (status.rest_seconds, status.cause) == (0.0, "500")  # until it answers
+
+
+async def test_one_refused_call_is_no_failing_model_and_two_in_a_row_are() -> None:
+    bench = RouterBench()
+    refused = ModelRefused("the key is refused")
+    bench.serve([refused, refused, build_result()])
+    for cause in ("", "the key is refused"):
+        with pytest.raises(ModelRefused):
+            await bench.router.text(REQUEST)
+        assert bench.router.statuses()[0].cause == cause
+    await bench.router.text(REQUEST)
+    assert bench.router.statuses()[0].cause == ""

@@ -319,40 +319,51 @@ def _list_models(handles: Sequence[AgentHandle], spending: Sequence[Spending], n
     costs: dict[str, CostEntry] = {}
     for name, entry in (pair for item in spending for pair in item.by_model.items()):
         costs[name] = costs[name].plus(entry) if name in costs else entry
-    groups: dict[tuple[str, str], list[tuple[ModelStatus, str]]] = {}
+    groups: dict[tuple[str, str, str], list[tuple[ModelStatus, str, str]]] = {}
     for handle in handles:
         statuses = handle.activity.model_statuses()
         for status in statuses:
-            groups.setdefault((status.provider, status.model), []).append((status, _replacement(status, statuses)))
+            # A model that has not answered yet has no name: what fails for different causes is told apart.
+            key = (status.provider, status.model, "" if status.model else status.cause)
+            groups.setdefault(key, []).append((status, _replacement(status, statuses), handle.character.name))
     models = [_build_model(group, costs, now) for group in groups.values()]
     return sorted(models, key=lambda model: (model.state == "unused", -model.calls, model.name))
 
 
 def _replacement(status: ModelStatus, statuses: Iterable[ModelStatus]) -> str:
-    others = (item for item in statuses if item.type is status.type and item is not status and not item.rest_seconds)
+    others = (item for item in statuses if item.type is status.type and item is not status and not item.cause)
     return next((item.model or item.provider for item in others), "")
 
 
-def _build_model(group: Sequence[tuple[ModelStatus, str]], costs: Mapping[str, CostEntry], now: datetime) -> ModelBody:
-    statuses = [status for status, _ in group]
+def _build_model(
+    group: Sequence[tuple[ModelStatus, str, str]], costs: Mapping[str, CostEntry], now: datetime
+) -> ModelBody:
+    statuses = [status for status, _, _ in group]
     first = statuses[0]
-    resting, replaced_by = max(group, key=lambda item: item[0].rest_seconds)
+    resting, replaced_by, _ = max(group, key=lambda item: (item[0].rest_seconds, bool(item[0].cause)))
     medians = [status.median_seconds for status in statuses if status.median_seconds is not None]
     entry = costs.get(first.model)
     is_priced = entry is None or entry.unpriced_calls < entry.calls
     return ModelBody(
         name=first.model or first.provider,
         provider=first.provider,
+        agents=sorted({name for _, _, name in group}),
         work=sorted({status.type.value for status in statuses}),
-        state="rests" if resting.rest_seconds else "answers" if first.model else "unused",
+        state=_model_state(resting),
         rests_until=now + timedelta(seconds=resting.rest_seconds) if resting.rest_seconds else None,
         why=resting.cause,
-        replaced_by=replaced_by if resting.rest_seconds else "",
+        replaced_by=replaced_by if resting.cause else "",
         calls=sum(status.calls for status in statuses),
         failed=sum(status.failed for status in statuses),
         p50_ms=round(1000 * max(medians)) if medians else None,
         usd=(entry.cost if entry else 0.0) if is_priced else None,
     )
+
+
+def _model_state(status: ModelStatus) -> Literal["answers", "rests", "fails", "unused"]:
+    if status.rest_seconds:
+        return "rests"
+    return "fails" if status.cause else "answers" if status.model else "unused"
 
 
 def _mean_median(step: Sequence[ActivityBucket]) -> int | None:

@@ -103,6 +103,10 @@ def test_problems_are_listed_worst_first_each_with_an_action() -> None:
         "Nothing came in from Ada on Telegram for 40 min. At this hour a message usually comes every 1 min."
     )
     assert texts["model"].endswith("529. other replaces it.")
+    refused = MODEL.model_copy(update={"state": "fails", "why": "refused the key (401)", "agents": ["Ada"]})
+    [failing] = find_problems(replace(WELL, models=[refused, MODEL.model_copy(update={"agents": ["Bob"]})]))
+    assert (failing.text, failing.level) == ("gpt-4o fails.", "bad")
+    assert failing.why == "refused the key (401). No other model replaces it. Used by Ada."
     alone = replace(WELL, models=[resting.model_copy(update={"replaced_by": ""})])
     assert find_problems(alone)[0].level == "bad"
 

@@ -30,7 +30,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
         (Fault(MENTIONS, status=503), DisconnectCause.PLATFORM),
         (Fault(MENTIONS, FaultKind.LOST), DisconnectCause.UNREACHABLE),
         (Fault(MENTIONS, FaultKind.BROKEN), DisconnectCause.PLATFORM),
-        (Fault(MENTIONS, status=403), DisconnectCause.REFUSED),
+        (Fault(MENTIONS, status=403), DisconnectCause.FORBIDDEN),
     ],
 )
 async def test_an_account_with_unreadable_mentions_is_degraded_until_they_are_read(
@@ -101,7 +101,7 @@ async def test_an_account_without_permission_to_read_mentions_is_refused_until_i
         for _ in range(3):
             emulator.add_faults(Fault(MENTIONS, status=403))
             await harness.poll()
-            assert state_of(harness).cause is DisconnectCause.REFUSED
+            assert state_of(harness).cause is DisconnectCause.FORBIDDEN
         await harness.poll()
         assert state_of(harness).state is ConnectionState.CONNECTED
     assert [line.partition(" (")[0].partition(" again")[0] for line in told(caplog)] == [

@@ -2,7 +2,7 @@
 
 import { useLoad } from "../api.js";
 import { countOf, formatCost, formatCount, formatDuration, formatTime, Time, useNow } from "../format.js";
-import { html, useEffect, useRef } from "../lib.js";
+import { html, useEffect, useRef, useState } from "../lib.js";
 import { ErrorNote, Skeleton, Table } from "../lists.js";
 import { Meter, Strip } from "../plot.js";
 import { Link, link, setQuery } from "../router.js";
@@ -18,6 +18,7 @@ const PLATFORMS = { telegram: "Telegram", discord: "Discord", x: "X", web: "The 
 const STATES = { connected: ["good", "Connected"], connecting: ["off", "Connecting"], degraded: ["warn", "Cut off"],
   off: ["bad", "Off"] };
 const HALF_HOUR = 1_800_000;
+const MAX_RULES = 8; // of the silences, until all are asked for
 
 export default function Page({ query }) {
   const agent = query.agent;
@@ -145,7 +146,7 @@ function Numbers({ overview: { open, tasks }, agent }) {
 }
 
 function Models({ list }) {
-  const rows = list.value?.models.map((model) => ({ ...model, id: `${model.provider}/${model.name}` })) ?? null;
+  const rows = list.value?.models.map((model) => ({ ...model, id: `${model.provider}/${model.name}/${model.why}` })) ?? null;
   const columns = [
     { key: "name", title: "Model", cell: (row) => html`<${Link} class="nw" to="console/costs" query=${{ by: "model" }}>${row.name}</${Link}>` },
     { key: "work", title: "Work", isHidden: true, cell: (row) => html`<span class="q2">${row.work.map(workText).join(", ")}</span>` },
@@ -166,6 +167,7 @@ function ModelState({ model }) {
   const now = useNow(model.rests_until !== null);
   const left = model.rests_until ? Math.ceil((new Date(model.rests_until).getTime() - now) / 1000) : 0;
   if (left > 0) return html`<span title=${model.why}><${State} tone="warn">Rests, ${left} s left</${State}></span>`;
+  if (model.state === "fails") return html`<span title=${model.why}><${State} tone="bad">Fails</${State}></span>`;
   if (model.state === "unused") return html`<${State} tone="off">Not called yet</${State}>`;
   return html`<${State}>Answers</${State}>`;
 }
@@ -177,17 +179,20 @@ function silenceText(headline) {
 }
 
 function Silences({ list }) {
+  const [isWhole, setWhole] = useState(false);
   const counts = list.value?.counts.filter((item) => item.outcome !== "answered") ?? [];
   const merged = [...counts.reduce((groups, item) => {
     const known = groups.get(item.headline);
     return groups.set(item.headline, known ? { ...known, count: known.count + item.count } : item);
   }, new Map()).values()];
   const total = counts.reduce((sum, item) => sum + item.count, 0);
+  const shown = isWhole ? merged : merged.slice(0, MAX_RULES);
   return html`<${Card} title="Silences by rule" note=${list.value && `last 24 hours, ${formatCount(total)}`}>
     ${list.error && html`<${ErrorNote} error=${list.error} onRetry=${list.reload} />`}
     ${!list.value && !list.error && html`<${Skeleton} rows=${4} />`}
     ${list.value && !total && html`<p class="pad q2">Every message was answered.</p>`}
-    ${total > 0 && html`<ul class="bars tight pad-y">${merged.slice(0, 8).map((item) => html`<li key=${item.headline}>
+    ${total > 0 && html`<ul class="bars tight pad-y">${shown.map((item) => html`<li key=${item.headline}>
       <a href=${link(`console/receipts/${item.example_id}`)}><span class="cut" title=${item.headline}>${silenceText(item.headline)}</span>
-        <${Meter} share=${item.count / merged[0].count} tone="grey" /><span class="n">${formatCount(item.count)}</span></a></li>`)}</ul>`}</${Card}>`;
+        <${Meter} share=${item.count / merged[0].count} tone="grey" /><span class="n">${formatCount(item.count)}</span></a></li>`)}</ul>`}
+    ${merged.length > shown.length && html`<div class="more-rows"><${Button} onClick=${() => setWhole(true)}>Show all ${merged.length}</${Button}></div>`}</${Card}>`;
 }
