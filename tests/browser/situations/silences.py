@@ -34,6 +34,8 @@ def keep_silent(request: TextRequest) -> str:
 
 def repeat(request: TextRequest) -> str:
     """Write the same each time."""
+    if request.purpose is Purpose.SHOULD_RESPOND:
+        return echo(request)
     return model_answer("As I said: no, and that is all that I have to say about this.")
 
 
@@ -48,7 +50,7 @@ BOTS = (
     Bot("Stopped", "telegram", script=decide("STOP")),
     Bot("Unsure", "telegram", script=unreadable),
     Bot("Quiet", script=keep_silent),
-    Bot("Repeating", script=repeat),
+    Bot("Repeating", "telegram", script=repeat),
     Bot("Person", settings={"MESSAGES_PER_PERSON": "1"}),
     Bot("Room", settings={"MESSAGES_PER_ROOM": "1"}),
     Bot("Server", settings={"MESSAGES_PER_WORLD": "1"}),
@@ -64,13 +66,18 @@ BOTS = (
 async def open_silences() -> AsyncIterator[Running]:
     """Run bots that keep silent, and write to each."""
     async with run_bots(*BOTS) as running:
-        for name in ("Quiet", "Repeating", "Person", "Room", "Server", "Dear", "Dearer", "Wordy"):
+        for name in ("Quiet", "Person", "Room", "Server", "Dear", "Dearer", "Wordy"):
             await running.write(name, *TEXTS, room=f"Room of {name}")
         for name in ("Ignoring", "Stopped", "Unsure", "Bots"):
             say_in_group(running, name, "Shall we go?", is_bot=name == "Bots")
             await running.settle(name, 1)
         running.say("Elsewhere", "Kim", "Hello?")
         await running.settle("Elsewhere", 1)
+        chat, owner = say_in_group(running, "Repeating", TEXTS[0])
+        for number, text in enumerate(TEXTS[1:], 1):
+            await running.settle("Repeating", number)
+            running.bots["Repeating"].emulator.people.say(chat, owner, text)
+        await running.settle("Repeating", len(TEXTS))
         chat, owner = say_in_group(running, "Muted", "Hello")
         await running.settle("Muted", 1)
         emulator = running.bots["Muted"].emulator
