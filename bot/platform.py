@@ -44,15 +44,8 @@ from bot.http import (
     parse_host_header,
 )
 from bot.inbound.activity import ActivityRange, AgentActivity, Arrivals, Spending
-from bot.inbound.agent_handle import (
-    AccountCheck,
-    AdapterSpec,
-    AgentHandle,
-    CursorReader,
-    EmulatedPlatform,
-    Publishing,
-    ReloadResult,
-)
+from bot.inbound.agent_handle import AccountCheck, AdapterSpec, AgentHandle, CursorReader, Publishing, ReloadResult
+from bot.inbound.emulated_platform import EmulatedPlatform
 from bot.inbound.membership import MembershipReporter
 from bot.inbound.operator_tools import (
     CharacterCheck,

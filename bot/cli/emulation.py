@@ -7,28 +7,46 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
+from uuid import UUID
 
+from bot.adapter.adapter import Adapter
 from bot.characters import load_character
 from bot.cli.characters import CharacterConfig, default_character
-from bot.inbound.agent_handle import AdapterSpec, EmulatedPlatform
+from bot.cli.platforms import WEB
+from bot.concurrency.bounded import BoundedDict
+from bot.domain.events import MessageClosed, MessageReceived
+from bot.inbound.agent_handle import AdapterSpec, AgentHandle
+from bot.inbound.emulated_platform import EmulatedOutcome, EmulatedPage, EmulatedPlatform
 from bot.plugin_system.bundled import PluginPurpose, bundled_names, store_settings
 from bot.plugin_system.loading import find_emulator
+from bot.receipts.headlines import describe_receipt
 from bot.settings import Layer, load_settings, secret_fields
 
 LOOPBACK = "127.0.0.1"
+MAX_OPEN_MESSAGES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class EmulatedRun:
-    """The emulators' URLs, a settings layer for each character that points to them, and the data folder."""
+    """The emulators' URLs and pages, a settings layer for each character that points to them, and the data folder."""
 
     urls: Mapping[str, str]
+    pages: Mapping[str, EmulatedPage]
     layers: tuple[Layer, ...]
     folder: Path
 
     def enable_for(self, config: CharacterConfig) -> CharacterConfig:
         """Return the configuration with the emulated platforms added to the character's adapters."""
         return config.with_adapters(tuple(self.urls))
+
+    def connect_pages(self, handles: Sequence[AgentHandle], adapters: Sequence[Adapter]) -> None:
+        """Tell the pages what becomes of each message, and where receipts are shown, while the characters run."""
+        url = next((str(getattr(adapter, "url", "")) for adapter in adapters if adapter.platform == WEB), "")
+        for page in self.pages.values():
+            page.connect_web("{0.scheme}://{0.netloc}".format(urlsplit(url)) if url else "")
+        for handle in handles:
+            _follow_outcomes(handle, self.pages)
 
     def summary_lines(self, configs: Sequence[CharacterConfig]) -> Iterator[str]:
         """Yield what to tell the operator: URLs, which data leaves the machine, where data is stored."""
@@ -53,7 +71,29 @@ async def run_emulators(specs: Sequence[AdapterSpec], files: Sequence[Path]) -> 
         emulators = {spec.name: await stack.enter_async_context(find_emulator(spec)(names)) for spec in specs}
         layers = tuple(_settings_layer(name, specs, emulators, folder) for name in names)
         urls = {name: emulator.url for name, emulator in emulators.items()}
-        yield EmulatedRun(urls, layers, Path(folder))
+        pages = {name: page for name, emulator in emulators.items() if (page := getattr(emulator, "page", None))}
+        yield EmulatedRun(urls, pages, layers, Path(folder))
+
+
+def _follow_outcomes(handle: AgentHandle, pages: Mapping[str, EmulatedPage]) -> None:
+    """Tell the pages the outcome of each message that this character receives."""
+    places: BoundedDict[UUID, tuple[str, str, str]] = BoundedDict(MAX_OPEN_MESSAGES)
+
+    def note_place(event: MessageReceived) -> None:
+        room, message = event.room, event.message
+        if room.platform in pages:
+            places[message.id] = (room.platform, room.external_id, message.external_id)
+
+    def show_outcome(event: MessageClosed) -> None:
+        receipt, name = event.receipt, handle.character.name
+        if (place := places.get(receipt.memory_id)) is not None:
+            platform, room, message = place
+            headline = describe_receipt(receipt, name)
+            outcome = EmulatedOutcome.build(receipt, headline, room=room, message=message, agent=name)
+            pages[platform].show_outcome(outcome)
+
+    handle.subscribe(MessageReceived, note_place)
+    handle.subscribe(MessageClosed, show_outcome)
 
 
 def bypass_proxy(environment: MutableMapping[str, str] = os.environ) -> None:

@@ -1,7 +1,6 @@
 """`AgentHandle`: all that an adapter may call; `ConversationReader`; `AdapterSpec`."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ from bot.fetch.response import FetchedBody
 from bot.http import BoundRoute
 from bot.inbound.activity import AgentActivity
 from bot.inbound.edits import EditReporter
+from bot.inbound.emulated_platform import StartEmulator
 from bot.inbound.inbox import Inbox
 from bot.inbound.membership import MembershipReporter
 from bot.inbound.operator_tools import OperatorTools
@@ -325,20 +325,6 @@ class AgentHandle:
     def connections(self) -> Sequence[ConnectionStatus]:
         """Return the connection of every account of the process, also of other agents and adapters."""
         return self._connections()
-
-
-@dataclass(frozen=True, slots=True)
-class EmulatedPlatform:
-    """A platform that is emulated on this machine: its page, and the variables of each character by name.
-
-    They replace the character's own; an empty one only removes its own.
-    """
-
-    url: str
-    settings: Mapping[str, Mapping[str, str]]
-
-
-StartEmulator = Callable[[Sequence[str]], AbstractAsyncContextManager[EmulatedPlatform]]
 
 
 @dataclass(frozen=True, slots=True)

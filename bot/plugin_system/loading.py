@@ -15,7 +15,8 @@ from types import ModuleType
 from bot.characters.elizaos_names import ADAPTER_ALIASES
 from bot.domain.character import Character
 from bot.errors import PluginError
-from bot.inbound.agent_handle import AdapterSpec, StartEmulator
+from bot.inbound.agent_handle import AdapterSpec
+from bot.inbound.emulated_platform import StartEmulator
 from bot.models.types import ModelType
 from bot.plugin_system.bundled import TABLE, PluginPurpose, bundled_name, bundled_names, bundled_plugins, model_advice
 from bot.plugin_system.imports import (

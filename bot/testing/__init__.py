@@ -6,15 +6,20 @@ from typing import TYPE_CHECKING, Any
 from bot.deprecation import find_renamed
 from bot.testing.adapter_contract import PlatformControl, SendFault, check_adapter_contract
 from bot.testing.emulator import (
+    Ability,
+    ActionRefused,
+    EmulatorActions,
+    EmulatorFile,
     EmulatorMessage,
-    EmulatorPage,
     EmulatorRoom,
     EmulatorUser,
     EmulatorView,
     FaultResponse,
+    UploadedFile,
     loopback_only,
 )
-from bot.testing.emulator_server import EmulatorServer, EventRecorder
+from bot.testing.emulator_page import EmulatorPage
+from bot.testing.emulator_server import EmulatorServer, EventRecorder, TypingIndicators
 from bot.testing.harness import AgentHarness, PluginTestResult, make_message, make_turn, run_plugin_tests, running_agent
 from bot.testing.manual_clock import ManualClock
 from bot.testing.plugin_contract import ContractResult, check_plugin_contract
@@ -22,8 +27,12 @@ from bot.testing.recording_adapter import RecordingAdapter
 from bot.testing.scripted_model import Restart, ScriptedModel, StreamedText, model_answer
 
 __all__ = [
+    "Ability",
+    "ActionRefused",
     "AgentHarness",
     "ContractResult",
+    "EmulatorActions",
+    "EmulatorFile",
     "EmulatorMessage",
     "EmulatorPage",
     "EmulatorRoom",
@@ -40,6 +49,8 @@ __all__ = [
     "ScriptedModel",
     "SendFault",
     "StreamedText",
+    "TypingIndicators",
+    "UploadedFile",
     "check_adapter_contract",
     "check_plugin_contract",
     "loopback_only",

@@ -1,12 +1,10 @@
-"""Chat page, fault injection and loopback guard for emulators."""
+"""What the page of an emulator shows, what people do there, fault injection, and the loopback guard."""
 
 import asyncio
 import json
-from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from hashlib import sha256
-from importlib.resources import files
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -14,9 +12,9 @@ from aiohttp.typedefs import Middleware
 
 from bot.http import allowed_hosts, is_cross_site, parse_host_header
 
-MAX_MESSAGES = 200
 CHUNK = b" " * 65536
 LOOPBACK = "127.0.0.1"
+EMOJIS = ("👍", "❤", "😂", "🎉", "😮", "👎")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -30,17 +28,37 @@ class EmulatorUser:
 
 @dataclass(frozen=True, slots=True)
 class EmulatorRoom:
-    """A room of the page and its users; `hint` explains when a character answers there."""
+    """A room of the page and its users; `hint` explains when a character answers there.
+
+    The page lists it below the heading `group`. `newest` is the id of its newest message.
+    """
 
     id: str
     name: str
     people: tuple[EmulatorUser, ...]
     hint: str = ""
+    group: str = ""
+    newest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatorFile:
+    """A file of a message; `id` is what `EmulatorActions.read_file` takes."""
+
+    id: str
+    name: str
+    content_type: str = "application/octet-stream"
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class EmulatorMessage:
-    """One message; `buttons` are pairs of id and label."""
+    """One message; `buttons` are pairs of id and label.
+
+    `at` is its time in ISO format, `reply_to` the id of the message that it answers. `reactions` are pairs of an emoji
+    and the ids of those who chose it. `spans` mark formatted ranges of the text as (kind, start, length, detail),
+    counted in UTF-16 units. `thread` is the adapter's id of the room, where that is not the room of the page.
+    """
 
     id: str
     by: str
@@ -48,6 +66,14 @@ class EmulatorMessage:
     is_bot: bool = False
     note: str = ""
     buttons: tuple[tuple[str, str], ...] = ()
+    user_id: str = ""
+    at: str = ""
+    reply_to: str = ""
+    is_edited: bool = False
+    files: tuple[EmulatorFile, ...] = ()
+    reactions: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    spans: tuple[tuple[str, int, int, str], ...] = ()
+    thread: str = ""
 
 
 class EmulatorView(Protocol):
@@ -72,99 +98,75 @@ class EmulatorView(Protocol):
         """Press a button of a message."""
 
 
-class EmulatorPage:
-    """Serves the chat page of an emulator, behind `loopback_only`. Requests of HTML forms are refused."""
+class Ability(StrEnum):
+    """What people can do on a platform beside writing and replying."""
 
-    def __init__(self, view: EmulatorView) -> None:
-        self._view = view
-        html = files(__package__).joinpath("emulator.html").read_text(encoding="utf-8")
-        self._html = html.replace("PLATFORM", view.platform)
-        self._headers = {
-            "Content-Security-Policy": _content_security_policy(self._html),
-            "Cache-Control": "no-store",
-            "X-Content-Type-Options": "nosniff",
-        }
-
-    def routes(self) -> list[web.RouteDef]:
-        """Return all routes."""
-        return [
-            web.get("/", self._serve_page),
-            web.get("/page/shown", self._serve_state),
-            web.post("/page/say", self._send_message),
-            web.post("/page/press", self._press_button),
-        ]
-
-    async def _serve_page(self, request: web.Request) -> web.Response:
-        return web.Response(text=self._html, content_type="text/html", headers=self._headers)
-
-    async def _serve_state(self, request: web.Request) -> web.Response:
-        """Respond with the state of a room, by default of the first."""
-        rooms = self._view.rooms()
-        if not rooms:
-            raise web.HTTPNotFound
-        room = next((item for item in rooms if item.id == request.query.get("place")), rooms[0])
-        document = {
-            "place": room.id,
-            "places": [asdict(item) for item in rooms],
-            "bots": [asdict(item) for item in self._view.bots()],
-            "said": [asdict(item) for item in self._view.messages(room.id)[-MAX_MESSAGES:]],
-            "longest": self._view.max_length,
-        }
-        return web.json_response(document, headers={"Cache-Control": "no-store"})
-
-    async def _send_message(self, request: web.Request) -> web.Response:
-        room_id, user_id, body = await self._read_request(request)
-        text = str(body.get("text", "")).strip()[: self._view.max_length]
-        problem = "the message is empty"
-        if text:
-            problem = await self._view.send_message(room_id, user_id, text, str(body.get("answers") or ""))
-        return web.json_response({"problem": problem}, status=400 if problem else 200)
-
-    async def _press_button(self, request: web.Request) -> web.Response:
-        room_id, user_id, body = await self._read_request(request)
-        message_id, button_id = str(body.get("message")), str(body.get("button"))
-        target = next((candidate for candidate in self._view.messages(room_id) if candidate.id == message_id), None)
-        if target is None or button_id not in dict(target.buttons):
-            raise web.HTTPBadRequest
-        await self._view.press_button(room_id, user_id, message_id, button_id)
-        return web.json_response({})
-
-    async def _read_request(self, request: web.Request) -> tuple[str, str, dict[str, Any]]:
-        """Return room, user and body of a request; room and user default to the first ones."""
-        if request.content_type != "application/json":
-            raise web.HTTPForbidden
-        try:
-            body = json.loads(await request.read())
-        except (ValueError, RecursionError):
-            raise web.HTTPBadRequest from None
-        if not isinstance(body, dict) or not all(_is_text(value) for value in body.values()):
-            raise web.HTTPBadRequest
-        rooms = {item.id: item for item in self._view.rooms()}
-        room = rooms.get(str(body.get("place") or next(iter(rooms), "")))
-        users = {item.id: item for item in room.people} if room else {}
-        user = users.get(str(body.get("person") or next(iter(users), "")))
-        if room is None or user is None:
-            raise web.HTTPBadRequest
-        return room.id, user.id, body
+    EDIT = "edit"
+    DELETE = "delete"
+    REACT = "react"
+    FILES = "files"
+    ADD_PERSON = "add person"
 
 
-def _is_text(value: object) -> bool:
-    """Return whether a value is null or a text that can be sent on: without half a surrogate pair."""
-    return value is None or (isinstance(value, str) and value.encode("utf-8", "replace").decode() == value)
+class ActionRefused(Exception):
+    """The platform refuses what a person does; the text is its explanation."""
 
 
-def _content_security_policy(html: str) -> str:
-    """Return a policy that allows only the page's own script and style."""
-    hashes = {kind: _hash_element(html, kind) for kind in ("script", "style")}
-    return (
-        f"default-src 'none'; script-src '{hashes['script']}'; style-src '{hashes['style']}'; img-src data:; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
+@dataclass(frozen=True, slots=True)
+class UploadedFile:
+    """A file that a person sends."""
+
+    name: str
+    content_type: str
+    data: bytes = field(repr=False)
 
 
-def _hash_element(html: str, tag: str) -> str:
-    content = html.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
-    return f"sha256-{b64encode(sha256(content.encode()).digest()).decode()}"
+class EmulatorActions:
+    """What a view may offer beyond `EmulatorView`: it derives from this class and overrides what its platform has.
+
+    `dialect` is how the platform shows formatted text: "discord", "spans" or "plain". `abilities` are the actions that
+    are overridden, `emojis` those offered for reactions, `room_kinds` pairs of a kind of room that people can add and
+    its name. Each action raises ActionRefused where the platform would refuse.
+    """
+
+    dialect = "plain"
+    abilities: frozenset[Ability] = frozenset()
+    emojis: Sequence[str] = EMOJIS
+    room_kinds: Sequence[tuple[str, str]] = ()
+
+    def typing(self, room_id: str) -> Sequence[str]:
+        """Return the names of the characters that are typing in a room."""
+        return ()
+
+    def read_file(self, file_id: str) -> UploadedFile | None:
+        """Return a file of a message."""
+        return None
+
+    async def send_files(
+        self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[UploadedFile]
+    ) -> None:
+        """Send a message with files."""
+        raise NotImplementedError
+
+    async def edit_message(self, room_id: str, message_id: str, text: str) -> None:
+        """Edit a message of a person."""
+        raise NotImplementedError
+
+    async def delete_message(self, room_id: str, message_id: str) -> None:
+        """Delete a message of a person."""
+        raise NotImplementedError
+
+    async def toggle_reaction(self, room_id: str, user_id: str, message_id: str, emoji: str) -> None:
+        """Add a reaction of a person, or remove it."""
+        raise NotImplementedError
+
+    async def add_person(self, name: str) -> None:
+        """Add a person, with a direct chat with each character where the platform has such chats."""
+        raise NotImplementedError
+
+    async def add_room(self, kind: str, name: str, near: str) -> str:
+        """Add a room of a kind beside or below the room `near`; return its id."""
+        raise NotImplementedError
 
 
 @dataclass(slots=True)

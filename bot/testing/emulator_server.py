@@ -1,4 +1,4 @@
-"""The HTTP server and the event record that emulators share."""
+"""The HTTP server, the event record and the typing indicators that emulators share."""
 
 import asyncio
 from collections import Counter
@@ -19,19 +19,52 @@ class EventRecorder:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.listeners: list[Callable[[], None]] = []
         self._changed = asyncio.Event()
 
     def record(self, name: str) -> None:
-        """Count an event and wake all waiting tests."""
+        """Count an event, wake all waiting tests and call the listeners."""
         self.counts[name] += 1
         self._changed.set()
         self._changed = asyncio.Event()
+        for listener in self.listeners:
+            listener()
 
     async def wait_until(self, predicate: Callable[[], object], timeout: float = 60.0) -> None:
         """Wait until `predicate` is true, checked after every event. Raises TimeoutError."""
         async with asyncio.timeout(timeout):
             while not predicate():
                 await self._changed.wait()
+
+
+class TypingIndicators:
+    """Who is typing where, until a message of theirs arrives or `seconds` are over."""
+
+    def __init__(self, seconds: float, on_change: Callable[[], None]) -> None:
+        self._seconds, self._on_change = seconds, on_change
+        self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
+
+    def start(self, room: str, name: str) -> None:
+        """Show that somebody types in a room."""
+        self._cancel(room, name)
+        loop = asyncio.get_running_loop()
+        self._timers[room, name] = loop.call_later(self._seconds, self.stop, room, name)
+        self._on_change()
+
+    def stop(self, room: str, name: str) -> None:
+        """Show it no longer, as after a message."""
+        if self._cancel(room, name):
+            self._on_change()
+
+    def names(self, room: str) -> list[str]:
+        """Return who types in a room."""
+        return [name for place, name in self._timers if place == room]
+
+    def _cancel(self, room: str, name: str) -> bool:
+        timer = self._timers.pop((room, name), None)
+        if timer is not None:
+            timer.cancel()
+        return timer is not None
 
 
 class EmulatorServer:

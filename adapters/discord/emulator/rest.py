@@ -8,8 +8,10 @@ from aiohttp import web
 from adapters.discord.emulator.gateway import GatewayServer
 from adapters.discord.emulator.recorder import Recorder, ShownMessage, notified_by
 from adapters.discord.emulator.state import DM, THREADS, Json, PlatformState
+from bot.testing import TypingIndicators
 
 API = "/api/v10"
+TYPING_SECONDS = 10.0
 MAX_TEXT_LENGTH, MAX_NONCE_LENGTH, MAX_CUSTOM_ID_LENGTH, MAX_EMBEDS = 2000, 25, 100, 10
 
 
@@ -28,6 +30,7 @@ class RestServer:
         self.refused_channels: dict[str, tuple[int, int]] = {}  # by channel: status and code of the refusal
         self.uploads: dict[str, bytes] = {}
         self.base_url = ""
+        self.recorder, self.typing = recorder, TypingIndicators(TYPING_SECONDS, lambda: recorder.record("typing"))
         self._state, self._recorder, self._gateway = state, recorder, gateway
 
     def routes(self) -> list[web.RouteDef]:
@@ -185,6 +188,7 @@ class RestServer:
         )
         self._recorder.messages.append(record)
         await self._gateway.dispatch_event("MESSAGE_CREATE", message)
+        self.typing.stop(channel["id"], self._state.users[bot]["global_name"])
         self._recorder.record("said")
         return json_response(message)
 
@@ -215,8 +219,8 @@ class RestServer:
         return web.Response(status=204)
 
     async def _start_typing(self, request: web.Request) -> web.Response:
-        self.bot_of(request)
-        channel = self._find_channel(request)
+        bot, channel = self.bot_of(request), self._find_channel(request)
+        self.typing.start(channel["id"], self._state.users[bot]["global_name"])
         self._recorder.record(f"typing:{channel['id']}")
         return web.Response(status=204)
 

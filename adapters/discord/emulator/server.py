@@ -41,12 +41,13 @@ class Emulator(EmulatorServer):
         self.rest = RestServer(self.state, self.recorder, self.gateway)
         self.interactions = InteractionServer(self.state, self.recorder, self.gateway)
         self.people = People(self.state, self.gateway, self.rest)
-        self._page = EmulatorPage(DiscordView(self.state, self.people, self.interactions, self.gateway, self.recorder))
+        self.page = EmulatorPage(DiscordView(self.state, self.people, self.interactions, self.gateway, self.rest))
+        self.recorder.listeners.append(self.page.changed)
 
     def routes(self) -> Sequence[web.AbstractRouteDef]:
         """Return the routes of the REST API, the gateway and the page."""
         gateway = web.get("/gateway/", self.gateway.serve)
-        return [*self.rest.routes(), *self.interactions.routes(), *self._page.routes(), gateway]
+        return [*self.rest.routes(), *self.interactions.routes(), *self.page.routes(), gateway]
 
     def middlewares(self) -> Sequence[Middleware]:
         """Return fault injection, and Discord's form of errors and headers."""
@@ -59,7 +60,8 @@ class Emulator(EmulatorServer):
         return self
 
     async def stop_tasks(self) -> None:
-        """Close the gateway connections."""
+        """Close the gateway connections and the pages."""
+        await self.page.close()
         await self.gateway.stop()
 
     def add_bot(self, name: str, token: str = TOKEN) -> str:
@@ -140,11 +142,9 @@ async def start_emulator(names: Sequence[str], *, port: int = 0) -> AsyncIterato
         for channel in ("general", "quay"):
             state.add_channel(guild, channel)
         for bot in bots:
-            direct = state.add_channel(None, f"{state.users[bot]['global_name']} and Kim", 1)
-            state.channels[direct]["recipients"] = [state.users[kim]]
-            state.direct_bots[direct] = bot
+            state.open_direct_channel(bot, kim)
         settings = {
             name: {**NEUTRAL_SETTINGS, "DISCORD_API_TOKEN": token, "DISCORD_API_BASE_URL": emulator.url}
             for name, token in tokens.items()
         }
-        yield EmulatedPlatform(f"{emulator.url}/", settings)
+        yield EmulatedPlatform(f"{emulator.url}/", settings, emulator.page)

@@ -136,6 +136,14 @@ class PlatformState:
         self.messages[channel_id] = OrderedDict()
         return channel_id
 
+    def open_direct_channel(self, bot: str, person: str) -> str:
+        """Add the direct channel of a bot and a person; return its id."""
+        name = f"{self.users[bot]['global_name']} and {self.users[person]['global_name']}"
+        channel = self.add_channel(None, name, DM)
+        self.channels[channel]["recipients"] = [self.users[person]]
+        self.direct_bots[channel] = bot
+        return channel
+
     def find_member(self, guild_id: str, user_id: str) -> Json | None:
         """Find a member of a guild."""
         members = self.guilds[guild_id]["members"] if guild_id in self.guilds else ()

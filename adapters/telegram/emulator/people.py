@@ -82,8 +82,9 @@ class People:
         return message
 
     def edit(self, message: Message, text: str) -> Message:
-        """Edit a message."""
-        message = {**message, "text": text, "entities": find_entities(text)}
+        """Edit a message, or the caption of a file."""
+        names = ("text", "entities") if "text" in message else ("caption", "caption_entities")
+        message = {**message, **dict(zip(names, (text, find_entities(text)), strict=True))}
         message["edit_date"] = self._state.unix_time()
         kind = "edited_channel_post" if message["chat"]["type"] == "channel" else "edited_message"
         self._state.deliver_message(kind, self._state.store_message(message))

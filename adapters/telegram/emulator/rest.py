@@ -8,7 +8,8 @@ from typing import Any
 from adapters.telegram.emulator.faults import build_refusal
 from adapters.telegram.emulator.people import build_member
 from adapters.telegram.emulator.recorder import Recorder, ShownMessage
-from adapters.telegram.emulator.state import BotRecord, PlatformState
+from adapters.telegram.emulator.state import BotRecord, PlatformState, place_of
+from bot.testing import TypingIndicators
 
 FILE_METHODS = {
     "sendPhoto": "photo",
@@ -17,6 +18,7 @@ FILE_METHODS = {
     "sendAudio": "audio",
     "sendVideo": "video",
 }
+TYPING_SECONDS = 5.0
 MAX_TEXT_LENGTH, MAX_CAPTION_LENGTH = 4096, 1024
 Parameters = Mapping[str, Any]
 Files = Mapping[str, tuple[str, bytes]]
@@ -36,6 +38,7 @@ class BotApi:
 
     def __init__(self, state: PlatformState, recorder: Recorder) -> None:
         self._state, self._recorder = state, recorder
+        self.typing = TypingIndicators(TYPING_SECONDS, lambda: recorder.record("typing"))
         self._methods: dict[str, Callable[[BotRecord, Parameters, Files], Awaitable[Any]]] = {
             "getMe": self._get_me,
             "getUpdates": self._get_updates,
@@ -119,7 +122,8 @@ class BotApi:
         return {"url": bot.webhook, "has_custom_certificate": False, "pending_update_count": pending_count}
 
     async def _send_chat_action(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
-        self._find_chat(bot, parameters)
+        chat, thread = self._find_chat(bot, parameters), parameters.get("message_thread_id")
+        self.typing.start(f"{chat['id']}/{thread}" if thread else str(chat["id"]), bot.user["first_name"])
         return True
 
     async def _send_message(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
@@ -147,6 +151,8 @@ class BotApi:
             message[kind] = {**file_fields, **size, **({} if kind == "document" else {"duration": 1})}
         if caption:
             message["caption"] = caption
+        if parameters.get("caption_entities"):
+            message["caption_entities"] = parameters["caption_entities"]
         return self._publish(message, caption, dict(files.values()))
 
     async def _edit_message(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
@@ -168,7 +174,11 @@ class BotApi:
                 "exactly the same as a current content and reply markup of the message",
             )
         shown.texts.append(text)
-        shown.message |= {"text" if "text" in parameters else "caption": text}
+        prefix = "" if "text" in parameters else "caption_"
+        shown.message |= {prefix.rstrip("_") or "text": text}
+        shown.message.pop(f"{prefix}entities", None)
+        if entities:
+            shown.message[f"{prefix}entities"] = entities
         shown.message |= {"edit_date": self._state.unix_time()}
         shown.message.pop("reply_markup", None)
         if markup:
@@ -266,6 +276,7 @@ class BotApi:
         thread = message.get("message_thread_id")
         shown = ShownMessage(message["chat"]["id"], message["message_id"], thread, message, [text], files)
         self._recorder.messages.append(shown)
+        self.typing.stop(place_of(message), message["from"]["first_name"])
         self._recorder.record("shown")
         return message
 

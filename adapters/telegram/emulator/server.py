@@ -52,6 +52,8 @@ class Emulator(EmulatorServer):
         self.faults: list[Fault] = []
         self._api = BotApi(self.state, self.recorder)
         self._find_problems = find_problems
+        self.page = EmulatorPage(TelegramView(self.state, self.people, self.recorder, self._api))
+        self.recorder.listeners.append(self.page.changed)
         self._webhooks = TaskSet("delivering updates by webhook")
 
     def add_bot(self, token: str, *, username: str = "ada_bot", name: str = "Ada", reads_all: bool = True) -> BotRecord:
@@ -72,15 +74,15 @@ class Emulator(EmulatorServer):
 
     def routes(self) -> Sequence[web.AbstractRouteDef]:
         """Return the routes of the Bot API and of the page."""
-        page = EmulatorPage(TelegramView(self.state, self.people, self.recorder))
         return [
             web.route("*", "/bot{token}/{method}", self._call),
             web.get("/file/bot{token}/{path:.+}", self._file),
-            *page.routes(),
+            *self.page.routes(),
         ]
 
     async def stop_tasks(self) -> None:
-        """Stop delivering updates."""
+        """Stop delivering updates, and close the pages."""
+        await self.page.close()
         await self._webhooks.cancel()
 
     def settings(self, bot: BotRecord) -> dict[str, str]:
@@ -173,4 +175,4 @@ async def start_emulator(names: Sequence[str], *, port: int = 0) -> AsyncIterato
             handle = re.sub(r"\W+", "_", name.casefold(), flags=re.ASCII).strip("_") or f"bot_{number}"
             bot = emulator.add_bot(f"{number}:emulated-token", username=f"{handle[:28]}_bot", name=name)
             settings[name] = {**NEUTRAL_SETTINGS, **emulator.settings(bot)}
-        yield EmulatedPlatform(f"{emulator.url}/", settings)
+        yield EmulatedPlatform(f"{emulator.url}/", settings, emulator.page)

@@ -57,6 +57,7 @@ class PlatformState:
         self.members: dict[int, dict[int, str]] = {}  # status by chat and user
         self.users: dict[int, dict[str, Any]] = {}
         self.messages: dict[tuple[int, int], Message] = {}
+        self.newest: dict[str, int] = {}  # id of the newest message by chat or topic
         self.migrated_chats: dict[int, int] = {}
         self.files: dict[str, tuple[str, bytes]] = {}
         self._next_id = 100
@@ -79,6 +80,8 @@ class PlatformState:
     def store_message(self, message: Message) -> Message:
         """Store a message and return it."""
         self.messages[message["chat"]["id"], message["message_id"]] = message
+        place = place_of(message)
+        self.newest[place] = max(self.newest.get(place, 0), message["message_id"])
         return message
 
     def bots_in(self, chat_id: int) -> Iterable[BotRecord]:
@@ -116,6 +119,12 @@ class PlatformState:
         for bot in self.bots_in(message["chat"]["id"]):
             if message.get("from", {}).get("id") != bot.id and self.is_visible_to(bot, message):
                 self.notify(bot, kind, message)
+
+
+def place_of(message: Mapping[str, Any]) -> str:
+    """Return the chat of a message, or its topic as CHAT/TOPIC."""
+    thread = message.get("message_thread_id") if message.get("is_topic_message") else None
+    return f"{message['chat']['id']}/{thread}" if thread else str(message["chat"]["id"])
 
 
 def find_entities(text: str) -> list[dict[str, Any]]:

@@ -1,31 +1,62 @@
 """The emulated posts on the chat page."""
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from mimetypes import guess_extension
 
 from adapters.x.emulator.state import PlatformState, PostForbidden, PostRecord
-from bot.testing import EmulatorMessage, EmulatorRoom, EmulatorUser
+from bot.testing import (
+    Ability,
+    ActionRefused,
+    EmulatorActions,
+    EmulatorFile,
+    EmulatorMessage,
+    EmulatorRoom,
+    EmulatorUser,
+    UploadedFile,
+)
 
 TIMELINE = "timeline"
 HINT = "Mention a character, or reply to it. It polls its mentions every few seconds."
+CONVERSATION_HINT = "What you write here replies to the newest post."
+CONVERSATIONS = "Conversations"
+HEART = "♥"
+MAX_USERNAME_LENGTH = 15
+MAX_TITLE_LENGTH = 40
+PICTURE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+MAX_PICTURES = 4
 
 
-class XView:
-    """One timeline of all posts, for every user that is no character."""
+class XView(EmulatorActions):
+    """One timeline of all posts, and the conversations among them, for every user that is no character."""
 
     platform = "X"
     max_length = 1000
+    abilities = frozenset({Ability.DELETE, Ability.REACT, Ability.FILES, Ability.ADD_PERSON})
+    emojis = (HEART,)
 
     def __init__(self, state: PlatformState, bots: Mapping[str, str]) -> None:
         self._state, self._bots = state, bots
 
     def rooms(self) -> Sequence[EmulatorRoom]:
-        """List the timeline, the only room."""
+        """List the timeline, then the conversations, those with the newest post first."""
         people = tuple(
             EmulatorUser(number, f"@{name}")
             for number, name in self._state.usernames.items()
             if number not in self._bots
         )
-        return [EmulatorRoom(TIMELINE, "all posts", people, HINT)]
+        posts = self._visible_posts()
+        newest = {post.conversation_id: post.id for post in posts}
+        sizes = Counter(post.conversation_id for post in posts)
+        conversations = [key for key in sorted(newest, key=lambda key: -int(newest[key])) if sizes[key] > 1]
+        return [
+            EmulatorRoom(TIMELINE, "all posts", people, HINT, newest=posts[-1].id if posts else ""),
+            *(
+                EmulatorRoom(key, self._title_of(key), people, CONVERSATION_HINT, CONVERSATIONS, newest[key])
+                for key in conversations
+            ),
+        ]
 
     def bots(self) -> Sequence[EmulatorUser]:
         """List the characters with the text that mentions them."""
@@ -34,18 +65,72 @@ class XView:
 
     def messages(self, room_id: str) -> Sequence[EmulatorMessage]:
         """List the posts."""
-        return [self._build_page_message(post) for post in self._state.posts.values() if not post.is_deleted]
+        return [
+            self._build_page_message(post)
+            for post in self._visible_posts()
+            if room_id in (TIMELINE, post.conversation_id)
+        ]
+
+    def read_file(self, file_id: str) -> UploadedFile | None:
+        """Return a picture."""
+        picture = self._state.pictures.get(file_id)
+        if picture is None:
+            return None
+        content_type = str(picture["type"] or "image/png")
+        return UploadedFile(f"picture{guess_extension(content_type) or ''}", content_type, picture["data"])
 
     async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
-        """Create a post."""
+        """Create a post; in a conversation it replies to the newest one."""
         try:
-            self._state.create_post(user_id, text, reply_to_id=reply_to)
+            self._state.create_post(user_id, text, reply_to_id=reply_to or self._newest_in(room_id))
         except PostForbidden as error:
             return str(error)
         return ""
 
+    async def send_files(
+        self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[UploadedFile]
+    ) -> None:
+        """Create a post with pictures; the characters see them by their names only, for they have no address."""
+        if len(files) > MAX_PICTURES or any(file.content_type not in PICTURE_TYPES for file in files):
+            raise ActionRefused(f"a post has at most {MAX_PICTURES} pictures, and no other files")
+        keys = []
+        for file in files:
+            keys.append(key := self._state.new_id())
+            self._state.pictures[key] = {"data": file.data, "type": file.content_type, "alt": file.name, "url": ""}
+        reply_to_id = reply_to or self._newest_in(room_id)
+        try:
+            self._state.create_post(user_id, text, reply_to_id=reply_to_id, pictures=tuple(keys))
+        except PostForbidden as error:
+            raise ActionRefused(str(error)) from error
+
     async def press_button(self, room_id: str, user_id: str, message_id: str, button_id: str) -> None:
         """Do nothing: posts have no buttons."""
+
+    async def delete_message(self, room_id: str, message_id: str) -> None:
+        """Delete a post."""
+        self._state.posts[message_id].is_deleted = True
+
+    async def toggle_reaction(self, room_id: str, user_id: str, message_id: str, emoji: str) -> None:
+        """Like a post, or take that back; X does not tell its author's program."""
+        self._state.posts[message_id].likes ^= {user_id}
+
+    async def add_person(self, name: str) -> None:
+        """Add a user."""
+        username = re.sub(r"\W+", "_", name.casefold(), flags=re.ASCII).strip("_")[:MAX_USERNAME_LENGTH]
+        if not username:
+            raise ActionRefused("a name on X consists of Latin letters, digits and _")
+        self._state.user_id_of(username)
+
+    def _visible_posts(self) -> list[PostRecord]:
+        return [post for post in self._state.posts.values() if not post.is_deleted]
+
+    def _newest_in(self, room_id: str) -> str:
+        posts = [post.id for post in self._visible_posts() if post.conversation_id == room_id]
+        return posts[-1] if posts else ""
+
+    def _title_of(self, conversation_id: str) -> str:
+        text = " ".join(self._state.posts[conversation_id].text.split())
+        return text if len(text) <= MAX_TITLE_LENGTH else f"{text[: MAX_TITLE_LENGTH - 1]}…"
 
     def _build_page_message(self, post: PostRecord) -> EmulatorMessage:
         replied_post = self._state.posts.get(post.reply_to_id)
@@ -59,4 +144,15 @@ class XView:
             post.text,
             is_bot=post.author_id in self._bots,
             note=", ".join(notes),
+            user_id=post.author_id,
+            at=post.created_at.isoformat(),
+            reply_to=post.reply_to_id,
+            files=tuple(map(self._to_file, post.pictures)),
+            reactions=((HEART, tuple(sorted(post.likes))),) if post.likes else (),
+            thread=post.conversation_id,
         )
+
+    def _to_file(self, key: str) -> EmulatorFile:
+        picture = self._state.pictures[key]
+        content_type = str(picture["type"] or "image/png")
+        return EmulatorFile(key, str(picture["alt"] or "picture"), content_type, len(picture["data"]))

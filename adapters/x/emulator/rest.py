@@ -191,7 +191,7 @@ class RestServer:
 
     def _media_payload(self, key: str) -> dict[str, str]:
         picture = self._state.pictures[key]
-        url = f"https://pbs.twimg.com/media/{key}.png"
+        url = picture.get("url", f"https://pbs.twimg.com/media/{key}.png")
         return {"media_key": f"3_{key}", "type": "photo", "url": url, "alt_text": picture["alt"]}
 
     def _user_payload(self, user_id: str) -> dict[str, str]:

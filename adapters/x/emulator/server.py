@@ -110,10 +110,16 @@ class Emulator(EmulatorServer):
         self._windows: dict[tuple[str, str], tuple[datetime, int]] = {}
         self._nonces: set[str] = set()
         self._recorder = EventRecorder()
+        self.page = EmulatorPage(XView(self.state, self._bots))
+        self._recorder.listeners.append(self.page.changed)
 
     def routes(self) -> Sequence[web.AbstractRouteDef]:
         """Return the routes of the API and of the page."""
-        return [*EmulatorPage(XView(self.state, self._bots)).routes(), web.route("*", "/2/{path:.*}", self._serve)]
+        return [*self.page.routes(), web.route("*", "/2/{path:.*}", self._serve)]
+
+    async def stop_tasks(self) -> None:
+        """Close the pages."""
+        await self.page.close()
 
     def add_account(self, username: str) -> Keys:
         """Create an account; return the keys with which a bot uses it."""
@@ -261,7 +267,7 @@ async def start_emulator(names: Sequence[str], *, port: int = 0) -> AsyncIterato
         for person_name in ("robin", "kim"):
             emulator.state.user_id_of(person_name)
         settings = {name: {**NEUTRAL_SETTINGS, **emulator.environment_of(keys)} for name, keys in accounts.items()}
-        yield EmulatedPlatform(f"{emulator.url}/", settings)
+        yield EmulatedPlatform(f"{emulator.url}/", settings, emulator.page)
 
 
 def _build_usernames(names: Sequence[str]) -> list[str]:

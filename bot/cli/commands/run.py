@@ -165,8 +165,10 @@ async def _run_until_stopped(
         agent_configs = [with_operator_tools(config) for config in configs]
         cleanup = nullcontext() if emulated_run else stop_remaining_tasks()  # the emulators' tasks must keep running
         async with cleanup, Runtime(agent_configs, specs, is_strict=is_strict) as runtime:
-            for line in emulated_run.summary_lines(configs) if emulated_run else ():
-                _print_line(line)
+            if emulated_run is not None:
+                emulated_run.connect_pages(runtime.handles, runtime.adapters)
+                for line in emulated_run.summary_lines(configs):
+                    _print_line(line)
             for config, agent_runtime in zip(configs, runtime.agents, strict=True):
                 _print_line(_describe(config))
                 for name, cause in agent_runtime.inactive.items():

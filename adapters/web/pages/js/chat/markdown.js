@@ -112,7 +112,7 @@ function finishPicture(picture) {
 }
 
 // Links show their host and open in a new tab; anything but a web or mail address is text.
-function finishLink(link) {
+export function finishLink(link) {
   let url;
   try {
     url = new URL(link.getAttribute("href"));
@@ -141,7 +141,7 @@ function finishTable(table) {
   });
 }
 
-function finishCode(pre) {
+export function finishCode(pre) {
   const language = pre.dataset.language.slice(0, 20);
   delete pre.dataset.language;
   const name = language ? `Code, ${language}` : "Code";
