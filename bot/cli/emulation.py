@@ -41,7 +41,7 @@ class EmulatedRun:
         return config.with_adapters(tuple(self.urls))
 
     def connect_pages(self, handles: Sequence[AgentHandle], adapters: Sequence[Adapter]) -> None:
-        """Tell the pages what becomes of each message, and where receipts are shown, while the characters run."""
+        """Connect the pages to the running characters: outcomes of messages, and the address that shows receipts."""
         url = next((str(getattr(adapter, "url", "")) for adapter in adapters if adapter.platform == WEB), "")
         for page in self.pages.values():
             page.connect_web("{0.scheme}://{0.netloc}".format(urlsplit(url)) if url else "")
@@ -76,7 +76,7 @@ async def run_emulators(specs: Sequence[AdapterSpec], files: Sequence[Path]) -> 
 
 
 def _follow_outcomes(handle: AgentHandle, pages: Mapping[str, EmulatedPage]) -> None:
-    """Tell the pages the outcome of each message that this character receives."""
+    """Show the pages the outcome of each message that this character receives."""
     places: BoundedDict[UUID, tuple[str, str, str]] = BoundedDict(MAX_OPEN_MESSAGES)
 
     def note_place(event: MessageReceived) -> None:

@@ -48,7 +48,7 @@ class EmulatedPage(Protocol):
     """The page of an emulator, as far as the program that runs the characters tells it something."""
 
     def connect_web(self, url: str) -> None:
-        """Let the page show receipts of the web adapter at `url` to a browser that is signed in there."""
+        """Set the address of the web adapter, whose receipts the page shows to a browser that is signed in there."""
 
     def show_outcome(self, outcome: EmulatedOutcome) -> None:
         """Show what a character made of a message, under it."""

@@ -15,7 +15,7 @@ from bot.testing.emulator import (
     EmulatorUser,
     EmulatorView,
     FaultResponse,
-    UploadedFile,
+    FileContent,
     loopback_only,
 )
 from bot.testing.emulator_page import EmulatorPage
@@ -41,6 +41,7 @@ __all__ = [
     "EmulatorView",
     "EventRecorder",
     "FaultResponse",
+    "FileContent",
     "ManualClock",
     "PlatformControl",
     "PluginTestResult",
@@ -50,7 +51,6 @@ __all__ = [
     "SendFault",
     "StreamedText",
     "TypingIndicators",
-    "UploadedFile",
     "check_adapter_contract",
     "check_plugin_contract",
     "loopback_only",

@@ -113,7 +113,7 @@ class ActionRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class UploadedFile:
+class FileContent:
     """A file that a person sends."""
 
     name: str
@@ -138,12 +138,12 @@ class EmulatorActions:
         """Return the names of the characters that are typing in a room."""
         return ()
 
-    def read_file(self, file_id: str) -> UploadedFile | None:
+    def read_file(self, file_id: str) -> FileContent | None:
         """Return a file of a message."""
         return None
 
     async def send_files(
-        self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[UploadedFile]
+        self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[FileContent]
     ) -> None:
         """Send a message with files."""
         raise NotImplementedError

@@ -14,7 +14,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from bot.concurrency.bounded import BoundedDict
 from bot.inbound.emulated_platform import EmulatedOutcome
-from bot.testing.emulator import Ability, ActionRefused, EmulatorActions, EmulatorMessage, EmulatorView, UploadedFile
+from bot.testing.emulator import Ability, ActionRefused, EmulatorActions, EmulatorMessage, EmulatorView, FileContent
 from bot.testing.emulator_live import MAX_MESSAGES, EmulatorLive
 
 PAGES = "adapters.web"  # the web app, whose files the page consists of
@@ -47,7 +47,7 @@ class EmulatorPage:
         self._folder = files(PAGES).joinpath("pages")
         html = self._folder.joinpath("emulated.html").read_text(encoding="utf-8")
         self._html = html.replace("PLATFORM", view.platform)
-        self._uploads: BoundedDict[str, UploadedFile] = BoundedDict(MAX_UPLOADS)
+        self._uploads: BoundedDict[str, FileContent] = BoundedDict(MAX_UPLOADS)
         self._live = EmulatorLive(view, self._actions)
         self._web_url = ""
 
@@ -68,12 +68,12 @@ class EmulatorPage:
             web.post("/page/people", self._add_person),
             web.post("/page/rooms", self._add_room),
             web.get("/api/session", self._serve_from_web),
-            web.get("/api/receipts/{id}", self._serve_from_web),
-            web.get("/api/receipts/{id}/prompts", self._serve_from_web),
+            web.get("/api/receipts/{id:[0-9a-fA-F-]+}", self._serve_from_web),
+            web.get("/api/receipts/{id:[0-9a-fA-F-]+}/prompts", self._serve_from_web),
         ]
 
     def connect_web(self, url: str) -> None:
-        """Let the page show receipts of the web adapter at `url` to a browser that is signed in there."""
+        """Set the address of the web adapter, whose receipts the page shows to a browser that is signed in there."""
         self._web_url = self._live.web_url = url
 
     def show_outcome(self, outcome: EmulatedOutcome) -> None:
@@ -81,7 +81,7 @@ class EmulatorPage:
         self._live.add_outcome(outcome)
 
     def changed(self) -> None:
-        """Tell the open pages what has changed; call it whenever something may have."""
+        """Update the open pages; call it whenever something may have changed."""
         self._live.changed()
 
     async def close(self) -> None:
@@ -145,7 +145,7 @@ class EmulatorPage:
             raise web.HTTPBadRequest
         content_type = request.headers.get("X-File-Type", "") or guess_type(name)[0] or "application/octet-stream"
         file_id = token_urlsafe(12)
-        self._uploads[file_id] = UploadedFile(name, content_type.split(";")[0].strip().lower()[:100], data)
+        self._uploads[file_id] = FileContent(name, content_type.split(";")[0].strip().lower()[:100], data)
         return web.json_response({"id": file_id})
 
     async def _send_message(self, request: web.Request) -> web.Response:

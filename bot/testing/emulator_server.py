@@ -45,7 +45,7 @@ class TypingIndicators:
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
 
     def start(self, room: str, name: str) -> None:
-        """Show that somebody types in a room."""
+        """Show a name as typing in a room."""
         self._cancel(room, name)
         loop = asyncio.get_running_loop()
         self._timers[room, name] = loop.call_later(self._seconds, self.stop, room, name)

@@ -17,7 +17,7 @@ from bot.testing import (
     EmulatorMessage,
     EmulatorRoom,
     EmulatorUser,
-    UploadedFile,
+    FileContent,
 )
 
 CHANNEL_HINT = "In a channel a character always answers if you mention it or reply to it."
@@ -71,14 +71,14 @@ class DiscordView(EmulatorActions):
         """Return the names of the bots that type in a channel."""
         return self._rest.typing.names(room_id)
 
-    def read_file(self, file_id: str) -> UploadedFile | None:
+    def read_file(self, file_id: str) -> FileContent | None:
         """Return an attachment, by channel, message and its own id."""
         channel, _, rest = file_id.partition("/")
         message_id, _, attachment_id = rest.partition("/")
         message = self._state.messages[channel].get(message_id) if channel in self._state.messages else None
         file = next((item for item in message["attachments"] if item["id"] == attachment_id), None) if message else None
         data = self._rest.uploads.get(attachment_id)
-        return None if file is None or data is None else UploadedFile(file["filename"], _type_of(file), data)
+        return None if file is None or data is None else FileContent(file["filename"], _type_of(file), data)
 
     async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
         """Send a message once all bots are connected; a name after an @ becomes a mention."""
@@ -90,7 +90,7 @@ class DiscordView(EmulatorActions):
         return ""
 
     async def send_files(
-        self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[UploadedFile]
+        self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[FileContent]
     ) -> None:
         """Send a message with attachments."""
         if offline_names := self._offline_names():

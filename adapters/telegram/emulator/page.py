@@ -18,7 +18,7 @@ from bot.testing import (
     EmulatorMessage,
     EmulatorRoom,
     EmulatorUser,
-    UploadedFile,
+    FileContent,
 )
 
 GROUP_HINT = "In the group a character always answers when you mention it or reply to it."
@@ -86,7 +86,7 @@ class TelegramView(EmulatorActions):
         """Return the names of the bots that type in a chat."""
         return self._api.typing.names(room_id)
 
-    def read_file(self, file_id: str) -> UploadedFile | None:
+    def read_file(self, file_id: str) -> FileContent | None:
         """Return a file that a person or a bot has sent."""
         chat_id, _, rest = file_id.partition(":")
         message_id, _, name = rest.partition(":")
@@ -98,9 +98,9 @@ class TelegramView(EmulatorActions):
             return None
         if shown is not None:
             data = shown.files.get(name)
-            return None if data is None else UploadedFile(name, _type_of(name, message), data)
+            return None if data is None else FileContent(name, _type_of(name, message), data)
         stored = self._state.files.get(name)
-        return None if stored is None else UploadedFile(_stored_name(message), _type_of("", message), stored[1])
+        return None if stored is None else FileContent(_stored_name(message), _type_of("", message), stored[1])
 
     async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
         """Send a message as a user."""
@@ -112,7 +112,7 @@ class TelegramView(EmulatorActions):
         return ""
 
     async def send_files(
-        self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[UploadedFile]
+        self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[FileContent]
     ) -> None:
         """Send each file as a message; the first has the text, and several pictures are an album."""
         opened = self._chats[room_id]
@@ -205,7 +205,7 @@ class TelegramView(EmulatorActions):
     def _find_replied(self, opened: OpenChat, message_id: str) -> Message | None:
         return self._state.messages.get((opened.chat["id"], int(message_id))) if message_id.isdecimal() else None
 
-    def _store(self, file: UploadedFile) -> dict[str, Any]:
+    def _store(self, file: FileContent) -> dict[str, Any]:
         """Store a file; return the fields of a message that has it."""
         kind = file.content_type.partition("/")[0]
         if _is_photo(file):
@@ -265,7 +265,7 @@ def _find_user(people: Sequence[User], person: str) -> User:
     return next(user for user in people if str(user["id"]) == person)
 
 
-def _is_photo(file: UploadedFile) -> bool:
+def _is_photo(file: FileContent) -> bool:
     return file.content_type in ("image/png", "image/jpeg", "image/webp")
 
 

@@ -14,7 +14,7 @@ from bot.testing import (
     EmulatorMessage,
     EmulatorRoom,
     EmulatorUser,
-    UploadedFile,
+    FileContent,
 )
 
 TIMELINE = "timeline"
@@ -71,13 +71,13 @@ class XView(EmulatorActions):
             if room_id in (TIMELINE, post.conversation_id)
         ]
 
-    def read_file(self, file_id: str) -> UploadedFile | None:
+    def read_file(self, file_id: str) -> FileContent | None:
         """Return a picture."""
         picture = self._state.pictures.get(file_id)
         if picture is None:
             return None
         content_type = str(picture["type"] or "image/png")
-        return UploadedFile(f"picture{guess_extension(content_type) or ''}", content_type, picture["data"])
+        return FileContent(f"picture{guess_extension(content_type) or ''}", content_type, picture["data"])
 
     async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
         """Create a post; in a conversation it replies to the newest one."""
@@ -88,7 +88,7 @@ class XView(EmulatorActions):
         return ""
 
     async def send_files(
-        self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[UploadedFile]
+        self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[FileContent]
     ) -> None:
         """Create a post with pictures; the characters see them by their names only, for they have no address."""
         if len(files) > MAX_PICTURES or any(file.content_type not in PICTURE_TYPES for file in files):
