@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
@@ -32,9 +32,9 @@ class EmulatedRun:
     """The emulators' URLs and pages, a settings layer for each character that points to them, and the data folder."""
 
     urls: Mapping[str, str]
-    pages: Mapping[str, EmulatedPage]
     layers: tuple[Layer, ...]
     folder: Path
+    pages: Mapping[str, EmulatedPage] = field(default_factory=dict)
 
     def enable_for(self, config: CharacterConfig) -> CharacterConfig:
         """Return the configuration with the emulated platforms added to the character's adapters."""
@@ -72,7 +72,7 @@ async def run_emulators(specs: Sequence[AdapterSpec], files: Sequence[Path]) -> 
         layers = tuple(_settings_layer(name, specs, emulators, folder) for name in names)
         urls = {name: emulator.url for name, emulator in emulators.items()}
         pages = {name: page for name, emulator in emulators.items() if (page := getattr(emulator, "page", None))}
-        yield EmulatedRun(urls, pages, layers, Path(folder))
+        yield EmulatedRun(urls, layers, Path(folder), pages)
 
 
 def _follow_outcomes(handle: AgentHandle, pages: Mapping[str, EmulatedPage]) -> None:

@@ -12,6 +12,7 @@ import { Message } from "./message.js";
 import { Platform, usePlatform } from "./platform.js";
 
 const platform = new Platform();
+const HISTORY = { hasMore: false, error: null }; // a page shows the newest 200 messages of a room
 const ICONS = { Discord: "discord", Telegram: "telegram", X: "x" };
 
 /** The rooms under their headings. */
@@ -49,7 +50,7 @@ function Announcer() {
 
 function Thread({ person, onReply }) {
   const messages = platform.messages ?? [];
-  const { box, missed, toEnd } = useThread({ messages });
+  const { box, missed, toEnd } = useThread({ messages, history: HISTORY, loadOlder: () => {} });
   return html`<div class="log" ref=${box} tabindex="0" role="log" aria-live="off" aria-label=${`Messages in ${platform.room.name}`}>
       <ol aria-label="Messages"><li class="day">Emulated on this machine: nothing here reaches the real ${platform.name}</li>
       ${messages.map((message) => html`<${Message} key=${message.id} ...${{ message, platform, person, onReply }} />`)}
