@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -102,9 +101,7 @@ class _Session:
         self._socket = socket
         self._request = request
         self._grant = GRANT.get()
-        self._seq = 0
-        self._queue: deque[str] = deque()
-        self._backlog = 0
+        self._queue = ws_frames.FrameQueue(server.responder.to_json, server.limits.max_backlog_bytes)
         self._wake = asyncio.Event()
         self._known: BoundedDict[UUID, MessageState | None] = BoundedDict(MAX_KNOWN_IDS)
         self._joined: tuple[AgentHandle, Participant] | None = None
@@ -327,15 +324,12 @@ class _Session:
 
     def _send(self, frame: ws_frames.ServerFrame) -> None:
         """Queue a frame; abort the connection if the client reads too slowly."""
-        if self._backlog > self._server.limits.max_backlog_bytes:
+        if self._queue.is_full:
             self._queue.clear()
             if self._request.transport is not None:
                 self._request.transport.abort()
             return
-        self._seq += 1
-        text = self._server.responder.to_json(frame.model_copy(update={"seq": self._seq}))
-        self._backlog += len(text)
-        self._queue.append(text)
+        self._queue.add(frame)
         self._wake.set()
 
     async def _write(self) -> None:
@@ -343,14 +337,13 @@ class _Session:
             await self._wake.wait()
             self._wake.clear()
             while self._queue:
-                text = self._queue.popleft()
+                text = self._queue.take()
                 if not self._grant.is_active:
                     return  # the connection is about to close
                 try:
                     await self._socket.send_str(text)
                 except ConnectionError:
                     return  # the reading task sees the end of the connection
-                self._backlog -= len(text)
             await self._write_updates()
 
     async def _write_updates(self) -> None:

@@ -1,5 +1,7 @@
 """Frames of the WebSocket, in both directions."""
 
+from collections import deque
+from collections.abc import Callable
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -180,3 +182,69 @@ ServerFrame = (
     | ErrorFrame
     | SubscribedFrame
 )
+
+
+class FrameQueue:
+    """The frames that a connection has not sent yet, in order and numbered.
+
+    Of the new text of a draft the pieces are joined while they wait: a slow client receives fewer, longer ones.
+    """
+
+    def __init__(self, to_json: Callable[[ServerFrame], str], max_size: int) -> None:
+        self._to_json = to_json
+        self._max_size = max_size
+        self._seq = 0
+        self._size = 0
+        self._frames: deque[str | UUID] = deque()  # the text of a frame, or the id of a draft
+        self._drafts: dict[UUID, DraftFrame] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._frames)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the client reads too slowly: more than `max_size` characters wait."""
+        return self._size > self._max_size
+
+    def add(self, frame: ServerFrame) -> None:
+        """Add a frame."""
+        if isinstance(frame, DraftFrame):
+            self._add_draft(frame)
+            return
+        if isinstance(frame, MessageFrame) and frame.id in self._drafts:
+            draft = self._drafts.pop(frame.id)
+            text = self._frames[self._frames.index(frame.id)] = self._to_json(draft)
+            self._size += len(text) - len(draft.text)
+        self._seq += 1
+        text = self._to_json(frame.model_copy(update={"seq": self._seq}))
+        self._size += len(text)
+        self._frames.append(text)
+
+    def take(self) -> str:
+        """Remove the first frame and return it as JSON."""
+        first = self._frames.popleft()
+        if isinstance(first, UUID):
+            draft = self._drafts.pop(first)
+            self._size -= len(draft.text)
+            return self._to_json(draft)
+        self._size -= len(first)
+        return first
+
+    def clear(self) -> None:
+        """Remove all frames."""
+        self._frames.clear()
+        self._drafts.clear()
+        self._size = 0
+
+    def _add_draft(self, frame: DraftFrame) -> None:
+        waiting = self._drafts.get(frame.id)
+        if waiting is None:
+            self._seq += 1
+            self._drafts[frame.id] = frame.model_copy(update={"seq": self._seq})
+            self._frames.append(frame.id)
+            self._size += len(frame.text)
+            return
+        text = frame.text if frame.is_reset else waiting.text + frame.text
+        self._size += len(text) - len(waiting.text)
+        is_reset = frame.is_reset or waiting.is_reset
+        self._drafts[frame.id] = waiting.model_copy(update={"text": text, "is_reset": is_reset})

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from aiohttp import web
@@ -157,6 +157,9 @@ class LimitsRequest(RequestModel):
     limits: Annotated[dict[str, float | None], Field(min_length=1, max_length=20)]
 
 
+KeyedSum = tuple[tuple[Any, ...], CostEntry]
+
+
 @dataclass(frozen=True, slots=True)
 class CostsApi:
     """Handlers for the costs of models and their limits."""
@@ -175,18 +178,18 @@ class CostsApi:
         handles = self._directory.select_agents(query.agent)
         by = [DIMENSIONS[name] for name in query.by]
         entries = [entry for handle in handles for entry in await handle.conversations.costs(first, last, by)]
-        sums = await _build_sums(handles, entries, query.by)
+        sums = _sort_sums(entries, query.by)
         if "text/csv" in request.headers.get("Accept", ""):
-            return self._respond_csv(sums, query.by, first, last)
+            return self._respond_csv(await _build_sums(handles, sums, query.by), query.by, first, last)
         shown = sums if query.limit is None else sums[: query.limit]
-        others = sums[len(shown) :]
+        others = [entry for _, entry in sums[len(shown) :]]
         return self._responder.respond(
             CostsResponse(
                 first=first,
                 last=last,
                 total=_total(entries, first),
-                sums=shown,
-                others=_add(others) if others else None,
+                sums=await _build_sums(handles, shown, query.by),
+                others=_total(others, first) if others else None,
                 others_count=len(others),
                 expected=await _forecast(handles) if query.expected else None,
             )
@@ -263,21 +266,22 @@ def _read_period(query: CostsQuery) -> tuple[date, date]:
     return first, last
 
 
-def _add(sums: Sequence[CostBody]) -> CostBody:
-    return CostBody(**{name: round(sum(getattr(item, name) for item in sums), 9) for name in FIGURES})
-
-
 def _total(entries: Sequence[CostEntry], day: date) -> CostBody:
     return CostBody(**sum_costs(entries, lambda entry: None).get(None, CostEntry(day, "")).to_json())
 
 
-async def _build_sums(handles: Sequence[AgentHandle], entries: Sequence[CostEntry], by: Sequence[str]) -> list[SumBody]:
+def _sort_sums(entries: Sequence[CostEntry], by: Sequence[str]) -> list[KeyedSum]:
+    """Return the sums with their keys, the dearest first; by days, these in order."""
     fields = [DIMENSIONS[name].value for name in by]
     sums = sum_costs(entries, lambda entry: tuple(getattr(entry, field) for field in fields))
     ordered = sorted(sums.items(), key=lambda item: (-item[1].cost, -item[1].tokens))
     if "day" in by:
         day = by.index("day")
         ordered.sort(key=lambda item: item[0][day])
+    return ordered
+
+
+async def _build_sums(handles: Sequence[AgentHandle], ordered: Sequence[KeyedSum], by: Sequence[str]) -> list[SumBody]:
     named = [key for keys, _ in ordered[:MAX_NAMED] for key in keys if isinstance(key, UUID)]
     names = await _find_names(handles, named)
     return [

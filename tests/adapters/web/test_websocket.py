@@ -3,13 +3,14 @@ import base64
 import json
 import socket
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from aiohttp import WSCloseCode, WSMsgType, WSServerHandshakeError
 from jsonschema import Draft202012Validator
 
 from adapters.web.config import Limits
+from adapters.web.ws_frames import DraftFrame, FrameQueue, TypingFrame
 from bot.events import ControlMessage
 from bot.store.inmemory import InMemoryStore
 
@@ -294,3 +295,26 @@ async def test_a_withdrawn_reply_is_removed(web_server: Any) -> None:
     gone = await socket_client.wait_for("draft")
     assert (gone["id"], gone["text"], gone["anew"]) == (seen["id"], "", True)
     assert (await socket_client.wait_for("outcome"))["outcome"] == "ignored"
+
+
+def test_pieces_of_a_draft_are_joined_while_they_wait() -> None:
+    queue = FrameQueue(lambda frame: frame.model_dump_json(by_alias=True), 100)
+    first, second = uuid4(), uuid4()
+    queue.add(DraftFrame(id=first, text="Once", is_reset=True))
+    queue.add(DraftFrame(id=second, text="Other", is_reset=True))
+    queue.add(TypingFrame(active=True))
+    queue.add(DraftFrame(id=first, text=" upon a time", is_reset=False))
+    frames = [json.loads(queue.take()) for _ in range(3)]
+    assert [(frame["seq"], frame.get("text"), frame.get("anew")) for frame in frames] == [
+        (1, "Once upon a time", True),
+        (2, "Other", True),
+        (3, None, None),
+    ]
+    queue.add(DraftFrame(id=first, text=" in a wood", is_reset=False))
+    assert not queue.is_full
+    queue.add(DraftFrame(id=first, text="x" * 200, is_reset=False))
+    assert queue.is_full
+    queue.add(DraftFrame(id=first, text="", is_reset=True))
+    assert not queue.is_full
+    assert json.loads(queue.take()) == {"seq": 4, "type": "draft", "id": str(first), "text": "", "anew": True}
+    assert not queue

@@ -12,7 +12,8 @@ from plugins.sql.core.schema import metadata
 from plugins.sql.core.statements import ListStatement, RawStatement, Statement
 from plugins.sql.postgres import ledger_statements as committing
 from plugins.sql.postgres import ledger_statements as receiving
-from plugins.sql.stores import deliveries, entities, memories, receipts, search, tasks, worlds
+from plugins.sql.reports import activity
+from plugins.sql.stores import cache_logs_costs, deliveries, entities, memories, receipts, search, tasks, worlds
 from tests.postgres import PostgresServer
 
 DIALECT = dialect()  # type: ignore[no-untyped-call]
@@ -35,12 +36,14 @@ INDEXES = {
     "ROOMS": (worlds.ALL_ROOMS, "ix_rooms_active"),
     "FIND_DUE": (tasks.FIND_DUE, "ix_tasks_due"),
     "NEXT_DUE": (tasks.NEXT_DUE, "ix_tasks_due"),
+    "PARKED": (activity.COUNT_PARKED, "ix_receipts_parked"),
+    "COSTS": (cache_logs_costs.GROUPED_SUMS_BETWEEN["model",], "pk_spending_sums"),
     "NEAREST": (search.NEAREST, "pk_embeddings"),
     "RECEIVE": (receiving.RECEIVE, "uq_receipts_agent_id_room_id_message_id_revision"),
     "COMMIT": (committing.COMMIT_TURN, "uq_deliveries_agent_id_room_id_seq"),
     "SAVE_PART": (committing.SAVE_DELIVERY, "uq_deliveries_agent_id_id"),
 }
-SORTING = ("BY_TURN", "COMMIT", "FIND_BY_MEMORY", "FIND_DUE", "NEAREST")  # few rows, once they are found
+SORTING = ("BY_TURN", "COMMIT", "COSTS", "FIND_BY_MEMORY", "FIND_DUE", "NEAREST")  # few rows, once they are found
 FEW = {"room_id": 60, "world_id": 60, "turn_id": 60, "name": 5}
 WITHOUT = "".join(f"SET enable_{way} = off; " for way in ("seqscan", "bitmapscan", "hashjoin", "mergejoin"))
 
