@@ -25,7 +25,6 @@ API_SOURCE, PAGE_SOURCE = "api", "client_chat"
 FINGERPRINT_KEY = "fingerprint"
 UNTITLED = "Conversation without a title"
 CONVERSATION_PREFIX = "c-"  # of the names of rooms that are conversations of the page
-DELETED_KEY = "deleted"  # in the metadata of a room: its conversation was deleted and nothing was said there since
 MAX_TITLE_LENGTH = 60
 COMMAND = re.compile(r"/[a-z][\w-]*(\s|$)", re.IGNORECASE)  # as the page recognises commands
 

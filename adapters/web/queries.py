@@ -8,10 +8,11 @@ from uuid import UUID
 
 from aiohttp import web
 
+from adapters.web.config import DELETED_KEY, PLATFORM
 from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.outgoing import build_figures, build_message_body
 from adapters.web.schemas import MessageBody, MessageResponse, UsedMemoryBody
-from bot import Memory, MemoryKind, Outcome, Receipt, Room, TemporaryError
+from bot import ChannelType, Memory, MemoryKind, Outcome, Receipt, Room, TemporaryError
 from bot.platform import AgentHandle
 from bot.store import Page, PageKey
 from bot.text import shorten
@@ -77,6 +78,11 @@ class AgentDirectory:
             if (receipt := await handle.conversations.receipt(receipt_id)) is not None:
                 return handle, receipt
         raise build_not_found("receipt", receipt_id)
+
+
+def is_conversation(room: Room) -> bool:
+    """Return whether a room is a conversation of the page that was not deleted."""
+    return room.platform == PLATFORM and room.type is ChannelType.DM and DELETED_KEY not in room.metadata
 
 
 def parse_id(text: str) -> UUID:

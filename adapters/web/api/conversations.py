@@ -13,14 +13,14 @@ from aiohttp import web
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
 from adapters.web.auth import GRANT, Access
-from adapters.web.config import PLATFORM, Limits
+from adapters.web.config import DELETED_KEY, PLATFORM, Limits
 from adapters.web.errors import HttpProblem, build_not_found
-from adapters.web.incoming import CONVERSATION_PREFIX, DELETED_KEY, Participant, is_own_room, room_id_of
+from adapters.web.incoming import CONVERSATION_PREFIX, Participant, is_own_room, room_id_of
 from adapters.web.incoming import build_place as build_conversation_place
 from adapters.web.json_io import JsonResponder, read_json, validate_model, validate_with
 from adapters.web.live import ConversationFrame, LiveFrame
 from adapters.web.openapi import Operation
-from adapters.web.queries import AgentDirectory, parse_id
+from adapters.web.queries import AgentDirectory, is_conversation, parse_id
 from adapters.web.schemas import KEY_ADAPTER, AgentName, AgentQuery, RequestModel, ResponseModel, Text
 from bot import ChannelType, Room, derived_id, new_id, system_clock
 from bot.platform import AgentHandle
@@ -172,7 +172,7 @@ class ConversationsApi:
         """Return a conversation that the token may see. Raises HttpProblem (404) for any other."""
         room_id = parse_id(request.match_info["id"])
         handle, room = await self._directory.find_room(room_id)
-        if not _is_conversation(room) or not is_own_room(GRANT.get(), room):
+        if not is_conversation(room) or not is_own_room(GRANT.get(), room):
             raise build_not_found("conversation", room_id)
         return handle, room
 
@@ -233,7 +233,7 @@ async def _find_conversations(
         found += [
             (key, item)
             for key, item in page.items
-            if _is_conversation(item.room) and item.last_event_at and folded_text in item.room.name.casefold()
+            if is_conversation(item.room) and item.last_event_at and folded_text in item.room.name.casefold()
         ]
         before = page.next
         if before is None or len(found) >= limit:
@@ -241,10 +241,6 @@ async def _find_conversations(
     if len(found) > limit:
         return found[:limit], found[limit - 1][0]
     return found, before
-
-
-def _is_conversation(room: Room) -> bool:
-    return room.platform == PLATFORM and room.type is ChannelType.DM and DELETED_KEY not in room.metadata
 
 
 def _time_of(summary: RoomSummary) -> datetime:

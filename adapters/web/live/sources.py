@@ -26,7 +26,7 @@ from adapters.web.live.frames import (
     TopicKind,
 )
 from adapters.web.outgoing import build_message_body
-from adapters.web.queries import AgentDirectory, load_message
+from adapters.web.queries import AgentDirectory, is_conversation, load_message
 from bot import ChannelType, Clock, Outcome, system_clock
 from bot.events import (
     ActionCompleted,
@@ -161,7 +161,7 @@ class LiveSources:
 
     async def _publish_conversation(self, handle: AgentHandle, room_id: UUID) -> None:
         room, now = await handle.conversations.room(room_id), self._clock()
-        if room is not None and room.platform == PLATFORM and room.type is ChannelType.DM:
+        if room is not None and is_conversation(room):
             self._publish(
                 ConversationFrame(
                     at=now,

@@ -1,12 +1,15 @@
 """Conversations: listed by page, named by their first message, renamed, searched and deleted by their owner."""
 
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from adapters.web.incoming import build_title
-from bot import system_clock
+from bot import Content, MemoryKind, Plugin, ProviderResult, Turn, new_id, provider, system_clock
 from bot.platform import AccessTokens, TokenScope
 from tests.adapters.web.conftest import SocketClient
 
@@ -196,3 +199,38 @@ async def test_a_chat_token_reads_messages_and_receipts_of_its_own_rooms_only(op
         assert (shown["has_prompts"], shown["headline"][:8], len(shown["model_calls"])) == (False, "Answered", 1)
         prompts = await web_server.request("GET", f"/api/receipts/{own['message_id']}/prompts", headers=eve)
         assert prompts.status == 403
+
+
+USED: list[tuple[Any, float]] = []
+
+
+@provider("NOTES", "What was remembered.", position=20)
+async def notes(turn: Turn) -> ProviderResult:
+    return ProviderResult("# Notes", data={"memories": USED}, authors=())
+
+
+async def test_a_chat_token_sees_what_was_used_of_its_own_memories_only(open_server: Any, tmp_path: Path) -> None:
+    tokens = AccessTokens(tmp_path)
+    eve = {"Authorization": f"Bearer {tokens.create('eve', TokenScope.CHAT, system_clock())[1]}"}
+    async with open_server(Plugin("notes", providers=[notes]), access_tokens=tokens) as web_server:
+        theirs = await web_server.send("Hello")
+        answer = await web_server.request("POST", "/api/agents/ada/messages", headers=eve, json={"text": "Hello"})
+        store = web_server.runtime.agents[0].agent.store
+        known = [
+            replace((await store.memories.memories([UUID(told["message_id"])])).popitem()[1], **changes)
+            for told, changes in (
+                (await answer.json(), {"kind": MemoryKind.FACT, "content": Content(text="Eve mends kettles.")}),
+                (theirs, {"kind": MemoryKind.FACT, "content": Content(text="The operator has debts.")}),
+                (await answer.json(), {"kind": MemoryKind.FRAGMENT, "metadata": {"name": "plans.md"}}),
+            )
+        ]
+        known = [replace(memory, id=new_id(), external_id="") for memory in known]
+        await store.memories.add(known)
+        USED[:] = [(memory.id, 0.5) for memory in known]
+        answer = await web_server.request("POST", "/api/agents/ada/messages", headers=eve, json={"text": "And now?"})
+        path = f"/api/receipts/{(await answer.json())['message_id']}"
+        async with asyncio.timeout(30):  # what a turn noted is stored after its answer
+            while len((await web_server.get(path))["memory"]) < len(known):
+                pass
+        shown = await (await web_server.request("GET", path, headers=eve)).json()
+        assert [memory["text"] for memory in shown["memory"]] == ["Eve mends kettles."]
