@@ -23,6 +23,7 @@ const discord = new Marked({
     {
       name: "subtext",
       level: "block",
+      start: (source) => source.match(/(?<=\n)-# /)?.index, // it ends the paragraph before it
       tokenizer(source) {
         const match = /^-# (.+)(?:\n|$)/.exec(source);
         return match ? { type: "subtext", raw: match[0], tokens: this.lexer.inlineTokens(match[1]) } : undefined;
