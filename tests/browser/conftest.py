@@ -20,6 +20,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 FLAGS = (
     *("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-default-apps"),
     *("--disable-sync", "--no-first-run", "--disable-gpu", "--disable-dev-shm-usage"),
+    *("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"),
 )
 # Chromium's advice about password forms is no fault of the page: the sign-in form has no user name.
 ADVICE = "Password forms should have"

@@ -14,6 +14,7 @@ from adapters.web.openapi import Operation
 from adapters.web.outgoing import build_agent_body
 from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import AgentBody, FileLimits, ResponseModel
+from bot import Role
 
 
 class AgentsResponse(ResponseModel):
@@ -21,6 +22,19 @@ class AgentsResponse(ResponseModel):
 
     agents: list[AgentBody]
     files: FileLimits
+
+
+class CommandBody(ResponseModel):
+    """A command, such as `/help`, and what it does."""
+
+    name: str
+    description: str
+
+
+class CommandsResponse(ResponseModel):
+    """The commands that a person may run on the page, by name."""
+
+    commands: list[CommandBody]
 
 
 class ReloadResponse(ResponseModel):
@@ -45,6 +59,16 @@ class AgentsApi:
         """List the agents."""
         bodies = [build_agent_body(handle) for handle in self._directory]
         return self._responder.respond(AgentsResponse(agents=bodies, files=build_file_limits(self._limits)))
+
+    async def list_commands(self, request: web.Request) -> web.StreamResponse:
+        """List the commands of an agent that need no role on the page."""
+        handle = self._directory.find_agent(request.match_info["agent"])
+        commands = [
+            CommandBody(name=command.name, description=command.description)
+            for command in sorted(handle.commands, key=lambda command: command.name)
+            if command.role is Role.NONE or command.is_open_in_direct_chat
+        ]
+        return self._responder.respond(CommandsResponse(commands=commands))
 
     async def show_picture(self, request: web.Request) -> web.StreamResponse:
         """Return the picture of an agent's character; 404 without one, or if it cannot be used."""
@@ -84,6 +108,14 @@ class AgentsApi:
                 Access.ANY,
                 problem_statuses=(404,),
                 is_file=True,
+            ),
+            Operation(
+                "commands",
+                self.list_commands,
+                "/api/agents/{agent}/commands",
+                Access.ANY,
+                CommandsResponse,
+                problem_statuses=(404,),
             ),
             Operation(
                 "reload",

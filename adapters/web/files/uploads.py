@@ -18,7 +18,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem
 from bot import Clock, MediaKind, system_clock
-from bot.text import sanitize_name
 
 logger = logging.getLogger(__name__)
 FOLDER = "uploads"
@@ -285,13 +284,14 @@ class UploadStore:
 
 def clean_file_name(name: str) -> str:
     """Return a file name without folders, control and hidden characters, at most 120 characters long."""
-    name = name.replace("\\", "/").rpartition("/")[2].strip(" .")
-    stem, dot, extension = name.rpartition(".")
+    name = name.replace("\\", "/").rpartition("/")[2]
+    name = " ".join("".join(character if character.isprintable() else " " for character in name).split()).strip(" .")
     if not any(map(str.isalnum, name)):
         return "file"
+    stem, dot, extension = name.rpartition(".")
     if not stem or len(extension) > MAX_EXTENSION:
-        return sanitize_name(name, MAX_NAME)
-    return f"{sanitize_name(stem, MAX_NAME - MAX_EXTENSION - 1)}{dot}{sanitize_name(extension, MAX_EXTENSION)}"
+        return name[:MAX_NAME]
+    return f"{stem[: MAX_NAME - len(extension) - 1]}{dot}{extension}"
 
 
 def _clean_type(content_type: str, name: str) -> str:

@@ -5,6 +5,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from bot import Role
+
 PICTURE = b"\x89PNG\r\n\x1a\n" + b"".join(
     struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
     for kind, data in (
@@ -47,3 +49,14 @@ async def test_a_file_elsewhere_or_of_another_kind_is_no_picture(open_server: An
     for name in (*names, "http://127.0.0.1/x.png", "https://127.0.0.1/x.png", "file:///etc/passwd"):
         async with open_server(character={"picture": name}, folder=folder) as web_server:
             await web_server.get("/api/agents/ada/picture", 404)
+
+
+async def test_commands_that_need_a_role_are_not_listed(web_server: Any) -> None:
+    commands = (await web_server.get("/api/agents/ada/commands"))["commands"]
+    names = [command["name"] for command in commands]
+    assert "help" in names
+    assert names == sorted(names)
+    [handle] = web_server.runtime.handles
+    closed = {item.name for item in handle.commands if item.role is not Role.NONE and not item.is_open_in_direct_chat}
+    assert not closed & set(names)
+    await web_server.get("/api/agents/nobody/commands", 404)

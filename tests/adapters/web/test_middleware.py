@@ -55,6 +55,7 @@ ROUTES = {
     "/api/documents": SHUT,
     "/api/documents/{id}": SHUT,
     "/api/documents/{id}/read": SHUT,
+    "/api/agents/{agent}/commands": SHUT,
     "/api/files/{id}": SHUT,  # but for a signed link
     "/api/files/{id}/link": SHUT,
     "/api/agents/{agent}/character": SHUT,

@@ -58,6 +58,7 @@ OPERATIONS = {
     "add-documents": ONLY,
     "delete-document": ONLY,
     "read-document": ONLY,
+    "commands": EVERYBODY,
     "file": EVERYBODY,
     "file_link": EVERYBODY,
     "world-settings": READERS,

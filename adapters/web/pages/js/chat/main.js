@@ -109,15 +109,15 @@ function Chat({ session }) {
   const name = names.get(key)?.room ?? open?.room ?? "";
   const [thread, room] = useRoom(agents.find((item) => item.id === names.get(key)?.agentId) ?? agent, name, session);
   const [isMenu, setMenu] = useState(false);
-  const unsent = useRef("");
+  const unsent = useRef(null);
   const isReadOnly = session.role === "read_only";
   const title = open?.title || (isId(key) ? "Conversation" : key) || "New conversation";
   const { search, help, overlay } = usePalette(PAGES);
   useShortcuts({ search, help });
   useEffect(() => void (document.title = `${title} · ${agent.name} · Greenroom`));
   useEffect(() => {
-    if (room && unsent.current) room.say(unsent.current);
-    if (room) unsent.current = "";
+    if (room && unsent.current) room.say(...unsent.current);
+    if (room) unsent.current = null;
   }, [room]);
   const stored = key && !isId(key) ? list.find(key) : null; // a new conversation has an id once something is stored in it
   useEffect(() => {
@@ -125,11 +125,11 @@ function Chat({ session }) {
     names.set(stored.id, { room: name, agentId: agent.id });
     navigate(`c/${stored.id}`, { query: { why: route.query.why }, replace: true });
   }, [stored?.id]);
-  const send = (text) => {
-    if (room) return room.say(text);
+  const send = (text, attachments = []) => {
+    if (room) return room.say(text, attachments);
     const begun = `c-${randomId()}`;
-    list.begin(begun, text);
-    unsent.current = text;
+    list.begin(begun, text || attachments[0].title);
+    unsent.current = [text, attachments];
     return navigate(`c/${begun}`, { query: { agent: agents.length > 1 ? agent.id : "" } });
   };
   const leave = (text) => {
@@ -185,7 +185,7 @@ function Chat({ session }) {
         : room ? html`<${thread.Thread} key=${`${agent.id}${name}`} room=${room}>${hello}</${thread.Thread}>`
         : html`<div class="log">${!key && hello}</div>`}
       ${!open?.isMissing && html`<${Composer} agent=${agent} draftKey=${`${agent.id}.${roomKey(name)}`} blocked=${room?.blocked}
-        isReadOnly=${isReadOnly} onSend=${send} onStop=${room?.openMessage() && !isReadOnly && (() => room.stop())} />`}</section>
+        isReadOnly=${isReadOnly} limits=${session.files} onSend=${send} onStop=${room?.openMessage() && !isReadOnly && (() => room.stop())} />`}</section>
       ${room && route.query.why && html`<${thread.WhyDrawer} id=${route.query.why} session=${session}
         onClose=${() => setQuery({ why: "" })} />`}</div></main>${overlay}`;
 }

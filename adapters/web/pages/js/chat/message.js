@@ -1,6 +1,6 @@
 // One message of the thread, with what stands under it.
 
-import { formatCost, formatDuration, Time, useNow } from "../format.js";
+import { formatCost, formatDuration, formatSize, Time, useNow } from "../format.js";
 import { classes, html, useEffect, useLayoutEffect, useRef, useState } from "../lib.js";
 import { copyText } from "../overlay.js";
 import { parseAddress, setQuery } from "../router.js";
@@ -35,14 +35,20 @@ function Files({ files }) {
 }
 
 function File({ file }) {
+  const [isBroken, setBroken] = useState(false);
   const own = renderer.ownFile(file.url);
   const name = file.title || file.description || file.url || file.kind.toLowerCase();
-  if (own && file.kind === "IMAGE") {
-    return html`<a href=${own} target="_blank"><img class="pic" src=${own} alt=${file.description || name} /></a>`;
+  if (own && file.kind === "IMAGE" && !isBroken) {
+    return html`<a href=${own} target="_blank"><img class="pic" src=${own} alt=${file.description || name}
+      onError=${() => setBroken(true)} /></a>`;
   }
-  if (own && file.kind === "AUDIO") return html`<audio class="player" src=${own} controls aria-label=${name}></audio>`;
+  if (own && file.kind === "AUDIO") {
+    return html`<div class="sound"><audio class="player" src=${own} controls aria-label=${name}></audio>
+      ${file.text && html`<p class="q2" dir="auto">${file.text}</p>`}${file.problem && html`<p class="q">${file.problem}</p>`}</div>`;
+  }
   if (own && file.kind === "VIDEO") return html`<video class="pic" src=${own} controls aria-label=${name}></video>`;
-  const label = html`<${Icon} name="file" /><span>${name}${file.problem && html`<small>${file.problem}</small>`}</span>`;
+  const label = html`<${Icon} name="file" /><span>${name}${(file.problem || file.bytes) && html`<small>${
+    file.bytes ? formatSize(file.bytes) : ""}${file.bytes && file.problem ? ", " : ""}${file.problem}</small>`}</span>`;
   const isWeb = /^https?:/.test(file.url);
   return own || isWeb
     ? html`<a class="file" href=${own ?? file.url} target="_blank" rel="noopener noreferrer nofollow">${label}</a>`

@@ -200,11 +200,11 @@ export class Room {
 
   // --- what the person does
 
-  /** Send a text; it waits, and is sent again with the same id, until the server has stored it. */
-  say(text) {
+  /** Send a text and uploaded files; it waits, and is sent again with the same id, until the server has stored it. */
+  say(text, attachments = []) {
     const author = this.me ?? { id: "", name: "you", is_agent: false };
     const at = new Date().toISOString();
-    const message = { id: randomId(), author, text, created_at: at, attachments: [], state: "waiting", isOwn: true };
+    const message = { id: randomId(), author, text, created_at: at, attachments, state: "waiting", isOwn: true };
     this.messages = [...this.messages, message];
     this.save();
     this.transmit(message);
@@ -212,8 +212,10 @@ export class Room {
   }
 
   transmit(message) {
-    const type = COMMAND.test(message.text) ? "command" : "message";
-    const isSent = this.isReady && stream.send({ type, text: message.text, client_id: message.id });
+    const files = message.attachments.map(({ file }) => ({ file }));
+    const type = COMMAND.test(message.text) && !files.length ? "command" : "message";
+    const frame = { type, text: message.text, client_id: message.id, ...(files.length && { attachments: files }) };
+    const isSent = this.isReady && stream.send(frame);
     if (!isSent || type === "command") return; // a command may take a minute
     const { id } = message;
     setTimeout(() => this.isReady && this.find(id)?.state === "waiting" && stream.lost(), ACK_DEADLINE);
