@@ -1,6 +1,5 @@
 """Load the characters named by `-c FILE` with their settings and plugins, and print notes on them."""
 
-import argparse
 import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -110,16 +109,6 @@ class CharacterConfig:
         values = [*self.loaded.secrets.values()]
         values += [value for name in NETWORK_VARIABLES if "@" in (value := self.settings.get(name) or "")]
         return self.settings.secrets(*models) | {secret for secret in values if len(secret) >= MIN_SECRET_LENGTH}
-
-
-def add_character_option(parser: argparse.ArgumentParser, *, is_repeatable: bool = False) -> None:
-    """Add the option `-c FILE`; with `is_repeatable`, for several characters."""
-    help_text = "the character's JSON file (default: the bundled one)"
-    if is_repeatable:
-        help_text += "; repeat it for several characters in one process"
-        parser.add_argument("-c", "--character", metavar="FILE", type=Path, action="append", help=help_text)
-    else:
-        parser.add_argument("-c", "--character", metavar="FILE", type=Path, help=help_text)
 
 
 def default_character() -> Path:
@@ -306,6 +295,14 @@ def print_notes(configs: Sequence[CharacterConfig]) -> None:
             print_notice(
                 strip_terminal_codes(f"{config.path.name}: and {remaining} more: bot character check {config.path}")
             )
+
+
+def print_plugin_notices(configs: Sequence[CharacterConfig]) -> None:
+    """Print what plugins tell the operator at each start."""
+    for config in configs:
+        for plugin in config.plugins:
+            if plugin.notice:
+                print_notice(strip_terminal_codes(plugin.notice.format(name=config.name)))
 
 
 def _notes(config: CharacterConfig) -> Iterator[str]:

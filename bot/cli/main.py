@@ -1,6 +1,5 @@
 """Entry point of `bot`: run one command, and turn every error into one line and an exit code."""
 
-import argparse
 import gc
 import importlib
 import importlib.metadata
@@ -10,6 +9,10 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
 
 from bot.cli.process.exit_codes import Exit, UsageError, exit_code
 from bot.cli.process.limits import GC_THRESHOLDS
@@ -17,8 +20,11 @@ from bot.errors import BotError
 from bot.settings import load_settings
 from bot.text import find_closest, shorten, strip_terminal_codes
 
-EPILOG = """`bot COMMAND --help` shows the options of a command.
+GROUPS = ("talk", "set up", "operate", "extend")
+EPILOG = """\b
+`bot COMMAND --help` shows the options of a command, with examples.
 
+\b
 exit codes: 0 success, 2 usage, 70 internal error, 75 try again later, 78 wrong configuration,
 130 interrupted
 """
@@ -26,32 +32,98 @@ exit codes: 0 success, 2 usage, 70 internal error, 75 try again later, 78 wrong 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: its name, the module with `add_arguments` and `run`, and its help text."""
+    """A command: its name, the module with its `app`, its help text, and its group in the list."""
 
     name: str
     module: str
     help: str
+    group: str
 
 
 COMMANDS = (
-    Command("chat", "bot.cli.commands.chat", "talk with the character here in the terminal"),
-    Command("run", "bot.cli.commands.run", "start the character on every configured platform"),
-    Command("dev", "bot.cli.commands.dev", "run the character, and reload it and its code when they change"),
-    Command("reload", "bot.cli.commands.reload", "make the running bot take up a changed character file"),
-    Command("post", "bot.cli.commands.post", "write one post in the character's voice"),
-    Command("why", "bot.cli.commands.why", "show why messages were answered or not, and what they cost"),
-    Command("inbox", "bot.cli.commands.inbox", "list events of the platforms that could not be read"),
-    Command("outbox", "bot.cli.commands.outbox", "list undelivered parts; send or drop them"),
-    Command("knowledge", "bot.cli.commands.knowledge", "list, add, search or delete the character's documents"),
-    Command("db", "bot.cli.commands.db", "check, upgrade or back up the database"),
-    Command("doctor", "bot.cli.doctor.command", "check the configuration and say what to correct"),
-    Command("character", "bot.cli.commands.character", "check character files, or write a new one"),
-    Command("plugin", "bot.cli.commands.plugin", "list, search, add, check, test or start a plugin"),
-    Command("adapter", "bot.cli.commands.adapter", "test or start an adapter"),
-    Command("mcp", "bot.cli.commands.mcp", "offer the running character to other agents, as an MCP server"),
-    Command("token", "bot.cli.commands.token", "create, list or revoke tokens of the web page and the API"),
-    Command("settings", "bot.cli.commands.settings", "list every variable and where its value comes from"),
+    Command("chat", "bot.cli.commands.chat", "talk with the character here in the terminal", "talk"),
+    Command("run", "bot.cli.commands.run", "start the character on every configured platform", "talk"),
+    Command("post", "bot.cli.commands.post", "write one post in the character's voice", "talk"),
+    Command("character", "bot.cli.commands.character", "check, write, import or export character files", "set up"),
+    Command("settings", "bot.cli.commands.settings", "list every variable and where its value comes from", "set up"),
+    Command("doctor", "bot.cli.doctor.command", "check the configuration and say what to correct", "set up"),
+    Command("token", "bot.cli.commands.token", "create, list or revoke tokens of the web page and the API", "set up"),
+    Command("why", "bot.cli.commands.why", "show why messages were answered or not, and what they cost", "operate"),
+    Command("reload", "bot.cli.commands.reload", "make the running bot take up a changed character file", "operate"),
+    Command("outbox", "bot.cli.commands.outbox", "list undelivered parts; send or drop them", "operate"),
+    Command("inbox", "bot.cli.commands.inbox", "list events of the platforms that could not be read", "operate"),
+    Command(
+        "knowledge", "bot.cli.commands.knowledge", "list, add, search or delete the character's documents", "operate"
+    ),
+    Command("db", "bot.cli.commands.db", "check, upgrade, back up or restore the database", "operate"),
+    Command("dev", "bot.cli.commands.dev", "run the character, and reload it and its code when they change", "extend"),
+    Command("plugin", "bot.cli.commands.plugin", "list, search, add, check, test or start a plugin", "extend"),
+    Command("adapter", "bot.cli.commands.adapter", "test or start an adapter", "extend"),
+    Command("mcp", "bot.cli.commands.mcp", "offer the running character to other agents, as an MCP server", "extend"),
 )
+COMMANDS_BY_NAME = {command.name: command for command in COMMANDS}
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedName:
+    """A command's name as an answer to a shell that completes what is typed."""
+
+    value: str
+    help: str
+    type: str = "plain"
+
+
+class LazyCommands(TyperGroup):
+    """The commands of `bot`; the module of one is imported when it is used."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of the commands."""
+        return list(COMMANDS_BY_NAME)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command. Raises UsageError for an unknown one."""
+        command = COMMANDS_BY_NAME.get(cmd_name)
+        if command is None:
+            suggestion = find_closest(cmd_name, COMMANDS_BY_NAME)
+            hint = f"did you mean {suggestion!r}?" if suggestion else "`bot --help` lists the commands"
+            raise UsageError(f"unknown command {shorten(cmd_name, 40)!r}: {hint}")
+        return typer.main.get_command(importlib.import_module(command.module).app)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands by group, without importing them."""
+        for group in GROUPS:
+            with formatter.section(group):
+                formatter.write_dl([(command.name, command.help) for command in COMMANDS if command.group == group])
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Return the names that begin with what is typed, and options."""
+        names = (name for name in COMMANDS_BY_NAME if name.startswith(incomplete))
+        found = [CompletedName(name, COMMANDS_BY_NAME[name].help) for name in names]
+        return [*found, *super(TyperGroup, self).shell_complete(ctx, incomplete)]
+
+
+app = typer.Typer(
+    cls=LazyCommands,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"greenroom {importlib.metadata.version('greenroom')}")
+        raise typer.Exit
+
+
+@app.callback(epilog=EPILOG)
+def bot(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Show the version.")
+    ] = False,
+) -> None:
+    """Greenroom: chat bots with character."""
 
 
 def entry(argv: Sequence[str] | None = None) -> int:
@@ -72,35 +144,19 @@ def entry(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    if argv and not argv[0].startswith("-"):
-        return _run_command(argv[0], argv[1:])
-    command_list = "\n".join(f"  {command.name:<11}{command.help}" for command in COMMANDS)
-    parser = argparse.ArgumentParser(
-        prog="bot",
-        usage="bot COMMAND [...]",
-        description=f"Greenroom: chat bots with character.\n\ncommands:\n{command_list}",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="store_true", help="show the version and exit")
-    if parser.parse_args(argv).version:
-        print(f"greenroom {importlib.metadata.version('greenroom')}")
-        return Exit.OK
-    parser.print_help(sys.stderr)
-    return Exit.USAGE
-
-
-def _run_command(name: str, rest: list[str]) -> int:
-    command = next((command_entry for command_entry in COMMANDS if command_entry.name == name), None)
-    if command is None:
-        suggestion = find_closest(name, [command_entry.name for command_entry in COMMANDS])
-        hint = f"did you mean {suggestion!r}?" if suggestion else "`bot --help` lists the commands"
-        raise UsageError(f"unknown command {shorten(name, 40)!r}: {hint}")
-    module = importlib.import_module(command.module)
-    parser = argparse.ArgumentParser(prog=f"bot {name}", description=module.__doc__)
-    module.add_arguments(parser)
-    code: int = module.run(parser.parse_args(rest))
-    return code
+    try:
+        code = typer.main.get_command(app).main(argv, prog_name="bot", standalone_mode=False)
+    except typer.TyperException as error:
+        text = error.format_message()
+        context = getattr(error, "ctx", None)
+        if context is None:
+            raise UsageError(text) from None
+        if not text or text == context.get_help():
+            print(context.get_help(), file=sys.stderr)
+            return Exit.USAGE
+        text = " ".join(text.split()).rstrip(".")
+        raise UsageError(f"{text[:1].lower()}{text[1:]}; see `{context.command_path} --help`") from None
+    return int(code or Exit.OK)
 
 
 def _report_error(error: Exception) -> int:

@@ -42,7 +42,8 @@ class Plugin:
     opens an agent's store; `bot db` maintains a `Storage`. `schema` are the plugin's own tables in that store.
     `privacy_statement` returns a sentence on what it stores about users and for how long, or where it sends
     their messages. `is_trusted` is set by the loader for plugins of this distribution: their code is awaited
-    directly, not in a task that can be stopped by force.
+    directly, not in a task that can be stopped by force. `notice` is a line for the operator at each start; `{name}`
+    in it is the character's.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Plugin:
     memory_kinds: Mapping[str, timedelta] = field(default_factory=dict)
     world_settings: Sequence[WorldSetting] = ()
     api: str = str(MAX_API)
+    notice: str = ""
 
     def __post_init__(self) -> None:
         check_api(self.name, self.api)

@@ -2,11 +2,15 @@
 
 import importlib
 import json
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from bot.cli.main import COMMANDS, Command, entry
 from bot.cli.process.exit_codes import Exit, UsageError, exit_code
@@ -29,17 +33,14 @@ HEAVY = ("aiohttp", "openai", "discord", "telegram", "tweepy", "sqlalchemy")
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_every_command_has_a_runnable_module(command: Command) -> None:
     module = importlib.import_module(command.module)
-    assert callable(module.add_arguments)
-    assert callable(module.run)
+    assert module.app.registered_commands
     assert module.__doc__
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_every_command_has_a_help_text(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        entry([command.name, "--help"])
-    assert ended.value.code == 0
-    assert f"usage: bot {command.name}" in capsys.readouterr().out
+    assert entry([command.name, "--help"]) == 0
+    assert f"Usage: bot {command.name}" in capsys.readouterr().out
 
 
 def test_help_imports_no_heavy_library() -> None:
@@ -120,3 +121,80 @@ def test_debugging_shows_the_traceback(
 def test_no_error_message_can_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert entry(["chat", "-c", "\x1b[31mred.json"]) == 78
     assert capsys.readouterr().err == "bot: red.json: no such file\n"
+
+
+def all_commands() -> list[tuple[str, Any]]:
+    """Return every command and subcommand with what it is called by."""
+    found: list[tuple[str, Any]] = []
+    for command in COMMANDS:
+        parsed: Any = typer.main.get_command(importlib.import_module(command.module).app)
+        for name, inner in getattr(parsed, "commands", {"": parsed}).items():
+            found.append((f"bot {command.name} {name}".strip(), inner))
+    return found
+
+
+EVERY_COMMAND = pytest.mark.parametrize(("name", "command"), all_commands(), ids=lambda value: str(value))
+# What these print is not data: a conversation, the log of a run, the report of tests, or what they wrote.
+WITHOUT_JSON = {
+    *("bot chat", "bot run", "bot dev", "bot mcp", "bot post", "bot plugin add", "bot plugin show", "bot plugin test"),
+    *("bot plugin new", "bot adapter test", "bot adapter new"),
+    *("bot character new", "bot character trust", "bot character export"),
+}
+
+
+@EVERY_COMMAND
+def test_every_command_shows_examples_that_it_accepts(
+    name: str, command: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert entry([*name.split()[1:], "--help"]) == 0
+    lines = capsys.readouterr().out.partition("examples:\n")[2].splitlines()
+    assert lines
+    for line in lines:
+        command_line = line.rpartition("| ")[2].partition(" > ")[0]
+        words = shlex.split(command_line[command_line.index("bot ") :])
+        assert words[: len(name.split())] == name.split()
+        command.make_context(name, words[len(name.split()) :])
+
+
+@EVERY_COMMAND
+def test_every_command_that_prints_data_prints_it_as_json_too(name: str, command: Any) -> None:
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert ("--json" in options) == (name not in WITHOUT_JSON)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands_and_options(shell: str) -> None:
+    words = "bot ch"
+    environment = {
+        **os.environ,
+        "_BOT_COMPLETE": f"complete_{shell}",
+        "_TYPER_COMPLETE_ARGS": words,
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "COMP_WORDS": words,
+        "COMP_CWORD": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.argv[0] = 'bot'; from bot.cli.main import entry; sys.exit(entry())"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "chat" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shells_completion_is_printed(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        entry(["--show-completion", shell])
+    assert ended.value.code == 0
+    assert "_BOT_COMPLETE" in capsys.readouterr().out
+
+
+def test_a_wrong_option_names_those_that_are_like_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry(["why", "--lst", "3"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("bot: no such option: --lst")
+    assert "--last" in err
+    assert "`bot why --help`" in err
+    assert err.count("\n") == 1

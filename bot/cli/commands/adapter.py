@@ -1,13 +1,16 @@
 """Test adapters, or write a new one."""
 
-import argparse
 import asyncio
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from bot.characters.elizaos_names import PATH_STARTS
 from bot.cli.characters import trusted_plugins
 from bot.cli.doctor.checks import finding_lines
 from bot.cli.doctor.plugin_checks import contract_findings
+from bot.cli.options import Trusting, examples, new_group
 from bot.cli.process.exit_codes import Exit
 from bot.cli.scaffold import check_new_name, find_target, render_templates, run_pytest, write_new_files
 from bot.errors import PluginError
@@ -21,21 +24,22 @@ from bot.text import find_closest
 PACKAGE_PREFIX = "greenroom_"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="test|new")
-    test = verbs.add_parser("test", help="run its tests, and those that every adapter must pass")
-    test.add_argument("adapter", metavar="NAME|PATH")
-    test.add_argument("--trust", action="store_true", help="first trust the code as it is now, to run it here")
-    new = verbs.add_parser("new", help="write a small working adapter with its emulator and tests into this folder")
-    new.add_argument("name", metavar="NAME")
+app = new_group("Test adapters, or write a new one.")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the subcommand."""
-    if args.verb == "new":
-        return _new(args.name)
-    return _test(args.adapter, trusts=args.trust)
+@app.command("test", epilog=examples("bot adapter test telegram", "bot adapter test ./line/greenroom_line --trust"))
+def run_tests(
+    adapter: Annotated[str, typer.Argument(metavar="NAME|PATH", help="An adapter's name, or its path.")],
+    trust: Trusting = False,
+) -> int:
+    """Run an adapter's tests, and those that every adapter must pass."""
+    return _test(adapter, trusts=trust)
+
+
+@app.command(epilog=examples("bot adapter new line"))
+def new(name: Annotated[str, typer.Argument(metavar="NAME")]) -> int:
+    """Write a small working adapter with its emulator and tests into this folder."""
+    return _new(name)
 
 
 def _test(name: str, *, trusts: bool) -> int:

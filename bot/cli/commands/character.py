@@ -1,6 +1,5 @@
 """Check character files, trust the code that they bring, write a new one, import and export them."""
 
-import argparse
 import json
 import re
 import shlex
@@ -8,12 +7,16 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
+from typing import Annotated
+
+import typer
 
 from bot.characters import load_character, parse_character
 from bot.cli.character_references import read_local_plugins
 from bot.cli.characters import trusted_plugins
 from bot.cli.operator.character_check import CheckResult, check_file
-from bot.cli.operator.character_exchange import write_exported, write_imported
+from bot.cli.operator.character_exchange import WrittenCharacter, write_exported, write_imported
+from bot.cli.options import AsJson, examples, new_group
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.process.shutdown import print_notice
 from bot.cli.prompt_sections import format_sections
@@ -22,51 +25,19 @@ from bot.plugin_system.source import find_location, read_plugin_source
 from bot.plugin_system.trust import TrustedPlugin, TrustedPlugins
 from bot.text import strip_terminal_codes
 
-DEFAULT_NAME = "Ada"
+DEFAULT_NAME, HERE = "Ada", Path()
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="check|trust|new|import|export")
-    check = verbs.add_parser("check", help="show what is used of each file and what is wrong")
-    check.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    check.add_argument("--json", action="store_true", help="print the result as JSON")
-    trust = verbs.add_parser("trust", help="let the plugins run that a file names by their path, until they change")
-    trust.add_argument("files", nargs="*", type=Path, metavar="FILE", help="a character's file, or a plugin alone")
-    trust.add_argument("--list", action="store_true", help="list what is trusted and whether it has changed")
-    trust.add_argument("--revoke", type=Path, metavar="FILE", help="trust it no longer")
-    new = verbs.add_parser("new", help="write a small character file to start from")
-    new.add_argument("file", nargs="?", type=Path, metavar="FILE", help="file to write (default: NAME.json)")
-    imported = verbs.add_parser("import", help="write a character file for a SillyTavern card or an elizaOS file")
-    imported.add_argument("path", type=Path, metavar="FILE|FOLDER", help="a card (JSON or PNG), a file, or a folder")
-    imported.add_argument("--to", type=Path, default=Path(), metavar="FOLDER", help="where to write (default: here)")
-    imported.add_argument(
-        "--lorebook", type=Path, action="append", default=[], metavar="FILE", help="a lorebook to add to its knowledge"
-    )
-    imported.add_argument("--json", action="store_true", help="print the report as JSON")
-    exported = verbs.add_parser("export", help="write a character as an elizaOS file or a SillyTavern card")
-    exported.add_argument("file", type=Path, metavar="FILE")
-    exported.add_argument("--card", action="store_true", help="as a SillyTavern card (V2)")
-    exported.add_argument("--picture", type=Path, metavar="FILE.png", help="as a card inside a copy of this picture")
-    exported.add_argument("--to", type=Path, metavar="FILE", help="file to write")
-    new.add_argument("--name", default="", help=f"its name (default: the file's, else {DEFAULT_NAME})")
+app = new_group("Check character files, trust the code that they bring, write a new one, import and export them.")
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="A character's file.")]
 
 
-def run(args: argparse.Namespace) -> int:
-    """Carry out the verb."""
-    if args.verb == "import":
-        return _import(args)
-    if args.verb == "export":
-        written = write_exported(args.file, args.to, is_card=args.card, picture=args.picture)
-        print(strip_terminal_codes(f"wrote {written}"))
-        return Exit.OK
-    if args.verb == "new":
-        return _write_file(args.file, " ".join(args.name.split()))
-    if args.verb == "trust":
-        return _change_trust(args.files, args.revoke, is_list=args.list)
-    results = [check_file(path) for path in args.files]
+@app.command(epilog=examples("bot character check mine.json", "bot character check characters/*.json --json"))
+def check(files: Files, as_json: AsJson = False) -> int:
+    """Show what is used of each file and what is wrong."""
+    results = [check_file(path) for path in files]
     is_fine = not any(result.error for result in results)
-    if args.json:
+    if as_json:
         document = {"ok": is_fine, "characters": [result.to_json() for result in results]}
         print(json.dumps(document, ensure_ascii=False, indent=2))
     else:
@@ -75,9 +46,57 @@ def run(args: argparse.Namespace) -> int:
     return Exit.OK if is_fine else Exit.CONFIG
 
 
-def _import(args: argparse.Namespace) -> int:
-    written = write_imported(args.path, args.to, args.lorebook)
-    if args.json:
+@app.command(epilog=examples("bot character trust mine.json", "bot character trust --list"))
+def trust(
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE...", help="A character's file, or a plugin alone.")
+    ] = None,
+    is_list: Annotated[bool, typer.Option("--list", help="List what is trusted and whether it has changed.")] = False,
+    revoke: Annotated[Path | None, typer.Option(metavar="FILE", help="Trust it no longer.")] = None,
+) -> int:
+    """Trust the code that a file names by its path, until it changes."""
+    return _change_trust(files or (), revoke, is_list=is_list)
+
+
+@app.command(epilog=examples("bot character new mine.json --name Robin"))
+def new(
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="File to write (default: NAME.json).")] = None,
+    name: Annotated[str, typer.Option(help=f"Its name (default: the file's, else {DEFAULT_NAME}).")] = "",
+) -> int:
+    """Write a small character file to start from."""
+    return _write_file(file, " ".join(name.split()))
+
+
+@app.command("import", epilog=examples("bot character import card.png", "bot character import ./cards --to characters"))
+def import_characters(
+    path: Annotated[Path, typer.Argument(metavar="FILE|FOLDER", help="A card (JSON or PNG), a file, or a folder.")],
+    to: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to write (default: here).")] = HERE,
+    lorebook: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="A lorebook to add to its knowledge.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Write a character file for a SillyTavern card or an elizaOS file, and report what was lost."""
+    return _import(write_imported(path, to, lorebook or ()), as_json=as_json)
+
+
+@app.command(epilog=examples("bot character export mine.json", "bot character export mine.json --picture face.png"))
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A character's file.")],
+    card: Annotated[bool, typer.Option("--card", help="As a SillyTavern card (V2).")] = False,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="As a card inside a copy of this picture.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option(metavar="FILE", help="File to write.")] = None,
+) -> int:
+    """Write a character as an elizaOS file or a SillyTavern card."""
+    written = write_exported(file, to, is_card=card, picture=picture)
+    print(strip_terminal_codes(f"wrote {written}"))
+    return Exit.OK
+
+
+def _import(written: Sequence[WrittenCharacter], *, as_json: bool) -> int:
+    if as_json:
         characters = [
             {
                 "path": str(item.imported.path),

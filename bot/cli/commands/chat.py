@@ -1,6 +1,5 @@
 """Talk with the character in the terminal; with piped input, one message a line, replies on stdout."""
 
-import argparse
 import asyncio
 import sys
 from collections.abc import AsyncIterator
@@ -8,8 +7,9 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, redirect_
 from dataclasses import replace
 
 from bot.adapter.terminal import TerminalSession
-from bot.cli.characters import CharacterConfig, add_character_option, load_character_config, print_notes
+from bot.cli.characters import CharacterConfig, load_character_config, print_notes, print_plugin_notices
 from bot.cli.message_report import explain_receipt
+from bot.cli.options import CharacterFile, examples, new_command
 from bot.cli.process.exit_codes import Exit
 from bot.cli.process.shutdown import handle_stop_signals, print_notice, stop_remaining_tasks
 from bot.domain.ledger import Outcome, Receipt
@@ -31,18 +31,21 @@ PERMANENT_FAILURES = frozenset(error_type.__name__ for error_type in (ModelRefus
 QUIT_HELP = "/quit  End the conversation; Ctrl-D does the same."
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    add_character_option(parser)
+app = new_command()
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the conversation until the input ends."""
-    config = load_character_config(args.character)
+@app.command(epilog=examples("bot chat", "bot chat -c mine.json", "echo hello | bot chat -c mine.json"))
+def chat(character: CharacterFile = None) -> int:
+    """Talk with the character here in the terminal.
+
+    With piped input, each line is a message, and the replies are printed to stdout.
+    """
+    config = load_character_config(character)
     spec = find_adapter(CONSOLE)
     if isinstance(spec, str):
         raise PluginError(spec)
     print_notes([config])
+    print_plugin_notices([config])
     core = config.settings.load(CoreSettings)
     level = config.settings.get("LOG_LEVEL") or "WARNING"
     with configure_logging(level=level, format=core.log_format, secrets=config.secrets):

@@ -1,24 +1,27 @@
 """Run characters as `bot run` does, and reload them and the code beside them whenever a file changes."""
 
-import argparse
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from bot.characters import load_character
 from bot.cli.character_references import read_local_plugins
 from bot.cli.characters import (
     CharacterConfig,
-    add_character_option,
     default_character,
     load_character_configs,
     print_notes,
+    print_plugin_notices,
     trusted_plugins,
 )
 from bot.cli.operator.tools import with_operator_tools
+from bot.cli.options import CharacterFiles, examples, new_command
 from bot.cli.platforms import list_platforms, parse_platforms
 from bot.cli.process.file_changes import WATCHER, Changes, Stamp, read_stamp, wake_on_changes
 from bot.cli.process.shutdown import exit_on_signal, handle_stop_signals, print_notice
@@ -131,21 +134,24 @@ class DevSession:
         return replace(agent_config, store=self._stores.setdefault(str(config.path), InMemoryStore()))
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    add_character_option(parser, is_repeatable=True)
-    parser.add_argument("--only", metavar="NAMES", default="web", help="platforms, as in web,telegram (default: web)")
+app = new_command()
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run until a signal is received."""
+@app.command(epilog=examples("bot dev -c mine.json", "bot dev -c mine.json --only web,telegram"))
+def dev(
+    character: CharacterFiles = None,
+    only: Annotated[
+        str, typer.Option(metavar="NAMES", help="Platforms, as in web,telegram.", show_default=True)
+    ] = "web",
+) -> int:
+    """Run the character, and reload it and its code when they change."""
     if find_spec(WATCHER) is None:
         raise PluginError(f"`bot dev` needs {WATCHER}, which is not installed: {install_command('testing')}")
-    only = parse_platforms(args.only)
-    session = DevSession(args.character or [default_character()], only, wake_on_changes)
+    session = DevSession(character or [default_character()], parse_platforms(only), wake_on_changes)
     with exit_on_signal():
         version = session.load()
         print_notes(version.configs)
+        print_plugin_notices(version.configs)
         core = version.configs[0].settings.load(CoreSettings)
         secrets = {secret for config in version.configs for secret in config.secrets}
         with configure_logging(level=core.log_level, format=core.log_format, secrets=secrets):

@@ -1,12 +1,15 @@
 """List the events of the platforms that could not be read."""
 
-import argparse
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC
+from typing import Annotated
 
-from bot.cli.characters import CharacterConfig, add_character_option, load_character_config
+import typer
+
+from bot.cli.characters import CharacterConfig, load_character_config
+from bot.cli.options import AsJson, CharacterFile, examples, new_group
 from bot.cli.process.exit_codes import Exit
 from bot.cli.running_bot import open_store_for_reading
 from bot.domain.inbound import UnreadableEvent
@@ -16,23 +19,20 @@ from bot.text import shorten, strip_terminal_codes
 DEFAULT_LIMIT, MAX_RAW_LENGTH = 100, 200
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    commands = parser.add_subparsers(title="commands", required=True, metavar="list", dest="act")
-    listing = commands.add_parser("list", help="the events that could not be read, newest first")
-    listing.add_argument(
-        "--limit", metavar="N", type=int, default=DEFAULT_LIMIT, help=f"at most N events ({DEFAULT_LIMIT})"
-    )
-    add_character_option(listing)
-    listing.add_argument("--json", action="store_true", help="print whole events as JSON")
+app = new_group("List the events of the platforms that could not be read.")
 
 
-def run(args: argparse.Namespace) -> int:
-    """List the events."""
-    config = load_character_config(args.character)
+@app.command("list", epilog=examples("bot inbox list", "bot inbox list --limit 5 --json"))
+def list_events(
+    limit: Annotated[int, typer.Option(metavar="N", help="At most N events.", show_default=True)] = DEFAULT_LIMIT,
+    character: CharacterFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """List the events that could not be read, newest first; with --json, whole."""
+    config = load_character_config(character)
     with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
-        events = asyncio.run(_load_events(config, args.limit))
-    if args.json:
+        events = asyncio.run(_load_events(config, limit))
+    if as_json:
         print(json.dumps({"events": [_event_json(event) for event in events]}, ensure_ascii=False, indent=2))
     else:
         lines = list(_event_lines(events)) or ["every event could be read"]

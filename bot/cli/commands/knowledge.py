@@ -1,6 +1,5 @@
 """List, add, search or delete the documents that the character knows; a running bot follows at once."""
 
-import argparse
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -9,13 +8,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
-from bot.cli.characters import CharacterConfig, add_character_option, load_character_config
+import typer
+
+from bot.cli.characters import CharacterConfig, load_character_config
+from bot.cli.options import AsJson, CharacterFile, examples, new_group
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.process.shutdown import print_notice
 from bot.cli.running_bot import HttpReply, find_running_bot, require_storage
+from bot.cli.terminal_style import working
 from bot.domain.task import Task
 from bot.errors import BotError, ConfigError, StoreInaccessible, TemporaryError
 from bot.http import BoundRoute, RouteRequest, UploadedFile
@@ -32,35 +35,63 @@ DOCUMENTS, DOCUMENT_BY_ID, FOUND = "/documents", "/documents/{id}", "/search"
 ROUTES = {("GET", DOCUMENTS), ("POST", DOCUMENTS), ("DELETE", DOCUMENT_BY_ID), ("GET", FOUND)}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    commands = parser.add_subparsers(title="commands", required=True, metavar="list|add|search|delete", dest="act")
-    listing = commands.add_parser(LIST, help="the documents of the character's file, and those that were added")
-    add = commands.add_parser(ADD, help="add files and web pages; one of the same name is replaced")
-    add.add_argument("sources", metavar="FILE|URL", nargs="+", help="text, Markdown, CSV, PDF, DOCX or HTML")
-    search = commands.add_parser(SEARCH, help="the passages that are found for a question")
-    search.add_argument("question", metavar="QUESTION", nargs="+", help="what a person would ask")
-    delete = commands.add_parser(DELETE, help="delete added documents with all that was learnt from them")
-    delete.add_argument("documents", metavar="ID|NAME", nargs="+", help="as `bot knowledge list` shows it")
-    for command in (listing, add, search, delete):
-        add_character_option(command)
-        command.add_argument("--json", action="store_true", help="print the result as JSON")
+app = new_group("List, add, search or delete the documents that the character knows; a running bot follows at once.")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Carry out the subcommand on the character's own store, or through the running bot that uses it."""
-    config = load_character_config(args.character)
+@app.command(LIST, epilog=examples("bot knowledge list", "bot knowledge list --json"))
+def list_documents(character: CharacterFile = None, as_json: AsJson = False) -> int:
+    """List the documents of the character's file, and those that were added."""
+    return _run(_list, character, is_indexed=True, as_json=as_json)
+
+
+@app.command(ADD, epilog=examples("bot knowledge add tides.md", "bot knowledge add https://example.org/tides"))
+def add_documents(
+    sources: Annotated[list[str], typer.Argument(metavar="FILE|URL", help="Text, Markdown, CSV, PDF, DOCX or HTML.")],
+    character: CharacterFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Add files and web pages; one of the same name is replaced."""
+    return _run(partial(_add_all, sources), character, as_json=as_json)
+
+
+@app.command(SEARCH, epilog=examples("bot knowledge search when is low water"))
+def search(
+    question: Annotated[list[str], typer.Argument(metavar="QUESTION", help="What a person would ask.")],
+    character: CharacterFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Print the passages that are found for a question."""
+    return _run(partial(_search, " ".join(question)), character, is_indexed=True, as_json=as_json)
+
+
+@app.command(DELETE, epilog=examples("bot knowledge delete tides.md"))
+def delete(
+    documents: Annotated[list[str], typer.Argument(metavar="ID|NAME", help="As `bot knowledge list` shows it.")],
+    character: CharacterFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Delete added documents with all that was learnt from them."""
+    return _run(partial(_delete_all, documents), character, as_json=as_json)
+
+
+def _run(work: "Work", character: Path | None, *, is_indexed: bool = False, as_json: bool) -> int:
+    """Carry out the work on the character's own store, or through the running bot that uses it."""
+    config = load_character_config(character)
     require_storage(config)
     plugin = _find_plugin(config)
-    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
+    level = config.settings.get("LOG_LEVEL") or "WARNING"
+    with configure_logging(level=level, secrets=config.secrets), working("reading documents"):
         try:
-            result = asyncio.run(_run_here(config, plugin, args))
+            result = asyncio.run(_run_here(config, plugin, work, is_indexed=is_indexed))
         except StoreInaccessible as refusal:
-            send = partial(_send_to_running_bot, config, plugin, refusal)
-            result = asyncio.run(_carry_out(args, send))
-    lines = json.dumps(result, ensure_ascii=False, indent=2) if args.json else "\n".join(_format(result))
+            result = asyncio.run(_await(work(partial(_send_to_running_bot, config, plugin, refusal))))
+    lines = json.dumps(result, ensure_ascii=False, indent=2) if as_json else "\n".join(_format(result))
     print(strip_terminal_codes(lines, allowed="\n"))
     return Exit.OK
+
+
+async def _await(result: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return await result
 
 
 def _find_plugin(config: CharacterConfig) -> Plugin:
@@ -85,6 +116,7 @@ class DocumentCall:
 
 
 Send = Callable[[DocumentCall], Awaitable[HttpReply]]
+Work = Callable[[Send], Awaitable[Mapping[str, Any]]]
 
 
 async def _send_here(routes: Sequence[BoundRoute], call: DocumentCall) -> HttpReply:
@@ -127,10 +159,10 @@ async def _call(send: Send, call: DocumentCall) -> Mapping[str, Any]:
     raise error_type(f"the documents cannot be reached: {reply.problem}")
 
 
-async def _run_here(config: CharacterConfig, plugin: Plugin, args: argparse.Namespace) -> Mapping[str, Any]:
-    """Carry out the subcommand without the bot. Raises StoreInaccessible if another process uses the store."""
-    async with _open_documents(config, plugin, is_indexed=args.act in (LIST, SEARCH)) as routes:
-        return await _carry_out(args, partial(_send_here, routes))
+async def _run_here(config: CharacterConfig, plugin: Plugin, work: Work, *, is_indexed: bool) -> Mapping[str, Any]:
+    """Carry out the work without the bot. Raises StoreInaccessible if another process uses the store."""
+    async with _open_documents(config, plugin, is_indexed=is_indexed) as routes:
+        return await work(partial(_send_here, routes))
 
 
 @asynccontextmanager
@@ -152,15 +184,21 @@ async def _open_documents(
         yield [route for route in agent_runtime.handle.routes if route.plugin == plugin.name]
 
 
-async def _carry_out(args: argparse.Namespace, send: Send) -> Mapping[str, Any]:
-    if args.act == ADD:
-        return {"documents": [item for source in args.sources for item in await _add(send, source)]}
-    if args.act == SEARCH:
-        return await _call(send, DocumentCall("GET", FOUND, query={"q": " ".join(args.question)}))
-    listed = await _call(send, DocumentCall("GET", DOCUMENTS))
-    if args.act == LIST:
-        return listed
-    chosen = [_choose(listed["documents"], name) for name in dict.fromkeys(args.documents)]
+async def _list(send: Send) -> Mapping[str, Any]:
+    return await _call(send, DocumentCall("GET", DOCUMENTS))
+
+
+async def _search(question: str, send: Send) -> Mapping[str, Any]:
+    return await _call(send, DocumentCall("GET", FOUND, query={"q": question}))
+
+
+async def _add_all(sources: Sequence[str], send: Send) -> Mapping[str, Any]:
+    return {"documents": [item for source in sources for item in await _add(send, source)]}
+
+
+async def _delete_all(names: Sequence[str], send: Send) -> Mapping[str, Any]:
+    listed = await _list(send)
+    chosen = [_choose(listed["documents"], name) for name in dict.fromkeys(names)]
     for document in chosen:
         await _call(send, DocumentCall("DELETE", DOCUMENT_BY_ID, document_id=document["id"]))
     return {"deleted": chosen}

@@ -4,7 +4,6 @@ Its tools ask the character, search what it remembers and list its rooms. They c
 bot with the token in MCP_TOKEN, whose scope decides what is allowed.
 """
 
-import argparse
 import asyncio
 import importlib.metadata
 import json
@@ -15,7 +14,8 @@ from urllib.parse import quote, urlencode
 
 from pydantic import Field
 
-from bot.cli.characters import CharacterConfig, add_character_option, load_character_config
+from bot.cli.characters import CharacterConfig, load_character_config
+from bot.cli.options import CharacterFile, examples, new_command
 from bot.cli.process.exit_codes import Exit
 from bot.cli.running_bot import HttpReply, RunningBot, find_running_bot
 from bot.errors import ConfigError, PluginError, TemporaryError
@@ -33,14 +33,13 @@ MAX_ROOMS = 200
 USER = "mcp"  # of the messages, unless the token has a name of its own
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    add_character_option(parser)
+app = new_command()
 
 
-def run(args: argparse.Namespace) -> int:
-    """Serve until the other side closes stdin."""
-    config = load_character_config(args.character)
+@app.command(epilog=examples("MCP_TOKEN=… bot mcp -c mine.json"))
+def mcp(character: CharacterFile = None) -> int:
+    """Offer the running character to other agents, as an MCP server on stdin and stdout."""
+    config = load_character_config(character)
     token = config.settings.operator_only().get(TOKEN)
     if token is None:
         raise ConfigError(

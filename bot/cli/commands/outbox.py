@@ -1,17 +1,20 @@
 """List undelivered parts; send a held or failed part again, or give one up."""
 
-import argparse
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 from urllib.parse import quote
 
-from bot.cli.characters import CharacterConfig, add_character_option, load_character_config
+import typer
+
+from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.message_report import part_json, room_label
+from bot.cli.options import AsJson, CharacterFile, examples, new_group
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.running_bot import find_running_bot, open_store_for_reading, require_storage
 from bot.domain.ledger import DeliveryState
@@ -26,33 +29,49 @@ DEFAULT_LIMIT, MAX_TEXT_LENGTH = 100, 60
 SEND, DROP = "send", "drop"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    commands = parser.add_subparsers(title="commands", required=True, metavar="list|send|drop", dest="act")
-    listing = commands.add_parser("list", help="the parts that wait, are being sent, are held or have failed")
-    listing.add_argument(
-        "--limit", metavar="N", type=int, default=DEFAULT_LIMIT, help=f"at most N parts ({DEFAULT_LIMIT})"
-    )
-    send = commands.add_parser(SEND, help="send held or failed parts again")
-    drop = commands.add_parser(DROP, help="give parts up")
-    for command in (send, drop):
-        command.add_argument("ids", metavar="ID", nargs="+", help="a part's id, as `bot outbox list` shows it")
-    for command in (listing, send, drop):
-        add_character_option(command)
-        command.add_argument("--json", action="store_true", help="print the result as JSON")
+app = new_group("List undelivered parts; send a held or failed part again, or give one up.")
+PartIds = Annotated[list[str], typer.Argument(metavar="ID...", help="A part's id, as `bot outbox list` shows it.")]
 
 
-def run(args: argparse.Namespace) -> int:
-    """List the parts, or decide about some."""
-    config = load_character_config(args.character)
+@app.command("list", epilog=examples("bot outbox list", "bot outbox list --limit 10 --json"))
+def list_parts(
+    limit: Annotated[int, typer.Option(metavar="N", help="At most N parts.", show_default=True)] = DEFAULT_LIMIT,
+    character: CharacterFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """List the parts that wait, are being sent, are held or have failed."""
+    with _configured(character) as config:
+        parts = asyncio.run(_load_parts(config, limit))
+    return _print_parts(parts, list(_part_lines(parts)) or ["nothing is undelivered"], as_json=as_json)
+
+
+@app.command(SEND, epilog=examples("bot outbox send 01a205c4"))
+def send_parts(ids: PartIds, character: CharacterFile = None, as_json: AsJson = False) -> int:
+    """Send held or failed parts again."""
+    return _decide_all(SEND, ids, character, as_json=as_json)
+
+
+@app.command(DROP, epilog=examples("bot outbox drop 01a205c4"))
+def drop_parts(ids: PartIds, character: CharacterFile = None, as_json: AsJson = False) -> int:
+    """Drop parts: they are not sent again."""
+    return _decide_all(DROP, ids, character, as_json=as_json)
+
+
+def _decide_all(act: str, ids: Sequence[str], character: Path | None, *, as_json: bool) -> int:
+    with _configured(character) as config:
+        parts = [_decide(config, act, part_id) for part_id in dict.fromkeys(ids)]
+    return _print_parts(parts, [f"{part['id']}: {part['note']}" for part in parts], as_json=as_json)
+
+
+@contextmanager
+def _configured(character: Path | None) -> Iterator[CharacterConfig]:
+    config = load_character_config(character)
     with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
-        if args.act == "list":
-            parts = asyncio.run(_load_parts(config, args.limit))
-            lines = list(_part_lines(parts)) or ["nothing is undelivered"]
-        else:
-            parts = [_decide(config, args.act, part_id) for part_id in dict.fromkeys(args.ids)]
-            lines = [f"{part_id['id']}: {part_id['note']}" for part_id in parts]
-    if args.json:
+        yield config
+
+
+def _print_parts(parts: Sequence[Mapping[str, Any]], lines: Sequence[str], *, as_json: bool) -> int:
+    if as_json:
         print(json.dumps({"parts": parts}, ensure_ascii=False, indent=2))
     else:
         print(strip_terminal_codes("\n".join(lines), allowed="\n"))

@@ -1,15 +1,17 @@
 """List, search, add, check, test or create plugins."""
 
-import argparse
 import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from bot.cli.characters import CharacterConfig, add_character_option, load_character_config, trusted_plugins
+import typer
+
+from bot.cli.characters import load_character_config, trusted_plugins
 from bot.cli.doctor.checks import finding_lines
 from bot.cli.doctor.plugin_checks import check_plugin, contract_findings
+from bot.cli.options import AsJson, CharacterFile, Trusting, examples, new_group
 from bot.cli.plugin_adding import add_plugin, print_permissions
 from bot.cli.plugin_cards import index_lines, index_to_json, list_cards
 from bot.cli.plugin_index import load_index
@@ -28,64 +30,36 @@ from bot.text import find_closest, strip_terminal_codes
 PACKAGE_PREFIX = "greenroom_"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list|search|add|show|check|test|new")
-    listing = verbs.add_parser("list", help="the installed plugins, their components, and why some are off")
-    add_character_option(listing)
-    listing.add_argument("--json", action="store_true", help="print the list as JSON")
-    search = verbs.add_parser("search", help="the plugins that can be added, those with the most stars first")
-    search.add_argument("words", nargs="*", metavar="WORD", help="in their names, packages, descriptions or tags")
-    search.add_argument("--json", action="store_true", help="print them as JSON")
-    add = verbs.add_parser("add", help="install a plugin, name it in a character's file, and print what it may do")
-    add.add_argument("plugin", metavar="NAME")
-    add.add_argument("-c", "--character", metavar="FILE", type=Path, help="the character's JSON file to change")
-    add.add_argument("--yes", action="store_true", help="install what is missing without a question")
-    show = verbs.add_parser("show", help="what a plugin may do: actions, routes, settings, network")
-    show.add_argument("plugin", metavar="NAME|PATH")
-    check = verbs.add_parser("check", help="import one and report what is wrong with it")
-    check.add_argument("plugin", metavar="NAME|PATH")
-    test = verbs.add_parser("test", help="run its tests, and those that every plugin must pass")
-    test.add_argument("plugin", metavar="NAME|PATH")
-    test.add_argument("--trust", action="store_true", help="first trust the code as it is now, to run it here")
-    new = verbs.add_parser("new", help="write a small working plugin with its tests into this folder")
-    new.add_argument("name", metavar="NAME")
-    new.add_argument("--single-file", action="store_true", help="as one module without a package")
+app = new_group("List, search, add, check, test or create plugins.")
+NAME_OR_PATH = "NAME|PATH"
+PluginName = Annotated[str, typer.Argument(metavar=NAME_OR_PATH, help="A plugin's name, or its path: ./dice")]
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the subcommand."""
-    if args.verb == "list":
-        return _print_list(load_character_config(args.character), is_json=args.json)
-    if args.verb == "search":
-        return _search(args.words, is_json=args.json)
-    if args.verb == "add":
-        return add_plugin(args.plugin, args.character, is_confirmed=args.yes)
-    if args.verb == "show":
-        print_permissions(_find_named(find_target(args.plugin, PLUGIN_GROUP).name))
-        return Exit.OK
-    if args.verb == "check":
-        return _check(args.plugin)
-    if args.verb == "test":
-        return _test(args.plugin, trusts=args.trust)
-    return _new(args.name, is_single_file=args.single_file)
-
-
-def _print_list(config: CharacterConfig, *, is_json: bool) -> int:
-    cards = list(list_cards(config))
-    if is_json:
+@app.command("list", epilog=examples("bot plugin list", "bot plugin list -c mine.json --json"))
+def list_plugins(character: CharacterFile = None, as_json: AsJson = False) -> int:
+    """List the installed plugins, their components, and why some are off."""
+    cards = list(list_cards(load_character_config(character)))
+    if as_json:
         _print_json([card.to_json() for card in cards])
     else:
         print("\n".join(strip_terminal_codes(line) for card in cards for line in card.lines()))
     return Exit.OK
 
 
-def _search(words: Sequence[str], *, is_json: bool) -> int:
+@app.command(epilog=examples("bot plugin search", "bot plugin search weather"))
+def search(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="WORD", help="In their names, packages, descriptions or tags.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """List the plugins that can be added, those with the most stars first."""
+    words = words or []
     index = load_index(load_settings()).search(words)
     for note in index.notes:
         print_notice(strip_terminal_codes(note))
     installed = plugin_names()
-    if is_json:
+    if as_json:
         _print_json([index_to_json(entry, installed) for entry in index.entries])
         return Exit.OK
     print("\n\n".join("\n".join(map(strip_terminal_codes, index_lines(entry, installed))) for entry in index.entries))
@@ -94,15 +68,55 @@ def _search(words: Sequence[str], *, is_json: bool) -> int:
     return Exit.OK
 
 
+@app.command(epilog=examples("bot plugin add knowledge -c mine.json"))
+def add(
+    plugin: Annotated[str, typer.Argument(metavar="NAME")],
+    character: Annotated[
+        Path | None, typer.Option("-c", "--character", metavar="FILE", help="The character's JSON file to change.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Install what is missing without a question.")] = False,
+) -> int:
+    """Install a plugin, name it in a character's file, and print what it may do."""
+    return add_plugin(plugin, character, is_confirmed=yes)
+
+
+@app.command(epilog=examples("bot plugin show x_actions", "bot plugin show ./dice"))
+def show(plugin: PluginName) -> int:
+    """Print what a plugin may do: actions, routes, settings, network."""
+    print_permissions(_find_named(find_target(plugin, PLUGIN_GROUP).name))
+    return Exit.OK
+
+
+@app.command(epilog=examples("bot plugin check ./dice", "bot plugin check ./dice --json"))
+def check(plugin: PluginName, as_json: AsJson = False) -> int:
+    """Import a plugin and report what is wrong with it."""
+    findings = list(check_plugin(_find_named(find_target(plugin, PLUGIN_GROUP).name)))
+    is_fine = all(finding.status is not FindingStatus.FAIL for finding in findings)
+    if as_json:
+        document = {"ok": is_fine, "findings": [finding.to_json() for finding in findings]}
+        print(json.dumps(document, ensure_ascii=False, indent=2))
+    for finding in () if as_json else findings:
+        print("\n".join(finding_lines(finding)))
+    return Exit.OK if is_fine else Exit.CONFIG
+
+
+@app.command("test", epilog=examples("bot plugin test ./dice", "bot plugin test ./dice --trust"))
+def run_tests(plugin: PluginName, trust: Trusting = False) -> int:
+    """Run a plugin's tests, and those that every plugin must pass."""
+    return _test(plugin, trusts=trust)
+
+
+@app.command(epilog=examples("bot plugin new dice", "bot plugin new dice --single-file"))
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    single_file: Annotated[bool, typer.Option("--single-file", help="As one module without a package.")] = False,
+) -> int:
+    """Write a small working plugin with its tests into this folder."""
+    return _new(name, is_single_file=single_file)
+
+
 def _print_json(plugins: Sequence[Mapping[str, Any]]) -> None:
     print(json.dumps({"plugins": plugins}, ensure_ascii=True, indent=2))
-
-
-def _check(name: str) -> int:
-    findings = list(check_plugin(_find_named(find_target(name, PLUGIN_GROUP).name)))
-    for finding in findings:
-        print("\n".join(finding_lines(finding)))
-    return Exit.CONFIG if any(finding.status is FindingStatus.FAIL for finding in findings) else Exit.OK
 
 
 def _find_named(name: str) -> Plugin:

@@ -1,16 +1,18 @@
 """Write one post in the character's voice and publish it, or delete one."""
 
-import argparse
 import asyncio
 import mimetypes
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Annotated, TextIO
 from uuid import UUID
 
+import typer
+
 from bot.background.posting import MAX_COMPARED_POSTS, Post, write_post
-from bot.cli.characters import CharacterConfig, add_character_option, load_character_config, print_notes
+from bot.cli.characters import CharacterConfig, load_character_config, print_notes, print_plugin_notices
+from bot.cli.options import CharacterFile, examples, new_command
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.process.shutdown import print_notice
 from bot.cli.publishing import (
@@ -44,67 +46,74 @@ MAX_PICTURE_BYTES = 5 * 1024 * 1024
 CONFIRMATION_NEEDED = "stdin is not a terminal: add --yes to publish or delete, or --dry-run to see what would be done"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    add_character_option(parser)
-    parser.add_argument("--text", metavar="T", help="the text of the post, instead of a generated one")
-    parser.add_argument(
-        "--media", metavar="FILE", type=Path, action="append", default=[], help="a picture to attach; up to 4"
-    )
-    parser.add_argument(
-        "--alt", metavar="T", action="append", default=[], help="what the picture shows; one for each --media"
-    )
-    parser.add_argument("--yes", action="store_true", help="publish or delete it without asking")
-    parser.add_argument("--dry-run", action="store_true", help="print the post; publish and delete nothing")
-    parser.add_argument(
-        "--resume", action="store_true", help="write nothing; send the undelivered parts of earlier posts"
-    )
-    parser.add_argument(
-        "--delete", metavar="ID", help="write nothing; delete a published post, named by its id or URL, with its thread"
-    )
+app = new_command()
 
 
-def run(args: argparse.Namespace) -> int:
-    """Show a post and publish it after confirmation; print its URL. Or delete one, after confirmation."""
-    _check_arguments(args)
-    pictures = _read_pictures(args.media, args.alt)
-    config = load_character_config(args.character)
-    publisher = None if args.dry_run else require_publisher(config)
+@app.command(
+    epilog=examples("bot post --dry-run", 'bot post --text "Low tide." --media harbour.png --alt "The harbour"')
+)
+def post(
+    character: CharacterFile = None,
+    text: Annotated[
+        str | None, typer.Option(metavar="T", help="The text of the post, instead of a generated one.")
+    ] = None,
+    media: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="A picture to attach; up to 4.")] = None,
+    alt: Annotated[
+        list[str] | None, typer.Option(metavar="T", help="What the picture shows; one for each --media.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Publish or delete it without asking.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the post; publish and delete nothing.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Write nothing; send the undelivered parts of earlier posts.")
+    ] = False,
+    delete: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="Write nothing; delete a published post, named by its id or URL, with its thread."
+        ),
+    ] = None,
+) -> int:
+    """Write one post in the character's voice, and publish it after confirmation; print its URL.
+
+    Or delete one, after confirmation.
+    """
+    if text is not None and is_blank(text):
+        raise UsageError("--text is empty")
+    if delete is not None and (text is not None or media or alt or resume):
+        raise UsageError("--delete stands alone, or with --yes or --dry-run")
+    pictures = _read_pictures(media or (), alt or ())
+    config = load_character_config(character)
+    publisher = None if dry_run else require_publisher(config)
     secrets = config.secrets | (config.settings.secrets(publisher.spec.settings) if publisher else frozenset())
     core = config.settings.load(CoreSettings)
     level = config.settings.get("LOG_LEVEL") or "WARNING"
     with configure_logging(level=level, format=core.log_format, secrets=secrets):
-        if args.delete is not None:
-            return _delete(config, publisher or require_publisher(config), args)
-        if args.resume:
+        if delete is not None:
+            deleter = publisher or require_publisher(config)
+            return _delete(config, deleter, delete, is_confirmed=yes, is_dry_run=dry_run)
+        if resume:
             return _resume(config, publisher or require_publisher(config))
-        post = _build_post(config, args.text)
-        content = filter_outgoing(Content(text=post.text, attachments=pictures), config.secrets) or Content()
+        draft = _build_post(config, text)
+        content = filter_outgoing(Content(text=draft.text, attachments=pictures), config.secrets) or Content()
         if publisher is None or publisher.is_dry_run(config):
             _show(config, content, sys.stdout)
             return Exit.OK
         _show(config, content, sys.stderr)
-        if args.yes or _is_confirmed(f"Publish it on {publisher.platform}?"):
+        if yes or _is_confirmed(f"Publish it on {publisher.platform}?"):
             return _print_result(publisher, asyncio.run(_publish(config, publisher, content)))
     print_notice("not published")
     return Exit.OK
-
-
-def _check_arguments(args: argparse.Namespace) -> None:
-    if args.text is not None and is_blank(args.text):
-        raise UsageError("--text is empty")
-    if args.delete is not None and (args.text is not None or args.media or args.alt or args.resume):
-        raise UsageError("--delete stands alone, or with --yes or --dry-run")
 
 
 def _build_post(config: CharacterConfig, text: str | None) -> Post:
     if text is not None:
         return Post(text)
     print_notes([config])
-    post = asyncio.run(draft_post(config))
-    if post.image_prompt:
-        print_notice(strip_terminal_codes(f"suggested picture: {post.image_prompt}"))
-    return post
+    print_plugin_notices([config])
+    draft = asyncio.run(draft_post(config))
+    if draft.image_prompt:
+        print_notice(strip_terminal_codes(f"suggested picture: {draft.image_prompt}"))
+    return draft
 
 
 def _show(config: CharacterConfig, content: Content, file: TextIO) -> None:
@@ -133,16 +142,16 @@ async def _publish(config: CharacterConfig, publisher: Publisher, content: Conte
     return await asyncio.to_thread(publish_via_running_bot, config, publisher, content, refusal)
 
 
-def _delete(config: CharacterConfig, publisher: Publisher, args: argparse.Namespace) -> int:
+def _delete(config: CharacterConfig, publisher: Publisher, name: str, *, is_confirmed: bool, is_dry_run: bool) -> int:
     """Delete a post after confirmation. Raises UsageError where the argument names no post."""
     if publisher.publishing.parse_post_id is None:
         raise ConfigError(f"posts on {publisher.platform} cannot be deleted with this command")
-    if not (post_id := publisher.publishing.parse_post_id(args.delete)):
-        raise UsageError(f"--delete {args.delete}: it is neither the id nor the URL of a post on {publisher.platform}")
+    if not (post_id := publisher.publishing.parse_post_id(name)):
+        raise UsageError(f"--delete {name}: it is neither the id nor the URL of a post on {publisher.platform}")
     url = publisher.publishing.post_url(post_id)
-    if args.dry_run or publisher.is_dry_run(config):
+    if is_dry_run or publisher.is_dry_run(config):
         print_notice(f"it would be deleted: {url}")
-    elif not args.yes and not _is_confirmed(f"Delete {url} for good?"):
+    elif not is_confirmed and not _is_confirmed(f"Delete {url} for good?"):
         print_notice("not deleted")
     elif asyncio.run(_delete_post(config, publisher, post_id)):
         print_notice(f"deleted: {url}")

@@ -1,12 +1,13 @@
 """Make the running bot take up the changed file of a character, without a restart."""
 
-import argparse
+import json
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-from bot.cli.characters import CharacterConfig, add_character_option, load_character_config, print_notes
+from bot.cli.characters import CharacterConfig, load_character_config, print_notes
+from bot.cli.options import AsJson, CharacterFiles, examples, new_command
 from bot.cli.process.exit_codes import Exit
 from bot.cli.running_bot import HttpReply, RunningBot, find_running_bot
 from bot.errors import ConfigError, TemporaryError
@@ -16,18 +17,25 @@ RELOAD_TIMEOUT = 30.0
 DIAGNOSIS = "start it with `bot run`; a bot that runs without the web page takes up a changed file by itself"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    add_character_option(parser, is_repeatable=True)
+app = new_command()
 
 
-def run(args: argparse.Namespace) -> int:
-    """Check each file here, then let the bot that runs it take it up; print what came of it."""
-    configs = [load_character_config(path) for path in args.character or [None]]
+@app.command(epilog=examples("bot reload", "bot reload -c mine.json"))
+def reload(character: CharacterFiles = None, as_json: AsJson = False) -> int:
+    """Make the running bot take up a changed character file.
+
+    Each file is checked here first; then the bot that runs it is asked, and what came of it is printed.
+    """
+    configs = [load_character_config(path) for path in character or (None,)]
     print_notes(configs)
+    results = []
     for config in configs:
-        for line in _result_lines(config, _reload(config)):
+        result = _reload(config)
+        results.append({"name": config.name, **result})
+        for line in () if as_json else _result_lines(config, result):
             print(strip_terminal_codes(line), flush=True)
+    if as_json:
+        print(json.dumps({"agents": results}, ensure_ascii=False, indent=2))
     return Exit.OK
 
 

@@ -1,6 +1,5 @@
 """Start the character on every configured platform; without any token, on the web page only."""
 
-import argparse
 import asyncio
 import logging
 import os
@@ -12,12 +11,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from bot.adapter.adapter import Adapter
 from bot.adapter.connection_status import ConnectionState
-from bot.cli.characters import CharacterConfig, add_character_option, load_character_configs, print_notes
+from bot.cli.characters import CharacterConfig, load_character_configs, print_notes, print_plugin_notices
 from bot.cli.emulation import EmulatedRun, run_emulators
 from bot.cli.operator.tools import with_operator_tools
+from bot.cli.options import CharacterFiles, examples, new_command
 from bot.cli.platforms import WEB, Platform, list_platforms, parse_emulators, parse_platforms
 from bot.cli.process.crash_loop import CrashLoop, StartHistory
 from bot.cli.process.exit_codes import UsageError
@@ -37,49 +40,53 @@ logger = logging.getLogger(__name__)
 STOPPING = "stopping: no new messages are accepted, answers in progress are finished; a second signal exits at once"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    add_character_option(parser, is_repeatable=True)
-    parser.add_argument("--only", metavar="NAMES", default="", help="platforms, as in discord,telegram,x,web")
-    parser.add_argument(
-        "--emulate",
-        metavar="NAMES",
-        default="",
-        help="run on platforms emulated on this machine, as in discord,telegram,x: each opens a page on "
-        "which to talk; no account is needed, no real platform is connected, and the data is removed at the "
-        "end",
-    )
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="end if a plugin or a platform does not start; by default the others run without it",
-    )
-    parser.add_argument(
-        "--open",
-        action="store_true",
-        help="open the web page in the browser, signed in; the token is in the browser's arguments, which other "
-        "users of this machine can see",
-    )
+app = new_command()
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run until a signal is received."""
+@app.command(
+    epilog=examples(
+        "bot run", "bot run -c mine.json --open", "bot run --only discord,web", "bot run --emulate telegram"
+    )
+)
+def run(
+    character: CharacterFiles = None,
+    only: Annotated[str, typer.Option(metavar="NAMES", help="Platforms, as in discord,telegram,x,web.")] = "",
+    emulate: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Run on platforms emulated on this machine, as in discord,telegram,x: each opens a page on which to "
+            "talk; no account is needed, no real platform is connected, and the data is removed at the end.",
+        ),
+    ] = "",
+    strict: Annotated[
+        bool, typer.Option("--strict", help="End if a plugin or a platform does not start; by default the others run.")
+    ] = False,
+    open_page: Annotated[
+        bool,
+        typer.Option(
+            "--open",
+            help="Open the web page in the browser, signed in; the token is in the browser's arguments, which other "
+            "users of this machine can see.",
+        ),
+    ] = False,
+) -> int:
+    """Start the character on every configured platform; without any token, on the web page only."""
     with exit_on_signal():
         raise_file_limit()
-        return _run(args)
+        return _run(character or [], only, emulate, is_strict=strict, opens_page=open_page)
 
 
-def _run(args: argparse.Namespace) -> int:
-    only = parse_platforms(args.only) if args.only else []
-    files = args.character or []
-    if args.emulate:
-        emulated = parse_emulators(args.emulate)
+def _run(files: Sequence[Path], only_names: str, emulate: str, *, is_strict: bool, opens_page: bool) -> int:
+    only = parse_platforms(only_names) if only_names else []
+    if emulate:
+        emulated = parse_emulators(emulate)
         _refuse_contradiction(only, [spec.name for spec in emulated])
-        return asyncio.run(_run_emulated(files, only, emulated, is_strict=args.strict, opens_page=args.open))
+        return asyncio.run(_run_emulated(files, only, emulated, is_strict=is_strict, opens_page=opens_page))
     configs, platforms = _load_configs(files, only)
     with _track_start(configs, platforms) as start_history:
         return asyncio.run(
-            _run_until_stopped(configs, platforms, start_history, is_strict=args.strict, opens_page=args.open)
+            _run_until_stopped(configs, platforms, start_history, is_strict=is_strict, opens_page=opens_page)
         )
 
 
@@ -108,7 +115,6 @@ def _load_configs(
 ) -> tuple[list[CharacterConfig], list[Platform]]:
     """Return the characters and the platforms. Raises ConfigError if no platform is on."""
     configs = load_character_configs(files, emulated_run.layers if emulated_run else ())
-    print_notes(configs)
     configs = [emulated_run.enable_for(config) for config in configs] if emulated_run else configs
     platforms = list_platforms(configs, only, emulated_run.urls if emulated_run else {})
     specs = [platform.spec for platform in platforms if platform.is_on and platform.spec]
@@ -174,6 +180,8 @@ async def _run_until_stopped(
                 for name, cause in agent_runtime.inactive.items():
                     _print_line(f"  without the plugin {name}: {cause}")
             _print_platforms(platforms, runtime)
+            print_plugin_notices(configs)
+            print_notes(configs)
             if opens_page:
                 _open_page(runtime)
             async with asyncio.TaskGroup() as tasks:

@@ -1,12 +1,16 @@
 """List every variable with its meaning, its value and where that comes from; secrets are never shown."""
 
-import argparse
+import json
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import typer
 
 from bot.characters import load_character
 from bot.characters.secret_detection import mask_secrets
-from bot.cli.characters import add_character_option, ignored_settings_note, read_character_settings
+from bot.cli.characters import ignored_settings_note, read_character_settings
+from bot.cli.options import AsJson, CharacterFile, examples, new_command
 from bot.cli.process.exit_codes import Exit
 from bot.cli.process.shutdown import print_notice
 from bot.cli.variables import SettingsGroup, Variable, find_settings_groups, group_summary, list_variables
@@ -22,29 +26,35 @@ PREFACE = """\
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    add_character_option(parser)
-    parser.add_argument("--example", action="store_true", help="print an example .env file")
-    parser.add_argument("--owners", action="store_true", help="print which of them a character's file may set")
+app = new_command()
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the list."""
+@app.command(epilog=examples("bot settings", "bot settings -c mine.json --json", "bot settings --example > .env"))
+def settings(
+    character: CharacterFile = None,
+    example: Annotated[bool, typer.Option("--example", help="Print an example .env file.")] = False,
+    owners: Annotated[bool, typer.Option("--owners", help="Print which of them a character's file may set.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """List every variable with its meaning, its value and where that comes from; secrets are never shown."""
     groups, problems = find_settings_groups()
     for problem in problems:
         print_notice(strip_terminal_codes(f"not listed: {problem}"))
-    if args.example:
+    if example:
         print(build_example(groups), end="")
         return Exit.OK
-    if args.owners:
+    if owners:
         print(build_owner_table(groups), end="")
         return Exit.OK
-    loaded = load_character(args.character) if args.character else None
-    settings = read_character_settings(loaded).with_models(*(group.model for group in groups))
-    for note in ignored_settings_note(settings):
+    loaded = load_character(character) if character else None
+    values = read_character_settings(loaded).with_models(*(group.model for group in groups))
+    for note in ignored_settings_note(values):
         print_notice(strip_terminal_codes(note))
-    print("\n".join(_setting_lines(groups, settings)))
+    if as_json:
+        variables = [_to_json(group.name, item, values) for group in groups for item in list_variables(group.model)]
+        print(json.dumps({"variables": variables}, ensure_ascii=False, indent=2))
+    else:
+        print("\n".join(_setting_lines(groups, values)))
     return Exit.OK
 
 
@@ -79,6 +89,21 @@ def _setting_lines(groups: Sequence[SettingsGroup], settings: Settings) -> Itera
         for variable in list_variables(group.model):
             yield f"  {variable.name} = {_format_value(variable, settings)}"
             yield f"      {variable.description}"
+
+
+def _to_json(group: str, variable: Variable, settings: Settings) -> dict[str, object]:
+    """Return a variable as JSON; the value of a secret is null."""
+    source = settings.source_of(variable.name)
+    value = (settings.get(variable.name) if source else variable.default) or ""
+    return {
+        "name": variable.name,
+        "group": group,
+        "description": variable.description,
+        "value": None if variable.is_secret else mask_secrets(value)[0],
+        "is_set": bool(source),
+        "origin": source or "default",
+        "is_secret": variable.is_secret,
+    }
 
 
 def _format_value(variable: Variable, settings: Settings) -> str:

@@ -1,6 +1,5 @@
 """Show why messages were answered or not, or what the models have cost."""
 
-import argparse
 import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,11 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
-from bot.cli.characters import CharacterConfig, add_character_option, load_character_config
+import typer
+
+from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.message_report import MessageReport, build_report, format_price, room_label
+from bot.cli.options import AsJson, CharacterFile, examples, new_command
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.running_bot import find_running_bot, open_store_for_reading
 from bot.domain.costs import CostEntry, sum_costs
@@ -116,38 +118,44 @@ def _cost_parts(entry: CostEntry) -> Iterator[str]:
     yield f"{entry.tokens_out:,} out"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument(
-        "message", metavar="MESSAGE_ID", nargs="?", help="the id of a message or of its receipt, or the platform's id"
-    )
-    parser.add_argument("--room", metavar="R", help="only this room, by id or name")
-    parser.add_argument(
-        "--last", metavar="N", type=_positive_int, help=f"the last N messages (default: {DEFAULT_LAST})"
-    )
-    parser.add_argument("--costs", action="store_true", help="show what the models have cost instead")
-    parser.add_argument("--by", choices=[by.value for by in GroupBy], help="group the costs by (default: day)")
-    parser.add_argument(
-        "--days", metavar="N", type=_positive_int, help=f"the last N days, today included (default: {DEFAULT_DAYS})"
-    )
-    add_character_option(parser)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+app = new_command()
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the reports or the costs."""
-    if args.message and (args.room or args.last):
+@app.command(epilog=examples("bot why", "bot why --room general --last 20", "bot why --costs --by room --days 30"))
+def why(
+    message: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MESSAGE_ID",
+            help="The id of a message or of its receipt, or the platform's id.",
+            show_default=False,
+        ),
+    ] = None,
+    room: Annotated[str | None, typer.Option(metavar="R", help="Only this room, by id or name.")] = None,
+    last: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help=f"The last N messages (default: {DEFAULT_LAST}).")
+    ] = None,
+    costs: Annotated[bool, typer.Option("--costs", help="Show what the models have cost instead.")] = False,
+    by: Annotated[GroupBy | None, typer.Option(help="Group the costs by this (default: day).")] = None,
+    days: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help=f"The last N days, today included (default: {DEFAULT_DAYS}).")
+    ] = None,
+    character: CharacterFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show why messages were answered or not, or what the models have cost."""
+    if message and (room or last):
         raise UsageError("a message's id excludes --room and --last")
-    if args.costs and (args.message or args.room or args.last):
+    if costs and (message or room or last):
         raise UsageError("--costs excludes a message's id, --room and --last; use `--costs --by room`")
-    if not args.costs and (args.by or args.days):
+    if not costs and (by or days):
         raise UsageError("--by and --days need --costs")
-    config = load_character_config(args.character)
+    config = load_character_config(character)
     with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
-        if args.costs:
-            return _print_costs(config, args)
-        reports = asyncio.run(_load_reports(config, args.message, args.room, args.last or DEFAULT_LAST))
-    if args.json:
+        if costs:
+            return _print_costs(config, days or DEFAULT_DAYS, by or GroupBy.DAY, as_json=as_json)
+        reports = asyncio.run(_load_reports(config, message, room, last or DEFAULT_LAST))
+    if as_json:
         print(json.dumps({"messages": [report.to_json() for report in reports]}, ensure_ascii=False, indent=2))
     elif reports:
         print("\n\n".join("\n".join(map(strip_terminal_codes, report.lines())) for report in reports))
@@ -156,9 +164,9 @@ def run(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def _print_costs(config: CharacterConfig, args: argparse.Namespace) -> int:
-    costs = asyncio.run(_load_costs(config, args.days or DEFAULT_DAYS, GroupBy(args.by or GroupBy.DAY)))
-    if args.json:
+def _print_costs(config: CharacterConfig, days: int, by: GroupBy, *, as_json: bool) -> int:
+    costs = asyncio.run(_load_costs(config, days, by))
+    if as_json:
         print(json.dumps(costs.to_json(), ensure_ascii=False, indent=2))
     else:
         print("\n".join(map(strip_terminal_codes, costs.lines())))
@@ -219,10 +227,3 @@ async def _find_rooms(conversations: ConversationReader, name: str) -> list[Room
         hint = f"did you mean {suggestion!r}?" if suggestion else f"the latest are: {latest}"
         raise UsageError(f"no room {name!r} was found; {hint}")
     return matches
-
-
-def _positive_int(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("it must be 1 or more")
-    return number

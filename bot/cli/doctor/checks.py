@@ -15,6 +15,7 @@ from bot.cli.characters import ENV_FILE, CharacterConfig
 from bot.cli.platforms import Platform
 from bot.cli.prompt_sections import format_sections, measure_sections
 from bot.cli.running_bot import find_running_bot
+from bot.cli.terminal_style import colour_state
 from bot.cli.variables import SettingsGroup, list_variables
 from bot.errors import ConfigError, SettingError, TemporaryError
 from bot.inbound.operator_tools import Finding, FindingStatus
@@ -30,7 +31,8 @@ SETTINGS_ADVICE = "correct the setting; `bot settings` explains each variable"
 
 def finding_lines(finding: Finding) -> Iterator[str]:
     """Yield a finding as lines for the terminal."""
-    yield strip_terminal_codes(f"{finding.status:<5} {finding.check:<10} {finding.message}", allowed="\n")
+    line = strip_terminal_codes(f"{finding.status:<5} {finding.check:<10} {finding.message}", allowed="\n")
+    yield colour_state(line)
     if finding.advice:
         yield strip_terminal_codes(f"{'':<16} → {finding.advice}")
 

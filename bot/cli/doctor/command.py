@@ -1,15 +1,17 @@
 """Check the configuration: Python, settings, character, plugins, database, port, platforms, costs, model."""
 
-import argparse
 import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from bot.characters import load_character
 from bot.cli.characters import (
     CharacterConfig,
-    add_character_option,
     default_character,
     ignored_settings_note,
     load_character_config,
@@ -18,6 +20,7 @@ from bot.cli.characters import (
 from bot.cli.doctor import checks
 from bot.cli.doctor.account_checks import check_accounts, check_tasks
 from bot.cli.doctor.model_checks import check_budget, check_model
+from bot.cli.options import AsJson, CharacterFile, examples, new_command
 from bot.cli.platforms import WEB, list_platforms
 from bot.cli.process.exit_codes import Exit
 from bot.cli.variables import find_settings_groups
@@ -26,25 +29,28 @@ from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.logs import configure_logging
 from bot.settings import CoreSettings, Settings
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    add_character_option(parser)
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
-    parser.add_argument("--fix", action="store_true", help="make .env and the data readable by you alone")
+app = new_command()
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run every check and print the findings; return the exit code."""
+@app.command(epilog=examples("bot doctor", "bot doctor -c mine.json --json"))
+def doctor(
+    character: CharacterFile = None,
+    as_json: AsJson = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Make .env and the data readable by you alone.")] = False,
+) -> int:
+    """Check the configuration and say what to correct.
+
+    Python, settings, character, plugins, database, port, platforms, costs and model are checked.
+    """
     findings: list[Finding] = []
-    for finding in _collect_findings(args):
+    for finding in _collect_findings(character, fix=fix):
         if finding.message in [earlier.message for earlier in findings]:
             continue
         findings.append(finding)
-        if not args.json:
+        if not as_json:
             print("\n".join(checks.finding_lines(finding)), flush=True)
     failed = [finding for finding in findings if finding.status is FindingStatus.FAIL]
-    if args.json:
+    if as_json:
         document = {"ok": not failed, "findings": [finding.to_json() for finding in findings]}
         print(json.dumps(document, ensure_ascii=False, indent=2))
     if not failed:
@@ -52,9 +58,9 @@ def run(args: argparse.Namespace) -> int:
     return Exit.TRY_AGAIN if all(finding.is_outside for finding in failed) else Exit.CONFIG
 
 
-def _collect_findings(args: argparse.Namespace) -> Iterator[Finding]:
+def _collect_findings(character: Path | None, *, fix: bool) -> Iterator[Finding]:
     yield from checks.check_python()
-    path = args.character or default_character()
+    path = character or default_character()
     loaded = None
     try:
         loaded = load_character(path)
@@ -76,7 +82,7 @@ def _collect_findings(args: argparse.Namespace) -> Iterator[Finding]:
                 yield Finding(FindingStatus.FAIL, "settings", line, checks.SETTINGS_ADVICE)
         except ConfigError as error:
             yield Finding(FindingStatus.FAIL, "plugins", str(error), "`bot plugin list` shows the plugins")
-    yield from _settings_findings(settings, config, fix=args.fix)
+    yield from _settings_findings(settings, config, fix=fix)
 
 
 def _settings_findings(settings: Settings, config: CharacterConfig | None, *, fix: bool) -> Iterator[Finding]:

@@ -1,0 +1,46 @@
+"""What commands share: the frame of a command or a group, and the options `-c FILE` and `--json`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+CharacterFile = Annotated[
+    Path | None,
+    typer.Option("-c", "--character", metavar="FILE", help="The character's JSON file (default: the bundled one)."),
+]
+CharacterFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "-c",
+        "--character",
+        metavar="FILE",
+        help="The character's JSON file (default: the bundled one); repeat it for several in one process.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+# Options of plugins and adapters under test
+Trusting = Annotated[bool, typer.Option("--trust", help="First trust the code as it is now, to run it here.")]
+
+
+def new_command(**options: Any) -> typer.Typer:
+    """Return the frame of a command of its own; its one function is registered with `command` of the result."""
+    return typer.Typer(
+        rich_markup_mode=None,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        **options,
+    )
+
+
+def new_group(help: str) -> typer.Typer:
+    """Return the frame of a command with subcommands, also if there is only one."""
+    group = new_command(no_args_is_help=True)
+    group.callback(help=help)(lambda: None)
+    return group
+
+
+def examples(*lines: str) -> str:
+    """Return the end of a help text: command lines to copy."""
+    return "\b\nexamples:\n" + "\n".join(f"  {line}" for line in lines)
