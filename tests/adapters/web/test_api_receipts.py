@@ -59,3 +59,14 @@ async def test_counts_name_outcomes_rules_and_an_example(web_server: Any) -> Non
 @pytest.mark.parametrize("query", ["before=nonsense", "outcome=odd", "from=yesterday", "from=2020-01-01T00:00:00"])
 async def test_a_filter_that_cannot_be_read_is_refused(web_server: Any, query: str) -> None:
     await web_server.get(f"/api/receipts?{query}", 422)
+
+
+async def test_a_receipt_shows_when_parts_were_sent_and_leads_to_the_one_after_it(web_server: Any) -> None:
+    first, second = [(await web_server.send(text, room="den"))["receipt_id"] for text in ("Hello", "Goodbye")]
+    receipt = await web_server.get(f"/api/receipts/{first}")
+    [sent] = [step for step in receipt["steps"] if step["kind"] == "send"]
+    assert (sent["name"], sent["state"], sent["note"], sent["end_ms"]) == ("Send", "done", "sent, 1 attempt", None)
+    newer = await web_server.get(f"/api/receipts?room={receipt['room_id']}&after={first}&limit=1")
+    assert [item["id"] for item in newer["receipts"]] == [second]
+    assert (await web_server.get(f"/api/receipts?after={second}"))["receipts"] == []
+    await web_server.get(f"/api/receipts?after={first}&before=x", 422)

@@ -4,13 +4,14 @@ import { useLoad } from "../api.js";
 import { Time } from "../format.js";
 import { html } from "../lib.js";
 import { ErrorNote, Skeleton } from "../lists.js";
-import { copyText } from "../overlay.js";
+import { copyText, useMedia } from "../overlay.js";
 import { Link } from "../router.js";
 import { Button, Icon } from "../ui.js";
 import { Calls, Deliveries, Figures, Gate, Ids, MemoryUsed, Message, Notes, Prompts, Timing, Verdict } from "../why.js";
 
 export default function Page({ session, params }) {
   const [id = ""] = params;
+  const isNarrow = useMedia("(max-width: 80rem)"); // for the axis of time
   const { value: receipt, error, reload } = useLoad(`api/receipts/${encodeURIComponent(id)}`);
   if (error && receipt?.id !== id) {
     return html`<div class="page"><div class="in pad-y"><h1>Receipt</h1><${ErrorNote} error=${error} onRetry=${reload} /></div></div>`;
@@ -21,8 +22,8 @@ export default function Page({ session, params }) {
       ${" · "}${receipt.author ?? "a person"} in ${receipt.room ?? "a room"}, <${Time} at=${receipt.received_at} as="second" /></${Verdict}></div>
       <${Figures} receipt=${receipt} /></div></section>
     <div class="receipt-grid">
-      <div class="stack wide">${[Message, Timing, Calls].map((Part) => html`<${Part} receipt=${receipt} level=${2} key=${Part.name} />`)}
-        <${Prompts} receipt=${receipt} session=${session} level=${2} /></div>
+      <div class="stack wide">${[Message, Timing, Calls].map((Part) => html`<${Part} key=${Part.name} level=${2}
+        ...${{ receipt, isNarrow }} />`)}<${Prompts} receipt=${receipt} session=${session} level=${2} /></div>
       <div class="stack wide">${[Gate, MemoryUsed, Notes, Deliveries, Ids].map((Part) => html`<${Part} receipt=${receipt} level=${2}
         key=${Part.name} />`)}</div></div></div></div>`;
 }
