@@ -52,12 +52,12 @@ async def _open_details(tab: Any) -> None:
 
 async def _search_nothing(tab: Any) -> None:
     await tab.page.keyboard.press("Control+k")
-    await tab.page.get_by_role("combobox").fill("zzzz")
+    await tab.page.get_by_role("combobox", name="Search a page").fill("zzzz")
 
 
 async def _search_something(tab: Any) -> None:
     await tab.page.keyboard.press("Control+k")
-    await tab.page.get_by_role("combobox").fill("ines")
+    await tab.page.get_by_role("combobox", name="Search a page").fill("ines")
 
 
 async def _forget(tab: Any) -> None:
@@ -124,7 +124,7 @@ def list_screens(workshop: Workshop) -> dict[str, Screen]:
         "character": Screen("console/character", "valid"),
         "character, error": Screen("console/character", "Line ", _break_character),
         "character, versions": Screen("console/character", "No version before", _click("button", "Versions")),
-        "plugins": Screen("console/plugins", "knowledge"),
+        "plugins": Screen("console/plugins", "none has a problem"),
         "settings": Screen("console/settings", "BUDGET_USD"),
         "logs": Screen("console/logs", "The irons are on"),
         "doctor": Screen("console/doctor", "last run"),

@@ -40,7 +40,7 @@ from bot.cli.characters import load_character_config
 from bot.cli.operator.tools import with_operator_tools
 from bot.logs import configure_logging
 from bot.models import ModelRefused, TextRequest, TextResult, Usage
-from bot.platform import AccessTokens, ConnectionStatus, DeliveryState, DisconnectCause, InboundMessage
+from bot.platform import AccessTokens, ConnectionStatus, DeliveryState, DisconnectCause, InboundMessage, TokenScope
 from bot.prompts import parse_history
 from bot.store import CostEntry, InMemoryStore
 from tests.adapters.web.conftest import TOKEN, EchoModel, RunningServer
@@ -137,8 +137,9 @@ def compose(text: str, author: str, place: Sequence[str], number: object, minute
 class Workshop:
     """The running server and what the tests name of its data."""
 
-    def __init__(self, server: RunningServer, accounts: dict[str, Account], folder: Path) -> None:
-        self.server, self.accounts, self.folder = server, accounts, folder
+    def __init__(self, server: RunningServer, accounts: dict[str, Account], tokens: AccessTokens) -> None:
+        self.server, self.accounts = server, accounts
+        self.tokens = {scope: tokens.create(scope, scope, system_clock())[1] for scope in TokenScope}
         self.agent = server.runtime.agents[0].agent
         self.store = self.agent.store
         self.receipts: dict[str, Any] = {}
@@ -252,7 +253,7 @@ def write_character() -> Path:
 
 
 @asynccontextmanager
-async def run_workshop(folder: Path, *, access_tokens: AccessTokens | None = None) -> AsyncIterator[Workshop]:
+async def run_workshop(folder: Path) -> AsyncIterator[Workshop]:
     """Run the bot in a folder during the block."""
     with pytest.MonkeyPatch.context() as patch, open(os.devnull, "w") as sink:  # noqa: ASYNC230  # not a real file
         patch.chdir(folder)
@@ -260,7 +261,7 @@ async def run_workshop(folder: Path, *, access_tokens: AccessTokens | None = Non
             patch.delenv(name, raising=False)
         for name, value in SETTINGS.items():
             patch.setenv(name, value)
-        script, store = WorkshopModel(), InMemoryStore()
+        script, store, tokens = WorkshopModel(), InMemoryStore(), AccessTokens(folder)
         config = load_character_config(write_character())
         agent_config = with_operator_tools(config)
         plugins = [plugin for plugin in agent_config.plugins if plugin.name not in UNUSED]
@@ -269,15 +270,13 @@ async def run_workshop(folder: Path, *, access_tokens: AccessTokens | None = Non
             async with store:
                 await store_history(store)
             async with Runtime([agent_config]) as runtime, ClientSession() as session:
-                adapter = WebAdapter(
-                    runtime.handles, config.settings.load(WebSettings), TOKEN, access_tokens=access_tokens
-                )
+                adapter = WebAdapter(runtime.handles, config.settings.load(WebSettings), TOKEN, access_tokens=tokens)
                 accounts = {name: Account(runtime.handles[0].agent_id, name) for name in ("discord", "telegram")}
                 for connected in (adapter, *accounts.values()):
                     await runtime.connect(connected)
                 for account in accounts.values():
                     account.status.connected()
-                workshop = Workshop(RunningServer(runtime, adapter, script, session), accounts, folder)
+                workshop = Workshop(RunningServer(runtime, adapter, script, session), accounts, tokens)
                 await fill(workshop)
                 accounts["telegram"].status.failed(DisconnectCause.LIMITED, "429")
                 logging.getLogger("workshop").warning("The irons are on since nine o'clock")

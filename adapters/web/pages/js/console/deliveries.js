@@ -55,10 +55,13 @@ export default function Page({ session, query }) {
       action: "Drop",
     });
     if (!isSure) return;
+    const before = new Set(list.rows);
     try {
       const { results } = await post("api/outbox/decisions", { ids, decision });
       const parts = new Map(results.filter((result) => result.part).map((result) => [result.id, result.part]));
-      list.change((old) => old.map((row) => parts.get(row.id) ?? row));
+      // What the stream has said meanwhile is newer than this answer: a part may have arrived already.
+      const isNewer = (row) => decision === "send" && !before.has(row);
+      list.change((old) => old.map((row) => (isNewer(row) ? row : parts.get(row.id) ?? row)));
       setNotes((old) => ({ ...old, ...Object.fromEntries(results.map((result) => [result.id, result])) }));
       setSelected(new Set());
       setVersion((number) => number + 1);
@@ -124,7 +127,7 @@ function Parts({ rows, selected, toggle, notes, canChange }) {
         <td class="nw"><span class="row"><${Icon} name=${row.platform} size="s" />
           <${Link} to=${`console/rooms/${row.room_id}`}>${row.room}</${Link}></span></td>
         <td class="nw"><${Chip} tone=${TONES[row.status]}>${row.status}</${Chip}></td>
-        <td class="q2 full">${row.why}${waitText(row, now)}${note && html`<span class=${note.is_done ? "q" : "bad"}
+        <td class="q2 full">${row.why}${waitText(row, now)}${note && row.state !== "sent" && html`<span class=${note.is_done ? "q" : "bad"}
           role="status"> · ${note.note}</span>`}</td>
         <td class="num q2 start" data-l="age"><${Time} at=${row.created_at} title=${formatFull(row.created_at)} /></td>
         <td class="num q2 hide">${row.attempts}</td></tr>`;
