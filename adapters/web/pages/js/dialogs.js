@@ -9,8 +9,12 @@ export function Dialog({ title, onClose, children, ...rest }) {
   const ref = useRef(null);
   useEffect(() => {
     const opener = document.activeElement;
-    ref.current.showModal();
-    return () => opener?.isConnected && opener.focus();
+    const dialog = ref.current;
+    dialog.showModal();
+    return () => {
+      dialog.close(); // while it is open, nothing outside of it takes the focus
+      if (opener?.isConnected) opener.focus();
+    };
   }, []);
   const cancel = (event) => {
     event.preventDefault();
