@@ -141,10 +141,12 @@ async def test_every_stop_of_the_tab_key_has_a_ring(workshop: Any, visitor: Any,
     for name, screen in list_screens(workshop).items():
         tab = stranger if screen.is_public else signed_in
         await open_screen(tab, screen)
+        ends = 0  # the page is left at its end; the next stop is its first
         for _ in range(MOST_STOPS):
             await tab.page.keyboard.press("Tab")
             stop = await tab.page.evaluate(DESCRIBE_FOCUS)
-            if not stop["name"]:
+            ends += not stop["name"]
+            if ends == 2:
                 break
             if stop["problem"]:
                 found.setdefault(name, []).append(stop)
