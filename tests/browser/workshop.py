@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -96,13 +96,17 @@ RULES = "The mending circle meets on Thursdays at seven.\n\nWhoever leaves last 
 
 
 class WorkshopModel(EchoModel):
-    """Answers as written above, at a known price; otherwise as EchoModel does."""
+    """Answers as written above, at a known price; otherwise as EchoModel does, or as `say` decides."""
+
+    say: Callable[[str], str] | None = None
 
     async def answer(self, request: TextRequest) -> TextResult:
         lines = [line.text for line in parse_history(request.prompt) if not line.is_agent]
         if not lines:  # what the evaluators ask
             return TextResult("<response></response>", MODEL, Usage(900, 4))
         said = lines[-1]
+        if self.say is not None:
+            return TextResult(self.say(said), MODEL, Usage(900, 40))
         if said == SMOKE:
             raise ModelRefused("400: the request was refused")
         if said == SILENT or (reply := REPLIES.get(said)):
@@ -139,6 +143,7 @@ class Workshop:
 
     def __init__(self, server: RunningServer, accounts: dict[str, Account], tokens: AccessTokens) -> None:
         self.server, self.accounts = server, accounts
+        self.script = server.script
         self.tokens = {scope: tokens.create(scope, scope, system_clock())[1] for scope in TokenScope}
         self.agent = server.runtime.agents[0].agent
         self.store = self.agent.store
