@@ -10,7 +10,7 @@ LOCKED := build/locked
 LOCK = $(TOOLS)/bin/uv pip compile --quiet --no-progress --universal --generate-hashes --no-header --no-annotate \
   --constraint constraints.txt
 
-.PHONY: run chat test test-full check bench chaos hostile attack-texts axe lock vendor wheel sbom clean
+.PHONY: run chat test test-full check bench chaos hostile attack-texts axe pictures lock vendor wheel sbom clean
 
 run: $(VENV)/.installed
 	@$(BIN)/bot run
@@ -75,6 +75,10 @@ attack-texts: | $(BIN)/python
 axe:
 	-@test -d .peers/node_modules/axe-core || npm install --silent --no-save --prefix .peers axe-core@4.14.1 \
 	  || echo "no axe-core here: the tests of accessibility are skipped"
+
+# Makes the pictures of the README and docs/web.md again, in the browser of the tests.
+pictures: $(VENV)/.installed-dev
+	@$(BIN)/python -m tests.browser.pictures
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

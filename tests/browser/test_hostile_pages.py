@@ -31,7 +31,7 @@ from bot.store import CostEntry
 from tests.adapters.web.test_hostile_texts import WORDS
 from tests.browser.workshop import Workshop, compose
 
-pytestmark = [pytest.mark.long, pytest.mark.failure("N-12")]
+pytestmark = [pytest.mark.long, pytest.mark.failure("N-12"), pytest.mark.timeout(900)]
 PAYLOADS = json.loads((Path(__file__).parents[1] / "data" / "script_payloads.json").read_text())["payloads"]
 TEXTS = [text for text in dict.fromkeys((*PAYLOADS, *WORDS)) if text.strip()]
 IN_CHAT = 25  # messages of one conversation

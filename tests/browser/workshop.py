@@ -1,5 +1,6 @@
 """A bot with pleasant data for every page: three platforms, people, costs, tasks, documents, and things gone wrong."""
 
+import asyncio
 import json
 import logging
 import os
@@ -96,15 +97,20 @@ RULES = "The mending circle meets on Thursdays at seven.\n\nWhoever leaves last 
 
 
 class WorkshopModel(EchoModel):
-    """Answers as written above, at a known price; otherwise as EchoModel does, or as `say` decides."""
+    """Answers as written above, at a known price; otherwise as EchoModel does, or as `say` decides.
+
+    It takes `seconds`, which are none but for pictures.
+    """
 
     say: Callable[[str], str] | None = None
+    seconds = 0.0
 
     async def answer(self, request: TextRequest) -> TextResult:
         lines = [line.text for line in parse_history(request.prompt) if not line.is_agent]
         if not lines:  # what the evaluators ask
             return TextResult("<response></response>", MODEL, Usage(900, 4))
         said = lines[-1]
+        await asyncio.sleep(self.seconds)
         if self.say is not None:
             return TextResult(self.say(said), MODEL, Usage(900, 40))
         if said == SMOKE:
