@@ -84,15 +84,16 @@ def list_screens(workshop: Workshop) -> dict[str, Screen]:
     """Return the screens and states of Chat, sign-in and Console."""
     receipts = {text: workshop.receipts[text].id for _, _, text in CONVERSATION}
     answered = receipts["What should I bring for a torn sleeve?"]
-    plan = workshop.receipts["plan"]
+    chat = f"c/{workshop.conversation}"
     room, eve = workshop.room(), workshop.person("Eve")
     return {
         "sign-in": Screen("signin", "Enter the token", is_public=True),
         "sign-in, refused": Screen("signin", "Enter the token.", _click("button", "Sign in"), is_public=True),
         "chat, new": Screen("", "New conversation"),
-        "chat, conversation": Screen("c/chat-plan", "Answered in", _write_code),
-        "chat, silence": Screen("c/chat-quiet", "Stayed silent", _say_silence),
-        "chat, why": Screen(f"c/chat-plan?why={plan['message_id']}", "How it was decided"),
+        "chat, conversation": Screen(chat, "Answered in", _write_code),
+        "chat, silence": Screen("", "Stayed silent", _say_silence),
+        "chat, why": Screen(f"{chat}?why={workshop.plan}", "How it was decided"),
+        "chat, missing": Screen(f"c/{room}", "There is no such conversation"),
         "chat, palette": Screen("", "Page", _press("Control+k", "New conversation")),
         "overview": Screen("console", "Failures by cause"),
         "overview, month": Screen("console?range=month", "Failures by cause"),
@@ -136,9 +137,9 @@ def list_screens(workshop: Workshop) -> dict[str, Screen]:
     }
 
 
-def list_narrow_screens() -> dict[str, Screen]:
+def list_narrow_screens(workshop: Workshop) -> dict[str, Screen]:
     """Return the states that exist on a phone only."""
     return {
-        "chat, menu": Screen("c/chat-plan", "Connected", _click("button", "Conversations")),
+        "chat, menu": Screen(f"c/{workshop.conversation}", "Connected", _click("button", "Conversations")),
         "console, more": Screen("console", "Plugins", _click("button", "More")),
     }

@@ -233,7 +233,7 @@ async def test_a_read_only_token_sees_everything_and_changes_nothing(workshop: A
         for name in ACTIONS:
             found = main.get_by_role("button", name=name).or_(main.get_by_role("link", name=name, exact=True))
             assert await found.count() == 0, (path, name)
-    await tab.open("c/chat-plan")
+    await tab.open(f"c/{workshop.conversation}")
     await page.get_by_text("This token is read-only").wait_for()
     await page.get_by_text("Answered in").first.wait_for()
     assert await page.get_by_role("textbox", name="Message to").count() == 0

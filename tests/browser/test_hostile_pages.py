@@ -76,7 +76,6 @@ async def store_hostile(workshop: Workshop) -> None:
     store, server, now = workshop.store, workshop.server, system_clock()
     eve, room = workshop.person("Eve"), workshop.room()
     [handle] = server.runtime.handles
-    count = len(TEXTS)
     for number, text in enumerate(TEXTS):
         author, name, title = TEXTS[number - 1], TEXTS[number - 2], TEXTS[number - 3]
         place = ("telegram", name, name) if number % 5 == 0 else ("telegram", "hostile", "one room")
@@ -93,11 +92,9 @@ async def store_hostile(workshop: Workshop) -> None:
         receipt = await handle.wait_outcome((await handle.submit(message)).id)
         for part in await store.ledger.deliveries(turn_id=receipt.turn_id) if receipt.turn_id else ():
             await store.ledger.save_delivery(replace(part, state=DeliveryState.FAILED, cause=text))
-    for number in range(0, count, IN_CHAT):
-        for text in TEXTS[number : number + IN_CHAT]:
-            await server.send(
-                text[:2000], agent="marlo", room=f"chat-hostile-{number // IN_CHAT}", user=on_a_line(text, 64)
-            )
+    for number in range(0, len(TEXTS), IN_CHAT):
+        identity, _ = await workshop.converse(*TEXTS[number : number + IN_CHAT])
+        workshop.receipts[f"chat {number // IN_CHAT}"] = identity
     where = {"entity_id": eve, "room_id": room, "world_id": derived_id("discord", "Mending circle")}
     await store.memories.add(
         [
@@ -198,7 +195,7 @@ async def test_nothing_runs_in_the_search_of_everything(hostile: Workshop, visit
 async def test_nothing_runs_in_any_conversation(hostile: Workshop, visitor: Any) -> None:
     tab = await visitor.enter("")
     for number in range(len(TEXTS) // IN_CHAT):
-        await tab.open(f"c/chat-hostile-{number}")
+        await tab.open(f"c/{hostile.receipts[f'chat {number}']}")
         await tab.page.evaluate(RECORD)
         await tab.page.locator(".msg").nth(2 * IN_CHAT - 8).wait_for(state="attached")
         assert await tab.page.evaluate(FIND_ACTIVE) == [], number

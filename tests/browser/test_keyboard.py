@@ -122,8 +122,10 @@ async def test_a_journey_by_keyboard_alone(workshop: Any, visitor: Any) -> None:
     await page.get_by_label("Token").wait_for()
 
 
-async def test_messages_of_a_conversation_are_reached_by_alt_and_arrows_with_a_ring(visitor: Any) -> None:
-    tab = await visitor.enter("c/chat-plan")
+async def test_messages_of_a_conversation_are_reached_by_alt_and_arrows_with_a_ring(
+    workshop: Any, visitor: Any
+) -> None:
+    tab = await visitor.enter(f"c/{workshop.conversation}")
     await tab.page.get_by_text("Answered in").first.wait_for()
     await tab.page.get_by_role("log").focus()
     for key, text in (("ArrowUp", "Here is a plan"), ("ArrowUp", "Can you make a plan"), ("ArrowDown", "Here is")):

@@ -154,6 +154,7 @@ class Workshop:
         self.agent = server.runtime.agents[0].agent
         self.store = self.agent.store
         self.receipts: dict[str, Any] = {}
+        self.conversation = self.plan = ""  # of the page: its id, and that of its message
 
     def person(self, name: str, platform: str = "discord") -> UUID:
         return derived_id(platform, name)
@@ -167,6 +168,17 @@ class Workshop:
         receipt = await handle.submit(compose(text, author, place, f"now-{len(self.receipts)}"))
         self.receipts[text] = await handle.wait_outcome(receipt.id)
         return self.receipts[text]
+
+    async def converse(self, *texts: str) -> tuple[str, str]:
+        """Have a conversation on the page; return its id and that of the last message."""
+        body = await (
+            await self.server.request("POST", "/api/conversations", headers=self.server.bearer, json={})
+        ).json()
+        client = await self.server.open_socket(room=body["room"], agent="marlo")
+        for number, text in enumerate(texts):
+            frames = await client.send_message(text, f"{number}")
+        await client.ws.close()
+        return body["id"], frames[-1]["message_id"]
 
     async def hold(self, text: str, state: DeliveryState, cause: str) -> None:
         """Set the state of the only part of the reply to a message."""
@@ -250,10 +262,7 @@ async def fill(workshop: Workshop) -> None:
     await store_tasks(workshop)
     document = {"name": "rules.md", "text": RULES}
     await workshop.server.post("/plugins/knowledge/documents", document, 201)
-    answer = await workshop.server.send(
-        "Can you make a plan for the next three weeks?", agent="marlo", room="chat-plan", user="you"
-    )
-    workshop.receipts["plan"] = answer
+    workshop.conversation, workshop.plan = await workshop.converse("Can you make a plan for the next three weeks?")
 
 
 def write_character() -> Path:

@@ -192,7 +192,7 @@ function Chat({ session }) {
 
 /** What an address shows that leads to no conversation, or to that of somebody else. */
 function Missing() {
-  return html`<div class="log"><div class="hello"><h2>There is no such conversation</h2>
+  return html`<div class="log"><div class="hello" id="say" tabindex="-1"><h2>There is no such conversation</h2>
     <p class="q2">It was deleted, or it belongs to another token.</p><${Button} to="">New conversation</${Button}></div></div>`;
 }
 
