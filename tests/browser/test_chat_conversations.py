@@ -302,7 +302,7 @@ async def test_a_chat_token_has_its_conversations_with_their_receipts(open_brows
 @asynccontextmanager
 async def run_process(port: int, folder: Path, start: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a server of its own, killed at the end of the block."""
-    database = f"sqlite://{folder / 'bot.db'}"
+    database = f"sqlite:///{folder / 'bot.db'}"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", SERVER, str(port), database, start),
         stdout=asyncio.subprocess.PIPE,
