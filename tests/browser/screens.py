@@ -66,6 +66,7 @@ async def _forget(tab: Any) -> None:
 
 async def _show_table(tab: Any) -> None:
     await tab.page.get_by_role("button", name="Show as table").first.click()
+    await tab.page.locator(".plot-table").wait_for()
 
 
 async def _correct(tab: Any) -> None:
@@ -97,7 +98,7 @@ def list_screens(workshop: Workshop) -> dict[str, Screen]:
         "chat, palette": Screen("", "Page", _press("Control+k", "New conversation")),
         "overview": Screen("console", "Failures by cause"),
         "overview, month": Screen("console?range=month", "Failures by cause"),
-        "overview, table": Screen("console", "Show as plot", _show_table),
+        "overview, table": Screen("console", "Spent today (UTC)", _show_table),
         "rooms": Screen("console/rooms", "leftovers"),
         "rooms, nothing matches": Screen("console/rooms?q=zzzz", "Nothing matches"),
         "room": Screen(f"console/rooms/{room}", "About seam 3"),
@@ -111,7 +112,7 @@ def list_screens(workshop: Workshop) -> dict[str, Screen]:
         "deliveries, held": Screen("console/deliveries?state=held", "timed out"),
         "deliveries, none": Screen("console/deliveries?state=waiting", "No waiting parts"),
         "costs": Screen("console/costs", "Limits a day"),
-        "costs, table": Screen("console/costs", "Show as plot", _show_table),
+        "costs, table": Screen("console/costs", "Limits a day", _show_table),
         "people": Screen("console/people", "Ines"),
         "person": Screen(f"console/people/{eve}", "Talks with"),
         "person, correction": Screen(f"console/people/{eve}", "The fact", _correct),
