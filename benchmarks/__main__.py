@@ -13,6 +13,7 @@ from benchmarks.growth import measure_growth
 from benchmarks.memory import measure_memory
 from benchmarks.starting import measure_start
 from benchmarks.store import measure_store
+from benchmarks.tabs import measure_tabs
 from benchmarks.talking import measure_talking
 from benchmarks.throughput import measure_throughput
 from benchmarks.vectors import measure_vectors
@@ -27,6 +28,7 @@ MEASUREMENTS: Mapping[str, Callable[[], list[Row]]] = {
     "vectors": measure_vectors,
     "memory": measure_memory,
     "console": measure_console,
+    "tabs": measure_tabs,
 }
 WIDTH = 46
 USAGE = 2

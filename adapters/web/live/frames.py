@@ -60,12 +60,14 @@ class SubscribeFrame(schemas.RequestModel):
     """The topics of the connection; they replace those before.
 
     `after` is the `event_id` of the last frame that was received, also on an earlier connection: later updates of
-    the topics are sent again. Where they are not known any more, a `reset` frame comes instead.
+    the topics are sent again. Where they are not known any more, a `reset` frame comes instead. With `is_batched`
+    updates come a few times a second, together in `batch` frames, which costs the bot less.
     """
 
     type: Literal["subscribe"]
     topics: list[Topic] = Field(max_length=50)
     after: Annotated[str, Field(max_length=64)] | None = None
+    is_batched: bool = False
 
 
 class LiveFrame(schemas.ResponseModel):
@@ -251,6 +253,25 @@ class ResetFrame(schemas.ResponseModel):
     event_id: str
 
 
+class BatchFrame(schemas.ResponseModel):
+    """Updates in their order, for a connection that takes batches."""
+
+    type: Literal["batch"] = "batch"
+    frames: list[
+        RoomMessageFrame
+        | ConversationFrame
+        | ReceiptFrame
+        | StepFrame
+        | DeliveryFrame
+        | AccountFrame
+        | ModelFrame
+        | BusyFrame
+        | SpendingFrame
+        | TaskFrame
+        | LogFrame
+    ]
+
+
 LIVE_FRAMES = (
     RoomMessageFrame,
     ConversationFrame,
@@ -264,4 +285,5 @@ LIVE_FRAMES = (
     TaskFrame,
     LogFrame,
     ResetFrame,
+    BatchFrame,
 )

@@ -17,6 +17,7 @@ from adapters.web.queries import AgentDirectory
 from bot.platform import TokenScope
 
 LEVELS = tuple(LogLevel)
+MAX_BATCH = 100  # updates in one frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,42 +80,45 @@ class LiveEvent:
 class LiveSubscription:
     """The topics of one connection, and the updates that it has not sent yet: the latest of each key, in order.
 
-    `wake` is called when there is something to send. A connection that leaves too many unread gets a reset instead.
+    `wake` is called when there is something to send; with `is_batched` updates are taken together. `batches` has the
+    texts of batches, which connections with the same topics share. A connection that leaves too many unread gets a
+    reset instead.
     """
 
-    def __init__(self, wake: Callable[[], None], *, max_pending: int) -> None:
-        self._wake = wake
+    def __init__(self, wake: Callable[[], None], batches: dict[tuple[int, ...], str], *, max_pending: int) -> None:
+        self.wake = wake
+        self.is_batched = False
+        self._batches = batches
         self._max_pending = max_pending
-        self._filters: Sequence[TopicFilter] = ()
+        self.filters: tuple[TopicFilter, ...] = ()
         self._pending: dict[str, LiveEvent] = {}
         self._reset_text = ""
 
     @property
-    def has_topics(self) -> bool:
-        """Whether there is any topic."""
-        return bool(self._filters)
+    def has_pending(self) -> bool:
+        """Whether there is an update to send."""
+        return bool(self._pending)
 
-    def change_topics(self, filters: Sequence[TopicFilter]) -> None:
+    def change_topics(self, filters: Sequence[TopicFilter], *, is_batched: bool) -> None:
         """Replace the topics; what was not sent yet is forgotten."""
-        self._filters = filters
+        self.filters, self.is_batched = tuple(filters), is_batched
         self._pending.clear()
         self._reset_text = ""
 
-    def offer(self, event: LiveEvent, build_reset: Callable[[], str]) -> None:
-        """Add an update if it belongs to a topic."""
-        if not any(topic.matches(event.frame) for topic in self._filters):
-            return
+    def add(self, event: LiveEvent, build_reset: Callable[[], str]) -> None:
+        """Add an update of its topics."""
         self._pending.pop(event.key, None)
         self._pending[event.key] = event
         if len(self._pending) > self._max_pending:
             self.reset(build_reset())
-        self._wake()
+        elif not self.is_batched:
+            self.wake()
 
     def reset(self, text: str) -> None:
         """Send a reset frame instead of what was not sent yet."""
         self._pending.clear()
         self._reset_text = text
-        self._wake()
+        self.wake()
 
     def take(self) -> str | None:
         """Return the next frame to send as JSON, None if there is none."""
@@ -123,7 +127,18 @@ class LiveSubscription:
             return text
         if not self._pending:
             return None
+        if self.is_batched:
+            return self._take_batch()
         return self._pending.pop(next(iter(self._pending))).text
+
+    def _take_batch(self) -> str:
+        events = [self._pending.pop(key) for key in list(self._pending)[:MAX_BATCH]]
+        numbers = tuple(event.number for event in events)
+        text = self._batches.get(numbers)
+        if text is None:
+            text = f'{{"type":"batch","frames":[{",".join(event.text for event in events)}]}}'
+            self._batches[numbers] = text
+        return text
 
 
 class LiveUpdates:
@@ -140,7 +155,9 @@ class LiveUpdates:
         self._number = 0
         self._first_known = 1  # every update from this number on is remembered
         self._events: deque[LiveEvent] = deque()
-        self._subscriptions: set[LiveSubscription] = set()
+        self._groups: dict[tuple[TopicFilter, ...], set[LiveSubscription]] = {}  # those with the same topics
+        self._batches: dict[tuple[int, ...], str] = {}
+        self._batch_timer: asyncio.TimerHandle | None = None
         self._stop_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -150,15 +167,23 @@ class LiveUpdates:
 
     def open(self, wake: Callable[[], None]) -> LiveSubscription:
         """Return the subscription of a new connection, without topics."""
-        return LiveSubscription(wake, max_pending=self._limits.max_pending_updates)
+        return LiveSubscription(wake, self._batches, max_pending=self._limits.max_pending_updates)
 
-    def subscribe(self, subscription: LiveSubscription, filters: Sequence[TopicFilter], after: str | None) -> str:
+    def subscribe(
+        self,
+        subscription: LiveSubscription,
+        filters: Sequence[TopicFilter],
+        after: str | None,
+        *,
+        is_batched: bool = False,
+    ) -> str:
         """Set the topics of a connection and offer it the updates after an id; return the id from which they go on."""
-        subscription.change_topics(filters)
+        self._leave_group(subscription)
+        subscription.change_topics(filters, is_batched=is_batched)
         if not filters:
             self.close(subscription)
             return self._event_id(self._number)
-        self._subscriptions.add(subscription)
+        self._groups.setdefault(subscription.filters, set()).add(subscription)
         if self._stop_timer is not None:
             self._stop_timer.cancel()
             self._stop_timer = None
@@ -170,14 +195,14 @@ class LiveUpdates:
             subscription.reset(self._build_reset())
             return self._event_id(self._number)
         for event in self._events:
-            if event.number > number:
-                subscription.offer(event, self._build_reset)
+            if event.number > number and any(topic.matches(event.frame) for topic in filters):
+                self._offer(subscription, event)
         return after
 
     def close(self, subscription: LiveSubscription) -> None:
         """End the subscription of a connection; after the last one the events are listened to for a while."""
-        self._subscriptions.discard(subscription)
-        if not self._subscriptions and self._stop_timer is None and self._sources.kinds:
+        self._leave_group(subscription)
+        if not self._groups and self._stop_timer is None and self._sources.kinds:
             self._stop_timer = asyncio.get_running_loop().call_later(self._limits.resume_seconds, self._stop_listening)
 
     def publish(self, frame: LiveFrame) -> None:
@@ -189,6 +214,8 @@ class LiveUpdates:
         """Stop listening."""
         if self._stop_timer is not None:
             self._stop_timer.cancel()
+        if self._batch_timer is not None:
+            self._batch_timer.cancel()
         await self._sources.close()
 
     def _stop_listening(self) -> None:
@@ -205,8 +232,31 @@ class LiveUpdates:
         self._events.append(event)
         if len(self._events) > self._limits.max_remembered_updates:
             self._first_known = self._events.popleft().number + 1
-        for subscription in self._subscriptions:
-            subscription.offer(event, self._build_reset)
+        for filters, subscriptions in self._groups.items():
+            if any(topic.matches(numbered) for topic in filters):
+                for subscription in subscriptions:
+                    self._offer(subscription, event)
+
+    def _offer(self, subscription: LiveSubscription, event: LiveEvent) -> None:
+        subscription.add(event, self._build_reset)
+        if subscription.is_batched and self._batch_timer is None:
+            loop = asyncio.get_running_loop()
+            self._batch_timer = loop.call_later(self._limits.batch_seconds, self._send_batches)
+
+    def _send_batches(self) -> None:
+        self._batch_timer = None
+        self._batches.clear()
+        for subscriptions in self._groups.values():
+            for subscription in subscriptions:
+                if subscription.is_batched and subscription.has_pending:
+                    subscription.wake()
+
+    def _leave_group(self, subscription: LiveSubscription) -> None:
+        group = self._groups.get(subscription.filters)
+        if group is not None:
+            group.discard(subscription)
+            if not group:
+                del self._groups[subscription.filters]
 
     def _parse_id(self, event_id: str) -> int | None:
         """Return the number of an id after which every update is remembered, else None."""

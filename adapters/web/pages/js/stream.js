@@ -97,7 +97,7 @@ export class Stream {
     if (this.status !== "open") return;
     const topics = [...this.watchers.keys()].flatMap((watcher) => watcher.topics);
     const unique = [...new Map(topics.map((topic) => [JSON.stringify(topic), topic])).values()];
-    if (unique.length || this.hasSubscribed) this.write({ type: "subscribe", topics: unique, after: this.lastEvent });
+    if (unique.length || this.hasSubscribed) this.write({ type: "subscribe", topics: unique, after: this.lastEvent, is_batched: true });
     this.hasSubscribed = unique.length > 0;
   }
 
@@ -106,6 +106,7 @@ export class Stream {
   }
 
   receive(frame) {
+    if (frame.type === "batch") return frame.frames.forEach((item) => this.receive(item));
     if (frame.event_id !== undefined && frame.event_id !== null) this.lastEvent = frame.event_id;
     if (frame.type === "reset") this.lastEvent = frame.event_id ?? null;
     for (const { kinds, onFrame } of [...this.watchers.keys()]) {

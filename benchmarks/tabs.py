@@ -1,0 +1,146 @@
+"""Measure what open tabs of the web page cost the bot: CPU time of a message with and without them."""
+
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from aiohttp import ClientSession, ClientWebSocketResponse
+
+from adapters.web.adapter import WebAdapter
+from adapters.web.config import WebSettings
+from benchmarks.doubles import DiscardingAdapter, StatelessModel
+from benchmarks.exchange import AGENT
+from benchmarks.figures import Row, check_answered, format_milliseconds, measure, report_progress
+from bot.cli.process.limits import reduce_gc_frequency
+from bot.testing import AgentHarness, make_message, running_agent
+from plugins.sql.sqlite.database import OpenFiles
+
+TABS = int(os.environ.get("TABS", "50"))
+PAIRS = int(os.environ.get("PAIRS", "10"))
+MESSAGES = int(os.environ.get("MESSAGES", "400"))
+ROOMS = 20
+TOKEN = "a-token-for-the-benchmark"
+OVERVIEW = ["receipt", "delivery", "account", "model", "spending", "task"]
+
+
+def measure_tabs() -> list[Row]:
+    """Measure pairs of runs, with and without tabs, in alternating order."""
+    return asyncio.run(_measure_tabs())
+
+
+async def _measure_tabs() -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        async with (
+            OpenFiles().open_store(Path(folder, "a.db"), AGENT) as store,
+            running_agent(store=store, model=StatelessModel(), adapter=DiscardingAdapter()) as stage,
+        ):
+            handle = stage.agent_runtime.handle
+            settings = {"SERVER_PORT": "0", "SERVER_TOKEN": TOKEN}
+            async with WebAdapter([handle], WebSettings.model_validate(settings), TOKEN) as web:
+                await _exchange(stage)
+                reduce_gc_frequency()
+                rooms = [str(room.id) for room in await store.worlds.rooms()]
+                pairs = [await _measure_pair(stage, web.port, rooms, number) for number in range(PAIRS)]
+    ratios = [with_tabs / without for without, with_tabs in pairs]
+    low, high = _interval(ratios)
+    text = f"{100 * (statistics.median(ratios) - 1):+.1f} % CPU (95 % interval {100 * (low - 1):+.1f} to {100 * (high - 1):+.1f})"
+    alone = format_milliseconds(statistics.median(without for without, _ in pairs))
+    return [(f"{TABS} open tabs, {PAIRS} pairs of {MESSAGES} messages", f"{text}, {alone} CPU a message without tabs")]
+
+
+async def _measure_pair(stage: AgentHarness, port: int, rooms: Sequence[str], number: int) -> tuple[float, float]:
+    """Return the CPU seconds of a message without tabs and with them; which is first alternates."""
+    report_progress(f"pair {number + 1} of {PAIRS}")
+    if number % 2:
+        with_tabs = await _measure_with_tabs(stage, port, rooms)
+        return await _exchange(stage), with_tabs
+    without = await _exchange(stage)
+    return without, await _measure_with_tabs(stage, port, rooms)
+
+
+async def _measure_with_tabs(stage: AgentHarness, port: int, rooms: Sequence[str]) -> float:
+    async with _open_tabs(port, rooms):
+        return await _exchange(stage)
+
+
+@asynccontextmanager
+async def _open_tabs(port: int, rooms: Sequence[str]) -> AsyncIterator[None]:
+    """Keep tabs open in a process of their own, so that its time is not counted."""
+    command = [sys.executable, "-m", "benchmarks.tabs", str(port), *rooms]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        if await process.stdout.readline() != b"open\n":
+            raise SystemExit("the measurement is invalid, the tabs could not be opened")
+        yield
+    finally:
+        received, _ = await process.communicate()
+        if process.returncode or int(received or 0) < TABS:
+            raise SystemExit("the measurement is invalid, the tabs have received nothing")
+
+
+async def _exchange(stage: AgentHarness) -> float:
+    """Send messages in several rooms at once; return the CPU seconds of each, until its reply is sent."""
+    with measure() as usage:
+        await asyncio.gather(*(_exchange_in_room(stage, room) for room in range(ROOMS)))
+        await asyncio.sleep(0.5)  # for what is sent to the tabs last
+    return usage.cpu / (MESSAGES // ROOMS * ROOMS)
+
+
+async def _exchange_in_room(stage: AgentHarness, room: int) -> None:
+    inbox = stage.agent_runtime.inbox
+    for _ in range(MESSAGES // ROOMS):
+        message = make_message("Hello", sent_at=stage.agent.clock(), room=f"room {room}", author=f"person {room}")
+        check_answered(await inbox.wait_outcome((await inbox.submit(message)).id))
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return an interval that contains the median with 95 %, by the order of the values."""
+    ordered = sorted(values)
+    count = len(ordered)
+    rank = max(0, round(count / 2 - 0.98 * count**0.5) - 1)
+    return ordered[rank], ordered[count - 1 - rank]
+
+
+def topics_of(tab: int, rooms: Sequence[str]) -> list[Mapping[str, str]]:
+    """Return the topics of a tab, as its page subscribes: the overview, a room, the log, or a conversation."""
+    room = rooms[tab % len(rooms)]
+    pages = (
+        [{"kind": kind} for kind in OVERVIEW],
+        [{"kind": "message"}, {"kind": "message", "room": room}, {"kind": "receipt", "room": room}],
+        [{"kind": "log", "level": "info"}],
+        [{"kind": "conversation"}],
+    )
+    return list(pages[tab % len(pages)])
+
+
+async def _run_tabs(port: int, rooms: Sequence[str]) -> None:
+    async with ClientSession() as session, asyncio.TaskGroup() as group:
+        url, headers = f"http://127.0.0.1:{port}/api/ws", {"Authorization": f"Bearer {TOKEN}"}
+        sockets = [await session.ws_connect(url, headers=headers) for _ in range(TABS)]
+        for number, socket in enumerate(sockets):
+            frame = {"type": "subscribe", "topics": topics_of(number, rooms), "is_batched": True}
+            await socket.send_str(json.dumps(frame))
+            await socket.receive()
+        tasks = [group.create_task(_count_frames(socket)) for socket in sockets]
+        print("open", flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+        for socket in sockets:
+            await socket.close()
+        print(TABS + sum([await task for task in tasks]), flush=True)
+
+
+async def _count_frames(socket: ClientWebSocketResponse) -> int:
+    return sum([1 async for _ in socket])
+
+
+if __name__ == "__main__":
+    asyncio.run(_run_tabs(int(sys.argv[1]), sys.argv[2:]))
