@@ -6,6 +6,7 @@ import os
 import statistics
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -49,7 +50,8 @@ async def _measure_tabs() -> list[Row]:
                 pairs = [await _measure_pair(stage, web.port, rooms, number) for number in range(PAIRS)]
     ratios = [with_tabs / without for without, with_tabs in pairs]
     low, high = _interval(ratios)
-    text = f"{100 * (statistics.median(ratios) - 1):+.1f} % CPU (95 % interval {100 * (low - 1):+.1f} to {100 * (high - 1):+.1f})"
+    middle, low, high = (100 * (ratio - 1) for ratio in (statistics.median(ratios), low, high))
+    text = f"{middle:+.1f} % CPU (95 % interval {low:+.1f} to {high:+.1f})"
     alone = format_milliseconds(statistics.median(without for without, _ in pairs))
     return [(f"{TABS} open tabs, {PAIRS} pairs of {MESSAGES} messages", f"{text}, {alone} CPU a message without tabs")]
 
@@ -82,8 +84,8 @@ async def _open_tabs(port: int, rooms: Sequence[str]) -> AsyncIterator[None]:
             raise SystemExit("the measurement is invalid, the tabs could not be opened")
         yield
     finally:
-        received, _ = await process.communicate()
-        if process.returncode or int(received or 0) < TABS:
+        received, _ = await process.communicate(b"")
+        if process.returncode or not int(received or 0):
             raise SystemExit("the measurement is invalid, the tabs have received nothing")
 
 
@@ -123,6 +125,7 @@ def topics_of(tab: int, rooms: Sequence[str]) -> list[Mapping[str, str]]:
 
 
 async def _run_tabs(port: int, rooms: Sequence[str]) -> None:
+    counts: Counter[int] = Counter()
     async with ClientSession() as session, asyncio.TaskGroup() as group:
         url, headers = f"http://127.0.0.1:{port}/api/ws", {"Authorization": f"Bearer {TOKEN}"}
         sockets = [await session.ws_connect(url, headers=headers) for _ in range(TABS)]
@@ -130,16 +133,17 @@ async def _run_tabs(port: int, rooms: Sequence[str]) -> None:
             frame = {"type": "subscribe", "topics": topics_of(number, rooms), "is_batched": True}
             await socket.send_str(json.dumps(frame))
             await socket.receive()
-        tasks = [group.create_task(_count_frames(socket)) for socket in sockets]
+        tasks = [group.create_task(_count_frames(socket, counts, number)) for number, socket in enumerate(sockets)]
         print("open", flush=True)
         await asyncio.to_thread(sys.stdin.read)
-        for socket in sockets:
-            await socket.close()
-        print(TABS + sum([await task for task in tasks]), flush=True)
+        for task in tasks:
+            task.cancel()
+    print(counts.total(), flush=True)
 
 
-async def _count_frames(socket: ClientWebSocketResponse) -> int:
-    return sum([1 async for _ in socket])
+async def _count_frames(socket: ClientWebSocketResponse, counts: Counter[int], number: int) -> None:
+    async for _ in socket:
+        counts[number] += 1
 
 
 if __name__ == "__main__":

@@ -220,9 +220,7 @@ class _Session:
         joined = None if self._joined is None else room_id_of(self._joined[0].agent_id, self._joined[1].room)
         directory = self._server.directory
         filters = [await build_filter(topic, self._grant, directory, joined) for topic in frame.topics]
-        event_id = self._server.live.subscribe(
-            self._subscription, filters, frame.after, is_batched=frame.is_batched
-        )
+        event_id = self._server.live.subscribe(self._subscription, filters, frame.after, is_batched=frame.is_batched)
         self._send(SubscribedFrame(event_id=event_id))
 
     def _require_room(self) -> tuple[AgentHandle, Participant]:

@@ -279,3 +279,20 @@ async def test_without_a_subscription_nothing_is_listened_to(web_server: Any) ->
     updates.subscribe(subscription, ALL, start)  # what happened meanwhile is not known
     assert json.loads(subscription.take() or "")["type"] == "reset"
     await updates.stop()
+
+
+async def test_a_page_takes_updates_in_batches_that_tabs_with_the_same_topics_share(open_server: ServerFactory) -> None:
+    async with open_server(limits=Limits(batch_seconds=0.05)) as server:
+        topics = [{"kind": kind} for kind in ("message", "receipt")]
+        tabs = [await open_topics(server, *topics, is_batched=True) for _ in range(2)]
+        answer = await server.send("Hello")
+        batches: list[list[dict[str, Any]]] = [[], []]
+        for tab, frames in zip(tabs, batches, strict=True):
+            while [frame["type"] for frame in frames].count("message") < 2:
+                batch = await tab.next_frame()
+                assert batch["type"] == "batch"
+                frames += batch["frames"]
+        assert batches[0] == batches[1]
+        assert answer["message_id"] in [frame["id"] for frame in batches[0]]
+        resumed = await open_topics(server, *topics, is_batched=True, after=batches[0][0]["event_id"])
+        assert (await resumed.next_frame())["frames"][: len(batches[0]) - 1] == batches[0][1:]
