@@ -355,3 +355,18 @@ async def test_a_killed_server_loses_nothing_that_was_written(tmp_path: Path) ->
             assert await field.input_value() == "a draft"
             await tab.page.get_by_role("button", name="Send", exact=True).first.click()
             await see(tab, "You said: hello again")
+
+
+async def test_a_conversation_that_begins_without_a_connection_is_sent_when_it_is_back(browser: Any) -> None:
+    tab = await browser.sign_in()
+    await tab.page.wait_for_load_state("networkidle")  # the thread is loaded soon after the page
+    tab.may_lose_connection = True
+    await tab.page.context.set_offline(True)
+    await tab.page.evaluate("import(new URL('pages/js/stream.js', document.baseURI)).then((m) => m.stream.lost())")
+    await tab.write("first words")
+    await see(tab, "Waits for the connection")
+    await wait_for_titles(tab, "first words")
+    await tab.page.context.set_offline(False)
+    await see(tab, "You said: first words")
+    await tab.page.wait_for_url(ID)
+    await wait_for_titles(tab, "first words")

@@ -31,7 +31,19 @@ function useRoom(agent, name, session) {
   const [module, setModule] = useState(null);
   const [room, setRoom] = useState(null);
   const [, draw] = useReducer((count) => count + 1, 0);
-  useEffect(() => void (name && !module && import("./thread.js").then(setModule)), [name]);
+  useEffect(() => {
+    let timer = 0;
+    // It is loaded soon after the page, so that it is there without a connection. A browser remembers a failed address.
+    const load = (attempt) => {
+      timer = 0;
+      import(attempt ? `./thread.js?attempt=${attempt}` : "./thread.js").then(setModule, () => {
+        timer = setTimeout(load, 2000, attempt + 1);
+      });
+    };
+    if (!module && name) load(0);
+    else if (!module) timer = setTimeout(load, 500, 0);
+    return () => clearTimeout(timer);
+  }, [module, !name]);
   useEffect(() => {
     if (!module || !name) return void setRoom(null);
     const next = new module.Room(agent, name, session);

@@ -13,6 +13,7 @@ export function useThread(room) {
   const box = useRef(null);
   const isAtEnd = useRef(true);
   const last = useRef(null);
+  const drawn = useRef(0); // messages; the room may have others already that are drawn next
   const anchor = useRef(null);
   const [missed, setMissed] = useState(0);
   const { messages } = room;
@@ -28,7 +29,10 @@ export function useThread(room) {
   };
   const loadOlder = () => room.loadOlder(remember);
   const loadIfNear = useRef(null);
-  loadIfNear.current = () => box.current && !room.history.error && box.current.scrollTop < NEAR_TOP && loadOlder();
+  loadIfNear.current = () => {
+    const isDrawn = drawn.current > 0 && drawn.current === room.messages.length;
+    if (isDrawn && !room.history.error && box.current?.scrollTop < NEAR_TOP) loadOlder();
+  };
   useEffect(() => {
     const node = box.current;
     const onScroll = () => {
@@ -58,6 +62,7 @@ export function useThread(room) {
       box.current.scrollTop += anchor.current.node.getBoundingClientRect().top - anchor.current.top;
     }
     anchor.current = null;
+    drawn.current = messages.length;
     const known = messages.findLastIndex((message) => (message.client_id ?? message.id) === last.current);
     const added = known < 0 ? messages.length : messages.length - 1 - known;
     const latest = messages.at(-1);
