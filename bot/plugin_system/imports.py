@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.metadata
+import importlib.util
 import re
 import shlex
 import shutil
@@ -22,6 +23,8 @@ BUNDLED_PACKAGES = (f"{PLUGINS_PACKAGE}.", f"{ADAPTERS_PACKAGE}.")
 
 def import_by_name(module: str, name: str) -> ModuleType:
     """Import the module of a plugin or adapter. Raises PluginError if that fails."""
+    if module.startswith(BUNDLED_PACKAGES):
+        import_bundled_package(module.partition(".")[0])
     try:
         return importlib.import_module(module)
     except SettingError:
@@ -30,6 +33,34 @@ def import_by_name(module: str, name: str) -> ModuleType:
         raise PluginError(missing_package_message(name, str(error.name), module)) from error
     except (Exception, SystemExit) as error:  # a plugin's module may raise anything
         raise PluginError(f"{name!r} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def import_bundled_package(name: str) -> ModuleType:
+    """Import `plugins` or `adapters` of this distribution, also if a user's folder of that name is first on the path.
+
+    Raises PluginError if another package of that name is loaded already.
+    """
+    file = ROOT / name / "__init__.py"
+    loaded_module = sys.modules.get(name)
+    if loaded_module is None:
+        return _import_package(name, file)
+    loaded_file = loaded_module.__file__ or "a folder without __init__.py"
+    if loaded_file != str(file) and not (Path(loaded_file).is_file() and file.samefile(loaded_file)):
+        raise PluginError(
+            f"another package called {name!r} was imported from {loaded_file}, so the one that comes with Greenroom "
+            f"cannot be: rename that folder, or import it under another name"
+        )
+    return loaded_module
+
+
+def _import_package(name: str, file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=[str(file.parent)])
+    if spec is None or spec.loader is None or not file.is_file():
+        raise PluginError(f"{file} is missing: install Greenroom again")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def missing_package_message(name: str, missing: str, module: str, extra: str = "") -> str:

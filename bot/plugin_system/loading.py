@@ -23,6 +23,7 @@ from bot.plugin_system.imports import (
     ADAPTERS_PACKAGE,
     PLUGINS_PACKAGE,
     LazyImport,
+    import_bundled_package,
     import_by_name,
     missing_package_message,
 )
@@ -123,6 +124,7 @@ def find_plugin(name: str, folder: Path = Path(), approve: Approve | None = None
             approve(source)
         return _single_plugin(import_source(source), name)
     bundled = f"{PLUGINS_PACKAGE}.{name}"
+    import_bundled_package(PLUGINS_PACKAGE)
     if re.fullmatch(r"\w+", name) and bundled != TABLE and importlib.util.find_spec(bundled) is not None:
         plugin = _single_plugin(import_by_name(bundled, name), name)
         return _as_trusted(plugin) if any(name == row.name for row in bundled_plugins()) else plugin
@@ -329,7 +331,7 @@ def _single_plugin(module: ModuleType, name: str) -> Plugin:
 
 
 def _list_subpackages(package: str) -> list[str]:
-    module = importlib.import_module(package)
+    module = import_bundled_package(package)
     return [submodule.name for submodule in pkgutil.iter_modules(module.__path__) if submodule.ispkg]
 
 

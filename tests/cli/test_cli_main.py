@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -25,6 +26,8 @@ from bot.errors import (
     SettingError,
     TemporaryError,
 )
+from bot.plugin_system.imports import ROOT
+from bot.plugin_system.loading import plugin_names
 from tests.trust import trust_code
 
 HEAVY = ("aiohttp", "openai", "discord", "telegram", "tweepy", "sqlalchemy")
@@ -46,6 +49,32 @@ def test_every_command_has_a_help_text(command: Command, capsys: pytest.CaptureF
 def test_help_imports_no_heavy_library() -> None:
     code = f"import sys, bot.cli.main; sys.exit(bool(set(sys.modules) & set({HEAVY!r})))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_folders_of_the_user_called_plugins_and_adapters_are_never_taken_for_the_built_in_ones(tmp_path: Path) -> None:
+    for name in ("plugins", "adapters"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"raise SystemExit('{name} of the user')")
+    finished = subprocess.run(
+        [sys.executable, "-m", "bot", "chat"],  # the folder it runs in is the first on the path
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        input="hello\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (finished.returncode, finished.stdout.strip()[:5]) == (0, "Hello"), finished.stderr
+
+
+def test_another_package_of_the_name_of_a_bundled_one_is_named_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("plugins")
+    module.__file__ = str(tmp_path / "plugins" / "__init__.py")
+    monkeypatch.setitem(sys.modules, "plugins", module)
+    with pytest.raises(PluginError, match=f"imported from {tmp_path}.*rename that folder"):
+        plugin_names()
 
 
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
