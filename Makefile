@@ -4,13 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 COMMA := ,
 INPUTS := pyproject.toml constraints.txt
-# What `make lock`, `make wheel` and `make sbom` need, apart from what the bot needs.
+# What `make lock`, `make wheel`, `make dist` and `make sbom` need, apart from what the bot needs.
 TOOLS := build/tools
 LOCKED := build/locked
 LOCK = $(TOOLS)/bin/uv pip compile --quiet --no-progress --universal --generate-hashes --no-header --no-annotate \
   --constraint constraints.txt
 
-.PHONY: run chat test test-full check bench chaos hostile attack-texts axe pictures lock vendor wheel sbom clean
+.PHONY: run chat test test-full check bench chaos hostile attack-texts axe pictures lock vendor wheel dist try-dist sbom clean
 
 run: $(VENV)/.installed
 	@$(BIN)/bot run
@@ -51,6 +51,15 @@ vendor:
 
 wheel: $(TOOLS)/.installed
 	@$(TOOLS)/bin/hatchling build --target wheel --directory dist
+
+# The wheel, the source distribution, and the versions that both were tested with.
+dist: $(TOOLS)/.installed
+	@rm -f dist/greenroom-*.whl dist/greenroom-*.tar.gz && $(TOOLS)/bin/hatchling build --directory dist
+	@cp constraints.txt dist && ls dist
+
+# Installs them into empty environments outside the checkout, and uses them.
+try-dist: dist
+	@$(PYTHON) .ci/try_installation.py
 
 # Lists what a production installation on this Python consists of: versions, licences and who needs whom.
 sbom: wheel
