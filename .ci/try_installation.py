@@ -1,7 +1,7 @@
-"""Installs the wheel that `make dist` built into empty environments, outside the checkout, and uses it as its users do.
+"""Installs the wheel that `make dist` built into empty environments, outside the checkout, and uses it.
 
-Run by `make try-dist`. Packages come from wherever pip finds them on this machine. It ends with exit code 1 and one line
-that says what failed.
+Run by `make try-dist`. Packages come from wherever pip finds them on this machine. It ends with exit code 1 and the
+error of what failed.
 """
 
 import os
@@ -105,7 +105,7 @@ def serve(folder: Path) -> None:
             browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
             with browser.open(address, timeout=30) as page:
                 body = page.read()
-            licence = address.partition("?")[0] + "vendor/marked.LICENSE.txt"
+            licence = address.partition("?")[0] + "pages/vendor/marked.LICENSE.txt"
             with browser.open(licence, timeout=30) as text:
                 text.read()
         finally:

@@ -1,5 +1,6 @@
 """Fixtures and hooks for all tests."""
 
+import gc
 import os
 import signal
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from bot.cli.process.limits import reduce_gc_frequency
+from bot.cli.process.limits import GC_THRESHOLDS, reduce_gc_frequency
 from tests.chaos.program import ForkServer
 from tests.hostile.attacks import DOWNLOADED
 
@@ -37,10 +38,12 @@ pytest_plugins = ["tests.postgres"]
 def pytest_configure() -> None:
     """Set up the process state that tests and their processes inherit.
 
+    Garbage is collected seldom, as in the bot: collecting the tests makes millions of objects that stay.
     Bytecode is cached, so that not every process compiles the whole bot. Signals that a shell ignores for
     background jobs are enabled. Only one root certificate is loaded: reading the system's two hundred for
     each client takes longer than most tests.
     """
+    gc.set_threshold(*GC_THRESHOLDS)
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["SSL_CERT_FILE"] = str(ROOT_CERTIFICATE)

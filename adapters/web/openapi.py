@@ -4,6 +4,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, get_args
 from urllib.parse import quote
@@ -101,16 +102,11 @@ class Operation:
 
 def build_document(operations: Sequence[Operation], routes: Iterable[BoundRoute] = ()) -> Json:
     """Return the OpenAPI document of the operations and of the routes of plugins."""
-    request_models = [*(operation.body for operation in operations), *CLIENT_FRAMES]
-    response_models = [*(operation.response for operation in operations), ErrorResponse, *SERVER_FRAMES]
-    modes: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in request_models if model]
-    modes += [(model, "serialization") for model in response_models if model]
-    _, definitions = models_json_schema(modes, ref_template=f"{SCHEMA_PREFIX}{{model}}")
-    schemas = definitions["$defs"]
-    for operation in operations:
-        schemas |= _query_schema(operation.query).get("$defs", {}) if operation.query else {}
-    schemas["ClientFrame"] = {"anyOf": [_schema_ref(model) for model in CLIENT_FRAMES]}
-    schemas["ServerFrame"] = {"anyOf": [_schema_ref(model) for model in SERVER_FRAMES]}
+    schemas = _build_schemas(
+        tuple(operation.body for operation in operations if operation.body),
+        tuple(operation.response for operation in operations if operation.response),
+        tuple(operation.query for operation in operations if operation.query),
+    )
     paths: dict[str, Json] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _describe_operation(operation)
@@ -131,6 +127,22 @@ def build_document(operations: Sequence[Operation], routes: Iterable[BoundRoute]
             },
         },
     }
+
+
+@lru_cache(maxsize=1)  # a tenth of a second of work, the same for every server in a process
+def _build_schemas(
+    bodies: tuple[type[BaseModel], ...], responses: tuple[type[BaseModel], ...], queries: tuple[type[Query], ...]
+) -> Json:
+    """Return the schemas of all models by name; the caller must not change them."""
+    modes: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in (*bodies, *CLIENT_FRAMES)]
+    modes += [(model, "serialization") for model in (*responses, ErrorResponse, *SERVER_FRAMES)]
+    _, definitions = models_json_schema(modes, ref_template=f"{SCHEMA_PREFIX}{{model}}")
+    schemas: Json = definitions["$defs"]
+    for query in queries:
+        schemas |= _query_schema(query).get("$defs", {})
+    schemas["ClientFrame"] = {"anyOf": [_schema_ref(model) for model in CLIENT_FRAMES]}
+    schemas["ServerFrame"] = {"anyOf": [_schema_ref(model) for model in SERVER_FRAMES]}
+    return schemas
 
 
 def _describe_operation(operation: Operation) -> Json:
@@ -189,6 +201,7 @@ def _describe_parameters(operation: Operation) -> list[Json]:
     return parameters
 
 
+@lru_cache(maxsize=256)
 def _query_schema(query: type[Query]) -> Json:
     return query.model_json_schema(ref_template=f"{SCHEMA_PREFIX}{{model}}")
 

@@ -20,6 +20,17 @@ from bot.plugin_system.source import find_plugin_file
 TEMPLATES = files("bot.cli").joinpath("templates")
 PROJECT_FILE = "pyproject.toml"
 NO_TESTS_COLLECTED = 5  # an exit code of pytest
+# `python -m pytest`, but the folder is on the path only after the fixtures are loaded: its bot.py is not the core.
+PYTEST = """
+import os, sys, pytest
+
+class FolderOnPath:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_load_initial_conftests(self):
+        sys.path.insert(0, os.getcwd())
+
+sys.exit(pytest.main(plugins=[FolderOnPath()]))
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +104,7 @@ def run_pytest(target: CodeTarget) -> bool:
         files = ", ".join(map(str, target.tests))
         raise PluginError(f"{files} need pytest, which is not installed: {install_command('testing')}")
     paths = [str(path.resolve()) for path in target.tests]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *paths]
+    command = [sys.executable, "-P", "-c", PYTEST, "-q", "-p", "no:cacheprovider", *paths]
     code = subprocess.run(command, cwd=target.folder, check=False).returncode
     return code in (0, NO_TESTS_COLLECTED)
 

@@ -34,6 +34,7 @@ TAGS = {
 ATTRIBUTES = {*("aria-label", "class", "href", "rel", "role", "scope", "start", "tabindex", "target", "title", "type")}
 
 
+@pytest.mark.long
 @pytest.mark.failure("N-12")
 async def test_markdown_of_hostile_texts_is_text_and_links_to_the_web(browser: Any) -> None:
     tab = await browser.sign_in()
@@ -49,6 +50,7 @@ async def test_markdown_of_hostile_texts_is_text_and_links_to_the_web(browser: A
             assert item["attributes"]["target"] == "_blank", item
 
 
+@pytest.mark.long
 @pytest.mark.failure("N-12")
 async def test_very_long_addresses_do_not_block_the_page(browser: Any) -> None:
     tails = (")", ")]", ").", ".", "(", "[)", "~*")

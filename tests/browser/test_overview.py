@@ -8,6 +8,7 @@ from bot.platform import DisconnectCause
 from tests.adapters.web.test_overview import ShakyAdapter
 
 
+@pytest.mark.long
 async def test_the_overview_shows_an_outage_and_its_end_without_a_reload(browser: Any) -> None:
     [handle] = browser.server.runtime.handles
     shaky = ShakyAdapter(handle.agent_id)

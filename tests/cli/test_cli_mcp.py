@@ -72,6 +72,7 @@ async def test_a_token_for_chats_asks_and_sees_no_rooms(tmp_path: Path) -> None:
     assert "4" in answer
 
 
+@pytest.mark.long
 async def test_a_token_for_reading_searches_and_lists_but_does_not_ask(tmp_path: Path) -> None:
     async with running_bot(tmp_path) as port:
         async with other_agent(tmp_path, port, new_token(tmp_path, TokenScope.CHAT)) as client:
@@ -89,6 +90,7 @@ async def test_a_token_for_reading_searches_and_lists_but_does_not_ask(tmp_path:
     assert "a token of the scope read_only does not allow this" in refused
 
 
+@pytest.mark.long
 async def test_a_bot_that_has_stopped_is_told_to_the_other_agent(tmp_path: Path) -> None:
     token = new_token(tmp_path, TokenScope.OPERATOR)
     async with running_bot(tmp_path) as port:

@@ -87,13 +87,16 @@ def test_a_new_plugin_passes_its_check_and_its_test(workdir: Path, capfd: pytest
     assert "warn" not in out
 
 
+@pytest.mark.long
 def test_a_new_plugin_may_be_a_single_file(workdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert entry(["plugin", "new", "--single-file", "dice"]) == 0
     assert sorted(path.name for path in workdir.iterdir()) == ["data", "dice.py", "test_dice.py"]
+    (workdir / "bot.py").write_text("raise SystemExit('imported instead of the core')", encoding="utf-8")
     assert entry(["plugin", "test", "./dice"]) == 0
     assert "2 passed" in capfd.readouterr().out
 
 
+@pytest.mark.long
 def test_a_plugin_that_breaks_the_contract_or_fails_a_test_fails(
     workdir: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -314,6 +314,7 @@ def post_beside(file: Path, emulator: Emulator, monkeypatch: pytest.MonkeyPatch)
     return lambda *args: asyncio.run(run(args))
 
 
+@pytest.mark.long
 def test_a_running_bot_reports_a_refusal_for_good(post_beside: PostBeside, emulator: Emulator) -> None:
     emulator.add_faults(REFUSAL)
     result = post_beside("--text", FOG, "--yes")
@@ -321,6 +322,7 @@ def test_a_running_bot_reports_a_refusal_for_good(post_beside: PostBeside, emula
     assert result.returncode == Exit.CONFIG
 
 
+@pytest.mark.long
 def test_a_text_that_a_running_bot_does_not_take_is_refused_for_good(
     post_beside: PostBeside, emulator: Emulator
 ) -> None:
@@ -421,6 +423,7 @@ def test_a_deletion_names_one_post_and_does_nothing_else(
     assert emulator.calls == []
 
 
+@pytest.mark.long
 def test_a_running_bot_deletes_the_post(
     post_beside: PostBeside, file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -434,7 +437,7 @@ def test_a_running_bot_deletes_the_post(
     assert result.returncode == Exit.CONFIG
 
 
-@pytest.mark.parametrize(("said", "count"), [("y\n", 1), ("\n", 0)])
+@pytest.mark.parametrize(("said", "count"), [("y\n", 1), pytest.param("\n", 0, marks=pytest.mark.long)])
 def test_in_a_terminal_publishing_needs_confirmation(said: str, count: int, file: Path, emulator: Emulator) -> None:
     ours, theirs = os.openpty()
     command = [sys.executable, "-m", "bot", "post", "-c", str(file), "--text", FOG]

@@ -169,6 +169,7 @@ async def test_empty_input_ends_the_chat(bot_folder: BotFolder) -> None:
     assert (result.code, result.out) == (0, "")
 
 
+@pytest.mark.long
 async def test_without_stdin_and_stdout_the_chat_ends(bot_folder: BotFolder) -> None:
     process = await asyncio.create_subprocess_exec(
         "/bin/sh",
@@ -184,6 +185,7 @@ async def test_without_stdin_and_stdout_the_chat_ends(bot_folder: BotFolder) -> 
     assert b"Traceback" not in result[1]
 
 
+@pytest.mark.long
 async def test_a_closed_output_pipe_ends_the_chat_quietly(bot_folder: BotFolder) -> None:
     process = await bot_folder.start("chat")
     assert process.stdin is not None
@@ -194,6 +196,8 @@ async def test_a_closed_output_pipe_ends_the_chat_quietly(bot_folder: BotFolder)
     assert result.code == 0
 
 
+CHAT_SIGNALS = [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 0, marks=pytest.mark.long)]
+RUN_SIGNALS = [pytest.param(signal.SIGINT, 130, marks=pytest.mark.long), (signal.SIGTERM, 0)]
 BROKEN: Mapping[str, tuple[object, str]] = {
     "missing": (None, "character.json: no such file"),
     "not JSON": ('{"name": "Ada",\n', "character.json:"),
@@ -246,7 +250,7 @@ async def test_a_busy_model_is_told_on_stderr_while_it_is_called_again(bot_folde
     assert "bot: not answered: openai: 127.0.0.1:" in result.err
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)], ids=["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize(("number", "code"), CHAT_SIGNALS, ids=["SIGINT", "SIGTERM"])
 async def test_a_signal_while_waiting_for_input_ends_the_chat(bot_folder: BotFolder, number: int, code: int) -> None:
     process = await bot_folder.start("chat")
     assert process.stdin is not None
@@ -259,6 +263,7 @@ async def test_a_signal_while_waiting_for_input_ends_the_chat(bot_folder: BotFol
     assert b"Traceback" not in await process.stderr.read()
 
 
+@pytest.mark.long
 async def test_a_second_signal_ends_the_process_immediately(bot_folder: BotFolder) -> None:
     asked = asyncio.Event()
 
@@ -279,7 +284,7 @@ async def test_a_second_signal_ends_the_process_immediately(bot_folder: BotFolde
             assert await process.wait() == 130
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)], ids=["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize(("number", "code"), RUN_SIGNALS, ids=["SIGINT", "SIGTERM"])
 async def test_run_reports_active_platforms_and_stops_at_a_signal(
     bot_folder: BotFolder, number: int, code: int
 ) -> None:
@@ -301,6 +306,7 @@ async def test_run_reports_active_platforms_and_stops_at_a_signal(
     assert "stopping: " in result.err
 
 
+@pytest.mark.long
 async def test_run_reports_an_unavailable_platform(bot_folder: BotFolder) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         address = f"http://127.0.0.1:{gone.getsockname()[1]}"

@@ -161,6 +161,7 @@ async def test_a_message_interrupted_by_a_database_outage_is_answered_once_after
     assert len(receipt["deliveries"]) == 1
 
 
+@pytest.mark.long
 @pytest.mark.failure("I-12")
 def test_a_second_process_on_the_same_file_exits_with_78_and_names_the_first(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bot", "run", "--only", "web"]

@@ -145,6 +145,7 @@ async def test_without_write_access_a_chat_works_and_a_bot_does_not_start(bot_fo
     assert "BOT_DATA_DIR" in refused.err
 
 
+@pytest.mark.long
 async def test_a_held_part_is_sent_or_dropped_by_the_bot_that_owns_the_database(bot_folder: BotFolder) -> None:
     async with bot_folder.running():
         await bot_folder.ask("one")
@@ -159,6 +160,7 @@ async def test_a_held_part_is_sent_or_dropped_by_the_bot_that_owns_the_database(
     ]
 
 
+@pytest.mark.long
 async def test_a_held_part_requeued_while_no_bot_runs_is_sent_at_the_next_start(bot_folder: BotFolder) -> None:
     async with bot_folder.running():
         await bot_folder.ask("one")
@@ -170,6 +172,7 @@ async def test_a_held_part_requeued_while_no_bot_runs_is_sent_at_the_next_start(
     assert await bot_folder.listed() == []
 
 
+@pytest.mark.long
 async def test_if_the_running_bot_cannot_be_reached_both_causes_are_reported(bot_folder: BotFolder) -> None:
     async with bot_folder.running():
         await bot_folder.ask("one")
@@ -186,6 +189,7 @@ async def test_if_the_running_bot_cannot_be_reached_both_causes_are_reported(bot
         assert "refused: this is not the token" in result.err
 
 
+@pytest.mark.long
 async def test_the_doctor_recognises_its_running_bot_and_reports_how_it_is(bot_folder: BotFolder) -> None:
     async with bot_folder.running():
         result = await bot_folder.run("doctor", "--json")
@@ -195,6 +199,7 @@ async def test_the_doctor_recognises_its_running_bot_and_reports_how_it_is(bot_f
     assert "port" not in findings
 
 
+@pytest.mark.long
 async def test_the_costs_beside_a_running_bot_include_the_latest_call(bot_folder: BotFolder) -> None:
     async with bot_folder.running():
         await bot_folder.ask("Hello")

@@ -77,6 +77,7 @@ async def test_a_docx_file_that_is_made_to_harm_is_refused(data: bytes, problem:
         await extract_document_text(data, DocumentFormat.DOCX)
 
 
+@pytest.mark.long
 @pytest.mark.failure("M-10")
 async def test_a_page_of_endless_depth_ends_without_harm() -> None:
     data = b"<div>" * 200_000 + b"deep"

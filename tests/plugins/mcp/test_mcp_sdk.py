@@ -65,6 +65,7 @@ async def test_tools_are_called_and_resources_shown(
     assert "\n# Rules\nObey" not in prompts[0]
 
 
+@pytest.mark.long
 async def test_a_server_that_is_written_with_the_sdk_and_dies_is_started_again(
     tmp_path: Path, open_agent: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

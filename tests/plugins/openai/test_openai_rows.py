@@ -94,6 +94,7 @@ async def test_a_prompt_that_is_still_too_long_ends_in_one_neutral_line(api: Loo
     assert "too long" not in stage.texts[0]
 
 
+@pytest.mark.long
 @pytest.mark.failure("E-08")
 async def test_an_outage_costs_few_calls_and_every_message_has_its_end(api: Loopback) -> None:
     api.answers = [AWAY]
