@@ -150,8 +150,13 @@ def strip_terminal_codes(text: str, *, allowed: str = "") -> str:
 def find_closest(word: str, options: Iterable[str], *, similarity: float = 0.6) -> str | None:
     """Return the option that was probably meant, for 'did you mean'; it is at least so similar, from 0 to 1."""
     spellings = {option.casefold(): option for option in options}
-    matches = get_close_matches(word[:200].casefold(), spellings, n=1, cutoff=similarity)
-    return spellings[matches[0]] if matches else None
+    match = _closest_spelling(word[:200].casefold(), tuple(spellings), similarity)
+    return spellings[match] if match is not None else None
+
+
+@lru_cache(maxsize=128)  # every start of an agent asks the same of its templates
+def _closest_spelling(word: str, spellings: tuple[str, ...], similarity: float) -> str | None:
+    return next(iter(get_close_matches(word, spellings, n=1, cutoff=similarity)), None)
 
 
 def shorten(text: str, limit: int) -> str:
