@@ -29,6 +29,7 @@ async def settle(stage: AgentHarness) -> None:
     gc.collect()
 
 
+@pytest.mark.long
 @pytest.mark.failure("K-13")
 async def test_a_message_that_has_its_outcome_leaves_nothing_in_memory() -> None:
     async with running_agent() as stage:

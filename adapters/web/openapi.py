@@ -135,7 +135,8 @@ def _build_schemas(
 ) -> Json:
     """Return the schemas of all models by name; the caller must not change them."""
     modes: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in (*bodies, *CLIENT_FRAMES)]
-    modes += [(model, "serialization") for model in (*responses, ErrorResponse, *SERVER_FRAMES)]
+    answers: tuple[type[BaseModel], ...] = (*responses, ErrorResponse, *SERVER_FRAMES)
+    modes += [(model, "serialization") for model in answers]
     _, definitions = models_json_schema(modes, ref_template=f"{SCHEMA_PREFIX}{{model}}")
     schemas: Json = definitions["$defs"]
     for query in queries:

@@ -283,7 +283,7 @@ async def test_tables_of_another_program_are_not_changed(bare: Any) -> None:
 
 
 @pytest.mark.failure("I-08")
-@pytest.mark.parametrize("last", [6, 12])
+@pytest.mark.parametrize("last", [pytest.param(6, marks=pytest.mark.long), 12])
 async def test_a_process_killed_while_it_upgrades_leaves_the_old_version(
     bare: Any, later: Callable[..., Schema], last: int
 ) -> None:
