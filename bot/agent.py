@@ -224,7 +224,7 @@ class Agent:
 
     `id` is also its entity: its own messages carry it. `character`, `settings` and `templates`
     may change while the agent runs: read them when they are needed. `folder` is where the character's file is; None
-    for a character without one.
+    for a character without one. `muted_people` are those whose messages are stored and not answered.
     """
 
     id: UUID
@@ -241,6 +241,7 @@ class Agent:
     budget: Budget = field(default_factory=Budget)
     clock: Clock = system_clock
     folder: Path | None = None
+    muted_people: set[UUID] = field(default_factory=set)
 
     @property
     def character(self) -> Character:

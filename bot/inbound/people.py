@@ -14,6 +14,13 @@ from bot.models.router import ModelRouter
 from bot.models.types import ModelType
 from bot.store.protocols import LogKind, MemoryPage, RecallScope, Store
 
+MUTED_KEY = "people.muted"
+
+
+async def load_muted_people(store: Store) -> set[UUID]:
+    """Return the ids of the people whom an operator has muted."""
+    return {UUID(muted_id) for muted_id in await store.cache.get(MUTED_KEY) or ()}
+
 
 @dataclass(frozen=True, slots=True)
 class Person:
@@ -49,9 +56,16 @@ class People:
     """
 
     def __init__(
-        self, agent_id: UUID, *, store: Store, models: ModelRouter, flush_activity: Callable[[], Awaitable[None]]
+        self,
+        agent_id: UUID,
+        *,
+        store: Store,
+        models: ModelRouter,
+        flush_activity: Callable[[], Awaitable[None]],
+        muted: set[UUID],
     ) -> None:
         self._agent_id = agent_id
+        self._muted = muted
         self._store, self._models = store, models
         self._flush_activity = flush_activity
 
@@ -142,6 +156,18 @@ class People:
     async def log_erasure(self, entity_id: UUID, *, source: str) -> None:
         """Record that an operator had a person's data deleted, which `EditReporter.erase_entity` does."""
         await self._log("FORGET_PERSON", {"person": str(entity_id)}, source)
+
+    def is_muted(self, entity_id: UUID) -> bool:
+        """Return whether a person's messages are stored and not answered."""
+        return entity_id in self._muted
+
+    async def mute(self, entity_id: UUID, *, is_muted: bool, source: str) -> None:
+        """Store whether a person's messages are answered; it holds from the next one on, and after a restart."""
+        muted = self._muted | {entity_id} if is_muted else self._muted - {entity_id}
+        await self._store.cache.set(MUTED_KEY, sorted(str(muted_id) for muted_id in muted))
+        self._muted.clear()
+        self._muted.update(muted)
+        await self._log("MUTE_PERSON" if is_muted else "UNMUTE_PERSON", {"person": str(entity_id)}, source)
 
     async def export(self, entity_id: UUID) -> AsyncIterator[Sequence[Memory]]:
         """Yield all memories of a person, newest first, page by page; this reads the whole store."""

@@ -167,6 +167,8 @@ def _check_bot(context: RuleContext) -> ResponseDecision | None:
 
 
 def _check_muted(context: RuleContext) -> ResponseDecision | None:
+    if context.turn.author.id in context.turn.agent.muted_people:
+        return ResponseDecision(False, "an operator has muted its author", Rule.PERSON_MUTED)
     if context.participant_state is ParticipantState.MUTED and not context.is_mentioned:
         return ResponseDecision(False, "the room is muted and the message does not name the agent", Rule.MUTED)
     return None

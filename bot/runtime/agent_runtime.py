@@ -21,6 +21,7 @@ from bot.event_bus import EventBus
 from bot.fetch.client import Fetcher
 from bot.inbound.agent_handle import AgentHandle
 from bot.inbound.inbox import Inbox
+from bot.inbound.people import load_muted_people
 from bot.inbound.person_activity import PersonActivityRecorder
 from bot.inbound.work_sharing import WorkSharingLoop
 from bot.models.attempt import CallTimeouts
@@ -142,6 +143,7 @@ async def _running_agent(
             budget=budget,
             clock=config.clock,
             folder=config.folder,
+            muted_people=await load_muted_people(store),
         )
         await store.entities.save_entities([Entity(agent.id, "greenroom", str(agent.id), (config.character.name,))])
         bind_components(agent, config.plugins, components, rooms)

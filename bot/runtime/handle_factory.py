@@ -64,7 +64,9 @@ def build_handle(
             clock=clock,
         ),
         undelivered=UndeliveredParts(store.ledger, agent.outbox),
-        people=People(agent.id, store=store, models=agent.models, flush_activity=activity.flush),
+        people=People(
+            agent.id, store=store, models=agent.models, flush_activity=activity.flush, muted=agent.muted_people
+        ),
         tasks=TaskControl(store.tasks, clock),
         world_settings=agent.world_settings,
         read_lists=lambda: store.lists,

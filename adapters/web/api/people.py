@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 from urllib.parse import quote
 from uuid import UUID
@@ -43,7 +44,10 @@ class AccountBody(ResponseModel):
 
 
 class PersonBody(ResponseModel):
-    """A person who wrote: when first and last, how many messages, and how many of them were answered."""
+    """A person who wrote: when first and last, how many messages, and how many of them were answered.
+
+    The messages of one who `is_muted` are stored and not answered.
+    """
 
     id: UUID
     agent_id: UUID
@@ -55,6 +59,7 @@ class PersonBody(ResponseModel):
     messages: int
     answered: int
     facts: int
+    is_muted: bool
 
 
 class PeopleResponse(ResponseModel):
@@ -201,6 +206,20 @@ class PeopleApi:
         await handle.people.log_erasure(entity_id, source=SOURCE)
         return self._responder.respond(ForgottenResponse.build(result, id=entity_id))
 
+    async def mute_person(self, request: web.Request) -> web.StreamResponse:
+        """Stop answering a person; their messages are still stored."""
+        return await self._set_muted(request, is_muted=True)
+
+    async def unmute_person(self, request: web.Request) -> web.StreamResponse:
+        """Answer a person again."""
+        return await self._set_muted(request, is_muted=False)
+
+    async def _set_muted(self, request: web.Request, *, is_muted: bool) -> web.StreamResponse:
+        handle, person = await find_person(self._directory, request)
+        muting = handle.people.mute(person.entity.id, is_muted=is_muted, source=SOURCE)
+        await run_shielded(self._requests, muting)
+        return self._responder.respond(PersonBody.model_validate(_person_fields(handle, person)))
+
     async def export_person(self, request: web.Request) -> web.StreamResponse:
         """Return all that is stored about a person as a file of JSON lines, the person first."""
         handle, person = await find_person(self._directory, request)
@@ -233,7 +252,12 @@ class PeopleApi:
     def operations(self) -> list[Operation]:
         """Return the operations with their handlers."""
         path, read, change = "/api/people", Access.READ, Access.CHANGE
+        decide = partial(
+            Operation, access=change, response=PersonBody, query=AgentQuery, problem_statuses=(503,), method="POST"
+        )
         return [
+            decide("mute-person", self.mute_person, f"{path}/{{id}}/mute"),
+            decide("unmute-person", self.unmute_person, f"{path}/{{id}}/unmute"),
             Operation("people", self.list_people, path, read, PeopleResponse, PeopleQuery),
             Operation("person", self.show_person, f"{path}/{{id}}", read, PersonResponse, AgentQuery),
             Operation(
@@ -284,6 +308,7 @@ def _person_fields(handle: AgentHandle, person: Person) -> dict[str, object]:
         "messages": activity.messages if activity else 0,
         "answered": activity.answered if activity else 0,
         "facts": person.fact_count,
+        "is_muted": handle.people.is_muted(entity.id),
     }
 
 

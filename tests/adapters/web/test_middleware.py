@@ -74,6 +74,8 @@ ROUTES = {
     "/api/people/{id}": SHUT,
     "/api/people/{id}/facts": SHUT,
     "/api/people/{id}/forget": SHUT,
+    "/api/people/{id}/mute": SHUT,
+    "/api/people/{id}/unmute": SHUT,
     "/api/people/{id}/export": SHUT,
     "/api/facts/{id}": SHUT,
     "/api/memory/search": SHUT,

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import ClientResponse
 
 from bot import Component, Content, Memory, MemoryKind, MemoryScope, Relationship, derived_id, system_clock
+from bot.store import InMemoryStore
 from plugins.knowledge import plugin as knowledge
 from tests.adapters.web.conftest import RunningServer, ServerFactory
 
@@ -188,3 +189,21 @@ async def test_without_a_plugin_for_documents_facts_are_found(server: RunningSer
     answer = await server.get(f"/api/memory/search?room={room['id']}&q=mending")
     assert (answer["found"], answer["has_documents"]) == ([], False)
     assert not (await server.get("/api/memory/search"))["has_documents"]
+
+
+async def test_a_muted_person_is_not_answered_and_the_receipt_says_so(open_server: ServerFactory) -> None:
+    store = InMemoryStore()
+    async with open_server(stores={"Ada": store}) as server:
+        first = await server.send("Hello", room="den", user="eve")
+        author = (await server.get(f"/api/receipts/{first['receipt_id']}"))["author_id"]
+        assert (await server.post(f"/api/people/{author}/mute", {}))["is_muted"]
+        muted = await server.send("Are you there?", room="den", user="eve")
+        assert (muted["outcome"], muted["rule"]) == ("ignored", "PERSON_MUTED")
+        receipt = await server.get(f"/api/receipts/{muted['receipt_id']}")
+        assert receipt["headline"] == "Stayed silent: this person is muted"
+        assert receipt["gate"][-1]["decided"]
+        assert (await server.send("Hello", room="den", user="tom"))["outcome"] == "answered"
+    async with open_server(stores={"Ada": store}) as server:  # also after a restart
+        assert (await server.send("And now?", room="den", user="eve"))["outcome"] == "ignored"
+        assert not (await server.post(f"/api/people/{author}/unmute", {}))["is_muted"]
+        assert (await server.send("And now?", room="den", user="eve"))["outcome"] == "answered"

@@ -63,6 +63,8 @@ OPERATIONS = {
     "file_link": EVERYBODY,
     "world-settings": READERS,
     "set-world-setting": ONLY,
+    "mute-person": ONLY,
+    "unmute-person": ONLY,
     "people": READERS,
     "person": READERS,
     "facts": READERS,

@@ -24,7 +24,7 @@ export function PersonPage({ id, session, query, navigate }) {
   return html`<div class="page"><div class="in"><header class="page-head">
       <nav class="crumbs" aria-label="Where this is"><a href=${link("console/people", { agent })}>People</a>
         <${Icon} name="right" size="s" /><span>${person ? name : "…"}</span></nav>
-      ${person && isOperator && html`<${Actions} ...${{ path, agent, person, name, back }} />`}</header>
+      ${person && isOperator && html`<${Actions} ...${{ path, agent, person, name, back }} onChange=${reload} />`}</header>
     ${error && html`<${ErrorNote} error=${error} onRetry=${reload} />`}
     ${!person && !error && html`<${Skeleton} />`}
     ${person && html`<${Head} ...${{ person, name }} /><div class="person-grid">
@@ -33,7 +33,7 @@ export function PersonPage({ id, session, query, navigate }) {
         <${Relationships} person=${person} agent=${agent} /></div></div>`}</div></div>`;
 }
 
-function Actions({ path, agent, person, name, back }) {
+function Actions({ path, agent, person, name, back, onChange }) {
   const [error, setError] = useState(null);
   const forget = async () => {
     const text = "Their messages, the replies to them, and all that was learnt from them are deleted. This cannot be undone.";
@@ -46,7 +46,12 @@ function Actions({ path, agent, person, name, back }) {
       setError(failure);
     }
   };
-  return html`<${Button} icon="down" href=${address(`${path}/export`, { agent }).href} download>Export</${Button}>
+  const mute = () => post(`${path}/${person.is_muted ? "unmute" : "mute"}`, undefined, { query: { agent } }).then((changed) => {
+    toast(changed.is_muted ? "Muted: messages are stored and not answered" : "Answered again");
+    return onChange();
+  }, setError);
+  return html`<${Button} icon=${person.is_muted ? "sound" : "silent"} onClick=${mute}>${person.is_muted ? "Unmute" : "Mute"}</${Button}>
+    <${Button} icon="down" href=${address(`${path}/export`, { agent }).href} download>Export</${Button}>
     <${Button} kind="danger" icon="trash" onClick=${forget}>Forget</${Button}>${error && html`<${ErrorNote} error=${error} />`}`;
 }
 
@@ -56,7 +61,7 @@ function Head({ person, name }) {
         ${" "}${countOf(person.messages, "message")}, ${formatCount(person.answered)} answered`
     : "Has not written yet";
   return html`<section class="card" aria-label=${name}><div class="pad person-head"><${Face} name=${name} size="l" isPerson />
-    <div class="grow"><h1>${name}</h1><p class="q2">${seen}</p></div></div></section>`;
+    <div class="grow"><h1>${name}${person.is_muted && html`${" "}<${Chip} tone="warn" icon="silent">muted</${Chip}>`}</h1><p class="q2">${seen}</p></div></div></section>`;
 }
 
 function Facts({ path, person, query, isOperator }) {
