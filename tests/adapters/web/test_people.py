@@ -198,7 +198,7 @@ async def test_a_muted_person_is_not_answered_and_the_receipt_says_so(open_serve
         author = (await server.get(f"/api/receipts/{first['receipt_id']}"))["author_id"]
         assert (await server.post(f"/api/people/{author}/mute", {}))["is_muted"]
         muted = await server.send("Are you there?", room="den", user="eve")
-        assert (muted["outcome"], muted["rule"]) == ("ignored", "PERSON_MUTED")
+        assert (muted["outcome"], muted["rule"]) == ("ignored", "person muted")
         receipt = await server.get(f"/api/receipts/{muted['receipt_id']}")
         assert receipt["headline"] == "Stayed silent: this person is muted"
         assert receipt["gate"][-1]["decided"]
