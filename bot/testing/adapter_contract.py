@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bot.adapter.adapter import Adapter
@@ -17,6 +16,7 @@ from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory
 from bot.errors import ConfigError, PluginError, StoreUnavailable
 from bot.inbound.agent_handle import AdapterSpec
+from bot.inbound.emulated_platform import EmulatedPage
 from bot.models.types import Purpose, TextRequest
 from bot.plugin_system.loading import find_emulator
 from bot.store.inmemory import InMemoryStore
@@ -45,13 +45,18 @@ class SendFault(StrEnum):
 class PlatformControl(ABC):
     """What the contract does to an emulated platform; the emulator of an adapter yields it.
 
-    It stands for an `EmulatedPlatform`: `url` and `settings` are the same. Everything happens in one direct chat
-    with one person. Call `changes.record` whenever something has changed, so that the contract looks again.
+    It stands for an `EmulatedPlatform`: `url`, `settings` and `page` are the same. Everything happens in one direct
+    chat with one person. `contract_settings` are further variables for the contract only, such as one that holds parts
+    whose arrival is unknown instead of repeating them with a mark; `max_answer_length` is lower where the adapter cuts
+    long answers on purpose. Call `changes.record` whenever something has changed, so that the contract looks again.
     """
 
     def __init__(self) -> None:
         self.url = ""
         self.settings: Mapping[str, Mapping[str, str]] = {}
+        self.page: EmulatedPage | None = None
+        self.contract_settings: Mapping[str, str] = {}
+        self.max_answer_length = len(LONG_ANSWER)
         self.changes = EventRecorder()
 
     @abstractmethod
@@ -143,7 +148,9 @@ class _Connected:
 
 
 @asynccontextmanager
-async def _connect(spec: AdapterSpec, *answers: str, store: InMemoryStore | None = None) -> AsyncIterator[_Connected]:
+async def _connect(
+    spec: AdapterSpec, *, answers: Sequence[str] = (), store: InMemoryStore | None = None
+) -> AsyncIterator[_Connected]:
     def write(request: TextRequest) -> str:
         number = len(model.requests_for(Purpose.REPLY))
         return model_answer(answers[min(number, len(answers)) - 1] if answers else f"Answer {number}.")
@@ -153,7 +160,7 @@ async def _connect(spec: AdapterSpec, *answers: str, store: InMemoryStore | None
         async with find_emulator(spec)((AGENT_NAME,)) as platform:
             if not isinstance(platform, PlatformControl):
                 raise PluginError(f"the emulator of {spec.name} yields no PlatformControl, so it cannot be tested")
-            settings = {**platform.settings[AGENT_NAME], "BOT_DATA_DIR": str(Path(folder))}
+            settings = {**platform.settings[AGENT_NAME], **platform.contract_settings, "BOT_DATA_DIR": folder}
             async with (
                 running_agent(model=model, settings=settings, store=store) as harness,
                 spec.open([harness.agent_runtime.handle]) as adapter,
@@ -236,18 +243,20 @@ async def _check_acknowledgement(spec: AdapterSpec) -> list[str]:
 
 
 async def _check_long_text(spec: AdapterSpec) -> list[str]:
-    async with _connect(spec, LONG_ANSWER) as connected:
+    answers: list[str] = []
+    async with _connect(spec, answers=answers) as connected:
+        answers.append(LONG_ANSWER[: connected.platform.max_answer_length])
         await connected.post("Count", 1)
         await connected.deliveries()
         shown = connected.platform.shown()
-    if "".join("".join(shown).split()) != "".join(LONG_ANSWER.split()):
-        return [f"an answer of {len(LONG_ANSWER)} characters was shown as {len(shown)} parts that do not make it up"]
+    if "".join("".join(shown).split()) != "".join(answers[0].split()):
+        return [f"an answer of {len(answers[0])} characters was shown as {len(shown)} parts that do not make it up"]
     return []
 
 
 def _check_fault(fault: SendFault) -> Check:
     async def check(spec: AdapterSpec) -> list[str]:
-        async with _connect(spec, "Only once.") as connected:
+        async with _connect(spec, answers=["Only once."]) as connected:
             connected.platform.fail_next_send(fault)
             await connected.post("Hello", 1)
             [delivery, *_] = await connected.deliveries()
@@ -280,7 +289,7 @@ async def _check_edits_of_people(spec: AdapterSpec) -> list[str]:
 
 async def _check_own_edits(spec: AdapterSpec) -> list[str]:
     problems = []
-    async with _connect(spec, "First.") as connected:
+    async with _connect(spec, answers=["First."]) as connected:
         await connected.post("Hello", 1)
         [delivery, *_] = await connected.deliveries()
         if not connected.adapter.can_edit:

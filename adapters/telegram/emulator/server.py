@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from adapters.telegram.emulator.control import TelegramControl
 from adapters.telegram.emulator.faults import Fault, build_refusal
 from adapters.telegram.emulator.page import TelegramView
 from adapters.telegram.emulator.people import People
@@ -17,7 +18,7 @@ from adapters.telegram.emulator.recorder import Recorder
 from adapters.telegram.emulator.rest import ApiError, BotApi, Files, Parameters, parse_value
 from adapters.telegram.emulator.state import BotRecord, PlatformState
 from bot import Clock, system_clock
-from bot.platform import EmulatedPlatform, TaskSet
+from bot.platform import TaskSet
 from bot.testing import EmulatorPage, EmulatorServer
 
 TEXT_PARAMETERS = frozenset({"text", "caption", "url", "secret_token", "callback_query_id", "file_id"})
@@ -84,6 +85,12 @@ class Emulator(EmulatorServer):
         """Stop delivering updates, and close the pages."""
         await self.page.close()
         await self._webhooks.cancel()
+
+    def control(self, settings: Mapping[str, Mapping[str, str]]) -> TelegramControl:
+        """Return what the tests of adapters and `bot run --emulate` use, with the settings of each character."""
+        control = TelegramControl(self.state, self.people, self.recorder, self.faults)
+        control.url, control.settings, control.page = f"{self.url}/", settings, self.page
+        return control
 
     def settings(self, bot: BotRecord) -> dict[str, str]:
         """Return the variables that connect a character as this bot."""
@@ -164,7 +171,7 @@ async def _parse_request(request: web.Request) -> tuple[Mapping[str, Any], Files
 
 
 @asynccontextmanager
-async def start_emulator(names: Sequence[str], *, port: int = 0) -> AsyncIterator[EmulatedPlatform]:
+async def start_emulator(names: Sequence[str], *, port: int = 0) -> AsyncIterator[TelegramControl]:
     """Run an emulator with a bot for each of these characters while the block runs.
 
     The yielded settings override those of each character.
@@ -175,4 +182,4 @@ async def start_emulator(names: Sequence[str], *, port: int = 0) -> AsyncIterato
             handle = re.sub(r"\W+", "_", name.casefold(), flags=re.ASCII).strip("_") or f"bot_{number}"
             bot = emulator.add_bot(f"{number}:emulated-token", username=f"{handle[:28]}_bot", name=name)
             settings[name] = {**NEUTRAL_SETTINGS, **emulator.settings(bot)}
-        yield EmulatedPlatform(f"{emulator.url}/", settings, emulator.page)
+        yield emulator.control(settings)

@@ -156,10 +156,11 @@ class RestServer:
         matches = [
             post
             for post in sorted(posts, key=lambda post: int(post.id), reverse=True)
-            if int(post.id) > since
+            if (int(post.id) > since or post.id in self._state.repeated)
             and (not until or int(post.id) < until)
             and (start_time is None or post.created_at >= start_time)
         ]
+        self._state.repeated -= {post.id for post in matches}
         size = int(query.get("max_results", 10))
         if not 5 <= size <= 100:
             raise ApiError(400, "Invalid Request", f"max_results {size} is not between 5 and 100")

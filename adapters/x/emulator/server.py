@@ -4,22 +4,23 @@ import asyncio
 import json
 import re
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from aiohttp import web
 
+from adapters.x.emulator.control import XControl
 from adapters.x.emulator.page import XView
 from adapters.x.emulator.rest import ApiError, ApiRequest, Keys, RestServer, nonce_of, signature_problem, token_of
 from adapters.x.emulator.state import PlatformState
 from adapters.x.rate_limits import endpoint_of
 from bot import Clock, system_clock
-from bot.platform import EmulatedPlatform
-from bot.testing import EmulatorPage, EmulatorServer, EventRecorder
+from bot.testing import EmulatorPage, EmulatorServer, EventRecorder, SendFault
 
 HOSTS = ("api.x.com", "api.twitter.com", "upload.twitter.com")
 USERNAME = "greenroom_bot"
@@ -69,6 +70,11 @@ class Call:
     body: dict[str, Any]
     status: int
     received_at: datetime
+
+    @property
+    def since_id(self) -> int:
+        """The post after which a list was asked for; 0 without one."""
+        return int(parse_qs(urlsplit(self.path).query).get("since_id", ["0"])[0])
 
     @property
     def is_write(self) -> bool:
@@ -127,6 +133,23 @@ class Emulator(EmulatorServer):
         self._accounts[keys.token] = keys
         self._bots[keys.user_id] = username
         return keys
+
+    def control(self, settings: Mapping[str, Mapping[str, str]]) -> XControl:
+        """Return what the tests of adapters and `bot run --emulate` use, with the settings of each character."""
+        kinds = {
+            SendFault.REFUSED: FaultKind.REFUSED,
+            SendFault.LOST_BEFORE: FaultKind.CUT,
+            SendFault.LOST_AFTER: FaultKind.LOST,
+        }
+        control = XControl(
+            self.state,
+            self._recorder,
+            self.user_id,
+            read_bounds=lambda: [call.since_id for call in self.calls if call.endpoint == "GET /2/users/:id/mentions"],
+            fail=lambda fault: self.add_faults(Fault("POST /2/tweets", kinds[fault])),
+        )
+        control.url, control.settings, control.page = f"{self.url}/", settings, self.page
+        return control
 
     def environment_of(self, keys: Keys) -> dict[str, str]:
         """Return the variables with which a bot uses this emulator and account."""
@@ -256,7 +279,7 @@ class Emulator(EmulatorServer):
 
 
 @asynccontextmanager
-async def start_emulator(names: Sequence[str], *, port: int = 0) -> AsyncIterator[EmulatedPlatform]:
+async def start_emulator(names: Sequence[str], *, port: int = 0) -> AsyncIterator[XControl]:
     """Run an emulator with these characters and two users.
 
     `settings` override the settings of each character; the page is for people.
@@ -267,7 +290,7 @@ async def start_emulator(names: Sequence[str], *, port: int = 0) -> AsyncIterato
         for person_name in ("robin", "kim"):
             emulator.state.user_id_of(person_name)
         settings = {name: {**NEUTRAL_SETTINGS, **emulator.environment_of(keys)} for name, keys in accounts.items()}
-        yield EmulatedPlatform(f"{emulator.url}/", settings, emulator.page)
+        yield emulator.control(settings)
 
 
 def _build_usernames(names: Sequence[str]) -> list[str]:

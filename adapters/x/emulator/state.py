@@ -46,6 +46,7 @@ class PlatformState:
         self.usernames: dict[str, str] = {}
         self.posts: dict[str, PostRecord] = {}
         self.pictures: dict[str, dict[str, Any]] = {}
+        self.repeated: set[str] = set()  # posts that the next poll returns although they were read
         self.blocked: set[tuple[str, str]] = set()  # (blocker, blocked)
 
     def user_id_of(self, username: str) -> str:
