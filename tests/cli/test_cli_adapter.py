@@ -73,7 +73,7 @@ def test_an_adapter_with_the_name_of_an_installed_one_is_refused(workdir: Path) 
     [
         ("telegrm", "did you mean 'telegram'?"),
         ("web", "adapter 'web' has no emulator, so it cannot be tested"),
-        ("telegram", "the emulator of telegram yields no PlatformControl"),
+        ("discord", "the emulator of discord yields no PlatformControl"),
     ],
 )
 def test_what_cannot_be_tested_is_said(workdir: Path, capsys: Out, name: str, said: str) -> None:
