@@ -183,6 +183,7 @@ async def test_older_messages_are_loaded_without_moving_what_is_read(browser: An
     assert await tab.page.locator(".older").count() == 0
     await client.send_message("one more", "more")
     await tab.page.get_by_role("button", name="new messages").click()
+    await see(tab, "You said: one more")
     assert await log.evaluate("node => node.scrollHeight - node.scrollTop - node.clientHeight") < 2
     await tab.page.keyboard.press("Alt+ArrowUp")
     assert "You said: one more" in await tab.page.evaluate("document.activeElement.innerText")
@@ -234,10 +235,19 @@ async def test_a_busy_model_is_counted_down_in_place(open_browser: Any) -> None:
     async with open_browser() as browser:
         browser.server.script.retry_after = 3
         tab = await browser.sign_in()
+        await tab.page.evaluate(
+            """() => { window.counted = []; const look = () => {
+            const text = document.querySelector(".typing")?.textContent ?? "";
+            const seconds = /The model is busy, trying again in (\\d+) s/.exec(text)?.[1];
+            if (seconds && seconds !== window.counted.at(-1)) window.counted.push(seconds); };
+            new MutationObserver(look).observe(document.body, {subtree: true, childList: true, characterData: true});
+            }"""
+        )
         await tab.write("overload")
-        await see(tab, "The model is busy, trying again in 3 s")
-        await see(tab, "The model is busy, trying again in 1 s")
         await see(tab, "You said: overload")
+        counted = [int(seconds) for seconds in await tab.page.evaluate("window.counted")]
+        assert counted == sorted(counted, reverse=True)
+        assert len(counted) >= 2
         assert await tab.page.locator(".typing").count() == 0
 
 
