@@ -175,10 +175,9 @@ class Workshop:
             await self.server.request("POST", "/api/conversations", headers=self.server.bearer, json={})
         ).json()
         client = await self.server.open_socket(room=body["room"], agent="marlo")
-        for number, text in enumerate(texts):
-            frames = await client.send_message(text, f"{number}")
+        outcomes = [(await client.send_message(text, f"{number}"))[-1] for number, text in enumerate(texts)]
         await client.ws.close()
-        return body["id"], frames[-1]["message_id"]
+        return body["id"], next(frame["message_id"] for frame in reversed(outcomes) if frame["type"] == "outcome")
 
     async def hold(self, text: str, state: DeliveryState, cause: str) -> None:
         """Set the state of the only part of the reply to a message."""
