@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 from xml.sax.saxutils import escape
 
 import pytest
@@ -175,7 +175,7 @@ class Workshop:
             await self.server.request("POST", "/api/conversations", headers=self.server.bearer, json={})
         ).json()
         client = await self.server.open_socket(room=body["room"], agent="marlo")
-        outcomes = [(await client.send_message(text, f"{number}"))[-1] for number, text in enumerate(texts)]
+        outcomes = [(await client.send_message(text, uuid4().hex))[-1] for text in texts]
         await client.ws.close()
         return body["id"], next(frame["message_id"] for frame in reversed(outcomes) if frame["type"] == "outcome")
 
