@@ -129,6 +129,7 @@ class Situation:
 
     `plugins` says why plugins of the characters are off, by name. `example_id` is the last receipt of a message that
     no model answered.
+    `budgets` has what each character has spent, and its limit, by name.
     """
 
     now: datetime
@@ -141,6 +142,7 @@ class Situation:
     limit: float
     plugins: Mapping[str, str] = field(default_factory=dict)
     example_id: UUID | None = None
+    budgets: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def find_problems(situation: Situation) -> list[ProblemBody]:
@@ -232,11 +234,16 @@ def _find_account_problems(situation: Situation) -> Iterator[ProblemBody]:
 
 
 def _find_budget_problem(situation: Situation) -> Iterator[ProblemBody]:
-    if situation.limit and situation.spent >= situation.limit:
+    budgets = [("", situation.spent, situation.limit)]
+    if len(situation.budgets) > 1:
+        budgets = [(f" for {name}", *budget) for name, budget in situation.budgets.items()]
+    for whose, spent, limit in budgets:
+        if not limit or spent < limit:
+            continue
         yield ProblemBody(
             kind="budget",
             level="bad",
-            text=f"Today's limit of {format_dollars(situation.limit)} is spent.",
+            text=f"Today's limit of {format_dollars(limit)}{whose} is spent.",
             why="Messages are not answered before midnight UTC, or until the limit is raised.",
             since=None,
             count=1,

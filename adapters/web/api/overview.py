@@ -185,6 +185,9 @@ class OverviewApi:
             models=models,
             spent=sum(item.total for item in spending),
             limit=_limit_of(spending),
+            budgets={
+                item.character.name: (sums.total, sums.limit) for item, sums in zip(handles, spending, strict=True)
+            },
             plugins={name: cause for handle in handles for name, cause in _list_inactive_plugins(handle).items()},
             example_id=await _find_unanswered(handles, now) if is_resting else None,
         )

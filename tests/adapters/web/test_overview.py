@@ -136,6 +136,11 @@ class ShakyAdapter(RecordingAdapter):
         return (self.status,)
 
 
+def test_a_spent_budget_of_one_of_several_characters_is_named() -> None:
+    [problem] = find_problems(replace(WELL, limit=0.0, budgets={"Ada": (1.5, 1.25), "Bob": (2.0, 0.0)}))
+    assert problem.text == "Today's limit of $1.25 for Ada is spent."
+
+
 async def store_messages(store: InMemoryStore, times: Sequence[datetime], platform: str = "telegram") -> None:
     for number, at in enumerate(times):
         message = make_message("Hello", sent_at=at, platform=platform, message_id=f"{platform}-{number}")
