@@ -24,6 +24,28 @@ BUNDLED: Final = (
     {"name": "ollama", "purpose": "model", "settings": ("OLLAMA_API_ENDPOINT",)},
     {"name": "offline", "purpose": "fallback model"},
 )
+# Where `bot init` looks for a model server on this machine, and which variables name it; the last row is any other.
+MODEL_SERVERS: Final = (
+    {"title": "Ollama", "port": 11434, "address": "OLLAMA_API_ENDPOINT", "models": ("OLLAMA_LARGE_MODEL",)},
+    *(
+        {
+            "title": title,
+            "port": port,
+            "address": "OPENAI_BASE_URL",
+            "path": "/v1",
+            "key": "OPENAI_API_KEY",
+            "models": ("OPENAI_SMALL_MODEL", "OPENAI_LARGE_MODEL"),
+        }
+        for title, port in (("LM Studio", 1234), ("vLLM", 8000), ("llama.cpp", 8080), ("a model server", 0))
+    ),
+)
+# Services whose key alone brings a model.
+MODEL_KEYS: Final = (
+    {"title": "OpenAI", "key": "OPENAI_API_KEY", "page": "https://platform.openai.com/api-keys"},
+    {"title": "Anthropic", "key": "ANTHROPIC_API_KEY", "page": "https://console.anthropic.com/settings/keys"},
+    {"title": "Google Gemini", "key": "GOOGLE_GENERATIVE_AI_API_KEY", "page": "https://aistudio.google.com/apikey"},
+    {"title": "OpenRouter", "key": "OPENROUTER_API_KEY", "page": "https://openrouter.ai/settings/keys"},
+)
 TEXT_MODEL_ADVICE: Final = (
     "for a real model set OPENAI_API_KEY, ANTHROPIC_API_KEY, GOOGLE_GENERATIVE_AI_API_KEY or OPENROUTER_API_KEY, or "
     "OLLAMA_API_ENDPOINT or OPENAI_BASE_URL for your own server"

@@ -12,4 +12,9 @@ spec = AdapterSpec(
     libraries=("telegram", "markdown_it"),
     check=LazyImport("adapters.telegram.checks:check_account"),
     emulator=LazyImport("adapters.telegram.emulator:start_emulator"),
+    setup_steps=(
+        "In Telegram open https://t.me/BotFather and press Start.",
+        "Send /newbot, then a name, then a username that ends in bot.",
+        "Copy the token from the answer: digits, a colon, letters.",
+    ),
 )

@@ -12,6 +12,12 @@ spec = AdapterSpec(
     libraries=("tweepy", "async_lru"),
     check=LazyImport("adapters.x.checks:check_account"),
     emulator=LazyImport("adapters.x.emulator:start_emulator"),
+    setup_steps=(
+        "Log in on X as the character's account, open https://developer.x.com, press Sign up and choose a plan.",
+        "In the app's settings, User authentication settings, press Set up: Read and write; Web App, Automated App "
+        "or Bot; any address of yours for the two URLs.",
+        "Then, on Keys and tokens, generate the API Key and Secret, and the Access Token and Secret.",
+    ),
     publishing=Publishing(
         post_url, {"X_REPLY_ENABLE": "false"}, is_dry_run, route="/plugins/x_actions/posts", parse_post_id=parse_post_id
     ),

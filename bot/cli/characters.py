@@ -19,7 +19,7 @@ from bot.cli.character_references import (
 )
 from bot.cli.process.shutdown import print_notice
 from bot.cli.variables import CORE_GROUPS, find_adapter_groups, find_settings_groups
-from bot.errors import CharacterError
+from bot.errors import CharacterError, SettingError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.models.types import ModelType
 from bot.plugin_system.loading import ELIZAOS_PACKAGE, load_local_adapter, load_plugins
@@ -112,7 +112,19 @@ class CharacterConfig:
 
 
 def default_character() -> Path:
-    """Return the path of the bundled character: next to the code in a checkout, inside it in a wheel."""
+    """Return the path of the character that BOT_CHARACTER names. Raises SettingError if there is no such file.
+
+    By default it is the bundled one: next to the code in a checkout, inside it in a wheel.
+    """
+    if not (name := load_settings().get("BOT_CHARACTER")):
+        return bundled_character()
+    if not Path(name).is_file():
+        raise SettingError(f"BOT_CHARACTER: there is no file {name}: correct it, or run `bot init`")
+    return Path(name)
+
+
+def bundled_character() -> Path:
+    """Return the path of the bundled character."""
     package = Path(bot.__file__).parent
     candidates = (package.parent / DEFAULT_CHARACTER, package / DEFAULT_CHARACTER)
     existing_path = next((path for path in candidates if path.is_file()), None)

@@ -7,7 +7,9 @@ import typer
 
 CharacterFile = Annotated[
     Path | None,
-    typer.Option("-c", "--character", metavar="FILE", help="The character's JSON file (default: the bundled one)."),
+    typer.Option(
+        "-c", "--character", metavar="FILE", help="The character's JSON file (default: that of BOT_CHARACTER)."
+    ),
 ]
 CharacterFiles = Annotated[
     list[Path] | None,
@@ -15,7 +17,7 @@ CharacterFiles = Annotated[
         "-c",
         "--character",
         metavar="FILE",
-        help="The character's JSON file (default: the bundled one); repeat it for several in one process.",
+        help="The character's JSON file (default: that of BOT_CHARACTER); repeat it for several in one process.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

@@ -354,7 +354,7 @@ class AdapterSpec:
     anything; it receives a function that reads cursors. Both it and `open` may be a `LazyImport`, so that the
     libraries are loaded only where the platform is on. `emulator` starts the platform on this machine for the
     named characters; it is imported for `bot run --emulate` only. `publishing` is set where `bot post` can
-    publish with it.
+    publish with it. `setup_steps` tell a person how to get the values of `needs`, click by click.
     """
 
     name: str
@@ -366,3 +366,4 @@ class AdapterSpec:
     check: AccountCheck | None = None
     emulator: StartEmulator | None = None
     publishing: Publishing | None = None
+    setup_steps: tuple[str, ...] = ()

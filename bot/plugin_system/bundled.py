@@ -40,6 +40,30 @@ class BundledPlugin:
         return all(are_set) if self.purpose is PluginPurpose.ACCOUNT else any(are_set)
 
 
+@dataclass(frozen=True, slots=True)
+class ModelServer:
+    """A kind of model server: its usual port, and the variables for its address, its key and its models.
+
+    `path` is what the address ends with; an empty `key` is that of a kind without keys.
+    """
+
+    title: str
+    port: int
+    address: str
+    models: tuple[str, ...]
+    path: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelKey:
+    """A service whose key alone brings a model: its name, the variable, and the page on which keys are made."""
+
+    title: str
+    key: str
+    page: str
+
+
 @lru_cache(maxsize=1)
 def bundled_plugins() -> tuple[BundledPlugin, ...]:
     """Return the rows of the table in order."""
@@ -71,3 +95,13 @@ def model_advice(*, is_embedding: bool = False) -> str:
     """Return which variables enable a model for text, or one for embeddings."""
     table = import_by_name(TABLE, PLUGINS_PACKAGE)
     return str(table.EMBEDDING_MODEL_ADVICE if is_embedding else table.TEXT_MODEL_ADVICE)
+
+
+def model_servers() -> tuple[ModelServer, ...]:
+    """Return the kinds of model server; the last is any other with the API that most of them have."""
+    return tuple(ModelServer(**row) for row in import_by_name(TABLE, PLUGINS_PACKAGE).MODEL_SERVERS)
+
+
+def model_keys() -> tuple[ModelKey, ...]:
+    """Return the services whose key alone brings a model."""
+    return tuple(ModelKey(**row) for row in import_by_name(TABLE, PLUGINS_PACKAGE).MODEL_KEYS)

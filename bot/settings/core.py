@@ -34,6 +34,9 @@ class CoreSettings(SettingsModel):
     )
 
     bot_data_dir: Path = Field(Path("data"), description="Where the bot keeps its files.")
+    bot_character: Path | None = Field(
+        None, description="The character's file that commands use without -c; by default the bundled one."
+    )
     log_level: str = Field("INFO", pattern="(?i)^(DEBUG|INFO|WARNING|ERROR)$", description="How much is logged.")
     log_format: str = Field("text", pattern="^(text|json)$", description="How it is logged: text or json.")
     conversation_length: int = Field(

@@ -1,26 +1,24 @@
 """Check character files, trust the code that they bring, write a new one, import and export them."""
 
 import json
-import re
 import shlex
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import Annotated
 
 import typer
 
-from bot.characters import load_character, parse_character
+from bot.characters import load_character
+from bot.characters.exchange import file_stem
 from bot.cli.character_references import read_local_plugins
 from bot.cli.characters import trusted_plugins
 from bot.cli.operator.character_check import CheckResult, check_file
-from bot.cli.operator.character_exchange import WrittenCharacter, write_exported, write_imported
+from bot.cli.operator.character_exchange import WrittenCharacter, write_exported, write_imported, write_starter
 from bot.cli.options import AsJson, examples, new_group
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.process.shutdown import print_notice
 from bot.cli.prompt_sections import format_sections
-from bot.errors import CharacterError, PluginError
+from bot.errors import PluginError
 from bot.plugin_system.source import find_location, read_plugin_source
 from bot.plugin_system.trust import TrustedPlugin, TrustedPlugins
 from bot.text import strip_terminal_codes
@@ -178,21 +176,7 @@ def _print_trusted(entries: Sequence[TrustedPlugin]) -> None:
 
 def _write_file(path: Path | None, name: str) -> int:
     name = name or (path.stem.replace("_", " ").replace("-", " ").title() if path else DEFAULT_NAME)
-    path = path or Path(re.sub(r"[^\w-]+", "_", name.lower()).strip("_") or "character").with_suffix(".json")
-    text = _starter_character(name)
-    parse_character(text, source=str(path))
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise CharacterError(f"{path}: the file exists and is not changed; name another file") from None
-    except OSError as error:
-        raise CharacterError(f"{path}: cannot be written: {error.strerror or error}") from None
+    path = path or Path(f"{file_stem(name)}.json")
+    write_starter(path, name)
     print(f"wrote {path}; talk to it with: bot chat -c {path}")
     return Exit.OK
-
-
-def _starter_character(name: str) -> str:
-    """Return a short complete character file as an example to replace."""
-    template = files("bot.cli").joinpath("templates", "character.txt").read_text(encoding="utf-8")
-    return Template(template).substitute(name=json.dumps(name, ensure_ascii=False)[1:-1])

@@ -42,6 +42,11 @@ def doctor(
 
     Python, settings, character, plugins, database, port, platforms, costs and model are checked.
     """
+    return run_doctor(character, as_json=as_json, fix=fix)
+
+
+def run_doctor(character: Path | None, *, as_json: bool = False, fix: bool = False) -> int:
+    """Check the configuration, print the findings, and return the exit code."""
     findings: list[Finding] = []
     for finding in _collect_findings(character, fix=fix):
         if finding.message in [earlier.message for earlier in findings]:

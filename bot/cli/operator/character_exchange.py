@@ -4,9 +4,11 @@ import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 
-from bot.characters import load_character
+from bot.characters import load_character, parse_character
 from bot.characters.cards import write_png_card
 from bot.characters.exchange import (
     ImportedCharacter,
@@ -35,6 +37,14 @@ def write_imported(path: Path, folder: Path, lorebooks: Sequence[Path] = ()) -> 
         raise CharacterError(f"{path}: a lorebook belongs to one character: name its file, not the folder")
     imported = [import_character(item, lorebooks) for item in paths]
     return [_write(item, folder) for item in imported]
+
+
+def write_starter(path: Path, name: str) -> None:
+    """Write a short complete character file as an example to replace. Raises CharacterError; no file is replaced."""
+    template = files("bot.cli").joinpath("templates", "character.txt").read_text(encoding="utf-8")
+    text = Template(template).substitute(name=json.dumps(name, ensure_ascii=False)[1:-1])
+    parse_character(text, source=str(path))
+    _write_new(path, text.encode())
 
 
 def write_exported(path: Path, target: Path | None, *, is_card: bool, picture: Path | None) -> Path:
@@ -97,7 +107,7 @@ def _write_new(path: Path, data: bytes) -> None:
         with path.open("xb") as file:
             file.write(data)
     except FileExistsError:
-        raise CharacterError(f"{path}: the file exists and is not changed; move it, or name another folder") from None
+        raise CharacterError(f"{path}: the file exists and is not changed; move it, or name another place") from None
     except OSError as error:
         raise CharacterError(f"{path}: cannot be written: {error.strerror or error}") from None
 

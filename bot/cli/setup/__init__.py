@@ -1,0 +1,1 @@
+"""`bot init`: the guided set-up, and the same without questions."""
