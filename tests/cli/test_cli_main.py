@@ -166,7 +166,7 @@ EVERY_COMMAND = pytest.mark.parametrize(("name", "command"), all_commands(), ids
 # What these print is not data: a conversation, the log of a run, the report of tests, or what they wrote.
 WITHOUT_JSON = {
     *("bot chat", "bot run", "bot dev", "bot mcp", "bot post", "bot plugin add", "bot plugin show", "bot plugin test"),
-    *("bot plugin new", "bot adapter test", "bot adapter new"),
+    *("bot plugin new", "bot adapter test", "bot adapter new", "bot init"),
     *("bot character new", "bot character trust", "bot character export"),
 }
 

@@ -44,7 +44,7 @@ def write_starter(path: Path, name: str) -> None:
     template = files("bot.cli").joinpath("templates", "character.txt").read_text(encoding="utf-8")
     text = Template(template).substitute(name=json.dumps(name, ensure_ascii=False)[1:-1])
     parse_character(text, source=str(path))
-    _write_new(path, text.encode())
+    _write_new(path, text.encode(), creates_folder=False)
 
 
 def write_exported(path: Path, target: Path | None, *, is_card: bool, picture: Path | None) -> Path:
@@ -101,9 +101,10 @@ def _copy_document(source: Path, name: str, folder: Path) -> Path | None:
     return target
 
 
-def _write_new(path: Path, data: bytes) -> None:
+def _write_new(path: Path, data: bytes, *, creates_folder: bool = True) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if creates_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as file:
             file.write(data)
     except FileExistsError:

@@ -30,6 +30,7 @@ from bot.plugin_system.bundled import model_keys
 from bot.settings import load_settings
 
 MAX_LISTED_FILES = 8
+MAX_LISTED_MODELS = 3
 KEEP, NEW, IMPORT, FILE, KEY, ADDRESS, NONE = "keep", "new", "import", "file:", "key:", "address", "none"
 SERVER, GO_ON, AGAIN, ANYWAY, OTHER, LATER, NOW = "server:", "go on", "again", "anyway", "other", "later", "now"
 
@@ -107,8 +108,10 @@ class Guide:
             servers = asyncio.run(find_servers(self._ports))
         options = [Option("Keep the model that is set", KEEP)] if has_model(load_settings()) else []
         for index, server in enumerate(servers):
-            title = f"{server.kind.title} at {server.url} ({len(server.models)} models)"
-            options.append(Option(title[:1].upper() + title[1:], f"{SERVER}{index}"))
+            names = ", ".join(server.models[:MAX_LISTED_MODELS]) or "no model for text"
+            more = ", …" if len(server.models) > MAX_LISTED_MODELS else ""
+            title = f"{server.kind.title[:1].upper()}{server.kind.title[1:]} at {server.url}: {names}{more}"
+            options.append(Option(title, f"{SERVER}{index}"))
         options += [Option(f"A key of {service.title}", f"{KEY}{service.key}") for service in model_keys()]
         options.append(Option("A server at another address", ADDRESS))
         options.append(Option("None yet: the built-in offline model, patterns without a language model", NONE))

@@ -14,7 +14,7 @@ from bot.cli.platforms import Platform
 from bot.cli.setup.env_file import write_variables
 from bot.cli.setup.model_servers import LAYER
 from bot.cli.terminal_style import working
-from bot.cli.variables import find_settings_groups, known_variables, list_variables
+from bot.cli.variables import CORE_GROUPS, find_adapter_groups, find_settings_groups, known_variables, list_variables
 from bot.errors import BotError, CharacterError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.inbound.operator_tools import Finding, FindingStatus
@@ -104,7 +104,9 @@ def failures(findings: Sequence[Finding]) -> list[Finding]:
 
 def check_values(values: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what is wrong with values, before anything is written."""
-    groups, _ = find_settings_groups()
+    groups = [*CORE_GROUPS, *find_adapter_groups()[0]]
+    if not known_variables((), groups).issuperset(values):
+        groups, _ = find_settings_groups()  # imports every plugin
     settings = load_settings().with_layer(Layer(LAYER, values))
     for group in groups:
         if any(variable.name in values for variable in list_variables(group.model)):
