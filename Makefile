@@ -10,10 +10,13 @@ LOCKED := build/locked
 LOCK = $(TOOLS)/bin/uv pip compile --quiet --no-progress --universal --generate-hashes --no-header --no-annotate \
   --constraint constraints.txt
 
-.PHONY: run chat test test-full check bench chaos hostile attack-texts axe pictures lock vendor wheel dist try-dist sbom clean
+.PHONY: run init chat test test-full check bench chaos hostile attack-texts axe pictures lock vendor wheel dist try-dist sbom clean
 
 run: $(VENV)/.installed
 	@$(BIN)/bot run
+
+init: $(VENV)/.installed
+	@$(BIN)/bot init
 
 chat: $(VENV)/.installed
 	@$(BIN)/bot chat

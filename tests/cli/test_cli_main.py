@@ -213,7 +213,11 @@ def test_shells_complete_commands_and_options(shell: str) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_for_a_shells_completion_is_printed(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script_for_a_shells_completion_is_printed(
+    shell: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Otherwise typer takes the shell that runs the tests, and no name.
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
     with pytest.raises(SystemExit) as ended:
         entry(["--show-completion", shell])
     assert ended.value.code == 0
