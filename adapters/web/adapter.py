@@ -58,7 +58,7 @@ class WebAdapter(Adapter):
             proxies=TrustedProxies(settings.server_trusted_proxies),
             secrets=self._secrets,
             limits=limits,
-            data_folder=handles[0].settings.load(CoreSettings).bot_data_dir,
+            data_folder=next((item.settings.load(CoreSettings) for item in handles), CoreSettings()).bot_data_dir,
         )
         self._server = Server(self._web_app.app, settings, limits, self._web_app.connection_pool)
         self._handles = {handle.agent_id: handle for handle in handles}
