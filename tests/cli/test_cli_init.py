@@ -224,6 +224,15 @@ def test_an_interrupted_guide_goes_on_where_it_was(
     assert load_settings().get("OPENAI_LARGE_MODEL") == "tiny-1"
 
 
+def test_a_character_file_that_is_gone_is_chosen_again(
+    workdir: Path, model_server: ThreadingHTTPServer, capsys: Out
+) -> None:
+    (workdir / ".env").write_text("BOT_CHARACTER=gone.json\nOPENAI_API_KEY=not-a-real-key\n")
+    answer_questions(ENTER + CLEAR_LINE + "Robin" + ENTER + ENTER + DOWN * 3 + ENTER, port_of(model_server))
+    assert "there is no file gone.json" in capsys.readouterr().out
+    assert (workdir / ".env").read_text() == "BOT_CHARACTER=robin.json\nOPENAI_API_KEY=not-a-real-key\n"
+
+
 @pytest.mark.long
 def test_options_alone_set_up_a_character_a_model_and_a_platform_and_the_doctor_is_content(
     workdir: Path, model_server: ThreadingHTTPServer, capsys: Out

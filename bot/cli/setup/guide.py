@@ -58,7 +58,12 @@ class Guide:
         settings = load_settings()
         if CHARACTER_VARIABLE not in settings:
             return 0
-        say(f"character: {load_character(default_character()).character.name} ({default_character()})")
+        try:
+            path = default_character()
+            say(f"character: {load_character(path).character.name} ({path})")
+        except ConfigError as error:
+            say(f"{error}")
+            return 0
         if not has_model(settings):
             return 1
         say("model: set")
@@ -68,7 +73,7 @@ class Guide:
         example = bundled_character()
         options = []
         current = load_settings().get(CHARACTER_VARIABLE)
-        if current:
+        if current and Path(current).is_file():
             options.append(Option(f"Keep {current}", KEEP))
         options += [
             Option("Write a new character", NEW),
