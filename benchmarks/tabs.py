@@ -14,7 +14,7 @@ from pathlib import Path
 from aiohttp import ClientSession, ClientWebSocketResponse
 
 from adapters.web.adapter import WebAdapter
-from adapters.web.config import WebSettings
+from adapters.web.config import Limits, WebSettings
 from benchmarks.doubles import DiscardingAdapter, StatelessModel
 from benchmarks.exchange import AGENT
 from benchmarks.figures import Row, check_answered, format_milliseconds, measure, report_progress
@@ -26,6 +26,7 @@ TABS = int(os.environ.get("TABS", "50"))
 PAIRS = int(os.environ.get("PAIRS", "10"))
 MESSAGES = int(os.environ.get("MESSAGES", "400"))
 ROOMS = 20
+LIMITS = Limits(resume_seconds=0.0)  # so that nothing is collected once the tabs are closed
 TOKEN = "a-token-for-the-benchmark"
 OVERVIEW = ["receipt", "delivery", "account", "model", "spending", "task"]
 
@@ -43,7 +44,7 @@ async def _measure_tabs() -> list[Row]:
         ):
             handle = stage.agent_runtime.handle
             settings = {"SERVER_PORT": "0", "SERVER_TOKEN": TOKEN}
-            async with WebAdapter([handle], WebSettings.model_validate(settings), TOKEN) as web:
+            async with WebAdapter([handle], WebSettings.model_validate(settings), TOKEN, limits=LIMITS) as web:
                 await _exchange(stage)
                 reduce_gc_frequency()
                 rooms = [str(room.id) for room in await store.worlds.rooms()]

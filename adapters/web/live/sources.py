@@ -45,8 +45,18 @@ from bot.events import (
     RunStarted,
     TaskEnded,
 )
-from bot.platform import AgentHandle, ConnectionSnapshot, LogBuffer, LogLine, TaskSet, describe_receipt, find_log_buffer
+from bot.platform import (
+    AgentHandle,
+    BoundedSet,
+    ConnectionSnapshot,
+    LogBuffer,
+    LogLine,
+    TaskSet,
+    describe_receipt,
+    find_log_buffer,
+)
 
+MAX_OTHER_ROOMS = 10_000
 Publish = Callable[[LiveFrame], None]
 
 
@@ -64,6 +74,7 @@ class LiveSources:
         self._unsubscribes: list[Callable[[], None]] = []
         self._tasks = TaskSet("a live update")
         self._account_watch: asyncio.Task[None] | None = None
+        self._other_rooms = BoundedSet[UUID](MAX_OTHER_ROOMS)  # of other platforms: they hold no conversation
         self._attempts: Counter[UUID | None] = Counter()
         self._spending: dict[UUID, SpendingFrame] = {}
 
@@ -155,13 +166,16 @@ class LiveSources:
 
     def _on_talked(self, handle: AgentHandle, event: MessageReceived | MessageSent) -> None:
         if isinstance(event, MessageSent):
-            self._tasks.start(self._publish_conversation(handle, event.room_id))
+            if event.room_id not in self._other_rooms:
+                self._tasks.start(self._publish_conversation(handle, event.room_id))
         elif event.room.platform == PLATFORM and event.room.type is ChannelType.DM:
             self._tasks.start(self._publish_conversation(handle, event.room.id))
 
     async def _publish_conversation(self, handle: AgentHandle, room_id: UUID) -> None:
         room, now = await handle.conversations.room(room_id), self._clock()
-        if room is not None and is_conversation(room):
+        if room is not None and room.platform != PLATFORM:
+            self._other_rooms.add(room.id)
+        elif room is not None and is_conversation(room):
             self._publish(
                 ConversationFrame(
                     at=now,

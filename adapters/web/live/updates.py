@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from secrets import token_hex
 from uuid import UUID
@@ -31,13 +31,12 @@ class TopicFilter:
     owner: str | None = None  # of the conversations, see `Grant.owner`
 
     def matches(self, frame: LiveFrame) -> bool:
-        """Return whether a frame belongs to the topic; one that concerns no single agent belongs to each."""
+        """Return whether a frame of its kind belongs to it; one that concerns no single agent belongs to each."""
         return (
-            frame.kind is self.kind
-            and (self.agent_id is None or getattr(frame, "agent_id", self.agent_id) == self.agent_id)
+            (self.agent_id is None or getattr(frame, "agent_id", self.agent_id) == self.agent_id)
             and (self.room_id is None or getattr(frame, "room_id", None) == self.room_id)
             and (self.owner is None or find_owner(getattr(frame, "room", "")) == self.owner)
-            and LEVELS.index(frame.severity) >= LEVELS.index(self.level)
+            and (self.kind is not TopicKind.LOG or LEVELS.index(frame.severity) >= LEVELS.index(self.level))
         )
 
 
@@ -60,20 +59,20 @@ async def build_filter(topic: Topic, grant: Grant, directory: AgentDirectory, jo
 
 
 class LiveEvent:
-    """A frame with its number; its JSON is made once for all connections."""
+    """A frame with its number and its id; its JSON is made once for all connections, if any takes it."""
 
-    __slots__ = ("_responder", "_text", "frame", "key", "number")
+    __slots__ = ("_event_id", "_responder", "_text", "frame", "key", "kind", "number")
 
-    def __init__(self, number: int, frame: LiveFrame, responder: JsonResponder) -> None:
-        self.number, self.frame, self.key = number, frame, frame.key
-        self._responder = responder
+    def __init__(self, number: int, event_id: str, frame: LiveFrame, responder: JsonResponder) -> None:
+        self.number, self.frame, self.key, self.kind = number, frame, frame.key, frame.kind
+        self._event_id, self._responder = event_id, responder
         self._text = ""
 
     @property
     def text(self) -> str:
         """The frame as JSON."""
         if not self._text:
-            self._text = self._responder.to_json(self.frame)
+            self._text = self._responder.to_json(self.frame.model_copy(update={"event_id": self._event_id}))
         return self._text
 
 
@@ -155,7 +154,9 @@ class LiveUpdates:
         self._number = 0
         self._first_known = 1  # every update from this number on is remembered
         self._events: deque[LiveEvent] = deque()
-        self._groups: dict[tuple[TopicFilter, ...], set[LiveSubscription]] = {}  # those with the same topics
+        self._subscriptions: set[LiveSubscription] = set()
+        # Those with the same topics of a kind, so that an update is compared with these once for all of them.
+        self._groups: dict[TopicKind, dict[tuple[TopicFilter, ...], set[LiveSubscription]]] = {}
         self._batches: dict[tuple[int, ...], str] = {}
         self._batch_timer: asyncio.TimerHandle | None = None
         self._stop_timer: asyncio.TimerHandle | None = None
@@ -178,12 +179,14 @@ class LiveUpdates:
         is_batched: bool = False,
     ) -> str:
         """Set the topics of a connection and offer it the updates after an id; return the id from which they go on."""
-        self._leave_group(subscription)
+        self._leave_groups(subscription)
         subscription.change_topics(filters, is_batched=is_batched)
         if not filters:
             self.close(subscription)
             return self._event_id(self._number)
-        self._groups.setdefault(subscription.filters, set()).add(subscription)
+        self._subscriptions.add(subscription)
+        for kind, group in _group_by_kind(subscription.filters).items():
+            self._groups.setdefault(kind, {}).setdefault(group, set()).add(subscription)
         if self._stop_timer is not None:
             self._stop_timer.cancel()
             self._stop_timer = None
@@ -195,14 +198,16 @@ class LiveUpdates:
             subscription.reset(self._build_reset())
             return self._event_id(self._number)
         for event in self._events:
-            if event.number > number and any(topic.matches(event.frame) for topic in filters):
-                self._offer(subscription, event)
+            if event.number > number and any(
+                topic.kind is event.kind and topic.matches(event.frame) for topic in filters
+            ):
+                self._offer([subscription], event)
         return after
 
     def close(self, subscription: LiveSubscription) -> None:
         """End the subscription of a connection; after the last one the events are listened to for a while."""
-        self._leave_group(subscription)
-        if not self._groups and self._stop_timer is None and self._sources.kinds:
+        self._leave_groups(subscription)
+        if not self._subscriptions and self._stop_timer is None and self._sources.kinds:
             self._stop_timer = asyncio.get_running_loop().call_later(self._limits.resume_seconds, self._stop_listening)
 
     def publish(self, frame: LiveFrame) -> None:
@@ -227,36 +232,36 @@ class LiveUpdates:
 
     def _publish(self, frame: LiveFrame) -> None:
         self._number += 1
-        numbered = frame.model_copy(update={"event_id": self._event_id(self._number)})
-        event = LiveEvent(self._number, numbered, self._responder)
+        event = LiveEvent(self._number, self._event_id(self._number), frame, self._responder)
         self._events.append(event)
         if len(self._events) > self._limits.max_remembered_updates:
             self._first_known = self._events.popleft().number + 1
-        for filters, subscriptions in self._groups.items():
-            if any(topic.matches(numbered) for topic in filters):
-                for subscription in subscriptions:
-                    self._offer(subscription, event)
+        for filters, subscriptions in self._groups.get(event.kind, {}).items():
+            if any(topic.matches(frame) for topic in filters):
+                self._offer(subscriptions, event)
 
-    def _offer(self, subscription: LiveSubscription, event: LiveEvent) -> None:
-        subscription.add(event, self._build_reset)
-        if subscription.is_batched and self._batch_timer is None:
+    def _offer(self, subscriptions: Collection[LiveSubscription], event: LiveEvent) -> None:
+        for subscription in subscriptions:
+            subscription.add(event, self._build_reset)
+        if self._batch_timer is None and any(subscription.is_batched for subscription in subscriptions):
             loop = asyncio.get_running_loop()
             self._batch_timer = loop.call_later(self._limits.batch_seconds, self._send_batches)
 
     def _send_batches(self) -> None:
         self._batch_timer = None
         self._batches.clear()
-        for subscriptions in self._groups.values():
-            for subscription in subscriptions:
-                if subscription.is_batched and subscription.has_pending:
-                    subscription.wake()
+        for subscription in self._subscriptions:
+            if subscription.is_batched and subscription.has_pending:
+                subscription.wake()
 
-    def _leave_group(self, subscription: LiveSubscription) -> None:
-        group = self._groups.get(subscription.filters)
-        if group is not None:
+    def _leave_groups(self, subscription: LiveSubscription) -> None:
+        self._subscriptions.discard(subscription)
+        for kind, filters in _group_by_kind(subscription.filters).items():
+            groups = self._groups.get(kind, {})
+            group = groups.get(filters, set())
             group.discard(subscription)
             if not group:
-                del self._groups[subscription.filters]
+                groups.pop(filters, None)
 
     def _parse_id(self, event_id: str) -> int | None:
         """Return the number of an id after which every update is remembered, else None."""
@@ -271,3 +276,8 @@ class LiveUpdates:
 
     def _build_reset(self) -> str:
         return self._responder.to_json(ResetFrame(event_id=self._event_id(self._number)))
+
+
+def _group_by_kind(filters: Sequence[TopicFilter]) -> dict[TopicKind, tuple[TopicFilter, ...]]:
+    kinds = {topic.kind for topic in filters}
+    return {kind: tuple(topic for topic in filters if topic.kind is kind) for kind in kinds}
