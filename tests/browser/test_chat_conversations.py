@@ -161,6 +161,7 @@ async def test_titles_that_this_browser_kept_are_moved_to_the_server(browser: An
     assert ID.search(tab.page.url)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an unclosed connection of the test
 async def test_older_messages_are_loaded_without_moving_what_is_read(browser: Any) -> None:
     client = await browser.server.open_socket(room="c-long")
     for number in range(70):

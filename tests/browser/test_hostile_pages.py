@@ -2,12 +2,14 @@
 
 import json
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
 import pytest
+from playwright.async_api import TimeoutError
 
 from bot import (
     Attachment,
@@ -134,7 +136,8 @@ async def check(tab: Any, path: str, *, more: int = 0) -> None:
         button = tab.page.get_by_role("button", name="Show more").or_(tab.page.get_by_role("button", name="Show older"))
         if not await button.count():
             break
-        await button.first.click()
+        with suppress(TimeoutError):  # the last page of the list may have come meanwhile, and the button gone
+            await button.first.click(timeout=5000)
         await tab.page.wait_for_load_state("networkidle")
     await tab.page.evaluate("() => document.querySelectorAll('main details').forEach((node) => { node.open = true; })")
     assert await tab.page.evaluate(FIND_ACTIVE) == [], path
