@@ -127,6 +127,21 @@ async def test_files_are_added_by_button_paste_and_drop_and_are_shown_in_the_mes
     assert (await page.locator(".side .item").first.inner_text()).startswith("line.png")
 
 
+async def test_a_long_name_of_a_file_makes_no_page_wider(chat: Browser) -> None:
+    for width in (390, 1440):
+        tab = await chat.enter(width=width)
+        await choose_files(tab, (f"{'x' * 300}.txt", "text/plain", b"long"))
+        await tab.page.locator(".tray .file").wait_for()
+        await tab.page.get_by_role("button", name="Send", exact=True).click()
+        await tab.page.locator(".msg.me .file").last.wait_for()
+        assert (
+            await tab.page.evaluate(
+                "(() => { const log = document.querySelector('.log'); return log.scrollWidth - log.clientWidth; })()"
+            )
+            == 0
+        )
+
+
 async def test_a_file_that_is_too_large_is_named_with_the_limit_before_anything_is_sent(chat: Browser) -> None:
     tab = await chat.enter()
     page = tab.page

@@ -149,17 +149,7 @@ class ConversationsApi:
 
     def _announce(self, handle: AgentHandle, room: Room, *, is_deleted: bool = False) -> None:
         """Publish the change to the pages that show the list."""
-        self._publish(
-            ConversationFrame(
-                at=system_clock(),
-                agent_id=handle.agent_id,
-                id=room.id,
-                room_id=room.id,
-                room=room.external_id,
-                title=room.name,
-                is_deleted=is_deleted,
-            )
-        )
+        self._publish(ConversationFrame.of_room(handle.agent_id, room, system_clock(), is_deleted=is_deleted))
 
     async def _update(self, handle: AgentHandle, room: Room) -> Room:
         world = await handle.conversations.world(room.world_id)

@@ -85,7 +85,7 @@ class UploadStore:
         name = clean_file_name(name)
         upload_id = uuid4().hex
         path = self._path(owner, upload_id)
-        await asyncio.to_thread(path.parent.mkdir, mode=0o700, parents=True, exist_ok=True)
+        await asyncio.to_thread(_make_private, path.parent)
         is_stored = False
         try:
             size = await self._write(path, name, chunks)
@@ -280,6 +280,12 @@ class UploadStore:
             path = self._path(upload.owner, upload.id)
             path.unlink(missing_ok=True)
             path.with_suffix(".json").unlink(missing_ok=True)
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder of an owner, and that of all owners, readable by the bot's own user alone."""
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def clean_file_name(name: str) -> str:

@@ -2,13 +2,13 @@
 
 from datetime import date, datetime
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
 from pydantic import Field
 
 from adapters.web import schemas
-from bot import Outcome
+from bot import Outcome, Room
 from bot.platform import ConnectionState, DeliveryState, DisconnectCause
 
 
@@ -114,6 +114,12 @@ class ConversationFrame(AgentFrame):
     title: str
     updated_at: datetime | None = None  # null if nothing was written
     is_deleted: bool = False
+
+    @classmethod
+    def of_room(cls, agent_id: UUID, room: Room, at: datetime, **changes: Any) -> Self:
+        """Return the frame about the conversation in a room."""
+        names = {"id": room.id, "room_id": room.id, "room": room.external_id, "title": room.name}
+        return cls(at=at, agent_id=agent_id, **names, **changes)
 
 
 class ReceiptFrame(AgentFrame):

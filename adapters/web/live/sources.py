@@ -176,17 +176,7 @@ class LiveSources:
         if room is not None and room.platform != PLATFORM:
             self._other_rooms.add(room.id)
         elif room is not None and is_conversation(room):
-            self._publish(
-                ConversationFrame(
-                    at=now,
-                    agent_id=handle.agent_id,
-                    id=room.id,
-                    room_id=room.id,
-                    room=room.external_id,
-                    title=room.name,
-                    updated_at=now,
-                )
-            )
+            self._publish(ConversationFrame.of_room(handle.agent_id, room, now, updated_at=now))
 
     async def _publish_message(self, handle: AgentHandle, message_id: UUID) -> None:
         body = await load_message(handle, message_id)

@@ -100,6 +100,19 @@ async def test_a_recording_is_sent_over_the_websocket_and_its_transcript_comes_w
     assert (await client.wait_for("error"))["code"] == "file_in_use"
 
 
+async def test_nobody_else_on_the_machine_can_read_uploaded_files(server: RunningServer, tmp_path: Path) -> None:
+    await upload(server, ("a.txt", "text/plain", b"a letter"))
+    assert shared_folders(tmp_path) == []
+
+
+def shared_folders(root: Path) -> list[Path]:
+    """Return the folders of uploads that others may read; there must be two of any kind, of all and of one token."""
+    [folder] = root.rglob("uploads")
+    folders = [folder, *folder.iterdir()]
+    assert len(folders) == 2
+    return [path for path in folders if path.stat().st_mode & 0o077]
+
+
 async def test_a_picture_that_can_hold_code_is_downloaded(server: RunningServer) -> None:
     [file] = await upload(server, ("a.svg", "image/svg+xml", SVG))
     answer = await server.request("GET", file["url"], headers=server.bearer)

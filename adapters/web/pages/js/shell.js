@@ -1,7 +1,7 @@
 // The frame of both parts: sidebar with brand, theme, parts and character, and the foot with the connection.
 
 import { remove, toSignIn } from "./api.js";
-import { classes, html, readStored, useNow, useState, writeStored } from "./lib.js";
+import { classes, html, readStored, useEffect, useNow, useState, writeStored } from "./lib.js";
 import { Banner, Menu } from "./overlay.js";
 import { link } from "./router.js";
 import { stream, useConnection } from "./stream.js";
@@ -79,4 +79,22 @@ export function OfflineBanner({ text }) {
   const actions = html`<span class="nw only-wide" aria-hidden="true">${next}</span>
     <${Button} onClick=${() => stream.retry()}>Try now</${Button}>`;
   return html`<${Banner} actions=${actions}>${text}</${Banner}>`;
+}
+
+/** Return whether the sidebar lies over a narrow page, and a function that opens or closes it. Esc closes it. */
+export function useSideMenu() {
+  const [isMenu, setMenu] = useState(false);
+  const openMenu = (isOpen) => {
+    setMenu(isOpen);
+    document.getElementById("app").classList.toggle("menu", isOpen);
+    if (!isOpen) requestAnimationFrame(() => document.getElementById("menu")?.focus());
+  };
+  useEffect(() => {
+    if (!isMenu) return undefined;
+    document.querySelector(".side .only-narrow").focus();
+    const onKey = (event) => event.key === "Escape" && openMenu(false);
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  }, [isMenu]);
+  return [isMenu, openMenu];
 }

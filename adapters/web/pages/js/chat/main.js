@@ -6,7 +6,7 @@ import {
 } from "../lib.js";
 import { Banner, Menu, toast } from "../overlay.js";
 import { navigate, setQuery, startRouter, useRoute } from "../router.js";
-import { CharacterSwitch, OfflineBanner, Sidebar } from "../shell.js";
+import { CharacterSwitch, OfflineBanner, Sidebar, useSideMenu } from "../shell.js";
 import { usePalette, useShortcuts } from "../shortcuts.js";
 import { Button, Face, IconButton, Search } from "../ui.js";
 import { Composer } from "./composer.js";
@@ -120,7 +120,7 @@ function Chat({ session }) {
   if (open?.room && open.id && !names.has(key)) names.set(key, { room: open.room, agentId: open.agent_id });
   const name = names.get(key)?.room ?? open?.room ?? "";
   const [thread, room] = useRoom(agents.find((item) => item.id === names.get(key)?.agentId) ?? agent, name, session);
-  const [isMenu, setMenu] = useState(false);
+  const [isMenu, openMenu] = useSideMenu();
   const unsent = useRef(null);
   const isReadOnly = session.role === "read_only";
   const title = open?.title || (isId(key) ? "Conversation" : key) || "New conversation";
@@ -153,18 +153,6 @@ function Chat({ session }) {
     setChosenId(id);
     navigate("", { query: { agent: id } });
   };
-  const openMenu = (isOpen) => {
-    setMenu(isOpen);
-    document.getElementById("app").classList.toggle("menu", isOpen);
-    if (!isOpen) requestAnimationFrame(() => document.getElementById("menu")?.focus());
-  };
-  useEffect(() => {
-    if (!isMenu) return undefined;
-    document.querySelector(".side .only-narrow").focus();
-    const onKey = (event) => event.key === "Escape" && openMenu(false);
-    addEventListener("keydown", onKey);
-    return () => removeEventListener("keydown", onKey);
-  }, [isMenu]);
   const closeMenu = () => isMenu && openMenu(false);
   const erase = async () => {
     const { confirm } = await import("../dialogs.js");

@@ -5,7 +5,7 @@ import { useThread } from "../chat/scrolling.js";
 import { html, readStored, render, useEffect, useRef, useState, writeStored } from "../lib.js";
 import { Banner } from "../overlay.js";
 import { link, navigate, setQuery, startRouter, useRoute } from "../router.js";
-import { ThemeButton } from "../shell.js";
+import { ThemeButton, useSideMenu } from "../shell.js";
 import { Brand, Button, Chip, Dot, Face, Icon, IconButton, Search } from "../ui.js";
 import { Composer } from "./composer.js";
 import { Message } from "./message.js";
@@ -85,7 +85,7 @@ function App() {
   const { query } = useRoute();
   const [chosen, setChosen] = useState({});
   const [wanted, setWanted] = useState("");
-  const [isMenu, setMenu] = useState(false);
+  const [isMenu, openMenu] = useSideMenu();
   const [reply, setReply] = useState(null);
   const { room } = platform;
   useEffect(() => {
@@ -97,18 +97,6 @@ function App() {
   useEffect(() => {
     if (room) document.title = `${room.name} · ${platform.name} emulator`;
   });
-  const openMenu = (isOpen) => {
-    setMenu(isOpen);
-    document.getElementById("app").classList.toggle("menu", isOpen);
-    if (!isOpen) requestAnimationFrame(() => document.getElementById("menu")?.focus());
-  };
-  useEffect(() => {
-    if (!isMenu) return undefined;
-    document.querySelector(".side .only-narrow").focus();
-    const onKey = (event) => event.key === "Escape" && openMenu(false);
-    addEventListener("keydown", onKey);
-    return () => removeEventListener("keydown", onKey);
-  }, [isMenu]);
   if (!room) return platform.isLost && html`<main class="main" id="main"><${Banner}>The emulated run has ended. Start it again.</${Banner}></main>`;
   const memory = `as.${platform.name}`;
   const wish = chosen[platform.place] ?? readStored(memory, "");
