@@ -71,6 +71,20 @@ from bot.plugin_system.imports import LazyImport, install_command
 from bot.receipts.headlines import GateCheck, describe_receipt, list_checks
 from bot.receipts.trace import TraceStep, read_sections, read_steps
 from bot.settings import AllowList
+from bot.watchdog.conditions import (
+    AccountSituation,
+    Condition,
+    ConditionKind,
+    ConditionLevel,
+    ModelSituation,
+    ModelState,
+    Situation,
+    find_conditions,
+    format_dollars,
+    platform_name,
+    store_text,
+)
+from bot.watchdog.situation import connections_of, limit_of, list_models, read_situation
 
 if TYPE_CHECKING:
     from bot.adapter.network_causes import disconnect_cause
@@ -84,6 +98,7 @@ __all__ = [
     "WILDCARD_HOSTS",
     "AccessTokens",
     "AccountCheck",
+    "AccountSituation",
     "ActivityRange",
     "Adapter",
     "AdapterSpec",
@@ -105,6 +120,9 @@ __all__ = [
     "ChoiceSelection",
     "CommandInvocation",
     "CommandSpec",
+    "Condition",
+    "ConditionKind",
+    "ConditionLevel",
     "ConnectionSnapshot",
     "ConnectionState",
     "ConnectionStatus",
@@ -141,6 +159,8 @@ __all__ = [
     "MentionContext",
     "MessageGone",
     "MessageVersion",
+    "ModelSituation",
+    "ModelState",
     "NotSent",
     "OperatorTools",
     "OutgoingReply",
@@ -160,6 +180,7 @@ __all__ = [
     "RouteEvent",
     "RouteScope",
     "SectionShare",
+    "Situation",
     "Spending",
     "StoredVersion",
     "StreamCursor",
@@ -177,24 +198,32 @@ __all__ = [
     "UploadedFile",
     "VariableState",
     "allowed_hosts",
+    "connections_of",
     "describe_receipt",
     "disconnect_cause",
     "extract_document_text",
     "extract_pdf_text",
     "filter_partial_text",
+    "find_conditions",
     "find_log_buffer",
+    "format_dollars",
     "install_command",
     "is_complete",
     "is_cross_site",
     "is_dropped",
     "is_same_origin",
     "last_run_of",
+    "limit_of",
     "list_checks",
+    "list_models",
     "list_versions",
     "parse_host_header",
+    "platform_name",
     "read_sections",
+    "read_situation",
     "read_steps",
     "select_accounts",
+    "store_text",
     "token_cookie",
 ]
 

@@ -100,6 +100,7 @@ class ConnectionStatus:
 
     `label` names the account in the log. The platform's error text goes only there. `agent_id` is whose account it
     is; None for one that all agents share. `account` is its name on the platform, such as @marlo; empty until known.
+    `unheard_since` says since when the platform has had a message that it has not brought.
     """
 
     def __init__(self, platform: str, label: str, clock: Clock = system_clock, *, agent_id: UUID | None = None) -> None:
@@ -107,6 +108,7 @@ class ConnectionStatus:
         self.agent_id = agent_id
         self.label = label
         self.account = ""
+        self.unheard_since: datetime | None = None  # set by an adapter that can ask what it did not bring
         self._clock = clock
         self._snapshot = ConnectionSnapshot(ConnectionState.CONNECTING, clock())
         self._history = ConnectionHistory(self._snapshot)

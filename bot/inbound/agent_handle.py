@@ -10,6 +10,7 @@ from bot.adapter.adapter import Adapter
 from bot.adapter.connection_status import ConnectionStatus
 from bot.adapter.room_rules import RoomRules
 from bot.agent import AgentDefinition, WorldSettings
+from bot.concurrency.process_health import ProcessMonitor
 from bot.costs.limits import CostLimits
 from bot.domain.character import Character
 from bot.domain.component_specs import Catalog, CommandSpec
@@ -233,6 +234,7 @@ class AgentHandle:
         self._events = events
         self.read_picture = read_picture
         self.operator_tools: OperatorTools | None = None  # set by the program that runs the agent, if it has any
+        self.process_monitor: ProcessMonitor | None = None  # set by the runtime
 
     @property
     def definition(self) -> AgentDefinition:

@@ -13,11 +13,12 @@ from bot.domain.ledger import Delivery
 class DeliveryWait:
     """Why a delivery is not sent yet: it `is_behind` another one of its room, or waits `until` a time.
 
-    Neither is true of one that is being sent just now.
+    Neither is true of one that is being sent just now. Before `not_before` nothing could be sent, where that is known.
     """
 
     is_behind: bool = False
     until: datetime | None = None
+    not_before: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True, eq=False)
@@ -135,7 +136,8 @@ class RoomQueue(SendingQueue):
             for index, delivery in enumerate(queue.deliveries):
                 if delivery.id == delivery_id:
                     is_behind = index > 0 or (queue is self and self.is_waiting)
-                    return DeliveryWait(is_behind, None if is_behind else queue.resting_until)
+                    until = None if is_behind else queue.resting_until
+                    return DeliveryWait(is_behind, until, queue.not_before)
         return None
 
     def remove(self, delivery_id: str) -> bool:

@@ -1,6 +1,7 @@
 """`UndeliveredParts`: list, retry or drop deliveries that have not arrived."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -10,6 +11,7 @@ from bot.outbound.drafts import is_draft
 from bot.outbound.outbox import Outbox
 from bot.store.ledger import Ledger
 
+MAX_OVERDUE_READ = 500
 HELD_STATES = (DeliveryState.UNKNOWN, DeliveryState.FAILED)
 
 
@@ -74,6 +76,20 @@ class UndeliveredParts:
         if wait is not None and wait.until is not None:
             return DeliveryStatus(cause or "It is tried again after a pause", wait.until)
         return DeliveryStatus("It is being sent")
+
+    async def find_overdue(self, connected: Mapping[str, datetime], before: datetime) -> datetime | None:
+        """Return since when the oldest part has waited that was to be sent before a time; None without any.
+
+        `connected` says since when each platform is connected; parts of others wait for that. What waits for a pause
+        that the platform has asked for, behind another part, or elsewhere, is not overdue.
+        """
+        overdue = []
+        for part in await self._ledger.undelivered(MAX_OVERDUE_READ):
+            wait = self._outbox.wait_of(part) if self._outbox is not None and part.state in OPEN_STATES else None
+            if wait is not None and not wait.is_behind and part.platform in connected:
+                since = max(part.created_at, connected[part.platform])
+                overdue.append(max(since, wait.not_before or since))
+        return min((since for since in overdue if since <= before), default=None)
 
     async def retry(self, delivery_id: str) -> DeliveryDecision | None:
         """Queue a held or failed part again; return None where there is no such part."""

@@ -13,12 +13,14 @@ from bot.adapter.adapter import Adapter
 from bot.adapter.connection_status import ConnectionStatus
 from bot.concurrency.clock import ShutdownDeadline
 from bot.concurrency.isolation import CANCEL_GRACE_SECONDS, Failure, run_isolated
+from bot.concurrency.process_health import ProcessMonitor
 from bot.concurrency.supervisor import SupervisedContext, Supervisor
 from bot.errors import ConfigError, PluginError
 from bot.inbound.agent_handle import AdapterSpec, AgentHandle
 from bot.plugin_system.plugin import collect_schemas
 from bot.runtime.agent_config import AgentConfig
 from bot.runtime.agent_runtime import AgentRuntime, run_agent
+from bot.settings import CoreSettings
 
 logger = logging.getLogger(__name__)
 TURNS_TIMEOUT, SENDS_TIMEOUT, DISCONNECT_TIMEOUT = 8.0, 1.0, 5.0
@@ -126,6 +128,7 @@ class Runtime:
             for config in self._configs
         ]
         self.agents = tuple([await self._stack.enter_async_context(context) for context in contexts])
+        await self._watch_process()
         for agent_runtime in self.agents:
             await agent_runtime.inbox.recover()
         # What was left unsent is queued before anything new can be, and answers wait for their platforms.
@@ -136,6 +139,15 @@ class Runtime:
                 logger.info("%s takes up %d unsent parts", agent_runtime.agent.name, pending_count)
         await self._resume_work()
         self._is_running = True
+
+    async def _watch_process(self) -> None:
+        """Measure the process, unless it was started for one operation only."""
+        if not (active := [config for config in self._configs if not config.is_idle]):
+            return
+        folder = active[0].settings.load(CoreSettings).bot_data_dir
+        monitor = await self._stack.enter_async_context(ProcessMonitor(folder))
+        for handle in self.handles:
+            handle.process_monitor = monitor
 
     async def _start_adapters(self) -> None:
         results = [(spec.name, await self.start_adapter(spec)) for spec in self._specs]

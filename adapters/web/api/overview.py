@@ -1,12 +1,10 @@
 """HTTP handlers of the state of the whole process: health, overview, figures over time, models."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import reduce
 from typing import Literal
-from uuid import UUID
 
 from aiohttp import web
 from pydantic import Field
@@ -15,36 +13,35 @@ from adapters.web.auth import Access
 from adapters.web.json_io import JsonResponder, validate_model
 from adapters.web.openapi import HEALTH_PATH, Operation
 from adapters.web.problems import (
-    CAUSE_TEXTS,
     AccountBody,
     HalfHour,
     HeadlineBody,
     ModelBody,
     ProblemBody,
-    Situation,
+    build_account,
     build_headline,
-    find_problems,
+    build_problem,
 )
 from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import AgentQuery, HealthResponse, PlatformHealth, ResponseModel
-from bot import Outcome, system_clock
-from bot.models import ModelStatus, ModelUnavailable
+from bot import system_clock
 from bot.platform import (
     ActivityRange,
-    AgentHandle,
-    Arrivals,
     ConnectionSnapshot,
     ConnectionState,
     ConnectionStatus,
     Spending,
+    connections_of,
+    find_conditions,
+    limit_of,
+    list_models,
+    read_situation,
 )
-from bot.store import ActivityBucket, CostEntry, OpenItems, ReceiptQuery, TaskBacklog
+from bot.store import ActivityBucket
 
 WORST_FIRST = (ConnectionState.OFF, ConnectionState.DEGRADED, ConnectionState.CONNECTING, ConnectionState.CONNECTED)
 DAY, SPENDING_STEP = timedelta(days=1), timedelta(minutes=10)
 MIN_FORECAST_TIME = timedelta(hours=1)  # of a day, before which its end cannot be estimated
-NO_ARRIVALS = Arrivals()
-UNANSWERED_RULE = ModelUnavailable.__name__
 
 
 class MetricsQuery(AgentQuery):
@@ -168,36 +165,16 @@ class OverviewApi:
         """Return whether all is well, what needs attention, the accounts and the open work."""
         handles = self._directory.select_agents(validate_model(AgentQuery, dict(request.query)).agent)
         now = system_clock()
-        accounts = await _list_accounts(handles, now)
-        items, tasks, spending = await asyncio.gather(
-            asyncio.gather(*(handle.activity.open_items() for handle in handles)),
-            asyncio.gather(*(handle.activity.task_backlog() for handle in handles)),
-            asyncio.gather(*(handle.activity.spending() for handle in handles)),
-        )
-        models = _list_models(handles, spending, now)
-        is_resting = any(model.rests_until is not None for model in models)
-        situation = Situation(
-            now=now,
-            store_problem=next((item for handle in handles if (item := handle.problem)), None),
-            accounts=accounts,
-            items=reduce(OpenItems.plus, items),
-            tasks=reduce(TaskBacklog.plus, tasks),
-            models=models,
-            spent=sum(item.total for item in spending),
-            limit=_limit_of(spending),
-            budgets={
-                item.character.name: (sums.total, sums.limit) for item, sums in zip(handles, spending, strict=True)
-            },
-            plugins={name: cause for handle in handles for name, cause in _list_inactive_plugins(handle).items()},
-            example_id=await _find_unanswered(handles, now) if is_resting else None,
-        )
-        problems = find_problems(situation)
+        spending = await asyncio.gather(*(handle.activity.spending() for handle in handles))
+        situation = await read_situation(handles, now, spending)
+        conditions = find_conditions(situation)
+        links = zip(situation.accounts, connections_of(handles), strict=True)
         body = OverviewResponse(
             at=now,
             started_at=min(handle.activity.started_at for handle in handles),
-            headline=build_headline(situation, problems),
-            problems=problems,
-            accounts=accounts,
+            headline=build_headline(situation, conditions),
+            problems=list(map(build_problem, conditions)),
+            accounts=[build_account(account, _half_hours(link)) for account, link in links],
             open=OpenBody.model_validate(situation.items, from_attributes=True),
             tasks=TasksBody.model_validate(situation.tasks, from_attributes=True),
             spent=SpentBody(
@@ -234,9 +211,11 @@ class OverviewApi:
         handles = self._directory.select_agents(validate_model(AgentQuery, dict(request.query)).agent)
         spending = await asyncio.gather(*(handle.activity.spending() for handle in handles))
         since = min(handle.activity.started_at for handle in handles)
-        return self._responder.respond(
-            ModelsResponse(since=since, models=_list_models(handles, spending, system_clock()))
-        )
+        models = [
+            ModelBody.model_validate(model, from_attributes=True)
+            for model in list_models(handles, spending, system_clock())
+        ]
+        return self._responder.respond(ModelsResponse(since=since, models=models))
 
     def operations(self) -> list[Operation]:
         """Return the operations with their handlers."""
@@ -260,123 +239,16 @@ def worst_states(links: Iterable[ConnectionStatus]) -> dict[str, ConnectionSnaps
     }
 
 
-async def _list_accounts(handles: Sequence[AgentHandle], now: datetime) -> list[AccountBody]:
-    """Return the accounts of these agents, and those that all agents share."""
-    all_arrivals = await asyncio.gather(*(handle.activity.arrivals() for handle in handles))
-    all_sent = await asyncio.gather(*(handle.activity.last_sent() for handle in handles))
-    agent_ids = [handle.agent_id for handle in handles]
-    accounts = []
-    for connection in handles[0].connections():
-        if connection.agent_id is not None and connection.agent_id not in agent_ids:
-            continue
-        owners = [number for number, agent_id in enumerate(agent_ids) if connection.agent_id in (None, agent_id)]
-        arrivals = [all_arrivals[number].get(connection.platform, NO_ARRIVALS) for number in owners]
-        sent = [at for number in owners if (at := all_sent[number].get(connection.platform))]
-        accounts.append(_build_account(connection, arrivals, max(sent, default=None), now))
-    return accounts
-
-
-def _build_account(
-    connection: ConnectionStatus, arrivals: Sequence[Arrivals], last_out_at: datetime | None, now: datetime
-) -> AccountBody:
-    snapshot, late_since, gap = connection.snapshot, None, None
-    if connection.agent_id is not None:  # a page to which people come by themselves is never late
-        gap = arrivals[0].usual_gap
-        if snapshot.state is ConnectionState.CONNECTED:
-            late_since = arrivals[0].late_since(snapshot.since, now)
-    return AccountBody(
-        platform=connection.platform,
-        name=connection.label,
-        account=connection.account,
-        agent_id=connection.agent_id,
-        state=snapshot.state,
-        cause=snapshot.cause,
-        why=CAUSE_TEXTS[snapshot.cause] if snapshot.cause else "",
-        since=snapshot.since,
-        last_in_at=max((item.last_at for item in arrivals if item.last_at), default=None),
-        last_out_at=last_out_at,
-        late_since=late_since,
-        usual_gap_s=gap.total_seconds() if gap is not None else None,
-        history=[
-            HalfHour(state="unknown") if item is None else HalfHour(state=item.state.value, cause=item.cause)
-            for item in connection.history()
-        ],
-    )
-
-
-def _list_inactive_plugins(handle: AgentHandle) -> Mapping[str, str]:
-    return handle.operator_tools.program.inactive_plugins() if handle.operator_tools is not None else {}
-
-
-async def _find_unanswered(handles: Sequence[AgentHandle], now: datetime) -> UUID | None:
-    """Return the last receipt of a day that says that no model answered."""
-    wanted = ReceiptQuery(outcomes=[Outcome.FAILED], rules=[UNANSWERED_RULE], since=now - DAY)
-    for handle in handles:
-        for found in await handle.conversations.search_receipts(wanted, limit=1):
-            return found.receipt.id
-    return None
-
-
-def _list_models(handles: Sequence[AgentHandle], spending: Sequence[Spending], now: datetime) -> list[ModelBody]:
-    """Return the models of these agents; one that serves several types or agents is one entry."""
-    costs: dict[str, CostEntry] = {}
-    for name, entry in (pair for item in spending for pair in item.by_model.items()):
-        costs[name] = costs[name].plus(entry) if name in costs else entry
-    groups: dict[tuple[str, str, str], list[tuple[ModelStatus, str, str]]] = {}
-    for handle in handles:
-        statuses = handle.activity.model_statuses()
-        for status in statuses:
-            # A model that has not answered yet has no name: what fails for different causes is told apart.
-            key = (status.provider, status.model, "" if status.model else status.cause)
-            groups.setdefault(key, []).append((status, _replacement(status, statuses), handle.character.name))
-    models = [_build_model(group, costs, now) for group in groups.values()]
-    return sorted(models, key=lambda model: (model.state == "unused", -model.calls, model.name))
-
-
-def _replacement(status: ModelStatus, statuses: Iterable[ModelStatus]) -> str:
-    others = (item for item in statuses if item.type is status.type and item is not status and not item.cause)
-    return next((item.model or item.provider for item in others), "")
-
-
-def _build_model(
-    group: Sequence[tuple[ModelStatus, str, str]], costs: Mapping[str, CostEntry], now: datetime
-) -> ModelBody:
-    statuses = [status for status, _, _ in group]
-    first = statuses[0]
-    resting, replaced_by, _ = max(group, key=lambda item: (item[0].rest_seconds, bool(item[0].cause)))
-    medians = [status.median_seconds for status in statuses if status.median_seconds is not None]
-    entry = costs.get(first.model)
-    is_priced = entry is None or entry.unpriced_calls < entry.calls
-    return ModelBody(
-        name=first.model or first.provider,
-        provider=first.provider,
-        agents=sorted({name for _, _, name in group}),
-        work=sorted({status.type.value for status in statuses}),
-        state=_model_state(resting),
-        rests_until=now + timedelta(seconds=resting.rest_seconds) if resting.rest_seconds else None,
-        why=resting.cause,
-        replaced_by=replaced_by if resting.cause else "",
-        calls=sum(status.calls for status in statuses),
-        failed=sum(status.failed for status in statuses),
-        p50_ms=round(1000 * max(medians)) if medians else None,
-        usd=(entry.cost if entry else 0.0) if is_priced else None,
-    )
-
-
-def _model_state(status: ModelStatus) -> Literal["answers", "rests", "fails", "unused"]:
-    if status.rest_seconds:
-        return "rests"
-    return "fails" if status.cause else "answers" if status.model else "unused"
+def _half_hours(connection: ConnectionStatus) -> list[HalfHour]:
+    return [
+        HalfHour(state="unknown") if item is None else HalfHour(state=item.state.value, cause=item.cause)
+        for item in connection.history()
+    ]
 
 
 def _mean_median(step: Sequence[ActivityBucket]) -> int | None:
     known = [(item.p50_ms, item.answered) for item in step if item.p50_ms is not None]
     return round(sum(p50 * count for p50, count in known) / sum(count for _, count in known)) if known else None
-
-
-def _limit_of(spending: Sequence[Spending]) -> float:
-    """Return the limit of all agents together; 0 where one of them has none."""
-    return sum(item.limit for item in spending) if all(item.limit for item in spending) else 0.0
 
 
 def _build_spending(spending: Sequence[Spending], now: datetime) -> SpendingColumn:
@@ -396,5 +268,5 @@ def _build_spending(spending: Sequence[Spending], now: datetime) -> SpendingColu
         start=midnight,
         usd=usd,
         expected=total * (DAY / elapsed) if elapsed >= MIN_FORECAST_TIME else None,
-        limit=_limit_of(spending) or None,
+        limit=limit_of(spending) or None,
     )

@@ -7,48 +7,43 @@ from typing import Any
 
 import pytest
 
-from adapters.web.problems import AccountBody, ModelBody, Situation, build_headline, find_problems
+from adapters.web.problems import ProblemBody, build_headline, build_problem
 from bot import Outcome, derived_id, system_clock
 from bot.models import ModelBusy
-from bot.platform import ConnectionState, ConnectionStatus, DisconnectCause
+from bot.platform import (
+    AccountSituation,
+    ConnectionState,
+    ConnectionStatus,
+    DisconnectCause,
+    ModelSituation,
+    ModelState,
+    Situation,
+    find_conditions,
+)
 from bot.store import Backlog, InMemoryStore, OpenItems, StoreProblem, TaskBacklog
 from bot.testing import RecordingAdapter, make_message
 from tests.adapters.web.conftest import RunningServer, ServerFactory
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
-ACCOUNT = AccountBody(
+ACCOUNT = AccountSituation(
     platform="telegram",
     name="Ada",
     account="@ada_bot",
     agent_id=derived_id("Ada"),
     state=ConnectionState.CONNECTED,
-    cause=None,
-    why="",
     since=NOW,
     last_in_at=NOW,
     last_out_at=NOW,
-    late_since=None,
-    usual_gap_s=60,
-    history=[],
+    usual_gap=timedelta(minutes=1),
 )
-CUT_OFF = ACCOUNT.model_copy(
-    update={"state": ConnectionState.DEGRADED, "cause": DisconnectCause.DNS, "why": "the address is not found"}
-)
-PAGE = ACCOUNT.model_copy(update={"platform": "web", "agent_id": None})
-MODEL = ModelBody(
-    name="gpt-4o",
-    provider="openai",
-    work=["TEXT_LARGE"],
-    state="answers",
-    rests_until=None,
-    why="",
-    replaced_by="",
-    calls=9,
-    failed=3,
-    p50_ms=800,
-    usd=0.5,
-)
+CUT_OFF = replace(ACCOUNT, state=ConnectionState.DEGRADED, cause=DisconnectCause.DNS)
+PAGE = replace(ACCOUNT, platform="web", agent_id=None)
+MODEL = ModelSituation("gpt-4o", "openai", ("TEXT_LARGE",), ModelState.ANSWERS, calls=9, failed=3, p50_ms=800, usd=0.5)
 WELL = Situation(NOW, None, [ACCOUNT, PAGE], OpenItems(), TaskBacklog(), [MODEL], spent=2.334, limit=8.0)
+
+
+def find_problems(situation: Situation) -> list[ProblemBody]:
+    return list(map(build_problem, find_conditions(situation)))
 
 
 def headline(situation: Situation) -> str:
@@ -85,8 +80,8 @@ def test_a_store_that_takes_nothing_in_is_the_worst() -> None:
 
 
 def test_problems_are_listed_worst_first_each_with_an_action() -> None:
-    resting = MODEL.model_copy(update={"state": "rests", "rests_until": NOW, "why": "529", "replaced_by": "other"})
-    silent = ACCOUNT.model_copy(update={"late_since": NOW, "last_in_at": NOW - timedelta(minutes=40)})
+    resting = replace(MODEL, state=ModelState.RESTS, rests_until=NOW, why="529", replaced_by="other")
+    silent = replace(ACCOUNT, late_since=NOW, last_in_at=NOW - timedelta(minutes=40))
     situation = replace(
         WELL,
         accounts=[CUT_OFF, silent],
@@ -103,16 +98,16 @@ def test_problems_are_listed_worst_first_each_with_an_action() -> None:
         "Nothing came in from Ada on Telegram for 40 min. At this hour a message usually comes every 1 min."
     )
     assert texts["model"].endswith("529. other replaces it.")
-    refused = MODEL.model_copy(update={"state": "fails", "why": "refused the key (401)", "agents": ["Ada"]})
-    [failing] = find_problems(replace(WELL, models=[refused, MODEL.model_copy(update={"agents": ["Bob"]})]))
+    refused = replace(MODEL, state=ModelState.FAILS, why="refused the key (401)", agents=("Ada",))
+    [failing] = find_problems(replace(WELL, models=[refused, replace(MODEL, agents=("Bob",))]))
     assert (failing.text, failing.level) == ("gpt-4o fails.", "bad")
     assert failing.why == "refused the key (401). No other model replaces it. Used by Ada."
-    alone = replace(WELL, models=[resting.model_copy(update={"replaced_by": ""})])
+    alone = replace(WELL, models=[replace(resting, replaced_by="")])
     assert find_problems(alone)[0].level == "bad"
 
 
 def test_a_resting_model_leads_to_an_example_and_a_plugin_that_is_off_to_the_plugins() -> None:
-    resting = MODEL.model_copy(update={"state": "rests", "rests_until": NOW, "why": "529"})
+    resting = replace(MODEL, state=ModelState.RESTS, rests_until=NOW, why="529")
     receipt_id = derived_id("receipt")
     model, plugin = find_problems(
         replace(WELL, models=[resting], example_id=receipt_id, plugins={"x": "X_KEY is missing"})

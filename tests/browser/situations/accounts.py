@@ -7,9 +7,8 @@ from typing import Any
 from adapters.discord.emulator.server import Fault as DiscordFault
 from adapters.telegram.emulator import Fault, build_refusal
 from adapters.telegram.emulator.faults import too_many_requests
-from adapters.web.problems import PLATFORM_NAMES
 from adapters.x.emulator import Fault as XFault
-from bot.platform import ConnectionState
+from bot.platform import ConnectionState, platform_name
 from tests.browser.situations.running import FIRST_BOT, Bot, Group, Running, Situation, run_bots
 
 ENDLESS = 10**9
@@ -107,7 +106,7 @@ GROUP = Group(
     "accounts",
     open_accounts,
     [
-        Situation(f"{PLATFORM_NAMES[platform]}: {what}", cause, about=f"{name} on {PLATFORM_NAMES[platform]}")
+        Situation(f"{platform_name(platform)}: {what}", cause, about=f"{name} on {platform_name(platform)}")
         for platform, rows in ROWS.items()
         for what, name, _, _, cause in rows
     ],

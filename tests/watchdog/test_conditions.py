@@ -1,0 +1,81 @@
+"""What needs attention in a situation."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from bot.adapter.connection_status import ConnectionState, DisconnectCause
+from bot.concurrency.process_health import ProcessHealth
+from bot.domain.ids import derived_id
+from bot.store.activity import Backlog, OpenItems, TaskBacklog
+from bot.watchdog.conditions import AccountSituation, Expiry, Situation, find_conditions
+
+NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
+ACCOUNT = AccountSituation("discord", "Ada", ConnectionState.CONNECTED, NOW, agent_id=derived_id("Ada"))
+WELL = Situation(NOW, None, [ACCOUNT], OpenItems(), TaskBacklog(), [])
+GB = 1_000_000_000
+
+
+def texts(situation: Situation) -> list[str]:
+    return [f"{condition.level} {condition.text}" for condition in find_conditions(situation)]
+
+
+def keys(situation: Situation) -> list[str]:
+    return [condition.key for condition in find_conditions(situation)]
+
+
+def test_without_a_problem_nothing_needs_attention() -> None:
+    full_but_large = ProcessHealth(
+        lag_seconds=0.4, clock_jump=timedelta(seconds=20), free_bytes=GB, disk_bytes=900 * GB
+    )
+    small_but_free = replace(full_but_large, free_bytes=GB // 4, disk_bytes=GB)
+    assert keys(WELL) == []
+    assert keys(replace(WELL, process=full_but_large, spent=3.9, limit=5.0)) == []
+    assert keys(replace(WELL, process=small_but_free)) == []
+
+
+def test_the_state_of_the_process_is_told() -> None:
+    process = ProcessHealth(1.44, timedelta(hours=-2), free_bytes=GB // 4, disk_bytes=20 * GB)
+    assert texts(replace(WELL, process=process)) == [
+        "bad The disk of the data folder is nearly full: 250 MB are free.",
+        "warn The clock of this machine has jumped back by 2 h.",
+        "warn The bot reacts 1.4 s too late.",
+    ]
+
+
+def test_a_budget_is_told_from_80_percent_on_and_again_when_it_is_spent() -> None:
+    assert texts(replace(WELL, spent=4.0, limit=5.0)) == ["warn $4.00 of today's limit of $5.00 is spent."]
+    assert keys(replace(WELL, spent=4.0, limit=5.0)) == ["budget"]
+    assert keys(replace(WELL, spent=5.0, limit=5.0)) == ["budget:/spent"]
+    both = replace(WELL, budgets={"Ada": (1.0, 1.25), "Bob": (2.0, 0.0)})
+    assert texts(both) == ["warn $1.00 of today's limit of $1.25 for Ada is spent."]
+
+
+def test_a_deaf_account_is_told_only_while_it_is_connected() -> None:
+    deaf = replace(ACCOUNT, unheard_since=NOW)
+    assert keys(replace(WELL, accounts=[deaf])) == ["deaf:discord/Ada"]
+    off = replace(deaf, state=ConnectionState.OFF, cause=DisconnectCause.REFUSED)
+    [condition] = find_conditions(replace(WELL, accounts=[off]))
+    assert (condition.key, condition.text) == ("account:discord/Ada", "Ada on Discord is off.")
+    assert condition.why == "The platform refuses the token: set a valid one."
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"stuck_turns_since": NOW - timedelta(minutes=6)}, "bad A message has been worked on for 6 min."),
+        ({"stuck_parts_since": NOW - timedelta(minutes=2)}, "bad A part of a reply has waited for 2 min to be sent."),
+        ({"items": OpenItems(parked=Backlog(2, NOW))}, "warn 2 messages are parked."),
+        ({"poisoned": 1}, "warn 1 message was given up today: the bot died of it again and again."),
+        ({"failed_tasks": 1}, "warn 1 task has failed too often and is not run any more."),
+        ({"failed_backup": "the disk is full"}, "bad The last scheduled backup failed."),
+        ({"expiries": [Expiry("The key", NOW + timedelta(days=13))]}, "warn The key ends in 13 days."),
+        ({"expiries": [Expiry("The key", NOW)]}, "bad The key has ended."),
+        ({"plugins": {"knowledge": "no such folder"}}, "warn The plugin knowledge is off."),
+    ],
+)
+def test_each_condition_says_what_it_is(change: dict[str, object], text: str) -> None:
+    assert texts(replace(WELL, **change)) == [text]  # type: ignore[arg-type]  # values of different fields
+    [condition] = find_conditions(replace(WELL, **change))  # type: ignore[arg-type]  # the same
+    assert condition.why.endswith(".")
