@@ -20,6 +20,7 @@ EXTRAS = PROJECT["project"]["optional-dependencies"]
 # A folder in adapters/ or plugins/ may use the extra of its name. The first pattern that fits adds these extras.
 EXTRAS_OF_FILES = (
     (r".*/fixtures\.py", ("dev",)),  # loaded by pytest only
+    (r"adapters/web/metrics/.*", ("metrics",)),
     (r"bot/cli/commands/mcp\.py", ("mcp",)),
     (r"bot/cli/(scaffold|commands/dev)\.py", ("testing",)),
     (r"bot/fetch/document_worker\.py", ("knowledge",)),

@@ -12,7 +12,7 @@ from adapters.web.config import PLATFORM, Limits, WebSettings
 from adapters.web.live import ControlRequested, TypingChanged
 from adapters.web.queries import load_message
 from adapters.web.server import Server
-from bot import CoreSettings, Room, SettingError
+from bot import CoreSettings, Room, Secret, SettingError
 from bot.platform import (
     WILDCARD_HOSTS,
     AccessTokens,
@@ -53,7 +53,7 @@ class WebAdapter(Adapter):
         self._secrets = {token}.union(*(handle.settings.secrets(WebSettings) for handle in handles))
         self._web_app = WebApp(
             handles,
-            auth=TokenAuth(token, access_tokens),
+            auth=TokenAuth(token, access_tokens, metrics_token=_read_secret(settings.metrics_token)),
             hosts=allowed_hosts(settings.server_host, settings.server_allowed_hosts),
             proxies=TrustedProxies(settings.server_trusted_proxies),
             secrets=self._secrets,
@@ -147,5 +147,9 @@ def open_web(handles: Sequence[AgentHandle]) -> WebAdapter:
     if any(handle.settings.load(WebSettings) != settings for handle in handles):
         raise SettingError("the SERVER_… settings of two characters differ: set them in the environment")
     folder = handles[0].settings.load(CoreSettings).bot_data_dir
-    token = settings.server_token.get_secret_value() if settings.server_token else load_or_create_token(folder)
+    token = _read_secret(settings.server_token) or load_or_create_token(folder)
     return WebAdapter(handles, settings, token, access_tokens=AccessTokens(folder))
+
+
+def _read_secret(secret: Secret | None) -> str:
+    return "" if secret is None else secret.get_secret_value()

@@ -34,6 +34,7 @@ from adapters.web.files import UploadStore
 from adapters.web.json_io import JsonResponder
 from adapters.web.live import LiveUpdates, RoomBroadcaster
 from adapters.web.messages import MessageService, MessageStreams
+from adapters.web.metrics import PrometheusApi
 from adapters.web.middleware import KeptAnswers, Middleware, add_headers
 from adapters.web.openapi import SOCKET_PATH, Handler, Operation, build_document
 from adapters.web.plugin_routes import PluginRoutes
@@ -73,6 +74,7 @@ class WebApp:
         self._live = LiveUpdates(self.directory, responder, limits)
         answers = AnswerService(self.directory, self._message_service, self.broadcaster, self._requests)
         plugins = PluginRoutes(self.directory, self._requests, responder, limits)
+        self._prometheus = PrometheusApi(self.directory)
         topics = [
             OverviewApi(self.directory, responder).operations(),
             SessionApi(self.directory, auth, guess_limiter, proxies, responder, limits).operations(),
@@ -92,6 +94,7 @@ class WebApp:
             WorldSettingsApi(self.directory, self._requests, responder, limits).operations(),
             CharacterApi(self.directory, self._requests, responder, limits).operations(),
             SystemApi(self.directory, self._requests, responder).operations(),
+            self._prometheus.operations(),
         ]
         self._sockets = WebSocketServer(
             self.directory, self._message_service, self.broadcaster, responder, limits, self._live, answers
@@ -127,12 +130,14 @@ class WebApp:
             self._middleware.declare(route, access)
 
     def start(self) -> None:
-        """Start removing the uploaded files that no message has."""
+        """Start removing the uploaded files that no message has, and counting for `GET /metrics`."""
+        self._prometheus.start()
         self._background.start(self.uploads.sweep_regularly(self.directory.find_stored))
 
     async def stop(self) -> None:
         """Close the WebSockets and cancel the background tasks."""
         await self._background.cancel()
+        await self._prometheus.stop()
         await self._sockets.close()
         await self._live.stop()
         await self._requests.cancel()

@@ -56,6 +56,7 @@ class Access(StrEnum):
     ANY = "any"
     READ = "read"
     CHAT = "chat"
+    METRICS = "metrics"  # a token that may read, or METRICS_TOKEN
     SIGNED = "signed"  # any token, or a signature in the address
     CHANGE = "change"
 
@@ -65,7 +66,7 @@ class Access(StrEnum):
 
 
 ALLOWED_BY_SCOPE = {
-    TokenScope.READ_ONLY: (Access.PUBLIC, Access.ANY, Access.SIGNED, Access.READ),
+    TokenScope.READ_ONLY: (Access.PUBLIC, Access.ANY, Access.SIGNED, Access.READ, Access.METRICS),
     TokenScope.CHAT: (Access.PUBLIC, Access.ANY, Access.SIGNED, Access.CHAT),
 }
 
@@ -114,8 +115,16 @@ class TokenAuth:
     and bots on other ports of one machine, which share cookies, do not overwrite each other's.
     """
 
-    def __init__(self, token: str, access_tokens: AccessTokens | None = None, *, clock: Clock = system_clock) -> None:
+    def __init__(
+        self,
+        token: str,
+        access_tokens: AccessTokens | None = None,
+        *,
+        metrics_token: str = "",
+        clock: Clock = system_clock,
+    ) -> None:
         self._key = token.encode()
+        self._metrics_token = metrics_token.encode()
         self._clock = clock
         self._access_tokens = access_tokens
         self.cookie_name = f"{COOKIE_PREFIX}{self._derive(b'cookie name')[:12]}"
@@ -161,6 +170,14 @@ class TokenAuth:
         return hmac.compare_digest(_digest(signature.encode("utf-8", "surrogatepass")), _digest(expected)) and (
             int(expires) > self._clock().timestamp()
         )
+
+    def has_metrics_token(self, request: web.Request) -> bool:
+        """Return whether a request has the token for the figures, which allows nothing else."""
+        credential = self.read_credential(request)
+        if credential is None or credential.kind is not CredentialKind.BEARER or not self._metrics_token:
+            return False
+        value = credential.value.encode("utf-8", "surrogatepass")
+        return hmac.compare_digest(_digest(value), _digest(self._metrics_token))
 
     def set_cookie(
         self, response: web.Response, grant: Grant, credential: Credential, cookies: Mapping[str, str]

@@ -58,6 +58,10 @@ class WebSettings(SettingsModel):
         "their X-Forwarded-For header names the client, and the limit of connections for each client does not "
         "apply to them.",
     )
+    metrics_token: Annotated[Secret, AfterValidator(_check_token)] | None = Field(
+        None,
+        description="A token that allows nothing but GET /metrics, for Prometheus; tokens that may read allow it too.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

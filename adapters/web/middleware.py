@@ -191,8 +191,10 @@ class Middleware:
         if request.path == HEALTH_PATH:  # by any method
             access = Access.PUBLIC
         credential = grant = None
-        is_signed = access is Access.SIGNED and self._auth.is_signed(request)
-        if access is not Access.PUBLIC and not is_signed:
+        is_admitted = (access is Access.SIGNED and self._auth.is_signed(request)) or (
+            access is Access.METRICS and self._auth.has_metrics_token(request)
+        )
+        if access is not Access.PUBLIC and not is_admitted:
             credential, grant = self._authenticate(request, is_page=request.match_info.route in self._pages)
         if request.method not in SAFE_METHODS or "Upgrade" in request.headers:
             _check_origin(request, credential)

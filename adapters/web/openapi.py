@@ -20,6 +20,7 @@ from adapters.web.ws_frames import ClientFrame, ServerFrame
 from bot.platform import BoundRoute, RouteScope, TokenScope
 
 HEALTH_PATH = "/healthz"
+METRICS_PATH = "/metrics"
 SOCKET_PATH = "/api/ws"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 CLIENT_FRAMES: tuple[type[BaseModel], ...] = get_args(ClientFrame)
@@ -70,8 +71,9 @@ class Operation:
 
     The handler's docstring is the summary. One that `is_file` responds with the bytes of a file; one that
     `takes_files` expects a form with files. One that `can_stream` responds, if asked to, with events. One that
-    `has_csv` responds with a table for `Accept: text/csv`. Every change accepts an idempotency key; one that
-    `handles_key` does so by itself, for the others the server keeps the answer.
+    `has_csv` responds with a table for `Accept: text/csv`. One with a `content_type` responds with a text. Every
+    change accepts an idempotency key; one that `handles_key` does so by itself, for the others the server keeps the
+    answer.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Operation:
     takes_files: bool = False
     can_stream: bool = False
     has_csv: bool = False
+    content_type: str = ""
     handles_key: bool = False
 
     @property
@@ -223,6 +226,9 @@ def _describe_responses(operation: Operation) -> Json:
     if operation.is_file:
         schema: Json = {"type": "string", "format": "binary"}
         return {"200": {"description": operation.summary, "content": {"*/*": {"schema": schema}}}, **problem_responses}
+    if operation.content_type:
+        text_content = {operation.content_type: {"schema": {"type": "string"}}}
+        return {"200": {"description": operation.summary, "content": text_content}, **problem_responses}
     schema = _schema_ref(operation.response) if operation.response else {"type": "object"}
     content = _json_content(schema)
     if operation.can_stream:

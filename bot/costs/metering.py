@@ -15,7 +15,7 @@ from bot.concurrency.tasks import TaskSet
 from bot.costs.budget import Budget, Usage
 from bot.costs.prices import PriceList
 from bot.domain.costs import CostEntry, CostKey
-from bot.domain.ledger import CANCELLED_ERROR, ModelCall
+from bot.domain.ledger import ModelCall
 from bot.errors import StoreUnavailable
 from bot.models.attempt import Record
 from bot.models.handler import ModelHandler, PendingCall
@@ -145,14 +145,10 @@ class CostMeter:
 
 
 def _to_cost_entry(call: ModelCall, day: date, run: Run | None) -> CostEntry:
-    """Return the entry of one call, for the room and the person of its run, if any.
-
-    A call that failed before the provider counted it costs nothing; a cancelled one is counted, because the
-    provider had started it.
-    """
+    """Return the entry of one call, for the room and the person of its run, if any."""
     room_id, person_id = (run.room_id, run.author_id) if run else (None, None)
     model = call.model[:MAX_MODEL_NAME_LENGTH]
-    if call.error and call.error != CANCELLED_ERROR and call.is_estimate:
+    if not call.is_counted:
         return CostEntry(day, model, room_id, person_id, calls=1, failed_calls=1, purpose=call.purpose)
     return CostEntry(
         day,

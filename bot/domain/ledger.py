@@ -137,6 +137,14 @@ class ModelCall:
     error: str = ""
     cost: float | None = None
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether its tokens cost something: not those of a call that failed before the provider counted it.
+
+        A cancelled call is counted, because the provider had started it.
+        """
+        return not self.error or self.error == CANCELLED_ERROR or not self.is_estimate
+
 
 @dataclass(frozen=True, slots=True)
 class Receipt(RenamedMembers):

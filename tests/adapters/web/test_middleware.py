@@ -18,6 +18,7 @@ OPEN, SHUT, PAGE = "open", "shut", "page"  # a page leads to the sign-in page
 # Every route, and whether it needs the token: a new route fails the tests until it is listed here.
 ROUTES = {
     "/healthz": OPEN,
+    "/metrics": SHUT,
     "/": PAGE,
     "/c/{id}": PAGE,
     "/console": PAGE,

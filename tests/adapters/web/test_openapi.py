@@ -18,7 +18,7 @@ async def test_every_reference_resolves(web_server: Any) -> None:
 async def test_every_route_of_the_api_is_described(web_server: Any) -> None:
     described = (await web_server.get("/api/openapi.json"))["paths"]
     served = {resource.canonical for resource in web_server.adapter.app.router.resources()}
-    assert set(described) == {path for path in served if path.startswith(("/api/", "/healthz"))}
+    assert set(described) == {path for path in served if path.startswith(("/api/", "/healthz", "/metrics"))}
 
 
 async def test_the_request_schema_matches_the_validation(web_server: Any) -> None:
