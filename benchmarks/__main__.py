@@ -11,6 +11,7 @@ from benchmarks.conversation import measure_conversation
 from benchmarks.figures import Row
 from benchmarks.growth import measure_growth
 from benchmarks.memory import measure_memory
+from benchmarks.recall import measure_recall
 from benchmarks.starting import measure_start
 from benchmarks.store import measure_store
 from benchmarks.tabs import measure_tabs
@@ -27,6 +28,7 @@ MEASUREMENTS: Mapping[str, Callable[[], list[Row]]] = {
     "throughput": measure_throughput,
     "vectors": measure_vectors,
     "memory": measure_memory,
+    "recall": measure_recall,
     "console": measure_console,
     "tabs": measure_tabs,
 }

@@ -1,0 +1,230 @@
+"""Generate group conversations with questions whose evidence is known, from templates and a seed.
+
+Every second topic of group_topics.toml and every second question about something that was never said is held out: the
+half "tune" is for choosing weights, the half "test" for stating figures.
+"""
+
+import tomllib
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+NAMES = [
+    "Kim",
+    "Tom",
+    "Ann",
+    "Rui",
+    "Sofia",
+    "Marek",
+    "Lena",
+    "Omar",
+    "Priya",
+    "Jack",
+    "Nadia",
+    "Felix",
+    "Yuki",
+    "Ivan",
+    "Clara",
+    "Diego",
+    "Mona",
+    "Pete",
+    "Greta",
+    "Amir",
+]
+LAST_NAMES = ["Berg", "Novak", "Silva", "Okoro", "Haas", "Lindt"]
+NICKNAMES = ["Sparrow", "Bear", "Ziggy", "Moss", "Captain", "Pixel", "Turbo", "Beans"]
+SHARE_ABOUT, SHARE_CHANGED, SHARE_WHO, SHARE_NICKNAME, SHARE_LOWER = 0.3, 0.35, 0.5, 0.5, 0.2
+START, LENGTH, CHATTER_LINES = datetime(2026, 3, 2, 8, tzinfo=UTC), timedelta(days=90), 600
+CHATTER = (
+    "good morning everyone",
+    "haha nice one",
+    "did anybody watch the game last night?",
+    "lunch anyone?",
+    "brb",
+    "that made my day",
+    "the weather is awful today",
+    "so much rain, I want summer back",
+    "coffee first",
+    "same here",
+    "what a week",
+    "I'm so tired",
+    "let me check and get back to you",
+    "can someone send me the link?",
+    "sure, one moment",
+    "who is in on Thursday?",
+    "my train is late again",
+    "the new office chairs are great",
+    "thanks a lot!",
+    "no problem",
+    "I need a holiday",
+    "did you see the news?",
+    "the printer is broken again",
+    "we should play cards again some time",
+    "I forgot my umbrella",
+    "anyone up for a walk?",
+    "that film was boring",
+    "my phone battery is dying",
+    "great work, team",
+    "is the kitchen free?",
+    "I had pizza yesterday",
+    "someone left a blue jacket in the hall",
+    "the cat video is hilarious",
+    "the concert was loud",
+    "I'd love to travel more",
+    "what do you mean?",
+    "makes sense",
+    "see you tomorrow",
+    "happy Friday!",
+    "my neighbour is drilling holes since 8",
+    "reading the minutes now",
+    "I'll be five minutes late",
+    "wow, congratulations",
+    "who wants the last cookie?",
+    "the wifi is slow at home",
+    "no idea, sorry",
+    "good question",
+    "let's talk later",
+    "the bus was full again",
+    "I love this song",
+    "how was your weekend?",
+    "nothing special, cleaned the flat",
+    "ouch",
+    "I'll bring snacks",
+    "can we do it next week?",
+    "the deadline is getting close",
+    "my brother called me twice",
+    "fair enough",
+)
+NEVER_SAID = (
+    "What is {p}'s shoe size?",
+    "Which football club does {p} support?",
+    "What is {p}'s blood type?",
+    "Which wine does {p} prefer?",
+    "What was {p}'s first teacher called?",
+    "What colour are {p}'s curtains?",
+    "When did {p} get the driving licence?",
+    "What is {p}'s lucky number?",
+    "How many tattoos does {p} have?",
+    "Which perfume does {p} wear?",
+    "Where did {p} learn Greek?",
+    "What is the name of {p}'s yoga teacher?",
+    "Which opera did {p} sing in?",
+    "How much did {p} pay for the sofa?",
+    "Did {p} ever win a medal in judo?",
+    "What medicine does {p}'s grandmother take?",
+    "Which bank is {p} with?",
+    "When did {p} last visit the dentist?",
+    "Which political party does {p} vote for?",
+    "What password hint does {p} use?",
+)
+
+
+Turn = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Company:
+    """The people of a generated conversation, two of whom share a first name, and the nicknames of some."""
+
+    people: list[str]
+    nicknames: dict[str, str]
+
+
+@dataclass(slots=True)
+class Talk:
+    """What is told in a conversation, each with its place between 0 and 1, and what is asked about it."""
+
+    told: list[tuple[float, Turn]] = field(default_factory=list)
+    questions: list[dict[str, Any]] = field(default_factory=list)
+
+
+def load_topics(half: str) -> list[dict[str, list[str]]]:
+    """Return the topics of a half, "tune" or "test"."""
+    with Path(__file__).with_name("group_topics.toml").open("rb") as file:
+        topics = tomllib.load(file)["topic"]
+    return [topic for number, topic in enumerate(topics) if (number % 2 == 0) == (half == "tune")]
+
+
+def generate_talks(half: str, *, count: int = 24, seed: int = 1) -> list[dict[str, Any]]:
+    """Return conversations in the format of the scorer, about 120 questions each, the same for the same seed.
+
+    Beyond the format, a question has as `superseded` the turns whose value is no longer true.
+    """
+    return [_generate_talk(half, number, Random(f"{seed} {half} {number}")) for number in range(count)]
+
+
+def _generate_talk(half: str, number: int, random: Random) -> dict[str, Any]:
+    company = _invite(random)
+    talk = Talk()
+    for person, nickname in company.nicknames.items():
+        text = random.choice(["everyone calls me {n}, by the way", "just call me {n}", "at school they called me {n}"])
+        talk.told.append((random.random() * 0.2, {"speaker": person, "text": text.format(n=nickname)}))
+    for topic in load_topics(half):
+        for person, value in zip(random.sample(company.people, 4), random.sample(topic["values"], 4), strict=True):
+            _tell(talk, topic, person, value, company, random)
+    for _ in range(CHATTER_LINES):
+        talk.told.append((random.random(), {"speaker": random.choice(company.people), "text": random.choice(CHATTER)}))
+    talk.told.sort(key=lambda item: item[0])
+    for position, (place, turn) in enumerate(talk.told):
+        turn |= {"id": f"m{position}", "time": (START + LENGTH * place).isoformat()}
+    questions = [
+        question
+        | {"evidence": [question["evidence"]["id"]], "superseded": [turn["id"] for turn in question["superseded"]]}
+        for question in talk.questions
+    ]
+    for text in NEVER_SAID[::2] if half == "tune" else NEVER_SAID[1::2]:
+        text, asker = text.format(p=random.choice(company.people)), random.choice(company.people)
+        questions.append({"question": text, "asker": asker, "evidence": [], "category": "never said"})
+    return {"conversation": f"{half} {number}", "turns": [turn for _, turn in talk.told], "questions": questions}
+
+
+def _invite(random: Random) -> Company:
+    people, (first_last, second_last) = random.sample(NAMES, 8), random.sample(LAST_NAMES, 2)
+    shared = people[0]
+    people = [f"{shared} {first_last}", *people[1:], f"{shared} {second_last}"]
+    named = zip(random.sample(people[1:8], 3), random.sample(NICKNAMES, 3), strict=True)
+    return Company(people, dict(named))
+
+
+def _tell(talk: Talk, topic: dict[str, list[str]], person: str, value: str, company: Company, random: Random) -> None:
+    """Plan what is said of one person on one topic, and ask for it."""
+    others = [other for other in company.people if other != person]
+    place, category, teller, kind = 0.2 + random.random() * 0.6, "who said", person, "said"
+    if random.random() < SHARE_ABOUT:
+        category, teller, kind = "about whom", random.choice(others), "about"
+    turn = {"speaker": teller, "text": _dress(random.choice(topic[kind]).format(p=person, v=value), random)}
+    talk.told.append((place, turn))
+    superseded: list[Turn] = []
+    if kind == "said" and random.random() < SHARE_CHANGED:
+        value = random.choice([other for other in topic["values"] if other != value])
+        superseded, category = [turn], "latest value"
+        turn = {"speaker": person, "text": _dress(random.choice(topic["changed"]).format(v=value), random)}
+        talk.told.append((place + 0.05 + random.random() * 0.14, turn))
+    called, category = _call(person, category, company, random)
+    for text in random.sample(topic["asked"], 2):
+        _ask(talk, text.format(p=called), category, turn, superseded, random.choice(company.people))
+    if not superseded and random.random() < SHARE_WHO:
+        _ask(talk, random.choice(topic["who"]).format(v=value), "who", turn, [], random.choice(others))
+
+
+def _call(person: str, category: str, company: Company, random: Random) -> tuple[str, str]:
+    """Return the name by which a question calls a person, and the category of the question."""
+    is_plain = category == "latest value"
+    if person in company.nicknames and random.random() < SHARE_NICKNAME:
+        return company.nicknames[person], category if is_plain else "nickname"
+    if " " in person:
+        return person, category if is_plain else "two of one name"
+    return (person.lower() if random.random() < SHARE_LOWER else person), category
+
+
+def _ask(talk: Talk, text: str, category: str, turn: Turn, superseded: list[Turn], asker: str) -> None:
+    question = {"question": text, "asker": asker, "evidence": turn, "superseded": superseded, "category": category}
+    talk.questions.append(question)
+
+
+def _dress(text: str, random: Random) -> str:
+    """Return a line as people write it: with an opening or an end that says nothing."""
+    opening = random.choice(["", "", "", "oh, ", "hey all, ", "well, ", "fyi: ", "btw "])
+    return f"{opening}{text}{random.choice(['', '', '!', '.', ' :)', ' lol'])}"

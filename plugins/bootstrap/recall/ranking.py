@@ -1,0 +1,283 @@
+"""Rank the lines of a conversation by how likely they answer a question, without a model."""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+
+from plugins.bootstrap.recall.index import ConversationIndex, IndexedLine
+from plugins.bootstrap.recall.question import AskedTime, Question, parse_question
+from plugins.bootstrap.recall.words import RelatedWords, related_words
+
+MAX_POSTINGS = 6_000  # of all words of a question: the most frequent words of a large room only re-rank
+MAX_CANDIDATES, MAX_PERSON_LINES = 120, 80
+EQUAL = 0.999  # a likeness as of the same stem
+RICH_LINE = 20.0  # rarity of all words of a line that tells something
+SMALL_ROOM = 3_000  # lines: of these all lines of a named person are compared
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much each sign counts; chosen by `python -m benchmarks.tuning` and by hand."""
+
+    related: float = 0.6
+    min_likeness: float = 0.15
+    length: float = 0.1  # of BM25: how much a long line loses
+    before: float = 0.3
+    after: float = 0.12
+    further: float = 0.3
+    speaker: float = 0.3
+    mention: float = 0.8
+    statement: float = 0.4
+    question_line: float = 0.3
+    number: float = 0.4
+    time: float = 0.3
+    date: float = 0.2
+    latest: float = 0.2
+    recency: float = 0.15
+    update: float = 0.15
+    pair: float = 0.2
+    coverage: float = 0.1
+    correction: float = 0.55
+    same_topic: float = 0.04
+    min_coverage: float = 0.08
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A line that may answer a question; `reasons` name the stems and signs that it was found by."""
+
+    id: Hashable
+    score: float
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    """A word of a question: its rarity in the conversation, and how alike other words are."""
+
+    stem: str
+    rarity: float
+    likeness: Callable[[str], float]
+
+
+def rank_lines(
+    index: ConversationIndex, text: str, *, asker: str = "", limit: int = 20, weights: Weights | None = None
+) -> list[Ranked]:
+    """Return the lines that most likely answer a question, best first; none if its topic never came up."""
+    if not index.lines or limit <= 0:
+        return []
+    ranking = _Ranking(index, parse_question(text, asker, index.speakers, index.stems), weights or Weights())
+    return ranking.best(limit)
+
+
+class _Ranking:
+    """One question to one conversation."""
+
+    def __init__(self, index: ConversationIndex, question: Question, weights: Weights) -> None:
+        self._index, self._question, self._weights = index, question, weights
+        table = related_words(index.stems.language)
+        self._topics = [
+            _Topic(stem, index.rarity(len(index.postings(stem))), table.likeness_to(stem)) for stem in question.stems
+        ]
+        self._total = sum(topic.rarity for topic in self._topics)
+        self._unit = self._total / len(self._topics) if self._topics else index.rarity(1)
+        self._name_stems = {index.stems.of(name) for name in question.names} - {""}
+        self._found = self._find_by_words(table)
+        self._mean_length = index.mean_length
+        self._stem_values: dict[str, tuple[tuple[int, float], ...]] = {}
+        self._shares: dict[int, float] = {}
+
+    def best(self, limit: int) -> list[Ranked]:
+        """Return the best lines."""
+        near = self._candidates()
+        if self._is_never_said(near):
+            return []
+        scores = {number: score for number in near if (score := self._score(number)) > 0}
+        ranked = nlargest(limit * 3, scores, key=lambda number: (scores[number], number))
+        if not self._question.wants_original and (self._question.wants_latest or not self._question.is_past):
+            for number in ranked:
+                scores[number] *= 1 + self._weights.update * self._index.lines[number].is_update
+            ranked.sort(key=lambda number: (-scores[number], -number))
+        ordered = self._with_newer_first(ranked, scores)[:limit]
+        return [Ranked(self._index.lines[number].id, scores[number], self._reasons(number)) for number in ordered]
+
+    def _with_newer_first(self, ranked: Sequence[int], scores: Mapping[int, float]) -> list[int]:
+        """Move what corrects a line ahead of it: a later line of the same person that says so, on the same topic."""
+        if self._question.wants_original:
+            return list(ranked)
+        ordered: list[int] = []
+        for number in ranked:
+            if number in ordered:
+                continue
+            newer = max(
+                (other for other in ranked if other not in ordered and self._corrects(other, number, scores)),
+                key=lambda other: scores[other],
+                default=None,
+            )
+            ordered += [number] if newer is None else [newer, number]
+        return ordered
+
+    def _corrects(self, newer: int, older: int, scores: Mapping[int, float]) -> bool:
+        lines, weights = self._index.lines, self._weights
+        is_same_person = lines[newer].speaker == lines[older].speaker
+        if newer <= older or not is_same_person or not lines[newer].is_update or lines[newer].is_question:
+            return False
+        words, older_words = self._shared(newer), self._shared(older)
+        return scores[newer] >= weights.correction * scores[older] and words >= weights.same_topic * older_words
+
+    def _find_by_words(self, table: RelatedWords) -> dict[int, float]:
+        """Return lines with a word of the question or a near one, with a first estimate of their scores."""
+        weights, index = self._weights, self._index
+        entries = []
+        for topic in self._topics:
+            near = {other: weights.related * likeness for other, likeness in table.nearest(topic.stem).items()}
+            for stem, factor in (near | {topic.stem: 1.0}).items():
+                if postings := index.postings(stem):
+                    entries.append((len(postings), factor * min(topic.rarity, index.rarity(len(postings))), postings))
+        entries.sort(key=lambda entry: entry[0])
+        found: defaultdict[int, float] = defaultdict(float)
+        read = 0
+        for count, value, postings in entries:
+            if read and read + count > MAX_POSTINGS:
+                postings = postings[-max(0, MAX_POSTINGS - read) :] if read < MAX_POSTINGS else ()
+            read += len(postings)
+            for number in postings:
+                found[number] += value
+        return found
+
+    def _candidates(self) -> set[int]:
+        """Return the best lines by words with their neighbours, and what named people said or what was said of them."""
+        index, found, people = self._index, self._found, self._question.people
+        is_small = len(index.lines) <= SMALL_ROOM
+
+        def estimate(number: int) -> tuple[float, int]:
+            return found[number] * (1 + (index.lines[number].speaker in people)), number
+
+        best = nlargest(MAX_CANDIDATES * (1 + is_small), found, key=estimate)
+        candidates = {near for number in best for near in (number - 1, number, number + 1)} if is_small else set(best)
+        for number in best[: MAX_CANDIDATES // 5]:
+            candidates.update(range(number - 2, number + 3))
+        limit = SMALL_ROOM if is_small else MAX_PERSON_LINES
+        for person in people:
+            candidates.update(index.of_speaker[person][-limit:])
+        for stem in self._name_stems:
+            candidates.update(index.postings(stem)[-limit:])
+        return {number for number in candidates if 0 <= number < len(index.lines)}
+
+    def _values(self, stem: str) -> tuple[tuple[int, float], ...]:
+        """Return what a stem contributes to each word of the question, by the number of that word."""
+        known = self._stem_values.get(stem)
+        if known is None:
+            weights = self._weights
+            values = []
+            for number, topic in enumerate(self._topics):
+                likeness = topic.likeness(stem)
+                if likeness < EQUAL:
+                    likeness = weights.related * (likeness - weights.min_likeness) / (1 - weights.min_likeness)
+                if likeness > 0:
+                    values.append((number, likeness * topic.rarity))
+            known = self._stem_values[stem] = tuple(values)
+        return known
+
+    def _match(self, number: int) -> dict[int, float]:
+        """Return how much a line has of each word of the question, up to its rarity."""
+        matched: dict[int, float] = {}
+        for stem in self._index.lines[number].stems:
+            for topic, value in self._values(stem):
+                if value > matched.get(topic, 0.0):
+                    matched[topic] = value
+        return matched
+
+    def _shared(self, number: int) -> float:
+        """Return how much a line has of all words of the question."""
+        known = self._shares.get(number)
+        if known is None:
+            known = self._shares[number] = sum(self._match(number).values())
+        return known
+
+    def _words_score(self, number: int) -> float:
+        """Return the score of the words of a line, as BM25 has it for words that occur once."""
+        if not 0 <= number < len(self._index.lines) or not (share := self._shared(number)):
+            return 0.0
+        weights = self._weights
+        length = len(self._index.lines[number].stems) / self._mean_length
+        return share * 2.2 / (1 + 1.2 * (1 - weights.length + weights.length * length))
+
+    def _score(self, number: int) -> float:
+        weights, line = self._weights, self._index.lines[number]
+        own = self._words_score(number)
+        if own:
+            own *= 1 + weights.coverage * self._shared(number) / self._total
+        near = weights.before * self._words_score(number - 1) + weights.after * self._words_score(number + 1)
+        near += weights.further * (self._words_score(number - 2) + self._words_score(number + 2))
+        return (own + near) * self._factor(number) + self._unit * self._bonus(line)
+
+    def _is_about(self, line: IndexedLine) -> bool:
+        """Return whether a line has a name of the question, other than to address that person."""
+        named = self._name_stems.intersection(line.stems)
+        return bool(named) and not named <= {self._index.stems.of(word) for word in line.called}
+
+    def _factor(self, number: int) -> float:
+        """Return by how much the speaker, the form and the time of a line raise its score."""
+        weights, question, line = self._weights, self._question, self._index.lines[number]
+        factor = 1.0
+        if line.speaker in question.people:
+            factor += weights.speaker
+        elif question.people and self._is_about(line):
+            factor += weights.mention
+        if line.is_question:
+            factor -= weights.question_line
+        share = number / len(self._index.lines)
+        if question.wants_original:
+            return factor + weights.latest * (1 - share)
+        if question.wants_latest or not question.is_past:
+            factor += (weights.latest if question.wants_latest else weights.recency) * share
+        return factor
+
+    def _bonus(self, line: IndexedLine) -> float:
+        """Return what a line gains by a statement, a time or a number that may be asked for."""
+        weights, question = self._weights, self._question
+        bonus = weights.time * (question.wants_time and line.has_time)
+        bonus += weights.number * (question.wants_number and line.has_number)
+        if question.people and not line.is_question:
+            is_own = line.speaker in question.people and line.is_personal
+            if is_own or self._is_about(line):
+                richness = sum(self._index.stem_rarity(stem) for stem in line.stems) / RICH_LINE
+                bonus += weights.statement * (0.3 + min(1.0, richness))
+        if question.time is not None and line.time is not None and _is_near(question.time, line):
+            bonus += weights.date * len(self._topics)
+        if question.pairs and len(line.stems) > 1:
+            following = set(zip(line.stems, line.stems[1:], strict=False))
+            bonus += weights.pair * sum(pair in following for pair in question.pairs)
+        return bonus
+
+    def _reasons(self, number: int) -> tuple[str, ...]:
+        matched = self._match(number)
+        return tuple(self._topics[topic].stem for topic in sorted(matched, key=lambda topic: -matched[topic]))
+
+    def _coverage_of(self, near: set[int]) -> float:
+        people = self._question.people
+        lines = self._index.lines
+        relevant = [
+            number for number in near if not people or lines[number].speaker in people or self._is_about(lines[number])
+        ]
+        return max(map(self._shared, relevant), default=0.0) / (self._total or 1.0)
+
+    def _is_never_said(self, near: set[int]) -> bool:
+        """Return whether no line has enough of what a question is about."""
+        if not self._topics or self._question.time is not None:
+            return not self._topics and not self._question.people
+        return self._coverage_of(near) < self._weights.min_coverage
+
+
+def _is_near(asked: AskedTime, line: IndexedLine) -> bool:
+    """Return whether a line was said at a time or shortly afterwards."""
+    time = line.time
+    if time is None or (asked.year is not None and asked.year != time.year):
+        return False
+    if asked.month is None:
+        return True
+    if asked.month != time.month:
+        return asked.day is None and time.month == asked.month % 12 + 1 and time.day <= 10
+    return asked.day is None or 0 <= time.day - asked.day <= 7

@@ -1,0 +1,114 @@
+"""What recall finds in a conversation, and what comes first."""
+
+from datetime import UTC, datetime, timedelta
+
+from benchmarks.group_talks import generate_talks
+from benchmarks.recall import rank, read_two_person_talks, share_found
+from plugins.bootstrap.recall.index import ConversationIndex, Line
+from plugins.bootstrap.recall.question import AskedTime, find_time
+from plugins.bootstrap.recall.ranking import rank_lines
+from plugins.bootstrap.recall.words import find_language
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+CHATTER = ["good morning", "haha nice", "who is in on Thursday?", "the train is late again", "coffee first"]
+
+
+def index_of(*said: str) -> ConversationIndex:
+    """Return an index of lines "speaker: text", a day apart, among small talk."""
+    lines = []
+    for number, line in enumerate(said):
+        speaker, _, text = line.partition(": ")
+        lines.append(Line(text, speaker, speaker, text, START + timedelta(days=number)))
+        lines.append(Line(f"chatter {number}", "Zoe", "Zoe", CHATTER[number % len(CHATTER)]))
+    return ConversationIndex(lines)
+
+
+def found(index: ConversationIndex, question: str, *, asker: str = "", limit: int = 5) -> list[object]:
+    return [line.id for line in rank_lines(index, question, asker=asker, limit=limit)]
+
+
+def test_other_forms_of_a_word_are_found():
+    assert found(index_of("Kim: we adopted two dogs"), "Who adopts a dog?")[0] == "we adopted two dogs"
+
+
+def test_a_line_without_a_shared_word_is_found_by_related_words():
+    index = index_of("Kim: my sister visits", "Kim: I relocated to Graz", "Tom: I relocated to Rome")
+
+    assert found(index, "Where has Kim moved?")[0] == "I relocated to Graz"
+
+
+def test_of_equal_lines_that_of_the_person_named_comes_first():
+    index = index_of("Tom: I play the harp", "Kim: I play the drums", "Ann: I play the flute")
+
+    assert found(index, "What does Kim play?")[0] == "I play the drums"
+
+
+def test_a_person_is_found_by_the_nickname_they_told():
+    index = index_of("Tom: I work as a baker", "Kim: just call me Sparrow", "Kim: I work as a nurse")
+
+    assert found(index, "What does Sparrow work as?")[0] == "I work as a nurse"
+
+
+def test_a_last_name_tells_two_people_of_one_name_apart():
+    index = index_of("Kim Berg: I play the harp", "Kim Haas: I play the drums")
+
+    assert found(index, "What does Kim Berg play?")[0] == "I play the harp"
+    assert found(index, "What does Kim Haas play?")[0] == "I play the drums"
+
+
+def test_my_means_who_asks():
+    index = index_of("Tom: I play the harp", "Kim: I play the drums")
+
+    assert found(index, "What do I play?", asker="Tom")[0] == "I play the harp"
+
+
+def test_a_correction_comes_before_what_it_corrects_unless_the_first_value_is_asked_for():
+    index = index_of("Kim: the budget is 400 euros", "Ann: fine by me", "Kim: the budget has changed to 500 euros")
+
+    assert found(index, "What is the budget?")[0] == "the budget has changed to 500 euros"
+    assert found(index, "What was the budget originally?")[0] == "the budget is 400 euros"
+
+
+def test_what_never_came_up_is_not_answered():
+    assert not found(index_of("Kim: I play the drums"), "Which zebra sings?")
+
+
+def test_an_empty_conversation_finds_nothing():
+    assert not rank_lines(ConversationIndex(), "Where does Kim live?")
+
+
+def test_words_of_other_languages_are_stemmed_by_their_language():
+    said = ["Kim: ich habe das mit den Häusern nicht so gemeint", "Tom: das ist nicht der Zug", "Ann: wir sind bald da"]
+
+    assert find_language(said) == "german"
+    assert found(index_of(*said), "Was sagte Kim über das Haus?")[0] == said[0].partition(": ")[2]
+
+
+def test_a_date_is_read_with_its_month_and_year_only_where_it_is_one():
+    assert find_time("on 8 May, 2023") == AskedTime(2023, 5, 8)
+    assert find_time("in March 2024") == AskedTime(2024, 3)
+    assert find_time("it may rain") is None
+
+
+def test_generated_conversations_are_the_same_for_the_same_seed():
+    assert generate_talks("tune", count=1) == generate_talks("tune", count=1)
+
+
+def test_lines_of_unseen_topics_are_found():
+    talk = generate_talks("test", count=1)[0]
+    answered = [question for question in talk["questions"] if question["evidence"]]
+
+    assert sum(share_found(talk | {"questions": answered}, 20)) / len(answered) > 0.8
+
+
+def test_lines_of_two_person_talks_are_found():
+    for talk in read_two_person_talks():
+        shares = share_found(talk, 5)
+        assert sum(shares) / len(shares) > 0.7
+
+
+def test_ranking_sees_a_time_in_words_and_one_in_seconds():
+    turns = [{"id": 1, "speaker": "Kim", "text": "we saw whales", "time": "1:56 pm on 8 May, 2023"}]
+    turns += [{"id": 2, "speaker": "Kim", "text": "we saw whales", "time": 1_700_000_000}]
+
+    assert rank(turns, [{"question": "What did Kim see in May 2023?"}], 1) == [[1]]
