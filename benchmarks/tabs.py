@@ -113,12 +113,16 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
     return ordered[rank], ordered[count - 1 - rank]
 
 
-def topics_of(tab: int, rooms: Sequence[str]) -> list[Mapping[str, str]]:
+def topics_of(tab: int, rooms: Sequence[str]) -> list[Mapping[str, str | bool]]:
     """Return the topics of a tab, as its page subscribes: the overview, a room, the log, or a conversation."""
     room = rooms[tab % len(rooms)]
-    pages = (
-        [{"kind": kind} for kind in OVERVIEW],
-        [{"kind": "message"}, {"kind": "message", "room": room}, {"kind": "receipt", "room": room}],
+    pages: Sequence[Sequence[Mapping[str, str | bool]]] = (
+        [{"kind": kind, "is_summary": True} for kind in OVERVIEW],
+        [
+            {"kind": "message", "is_summary": True},
+            {"kind": "message", "room": room, "is_summary": True},
+            {"kind": "receipt", "room": room},
+        ],
         [{"kind": "log", "level": "info"}],
         [{"kind": "conversation"}],
     )

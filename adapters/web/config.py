@@ -93,5 +93,6 @@ class Limits:
     max_pending_updates: int = 500  # live updates that a connection has not read; then it loads everything again
     max_remembered_updates: int = 1000
     batch_seconds: float = 0.2  # between two batches of live updates for a connection that takes batches
+    summary_seconds: float = 1.0  # between two summaries of a topic
     resume_seconds: float = 60.0  # how long live updates are remembered after the last subscription
     account_seconds: float = 1.0  # between two looks at the state of connections

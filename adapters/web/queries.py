@@ -205,8 +205,13 @@ async def load_room_messages(handle: AgentHandle, room_id: UUID, limit: int) -> 
 
 async def load_message(handle: AgentHandle, message_id: UUID) -> MessageBody | None:
     """Return one message; None if it was deleted."""
-    message = await handle.conversations.message(message_id)
-    return None if message is None else (await _build_message_bodies(handle, [message]))[0]
+    return next(iter(await load_messages(handle, [message_id])), None)
+
+
+async def load_messages(handle: AgentHandle, message_ids: Collection[UUID]) -> list[MessageBody]:
+    """Return messages in the order of their ids, without those that were deleted."""
+    found = await handle.conversations.memories(message_ids)
+    return await _build_message_bodies(handle, [found[each] for each in message_ids if each in found])
 
 
 async def load_replies(handle: AgentHandle, receipt: Receipt) -> list[MessageBody]:

@@ -1,5 +1,7 @@
 """Frames of live updates: what a client subscribes to, and what it receives."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
@@ -48,12 +50,17 @@ class LogLevel(StrEnum):
 
 
 class Topic(schemas.RequestModel):
-    """Updates of a kind: of one agent (by id or name) or all, of one room or all; `level` is for `log` only."""
+    """Updates of a kind: of one agent (by id or name) or all, of one room or all; `level` is for `log` only.
+
+    With `is_summary` there comes at most one `changed` frame a second instead of the updates, which costs the bot
+    next to nothing.
+    """
 
     kind: Annotated[TopicKind, Field(strict=False)]
     agent: schemas.AgentName | None = None
     room: Annotated[UUID, Field(strict=False)] | None = None
     level: Annotated[LogLevel, Field(strict=False)] = LogLevel.INFO
+    is_summary: bool = False
 
 
 class SubscribeFrame(schemas.RequestModel):
@@ -71,7 +78,7 @@ class SubscribeFrame(schemas.RequestModel):
 
 
 class LiveFrame(schemas.ResponseModel):
-    """Base of updates; of those with the same key a slow client receives the latest only."""
+    """Base of updates; of those about the same a slow client receives the latest only."""
 
     event_id: str = ""
     at: datetime
@@ -81,21 +88,55 @@ class LiveFrame(schemas.ResponseModel):
         """The kind of topic that it belongs to."""
         return TopicKind(str(getattr(self, "type", "")))
 
-    @property
-    def key(self) -> str:
-        """What it is about: a later frame of the same key replaces it."""
-        return f"{self.kind}:{getattr(self, 'agent_id', '')}:{getattr(self, 'id', '')}"
-
-    @property
-    def severity(self) -> LogLevel:
-        """The level of a line of the log; the highest for other frames."""
-        return LogLevel.ERROR
-
 
 class AgentFrame(LiveFrame):
     """Base of updates of one agent."""
 
     agent_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class LiveUpdate:
+    """What happened, for the topics that it belongs to; `build` returns its frame, when a connection receives it.
+
+    `build` is None where it was not loaded, because no connection wanted the frame. An update replaces an earlier one
+    of the same kind, agent and `id` that was not sent yet. `agent_id` is None where it concerns no single agent,
+    `room` is the name of its room, where topics are limited by it.
+    """
+
+    kind: TopicKind
+    build: Callable[[], LiveFrame] | None
+    id: object = ""
+    agent_id: UUID | None = None
+    room_id: UUID | None = None
+    room: str = ""
+    severity: LogLevel = LogLevel.ERROR  # of a line of the log; the highest for others
+
+    @classmethod
+    def of_frame(cls, frame: LiveFrame) -> Self:
+        """Return the update of a frame that is already built."""
+        fields = {name: getattr(frame, name, None) for name in ("id", "agent_id", "room_id")}
+        severity = frame.level if isinstance(frame, LogFrame) else LogLevel.ERROR
+        return cls(frame.kind, lambda: frame, **fields, room=getattr(frame, "room", ""), severity=severity)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What it is about."""
+        return (self.kind, self.agent_id, self.id)
+
+
+class ChangedFrame(LiveFrame):
+    """There were updates of a topic that is watched as a summary, the last ones at `at`.
+
+    `agent_id` is that of the topic. `rooms` are the ids of the rooms that they concern; with `is_partial` there are
+    more of them.
+    """
+
+    type: Literal["changed"] = "changed"
+    topic: TopicKind
+    agent_id: UUID | None
+    rooms: list[UUID]
+    is_partial: bool
 
 
 class RoomMessageFrame(AgentFrame, schemas.MessageBody):
@@ -238,11 +279,6 @@ class LogFrame(LiveFrame):
     logger: str
     text: str
 
-    @property
-    def severity(self) -> LogLevel:
-        """The level of the line."""
-        return self.level
-
 
 class SubscribedFrame(schemas.ResponseModel):
     """The topics are subscribed to: pass `event_id` as `after` to receive what comes from now on."""
@@ -275,6 +311,7 @@ class BatchFrame(schemas.ResponseModel):
         | SpendingFrame
         | TaskFrame
         | LogFrame
+        | ChangedFrame
     ]
 
 
@@ -290,6 +327,7 @@ LIVE_FRAMES = (
     SpendingFrame,
     TaskFrame,
     LogFrame,
+    ChangedFrame,
     ResetFrame,
     BatchFrame,
 )

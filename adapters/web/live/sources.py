@@ -1,10 +1,12 @@
 """Where live updates come from: events of the agents, the state of connections, and the log."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from datetime import date, timedelta
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +17,7 @@ from adapters.web.live.frames import (
     ConversationFrame,
     DeliveryFrame,
     LiveFrame,
+    LiveUpdate,
     LogFrame,
     LogLevel,
     ModelFrame,
@@ -26,8 +29,8 @@ from adapters.web.live.frames import (
     TopicKind,
 )
 from adapters.web.outgoing import build_message_body
-from adapters.web.queries import AgentDirectory, is_conversation, load_message
-from bot import ChannelType, Clock, Outcome, system_clock
+from adapters.web.queries import AgentDirectory, is_conversation, load_messages
+from bot import ChannelType, Clock, Outcome, Receipt, system_clock
 from bot.events import (
     ActionCompleted,
     ActionStarted,
@@ -57,17 +60,38 @@ from bot.platform import (
 )
 
 MAX_OTHER_ROOMS = 10_000
-Publish = Callable[[LiveFrame], None]
+Publish = Callable[[LiveUpdate], None]
+IsWanted = Callable[[TopicKind, UUID, UUID], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Spending:
+    """What an agent has spent on a day (UTC) in US dollars."""
+
+    day: date
+    usd: float = 0.0
+    unpriced_calls: int = 0
 
 
 class LiveSources:
-    """Listens to what the subscribed kinds of topics need, and to nothing else; `publish` receives the frames."""
+    """Listens to what the subscribed kinds of topics need, and to nothing else; `publish` receives the updates.
+
+    What has to be loaded from the store is loaded where `is_wanted` returns true for its kind, agent and room; of the
+    rest is published only that it happened.
+    """
 
     def __init__(
-        self, directory: AgentDirectory, publish: Publish, *, account_seconds: float, clock: Clock = system_clock
+        self,
+        directory: AgentDirectory,
+        publish: Publish,
+        is_wanted: IsWanted,
+        *,
+        account_seconds: float,
+        clock: Clock = system_clock,
     ) -> None:
         self._directory = directory
         self._publish = publish
+        self._is_wanted = is_wanted
         self._account_seconds = account_seconds
         self._clock = clock
         self._kinds: set[TopicKind] = set()
@@ -76,7 +100,8 @@ class LiveSources:
         self._account_watch: asyncio.Task[None] | None = None
         self._other_rooms = BoundedSet[UUID](MAX_OTHER_ROOMS)  # of other platforms: they hold no conversation
         self._attempts: Counter[UUID | None] = Counter()
-        self._spending: dict[UUID, SpendingFrame] = {}
+        self._spending: dict[UUID, _Spending] = {}
+        self._to_load: defaultdict[UUID, list[UUID]] = defaultdict(list)  # messages of an agent, while some are loaded
 
     @property
     def kinds(self) -> frozenset[TopicKind]:
@@ -152,17 +177,44 @@ class LiveSources:
     def _on_line(self, line: LogLine) -> None:
         if TopicKind.LOG in self._kinds:
             level = LogLevel(line.level.lower()) if line.level in LogLevel.__members__ else LogLevel.ERROR
-            self._publish(LogFrame(at=line.at, id=line.number, level=level, logger=line.logger, text=line.text))
+            self._publish(LiveUpdate(TopicKind.LOG, lambda: _build_line(line, level), line.number, severity=level))
 
     def _on_received(self, handle: AgentHandle, event: MessageReceived) -> None:
-        body = build_message_body(event.message, event.agent_id, {event.author.id: event.author})
-        self._publish(RoomMessageFrame(at=self._clock(), agent_id=event.agent_id, **dict(body)))
+        message, at = event.message, self._clock()
+
+        def build() -> LiveFrame:
+            body = build_message_body(message, event.agent_id, {event.author.id: event.author})
+            return RoomMessageFrame(at=at, agent_id=event.agent_id, **dict(body))
+
+        self._publish(LiveUpdate(TopicKind.MESSAGE, build, message.id, event.agent_id, message.room_id))
 
     def _on_edited(self, handle: AgentHandle, event: MessageEdited) -> None:
-        self._tasks.start(self._publish_message(handle, event.message.id))
+        self._publish_message(handle, event.message.id, event.message.room_id)
 
     def _on_sent(self, handle: AgentHandle, event: MessageSent) -> None:
-        self._tasks.start(self._publish_message(handle, event.message_id))
+        self._publish_message(handle, event.message_id, event.room_id)
+
+    def _publish_message(self, handle: AgentHandle, message_id: UUID, room_id: UUID) -> None:
+        """Load a message and publish it, together with those that come while others are loaded."""
+        if not self._is_wanted(TopicKind.MESSAGE, handle.agent_id, room_id):
+            self._publish(LiveUpdate(TopicKind.MESSAGE, None, message_id, handle.agent_id, room_id))
+            return
+        is_loading = handle.agent_id in self._to_load
+        self._to_load[handle.agent_id].append(message_id)
+        if not is_loading:
+            self._tasks.start(self._load_messages(handle))
+
+    async def _load_messages(self, handle: AgentHandle) -> None:
+        waiting = self._to_load[handle.agent_id]
+        try:
+            while waiting:
+                ids = list(dict.fromkeys(waiting))
+                waiting.clear()
+                for body in await load_messages(handle, ids):
+                    frame = RoomMessageFrame(at=self._clock(), agent_id=handle.agent_id, **dict(body))
+                    self._publish(LiveUpdate.of_frame(frame))
+        finally:
+            del self._to_load[handle.agent_id]
 
     def _on_talked(self, handle: AgentHandle, event: MessageReceived | MessageSent) -> None:
         if isinstance(event, MessageSent):
@@ -176,44 +228,21 @@ class LiveSources:
         if room is not None and room.platform != PLATFORM:
             self._other_rooms.add(room.id)
         elif room is not None and is_conversation(room):
-            self._publish(ConversationFrame.of_room(handle.agent_id, room, now, updated_at=now))
-
-    async def _publish_message(self, handle: AgentHandle, message_id: UUID) -> None:
-        body = await load_message(handle, message_id)
-        if body is not None:
-            self._publish(RoomMessageFrame(at=self._clock(), agent_id=handle.agent_id, **dict(body)))
+            frame = ConversationFrame.of_room(handle.agent_id, room, now, updated_at=now)
+            self._publish(LiveUpdate.of_frame(frame))
 
     def _on_run_started(self, handle: AgentHandle, event: RunStarted) -> None:
-        self._publish(
-            ReceiptFrame(
-                at=self._clock(),
-                agent_id=event.agent_id,
-                id=event.message_id,
-                room_id=event.room_id,
-                outcome=Outcome.CLAIMED,
-            )
-        )
+        agent_id, message_id, room_id, at = event.agent_id, event.message_id, event.room_id, self._clock()
+
+        def build() -> LiveFrame:
+            return ReceiptFrame(at=at, agent_id=agent_id, id=message_id, room_id=room_id, outcome=Outcome.CLAIMED)
+
+        self._publish(LiveUpdate(TopicKind.RECEIPT, build, message_id, agent_id, room_id))
 
     def _on_closed(self, handle: AgentHandle, event: MessageClosed) -> None:
-        receipt = event.receipt
-        costs = [call.cost for call in receipt.model_calls if call.cost is not None]
-        self._publish(
-            ReceiptFrame(
-                at=self._clock(),
-                agent_id=event.agent_id,
-                id=receipt.memory_id,
-                room_id=receipt.room_id,
-                receipt_id=receipt.id,
-                author_id=receipt.author_id,
-                outcome=receipt.outcome,
-                reason=receipt.reason,
-                rule=receipt.rule,
-                headline=describe_receipt(receipt, handle.character.name),
-                received_at=receipt.received_at,
-                closed_at=receipt.closed_at,
-                cost=sum(costs) if costs else None,
-            )
-        )
+        receipt, at = event.receipt, self._clock()
+        build = partial(_build_receipt, receipt, handle, at)
+        self._publish(LiveUpdate(TopicKind.RECEIPT, build, receipt.memory_id, handle.agent_id, receipt.room_id))
 
     def _on_action_started(self, handle: AgentHandle, event: ActionStarted) -> None:
         self._publish_step(event, "action", event.action, "running")
@@ -230,101 +259,86 @@ class LiveSources:
 
     def _publish_step(
         self,
-        event: ActionStarted | ActionCompleted | EvaluatorStarted | EvaluatorCompleted,
+        event: ActionStarted | ActionCompleted | EvaluatorStarted | EvaluatorCompleted | ModelUsed,
         step: str,
         name: str,
         state: str,
         *,
-        note: str = "",
+        number: str = "",
+        **fields: Any,
     ) -> None:
-        body: dict[str, object] = {
-            "step": step,
-            "name": name,
-            "state": state,
-            "note": note,
-            "id": f"{event.run_id}:{step}:{name}",
-        }
-        body |= {"agent_id": event.agent_id, "run_id": event.run_id, "room_id": event.room_id, "at": self._clock()}
-        self._publish(StepFrame.model_validate(body))
+        key, at = f"{event.run_id}:{step}:{number or name}", self._clock()
+        body = {"step": step, "name": name, "state": state, "id": key, "at": at, **fields}
+        body |= {"agent_id": event.agent_id, "run_id": event.run_id, "room_id": event.room_id}
+        build = partial(StepFrame.model_validate, body)
+        self._publish(LiveUpdate(TopicKind.STEP, build, key, event.agent_id, event.room_id))
 
     def _on_model_step(self, handle: AgentHandle, event: ModelUsed) -> None:
-        if event.run_id is None:
-            return
-        now, call = self._clock(), event.call
-        self._publish(
-            StepFrame(
-                at=now,
-                agent_id=event.agent_id,
-                id=f"{event.run_id}:model:{now.timestamp()}",
-                run_id=event.run_id,
-                room_id=event.room_id,
-                step="model",
-                name=call.model,
-                state="failed" if call.error else "done",
-                seconds=call.seconds,
-                note=call.error,
-            )
-        )
+        call, number = event.call, str(self._clock().timestamp())
+        if event.run_id is not None:
+            state = "failed" if call.error else "done"
+            self._publish_step(event, "model", call.model, state, number=number, seconds=call.seconds, note=call.error)
 
     def _on_delivery(self, handle: AgentHandle, event: DeliveryFinished) -> None:
-        part = event.delivery
-        frame = DeliveryFrame.build(part, at=self._clock(), agent_id=event.agent_id, message_id=part.memory_id)
-        self._publish(frame)
+        part, at = event.delivery, self._clock()
+
+        def build() -> LiveFrame:
+            return DeliveryFrame.build(part, at=at, agent_id=event.agent_id, message_id=part.memory_id)
+
+        self._publish(LiveUpdate(TopicKind.DELIVERY, build, part.id, event.agent_id, part.room_id))
 
     def _on_model(self, handle: AgentHandle, event: ModelUsed) -> None:
-        call = event.call
-        self._publish(
-            ModelFrame.build(call, at=self._clock(), agent_id=event.agent_id, id=call.model, work=call.purpose)
-        )
+        call, at = event.call, self._clock()
+
+        def build() -> LiveFrame:
+            return ModelFrame.build(call, at=at, agent_id=event.agent_id, id=call.model, work=call.purpose)
+
+        self._publish(LiveUpdate(TopicKind.MODEL, build, call.model, event.agent_id))
 
     def _on_busy(self, handle: AgentHandle, event: ModelRetried) -> None:
         now = self._clock()
         self._attempts[event.run_id] += 1
-        self._publish(
-            BusyFrame(
-                at=now,
-                agent_id=event.agent_id,
-                id=event.run_id,
-                room_id=event.room_id,
-                model=event.model,
-                attempt=self._attempts[event.run_id] + 1,
-                retry_at=now + timedelta(seconds=event.delay),
-            )
+        frame = BusyFrame(
+            at=now,
+            agent_id=event.agent_id,
+            id=event.run_id,
+            room_id=event.room_id,
+            model=event.model,
+            attempt=self._attempts[event.run_id] + 1,
+            retry_at=now + timedelta(seconds=event.delay),
         )
+        self._publish(LiveUpdate.of_frame(frame))
 
     def _on_run_ended(self, handle: AgentHandle, event: RunEnded) -> None:
         self._attempts.pop(event.run_id, None)
 
     def _on_spent(self, handle: AgentHandle, event: ModelUsed) -> None:
-        today, cost = self._clock().date(), event.call.cost
+        now, cost = self._clock(), event.call.cost
         before = self._spending.get(event.agent_id)
         if before is None:
             return  # it is being loaded
-        if before.day != today:
-            before = _no_spending(event.agent_id, today, self._clock)
-        self._publish_spending(
-            before.model_copy(
-                update={
-                    "at": self._clock(),
-                    "usd": before.usd + (cost or 0.0),
-                    "unpriced_calls": before.unpriced_calls + (cost is None and not event.call.error),
-                }
-            )
-        )
+        if before.day != now.date():
+            before = _Spending(now.date())
+        unpriced = before.unpriced_calls + (cost is None and not event.call.error)
+        self._publish_spending(event.agent_id, _Spending(before.day, before.usd + (cost or 0.0), unpriced))
 
     async def _load_spending(self, handle: AgentHandle) -> None:
         today = self._clock().date()
         entries = await handle.conversations.costs(today, today)
-        frame = _no_spending(handle.agent_id, today, self._clock)
-        sums = {"usd": sum(entry.cost for entry in entries), "unpriced_calls": sum(e.unpriced_calls for e in entries)}
-        self._publish_spending(frame.model_copy(update=sums))
+        usd, unpriced = sum(entry.cost for entry in entries), sum(entry.unpriced_calls for entry in entries)
+        self._publish_spending(handle.agent_id, _Spending(today, usd, unpriced))
 
-    def _publish_spending(self, frame: SpendingFrame) -> None:
-        self._spending[frame.agent_id] = frame
-        self._publish(frame)
+    def _publish_spending(self, agent_id: UUID, sums: _Spending) -> None:
+        self._spending[agent_id] = sums
+        at = self._clock()
+
+        def build() -> LiveFrame:
+            return SpendingFrame.build(sums, at=at, agent_id=agent_id)
+
+        self._publish(LiveUpdate(TopicKind.SPENDING, build, agent_id=agent_id))
 
     def _on_task(self, handle: AgentHandle, event: TaskEnded) -> None:
-        self._publish(TaskFrame.build(event, at=self._clock(), id=event.task_id))
+        self._publish(LiveUpdate.of_frame(TaskFrame.build(event, at=self._clock(), id=event.task_id)))
 
     async def _watch_accounts(self) -> None:
         """Publish the states that have changed; what every account reports is in memory."""
@@ -333,7 +347,8 @@ class LiveSources:
             for number, link in enumerate(self._directory.find_agent(None).connections()):
                 snapshot = link.snapshot
                 if known.get(number, snapshot) != snapshot:
-                    self._publish(AccountFrame.build(snapshot, at=self._clock(), id=number, platform=link.platform))
+                    frame = AccountFrame.build(snapshot, at=self._clock(), id=number, platform=link.platform)
+                    self._publish(LiveUpdate.of_frame(frame))
                 known[number] = snapshot
             await asyncio.sleep(self._account_seconds)
 
@@ -342,5 +357,24 @@ def _bind(listen: Callable[[AgentHandle, Any], None], handle: AgentHandle) -> Ca
     return lambda event: listen(handle, event)
 
 
-def _no_spending(agent_id: UUID, day: date, clock: Clock) -> SpendingFrame:
-    return SpendingFrame(at=clock(), agent_id=agent_id, day=day, usd=0.0, unpriced_calls=0)
+def _build_line(line: LogLine, level: LogLevel) -> LiveFrame:
+    return LogFrame(at=line.at, id=line.number, level=level, logger=line.logger, text=line.text)
+
+
+def _build_receipt(receipt: Receipt, handle: AgentHandle, at: datetime) -> LiveFrame:
+    costs = [call.cost for call in receipt.model_calls if call.cost is not None]
+    return ReceiptFrame(
+        at=at,
+        agent_id=handle.agent_id,
+        id=receipt.memory_id,
+        room_id=receipt.room_id,
+        receipt_id=receipt.id,
+        author_id=receipt.author_id,
+        outcome=receipt.outcome,
+        reason=receipt.reason,
+        rule=receipt.rule,
+        headline=describe_receipt(receipt, handle.character.name),
+        received_at=receipt.received_at,
+        closed_at=receipt.closed_at,
+        cost=sum(costs) if costs else None,
+    )

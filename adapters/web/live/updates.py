@@ -4,6 +4,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from secrets import token_hex
 from uuid import UUID
 
@@ -11,13 +13,24 @@ from adapters.web.auth import Access, Grant, find_owner
 from adapters.web.config import PLATFORM, Limits
 from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.json_io import JsonResponder
-from adapters.web.live.frames import CHAT_TOPICS, LiveFrame, LogLevel, ResetFrame, Topic, TopicKind
+from adapters.web.live.frames import (
+    CHAT_TOPICS,
+    ChangedFrame,
+    LiveFrame,
+    LiveUpdate,
+    LogLevel,
+    ResetFrame,
+    Topic,
+    TopicKind,
+)
 from adapters.web.live.sources import LiveSources
 from adapters.web.queries import AgentDirectory
+from bot import Clock, system_clock
 from bot.platform import TokenScope
 
 LEVELS = tuple(LogLevel)
 MAX_BATCH = 100  # updates in one frame
+MAX_ROOMS = 1000  # in the summary of a topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +42,19 @@ class TopicFilter:
     room_id: UUID | None = None
     level: LogLevel = LogLevel.INFO
     owner: str | None = None  # of the conversations, see `Grant.owner`
+    is_summary: bool = False
 
-    def matches(self, frame: LiveFrame) -> bool:
-        """Return whether a frame of its kind belongs to it; one that concerns no single agent belongs to each."""
+    def matches(self, update: LiveUpdate) -> bool:
+        """Return whether an update of its kind belongs to it; one that concerns no single agent belongs to each."""
         return (
-            (self.agent_id is None or getattr(frame, "agent_id", self.agent_id) == self.agent_id)
-            and (self.room_id is None or getattr(frame, "room_id", None) == self.room_id)
-            and (self.owner is None or find_owner(getattr(frame, "room", "")) == self.owner)
-            and (self.kind is not TopicKind.LOG or LEVELS.index(frame.severity) >= LEVELS.index(self.level))
+            self.covers(update.agent_id or self.agent_id, update.room_id)
+            and (self.owner is None or find_owner(update.room) == self.owner)
+            and (self.kind is not TopicKind.LOG or LEVELS.index(update.severity) >= LEVELS.index(self.level))
         )
+
+    def covers(self, agent_id: UUID | None, room_id: UUID | None) -> bool:
+        """Return whether what happens to an agent in a room belongs to it."""
+        return self.agent_id in (None, agent_id) and self.room_id in (None, room_id)
 
 
 async def build_filter(topic: Topic, grant: Grant, directory: AgentDirectory, joined: UUID | None) -> TopicFilter:
@@ -55,24 +72,33 @@ async def build_filter(topic: Topic, grant: Grant, directory: AgentDirectory, jo
             if room.platform != PLATFORM or find_owner(room.external_id) != grant.owner:
                 raise build_not_found("room", topic.room)
     agent_id = None if topic.agent is None else directory.find_agent(topic.agent).agent_id
-    return TopicFilter(topic.kind, agent_id, topic.room, topic.level, grant.owner if is_list else None)
+    owner = grant.owner if is_list else None
+    return TopicFilter(topic.kind, agent_id, topic.room, topic.level, owner, topic.is_summary)
 
 
 class LiveEvent:
-    """A frame with its number and its id; its JSON is made once for all connections, if any takes it."""
+    """A frame with its number and its id, built and turned into JSON once for all connections, if any takes it."""
 
-    __slots__ = ("_event_id", "_responder", "_text", "frame", "key", "kind", "number")
+    __slots__ = ("_build", "_event_id", "_responder", "_text", "key", "number")
 
-    def __init__(self, number: int, event_id: str, frame: LiveFrame, responder: JsonResponder) -> None:
-        self.number, self.frame, self.key, self.kind = number, frame, frame.key, frame.kind
-        self._event_id, self._responder = event_id, responder
+    def __init__(
+        self,
+        number: int,
+        event_id: str,
+        key: tuple[object, ...],
+        build: Callable[[], LiveFrame] | None,
+        responder: JsonResponder,
+    ) -> None:
+        self.number, self.key = number, key
+        self._event_id, self._build, self._responder = event_id, build, responder
         self._text = ""
 
     @property
     def text(self) -> str:
         """The frame as JSON."""
         if not self._text:
-            self._text = self._responder.to_json(self.frame.model_copy(update={"event_id": self._event_id}))
+            assert self._build is not None, "what was not loaded is not offered"
+            self._text = self._responder.to_json(self._build().model_copy(update={"event_id": self._event_id}))
         return self._text
 
 
@@ -90,7 +116,7 @@ class LiveSubscription:
         self._batches = batches
         self._max_pending = max_pending
         self.filters: tuple[TopicFilter, ...] = ()
-        self._pending: dict[str, LiveEvent] = {}
+        self._pending: dict[tuple[object, ...], LiveEvent] = {}
         self._reset_text = ""
 
     @property
@@ -140,25 +166,59 @@ class LiveSubscription:
         return text
 
 
+class Summary:
+    """Counts what happened in a topic since its last `changed` frame, for the connections that watch only this."""
+
+    def __init__(self, topic: TopicFilter) -> None:
+        self.subscriptions: set[LiveSubscription] = set()
+        self._topic = topic
+        self._rooms: set[UUID] = set()
+        self._has_changed = False
+
+    def add(self, update: LiveUpdate) -> None:
+        """Add an update that belongs to the topic."""
+        self._has_changed = True
+        if update.room_id is not None and len(self._rooms) <= MAX_ROOMS:
+            self._rooms.add(update.room_id)
+
+    def take(self, at: datetime) -> Callable[[], ChangedFrame] | None:
+        """Return what builds the frame about what happened, None if nothing did, and begin anew."""
+        if not self._has_changed:
+            return None
+        rooms, is_partial = list(self._rooms)[:MAX_ROOMS], len(self._rooms) > MAX_ROOMS
+        self._rooms.clear()
+        self._has_changed = False
+        topic, agent_id = self._topic.kind, self._topic.agent_id
+        return partial(ChangedFrame, at=at, topic=topic, agent_id=agent_id, rooms=rooms, is_partial=is_partial)
+
+
 class LiveUpdates:
     """All updates of the process. While there is no subscription, and for a while after the last, nothing is done.
 
     Ids of updates begin with a random part for this process, so those of an earlier process are recognised.
     """
 
-    def __init__(self, directory: AgentDirectory, responder: JsonResponder, limits: Limits) -> None:
+    def __init__(
+        self, directory: AgentDirectory, responder: JsonResponder, limits: Limits, clock: Clock = system_clock
+    ) -> None:
         self._responder = responder
         self._limits = limits
-        self._sources = LiveSources(directory, self._publish, account_seconds=limits.account_seconds)
+        self._clock = clock
+        self._sources = LiveSources(
+            directory, self._publish, self._is_wanted, account_seconds=limits.account_seconds, clock=clock
+        )
         self._process = token_hex(4)
         self._number = 0
         self._first_known = 1  # every update from this number on is remembered
-        self._events: deque[LiveEvent] = deque()
+        self._events: deque[tuple[LiveEvent, LiveUpdate]] = deque()
         self._subscriptions: set[LiveSubscription] = set()
-        # Those with the same topics of a kind, so that an update is compared with these once for all of them.
+        # Those with the same topics of a kind, so that an update is compared with these once for all of them. A group
+        # without subscriptions stays as long as one may come back and resume.
         self._groups: dict[TopicKind, dict[tuple[TopicFilter, ...], set[LiveSubscription]]] = {}
+        self._summaries: dict[TopicKind, dict[TopicFilter, Summary]] = {}
         self._batches: dict[tuple[int, ...], str] = {}
         self._batch_timer: asyncio.TimerHandle | None = None
+        self._summary_timer: asyncio.TimerHandle | None = None
         self._stop_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -184,9 +244,7 @@ class LiveUpdates:
         if not filters:
             self.close(subscription)
             return self._event_id(self._number)
-        self._subscriptions.add(subscription)
-        for kind, group in _group_by_kind(subscription.filters).items():
-            self._groups.setdefault(kind, {}).setdefault(group, set()).add(subscription)
+        self._join_groups(subscription)
         if self._stop_timer is not None:
             self._stop_timer.cancel()
             self._stop_timer = None
@@ -197,12 +255,7 @@ class LiveUpdates:
         if number is None:
             subscription.reset(self._build_reset())
             return self._event_id(self._number)
-        for event in self._events:
-            if event.number > number and any(
-                topic.kind is event.kind and topic.matches(event.frame) for topic in filters
-            ):
-                self._offer([subscription], event)
-        return after
+        return self._resume(subscription, number) or after
 
     def close(self, subscription: LiveSubscription) -> None:
         """End the subscription of a connection; after the last one the events are listened to for a while."""
@@ -213,32 +266,59 @@ class LiveUpdates:
     def publish(self, frame: LiveFrame) -> None:
         """Publish what no event tells, if its kind is listened to."""
         if frame.kind in self._sources.kinds:
-            self._publish(frame)
+            self._publish(LiveUpdate.of_frame(frame))
 
     async def stop(self) -> None:
         """Stop listening."""
-        if self._stop_timer is not None:
-            self._stop_timer.cancel()
-        if self._batch_timer is not None:
-            self._batch_timer.cancel()
+        for timer in (self._stop_timer, self._batch_timer, self._summary_timer):
+            if timer is not None:
+                timer.cancel()
         await self._sources.close()
 
     def _stop_listening(self) -> None:
         self._stop_timer = None
         self._sources.stop()
         self._events.clear()
+        self._groups.clear()
         self._number += 1  # what happens from now on is not remembered
         self._first_known = self._number + 1
 
-    def _publish(self, frame: LiveFrame) -> None:
-        self._number += 1
-        event = LiveEvent(self._number, self._event_id(self._number), frame, self._responder)
-        self._events.append(event)
+    def _is_wanted(self, kind: TopicKind, agent_id: UUID, room_id: UUID) -> bool:
+        """Return whether a connection takes the frames of what happens in a room, or did so a short time ago."""
+        groups = self._groups.get(kind, ())
+        return any(topic.covers(agent_id, room_id) for filters in groups for topic in filters)
+
+    def _publish(self, update: LiveUpdate) -> None:
+        event = self._build_event(update.key, update.build)
+        self._events.append((event, update))
         if len(self._events) > self._limits.max_remembered_updates:
-            self._first_known = self._events.popleft().number + 1
-        for filters, subscriptions in self._groups.get(event.kind, {}).items():
-            if any(topic.matches(frame) for topic in filters):
+            self._first_known = self._events.popleft()[0].number + 1
+        for filters, subscriptions in self._groups.get(update.kind, {}).items():
+            if update.build is not None and any(topic.matches(update) for topic in filters):
                 self._offer(subscriptions, event)
+        for topic, summary in self._summaries.get(update.kind, {}).items():
+            if topic.matches(update):
+                self._add_to_summary(summary, update)
+
+    def _build_event(self, key: tuple[object, ...], build: Callable[[], LiveFrame] | None) -> LiveEvent:
+        self._number += 1
+        return LiveEvent(self._number, self._event_id(self._number), key, build, self._responder)
+
+    def _resume(self, subscription: LiveSubscription, number: int) -> str:
+        """Offer the updates after a number; if one was not loaded, a reset, and return the id from which it goes on."""
+        for event, update in self._events:
+            if event.number <= number:
+                continue
+            topics = [topic for topic in subscription.filters if topic.kind is update.kind and topic.matches(update)]
+            if update.build is None and not all(topic.is_summary for topic in topics):
+                subscription.reset(self._build_reset())
+                return self._event_id(self._number)
+            for topic in topics:
+                if topic.is_summary:
+                    self._add_to_summary(self._summaries[topic.kind][topic], update)
+            if not all(topic.is_summary for topic in topics):
+                self._offer([subscription], event)
+        return ""
 
     def _offer(self, subscriptions: Collection[LiveSubscription], event: LiveEvent) -> None:
         for subscription in subscriptions:
@@ -254,14 +334,48 @@ class LiveUpdates:
             if subscription.is_batched and subscription.has_pending:
                 subscription.wake()
 
+    def _add_to_summary(self, summary: Summary, update: LiveUpdate) -> None:
+        summary.add(update)
+        if self._summary_timer is None:
+            loop = asyncio.get_running_loop()
+            self._summary_timer = loop.call_later(self._limits.summary_seconds, self._send_summaries)
+
+    def _send_summaries(self) -> None:
+        self._summary_timer = None
+        for summaries in self._summaries.values():
+            for topic, summary in summaries.items():
+                build = summary.take(self._clock())
+                if build is not None:
+                    self._offer(summary.subscriptions, self._build_event(("changed", topic), build))
+
+    def _join_groups(self, subscription: LiveSubscription) -> None:
+        self._subscriptions.add(subscription)
+        for kind, filters in _group_by_kind(subscription.filters).items():
+            self._groups.setdefault(kind, {}).setdefault(filters, set()).add(subscription)
+        for topic in subscription.filters:
+            if topic.is_summary:
+                summary = self._summaries.setdefault(topic.kind, {}).setdefault(topic, Summary(topic))
+                summary.subscriptions.add(subscription)
+
     def _leave_groups(self, subscription: LiveSubscription) -> None:
         self._subscriptions.discard(subscription)
         for kind, filters in _group_by_kind(subscription.filters).items():
-            groups = self._groups.get(kind, {})
-            group = groups.get(filters, set())
-            group.discard(subscription)
-            if not group:
-                groups.pop(filters, None)
+            group = self._groups.get(kind, {}).get(filters)
+            if group is not None:
+                group.discard(subscription)
+                loop = asyncio.get_running_loop()
+                loop.call_later(self._limits.resume_seconds, self._forget_group, kind, filters)
+        for topic in subscription.filters:
+            summaries = self._summaries.get(topic.kind, {})
+            if topic.is_summary and topic in summaries:
+                summaries[topic].subscriptions.discard(subscription)
+                if not summaries[topic].subscriptions:
+                    del summaries[topic]
+
+    def _forget_group(self, kind: TopicKind, filters: tuple[TopicFilter, ...]) -> None:
+        groups = self._groups.get(kind, {})
+        if filters in groups and not groups[filters]:
+            del groups[filters]
 
     def _parse_id(self, event_id: str) -> int | None:
         """Return the number of an id after which every update is remembered, else None."""
@@ -279,5 +393,6 @@ class LiveUpdates:
 
 
 def _group_by_kind(filters: Sequence[TopicFilter]) -> dict[TopicKind, tuple[TopicFilter, ...]]:
-    kinds = {topic.kind for topic in filters}
-    return {kind: tuple(topic for topic in filters if topic.kind is kind) for kind in kinds}
+    """Return the topics that are not summaries by their kind."""
+    kinds = {topic.kind for topic in filters if not topic.is_summary}
+    return {kind: tuple(each for each in filters if each.kind is kind and not each.is_summary) for kind in kinds}

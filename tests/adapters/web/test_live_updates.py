@@ -281,6 +281,29 @@ async def test_without_a_subscription_nothing_is_listened_to(web_server: Any) ->
     await updates.stop()
 
 
+async def test_of_a_summary_comes_one_frame_with_the_rooms_that_changed(open_server: ServerFactory) -> None:
+    async with open_server(limits=Limits(summary_seconds=0.3)) as server:
+        topics = [{"kind": "message", "is_summary": True}, {"kind": "receipt"}]
+        client = await open_topics(server, *topics)
+        rooms = {(await server.send("Hello", room=room))["room_id"] for room in ("here", "there")}
+        frames = await take(client, 5)
+        assert [frame["type"] for frame in frames] == ["receipt"] * 4 + ["changed"]
+        assert (frames[4]["topic"], set(frames[4]["rooms"]), frames[4]["is_partial"]) == ("message", rooms, False)
+        await client.ws.close()
+        await server.send("Hello", room="here")
+        client = await open_topics(server, topics[0], after=frames[4]["event_id"])
+        assert (await client.next_frame())["type"] == "changed"
+
+
+async def test_a_reply_that_only_a_summary_told_of_is_answered_with_a_reset(web_server: Any) -> None:
+    client = await open_topics(web_server, {"kind": "message", "is_summary": True})
+    await web_server.send("Hello")
+    resumed = await open_topics(web_server, {"kind": "message"}, after=client.ready["event_id"])
+    assert (await resumed.next_frame())["type"] == "reset"
+    await web_server.send("again")
+    assert [frame["text"] for frame in await take(resumed, 2)] == ["again", "You said: again"]
+
+
 async def test_a_page_takes_updates_in_batches_that_tabs_with_the_same_topics_share(open_server: ServerFactory) -> None:
     async with open_server(limits=Limits(batch_seconds=0.05)) as server:
         topics = [{"kind": kind} for kind in ("message", "receipt")]

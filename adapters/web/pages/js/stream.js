@@ -11,23 +11,23 @@ const BANNER_AFTER = 5000;
 
 /**
  * Connects when the first listener comes. `status` is "connecting", "open", "waiting" (for the next attempt, at
- * `retryAt`) or "refused" (signed out). Frames go to each watcher whose topics name their type.
+ * `retryAt`) or "refused" (signed out).
  */
 export class Stream {
   constructor() {
     Object.assign(this, { socket: null, status: "idle", retryAt: 0, failures: 0, lostAt: 0, lastEvent: null });
-    Object.assign(this, { timer: 0, hello: null, watchers: new Map(), listeners: new Set() });
+    Object.assign(this, { timer: 0, hello: null, watchers: new Set(), listeners: new Set() });
     addEventListener("online", () => this.retry());
     addEventListener("visibilitychange", () => document.visibilityState === "visible" && this.retry());
   }
 
   /**
    * Call `onFrame(frame)` for each frame of the topics (`[{ kind, room, agent, level }]`) and for "reset", after which
-   * lists are to be loaded anew. Return a function that ends it.
+   * lists are to be loaded anew; with `is_summary` "changed" comes, once a second. Return a function that ends it.
    */
   watch(topics, onFrame) {
-    const watcher = { topics, onFrame, kinds: new Set(topics.map((topic) => topic.kind)) };
-    this.watchers.set(watcher, watcher);
+    const watcher = { topics, onFrame };
+    this.watchers.add(watcher);
     this.subscribe();
     this.start();
     return () => {
@@ -38,8 +38,8 @@ export class Stream {
 
   /** Join a room of the chat: `hello` is its first frame, `onFrame` gets every frame. Return a function that leaves. */
   join(hello, onFrame) {
-    const watcher = { topics: [], onFrame, kinds: null };
-    this.watchers.set(watcher, watcher);
+    const watcher = { topics: null, onFrame };
+    this.watchers.add(watcher);
     this.hello = hello;
     if (this.status === "open") this.write(hello);
     this.start();
@@ -95,7 +95,7 @@ export class Stream {
 
   subscribe() {
     if (this.status !== "open") return;
-    const topics = [...this.watchers.keys()].flatMap((watcher) => watcher.topics);
+    const topics = [...this.watchers].flatMap(({ topics: own }) => own ?? []);
     const unique = [...new Map(topics.map((topic) => [JSON.stringify(topic), topic])).values()];
     if (unique.length || this.hasSubscribed) this.write({ type: "subscribe", topics: unique, after: this.lastEvent, is_batched: true });
     this.hasSubscribed = unique.length > 0;
@@ -109,8 +109,8 @@ export class Stream {
     if (frame.type === "batch") return frame.frames.forEach((item) => this.receive(item));
     if (frame.event_id !== undefined && frame.event_id !== null) this.lastEvent = frame.event_id;
     if (frame.type === "reset") this.lastEvent = frame.event_id ?? null;
-    for (const { kinds, onFrame } of [...this.watchers.keys()]) {
-      if (!kinds || kinds.has(frame.type) || frame.type === "reset") onFrame(frame);
+    for (const { topics, onFrame } of [...this.watchers]) {
+      if (!topics || frame.type === "reset" || topics.some((topic) => isOf(topic, frame))) onFrame(frame);
     }
   }
 
@@ -140,6 +140,10 @@ export class Stream {
     this.status = status;
     this.listeners.forEach((listener) => listener());
   }
+}
+
+function isOf({ kind, room, is_summary: isSummary }, { type, topic, rooms }) {
+  return isSummary ? kind === topic && (!room || rooms.includes(room)) : kind === type;
 }
 
 export const stream = new Stream();

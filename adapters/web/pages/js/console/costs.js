@@ -43,7 +43,7 @@ export default function Page({ session, query }) {
   const answers = useLoad("api/receipts", { agent: query.agent, outcome: "answered", limit: 200 });
   const all = [days, purposes, rooms, people, limits];
   const [isStale, setStale] = useState(false);
-  useStream([{ kind: "spending", agent: query.agent }], () => setStale(true));
+  useStream([{ kind: "spending", agent: query.agent, is_summary: true }], () => setStale(true));
   useEffect(() => {
     if (!isStale) return undefined;
     const timer = setTimeout(() => (setStale(false), all.forEach((load) => load.reload())), REFRESH_MS);

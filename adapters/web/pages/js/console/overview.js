@@ -60,7 +60,7 @@ function useUpdates(agent, groups) {
     }, delay);
   });
   const kinds = ["receipt", "delivery", "account", "model", "spending", "task"];
-  useStream(kinds.map((kind) => (agent ? { kind, agent } : { kind })), request);
+  useStream(kinds.map((kind) => ({ kind, is_summary: true, ...(agent && { agent }) })), request);
   useEffect(() => {
     const repeat = setInterval(request, REPEAT);
     addEventListener("visibilitychange", request);

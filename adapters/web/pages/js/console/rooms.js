@@ -16,12 +16,9 @@ const PLATFORMS = { discord: "Discord", telegram: "Telegram", x: "X", web: "Web"
 export default function Page({ session, query, params }) {
   const [roomId] = params;
   const list = usePages("api/rooms", { q: query.q, agent: query.agent, limit: 200 }, "rooms");
-  useStream([{ kind: "message", agent: query.agent }], (frame) => {
-    if (frame.type === "reset") return list.reload();
-    const room = frame.room_id;
-    if (!list.rows?.some((item) => item.id === room)) return;
-    const at = frame.created_at ?? frame.at ?? new Date().toISOString();
-    list.change((old) => old.map((item) => (item.id === room ? { ...item, last_event_at: at } : item)));
+  useStream([{ kind: "message", agent: query.agent, is_summary: true }], ({ type, rooms, at }) => {
+    if (type === "reset") return list.reload();
+    return list.change((old) => old?.map((room) => (rooms.includes(room.id) ? { ...room, last_event_at: at } : room)));
   });
   return html`<div class=${classes("split", roomId && "in", query.message && "picked")}><h1 class="vh">Rooms</h1>
     <${RoomList} ...${{ list, query, roomId }} />
@@ -95,11 +92,11 @@ function useTailOf(roomId, filters, isPaused) {
       receipt_id: frame.receipt_id, took_ms: frame.closed_at ? new Date(frame.closed_at) - new Date(frame.received_at) : null, cost: frame.cost ?? null };
     setState((old) => ({ ...old, rows: old.rows?.map((row) => (row.id === frame.id ? { ...row, ...known } : row)) }));
   };
-  useStream([{ kind: "message", room: roomId }, { kind: "receipt", room: roomId }], (frame) => {
+  useStream([{ kind: "message", room: roomId, is_summary: true }, { kind: "receipt", room: roomId }], (frame) => {
     if (frame.type === "reset") return isPaused ? setMissed(true) : load();
     if (frame.room_id && frame.room_id !== roomId) return undefined;
     if (isPaused) return setMissed(true);
-    return frame.type === "message" ? refresh() : settle(frame);
+    return frame.type === "changed" ? refresh() : settle(frame);
   });
   useEffect(() => void (!isPaused && missed && load()), [isPaused]);
   const more = async () => {
