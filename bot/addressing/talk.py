@@ -1,0 +1,236 @@
+"""The state of the talk in one room: who spoke, to whom, and what that says about the next line.
+
+No text is kept: of a line stay its author, whom it names and answers, and its length.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeVar
+
+from bot.addressing.lines import UTTERANCE, NameIndex, TalkLine, read_line
+
+WINDOW = 60  # lines that are remembered
+MAX_SPEAKERS = 80
+RECENT_LINES = 4  # of each speaker
+MAX_PARTNERS = 8
+NEVER = 200  # lines since something that has not happened
+MAX_MINUTES = 600
+PAIR_DECAY = 0.8  # per line of the speaker
+DAY_MINUTES = 1440
+OPENS_WITH_NAME, CONTAINS_NAME, CONTINUES, ANSWERS_LAST = 0.9, 0.6, 0.3, 0.5
+
+V = TypeVar("V")
+
+FEATURES = (
+    "name_kind",
+    "opening_kind",
+    "opens_with_other",
+    "other_names",
+    "lines_since_agent",
+    "minutes_since_agent",
+    "speakers_since_agent",
+    "agent_lines_since_author",
+    "lines_since_agent_named_author",
+    "agent_to_author",
+    "agent_to_author_since",
+    "others_to_author",
+    "others_to_author_since",
+    "author_last_to_agent",
+    "lines_since_author_named_agent",
+    "author_lines_since_agent",
+    "pair_to_agent",
+    "pair_from_agent",
+    "pair_to_others",
+    "agent_asked",
+    "agent_named_other",
+    "agent_to_other",
+    "agent_length",
+    "agent_spoke_last",
+    *UTTERANCE,
+    "lines_since_author",
+    "minutes_since_author",
+    "author_lines",
+    "speakers_in_10",
+    "speakers_in_30",
+    "author_last_length",
+)
+
+
+@dataclass(slots=True)
+class Speaker:
+    """What is remembered of one author: the last lines, whom they named and answered, and who answered them."""
+
+    lines: deque[TalkLine] = field(default_factory=lambda: deque(maxlen=RECENT_LINES))
+    count: int = 0
+    named_at: dict[str, int] = field(default_factory=dict)
+    received: dict[str, tuple[int, float]] = field(default_factory=dict)
+    partners: dict[str, tuple[float, int]] = field(default_factory=dict)
+
+    def pair_weight(self, author: str) -> float:
+        """Return how much of what this speaker said lately was said to the author."""
+        weight, count = self.partners.get(author, (0.0, 0))
+        return weight * float(PAIR_DECAY ** (self.count - count)) if weight else 0.0
+
+    def note(self, line: TalkLine) -> None:
+        """Remember a line of this speaker."""
+        self.lines.append(line)
+        self.count += 1
+        for name in line.names:
+            _put(self.named_at, name, line.position)
+        if line.answers:
+            _put(self.partners, line.answers, (self.pair_weight(line.answers) + line.certainty, self.count))
+
+
+_NO_SPEAKER = Speaker()
+
+
+def _put(entries: dict[str, V], key: str, value: V) -> None:
+    """Set an entry and drop the oldest ones beyond the limit."""
+    entries.pop(key, None)
+    entries[key] = value
+    while len(entries) > MAX_PARTNERS:
+        del entries[next(iter(entries))]
+
+
+class RoomTalk:
+    """The last lines of a room as one agent sees them. Bounded; lines are added in the order they were said."""
+
+    def __init__(self, agent: str, names: tuple[str, ...]) -> None:
+        self.agent = agent
+        self.names = NameIndex()
+        self._authors: deque[str] = deque(maxlen=WINDOW)  # of the last lines
+        self._speakers: dict[str, Speaker] = {}
+        self._position = 0
+        for name in names:
+            self.names.add(agent, name)
+
+    def read(self, line: TalkLine, name: str = "") -> None:
+        """Fill in what a line says and whom it answers, before it is judged and added; `name` is its author's."""
+        line.position = self._position
+        if line.author not in self._speakers:
+            self._add_speaker(line.author, name or line.author)
+        read_line(line, self.names)
+        if not line.answers:
+            line.answers, line.certainty = self._find_answered(line)
+
+    def add(self, line: TalkLine) -> None:
+        """Remember a line that was read."""
+        line.text, line.words = "", ()  # what is remembered is whom it named and answered
+        self._authors.append(line.author)
+        self._position += 1
+        self._speakers[line.author].note(line)
+        if line.answers and (answered := self._speakers.get(line.answers)):
+            _put(answered.received, line.author, (line.position, line.certainty))
+
+    def features(self, line: TalkLine) -> tuple[float, ...]:
+        """Return what is known about a line that was read and not yet added, in the order of `FEATURES`."""
+        agent = self._speakers.get(self.agent, _NO_SPEAKER)
+        author = self._speakers.get(line.author, _NO_SPEAKER)
+        last = self._authors[-1] if self._authors else ""
+        return (
+            *self._naming(line),
+            *self._turns(line, agent, author),
+            *self._said_by_agent(line, agent),
+            last == self.agent,
+            *line.utterance(),
+            *self._said_by_author(line, author),
+        )
+
+    def _add_speaker(self, author: str, name: str) -> None:
+        self._speakers[author] = Speaker()
+        if author != self.agent:
+            self.names.add(author, name)
+        if len(self._speakers) > MAX_SPEAKERS:
+            present = {*self._authors, self.agent, author}
+            gone = next(known for known in self._speakers if known not in present)
+            del self._speakers[gone]
+            self.names.remove(gone)
+
+    def _find_answered(self, line: TalkLine) -> tuple[str, float]:
+        """Return whom a line seems to answer, and how sure that is."""
+        if line.opening:
+            return line.opening, OPENS_WITH_NAME
+        if line.names:
+            return next(iter(line.names)), CONTAINS_NAME
+        author = self._speakers[line.author]
+        if author.lines and line.position - author.lines[-1].position < 3:
+            before = author.lines[-1]
+            return before.answers, before.certainty * CONTINUES
+        recent = [
+            (position, speaker)
+            for speaker, (position, certainty) in author.received.items()
+            if certainty >= ANSWERS_LAST and line.position - position <= WINDOW
+        ]
+        return (max(recent)[1], ANSWERS_LAST) if recent else ("", 0.0)
+
+    def _naming(self, line: TalkLine) -> tuple[float, ...]:
+        opens_with_agent = line.opening == self.agent
+        return (
+            line.names.get(self.agent, 0),
+            line.opening_kind if opens_with_agent else 0,
+            (bool(line.opening) and not opens_with_agent) or line.opens_unknown,
+            len(line.names) - (self.agent in line.names),
+        )
+
+    def _turns(self, line: TalkLine, agent: Speaker, author: Speaker) -> tuple[float, ...]:
+        """Return who spoke to whom since the agent and the author spoke last."""
+        position = line.position
+        agent_at = agent.lines[-1].position if agent.lines else -NEVER
+        author_at = author.lines[-1].position if author.lines else -NEVER
+        since_agent = position - agent_at
+        speakers = set(islice(reversed(self._authors), since_agent - 1)) - {line.author} if agent.lines else ()
+        agent_answer = author.received.get(self.agent, (-NEVER, 0.0))
+        others = [answer for speaker, answer in author.received.items() if speaker != self.agent]
+        before = author.lines[-1] if author.lines else None
+        to_author = agent_answer[1] if position - agent_answer[0] <= WINDOW else 0.0
+        others_to_author = max((sure for at, sure in others if position - at <= WINDOW), default=0.0)
+        return (
+            min(since_agent, NEVER),
+            _minutes(line, agent.lines[-1] if agent.lines else None),
+            len(speakers) if agent.lines else WINDOW,
+            sum(spoken.position > author_at for spoken in agent.lines),
+            min(position - agent.named_at.get(line.author, -NEVER), NEVER),
+            to_author,
+            to_author if agent_answer[0] > author_at else 0.0,
+            others_to_author,
+            max((sure for at, sure in others if at > author_at), default=0.0),
+            before.certainty if before and before.answers == self.agent else 0.0,
+            min(position - author.named_at.get(self.agent, -NEVER), NEVER),
+            sum(spoken.position > agent_at for spoken in author.lines),
+            author.pair_weight(self.agent),
+            agent.pair_weight(line.author),
+            max((author.pair_weight(other) for other in author.partners if other != self.agent), default=0.0),
+        )
+
+    def _said_by_agent(self, line: TalkLine, agent: Speaker) -> tuple[float, ...]:
+        """Return what the agent's last lines were about and for whom."""
+        if not agent.lines:
+            return (-1, False, 0.0, 0)
+        last = agent.lines[-1]
+        return (
+            last.is_question,
+            bool(last.opening) and last.opening != line.author,
+            last.certainty if last.answers and last.answers != line.author else 0.0,
+            last.length,
+        )
+
+    def _said_by_author(self, line: TalkLine, author: Speaker) -> tuple[float, ...]:
+        before = author.lines[-1] if author.lines else None
+        recent = list(self._authors)
+        return (
+            line.position - before.position if before else NEVER,
+            _minutes(line, before),
+            min(author.count, WINDOW),
+            len(set(recent[-10:])),
+            len(set(recent[-30:])),
+            before.length if before else 0,
+        )
+
+
+def _minutes(line: TalkLine, before: TalkLine | None) -> float:
+    """Return the whole minutes since an earlier line, at most MAX_MINUTES."""
+    if before is None:
+        return MAX_MINUTES
+    minutes = int(line.minute) - int(before.minute)
+    return min(minutes + DAY_MINUTES if minutes < 0 else minutes, MAX_MINUTES)
