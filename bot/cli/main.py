@@ -2,7 +2,6 @@
 
 import gc
 import importlib
-import importlib.metadata
 import os
 import sys
 import traceback
@@ -17,7 +16,6 @@ from typer.core import TyperGroup
 from bot.cli.process.exit_codes import Exit, UsageError, exit_code
 from bot.cli.process.limits import GC_THRESHOLDS
 from bot.errors import BotError
-from bot.settings import load_settings
 from bot.text import find_closest, shorten, strip_terminal_codes
 
 GROUPS = ("talk", "set up", "operate", "extend")
@@ -114,7 +112,9 @@ app = typer.Typer(
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        print(f"greenroom {importlib.metadata.version('greenroom')}")
+        from importlib.metadata import version  # here, because help needs no version
+
+        print(f"greenroom {version('greenroom')}")
         raise typer.Exit
 
 
@@ -177,6 +177,8 @@ def _report_error(error: Exception) -> int:
 def _is_debugging() -> bool:
     level = os.environ.get("LOG_LEVEL", "")
     with suppress(Exception):  # reading the settings may be what failed
+        from bot.settings import load_settings  # here, because help needs no settings
+
         level = load_settings().get("LOG_LEVEL") or ""
     return level.strip().upper() == "DEBUG"
 
