@@ -1,9 +1,13 @@
 """Colour and a sign of long work, on terminals only: elsewhere, and with NO_COLOR, the lines are plain."""
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from bot.store.storage import listen_to_progress
+
+LINE_SECONDS = 2.0  # between two lines about long work where there is no terminal
 STATE_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
@@ -31,3 +35,38 @@ def working(what: str) -> Iterator[None]:
 
     with Console(stderr=True).status(what):
         yield
+
+
+@contextmanager
+def progress(what: str) -> Iterator[None]:
+    """Show on stderr how far the storage's work in the block is: a bar on a terminal, elsewhere a line at times."""
+    if not sys.stderr.isatty():
+        with listen_to_progress(_LineProgress()):
+            yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), *Progress.get_default_columns(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+
+        def show(step: str, done: int, total: int) -> None:
+            bar.update(task, description=step, completed=done, total=total or None)
+
+        with listen_to_progress(show):
+            yield
+
+
+class _LineProgress:
+    """Prints a line about long work, two seconds after the last one at the earliest; short work prints nothing."""
+
+    def __init__(self) -> None:
+        self._printed_at = time.monotonic()
+
+    def __call__(self, step: str, done: int, total: int) -> None:
+        if time.monotonic() - self._printed_at < LINE_SECONDS:
+            return
+        self._printed_at = time.monotonic()
+        share = f": {min(done / total, 1.0):.0%}" if total else ""
+        print(f"{step}{share}", file=sys.stderr, flush=True)

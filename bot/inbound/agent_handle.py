@@ -235,6 +235,7 @@ class AgentHandle:
         self.read_picture = read_picture
         self.operator_tools: OperatorTools | None = None  # set by the program that runs the agent, if it has any
         self.process_monitor: ProcessMonitor | None = None  # set by the runtime
+        self.read_failed_backup: Callable[[], str] = str  # likewise: why the last scheduled backup failed, or nothing
 
     @property
     def definition(self) -> AgentDefinition:

@@ -11,13 +11,14 @@ from typing import Self
 
 from bot.adapter.adapter import Adapter
 from bot.adapter.connection_status import ConnectionStatus
+from bot.background.scheduled_backups import BackupFolder, ScheduledBackups
 from bot.concurrency.clock import ShutdownDeadline
 from bot.concurrency.isolation import CANCEL_GRACE_SECONDS, Failure, run_isolated
 from bot.concurrency.process_health import ProcessMonitor
 from bot.concurrency.supervisor import SupervisedContext, Supervisor
 from bot.errors import ConfigError, PluginError
 from bot.inbound.agent_handle import AdapterSpec, AgentHandle
-from bot.plugin_system.plugin import collect_schemas
+from bot.plugin_system.plugin import collect_schemas, find_storage
 from bot.runtime.agent_config import AgentConfig
 from bot.runtime.agent_runtime import AgentRuntime, run_agent
 from bot.settings import CoreSettings
@@ -129,6 +130,7 @@ class Runtime:
         ]
         self.agents = tuple([await self._stack.enter_async_context(context) for context in contexts])
         await self._watch_process()
+        await self._schedule_backups()
         for agent_runtime in self.agents:
             await agent_runtime.inbox.recover()
         # What was left unsent is queued before anything new can be, and answers wait for their platforms.
@@ -148,6 +150,19 @@ class Runtime:
         monitor = await self._stack.enter_async_context(ProcessMonitor(folder))
         for handle in self.handles:
             handle.process_monitor = monitor
+
+    async def _schedule_backups(self) -> None:
+        """Copy each database of the agents as often as its settings say; agents may share one."""
+        scheduled: dict[BackupFolder, ScheduledBackups] = {}
+        for config, handle in zip(self._configs, self.handles, strict=True):
+            storage = None if config.is_idle or config.store is not None else find_storage(config.plugins)
+            folder = BackupFolder.of(storage, config.settings) if storage is not None else None
+            if storage is None or folder is None:
+                continue
+            if folder not in scheduled:
+                backups = ScheduledBackups(storage, config.settings, folder)
+                scheduled[folder] = await self._stack.enter_async_context(backups)
+            handle.read_failed_backup = partial(getattr, scheduled[folder], "failure")
 
     async def _start_adapters(self) -> None:
         results = [(spec.name, await self.start_adapter(spec)) for spec in self._specs]

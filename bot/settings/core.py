@@ -37,6 +37,13 @@ class CoreSettings(SettingsModel):
     bot_character: Path | None = Field(
         None, description="The character's file that commands use without -c; by default the bundled one."
     )
+    backup_every: float = Field(
+        0, ge=0, description="How many hours lie between two copies of the database that `bot run` makes; 0 for none."
+    )
+    backup_keep: int = Field(7, ge=1, description="How many of these copies are kept; older ones are deleted.")
+    backup_dir: Path | None = Field(
+        None, description="The folder of these copies; by default `backups` in BOT_DATA_DIR."
+    )
     log_level: str = Field("INFO", pattern="(?i)^(DEBUG|INFO|WARNING|ERROR)$", description="How much is logged.")
     log_format: str = Field("text", pattern="^(text|json)$", description="How it is logged: text or json.")
     conversation_length: int = Field(

@@ -75,7 +75,7 @@ from bot.store.similarity import (
     top_by_word_overlap,
     word_weights,
 )
-from bot.store.storage import NO_SCHEMAS, CheckReport, Storage, UpgradeResult
+from bot.store.storage import NO_SCHEMAS, CheckReport, Storage, UpgradeResult, report_progress
 
 __all__ = [
     "MAX_CONVERSATION_REACTIONS",
@@ -156,6 +156,7 @@ __all__ = [
     "recall_audience",
     "redact_delivery",
     "redact_receipt",
+    "report_progress",
     "sum_costs",
     "top_by_word_overlap",
     "word_weights",

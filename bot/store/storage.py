@@ -1,8 +1,9 @@
 """Storages: where stores are; opening, inspecting, checking, upgrading and backing them up."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +16,25 @@ from bot.store.protocols import Schemas, Store
 NO_SCHEMAS: Schemas = MappingProxyType({})
 
 OpenStore = Callable[[UUID, Settings], AbstractAsyncContextManager[Store]]
+# Called with a step, what is done of it and the total, in any unit (0: unknown). It may raise to end the work.
+ProgressListener = Callable[[str, int, int], None]
+_progress_listener: ContextVar[ProgressListener | None] = ContextVar("progress_listener", default=None)
+
+
+def report_progress(step: str, done: int = 0, total: int = 0) -> None:
+    """Report how far the long work of a storage is, to the listener of this context."""
+    if (listener := _progress_listener.get()) is not None:
+        listener(step, done, total)
+
+
+@contextmanager
+def listen_to_progress(listener: ProgressListener) -> Iterator[None]:
+    """Call `listener` with the progress of the storage's work within the block; threads may call it."""
+    token = _progress_listener.set(listener)
+    try:
+        yield
+    finally:
+        _progress_listener.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +93,10 @@ class Storage(ABC):
     async def backup(self, settings: Settings, file: Path | None = None) -> Path:
         """Copy a consistent snapshot, also while the storage is in use; return the file of the copy."""
         raise _unsupported("be backed up")
+
+    def backup_name(self, settings: Settings) -> str:
+        """Return the file name of scheduled copies, without their time; empty where `backup` is not supported."""
+        return ""
 
     async def restore(self, settings: Settings, file: Path) -> Path | None:
         """Replace the storage, which nothing may have open, by a copy that is verified first.

@@ -82,6 +82,7 @@ def read_memory(
         },
         plugins={name: cause for handle in handles for name, cause in _list_inactive_plugins(handle).items()},
         process=monitor.read() if monitor is not None else None,
+        failed_backup=next((cause for handle in handles if (cause := handle.read_failed_backup())), ""),
     )
 
 

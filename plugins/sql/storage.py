@@ -46,6 +46,10 @@ class SqlStorage(Storage):
         """Write a consistent copy of the database; return its path."""
         return await self._storage_for(settings).backup(settings, file)
 
+    def backup_name(self, settings: Settings) -> str:
+        """Return the file name of scheduled copies, without their time."""
+        return self._storage_for(settings).backup_name(settings)
+
     async def restore(self, settings: Settings, file: Path) -> Path | None:
         """Replace the database by a copy; return where the previous one is kept."""
         return await self._storage_for(settings).restore(settings, file)

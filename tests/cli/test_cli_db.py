@@ -132,6 +132,30 @@ def test_a_damaged_database_is_repaired_and_the_result_restored(workdir: Path, c
     assert entry(["db", "check", "-c", FILE]) == 0
 
 
+def test_a_restored_copy_is_described_and_leaves_the_copy_unchanged(workdir: Path, capsys: Out) -> None:
+    answer_messages("one")
+    assert entry(["db", "backup", "copy.db", "-c", FILE]) == 0
+    answer_messages("two", room="porch")
+    before = (workdir / "copy.db").read_bytes()
+    capsys.readouterr()
+    assert entry(["db", "restore", "copy.db", "-c", FILE]) == 0
+    assert f"restored: schema {VERSION}, 2 memories, " in capsys.readouterr().out
+    assert entry(["db", "restore", "copy.db", "-c", FILE, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["facts"]["rooms"] == 1
+    assert (workdir / "copy.db").read_bytes() == before
+
+
+def test_doctor_shows_a_failed_scheduled_backup(workdir: Path, capsys: Out) -> None:
+    (workdir / ".env").write_text("BACKUP_EVERY=24\n", encoding="utf-8")
+    (workdir / "data" / "backups").mkdir(parents=True)
+    (workdir / "data" / "backups" / "greenroom.db.failed").write_text("the disk is full", encoding="utf-8")
+    entry(["doctor", "-c", FILE, "--json"])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    [finding] = [item for item in findings if item["check"] == "backups"]
+    assert finding["status"] == "fail"
+    assert "the last scheduled backup failed: the disk is full" in finding.values()
+
+
 def test_a_missing_copy_is_not_restored(workdir: Path, capsys: Out) -> None:
     assert entry(["db", "restore", "no-such-file.db", "-c", FILE]) == 78
     assert "no-such-file.db cannot be put in place: there is no such file" in capsys.readouterr().err

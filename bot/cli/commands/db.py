@@ -13,12 +13,13 @@ from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.options import AsJson, CharacterFile, examples, new_group
 from bot.cli.process.exit_codes import Exit
 from bot.cli.running_bot import require_storage
-from bot.cli.terminal_style import working
+from bot.cli.terminal_style import progress
 from bot.logs import configure_logging
 from bot.plugin_system.plugin import collect_schemas
 from bot.store.storage import CheckReport, Storage, UpgradeResult
 from bot.text import strip_terminal_codes
 
+RESTORED_TABLES = ("memories", "entities", "rooms", "receipts", "tasks")
 NO_DATABASE = (
     "there is no database yet: the first `bot run` or `bot chat` creates it; if there should be one, check "
     "BOT_DATA_DIR, DATABASE_URL and the current folder"
@@ -29,7 +30,7 @@ app = new_group("Check, upgrade, back up, restore or repair the database that th
 @app.command(epilog=examples("bot db upgrade -c mine.json"))
 def upgrade(character: CharacterFile = None, as_json: AsJson = False) -> int:
     """Upgrade the schema; the bot must not run."""
-    with _storage(character) as (storage, config), working("upgrading the database"):
+    with _storage(character) as (storage, config), progress("upgrading the database"):
         result = asyncio.run(storage.upgrade(config.settings, collect_schemas(config.plugins)))
     document = {"place": result.location, "before": result.old_version, "after": result.new_version}
     print(json.dumps(document, ensure_ascii=False) if as_json else strip_terminal_codes(_format_upgrade(result)))
@@ -48,7 +49,8 @@ def check(
     with _storage(character) as (storage, config):
         if repair:
             return _repair(storage, config, as_json=as_json)
-        report = asyncio.run(storage.check(config.settings))
+        with progress("checking the database"):
+            report = asyncio.run(storage.check(config.settings))
     problems = list(report.problems) if report.exists else [NO_DATABASE]
     if as_json:
         document = {"ok": not problems, "place": report.location, "facts": dict(report.facts), "problems": problems}
@@ -67,7 +69,7 @@ def backup(
     as_json: AsJson = False,
 ) -> int:
     """Copy it as of now, also while the bot runs."""
-    with _storage(character) as (storage, config), working("copying the database"):
+    with _storage(character) as (storage, config), progress("copying the database"):
         copy = asyncio.run(storage.backup(config.settings, file))
     document = {"file": str(copy), "bytes": copy.stat().st_size}
     print(json.dumps(document, ensure_ascii=False) if as_json else strip_terminal_codes(f"copied to {copy}"))
@@ -81,12 +83,17 @@ def restore(
     as_json: AsJson = False,
 ) -> int:
     """Verify a copy and put it in the place of the database."""
-    with _storage(character) as (storage, config), working("verifying and restoring the copy"):
+    with _storage(character) as (storage, config), progress("verifying the copy"):
         previous = asyncio.run(storage.restore(config.settings, file))
+        restored = asyncio.run(storage.check(config.settings))
+    facts = dict(restored.facts)
     if as_json:
-        print(json.dumps({"file": str(file), "previous": str(previous) if previous else None}))
+        document = {"file": str(file), "previous": str(previous) if previous else None, "facts": facts}
+        print(json.dumps(document, ensure_ascii=False))
         return Exit.OK
+    counts = ", ".join(f"{facts[name]:,} {name}" for name in RESTORED_TABLES if name in facts)
     print(strip_terminal_codes(f"{file} is the database now; its open work is held at the next start"))
+    print(strip_terminal_codes(f"restored: schema {facts.get('schema')}{counts and f', {counts}'}"))
     if previous is not None:
         print(strip_terminal_codes(f"the previous database is kept as {previous}"))
     return Exit.OK
@@ -117,7 +124,7 @@ def _report_lines(report: CheckReport, problems: list[str]) -> Iterator[str]:
 
 
 def _repair(storage: Storage, config: CharacterConfig, *, as_json: bool) -> int:
-    with working("copying what can be read"):
+    with progress("copying what can be read"):
         copy, lost = asyncio.run(storage.repair(config.settings, collect_schemas(config.plugins)))
     if as_json:
         print(json.dumps({"file": str(copy), "lost": dict(lost)}))

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from bot.background.scheduled_backups import BackupFolder, find_backup_problem
 from bot.characters import LoadedCharacter
 from bot.cli.characters import ENV_FILE, CharacterConfig
 from bot.cli.platforms import Platform
@@ -17,10 +18,12 @@ from bot.cli.prompt_sections import format_sections, measure_sections
 from bot.cli.running_bot import find_running_bot
 from bot.cli.terminal_style import colour_state
 from bot.cli.variables import SettingsGroup, list_variables
+from bot.concurrency.clock import system_clock
 from bot.errors import ConfigError, SettingError, TemporaryError
 from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.plugin_system.plugin import find_storage
 from bot.settings import CoreSettings, Settings
+from bot.store.storage import Storage
 from bot.text import strip_terminal_codes
 
 MIN_PYTHON = (3, 11)
@@ -150,6 +153,21 @@ def check_database(config: CharacterConfig) -> Iterator[Finding]:
         yield Finding(FindingStatus.OK, "database", f"{report.location}: {state}")
     for problem in report.problems:
         yield Finding(FindingStatus.FAIL, "database", f"{report.location}: {problem}", "`bot db check` shows more")
+    yield from _check_backups(storage, config.settings)
+
+
+def _check_backups(storage: Storage, settings: Settings) -> Iterator[Finding]:
+    """Report the scheduled backups, and whether the last one failed or is missing."""
+    folder = BackupFolder.of(storage, settings)
+    if folder is None:
+        return
+    if problem := find_backup_problem(storage, settings, system_clock):
+        advice = f"look at {folder.path} and its disk; `bot db backup` makes a copy at once"
+        yield Finding(FindingStatus.FAIL, "backups", problem, advice, is_outside=True)
+        return
+    last = folder.last_time()
+    state = "none yet" if last is None else f"{len(folder.copies())} copies, the last of {last:%Y-%m-%d %H:%M} UTC"
+    yield Finding(FindingStatus.OK, "backups", f"{folder.path}: {state}")
 
 
 def check_port(config: CharacterConfig, platform: Platform) -> Iterator[Finding]:

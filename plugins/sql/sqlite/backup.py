@@ -7,7 +7,8 @@ has none.
 import logging
 import os
 import sqlite3
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from sqlalchemy import Connection, Engine, delete, update
 
 from bot import ConfigError, Outcome, system_clock
 from bot.platform import DeliveryState
+from bot.store import report_progress
 from plugins.sql.core.schema import cursors, deliveries, receipts
 from plugins.sql.core.statements import flag_equals
 from plugins.sql.core.values import microseconds_of
@@ -26,6 +28,8 @@ logger = logging.getLogger(__name__)
 COPY_MARK = 0x6772636F
 MARK_BYTES, MINUTE_BYTES = slice(68, 72), slice(60, 64)  # SQLite's `application_id` and `user_version`
 WRITE_VERSION_BYTE = 18
+COPYING = "copying the database"
+STEPS_PER_REPORT = 20_000  # of SQLite's virtual machine
 WAL_WRITE_VERSION = 2
 REASON_TEMPLATE = "the database was put back from a copy of {made}: {what} since"
 
@@ -40,7 +44,8 @@ def back_up(connection: Connection, path: Path, suffix: str) -> Path:
     unfinished.unlink(missing_ok=True)
     handle = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        connection.exec_driver_sql("VACUUM INTO ?", (str(unfinished),))
+        with _reporting(connection, path, unfinished):
+            connection.exec_driver_sql("VACUUM INTO ?", (str(unfinished),))
         stamp_copy(unfinished)
         os.fsync(handle)
     finally:
@@ -53,19 +58,59 @@ def back_up(connection: Connection, path: Path, suffix: str) -> Path:
 def copy_database(path: Path, target: Path | None = None) -> Path:
     """Write a consistent copy of a file, readable only by its owner; return the copy.
 
-    Raise ConfigError if the target exists or cannot be written.
+    The copy gets its name once it is complete and on the disk. Raise ConfigError if the target exists or cannot
+    be written.
     """
     now = f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
     target = target or path.with_name(f"{path.stem}-{now}{path.suffix}")
-    with open_for_reading(path) as connection, ExitStack() as on_failure:
-        create_private_file(target)
-        on_failure.callback(target.unlink)
+    unfinished = target.with_name(f"{target.name}.part")
+    with open_for_reading(path) as connection, ExitStack() as finally_:
+        if target.exists():
+            raise _exists(target)
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        create_private_file(unfinished)
+        finally_.callback(unfinished.unlink, missing_ok=True)
         connection.exec_driver_sql("PRAGMA query_only = OFF")  # it would prevent writing the copy
-        connection.exec_driver_sql("VACUUM INTO ?", (str(target),))
-        stamp_copy(target)
-        sync_to_disk(target)
-        on_failure.pop_all()
+        with _reporting(connection, path, unfinished):
+            connection.exec_driver_sql("VACUUM INTO ?", (str(unfinished),))
+        stamp_copy(unfinished)
+        sync_to_disk(unfinished)
+        _publish(unfinished, target)
     return target
+
+
+@contextmanager
+def _reporting(connection: Connection, path: Path, copy: Path) -> Iterator[None]:
+    """Report how far a copy is, by its size, while SQLite writes it."""
+    total = path.stat().st_size
+    driver_connection: sqlite3.Connection = connection.connection.driver_connection  # type: ignore[assignment]
+
+    def report() -> int:
+        report_progress(COPYING, min(copy.stat().st_size, total), total)  # what it raises ends the statement
+        return 0
+
+    driver_connection.set_progress_handler(report, STEPS_PER_REPORT)
+    try:
+        yield
+    finally:
+        driver_connection.set_progress_handler(None, 0)
+
+
+def _publish(unfinished: Path, target: Path) -> None:
+    """Rename a complete copy to its final name. Raises ConfigError if a file of that name exists."""
+    try:
+        os.link(unfinished, target)
+    except FileExistsError:
+        raise _exists(target) from None
+    except OSError:  # a file system without links
+        if target.exists():
+            raise _exists(target) from None
+        unfinished.replace(target)
+
+
+def _exists(target: Path) -> ConfigError:
+    return ConfigError(f"{target} exists already: name another file, or remove it")
 
 
 def create_private_file(target: Path) -> None:
@@ -73,7 +118,7 @@ def create_private_file(target: Path) -> None:
     try:
         os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
-        raise ConfigError(f"{target} exists already: name another file, or remove it") from None
+        raise _exists(target) from None
     except OSError as error:
         raise ConfigError(f"{target} cannot be written: {error.strerror}; name another file") from None
 

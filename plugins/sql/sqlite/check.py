@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from bot import BotError, ConfigError
-from bot.store import CheckReport, StoreUnavailable
+from bot.store import CheckReport, StoreUnavailable, report_progress
 from plugins.sql.core.audit_log import MAX_BREAKS, find_breaks
 from plugins.sql.core.memory_rows import MEMORY
 from plugins.sql.core.schema import VERSION
@@ -95,6 +95,7 @@ def check_file(path: Path) -> CheckReport:
 
 
 def _find_damage(connection: Connection) -> Iterator[str]:
+    report_progress("checking the file")
     for (line,) in connection.exec_driver_sql("PRAGMA integrity_check(5)").fetchall():
         if line != "ok":
             yield f"it is damaged ({line}): {DAMAGE_REMEDY}"
@@ -106,7 +107,8 @@ def _find_damage(connection: Connection) -> Iterator[str]:
 
 
 def _find_unreadable(connection: Connection) -> Iterator[str]:
-    for name, columns in STORED_VALUES.items():
+    for number, (name, columns) in enumerate(STORED_VALUES.items()):
+        report_progress("reading the rows", number, len(STORED_VALUES))
         rows = connection.exec_driver_sql(f"SELECT {', '.join(columns.names)} FROM {name}")
         if count := sum(not is_readable(name, dict(zip(columns.names, row, strict=True))) for row in rows):
             yield f"{count} rows of {name} hold what cannot be read: {DAMAGE_REMEDY}"

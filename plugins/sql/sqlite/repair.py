@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Table
 
 from bot import ConfigError
-from bot.store import NO_SCHEMAS, Schemas
+from bot.store import NO_SCHEMAS, Schemas, report_progress
 from plugins.sql.core.schema import VERSION, metadata
 from plugins.sql.core.upgrade import CORE_NAME, upgrade_schemas, version_table_name
 from plugins.sql.sqlite import connection as sqlite
@@ -22,6 +22,7 @@ from plugins.sql.sqlite.file_lock import FileLock
 from plugins.sql.sqlite.health import DATABASE_ERRORS
 
 Row = Sequence[Any]
+COPY_BYTES = 4 * 1024 * 1024
 MAX_STEP = 1 << 40  # row numbers are smaller
 SIDE_FILES = ("-wal", "-shm")
 
@@ -31,6 +32,7 @@ def restore_copy(path: Path, copy: Path) -> Path | None:
 
     Raises ConfigError if the copy has a problem, StoreInaccessible if a process uses the database.
     """
+    report_progress("verifying the copy")
     report = check_file(copy)
     problems = report.problems if report.exists else ("there is no such file",)
     if problems:
@@ -46,6 +48,7 @@ def restore_copy(path: Path, copy: Path) -> Path | None:
             _copy_private(copy, unfinished)
             if not is_copy(unfinished):  # its open work may have been done since: it is held at the next start
                 stamp_copy(unfinished)
+            report_progress("keeping the previous database")
             previous = _keep(path)
             unfinished.replace(path)
             on_failure.pop_all()
@@ -65,10 +68,19 @@ def _copy_private(source: Path, target: Path) -> None:
         with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
             old.backup(new)
     else:
-        shutil.copyfile(source, target)
+        _copy_reporting(source, target)
     with closing(sqlite3.connect(target)) as new:
         new.execute("PRAGMA journal_mode = DELETE")  # so that a log beside it is known to be of another database
     sync_to_disk(target)
+
+
+def _copy_reporting(source: Path, target: Path) -> None:
+    total, done = source.stat().st_size, 0
+    with source.open("rb") as old, target.open("wb") as new:
+        while chunk := old.read(COPY_BYTES):
+            new.write(chunk)
+            done += len(chunk)
+            report_progress("copying the file", done, total)
 
 
 def _keep(path: Path) -> Path | None:
@@ -106,7 +118,10 @@ def copy_readable(path: Path, schemas: Schemas = NO_SCHEMAS) -> tuple[Path, dict
         engine.dispose()
         with closing(sqlite3.connect(target)) as new:
             new.execute("PRAGMA foreign_keys = OFF")
-            lost = Counter({table.name: _copy_table(old, new, table) for table in tables})
+            lost = Counter[str]()
+            for number, table in enumerate(tables):
+                report_progress("copying what can be read", number, len(tables))
+                lost[table.name] = _copy_table(old, new, table)
             if not new.total_changes:
                 raise ConfigError(f"nothing of {path} can be read: put a backup in its place (`bot db restore FILE`)")
             lost.update(dict(_drop_orphans(new, tables)))

@@ -68,6 +68,12 @@ class SqliteStorage(Storage):
         """Write a consistent copy of the file; return its path."""
         return await asyncio.to_thread(copy_database, find_database_file(settings), file)
 
+    def backup_name(self, settings: Settings) -> str:
+        """Return the name of the file, with its folder if it is not in the data folder."""
+        path = find_database_file(settings)
+        own_folder = Path(settings.get("BOT_DATA_DIR") or "data").absolute()
+        return path.name if path.absolute().parent == own_folder else "-".join(path.absolute().parts[1:])
+
     async def restore(self, settings: Settings, file: Path) -> Path | None:
         """Replace the file by a copy; return where the previous one is kept."""
         return await asyncio.to_thread(restore_copy, find_database_file(settings), file)
