@@ -28,11 +28,13 @@ _NUMBER = re.compile(
     r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|dozen|hundred|thousand)\b", re.IGNORECASE
 )
 _UPDATE = re.compile(
-    r"\b(?:now|actually|instead|anymore|any more|no longer|correction|update|updated|changed?|switched|moved|moving|"
-    r"new|not .{1,20} but|"
-    r"scrap that|meant|sorry|since then|these days|finally|as of|decided|ended up|replaced|turns out|"
-    r"doch|jetzt|mittlerweile|inzwischen|korrektur|statt\w*|nicht mehr|umgezogen|maintenant|désormais|ahora|ya no|"
-    r"adesso|agora|теперь)\b",
+    r"\b(?:now|actually|instead|anymore|any more|no longer|not any|correct(?:ion|ed)|update[ds]?|chang(?:e[ds]?|ing)|"
+    r"switch(?:ed|ing)|mov(?:ed|ing)|re(?:located|assigned|placed|scheduled|measured|named)|new|scrap|meant|mistake|"
+    r"sorry|since then|these days|finally|as of|decided|ended up|turn(?:s|ed) out|transferred|migrated|dropp?ed|quit|"
+    r"left|gave up|give up|given up|done with|broke up|sold|closed|cancell?ed|postponed|over to|on to|"
+    r"got rid|became|wiped|handed|make (?:that|it)|started|rather than|"
+    r"doch|jetzt|mittlerweile|inzwischen|korrektur|statt\w*|nicht mehr|umgezogen|geändert|verschoben|gewechselt|"
+    r"maintenant|désormais|finalement|changé|ahora|ya no|cambi\w+|adesso|agora|теперь|больше не)\b",
     re.IGNORECASE,
 )
 _PERSONAL = re.compile(

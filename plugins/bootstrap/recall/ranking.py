@@ -35,12 +35,14 @@ class Weights:
     date: float = 0.2
     latest: float = 0.2
     recency: float = 0.15
-    update: float = 0.15
+    update: float = 0.2
     pair: float = 0.2
     coverage: float = 0.1
-    correction: float = 0.55
-    same_topic: float = 0.04
-    min_coverage: float = 0.08
+    repeated: float = 0.6
+    corrected: float = 0.35
+    same_topic: float = 0.1
+    min_coverage: float = 0.1
+    min_coverage_absent: float = 0.15  # if none of several words of the question ever occurred
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,31 +102,35 @@ class _Ranking:
                 scores[number] *= 1 + self._weights.update * self._index.lines[number].is_update
             ranked.sort(key=lambda number: (-scores[number], -number))
         ordered = self._with_newer_first(ranked, scores)[:limit]
-        return [Ranked(self._index.lines[number].id, scores[number], self._reasons(number)) for number in ordered]
+        return [
+            Ranked(self._index.lines[number].id, scores.get(number, 0.0), self._reasons(number)) for number in ordered
+        ]
 
     def _with_newer_first(self, ranked: Sequence[int], scores: Mapping[int, float]) -> list[int]:
-        """Move what corrects a line ahead of it: a later line of the same person that says so, on the same topic."""
-        if self._question.wants_original:
+        """Move what repeats or corrects a line with another value ahead of it: the latest such line of the person."""
+        question = self._question
+        if question.wants_original or (question.is_past and not question.wants_latest):
             return list(ranked)
         ordered: list[int] = []
         for number in ranked:
-            if number in ordered:
-                continue
-            newer = max(
-                (other for other in ranked if other not in ordered and self._corrects(other, number, scores)),
-                key=lambda other: scores[other],
-                default=None,
-            )
-            ordered += [number] if newer is None else [newer, number]
+            if number not in ordered:
+                newer = [other for other in ranked if other not in ordered and self._corrects(other, number, scores)]
+                ordered += [max(newer), number] if newer else [number]
         return ordered
 
     def _corrects(self, newer: int, older: int, scores: Mapping[int, float]) -> bool:
-        lines, weights = self._index.lines, self._weights
-        is_same_person = lines[newer].speaker == lines[older].speaker
-        if newer <= older or not is_same_person or not lines[newer].is_update or lines[newer].is_question:
+        line, weights = self._index.lines[newer], self._weights
+        if newer <= older or line.speaker != self._index.lines[older].speaker or line.is_question:
             return False
-        words, older_words = self._shared(newer), self._shared(older)
-        return scores[newer] >= weights.correction * scores[older] and words >= weights.same_topic * older_words
+        words = self._words_of(older)
+        if words and words <= self._words_of(newer) and scores[newer] >= weights.repeated * scores[older]:
+            return True
+        is_near = self._shared(newer) >= weights.same_topic * self._shared(older)
+        return line.is_update and is_near and scores[newer] >= weights.corrected * scores[older]
+
+    def _words_of(self, number: int) -> set[str]:
+        """Return the words of the question that a line has in any form."""
+        return {*self._question.stems}.intersection(self._index.lines[number].stems)
 
     def _find_by_words(self, table: RelatedWords) -> dict[int, float]:
         """Return lines with a word of the question or a near one, with a first estimate of their scores."""
@@ -268,7 +274,9 @@ class _Ranking:
         """Return whether no line has enough of what a question is about."""
         if not self._topics or self._question.time is not None:
             return not self._topics and not self._question.people
-        return self._coverage_of(near) < self._weights.min_coverage
+        is_absent = len(self._topics) > 1 and not any(map(self._index.postings, self._question.stems))
+        weights = self._weights
+        return self._coverage_of(near) < (weights.min_coverage_absent if is_absent else weights.min_coverage)
 
 
 def _is_near(asked: AskedTime, line: IndexedLine) -> bool:
