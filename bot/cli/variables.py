@@ -13,6 +13,7 @@ from bot.models.settings import ModelSettings
 from bot.plugin_system.loading import find_adapters, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
 from bot.settings import CoreSettings, SettingsModel, character_settings, is_secret_name, secret_fields
+from bot.watchdog.settings import OwnerSettings
 
 
 class NetworkSettings(SettingsModel):
@@ -39,6 +40,7 @@ CORE_GROUPS = (
     SettingsGroup("network", NetworkSettings),
     SettingsGroup("models", ModelSettings),
     SettingsGroup("money", BudgetSettings),
+    SettingsGroup("owner", OwnerSettings),
 )
 
 

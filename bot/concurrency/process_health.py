@@ -3,10 +3,10 @@
 import asyncio
 import shutil
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -35,13 +35,15 @@ class DiskSpace:
 class ProcessHealth:
     """How late the event loop reacts, by how much the clock jumped in the last ten minutes, and the free space.
 
-    `clock_jump` is None where it did not jump; `free_bytes` is None where it cannot be read.
+    `clock_jump` is None where it did not jump; `free_bytes` is None where it cannot be read. `ends` says when the
+    certificates and tokens end that are watched, by name.
     """
 
     lag_seconds: float = 0.0
     clock_jump: timedelta | None = None
     free_bytes: int | None = None
     disk_bytes: int = 0
+    ends: Mapping[str, datetime] = field(default_factory=dict)
 
 
 def read_disk_space(folder: Path) -> DiskSpace | None:
@@ -55,7 +57,10 @@ def read_disk_space(folder: Path) -> DiskSpace | None:
 
 
 class ProcessMonitor:
-    """Measures the health of the process every second, while it is entered; `folder` is on the disk that is watched."""
+    """Measures the health of the process every second, while it is entered; `folder` is on the disk that is watched.
+
+    `ends` is set by those who know when certificates and tokens end.
+    """
 
     def __init__(
         self,
@@ -70,6 +75,7 @@ class ProcessMonitor:
         self._lags = deque[float](maxlen=LAG_TICKS)
         self._jump: tuple[float, timedelta] | None = None  # with the monotonic time of it
         self._disk: DiskSpace | None = None
+        self.ends: dict[str, datetime] = {}
 
     async def __aenter__(self) -> Self:
         self._tasks.start(self._run())
@@ -87,7 +93,8 @@ class ProcessMonitor:
         if self._jump is not None and self._time.monotonic() - self._jump[0] < CLOCK_JUMP_MEMORY_SECONDS:
             jump = self._jump[1]
         disk = self._disk
-        return ProcessHealth(lag, jump, disk.free_bytes if disk else None, disk.disk_bytes if disk else 0)
+        free, size = (disk.free_bytes, disk.disk_bytes) if disk is not None else (None, 0)
+        return ProcessHealth(lag, jump, free, size, dict(self.ends))
 
     async def _run(self) -> None:
         for tick in count():

@@ -236,6 +236,7 @@ class AgentHandle:
         self.operator_tools: OperatorTools | None = None  # set by the program that runs the agent, if it has any
         self.process_monitor: ProcessMonitor | None = None  # set by the runtime
         self.read_failed_backup: Callable[[], str] = str  # likewise: why the last scheduled backup failed, or nothing
+        self.inactive_platforms: Mapping[str, str] = {}  # why platforms did not start, by name; set by the runtime
 
     @property
     def definition(self) -> AgentDefinition:

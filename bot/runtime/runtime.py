@@ -12,7 +12,7 @@ from typing import Self
 from bot.adapter.adapter import Adapter
 from bot.adapter.connection_status import ConnectionStatus
 from bot.background.scheduled_backups import BackupFolder, ScheduledBackups
-from bot.concurrency.clock import ShutdownDeadline
+from bot.concurrency.clock import ShutdownDeadline, TimeSource
 from bot.concurrency.isolation import CANCEL_GRACE_SECONDS, Failure, run_isolated
 from bot.concurrency.process_health import ProcessMonitor
 from bot.concurrency.supervisor import SupervisedContext, Supervisor
@@ -22,6 +22,7 @@ from bot.plugin_system.plugin import collect_schemas, find_storage
 from bot.runtime.agent_config import AgentConfig
 from bot.runtime.agent_runtime import AgentRuntime, run_agent
 from bot.settings import CoreSettings
+from bot.watchdog.watchdog import build_watchdog
 
 logger = logging.getLogger(__name__)
 TURNS_TIMEOUT, SENDS_TIMEOUT, DISCONNECT_TIMEOUT = 8.0, 1.0, 5.0
@@ -37,15 +38,22 @@ class Runtime:
 
     A platform that does not start is off, and `inactive` has its cause; unless an operator has to fix it, it
     is tried again. A plugin that does not start is off too, see `AgentRuntime.inactive`. The start fails
-    where no platform starts, and with `is_strict` where anything is off.
+    where no platform starts, and with `is_strict` where anything is off. `time_source` is what the process is
+    measured and watched by.
     """
 
     def __init__(
-        self, configs: Sequence[AgentConfig], adapters: Sequence[AdapterSpec] = (), *, is_strict: bool = False
+        self,
+        configs: Sequence[AgentConfig],
+        adapters: Sequence[AdapterSpec] = (),
+        *,
+        is_strict: bool = False,
+        time_source: TimeSource | None = None,
     ) -> None:
         self._configs = tuple(configs)
         self._specs = tuple(adapters)
         self._is_strict = is_strict
+        self._time_source = time_source
         self._is_running = False
         self._stack = AsyncExitStack()
         self._shutdown_deadline = ShutdownDeadline()
@@ -129,7 +137,7 @@ class Runtime:
             for config in self._configs
         ]
         self.agents = tuple([await self._stack.enter_async_context(context) for context in contexts])
-        await self._watch_process()
+        await self._measure_process()
         await self._schedule_backups()
         for agent_runtime in self.agents:
             await agent_runtime.inbox.recover()
@@ -140,16 +148,32 @@ class Runtime:
             if pending_count:
                 logger.info("%s takes up %d unsent parts", agent_runtime.agent.name, pending_count)
         await self._resume_work()
+        await self._watch()
         self._is_running = True
 
-    async def _watch_process(self) -> None:
+    async def _measure_process(self) -> None:
         """Measure the process, unless it was started for one operation only."""
         if not (active := [config for config in self._configs if not config.is_idle]):
             return
         folder = active[0].settings.load(CoreSettings).bot_data_dir
-        monitor = await self._stack.enter_async_context(ProcessMonitor(folder))
+        monitor = await self._stack.enter_async_context(ProcessMonitor(folder, self._time_source))
         for handle in self.handles:
-            handle.process_monitor = monitor
+            handle.process_monitor, handle.inactive_platforms = monitor, self.inactive
+
+    async def _watch(self) -> None:
+        """Start to tell the owner what needs attention, where the first character's settings say how."""
+        if not self.agents or self.agents[0].handle.process_monitor is None:
+            return
+        watchdog = build_watchdog(
+            [running_agent.agent for running_agent in self.agents],
+            self.handles,
+            self._configs[0].settings.operator_only(),
+            secrets=frozenset[str]().union(*(config.secrets for config in self._configs)),
+            platforms=[spec.name for spec in self._specs],
+            time_source=self._time_source,
+        )
+        if watchdog is not None:
+            await self._stack.enter_async_context(watchdog)
 
     async def _schedule_backups(self) -> None:
         """Copy each database of the agents as often as its settings say; agents may share one."""

@@ -122,14 +122,6 @@ class ModelSituation:
 
 
 @dataclass(frozen=True, slots=True)
-class Expiry:
-    """A certificate or token, and when it ends."""
-
-    name: str
-    ends_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class Condition:
     """Something that needs attention; `subject` tells it from others of its kind, and does not change while it lasts.
 
@@ -159,7 +151,8 @@ class Situation:
     no model answered. `budgets` has what each character has spent, and its limit, by name. `poisoned` is the number
     of messages of a day that were given up because the process died of them. `stuck_turns_since` and
     `stuck_parts_since` say since when the oldest of them has waited, None where none waits too long.
-    `failed_backup` is why the last backup failed, empty where it did not.
+    `failed_backup` is why the last backup failed, empty where it did not. `platforms` says why platforms did not
+    start, by name.
     """
 
     now: datetime
@@ -178,7 +171,7 @@ class Situation:
     stuck_parts_since: datetime | None = None
     failed_backup: str = ""
     failed_tasks: int = 0
-    expiries: Sequence[Expiry] = ()
+    platforms: Mapping[str, str] = field(default_factory=dict)
     process: ProcessHealth | None = None
 
 
@@ -233,6 +226,9 @@ def _find_store_problem(situation: Situation) -> Iterator[Condition]:
 
 
 def _find_accounts(situation: Situation) -> Iterator[Condition]:
+    for name, cause in situation.platforms.items():
+        text = user_text("watchdog.platform.text", platform=platform_name(name))
+        yield Condition(ConditionKind.ACCOUNT, ConditionLevel.BAD, text, _to_sentence(cause), subject=name)
     for account in situation.accounts:
         subject = f"{account.platform}/{account.name}"
         if account.state in (ConnectionState.OFF, ConnectionState.DEGRADED):
@@ -384,14 +380,13 @@ def _find_backup(situation: Situation) -> Iterator[Condition]:
 
 
 def _find_expiries(situation: Situation) -> Iterator[Condition]:
-    for expiry in situation.expiries:
-        remaining = expiry.ends_at - situation.now
+    for name, ends_at in situation.process.ends.items() if situation.process is not None else ():
+        remaining = ends_at - situation.now
         if remaining > EXPIRY_NOTICE:
             continue
         has_ended = remaining <= timedelta()
-        text = user_text("watchdog.expiry.ended", name=expiry.name)
+        text = user_text("watchdog.expiry.ended", name=name)
         if not has_ended:
-            time = format_seconds(remaining.total_seconds())
-            text = user_text("watchdog.expiry.text", name=expiry.name, time=time)
+            text = user_text("watchdog.expiry.text", name=name, time=format_seconds(remaining.total_seconds()))
         level = ConditionLevel.BAD if has_ended else ConditionLevel.WARN
-        yield Condition(ConditionKind.EXPIRY, level, text, user_text("watchdog.expiry.why"), subject=expiry.name)
+        yield Condition(ConditionKind.EXPIRY, level, text, user_text("watchdog.expiry.why"), subject=name)

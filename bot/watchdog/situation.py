@@ -81,6 +81,7 @@ def read_memory(
             handle.character.name: (item.total, item.limit) for handle, item in zip(handles, spending, strict=False)
         },
         plugins={name: cause for handle in handles for name, cause in _list_inactive_plugins(handle).items()},
+        platforms=dict(handles[0].inactive_platforms),
         process=monitor.read() if monitor is not None else None,
         failed_backup=next((cause for handle in handles if (cause := handle.read_failed_backup())), ""),
     )

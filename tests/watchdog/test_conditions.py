@@ -9,7 +9,7 @@ from bot.adapter.connection_status import ConnectionState, DisconnectCause
 from bot.concurrency.process_health import ProcessHealth
 from bot.domain.ids import derived_id
 from bot.store.activity import Backlog, OpenItems, TaskBacklog
-from bot.watchdog.conditions import AccountSituation, Expiry, Situation, find_conditions
+from bot.watchdog.conditions import AccountSituation, Situation, find_conditions
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 ACCOUNT = AccountSituation("discord", "Ada", ConnectionState.CONNECTED, NOW, agent_id=derived_id("Ada"))
@@ -70,8 +70,9 @@ def test_a_deaf_account_is_told_only_while_it_is_connected() -> None:
         ({"poisoned": 1}, "warn 1 message was given up today: the bot died of it again and again."),
         ({"failed_tasks": 1}, "warn 1 task has failed too often and is not run any more."),
         ({"failed_backup": "the disk is full"}, "bad The last scheduled backup failed."),
-        ({"expiries": [Expiry("The key", NOW + timedelta(days=13))]}, "warn The key ends in 13 days."),
-        ({"expiries": [Expiry("The key", NOW)]}, "bad The key has ended."),
+        ({"process": ProcessHealth(ends={"The key": NOW + timedelta(days=13)})}, "warn The key ends in 13 days."),
+        ({"platforms": {"x": "no such key"}}, "bad X is off."),
+        ({"process": ProcessHealth(ends={"The key": NOW})}, "bad The key has ended."),
         ({"plugins": {"knowledge": "no such folder"}}, "warn The plugin knowledge is off."),
     ],
 )

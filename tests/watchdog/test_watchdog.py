@@ -1,0 +1,190 @@
+"""The watchdog of a running bot, and the ways by which it tells the owner."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from bot import SettingError, Settings
+from bot.platform import DisconnectCause
+from bot.settings import Layer
+from bot.store import InMemoryStore, StoreUnavailable
+from bot.watchdog.channels import MailChannel, NotReached, OwnerMessage
+from bot.watchdog.expiries import find_token_ends
+from bot.watchdog.settings import OwnerSettings
+from tests.watchdog.scene import FastClock, Owner, open_scene
+
+CUT_OFF = "Ada: Ada on Telegram is cut off. The address of the platform is not found: check the network."
+
+
+def load(**values: str) -> OwnerSettings:
+    return Settings([Layer("the test", values)]).load(OwnerSettings)
+
+
+async def test_what_begins_and_what_is_over_is_told_once_by_the_signed_webhook() -> None:
+    async with open_scene() as scene:
+        await scene.run(60)
+        scene.platform.status.failed(DisconnectCause.DNS, "no such host")
+        await scene.run(600)
+        assert scene.owner.texts == [CUT_OFF]
+        scene.platform.status.connected()
+        await scene.run(600)
+        assert scene.owner.texts == [CUT_OFF, "Ada: Over after 10 min: Ada on Telegram is cut off."]
+        [notice] = scene.owner.messages[0]["notices"]
+        assert (notice["key"], notice["kind"]) == ("account:telegram/Ada", "began")
+
+
+async def test_a_restart_repeats_nothing_and_still_tells_the_end() -> None:
+    store, clock, owner = InMemoryStore(), FastClock(), Owner()
+    async with open_scene(store=store, clock=clock, owner=owner) as scene:
+        scene.platform.status.failed(DisconnectCause.DNS, "no such host")
+        await scene.run(120)
+    async with open_scene(store=store, clock=clock, owner=owner) as scene:
+        scene.platform.status.failed(DisconnectCause.DNS, "no such host")
+        await scene.run(600)
+        assert owner.texts == [CUT_OFF]
+        scene.platform.status.connected()
+        await scene.run(200)
+        assert len(owner.texts) == 2
+
+
+async def test_the_owner_is_told_by_direct_message_and_by_the_webhook_if_that_fails() -> None:
+    async with open_scene(settings={"OWNER_ACCOUNTS": "telegram:42"}) as scene:
+        scene.runtime.inactive["x"] = "the keys are refused"
+        await scene.run(30)
+        assert scene.platform.texts == ["Ada: X is off. The keys are refused."]
+        assert scene.platform.sent[0].target == "42"
+        assert scene.owner.texts == []
+        scene.platform.status.stopped(DisconnectCause.REFUSED, "401")
+        await scene.run(90)
+        assert scene.owner.texts == ["Ada: Ada on Telegram is off. The platform refuses the token: set a valid one."]
+        assert await scene.store.memories.recent(scene.platform.sent[0].room_id, 5) == []
+
+
+async def test_a_message_that_reaches_the_owner_by_no_way_is_sent_later_with_the_same_id() -> None:
+    async with open_scene() as scene:
+        scene.owner.status = 503
+        scene.runtime.inactive["x"] = "the keys are refused"
+        await scene.run(120)
+        assert scene.owner.texts == []
+        scene.owner.status = 200
+        await scene.run(120)
+        assert len(scene.owner.texts) == 1
+
+
+async def test_all_ways_are_used_where_the_operator_wants_that() -> None:
+    async with open_scene(settings={"OWNER_ACCOUNTS": "telegram:42", "OWNER_NOTICES": "all"}) as scene:
+        scene.runtime.inactive["x"] = "the keys are refused"
+        await scene.run(30)
+        assert scene.platform.texts == scene.owner.texts == ["Ada: X is off. The keys are refused."]
+
+
+async def test_secrets_and_links_that_carry_data_are_not_told() -> None:
+    async with open_scene(settings={"OTHER_API_KEY": "hunter2-hunter2"}) as scene:
+        address = f"https://evil.example/?{'q' * 300}"
+        scene.runtime.inactive["x"] = f"the key hunter2-hunter2 is refused, see {address}"
+        await scene.run(30)
+        assert "hunter2" not in scene.owner.texts[0]
+        assert address not in scene.owner.texts[0]
+
+
+async def test_an_unwritable_store_is_told_though_nothing_can_be_stored() -> None:
+    async with open_scene() as scene:
+        await scene.run(30)
+
+        async def refuse(*args: object, **values: object) -> None:
+            raise StoreUnavailable("the database x cannot grow", cause="db_full")
+
+        scene.store.cache.set, write = refuse, scene.store.cache.set
+        await scene.run(100)
+        assert scene.owner.texts == ["Ada: No messages are taken in: the disk is full. the database x cannot grow"]
+        scene.store.cache.set = write
+        await scene.run(300)
+        assert len(scene.owner.texts) == 2
+
+
+async def test_without_a_way_to_the_owner_nothing_is_watched() -> None:
+    async with open_scene(settings={"OWNER_WEBHOOK_URL": ""}) as scene:
+        await scene.clock.wait_for_sleepers(1)
+        for _ in range(100):
+            scene.clock.advance(1)
+            await scene.clock.wait_for_sleepers(1)
+        assert await scene.store.cache.get("watchdog.1") is None
+
+
+class MailServer:
+    """A mail server on loopback that takes everything."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.port = 0
+
+    @asynccontextmanager
+    async def listen(self) -> AsyncIterator["MailServer"]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        async with server:
+            yield self
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mail.example ready\r\n")
+        is_data = False
+        while line := (await reader.readline()).decode():
+            self.lines.append(line.rstrip("\r\n"))
+            if is_data:
+                is_data = line != ".\r\n"
+                if is_data:
+                    continue
+            verb = line[:4].upper()
+            replies = {"DATA": b"354 go on\r\n", "QUIT": b"221 bye\r\n"}
+            is_data = verb == "DATA"
+            writer.write(replies.get(verb, b"250 ok\r\n"))
+        writer.close()
+
+
+async def test_a_mail_is_sent_with_its_subject_and_text() -> None:
+    message = OwnerMessage(
+        "1", "Ada: X is\noff.", "Ada: X is off. The keys are refused.", datetime(2026, 5, 4, tzinfo=UTC)
+    )
+    async with MailServer().listen() as server:
+        channel = MailChannel(f"smtp://127.0.0.1:{server.port}", "owner@example.org", "bot@example.org")
+        await channel.send(message)
+        assert any("<bot@example.org>" in line for line in server.lines)
+        assert "Subject: Ada: X is off." in server.lines
+        assert "Ada: X is off. The keys are refused." in server.lines
+    with pytest.raises(NotReached, match=r"127\.0\.0\.1"):
+        await channel.send(message)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"OWNER_ACCOUNTS": "80351110224678912"}, "each must be a platform and your id there"),
+        ({"OWNER_WEBHOOK_URL": "https://example.org"}, "OWNER_WEBHOOK_SECRET must be set together"),
+        ({"OWNER_MAIL": "a@example.org"}, "OWNER_MAIL_SERVER_DSN must be set together"),
+        ({"OWNER_MAIL_SERVER_DSN": "mail.example.org"}, "must look like smtp"),
+        ({"OWNER_QUIET_HOURS": "22-7"}, "it must look like 22:30-07:00"),
+        ({"OWNER_TIME_ZONE": "Atlantis"}, "it is no time zone"),
+    ],
+)
+def test_a_wrong_setting_says_how_it_must_look(values: dict[str, str], text: str) -> None:
+    with pytest.raises(SettingError, match=text):
+        load(**values)
+
+
+def test_quiet_hours_go_by_the_owners_time_zone() -> None:
+    settings = load(OWNER_QUIET_HOURS="22:30-7:00", OWNER_TIME_ZONE="Europe/Berlin")
+    noon = datetime(2026, 1, 4, 12, tzinfo=UTC)
+    assert not settings.is_quiet(noon)
+    assert settings.is_quiet(noon + timedelta(hours=9, minutes=30))
+    assert not settings.is_quiet(noon + timedelta(hours=18))
+
+
+def test_a_token_that_says_when_it_ends_is_known() -> None:
+    payload = base64.urlsafe_b64encode(json.dumps({"exp": 1_800_000_000}).encode()).decode().rstrip("=")
+    values = {"A_KEY": f"eyJhbGciOiJIUzI1NiJ9.{payload}.c2lnbmF0dXJl", "B_KEY": "12345678.abcdefgh.x", "C": "a.b.c"}
+    assert find_token_ends(values) == {"A_KEY": datetime.fromtimestamp(1_800_000_000, UTC)}
