@@ -30,7 +30,7 @@ RETRYABLE_ERRORS = (InboxClosed, TemporaryError)  # the platform delivers the me
 class Inbox:
     """Stores inbound messages of one agent, hands them to its `MessageProcessor`, and waits for outcomes.
 
-    `process` is what the processor awaits for each event; `on_closed` receives every final receipt. In a
+    `process` is what the processor awaits for each event; `on_closed` receives every final receipt once. In a
     room that this process does not own, messages are stored and not processed. `secrets` are removed from
     the events that are recorded as unreadable.
     """
@@ -48,7 +48,6 @@ class Inbox:
     ) -> None:
         self._ledger = ledger
         self._secrets = secrets
-        self._on_closed = on_closed
         self._clock = clock
         self._is_open = True
         self._is_drained = False
@@ -61,6 +60,7 @@ class Inbox:
             ownership=ownership or WorkOwnership(),
             on_outcome=self._on_outcome,
             on_failure=self._fail_waiter,
+            on_closed=on_closed,
             clock=clock,
             shutdown_deadline=shutdown_deadline,
         )
@@ -232,7 +232,6 @@ class Inbox:
         return self._waiting.setdefault(receipt_id, asyncio.get_running_loop().create_future())
 
     def _on_outcome(self, receipt: Receipt) -> None:
-        self._on_closed(receipt)
         future = self._waiting.pop(receipt.id, None)
         if future is not None and not future.done():
             future.set_result(receipt)

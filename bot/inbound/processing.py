@@ -59,6 +59,7 @@ class MessageProcessor:
         ownership: WorkOwnership,
         on_outcome: OnOutcome,
         on_failure: Callable[[UUID, Exception], None],
+        on_closed: OnOutcome = lambda receipt: None,
         clock: Clock = system_clock,
         shutdown_deadline: ShutdownDeadline | None = None,
     ) -> None:
@@ -67,6 +68,7 @@ class MessageProcessor:
         self._ownership = ownership
         self._on_outcome = on_outcome
         self._on_failure = on_failure
+        self._on_closed = on_closed
         self._clock = clock
         self._shutdown_deadline = shutdown_deadline or ShutdownDeadline()
         self._is_open = True
@@ -232,11 +234,17 @@ class MessageProcessor:
             await self.resume(restarted)
 
     def resolve(self, receipt: Receipt) -> None:
-        """Close an event whose receipt is final; one that is not is retried when the store is back."""
+        """Close an event whose receipt is final; one that is not is retried when the store is back.
+
+        It may be called again for the same event: that it is closed is reported once.
+        """
         if not receipt.outcome.is_final:
             self._defer(receipt.id)
             return
+        is_known = receipt.id in self._closed
         self._transition(receipt.id, EventState.CLOSED)
+        if not is_known:
+            self._on_closed(receipt)
         self._on_outcome(receipt)
 
     def close(self) -> None:

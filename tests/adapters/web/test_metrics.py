@@ -23,12 +23,12 @@ from adapters.web.metrics.counters import (
     LoopLag,
 )
 from adapters.web.queries import AgentDirectory
-from bot.events import ModelUsed
+from bot.events import MessageClosed, ModelUsed
 from bot.models import ModelCall
 from bot.platform import AccessTokens, TaskSet, TokenScope
 from bot.store import InMemoryStore, OpenItems, StoreUnavailable
 from bot.store.inmemory.activity import InMemoryActivity
-from bot.testing import ManualClock
+from bot.testing import AgentHarness, ManualClock
 from tests.adapters.web.conftest import TOKEN, RunningServer, ServerFactory
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -75,6 +75,14 @@ async def test_the_figures_count_messages_answers_parts_and_model_calls(web_serv
     assert find_sample(text, "store_up", agent="Ada") == 1
     assert "process_resident_memory_bytes" in text
     assert not [word for word in SECRET_WORDS if word in text]
+
+
+async def test_a_message_is_counted_once_however_often_its_outcome_is_asked_for(agent_harness: AgentHarness) -> None:
+    closed: list[MessageClosed] = []
+    agent_harness.agent.events.subscribe(MessageClosed, closed.append, at_once=True)
+    receipt = await agent_harness.send("Hello")
+    assert await agent_harness.agent_runtime.inbox.wait_outcome(receipt.id) == receipt
+    assert [event.receipt.id for event in closed] == [receipt.id]
 
 
 async def test_no_label_names_a_room_a_person_or_a_message(web_server: RunningServer) -> None:
