@@ -96,12 +96,21 @@ class EventBus:
 
         return unsubscribe
 
+    def has_listeners(self, kind: type[Event]) -> bool:
+        """Return whether an event of this class would be received, for events that take work to build."""
+        subscriptions = self._by_event.get(kind)
+        return bool(self._find(kind) if subscriptions is None else subscriptions)
+
+    def _find(self, kind: type[Event]) -> tuple[_Subscription, ...]:
+        found = (self._subscriptions.get(base, ()) for base in kind.__mro__)
+        subscriptions = self._by_event[kind] = tuple(chain.from_iterable(found))
+        return subscriptions
+
     def emit(self, event: Event) -> None:
         """Start all listeners of this event's class; returns at once."""
         kind = type(event)
         if (subscriptions := self._by_event.get(kind)) is None:
-            found = (self._subscriptions.get(base, ()) for base in kind.__mro__)
-            subscriptions = self._by_event[kind] = tuple(chain.from_iterable(found))
+            subscriptions = self._find(kind)
         for subscription in subscriptions:
             if subscription.at_once:
                 subscription.notify_now(event)

@@ -43,6 +43,7 @@ from bot.domain.events import (
     WorldLeft,
     event_class,
 )
+from bot.turn import TurnEnded
 
 __all__ = [
     "ActionCompleted",
@@ -80,6 +81,7 @@ __all__ = [
     "RunStatus",
     "RunTimedOut",
     "TaskEnded",
+    "TurnEnded",
     "VoiceMessageReceived",
     "VoiceMessageSent",
     "WorldConnected",

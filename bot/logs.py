@@ -22,6 +22,7 @@ MAX_QUEUED_RECORDS = 10_000
 MAX_MESSAGE_LENGTH = 8_000
 MAX_BUFFERED_LINES = 2_000
 FLUSH_TIMEOUT = 1.0
+TEMPLATE = "template"  # the attribute of a queued record that holds the text without its values
 MAX_PER_LOCATION, WINDOW_SECONDS = 100, 10.0
 MAX_LOCATIONS = 1_000
 NOISY_LOGGERS = ("aiohttp.access", "asyncio", "google_genai", "httpcore", "httpcore2", "httpx", "httpx2", "openai")
@@ -31,7 +32,10 @@ _TOKEN = re.compile(r"(?<=[?&]token=)[^&\s\"']+")  # the page's own, made after 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line of the log without secrets: `number` counts up from 1; `error` is a traceback, if there is one."""
+    """A line of the log without secrets: `number` counts up from 1; `error` is a traceback, if there is one.
+
+    `template` is the text before the values were filled in, as the code has it.
+    """
 
     number: int
     at: datetime
@@ -39,6 +43,7 @@ class LogLine:
     logger: str
     text: str
     error: str = ""
+    template: str = ""
 
 
 class LogBuffer:
@@ -48,6 +53,7 @@ class LogBuffer:
         self._records: deque[tuple[int, logging.LogRecord]] = deque(maxlen=max_lines)
         self._numbers = itertools.count(1)
         self._listeners: tuple[Callable[[LogLine], None], ...] = ()
+        self._subscribers: tuple[tuple[str, Callable[[LogLine], None]], ...] = ()
 
     def add(self, record: logging.LogRecord) -> None:
         """Add a record that holds only redacted text."""
@@ -58,14 +64,22 @@ class LogBuffer:
             for listener in self._listeners:
                 listener(line)
 
-    def subscribe(self, listener: Callable[[LogLine], None]) -> Callable[[], None]:
-        """Call a function with each new line; it must return quickly, and log nothing. Return what ends this."""
-        self._listeners = (*self._listeners, listener)
+    def subscribe(self, listener: Callable[[LogLine], None], *, name: str = "") -> Callable[[], None]:
+        """Call a function with each new line; it must return quickly, and log nothing. Return what ends this.
+
+        Of several with one `name` only the first is called, such as one for each agent that exports the log.
+        """
+        self._set_subscribers((*self._subscribers, (name, listener)))
 
         def unsubscribe() -> None:
-            self._listeners = tuple(item for item in self._listeners if item is not listener)
+            self._set_subscribers(tuple(item for item in self._subscribers if item[1] is not listener))
 
         return unsubscribe
+
+    def _set_subscribers(self, subscribers: tuple[tuple[str, Callable[[LogLine], None]], ...]) -> None:
+        first = {name: listener for name, listener in reversed(subscribers) if name}
+        self._subscribers = subscribers
+        self._listeners = tuple(item for name, item in subscribers if not name or first[name] is item)
 
     def lines(
         self, *, level: str = "DEBUG", text: str = "", before: int | None = None, limit: int = 100
@@ -90,7 +104,15 @@ def find_log_buffer() -> LogBuffer | None:
 
 def _to_log_line(number: int, record: logging.LogRecord) -> LogLine:
     at = datetime.fromtimestamp(record.created, UTC)
-    return LogLine(number, at, record.levelname, record.name, record.getMessage(), record.exc_text or "")
+    return LogLine(
+        number,
+        at,
+        record.levelname,
+        record.name,
+        record.getMessage(),
+        record.exc_text or "",
+        getattr(record, TEMPLATE, ""),
+    )
 
 
 @contextmanager
@@ -168,6 +190,7 @@ class _QueueHandler(QueueHandler):
         operator.
         """
         record = copy.copy(record)
+        setattr(record, TEMPLATE, record.msg if isinstance(record.msg, str) else "")
         record.msg, record.args = (strip_terminal_codes(self._redact(record.getMessage())[:MAX_MESSAGE_LENGTH]), None)
         trace = ""
         if record.exc_info and (self._has_traces or record.levelno >= logging.ERROR):

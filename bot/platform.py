@@ -70,6 +70,7 @@ from bot.outbound.undelivered import DeliveryDecision, DeliveryStatus, Undeliver
 from bot.plugin_system.imports import LazyImport, install_command
 from bot.receipts.headlines import GateCheck, describe_receipt, list_checks
 from bot.receipts.trace import TraceStep, read_sections, read_steps
+from bot.runs import current_run
 from bot.settings import AllowList
 from bot.watchdog.conditions import (
     AccountSituation,
@@ -199,6 +200,7 @@ __all__ = [
     "VariableState",
     "allowed_hosts",
     "connections_of",
+    "current_run",
     "describe_receipt",
     "disconnect_cause",
     "extract_document_text",

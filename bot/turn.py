@@ -14,6 +14,7 @@ from bot.domain.component_specs import ActionSpec
 from bot.domain.content import Content
 from bot.domain.edits import REVISIONS_KEY, list_revisions
 from bot.domain.environment import ChannelType, Entity, Role, Room, World
+from bot.domain.events import Event
 from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import InboundMessage
 from bot.domain.ledger import EditState, EventKey, ModelCall, Receipt
@@ -264,3 +265,10 @@ class Turn(RenamedMembers):
     def foreign_authors(self) -> set[UUID]:
         """Return who else than the author of the newest message wrote what the model has read in this turn."""
         return (self.state.authors() | self.result_authors) - {self.author.id, self.agent.id}
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded(Event):
+    """The work on a message ended, evaluators included; `turn.trace` has its steps. It may have been superseded."""
+
+    turn: Turn

@@ -16,6 +16,7 @@ BUNDLED: Final = (
         "purpose": "account",
         "settings": ("X_API_KEY", "X_API_SECRET", "X_ACCESS_TOKEN", "X_ACCESS_TOKEN_SECRET"),
     },
+    {"name": "otel", "purpose": "telemetry", "settings": ("OTEL_EXPORTER_OTLP_ENDPOINT",)},
     {"name": "mcp", "purpose": "tools", "settings": ("MCP_SERVERS",)},
     {"name": "anthropic", "purpose": "model", "settings": ("ANTHROPIC_API_KEY",)},
     {"name": "openrouter", "purpose": "model", "settings": ("OPENROUTER_API_KEY",)},

@@ -55,7 +55,7 @@ from bot.pipeline.turn_order import (
 from bot.plugin_system.registry import Registry
 from bot.runs import Run, track_run
 from bot.settings import CoreSettings
-from bot.turn import Turn, TurnInput
+from bot.turn import Turn, TurnEnded, TurnInput
 
 MAX_DEATHS = 3
 EDIT_INTERVAL_SECONDS = 5.0
@@ -126,11 +126,13 @@ class MessagePipeline:
             release(turn)
 
     def _save_trace(self, turn: Turn, turn_input: TurnInput) -> None:
-        """Store what a turn has noted, if a model was asked; all else is in the receipt."""
+        """Store what a turn has noted, if a model was asked, since all else is in the receipt; report its end."""
         if turn.trace.calls and turn.superseded_by is None:
             marks = {turn.room.id, *turn.state.authors()}
             results = turn.state.results.values()
             self.traces.add(turn.trace.to_step(turn.id, turn_input.calls, results, marks, self._agent.clock()))
+        if self._agent.events.has_listeners(TurnEnded):
+            self._agent.events.emit(TurnEnded(self._agent.id, turn))
 
     async def _run_turn(self, turn: Turn, turn_input: TurnInput, participant_state: ParticipantState) -> None:
         if turn_input.receipt.deaths >= MAX_DEATHS:

@@ -21,6 +21,7 @@ class PluginPurpose(StrEnum):
     DOCUMENTS = "documents"  # if the character's knowledge has files
     ACCOUNT = "account"  # if all its settings are set
     TOOLS = "tools"  # if one of its settings is set
+    TELEMETRY = "telemetry"  # if one of its settings is set
     MODEL = "model"  # if one of its settings is set, and no named plugin serves large texts
     FALLBACK_MODEL = "fallback model"  # if no other plugin serves large texts
 

@@ -249,6 +249,7 @@ def _requested_names(character: Character, settings: Settings, store: Sequence[s
         yield from bundled_names(PluginPurpose.DOCUMENTS)
     yield from _enabled_names(PluginPurpose.ACCOUNT, settings)
     yield from _enabled_names(PluginPurpose.TOOLS, settings)
+    yield from _enabled_names(PluginPurpose.TELEMETRY, settings)
 
 
 def _default_store(character: Character, settings: Settings) -> tuple[Sequence[str], str]:

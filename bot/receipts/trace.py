@@ -74,6 +74,20 @@ class TurnTrace:
         """Note a step that has ended now."""
         self.spans.append((kind, name, started, monotonic(), failure))
 
+    def to_body(self, calls: Sequence[ModelCall]) -> dict[str, Any]:
+        """Return the steps as `read_steps` takes them; `calls` are the model calls of the turn."""
+        return {
+            "at": self.started_at.isoformat() if self.started_at else None,
+            "started": self.started,
+            "gate": self.gate_rule,
+            "earlier_calls": self.earlier_calls,
+            "spans": self.spans[:MAX_SPANS],
+            "calls": [
+                (start, end, call.purpose, call.model, call.error)
+                for (start, end, _, _), call in zip(self.calls, calls, strict=False)
+            ],
+        }
+
     def to_step(
         self,
         turn_id: UUID,
@@ -84,16 +98,7 @@ class TurnTrace:
     ) -> Step:
         """Return the step to store. `marks` are the room and the people whose words it holds: it goes with them."""
         noted = list(zip(self.calls, calls, strict=False))
-        body: dict[str, Any] = {
-            "at": self.started_at.isoformat() if self.started_at else None,
-            "started": self.started,
-            "gate": self.gate_rule,
-            "earlier_calls": self.earlier_calls,
-            "spans": self.spans[:MAX_SPANS],
-            "calls": [(start, end, call.purpose, call.model, call.error) for (start, end, _, _), call in noted],
-            "prompts": _prompts_to_json(noted),
-            "memories": _used_memories(results),
-        }
+        body = {**self.to_body(calls), "prompts": _prompts_to_json(noted), "memories": _used_memories(results)}
         return Step(turn_id, TRACE_KEY, TRACE_KEY, StepState.DONE, " ".join([mark.hex for mark in marks]), body, now)
 
 

@@ -1,0 +1,122 @@
+"""What is noted while the bot works, as events come in: small values that a thread later turns into telemetry.
+
+A note holds no text of people unless content is captured.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from bot import Agent, Receipt, Turn
+from bot.events import DeliveryFinished, MessageClosed, ModelUsed, TurnEnded
+from bot.models import ModelCall
+from bot.platform import Delivery, LogLine, current_run
+
+MAX_NOTES = 10_000  # that wait for the collector; the oldest are dropped
+EXCLUDED_LOGGERS = frozenset({"opentelemetry", "urllib3", "requests"})  # what sending itself logs
+
+
+@dataclass(frozen=True, slots=True)
+class PromptText:
+    """A prompt as it was sent; noted only where content is captured."""
+
+    system: str
+    prompt: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnNote:
+    """The steps of a turn, as `read_steps` takes them, and its model calls with their prompts, if these are captured.
+
+    `turn_id` is that of the turn which answered in the end.
+    """
+
+    turn_id: UUID
+    is_superseded: bool
+    receipt: Receipt
+    steps: Mapping[str, Any]
+    calls: Sequence[ModelCall]
+    prompts: Sequence[PromptText | None]
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryNote:
+    """A part of a reply, and when it was finished."""
+
+    delivery: Delivery
+    finished_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CallNote:
+    """A model call that belongs to no message."""
+
+    call: ModelCall
+    ended_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LogNote:
+    """A line of the log, and the turn within which it was written."""
+
+    line: LogLine
+    turn_id: UUID | None
+
+
+Note = Receipt | TurnNote | DeliveryNote | CallNote | LogNote
+
+
+class Recorder:
+    """Collects notes of one agent until they are taken. Other threads may take them, and may write lines of the log."""
+
+    def __init__(self, agent: Agent, *, captures_content: bool) -> None:
+        self._agent = agent
+        self._captures_content = captures_content
+        self._notes = deque[Note](maxlen=MAX_NOTES)
+
+    def take(self) -> list[Note]:
+        """Return the notes in their order, and forget them."""
+        notes = []
+        while self._notes:
+            notes.append(self._notes.popleft())
+        return notes
+
+    def on_closed(self, event: MessageClosed) -> None:
+        """Note the outcome of a message."""
+        self._notes.append(event.receipt)
+
+    def on_turn(self, event: TurnEnded) -> None:
+        """Note the steps of a turn."""
+        turn, turn_input = event.turn, event.turn.inputs[-1]
+        final = _find_final(turn)
+        prompts: Sequence[PromptText | None] = ()
+        if self._captures_content:
+            requests = [request for _, _, request, _ in turn.trace.calls]
+            prompts = [None if item is None else PromptText(item.system, item.prompt) for item in requests]
+        steps, calls = turn.trace.to_body(turn_input.calls), tuple(turn_input.calls)
+        self._notes.append(TurnNote(final.id, final is not turn, turn_input.receipt, steps, calls, prompts))
+
+    def on_delivery(self, event: DeliveryFinished) -> None:
+        """Note what became of a part."""
+        self._notes.append(DeliveryNote(event.delivery, self._agent.clock()))
+
+    def on_model(self, event: ModelUsed) -> None:
+        """Note a model call that no turn will report."""
+        if event.run_id is None:
+            self._notes.append(CallNote(event.call, self._agent.clock()))
+
+    def on_line(self, line: LogLine) -> None:
+        """Note a line of the log, but none about sending."""
+        if line.logger.partition(".")[0] not in EXCLUDED_LOGGERS:
+            run = current_run.get()
+            self._notes.append(LogNote(line, None if run is None else run.id))
+
+
+def _find_final(turn: Turn) -> Turn:
+    """Return the turn that took over the messages of this one, or itself."""
+    while turn.superseded_by is not None:
+        turn = turn.superseded_by
+    return turn
