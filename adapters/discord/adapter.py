@@ -23,6 +23,8 @@ class DiscordAdapter(Adapter):
     platform = PLATFORM
     can_edit = True
     shows_choices: ClassVar[bool] = True
+    sends_response_files: ClassVar[bool] = True
+    hides_responses: ClassVar[bool] = True
     voice_type: ClassVar[str] = "audio/mpeg"
 
     def __init__(

@@ -1,5 +1,6 @@
 """Slash commands and buttons."""
 
+import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +12,14 @@ from discord.http import Route
 from adapters.discord.config import DiscordSettings
 from adapters.discord.entities import PLATFORM, EntityMapper, build_lineage
 from adapters.discord.incoming import apply_rules
-from adapters.discord.outgoing import CHOICE_PREFIX, MAX_TEXT_LENGTH, NO_MENTIONS, build_components, split_text
+from adapters.discord.outgoing import (
+    CHOICE_PREFIX,
+    MAX_TEXT_LENGTH,
+    NO_MENTIONS,
+    MessageBody,
+    build_components,
+    split_text,
+)
 from bot import CommandResponse, Role, Room, World
 from bot.platform import AgentHandle, ChoiceSelection, CommandInvocation, CommandSpec, MentionContext
 from bot.text import shorten
@@ -30,6 +38,7 @@ EPHEMERAL_FLAG = 64
 QUESTION_COMMAND = "ask"
 MAX_ECHO_LENGTH = 300  # in one line: text below the quotation would look like the bot's own
 FAILURE_TEXT = "That did not work just now. Please try again."
+FOLLOW_UP_PATH = "/webhooks/{webhook_id}/{webhook_token}"
 ORIGINAL_PATH = "/webhooks/{webhook_id}/{webhook_token}/messages/@original"
 SendRequest = Callable[..., Awaitable[Any]]
 
@@ -166,6 +175,11 @@ class CommandHandler:
             await self._send_follow_up(
                 interaction, CommandResponse(text, choices=with_choices.choices), is_private=True
             )
+        if response.attachments:
+            route = Route("POST", FOLLOW_UP_PATH, **_webhook_ids(interaction))
+            body = MessageBody({"flags": EPHEMERAL_FLAG}, response.attachments)
+            payload = {"name": "payload_json", "value": json.dumps(body.json)}
+            await self._send_request(route, form=[payload, *body.form_fields])
 
     async def _edit_original(
         self, interaction: discord.Interaction[Any], text: str, response: CommandResponse | None = None
@@ -181,7 +195,7 @@ class CommandHandler:
         pieces = split_text(response.text, MAX_TEXT_LENGTH)
         for index, text in enumerate(pieces, 1):
             body = _build_body(text, response if index == len(pieces) else CommandResponse())
-            route = Route("POST", "/webhooks/{webhook_id}/{webhook_token}", **_webhook_ids(interaction))
+            route = Route("POST", FOLLOW_UP_PATH, **_webhook_ids(interaction))
             await self._send_request(route, json={**body, "flags": EPHEMERAL_FLAG if is_private else 0})
 
 

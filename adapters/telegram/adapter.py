@@ -35,6 +35,7 @@ class TelegramAdapter(Adapter):
     platform = PLATFORM
     can_edit = True
     shows_choices = True
+    sends_response_files = True
     voice_type = "audio/ogg"  # with Opus inside it is a voice message
 
     def __init__(

@@ -119,3 +119,7 @@ class CommandHandler:
                 )
                 with label_crash_points(COMMAND_CRASH_POINT):
                     await self._message_sender.send_untracked(target, content, str(message_id) if number == 1 else "")
+            if response.attachments:
+                with label_crash_points(COMMAND_CRASH_POINT):
+                    files = Content(attachments=response.attachments)
+                    await self._message_sender.send_untracked(target, files, str(message_id))

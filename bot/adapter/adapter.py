@@ -66,6 +66,8 @@ class Adapter(ABC):
     marks_late_parts: ClassVar[bool] = True  # a part that later ones have passed begins with a notice
     shows_versions: ClassVar[bool] = False  # readers see that a reply is incomplete, or is being replaced by a new one
     shows_choices: ClassVar[bool] = False  # as buttons or a list; else they stand in the text, numbered
+    sends_response_files: ClassVar[bool] = False  # of commands: the `attachments` of a `CommandResponse`
+    hides_responses: ClassVar[bool] = False  # a response that is ephemeral is seen by the sender of the command only
     voice_type: ClassVar[str] = ""  # media type of recordings that people can play there; empty: none is sent
 
     async def __aenter__(self) -> Self:

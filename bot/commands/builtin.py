@@ -1,6 +1,7 @@
-"""/why, /mute, /privacy, /forget-me, /help and their texts."""
+"""/why, /mute, /privacy, /forget-me, /export-me, /help and their texts."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import io
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from random import Random
@@ -8,7 +9,7 @@ from typing import Annotated, Any
 
 from bot.commands.world_settings import build_settings_command
 from bot.domain.component_specs import CommandSpec
-from bot.domain.content import Choice, Content, MentionContext
+from bot.domain.content import Attachment, Choice, Content, MediaKind, MentionContext
 from bot.domain.edits import ERASURE_COMPONENT, ErasureResult
 from bot.domain.environment import ParticipantState, Role
 from bot.domain.ids import new_id
@@ -17,24 +18,31 @@ from bot.domain.ledger import EventKey, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox
+from bot.inbound.person_export import ArchiveTooLarge, write_person_archive
 from bot.models.types import ModelType
 from bot.plugin_system.command import Command, CommandContext, command
 from bot.plugin_system.plugin import Plugin
 from bot.receipts.headlines import describe_receipt
+from bot.redaction import redactor_of
 from bot.settings import Settings
 from bot.user_texts import user_text
 
 CONFIRMATION_TTL = timedelta(minutes=10)
 MAX_SCANNED_RECEIPTS = 50
-FORGET_COMMAND = "forget-me"
+FORGET_COMMAND, EXPORT_COMMAND = "forget-me", "export-me"
+EXPORT_INTERVAL = timedelta(minutes=10)  # an export reads all memories
+MAX_EXPORT_BYTES = 8_000_000  # platforms refuse larger files
 COMMAND_LOG_KIND = "command"  # the kind of log entry for a command
 
 
 class BuiltinCommands:
     """The commands of every bot."""
 
-    def __init__(self, inbox: Inbox, edits: EditReporter, plugins: Sequence[Plugin]) -> None:
+    def __init__(
+        self, inbox: Inbox, edits: EditReporter, plugins: Sequence[Plugin], secrets: Collection[str] = ()
+    ) -> None:
         self._inbox, self._edits, self._plugins = inbox, edits, tuple(plugins)
+        self._secrets = frozenset(secrets)
 
     def commands(self) -> list[Command[Any]]:
         """Return the commands, in the order of /help."""
@@ -46,6 +54,7 @@ class BuiltinCommands:
             for_admins("unmute", user_text("commands.unmute.description"))(self.unmute),
             command("privacy", user_text("commands.privacy.description"))(self.privacy),
             command(FORGET_COMMAND, user_text("commands.forget_me.description"))(self.forget_me),
+            command(EXPORT_COMMAND, user_text("commands.export_me.description"))(self.export_me),
             command("help", user_text("commands.help.description"))(self.help),
             command("start", user_text("commands.start.description"))(self.start),
             *([build_settings_command()] if any(plugin.world_settings for plugin in self._plugins) else ()),
@@ -102,6 +111,36 @@ class BuiltinCommands:
         # Of whom it was is not written down: that is what was asked for.
         await agent.store.logs.log(COMMAND_LOG_KIND, {"command": FORGET_COMMAND, "deleted": erasure.total})
         return CommandResponse(describe_erasure(erasure))
+
+    async def export_me(self, context: CommandContext) -> CommandResponse:
+        """Return a file with everything that is stored about the person, where only they see it."""
+        agent, invocation = context.agent, context.invocation
+        adapter = agent.outbox.adapter(invocation.room.platform)
+        if adapter is None or not adapter.sends_response_files:
+            return CommandResponse(user_text("commands.export_me.no_files"))
+        if not (adapter.hides_responses or invocation.room.type.is_private_chat):
+            return CommandResponse(user_text("commands.export_me.elsewhere", command=EXPORT_COMMAND))
+        key = f"{EXPORT_COMMAND}:{invocation.author.id}"
+        if await agent.store.cache.get(key) is not None:
+            return CommandResponse(user_text("commands.export_me.too_soon"))
+        await agent.store.cache.set(key, True, expires_at=agent.clock() + EXPORT_INTERVAL)
+        stored = await agent.store.entities.entities([invocation.author.id])
+        file = io.BytesIO()
+        try:
+            await write_person_archive(
+                agent.store,
+                stored.get(invocation.author.id, invocation.author),
+                file,
+                agent_name=agent.name,
+                redact=redactor_of(self._secrets).redact,
+                max_bytes=MAX_EXPORT_BYTES,
+                clock=agent.clock,
+            )
+        except ArchiveTooLarge:
+            return CommandResponse(user_text("commands.export_me.too_large"))
+        name = f"{EXPORT_COMMAND}-{agent.clock():%Y-%m-%d}.zip"
+        archive = Attachment(name, MediaKind.DOCUMENT, content_type="application/zip", name=name, data=file.getvalue())
+        return CommandResponse(user_text("commands.export_me.done"), attachments=(archive,))
 
     async def help(self, context: CommandContext) -> str:
         """List the commands."""

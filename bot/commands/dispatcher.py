@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -124,7 +125,7 @@ class CommandDispatcher:
         content = filter_outgoing(Content(text=response.text, choices=response.choices), self._secrets)
         if content is None:
             return CommandResponse("", response.is_ephemeral, receipt=response.receipt)
-        return CommandResponse(content.text, response.is_ephemeral, content.choices, response.receipt)
+        return replace(response, text=content.text, choices=content.choices)
 
 
 async def current_role(agent: Agent, world: World, entity_id: UUID) -> Role:

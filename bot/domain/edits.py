@@ -73,7 +73,10 @@ class DeletionResult:
 
 @dataclass(frozen=True, slots=True)
 class ErasureResult:
-    """How many items of a person were deleted, by type, and the open work that was cancelled."""
+    """How many items of a person were deleted, by type, and the open work that was cancelled.
+
+    `costs` is the number of sums that no longer name the person; what was spent stays.
+    """
 
     messages: int = 0
     replies: int = 0
@@ -82,6 +85,7 @@ class ErasureResult:
     relationships: int = 0
     tasks: int = 0
     cancelled: DeletionResult = DeletionResult()
+    costs: int = 0
 
     @property
     def total(self) -> int:

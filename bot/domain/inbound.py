@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 from uuid import UUID
 
-from bot.domain.content import Choice, Content
+from bot.domain.content import Attachment, Choice, Content
 from bot.domain.environment import Entity, ParticipantState, Role, Room, World
 from bot.domain.ids import new_id
 from bot.domain.ledger import EventKey, Outcome, Receipt, Rule
@@ -183,13 +183,15 @@ class CommandResponse:
     """Text and choices returned to the sender of a command; with `is_ephemeral` visible to the sender only,
     where the platform supports that.
 
-    With a `receipt` there is nothing to show yet: the answer follows as a normal message.
+    With a `receipt` there is nothing to show yet: the answer follows as a normal message. `attachments` have the bytes
+    of files, only for adapters that declare `sends_response_files`; where a command is repeated they are missing.
     """
 
     text: str = ""
     is_ephemeral: bool = True
     choices: tuple[Choice, ...] = ()
     receipt: Receipt | None = None
+    attachments: tuple[Attachment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def build_commands(
     agent: Agent, registry: Registry, inbox: Inbox, edits: EditReporter, secrets: Collection[str] = ()
 ) -> CommandRouter:
     """Build the router of built-in and plugin commands; raises PluginError where two have the same name."""
-    builtin = {entry.spec.name: entry for entry in BuiltinCommands(inbox, edits, registry.plugins).commands()}
+    builtin = {entry.spec.name: entry for entry in BuiltinCommands(inbox, edits, registry.plugins, secrets).commands()}
     plugin_by_command = {entry.name: entry.plugin for entry in agent.catalog.commands}
     if duplicates := builtin.keys() & plugin_by_command.keys():
         name = min(duplicates)

@@ -1,6 +1,8 @@
 """Rules of commands: the same on every platform, answered once, given by those who may."""
 
 import asyncio
+import io
+import zipfile
 from collections.abc import AsyncIterator
 from typing import Annotated, Literal
 
@@ -17,13 +19,13 @@ from bot.models.types import ModelType, TextRequest, TextResult
 from bot.plugin_system.command import CommandContext, command
 from bot.plugin_system.components import model
 from bot.plugin_system.plugin import Plugin
-from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
+from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from bot.user_texts import user_text
 from tests.commands.asking import give, press
 from tests.scheduling import START
 
 DM, GROUP = ChannelType.DM, ChannelType.GROUP
-BUILT_IN = ["ask", "why", "mute", "unmute", "privacy", "forget-me", "help", "start"]
+BUILT_IN = ["ask", "why", "mute", "unmute", "privacy", "forget-me", "export-me", "help", "start"]
 
 
 @pytest.fixture
@@ -206,6 +208,33 @@ async def test_being_forgotten_calls_off_the_answer_under_way() -> None:
         await stage.agent.outbox.drain(5)
         assert stage.texts == []
         assert await stage.agent.store.memories.recent(receipt.room_id) == []
+
+
+class FileAdapter(RecordingAdapter):
+    """A platform whose responses to commands can have files."""
+
+    sends_response_files = True
+
+
+async def test_an_export_is_a_file_in_a_private_chat_only_and_not_twice_in_ten_minutes() -> None:
+    async with running_agent(adapter=FileAdapter()) as stage:
+        await stage.send("My secret", author="Alice", kind=GROUP)
+        await stage.send("Not hers", author="Bob", kind=GROUP)
+        refused = await give(stage, "export-me", kind=GROUP)
+        assert (refused.text[:12], refused.attachments) == ("Others would", ())
+        answer = await give(stage, "export-me", kind=DM)
+        again = await give(stage, "export-me", kind=DM)
+    [file] = answer.attachments
+    with zipfile.ZipFile(io.BytesIO(file.data or b"")) as archive:
+        contents = b"".join(archive.read(name) for name in archive.namelist())
+    assert b"My secret" in contents
+    assert b"Not hers" not in contents
+    assert ("ten minutes" in again.text, again.attachments) == (True, ())
+
+
+async def test_where_responses_have_no_files_an_export_names_the_operator(stage: AgentHarness) -> None:
+    answer = await give(stage, "export-me", kind=DM)
+    assert ("Ask who runs me" in answer.text, answer.attachments) == (True, ())
 
 
 @pytest.mark.parametrize("name", ["forget_me", "FORGET-ME", "/forget-me"])

@@ -7,6 +7,7 @@ import pytest
 
 from bot.domain.authority import ANYBODY
 from bot.domain.content import Content
+from bot.domain.costs import CostDimension, CostEntry
 from bot.domain.edits import ERASURE_COMPONENT
 from bot.domain.environment import Component, Relationship
 from bot.domain.ids import delivery_id, derived_id, new_id
@@ -61,6 +62,21 @@ async def add_fact(store: Store, message: InboundMessage, text: str) -> Memory:
     )
     await store.memories.add([fact])
     return fact
+
+
+async def test_costs_of_an_erased_person_stay_without_the_person(store: Store) -> None:
+    hers, _ = await receive_message(store, "Alice", SECRET)
+    entry = CostEntry(NOW.date(), "m", hers.room.id, hers.author.id, calls=2, cost=0.5, purpose="reply")
+    await store.costs.add([entry, replace(entry, person_id=None), replace(entry, person_id=derived_id("Bob"))])
+    assert (await store.edits.erase_entity(hers.author.id, LATER)).costs == 1
+    days = (NOW.date(), NOW.date())
+    assert {item.person_id: item.cost for item in await store.costs.costs_between(*days)} == {
+        None: 1.0,
+        derived_id("Bob"): 0.5,
+    }
+    by_person = await store.costs.sums_between(*days, [CostDimension.PERSON])
+    assert {item.person_id: item.calls for item in by_person} == {None: 4, derived_id("Bob"): 2}
+    assert [item.calls for item in await store.costs.sums_between(*days, [CostDimension.MODEL])] == [6]
 
 
 async def test_erasure_deletes_messages_replies_facts_and_vectors_of_one_person_only(store: Store) -> None:

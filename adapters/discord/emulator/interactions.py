@@ -8,7 +8,7 @@ from aiohttp import web
 
 from adapters.discord.emulator.gateway import GatewayServer
 from adapters.discord.emulator.recorder import Recorder
-from adapters.discord.emulator.rest import API, ApiError, json_response, number_components
+from adapters.discord.emulator.rest import API, ApiError, json_response, number_components, read_message
 from adapters.discord.emulator.state import ADMINISTRATOR, DEFAULT_PERMISSIONS, DM, Json, PlatformState
 
 COMMAND, COMPONENT = 2, 3
@@ -102,7 +102,9 @@ class InteractionServer:
         return web.Response(status=204)
 
     async def _follow_up(self, request: web.Request) -> web.Response:
-        body = await request.json()
+        body, files = await read_message(request)
+        if files:
+            body = {**body, "files": list(files)}
         self._responses(request).append(body)
         self._recorder.record("followed up")
         return json_response(self._show(request, body))

@@ -163,7 +163,7 @@ class RestServer:
 
     async def _create_message(self, request: web.Request) -> web.Response:
         bot, channel = self.bot_of(request), self._find_channel(request)
-        body, files = await _read_message(request)
+        body, files = await read_message(request)
         check_message(body, has_files=bool(files))
         nonce = str(body.get("nonce") or "")
         if body.get("enforce_nonce") and (existing_id := self._state.find_nonce(bot, nonce)):
@@ -196,7 +196,7 @@ class RestServer:
         bot, message = self.bot_of(request), self._find_message(request)
         if message["author"]["id"] != bot:
             raise ApiError(403, 50005, "Cannot edit a message authored by another user")
-        body, _ = await _read_message(request)
+        body, _ = await read_message(request)
         check_message({**message, **body}, has_files=bool(message["attachments"]))
         message.update({name: body[name] for name in ("content", "embeds", "components") if name in body})
         message["edited_timestamp"] = self._state.clock().isoformat()
@@ -305,7 +305,7 @@ def check_message(body: Json, *, has_files: bool) -> None:
         raise ApiError(400, 50006, "Cannot send an empty message")
 
 
-async def _read_message(request: web.Request) -> tuple[Json, dict[str, bytes]]:
+async def read_message(request: web.Request) -> tuple[Json, dict[str, bytes]]:
     """Parse the JSON of a message and the files sent with it."""
     if not request.content_type.startswith("multipart/"):
         return await request.json(), {}

@@ -127,6 +127,7 @@ class ForgottenResponse(ResponseModel):
     components: int
     relationships: int
     tasks: int
+    costs: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from heapq import merge
 from operator import itemgetter
@@ -106,6 +107,16 @@ class InMemoryCosts:
             self._sums[entry.key] = entry if total is None else total.plus(entry)
         while len(self._sums) > MAX_COST_ENTRIES:
             del self._sums[next(iter(self._sums))]
+
+    def anonymize(self, person_id: UUID) -> int:
+        """Add the costs of a person to those of no person; return the number of sums that named them."""
+        entries = [entry for entry in self._sums.values() if entry.person_id == person_id]
+        for entry in entries:
+            del self._sums[entry.key]
+            other = replace(entry, person_id=None)
+            total = self._sums.get(other.key)
+            self._sums[other.key] = other if total is None else total.plus(other)
+        return len(entries)
 
     async def costs_between(self, since: date, until: date) -> list[CostEntry]:
         entries = (entry for entry in self._sums.values() if since <= entry.day <= until)

@@ -24,7 +24,7 @@ from bot.domain.environment import Room, World
 from bot.domain.inbound import MEMBERSHIP_EVENT_TTL, InboundMessage, MembershipChange, MembershipUpdate, StoredEvent
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
-from bot.store.inmemory.cache_logs_costs import InMemoryCache, InMemoryLogs
+from bot.store.inmemory.cache_logs_costs import InMemoryCache, InMemoryCosts, InMemoryLogs
 from bot.store.inmemory.environment import InMemoryEntities, InMemoryWorlds
 from bot.store.inmemory.ledger import InMemoryLedger
 from bot.store.inmemory.memories import InMemoryMemories
@@ -45,10 +45,11 @@ class InMemoryEdits:
         tasks: InMemoryTasks,
         cache: InMemoryCache,
         logs: InMemoryLogs,
+        costs: InMemoryCosts,
     ) -> None:
         self._ledger, self._worlds, self._entities = ledger, worlds, entities
         self._memories, self._tasks = memories, tasks
-        self._cache, self._logs = cache, logs
+        self._cache, self._logs, self._costs = cache, logs, costs
 
     async def apply_edit(self, edit: InboundMessage, now: datetime, *, is_answering: bool = False) -> EditResult:
         receipt = self._ledger.receipt_table.find_by_key(edit.key)
@@ -180,7 +181,14 @@ class InMemoryEdits:
         self._logs.erase(entity_id)
         task_count = self._tasks.erase(entity_id)
         return ErasureResult(
-            message_count, reply_count, derived_count, component_count, relationship_count, task_count, cancelled
+            message_count,
+            reply_count,
+            derived_count,
+            component_count,
+            relationship_count,
+            task_count,
+            cancelled,
+            self._costs.anonymize(entity_id),
         )
 
     async def migrate_room(self, room_id: UUID, world: World, room: Room) -> list[Delivery]:

@@ -27,12 +27,12 @@ class InMemoryStore:
         self.tasks = InMemoryTasks()
         self.cache = InMemoryCache(clock)
         self.logs = InMemoryLogs(clock)
-        self.ledger = InMemoryLedger(self.worlds, self.entities, self.memories)
         self.costs = InMemoryCosts()
+        self.ledger = InMemoryLedger(self.worlds, self.entities, self.memories)
         self.lists = InMemoryLists(self.worlds, self.memories, self.ledger)
         self.activity = InMemoryActivity(self.ledger, self.tasks)
         self.edits = InMemoryEdits(
-            self.ledger, self.worlds, self.entities, self.memories, self.tasks, self.cache, self.logs
+            self.ledger, self.worlds, self.entities, self.memories, self.tasks, self.cache, self.logs, self.costs
         )
 
     sharing: WorkSharing | None = None

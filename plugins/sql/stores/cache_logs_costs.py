@@ -246,6 +246,35 @@ def _add_costs(rows: Sequence[Row], connection: Connection) -> None:
     ADD_SUM.run_many(connection, _group_rows(rows))
 
 
+def _rows_of_person(table: Table, keys: Sequence[str]) -> Statement:
+    names = (*keys, *COST_SUMS)
+    return Statement(lambda _: select(*(table.c[name] for name in names)).where(_is_of_person(table)))
+
+
+def _is_of_person(table: Table) -> ColumnElement[bool]:
+    return matches(table, "agent_id", "person_id")
+
+
+COSTS_OF_PERSON, SUMS_OF_PERSON = _rows_of_person(spending, COST_KEYS), _rows_of_person(spending_sums, SUM_KEYS)
+DELETE_COSTS_OF_PERSON = Statement(lambda _: delete(spending).where(_is_of_person(spending)))
+DELETE_SUMS_OF_PERSON = Statement(lambda _: delete(spending_sums).where(_is_of_person(spending_sums)))
+
+
+def anonymize_costs(connection: Connection, agent: int, person_id: bytes) -> int:
+    """Add the costs of a person to those of no person; return the number of rows that named them."""
+    count = 0
+    for find, remove, add, keys in (
+        (COSTS_OF_PERSON, DELETE_COSTS_OF_PERSON, ADD_COST, COST_KEYS),
+        (SUMS_OF_PERSON, DELETE_SUMS_OF_PERSON, ADD_SUM, SUM_KEYS),
+    ):
+        index = keys.index("person_id")
+        rows = sorted((*row[:index], NO_ID, *row[index + 1 :]) for row in find.rows(connection, agent, person_id))
+        count += len(rows) if add is ADD_COST else 0
+        remove.run(connection, agent, person_id)
+        add.run_many(connection, rows)
+    return count
+
+
 def _group_rows(rows: Sequence[Row]) -> Sequence[Row]:
     """Return the rows of `spending_sums` for new rows of `spending`, in the order of their keys."""
     sums: dict[Row, list[int]] = {}

@@ -39,6 +39,7 @@ from plugins.sql.core.schema import (
 )
 from plugins.sql.core.statements import ListStatement, Statement, equals, matches, typed_parameter
 from plugins.sql.core.values import content_text, first_id, microseconds_of
+from plugins.sql.stores.cache_logs_costs import anonymize_costs
 from plugins.sql.stores.deliveries import list_unsent, save_delivery
 from plugins.sql.stores.entities import UPSERT_COMPONENT, UPSERT_ENTITY, component_values, entity_values, find_entities
 from plugins.sql.stores.memories import delete_with_derived
@@ -130,6 +131,7 @@ def erase_entity(agent: int, entity_id: UUID, now: datetime, connection: Connect
     DELETE_ACTIVITY.run(connection, *key)
     EMPTY_LOG.run_many(connection, build_tombstones(connection, *key))
     DELETE_LOGS.run(connection, *key)
+    cost_count = anonymize_costs(connection, *key)
     if (entity := find_entities(connection, agent, [entity_id]).get(entity_id)) is not None:
         _delete_unreadable(connection, agent, entity)
         UPSERT_ENTITY.run(connection, *entity_values(agent, anonymize_entity(entity)))
@@ -144,6 +146,7 @@ def erase_entity(agent: int, entity_id: UUID, now: datetime, connection: Connect
         relationship_count,
         task_count,
         cancelled,
+        cost_count,
     )
 
 

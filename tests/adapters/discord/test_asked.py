@@ -133,6 +133,17 @@ async def test_an_expired_interaction_has_no_other_effect(server: EmulatedServer
         assert await ledger.wait_for_texts(1) == ["Aye."]
 
 
+async def test_an_export_is_a_file_that_only_the_sender_sees(server: EmulatedServer) -> None:
+    desk, ledger = server.emulator.interactions, server.emulator.recorder
+    async with server.run_bot():
+        asked = await desk.run_command(server.bot, server.robin, server.lobby, "export-me")
+        await ledger.wait_until(lambda: ledger.counts["followed up"] > 0)
+    first, second = shown_of(server, asked)
+    assert "all that I keep" in first["content"]
+    assert second["flags"] == 64
+    assert [name[-4:] for name in second["files"]] == [".zip"]
+
+
 async def test_a_confirmation_has_buttons_and_pressing_one_executes_it(server: EmulatedServer) -> None:
     desk, ledger, people = server.emulator.interactions, server.emulator.recorder, server.emulator.people
     async with server.run_bot() as (stage, _):

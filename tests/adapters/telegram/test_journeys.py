@@ -276,6 +276,15 @@ async def test_a_command_with_a_hyphen_is_shown_with_an_underscore_and_accepted_
     assert all("/forget-me" not in item for item in reported)
 
 
+async def test_an_export_is_a_file_in_a_private_chat_and_refused_in_a_group(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice")
+    chat = harness.people.open_private_chat(alice)
+    harness.people.say(chat, alice, "/export_me")
+    await harness.wait_texts(2, chat)
+    files = [name for message in harness.telegram.recorder.messages for name in message.files]
+    assert [name[-4:] for name in files] == [".zip"]
+
+
 async def test_a_flood_of_commands_does_not_delay_other_users() -> None:
     full = 1.0  # what the sixth answer in a chat waits
     clock = SkippingClock(held=frozenset({Limits().typing_seconds, full}))

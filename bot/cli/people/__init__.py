@@ -1,0 +1,1 @@
+"""`bot person`: export and delete what is stored about a person."""

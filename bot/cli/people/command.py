@@ -1,0 +1,187 @@
+"""Export everything that is stored about a person, or delete it."""
+
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bot.cli.characters import CharacterConfig, load_character_config
+from bot.cli.options import AsJson, CharacterFile, examples, new_group
+from bot.cli.process.exit_codes import Exit, UsageError
+from bot.cli.running_bot import find_running_bot, open_store_for_reading, require_storage
+from bot.domain.environment import Entity
+from bot.errors import ConfigError, StoreInaccessible, TemporaryError
+from bot.inbound.person_export import ArchiveCounts, find_people, write_person_archive
+from bot.logs import configure_logging
+from bot.plugin_system.plugin import collect_schemas
+from bot.redaction import redactor_of
+from bot.settings import CoreSettings
+from bot.text import strip_terminal_codes
+
+UPLOADS_FOLDER = "uploads"  # of the web page and the API, in BOT_DATA_DIR
+ERASED_TYPES = ("messages", "replies", "derived", "components", "relationships", "tasks", "costs")
+MAX_SHOWN_PEOPLE = 20
+app = new_group("Export everything that is stored about a person, or delete it.")
+PersonText = Annotated[
+    str, typer.Argument(metavar="PERSON", help="A name, the id of the account on its platform, or an id of the API.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedPerson:
+    """A person, the file that was written about them, and how many items it holds."""
+
+    entity: Entity
+    file: Path
+    counts: ArchiveCounts
+
+
+@app.command(epilog=examples("bot person export Ada", "bot person export 123456789 ada.zip"))
+def export(
+    person: PersonText,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="The ZIP (default: NAME.zip in this folder).")
+    ] = None,
+    character: CharacterFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Write a ZIP with everything that is stored about a person; also while the bot runs."""
+    config = load_character_config(character)
+    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
+        exported = asyncio.run(_export(config, person, file))
+    if as_json:
+        document = {"file": str(exported.file), "id": str(exported.entity.id), "items": exported.counts.items}
+        print(json.dumps(document, ensure_ascii=False))
+        return Exit.OK
+    print(strip_terminal_codes(f"{_describe(exported.entity)}: written to {exported.file}"))
+    for name, number in exported.counts.items.items():
+        if number:
+            print(f"  {name:<19} {number:,}")
+    return Exit.OK
+
+
+@app.command(epilog=examples("bot person forget Ada", "bot person forget 123456789 --yes"))
+def forget(
+    person: PersonText,
+    is_confirmed: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    character: CharacterFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Delete everything that is stored about a person, as their own /forget-me does."""
+    config = load_character_config(character)
+    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
+        entity = asyncio.run(_find_stored(config, person))
+        if not is_confirmed:
+            _confirm(entity)
+        counts = _forget(config, entity)
+    if as_json:
+        print(json.dumps({"id": str(entity.id), "deleted": counts}))
+        return Exit.OK
+    deleted = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)
+    print(strip_terminal_codes(f"{_describe(entity)}: deleted {deleted or 'nothing, there was nothing'}"))
+    return Exit.OK
+
+
+async def _export(config: CharacterConfig, person: str, file: Path | None) -> ExportedPerson:
+    async with open_store_for_reading(config) as store:
+        entity = _choose(await find_people(store, person), person)
+        target = file or Path(f"{_to_file_name(entity.name) or entity.id}.zip")
+        unfinished = target.with_name(f"{target.name}.part")
+        if target.exists():
+            raise ConfigError(f"{target} exists already: name another file, or remove it")
+        try:
+            handle = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        except OSError as error:
+            raise ConfigError(f"{target} cannot be written: {error.strerror}; name another file") from None
+        try:
+            with os.fdopen(handle, "w+b") as archive:
+                counts = await write_person_archive(
+                    store,
+                    entity,
+                    archive,
+                    agent_name=config.name,
+                    redact=redactor_of(frozenset(config.secrets)).redact,
+                    uploads=config.settings.load(CoreSettings).bot_data_dir / UPLOADS_FOLDER,
+                )
+            unfinished.replace(target)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    return ExportedPerson(entity, target, counts)
+
+
+async def _find_stored(config: CharacterConfig, person: str) -> Entity:
+    async with open_store_for_reading(config) as store:
+        return _choose(await find_people(store, person), person)
+
+
+def _choose(people: Sequence[Entity], text: str) -> Entity:
+    """Return the only one of these people. Raises UsageError where there is none or several."""
+    if not people:
+        raise UsageError(f"{text!r} is no stored person: name the id of the account, as the Console's people show it")
+    if len(people) > 1:
+        lines = [f"{len(people)} people are called {text!r}: name one by the id that stands first"]
+        lines += [f"  {entity.id}  {_describe(entity)}" for entity in people[:MAX_SHOWN_PEOPLE]]
+        raise UsageError("\n".join(lines))
+    return people[0]
+
+
+def _to_file_name(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", name)[:60].strip("._")
+
+
+def _describe(entity: Entity) -> str:
+    return f"{entity.name or 'without a name'} ({entity.platform} {entity.external_id})"
+
+
+def _confirm(entity: Entity) -> None:
+    """Ask on the terminal whether to delete. Raises UsageError where there is none, or for another answer than yes."""
+    if not sys.stdin.isatty():
+        raise UsageError("deleting a person's data cannot be undone: add --yes")
+    answer = input(strip_terminal_codes(f"Delete everything about {_describe(entity)}? It cannot be undone. [y/N] "))
+    if answer.strip().casefold() not in ("y", "yes"):
+        raise UsageError("nothing was deleted")
+
+
+def _forget(config: CharacterConfig, entity: Entity) -> dict[str, int]:
+    """Delete in the store or, if a running bot uses it, through that bot."""
+    if require_storage(config).is_shared(config.settings):
+        with suppress(ConfigError, TemporaryError):  # a running bot would go on working for this person
+            return _forget_via_running_bot(config, entity)
+    try:
+        return asyncio.run(_forget_in_store(config, entity))
+    except StoreInaccessible as error:
+        refusal = error
+    try:
+        return _forget_via_running_bot(config, entity)
+    except (ConfigError, TemporaryError) as error:
+        raise type(error)(f"{refusal}\nand that process could not be asked: {error}") from None
+
+
+async def _forget_in_store(config: CharacterConfig, entity: Entity) -> dict[str, int]:
+    agent_id = config.agent_config.agent_id
+    async with require_storage(config).open(agent_id, config.settings, collect_schemas(config.plugins)) as store:
+        result = await store.edits.erase_entity(entity.id, datetime.now(UTC))
+    return {name: getattr(result, name) for name in ERASED_TYPES if hasattr(result, name)}
+
+
+def _forget_via_running_bot(config: CharacterConfig, entity: Entity) -> dict[str, int]:
+    running_bot = find_running_bot(config)
+    agent_id = config.agent_config.agent_id
+    reply = running_bot.post(f"/api/people/{entity.id}/forget?agent={agent_id}")
+    if reply.status is HTTPStatus.OK:
+        return _read_counts(reply.body)
+    raise ConfigError(f"the bot at {running_bot} refused: {reply.problem}")
+
+
+def _read_counts(body: Mapping[str, Any]) -> dict[str, int]:
+    return {name: int(body[name]) for name in ERASED_TYPES if name in body}

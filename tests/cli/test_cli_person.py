@@ -1,0 +1,115 @@
+"""`bot person`: the export and the deletion of what is stored about a person."""
+
+import json
+import zipfile
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from bot.cli.main import entry
+from bot.domain.content import Attachment, MediaKind
+from bot.domain.costs import CostEntry
+from bot.domain.environment import Component
+from bot.domain.ids import new_id
+from bot.store.protocols import Store
+from bot.testing import make_message
+from tests.cli.stored_character import FILE, answer_messages, run_with_store, write_character
+
+Out = pytest.CaptureFixture[str]
+FILES = {
+    *("README.txt", "person.json", "contacts.json", "relationships.json", "messages.jsonl", "facts.jsonl"),
+    *("replies.jsonl", "receipts.jsonl", "costs.json", "tasks.json"),
+}
+PERSON = make_message("", sent_at=datetime.now(UTC)).author
+
+
+@pytest.fixture(autouse=True)
+def character(workdir: Path) -> None:
+    write_character(workdir)
+
+
+def add_details() -> None:
+    async def add(store: Store) -> None:
+        contact = Component(new_id(), PERSON.id, "contact", {"mail": "kim@example.org"})
+        await store.entities.save_component(contact)
+        day = datetime.now(UTC).date()
+        await store.costs.add([CostEntry(day, "m", person_id=PERSON.id, calls=2, cost=0.5)])
+
+    run_with_store(add)
+
+
+def test_an_export_holds_everything_of_the_person_and_a_deletion_leaves_nothing(workdir: Path, capsys: Out) -> None:
+    answer_messages("My cat is Tom", "Good night")
+    add_details()
+    capsys.readouterr()
+    assert entry(["person", "export", PERSON.name, "copy.zip", "-c", FILE, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["items"]["messages.jsonl"] == 2
+    assert (workdir / "copy.zip").stat().st_mode & 0o777 == 0o600
+    with zipfile.ZipFile(workdir / "copy.zip") as archive:
+        assert set(archive.namelist()) == FILES
+        messages = [json.loads(line)["text"] for line in archive.read("messages.jsonl").splitlines()]
+        assert messages == ["Good night", "My cat is Tom"]
+        assert len(archive.read("replies.jsonl").splitlines()) == 2
+        assert [json.loads(line)["outcome"] for line in archive.read("receipts.jsonl").splitlines()] == ["answered"] * 2
+        assert json.loads(archive.read("contacts.json"))[0]["data"] == {"mail": "kim@example.org"}
+        assert json.loads(archive.read("costs.json"))[0]["usd"] == 0.5
+        assert json.loads(archive.read("person.json"))["names"] == [PERSON.name]
+    assert entry(["person", "forget", str(PERSON.id), "--yes", "-c", FILE]) == 0
+    assert "deleted 2 messages, 2 replies, " in capsys.readouterr().out
+    assert entry(["person", "export", str(PERSON.id), "empty.zip", "-c", FILE, "--json"]) == 0
+    items = json.loads(capsys.readouterr().out)["items"]
+    del items["person.json"]
+    assert items.pop("receipts.jsonl") == 2  # without texts: redelivered messages are recognised
+    assert {name for name, number in items.items() if number} <= {"contacts.json"}  # the mark of the wish
+    with zipfile.ZipFile(workdir / "empty.zip") as archive:
+        assert not any(b"Tom" in archive.read(name) or b"kim@" in archive.read(name) for name in archive.namelist())
+
+
+def test_an_export_overwrites_nothing_and_an_unknown_person_is_named(workdir: Path, capsys: Out) -> None:
+    answer_messages("one")
+    (workdir / "copy.zip").write_bytes(b"mine")
+    assert entry(["person", "export", PERSON.name, "copy.zip", "-c", FILE]) == 78
+    assert "copy.zip exists already" in capsys.readouterr().err
+    assert (workdir / "copy.zip").read_bytes() == b"mine"
+    assert entry(["person", "export", "Nobody Known", "-c", FILE]) == 2
+    assert "'Nobody Known' is no stored person" in capsys.readouterr().err
+
+
+def test_without_a_terminal_nothing_is_deleted_unless_it_is_confirmed_by_an_option(capsys: Out) -> None:
+    answer_messages("one")
+    assert entry(["person", "forget", PERSON.name, "-c", FILE]) == 2
+    assert "add --yes" in capsys.readouterr().err
+
+
+def test_of_several_people_of_one_name_none_is_guessed(capsys: Out) -> None:
+    answer_messages("one")
+
+    async def add(store: Store) -> None:
+        other = make_message("", sent_at=datetime.now(UTC), author=f"{PERSON.name} the second").author
+        await store.entities.save_entities([type(other)(other.id, other.platform, other.external_id, (PERSON.name,))])
+
+    run_with_store(add)
+    assert entry(["person", "export", PERSON.name, "-c", FILE]) == 2
+    assert f"2 people are called {PERSON.name!r}" in capsys.readouterr().err
+
+
+def test_files_that_were_uploaded_are_in_the_export(workdir: Path) -> None:
+    answer_messages("one")
+    url = f"upload:web/{'a' * 32}"
+
+    async def attach(store: Store) -> None:
+        [memory] = (await store.memories.of_entity(PERSON.id)).memories
+        files = (Attachment("1", MediaKind.DOCUMENT, url=url, name="../my notes.txt"),)
+        await store.memories.add([replace(memory, content=replace(memory.content, attachments=files))])
+
+    run_with_store(attach)
+    folder = workdir / "data" / "uploads" / "web"
+    folder.mkdir(parents=True)
+    (folder / ("a" * 32)).write_bytes(b"the notes")
+    assert entry(["person", "export", PERSON.name, "copy.zip", "-c", FILE]) == 0
+    with zipfile.ZipFile(workdir / "copy.zip") as archive:
+        [name] = [name for name in archive.namelist() if name.startswith("uploads/")]
+        assert (name, archive.read(name)) == ("uploads/1-_my notes.txt", b"the notes")
