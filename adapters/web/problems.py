@@ -51,9 +51,10 @@ class AccountBody(ResponseModel):
     """An account on a platform, and how it is connected; `agent_id` is null for one that all agents share.
 
     `account` is its name on the platform, empty until it is known. `why` says what `cause` means. `since` is when the
-    state last changed. The next message is late `late_since` a time, three times `usual_gap_s` after the last one and
-    at least ten minutes; the gap is the mean number of seconds between two messages at this hour of the last seven
-    days. `history` has the last 48 half hours, the current one last; it is known since the start of the bot.
+    state last changed. The next message is late `late_since` a time, at which on each of the last seven days eight
+    would have come in since the last one, at least ten minutes after it; `usual_gap_s` is the mean number of seconds
+    between two messages at this hour of these days. `history` has the last 48 half hours, the current one last; it is
+    known since the start of the bot.
     """
 
     platform: str

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Self
@@ -20,7 +20,10 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 COMPARED_DAYS = 7  # for what is usual at an hour
 SETTLING_TIME = timedelta(minutes=1)  # after a span of time, until what came in then is stored for certain
 TASK_TOLERANCE = timedelta(minutes=1)
-LATE_FACTOR, MIN_LATE = 3, timedelta(minutes=10)
+MIN_LATE = timedelta(minutes=10)
+MIN_EXPECTED = 8  # messages whose absence is no chance: of so many on average, none come once in 3,000 times
+MIN_SAMPLES = 2  # days that show what is usual
+FIRST_WEEKEND_DAY = 5
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND, MICROSECOND = timedelta(seconds=1), timedelta(microseconds=1)
 REFRESH_SECONDS = 60.0
@@ -49,24 +52,34 @@ class ActivityRange(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """When a platform last brought a message in seven days, and the usual time between two at this hour.
+    """When a platform last brought a message in seven days, and what is usual at an hour.
 
-    The usual gap is that of this hour of the day, or of the hour in which the last message came in, if that is
-    longer; None where the last seven days do not show it.
+    The usual gap is the mean time between two messages at this hour of the day, or at the hour in which the last one
+    came in, if that is longer; None where the last seven days do not show it. `fewest` has the fewest messages that
+    came in at an hour of the day (UTC) on any of the days before the last message, of working days (False) and of
+    weekends (True).
     """
 
     last_at: datetime | None = None
     usual_gap: timedelta | None = None
+    fewest: Mapping[tuple[bool, int], int] = field(default_factory=dict)
 
     def late_since(self, connected_at: datetime, now: datetime) -> datetime | None:
         """Return since when the next message is late on an account that is connected; None where it is not.
 
-        It is late after three times the usual gap, at least ten minutes.
+        It is late after ten minutes at least, in which eight messages would have come in even on the quietest day.
         """
-        if self.usual_gap is None:
-            return None
-        late_at = max(self.last_at or connected_at, connected_at) + max(LATE_FACTOR * self.usual_gap, MIN_LATE)
-        return late_at if late_at <= now else None
+        start = at = max(self.last_at or connected_at, connected_at)
+        expected = 0.0
+        while self.fewest and at < now:
+            end = min(_floor(at, HOUR) + HOUR, now)
+            rate = self.fewest.get(_hour_of_week(at), 0)
+            if expected + rate * ((end - at) / HOUR) >= MIN_EXPECTED:
+                late_at = max(at + HOUR * ((MIN_EXPECTED - expected) / rate), start + MIN_LATE)
+                return late_at if late_at <= now else None
+            expected += rate * ((end - at) / HOUR)
+            at = end
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +305,28 @@ def _build_arrivals(hours: Mapping[datetime, PlatformHour], this_hour: datetime)
     last_hour = max(hours)
     gaps = [_usual_gap(hours, hour) for hour in (this_hour, last_hour)]
     known = [gap for gap in gaps if gap is not None]
-    return Arrivals(hours[last_hour].last_at, max(known) if len(known) == len(gaps) else None)
+    usual_gap = max(known) if len(known) == len(gaps) else None
+    return Arrivals(hours[last_hour].last_at, usual_gap, _fewest_by_hour(hours, last_hour))
+
+
+def _fewest_by_hour(hours: Mapping[datetime, PlatformHour], last_hour: datetime) -> dict[tuple[bool, int], int]:
+    """Return the fewest messages of an hour of the day, on working days and weekends; without those of none.
+
+    The silence that is looked at does not count, so hours from `last_hour` on do not.
+    """
+    counts: dict[tuple[bool, int], list[int]] = {}
+    start = min(hours)
+    while start < last_hour:
+        received = hours[start].received if start in hours else 0
+        counts.setdefault(_hour_of_week(start), []).append(received)
+        start += HOUR
+    return {hour: fewest for hour, found in counts.items() if len(found) >= MIN_SAMPLES and (fewest := min(found))}
+
+
+def _hour_of_week(at: datetime) -> tuple[bool, int]:
+    """Return whether a time is on a weekend, and its hour of the day, in UTC."""
+    at = at.astimezone(UTC)
+    return at.weekday() >= FIRST_WEEKEND_DAY, at.hour
 
 
 def _usual_gap(hours: Mapping[datetime, PlatformHour], hour: datetime) -> timedelta | None:

@@ -345,16 +345,18 @@ def _find_messages(situation: Situation) -> Iterator[Condition]:
 
 def _find_late(situation: Situation) -> Iterator[Condition]:
     for account in situation.accounts:
-        if account.late_since is None or account.usual_gap is None or account.state is not ConnectionState.CONNECTED:
+        if account.late_since is None or account.state is not ConnectionState.CONNECTED:
             continue
         silence = situation.now - (account.last_in_at or account.since)
         values = {"account": account.label, "time": format_seconds(silence / timedelta(seconds=1))}
-        usual = format_seconds(account.usual_gap.total_seconds())
+        why = user_text("watchdog.late.why_then")
+        if account.usual_gap is not None:
+            why = user_text("watchdog.late.why", usual=format_seconds(account.usual_gap.total_seconds()))
         yield Condition(
             ConditionKind.LATE,
             ConditionLevel.WARN,
             user_text("watchdog.late.text", **values),
-            user_text("watchdog.late.why", usual=usual),
+            why,
             subject=f"{account.platform}/{account.name}",
             since=account.late_since,
         )

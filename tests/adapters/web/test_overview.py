@@ -175,10 +175,10 @@ async def test_the_state_of_an_account_is_told_with_its_cause(web_server: Runnin
     assert "hunter2" not in str(told)
 
 
-async def test_an_account_is_late_after_three_times_the_usual_gap(open_server: ServerFactory) -> None:
+async def test_an_account_is_late_once_eight_messages_would_usually_have_come_in(open_server: ServerFactory) -> None:
     store, now = InMemoryStore(), system_clock()
     hour = now.replace(minute=0, second=0, microsecond=0)
-    usual = [hour - timedelta(days=days, minutes=-20 * part) for days in range(7, 0, -1) for part in range(3)]
+    usual = [hour - timedelta(days=days, minutes=-5 * part) for days in range(7, 0, -1) for part in range(12)]
     # The hour in which the last message came may count: it is the one before this, or the one before that.
     before = [at - timedelta(hours=hours) for hours in (1, 2) for at in usual]
     last = now - timedelta(minutes=65)
@@ -192,9 +192,9 @@ async def test_an_account_is_late_after_three_times_the_usual_gap(open_server: S
         assert account["late_since"] is None  # it is connected for a moment only
         arrivals = (await handle.activity.arrivals())["telegram"]
         assert arrivals.last_at == last
-        assert arrivals.usual_gap == timedelta(minutes=20)
-        assert arrivals.late_since(now - timedelta(days=1), now) == last + timedelta(minutes=60)
-        assert arrivals.late_since(now - timedelta(minutes=59), now) is None
+        assert arrivals.usual_gap == timedelta(minutes=5)
+        assert arrivals.late_since(now - timedelta(days=1), now) == last + timedelta(minutes=40)
+        assert arrivals.late_since(now - timedelta(minutes=39), now) is None
 
 
 async def test_figures_over_time_are_columns(open_server: ServerFactory) -> None:

@@ -101,7 +101,7 @@ function Accounts({ accounts, startedAt }) {
 function AccountName({ account }) {
   const platform = PLATFORMS[account.platform] ?? account.platform;
   const icon = PLATFORMS[account.platform] ? account.platform : "plug";
-  const late = account.late_since && html`nothing for longer than usual: a message every ${formatDuration(account.usual_gap_s * 1000)}`;
+  const late = account.late_since && html`nothing for longer than usual${account.usual_gap_s && `: a message every ${formatDuration(account.usual_gap_s * 1000)}`}`;
   const why = late || (account.state !== "connected" && account.why);
   return html`<span class="row"><${Icon} name=${icon} /><span class="cut">
     <${Link} to="console/rooms" query=${{ platform: account.platform }}>${account.agent_id ? account.name : platform}</${Link}>
