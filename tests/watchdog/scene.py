@@ -1,24 +1,39 @@
 """A running bot on a fast clock, with a platform whose connection the test sets, and an owner with a webhook."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from aiohttp import web
 
-from bot import AgentConfig, Character, Entity, Plugin, Room, Runtime, Settings, World, derived_id
+from bot import (
+    AgentConfig,
+    Character,
+    Entity,
+    Outcome,
+    Plugin,
+    Room,
+    Runtime,
+    Settings,
+    World,
+    derived_id,
+    system_clock,
+)
 from bot.concurrency.clock import TimeSource
 from bot.domain.environment import ChannelType
 from bot.platform import ConnectionStatus, Delivery
 from bot.settings import Layer
 from bot.store import InMemoryStore
-from bot.testing import ManualClock, RecordingAdapter, ScriptedModel
+from bot.testing import ManualClock, RecordingAdapter, ScriptedModel, make_message
 from bot.watchdog.channels import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, sign
+from bot.watchdog.expiries import find_token_ends
 from plugins.bootstrap import plugin as bootstrap
+from plugins.sql.sqlite.database import OpenFiles
 
 SECRET = "only-for-tests-of-the-owner"
 SLEEPERS = 2  # the watchdog, and what measures the process
@@ -107,20 +122,42 @@ class Platform(RecordingAdapter):
 
 @dataclass
 class Scene:
-    """A running bot, its platform, its clock and its owner."""
+    """A running bot, its platform, its clock and its owner; `path` is the file of its store, if that is one."""
 
     runtime: Runtime
     platform: Platform
     clock: FastClock
     owner: Owner
-    model: ScriptedModel
     store: Any
+    closing: ExitStack
+    path: Path = Path()
+    database: Any = None
     lag: float = 0.0
 
     @property
     def agent(self) -> Any:
         """The agent."""
         return self.runtime.agents[0].agent
+
+    @property
+    def monitor(self) -> Any:
+        """What measures the process."""
+        return self.runtime.handles[0].process_monitor
+
+    def renew_tokens(self, values: Mapping[str, str]) -> None:
+        """Use other tokens, as after a restart."""
+        self.monitor.ends.update(find_token_ends(values))
+
+    async def settle_history(self, comes: Callable[[datetime], bool], days: int = 7) -> None:
+        """Store what came in during the last days: the minutes for which `comes` is true."""
+        now = self.clock.wall()
+        for minutes in range(days * 24 * 60, 0, -1):
+            at = now - timedelta(minutes=minutes)
+            if comes(at):
+                message = make_message("Hello", sent_at=at, platform="telegram", message_id=f"old-{minutes}")
+                [event] = await self.store.ledger.receive([message], at)
+                closed = replace(event.receipt, outcome=Outcome.IGNORED, closed_at=at)
+                await self.store.ledger.save_receipts([closed])
 
     async def run(self, seconds: int) -> None:
         """Let seconds pass, one after another; what they bring about is done before the next."""
@@ -131,12 +168,12 @@ class Scene:
 
     async def run_until_told(self, seconds: int) -> int | None:
         """Return after how many seconds the owner was told something; None if not within these."""
-        count = len(self.owner.messages)
-        for second in range(seconds):
-            if len(self.owner.messages) > count:
-                return second
+        count, start = len(self.owner.messages), self.clock.monotonic()
+        while len(self.owner.messages) == count:
+            if self.clock.monotonic() - start >= seconds:
+                return None
             await self.run(1)
-        return seconds if len(self.owner.messages) > count else None
+        return round(self.clock.monotonic() - start)
 
 
 @asynccontextmanager
@@ -161,4 +198,18 @@ async def open_scene(
         async with Runtime([config], time_source=clock.time_source) as runtime:
             platform = Platform(clock, runtime.agents[0].agent.id)
             await runtime.connect(platform)
-            yield Scene(runtime, platform, clock, owner, model, store)
+            with ExitStack() as closing:
+                yield Scene(runtime, platform, clock, owner, store, closing)
+
+
+@asynccontextmanager
+async def open_file_scene(folder: Path, **details: Any) -> AsyncIterator[Scene]:
+    """Run a bot as `open_scene` does, with a store in a SQLite file."""
+    path, files, clock = folder / "bot.db", OpenFiles(), FastClock(system_clock())
+    async with (
+        files.open_store(path, derived_id("agent", "Ada"), clock=clock.wall) as store,
+        files.use(path) as database,
+        open_scene(store=store, clock=clock, **details) as scene,
+    ):
+        scene.path, scene.database = path, database
+        yield scene
