@@ -1,13 +1,14 @@
 """Settings of the database: its location, durability and retention."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
 from pydantic import Field, SecretStr, field_validator
 
-from bot import SettingError, Settings, SettingsModel
+from bot import CommaList, SettingError, Settings, SettingsModel
 from bot.text import user_text
 
 FILE_NAME = "greenroom.db"
@@ -25,7 +26,10 @@ class Synchronous(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """How long finished rows are kept; receipts by age and by number, whichever keeps more."""
+    """How long finished rows are kept; receipts by age and by number, whichever keeps more.
+
+    Messages are kept for `messages`, those of a room or world in `places` for as long as that says; None is for ever.
+    """
 
     receipts: timedelta = timedelta(days=30)
     receipt_rows: int = 1_000_000
@@ -35,6 +39,15 @@ class RetentionPolicy:
     logs: timedelta = timedelta(days=30)
     decisions: timedelta = timedelta(days=400)
     spending: timedelta = timedelta(days=400)
+    messages: timedelta | None = None
+    places: Mapping[str, timedelta | None] = field(default_factory=dict, hash=False)
+
+    def message_lifetime(self, names: Iterable[str]) -> timedelta | None:
+        """Return how long messages are kept in a room that has these names, the most specific first."""
+        for name in names:
+            if name in self.places:
+                return self.places[name]
+        return self.messages
 
 
 DEFAULT_RETENTION = RetentionPolicy()
@@ -71,17 +84,47 @@ class SqlSettings(SettingsModel):
     )
     sql_log_days: int = Field(30, ge=1, description="For how many days log entries are kept.")
 
+    sql_message_days: int = Field(
+        0,
+        ge=0,
+        description="For how many days messages are kept, with the sent parts and log entries of their rooms; 0 for "
+        "ever. What was learnt from them stays.",
+    )
+    sql_message_days_by_place: CommaList = Field(
+        (),
+        description="The same for rooms and worlds, by their ids on the platform or of the API, as in "
+        "discord:1234=30, -10098=7; 0 for ever. A room's own number counts before that of its world.",
+    )
+
     @property
     def retention(self) -> RetentionPolicy:
         """How long finished rows are kept."""
         days = timedelta(days=self.sql_receipt_days)
         logs = timedelta(days=self.sql_log_days)
-        return RetentionPolicy(receipts=days, deliveries=days, action_results=days, logs=logs)
+        pairs = (item.rpartition("=") for item in self.sql_message_days_by_place)
+        places = {name.strip(): _lifetime(int(number)) for name, _, number in pairs}
+        messages = _lifetime(self.sql_message_days)
+        return RetentionPolicy(
+            receipts=days, deliveries=days, action_results=days, logs=logs, messages=messages, places=places
+        )
+
+    @field_validator("sql_message_days_by_place")
+    @classmethod
+    def _check_places(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for item in value:
+            name, _, number = item.rpartition("=")
+            if not name.strip() or not number.strip().isdecimal():
+                raise ValueError(f"{item!r} must look like discord:1234=30, an id and a number of days")
+        return value
 
     @field_validator("sql_synchronous", mode="before")
     @classmethod
     def _to_upper(cls, value: object) -> object:
         return value.upper() if isinstance(value, str) else value
+
+
+def _lifetime(days: int) -> timedelta | None:
+    return timedelta(days=days) if days else None
 
 
 def find_postgres_variable(settings: Settings) -> str:
@@ -111,6 +154,12 @@ def find_database_file(settings: Settings) -> Path:
 def privacy_statement(settings: Settings) -> str:
     """Return the text that tells users how long their data is stored."""
     sql_settings = settings.load(SqlSettings)
-    return user_text(
+    retention = user_text(
         "privacy.retention", receipt_days=sql_settings.sql_receipt_days, log_days=sql_settings.sql_log_days
     )
+    notes = []
+    if sql_settings.sql_message_days:
+        notes.append(user_text("privacy.message_days", days=sql_settings.sql_message_days))
+    if sql_settings.sql_message_days_by_place:
+        notes.append(user_text("privacy.message_days_by_place"))
+    return " ".join((retention, *notes))

@@ -1,7 +1,8 @@
 """Retention: deletion of expired rows in small steps.
 
-Of memories only the results of actions are deleted. Each step examines some rows of one agent, deletes
-finished ones that are too old, and returns where the next step continues: None once it reaches rows that stay.
+Of memories only the results of actions are deleted, and messages where the settings say for how long. Each step
+examines some rows of one agent, deletes finished ones that are too old, and returns where the next step continues:
+None once it reaches rows that stay.
 """
 
 import asyncio
@@ -31,13 +32,17 @@ from plugins.sql.core.schema import (
     spending_sums,
     steps,
     unreadable_events,
+    worlds,
 )
 from plugins.sql.core.settings import DEFAULT_RETENTION, RetentionPolicy
-from plugins.sql.core.values import datetime_of, first_id, microseconds_of
+from plugins.sql.core.values import datetime_of, first_id, id_of, microseconds_of
+from plugins.sql.stores.memories import DELETE_MEMORIES
 
 logger = logging.getLogger(__name__)
 
+MICROSECOND = timedelta(microseconds=1)
 ROWS_PER_STEP = 25  # take about two milliseconds
+MESSAGES_PER_STEP = 50
 FINISHED_STATES = (DeliveryState.SENT, DeliveryState.FAILED, DeliveryState.CANCELLED)
 
 FIRST_DELAY_SECONDS, INTERVAL_SECONDS = 60.0, 3600.0
@@ -158,6 +163,52 @@ def delete_expired_results(connection: Connection, agent: int, before: int, afte
     return StepResult(count, found[-1][0] if len(found) == ROWS_PER_STEP else None)
 
 
+def delete_expired_messages(
+    connection: Connection, agent: int, now: int, after: Any, policy: RetentionPolicy
+) -> StepResult:
+    """Delete the messages and reactions of some rooms that are older than the policy allows there.
+
+    With them go sent parts and log entries of the room; messages that are being worked on stay.
+    """
+    columns = (rooms.c.position, rooms.c.id, rooms.c.platform, rooms.c.external_id, worlds.c.id, worlds.c.external_id)
+    is_world = and_(worlds.c.agent_id == rooms.c.agent_id, worlds.c.id == rooms.c.world_id)
+    of_agent = and_(rooms.c.agent_id == agent, rooms.c.position > (after or 0))
+    query = select(*columns).join(worlds, is_world).where(of_agent).order_by(rooms.c.position).limit(ROWS_PER_STEP)
+    found = connection.execute(query).all()
+    last_done = after
+    for position, room_id, platform, room_name, world_id, world_name in found:
+        names = [*_place_names(platform, room_id, room_name), *_place_names(platform, world_id, world_name)]
+        lifetime = policy.message_lifetime(names)
+        count = 0 if lifetime is None else _delete_in_room(connection, agent, room_id, now - lifetime // MICROSECOND)
+        if count:
+            return StepResult(count, last_done or 0)  # the room may have more
+        last_done = position
+    return StepResult(0, last_done if len(found) == ROWS_PER_STEP else None)
+
+
+def _place_names(platform: str, place_id: bytes, external_id: str) -> tuple[str, ...]:
+    return str(id_of(place_id)), f"{platform}:{external_id}", external_id
+
+
+def _delete_in_room(connection: Connection, agent: int, room_id: bytes, before: int) -> int:
+    """Delete the oldest expired messages, parts and log entries of a room; return how many."""
+    count = 0
+    in_room = and_(memories.c.agent_id == agent, memories.c.room_id == room_id)
+    is_open = and_(receipts.c.agent_id == agent, receipts.c.is_open == 1, receipts.c.room_id == room_id)
+    open_ids = {bytes(row[0]) for row in connection.execute(select(receipts.c.memory_id).where(is_open))}
+    for kind in (MemoryKind.MESSAGE, MemoryKind.REACTION):
+        query = select(memories.c.id, memories.c.created_at).where(in_room, memories.c.kind == kind.value)
+        oldest = connection.execute(query.order_by(memories.c.position).limit(MESSAGES_PER_STEP + len(open_ids))).all()
+        expired = takewhile(lambda row: row[1] < before, (row for row in oldest if bytes(row[0]) not in open_ids))
+        ids = [bytes(row[0]) for row in expired]
+        count += DELETE_MEMORIES.count(connection, agent, ids=ids) if ids else 0
+    is_finished = deliveries.c.state.in_([state.value for state in FINISHED_STATES])
+    parts = and_(deliveries.c.agent_id == agent, deliveries.c.room_id == room_id, deliveries.c.created_at < before)
+    count += connection.execute(delete(deliveries).where(parts, is_finished)).rowcount
+    entries = and_(logs.c.agent_id == agent, logs.c.room_id == room_id, logs.c.kind != LogKind.AUTHORIZATION)
+    return count + connection.execute(delete(logs).where(entries, logs.c.at < before)).rowcount
+
+
 def delete_expired_cache(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
     """Delete expired values."""
     of_agent = cache.c.agent_id == agent
@@ -179,6 +230,13 @@ def delete_expired_costs(connection: Connection, agent: int, before: int, after:
     of_day = and_(spending_sums.c.agent_id == agent, spending_sums.c.day == day)
     connection.execute(delete(spending_sums).where(of_day, spending_sums.c.grouping.in_(("work", "room", "person"))))
     return StepResult(count, day)
+
+
+def _expired_messages_step(policy: RetentionPolicy) -> DeletionStep:
+    def step(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
+        return delete_expired_messages(connection, agent, before, after, policy)
+
+    return step
 
 
 class Retention:
@@ -239,6 +297,8 @@ class Retention:
         yield delete_expired_decisions, policy.decisions
         yield delete_expired_costs, policy.spending
         yield delete_expired_cache, timedelta()
+        if policy.messages is not None or policy.places:
+            yield _expired_messages_step(policy), timedelta()
 
     async def _delete_expired(self, step: DeletionStep, age: timedelta) -> int:
         before, after, count = microseconds_of(self._clock() - age), None, 0

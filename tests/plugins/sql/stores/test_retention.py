@@ -271,3 +271,54 @@ async def test_results_of_actions_are_deleted_and_messages_stay(open_store: Any)
         found = await store.memories.conversation(message.room_id)
         assert list(found.results) == []
         assert len(found.messages) == 2
+
+
+async def test_messages_are_deleted_after_the_days_of_their_room_or_world_or_all(open_store: Any) -> None:
+    async with open_store() as store:
+        receipt = await answered(store, "Hello")
+        room = await store.worlds.room(receipt.room_id)
+        world = await store.worlds.world(room.world_id)
+
+        async def texts_after(days: float, **policy: Any) -> list[str]:
+            keeping = RetentionPolicy(deliveries=timedelta(days=400), **policy)
+            await retention(store, keeping, days=days).run_once()
+            return [memory.content.text for memory in await store.memories.recent(receipt.room_id)]
+
+        week, month = timedelta(days=7), timedelta(days=30)
+        assert await texts_after(8, places={f"test:{room.external_id}": month}) == ["Hello"]
+        assert await texts_after(8, messages=month) == ["Hello"]
+        assert await texts_after(40, messages=month, places={str(world.id): None}) == ["Hello"]
+        assert await texts_after(8, places={room.external_id: month, world.external_id: week}) == ["Hello"]
+        assert len(await store.ledger.deliveries()) == 1
+        assert await texts_after(8, messages=month, places={world.external_id: week}) == []
+        assert await store.ledger.deliveries() == []
+        assert await store.memories.memories([receipt.memory_id]) == {}
+
+
+async def test_messages_of_many_rooms_expire_in_small_steps_and_facts_stay(open_store: Any) -> None:
+    async with open_store() as store:
+        for number in range(ROWS_PER_STEP + 2):
+            message = make_message(f"{number}", sent_at=NOW, room=f"room-{number}", message_id=f"{number}")
+            [stored] = await store.ledger.receive([message], NOW)
+            await store.ledger.save_receipts([replace(stored.receipt, outcome=Outcome.IGNORED, closed_at=NOW)])
+        fact = replace(message.message, id=derived_id("fact"), kind=MemoryKind.FACT, source_id=message.message.id)
+        await store.memories.add([fact])
+        await retention(store, RetentionPolicy(messages=timedelta(days=1)), days=2).run_once()
+        assert await store.memories.count(MemoryKind.MESSAGE) == 0
+        assert await store.memories.count(MemoryKind.FACT) == 1
+
+
+async def test_a_message_that_is_worked_on_does_not_expire(open_store: Any) -> None:
+    async with open_store() as store:
+        [waiting] = await store.ledger.receive([make_message("Anybody?", sent_at=NOW)], NOW)
+        await retention(store, RetentionPolicy(messages=timedelta(days=1)), days=400).run_once()
+        assert await store.memories.memories([waiting.receipt.memory_id])
+
+
+def test_days_by_place_are_read_from_the_settings_and_mistakes_are_named() -> None:
+    def load(value: str) -> RetentionPolicy:
+        return Settings([Layer("environment", {"SQL_MESSAGE_DAYS_BY_PLACE": value})]).load(SqlSettings).retention
+
+    assert load("discord:12=30, -100=0").places == {"discord:12": timedelta(days=30), "-100": None}
+    with pytest.raises(SettingError, match="'discord:12' must look like"):
+        load("discord:12")
