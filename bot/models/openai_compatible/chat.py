@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import openai
-
 from bot.models.openai_compatible.client import CompatibleClient
-from bot.models.openai_compatible.connection import PROMPT_TOO_LONG, Connection, error_message, is_content_refusal
+from bot.models.openai_compatible.connection import PROMPT_TOO_LONG, Connection, is_content_refusal
+from bot.models.openai_compatible.requests import StatusError
 from bot.models.openai_compatible.responses import parse_completion
 from bot.models.openai_compatible.streaming import CompletionStream
 from bot.models.types import TextRequest, TextResult
@@ -17,6 +16,7 @@ from bot.text import user_text
 
 logger = logging.getLogger(__name__)
 
+PATH = "chat/completions"
 SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
 # OpenAI does not know these; other servers of this API do.
 NON_OPENAI_PARAMETERS = ("top_k", "min_p", "repetition_penalty")
@@ -64,7 +64,7 @@ async def send(
         with connection.mapped_errors(model):
             try:
                 return await _fetch(connection, body, request)
-            except openai.APIStatusError as error:
+            except StatusError as error:
                 if is_content_refusal(error):
                     return TextResult(user_text("notices.no_answer"), model)
                 refused = _find_refused(error, body)
@@ -81,15 +81,11 @@ async def send(
 
 async def _fetch(connection: Connection, body: Mapping[str, Any], request: TextRequest | None) -> TextResult:
     model = str(body["model"])
-    create = connection.sdk.chat.completions
-    parameters = {name: value for name, value in body.items() if name not in NON_OPENAI_PARAMETERS}
-    extra_body = {name: body[name] for name in NON_OPENAI_PARAMETERS if name in body} or None
     if request is None or request.sink is None:
-        response_body = await create.with_raw_response.create(**parameters, extra_body=extra_body)
-        return parse_completion(response_body.content, model, connection.endpoint)
-    streaming = create.with_streaming_response.create(**parameters, stream=True, extra_body=extra_body)
-    async with streaming as response:
-        return await CompletionStream(model, request.sink, connection.endpoint).read(response.iter_bytes())
+        async with connection.requests.post(PATH, body) as response:
+            return parse_completion(await response.read(), model, connection.endpoint)
+    async with connection.requests.post(PATH, {**body, "stream": True}) as response:
+        return await CompletionStream(model, request.sink, connection.endpoint).read(response.content.iter_any())
 
 
 def _build_body(
@@ -120,16 +116,16 @@ def _messages(system: str, prompt: str) -> list[dict[str, Any]]:
     return [{"role": "system", "content": system}, user] if system else [user]
 
 
-def _find_refused(error: openai.APIStatusError, body: Mapping[str, Any]) -> list[str]:
+def _find_refused(error: StatusError, body: Mapping[str, Any]) -> list[str]:
     """Return the sent parameters that the error refuses; empty for any other error."""
-    message = error_message(error)
+    message = error.message
     if "tools" in body and TOOLS_UNSUPPORTED.search(message):
         return ["tools"]
     if error.status_code not in PARAMETER_ERROR_STATUSES or PROMPT_TOO_LONG.search(
         f"{error.code} {error.type} {message}"
     ):
         return []
-    parameter = (error.param or "").partition(".")[0]
+    parameter = str(error.param or "").partition(".")[0]
     if parameter in OPTIONAL and parameter in body:
         return [parameter]
     words = set(re.findall(r"\w+", message))

@@ -1,6 +1,7 @@
 """`CompatibleClient`: the connections of one plugin, and the models that its server for text has."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, ClassVar, Self
 
 from pydantic import BaseModel, Field
@@ -80,7 +81,7 @@ class CompatibleClient(Service):
             server = (endpoint.url, endpoint.key)
             if server not in opened:
                 opened[server] = open_connection(endpoint, secrets)
-            self._connections[capability] = Connection(opened[server].sdk, endpoint, secrets)
+            self._connections[capability] = replace(opened[server], endpoint=endpoint)
         text = self.connection()
         self.listing = ModelListing(
             self._load_models,
@@ -100,6 +101,7 @@ class CompatibleClient(Service):
     async def __aexit__(self, *_: object) -> None:
         for connection in self._connections.values():
             await connection.sdk.close()
+            await connection.requests.close()
 
     def connection(self, capability: str = "") -> Connection:
         """Return the connection of a capability; blank for text."""

@@ -1,6 +1,5 @@
 """Connections to servers that speak OpenAI's API, and the mapping of the SDK's errors."""
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -9,15 +8,16 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+import aiohttp
 import openai
 
 from bot.errors import ModelBusy, ModelError, ModelRefused, ModelUnreachable, PromptTooLong
+from bot.models.openai_compatible.requests import CONNECT_TIMEOUT, RedirectError, Requests, StatusError
 from bot.models.retry import parse_retry_after
 from bot.settings import Secret
 
 OPENAI_HOST = "api.openai.com"
 DUMMY_KEY = "none"  # the SDK insists on a key where local servers want none
-CONNECT_TIMEOUT = 10.0  # seconds; for the rest the router has deadlines
 ORIGIN = ("scheme", "host", "port")
 CONNECT_ERROR = "ConnectError"  # in each of the HTTP libraries that the versions of the SDK use
 
@@ -54,6 +54,7 @@ class Connection:
     """A connection to one server. `CompatibleClient` opens and closes it."""
 
     sdk: openai.AsyncOpenAI
+    requests: Requests
     endpoint: Endpoint
     secrets: frozenset[str]
 
@@ -64,14 +65,14 @@ class Connection:
 
     @contextmanager
     def mapped_errors(self, model: str = "") -> Iterator[None]:
-        """Map errors of the SDK inside the block, which asks for this model.
+        """Map errors of requests inside the block, which asks for this model.
 
         Raises ModelRefused if a retry cannot help, ModelUnreachable if there is no connection, ModelBusy if
         the server is busy or too slow, ModelError otherwise.
         """
         try:
             yield
-        except openai.OpenAIError as error:
+        except (openai.OpenAIError, StatusError, RedirectError, TimeoutError, aiohttp.ClientError) as error:
             raise to_model_error(error, self, model) from error
 
 
@@ -81,20 +82,19 @@ def open_connection(endpoint: Endpoint, secrets: frozenset[str]) -> Connection:
     async def check_origin(request: Any) -> None:
         """Refuse every request to another server: a redirect would hand it the conversation."""
         if any(getattr(request.url, part) != getattr(sdk.base_url, part) for part in ORIGIN):
-            server, target = sdk.base_url.netloc.decode("ascii"), request.url.netloc.decode("ascii")
-            raise ModelRefused(
-                f"{endpoint.provider}: {server} redirects to {request.url.scheme}://{target}, another server, to "
-                f"which nothing is sent: if it is the right one, set {endpoint.url_name} to its address"
-            )
+            raise RedirectError(f"{request.url.scheme}://{request.url.netloc.decode('ascii')}")
 
+    key = endpoint.key.get_secret_value() if endpoint.key else DUMMY_KEY
     sdk = openai.AsyncOpenAI(
-        api_key=endpoint.key.get_secret_value() if endpoint.key else DUMMY_KEY,
+        api_key=key,
         base_url=endpoint.url,
         max_retries=0,  # the router retries, and records each try
         timeout=openai.Timeout(None, connect=CONNECT_TIMEOUT),
         http_client=openai.DefaultAsyncHttpxClient(event_hooks={"request": [check_origin]}),
     )
-    return Connection(sdk, endpoint, secrets)
+    headers = {name: value for name, value in sdk.default_headers.items() if isinstance(value, str)}
+    requests = Requests(str(sdk.base_url), headers | {"Authorization": f"Bearer {key}"})
+    return Connection(sdk, requests, endpoint, secrets)
 
 
 REFUSAL_STATUSES = (400, 401, 402, 403, 404, 405, 413, 415, 422)
@@ -107,37 +107,40 @@ PROMPT_TOO_LONG = re.compile(
 )
 
 
-def is_content_refusal(error: Exception) -> bool:
+def is_content_refusal(error: StatusError) -> bool:
     """Return whether a request was refused because of its content."""
-    return isinstance(error, openai.APIStatusError) and error.code in CONTENT_REFUSAL_CODES
+    return error.code in CONTENT_REFUSAL_CODES
 
 
-def error_message(error: openai.APIStatusError) -> str:
-    """Return the message of an error response, whether or not its body has the API's form."""
-    body = error.body
-    if isinstance(body, dict):
-        body = next((body[name] for name in ("message", "error", "detail") if body.get(name)), body)
-    if not body:
-        body = error.response.text
-    return body if isinstance(body, str) else json.dumps(body, default=str)
+def to_model_error(error: Exception, connection: Connection, model: str) -> ModelError:
+    """Return the ModelError for a failed request; its message contains no secret."""
+    endpoint, host, secrets = connection.endpoint, connection.host, connection.secrets
+    provider, cause = endpoint.provider, error.__cause__ if isinstance(error, openai.OpenAIError) else error
+    if isinstance(cause, RedirectError):
+        return ModelRefused(
+            f"{provider}: {host} redirects to {cause.target}, another server, to which nothing is sent: if it is the "
+            f"right one, set {endpoint.url_name} to its address"
+        )
+    if isinstance(error, TimeoutError | openai.APITimeoutError):
+        return ModelBusy(f"{provider}: no connection to {host} in time")
+    if isinstance(cause, aiohttp.ClientConnectorError) or type(cause).__name__ == CONNECT_ERROR:
+        message = f"{provider}: cannot connect to {host}: {_shorten_message(str(cause), secrets)}"
+        return ModelUnreachable(f"{message}; start the server, or correct {endpoint.url_name}")
+    if isinstance(error, openai.APIConnectionError | aiohttp.ClientError):
+        message = getattr(error, "message", "") or str(error) or type(error).__name__
+        return ModelBusy(f"{provider}: no answer from {host}: {_shorten_message(str(message), secrets)}")
+    if isinstance(error, openai.APIStatusError):
+        response = error.response
+        error = StatusError(error.status_code, error.body or response.text, response.headers)
+    if not isinstance(error, StatusError):
+        return ModelError(f"{provider}: {_shorten_message(str(error), secrets)}")
+    return _status_to_model_error(error, connection, model)
 
 
-def to_model_error(error: openai.OpenAIError, connection: Connection, model: str) -> ModelError:
-    """Return the ModelError for an error of the SDK; its message contains no secret."""
+def _status_to_model_error(error: StatusError, connection: Connection, model: str) -> ModelError:
     endpoint, host, secrets = connection.endpoint, connection.host, connection.secrets
     provider = endpoint.provider
-    if isinstance(error.__cause__, ModelRefused):
-        return error.__cause__
-    if isinstance(error, openai.APITimeoutError):
-        return ModelBusy(f"{provider}: no connection to {host} in time")
-    if type(error.__cause__).__name__ == CONNECT_ERROR:
-        message = f"{provider}: cannot connect to {host}: {_shorten_message(str(error.__cause__), secrets)}"
-        return ModelUnreachable(f"{message}; start the server, or correct {endpoint.url_name}")
-    if isinstance(error, openai.APIConnectionError):
-        return ModelBusy(f"{provider}: no answer from {host}: {_shorten_message(error.message, secrets)}")
-    if not isinstance(error, openai.APIStatusError):
-        return ModelError(f"{provider}: {_shorten_message(str(error), secrets)}")
-    status, message = error.status_code, _shorten_message(error_message(error), secrets)
+    status, message = error.status_code, _shorten_message(error.message, secrets)
     if status == 401:
         return ModelRefused(f"{provider}: {host} refused the key in {endpoint.key_name} (401): set a valid key")
     if status == 404:
@@ -149,7 +152,7 @@ def to_model_error(error: openai.OpenAIError, connection: Connection, model: str
         is_too_long = status in (400, 413) and PROMPT_TOO_LONG.search(f"{error.code} {error.type} {message}")
         error_type = PromptTooLong if is_too_long else ModelRefused
         return error_type(f"{provider}: {host} refused the request ({status}): {message}")
-    retry_after = parse_retry_after(error.response.headers, datetime.now(UTC))
+    retry_after = parse_retry_after(error.headers, datetime.now(UTC))
     return ModelBusy(f"{provider}: {host} cannot answer now ({status}): {message}", retry_after=retry_after)
 
 

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 import openai
 from pydantic import BaseModel, Field
@@ -195,13 +195,11 @@ async def embed(
     Raises ModelError if one is missing or has a wrong dimension, and as `Connection.mapped_errors` does.
     """
     with connection.mapped_errors(name):
-        response = await connection.sdk.embeddings.with_raw_response.create(
-            model=name,
-            input=list(request.texts),
-            dimensions=openai.omit if dimensions is None else dimensions,
-            encoding_format="float",
-        )
-    body = parse_response(EmbeddingsBody, response.content, name, "list of vectors", connection.endpoint)
+        wanted: dict[str, Any] = {"model": name, "input": list(request.texts), "encoding_format": "float"}
+        wanted |= {} if dimensions is None else {"dimensions": dimensions}
+        async with connection.requests.post("embeddings", wanted) as response:
+            answer = await response.read()
+    body = parse_response(EmbeddingsBody, answer, name, "list of vectors", connection.endpoint)
     ordered = sorted(body.data, key=lambda item: item.index)
     if [item.index for item in ordered] != list(range(len(request.texts))):
         raise ModelError(

@@ -355,3 +355,17 @@ async def test_the_key_never_leaves_in_a_reply(there: AgentHarness, api: Api) ->
     api.answers = [Said(completion(f"<response><text>It is {KEY}.</text></response>"))]
     await there.send("What is your key?")
     assert there.texts == ["It is [redacted]."]
+
+
+async def test_a_request_goes_through_the_proxy_of_the_environment(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", api.url.removesuffix("/v1"))
+    async with open_stage("http://model.test/v1") as stage:
+        result = await complete(stage.agent.services[Client], "large", TextRequest("hello"))
+    assert result.text == SAID
+    assert api.headers[0]["Host"] == "model.test"
+
+
+async def test_an_error_that_is_no_text_is_reported(api: Api, there: AgentHarness) -> None:
+    api.answers = [Said("[" * 100_000, 500, content_type="text/plain; charset=unknown")]
+    with pytest.raises(ModelBusy, match="cannot answer now"):
+        await complete(there.agent.services[Client], "large", TextRequest("hello"))
