@@ -72,7 +72,7 @@ class OllamaClient(api.CompatibleClient):
         """Ask the server for its models, and what each of them can do."""
         try:
             url = f"{self.settings.ollama_api_endpoint}/api/tags"
-            tags = Tags.model_validate(await connection.sdk.get(url, cast_to=object))
+            tags = Tags.model_validate_json(await connection.requests.fetch("GET", url))
             names = [tag.name for tag in tags.models]
             described = await asyncio.gather(*(self._describe(connection, name) for name in names[:MAX_DESCRIBED]))
         except ValidationError:
@@ -81,8 +81,8 @@ class OllamaClient(api.CompatibleClient):
 
     async def _describe(self, connection: api.Connection, name: str) -> ModelInfo:
         url = f"{self.settings.ollama_api_endpoint}/api/show"
-        details = await connection.sdk.post(url, body={"model": name}, cast_to=object)
-        return Details.model_validate(details).to_model_info(without_default_tag(name))
+        details = await connection.requests.fetch("POST", url, {"model": name})
+        return Details.model_validate_json(details).to_model_info(without_default_tag(name))
 
     async def text_model(self, name: str | None) -> str:
         """Return the model of this name, else the large one. Raises ModelRefused if the server has several."""

@@ -4,7 +4,6 @@ Each is the real command `bot` in its own process, which may be killed; forking 
 Python needs to import everything. One order a line on stdin; the process id, then its exit code on stdout.
 """
 
-import asyncio
 import ctypes
 import gc
 import json
@@ -14,8 +13,6 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
-
-import openai
 
 import bot.cli.commands.run
 import plugins.bootstrap
@@ -34,7 +31,6 @@ def main() -> None:
     _die_with_the_parent()
     for module in sys.argv[1:]:
         import_module(module)
-    asyncio.run(_open_model_client())
     gc.collect()
     gc.freeze()  # no child need look through what was imported
     for line in sys.stdin:
@@ -45,12 +41,6 @@ def main() -> None:
         _write_number(process)
         _, status = os.waitpid(process, 0)
         _write_number(os.waitstatus_to_exitcode(status))
-
-
-async def _open_model_client() -> None:
-    """Open a model client once: it imports many modules only then."""
-    async with openai.AsyncOpenAI(api_key="none"):
-        pass
 
 
 def _run_bot(order: Mapping[str, Any]) -> int:

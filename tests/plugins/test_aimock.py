@@ -1,4 +1,4 @@
-"""The openai and anthropic plugins, through the real SDKs, against a server that others have written.
+"""The openai and anthropic plugins, against a server that others have written.
 
 It is `@copilotkit/aimock` from npm. Where that is not installed these tests are skipped; they find it after
 `npm install --prefix .peers @copilotkit/aimock`.

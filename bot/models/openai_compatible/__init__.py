@@ -1,7 +1,7 @@
 """Public module for model plugins whose server speaks OpenAI's API: connections and calls.
 
-It needs the `openai` package. A plugin subclasses `CompatibleClient` with its endpoints, and its handlers call
-`complete` and the other functions here..
+A plugin subclasses `CompatibleClient` with its endpoints, and its handlers call `complete` and the other functions
+here.
 """
 
 from bot.models.openai_compatible.chat import complete

@@ -82,9 +82,8 @@ async def send(
 async def _fetch(connection: Connection, body: Mapping[str, Any], request: TextRequest | None) -> TextResult:
     model = str(body["model"])
     if request is None or request.sink is None:
-        async with connection.requests.post(PATH, body) as response:
-            return parse_completion(await response.read(), model, connection.endpoint)
-    async with connection.requests.post(PATH, {**body, "stream": True}) as response:
+        return parse_completion(await connection.requests.fetch("POST", PATH, body), model, connection.endpoint)
+    async with connection.requests.open("POST", PATH, {**body, "stream": True}) as response:
         return await CompletionStream(model, request.sink, connection.endpoint).read(response.content.iter_any())
 
 

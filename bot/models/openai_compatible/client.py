@@ -100,7 +100,6 @@ class CompatibleClient(Service):
 
     async def __aexit__(self, *_: object) -> None:
         for connection in self._connections.values():
-            await connection.sdk.close()
             await connection.requests.close()
 
     def connection(self, capability: str = "") -> Connection:
@@ -108,9 +107,9 @@ class CompatibleClient(Service):
         return self._connections.get(capability) or self._connections[""]
 
     async def fetch_models(self, connection: Connection) -> list[ModelInfo]:
-        """Ask a server for its models. Raises OpenAIError or ModelError if it does not answer or list them."""
-        response = await connection.sdk.models.with_raw_response.list()
-        body = parse_response(ModelsBody, response.content, "models", "list of models", connection.endpoint)
+        """Ask a server for its models. Raises ModelError, or as `Requests.open` does."""
+        answer = await connection.requests.fetch("GET", "models")
+        body = parse_response(ModelsBody, answer, "models", "list of models", connection.endpoint)
         return [model.to_model_info() for model in body.data]
 
     async def _load_models(self) -> list[ModelInfo]:

@@ -1,25 +1,23 @@
-"""Connections to servers that speak OpenAI's API, and the mapping of the SDK's errors."""
+"""Connections to servers that speak OpenAI's API, and the errors of models that failed requests mean."""
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
-import openai
 
 from bot.errors import ModelBusy, ModelError, ModelRefused, ModelUnreachable, PromptTooLong
-from bot.models.openai_compatible.requests import CONNECT_TIMEOUT, RedirectError, Requests, StatusError
+from bot.models.openai_compatible.requests import RedirectError, Requests, StatusError
 from bot.models.retry import parse_retry_after
 from bot.settings import Secret
 
 OPENAI_HOST = "api.openai.com"
-DUMMY_KEY = "none"  # the SDK insists on a key where local servers want none
-ORIGIN = ("scheme", "host", "port")
-CONNECT_ERROR = "ConnectError"  # in each of the HTTP libraries that the versions of the SDK use
+OPENAI_URL = f"https://{OPENAI_HOST}/v1"
+ACCOUNT_HEADERS = {"OPENAI_ORG_ID": "OpenAI-Organization", "OPENAI_PROJECT_ID": "OpenAI-Project"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,6 @@ class Endpoint:
 class Connection:
     """A connection to one server. `CompatibleClient` opens and closes it."""
 
-    sdk: openai.AsyncOpenAI
     requests: Requests
     endpoint: Endpoint
     secrets: frozenset[str]
@@ -61,7 +58,7 @@ class Connection:
     @property
     def host(self) -> str:
         """The host name of the server, with its port where the URL names one."""
-        return self.sdk.base_url.netloc.decode("ascii")
+        return self.requests.host
 
     @contextmanager
     def mapped_errors(self, model: str = "") -> Iterator[None]:
@@ -72,29 +69,17 @@ class Connection:
         """
         try:
             yield
-        except (openai.OpenAIError, StatusError, RedirectError, TimeoutError, aiohttp.ClientError) as error:
+        except (StatusError, RedirectError, TimeoutError, aiohttp.ClientError) as error:
             raise to_model_error(error, self, model) from error
 
 
 def open_connection(endpoint: Endpoint, secrets: frozenset[str]) -> Connection:
     """Return a connection to a server; its messages contain none of the secrets."""
-
-    async def check_origin(request: Any) -> None:
-        """Refuse every request to another server: a redirect would hand it the conversation."""
-        if any(getattr(request.url, part) != getattr(sdk.base_url, part) for part in ORIGIN):
-            raise RedirectError(f"{request.url.scheme}://{request.url.netloc.decode('ascii')}")
-
-    key = endpoint.key.get_secret_value() if endpoint.key else DUMMY_KEY
-    sdk = openai.AsyncOpenAI(
-        api_key=key,
-        base_url=endpoint.url,
-        max_retries=0,  # the router retries, and records each try
-        timeout=openai.Timeout(None, connect=CONNECT_TIMEOUT),
-        http_client=openai.DefaultAsyncHttpxClient(event_hooks={"request": [check_origin]}),
-    )
-    headers = {name: value for name, value in sdk.default_headers.items() if isinstance(value, str)}
-    requests = Requests(str(sdk.base_url), headers | {"Authorization": f"Bearer {key}"})
-    return Connection(sdk, requests, endpoint, secrets)
+    headers = {"Accept": "application/json", "User-Agent": "greenroom"}
+    headers |= {header: os.environ[name] for name, header in ACCOUNT_HEADERS.items() if os.environ.get(name)}
+    if endpoint.key is not None:
+        headers["Authorization"] = f"Bearer {endpoint.key.get_secret_value()}"
+    return Connection(Requests(endpoint.url or OPENAI_URL, headers), endpoint, secrets)
 
 
 REFUSAL_STATUSES = (400, 401, 402, 403, 404, 405, 413, 415, 422)
@@ -115,23 +100,20 @@ def is_content_refusal(error: StatusError) -> bool:
 def to_model_error(error: Exception, connection: Connection, model: str) -> ModelError:
     """Return the ModelError for a failed request; its message contains no secret."""
     endpoint, host, secrets = connection.endpoint, connection.host, connection.secrets
-    provider, cause = endpoint.provider, error.__cause__ if isinstance(error, openai.OpenAIError) else error
-    if isinstance(cause, RedirectError):
+    provider = endpoint.provider
+    if isinstance(error, RedirectError):
         return ModelRefused(
-            f"{provider}: {host} redirects to {cause.target}, another server, to which nothing is sent: if it is the "
+            f"{provider}: {host} redirects to {error.target}, another server, to which nothing is sent: if it is the "
             f"right one, set {endpoint.url_name} to its address"
         )
-    if isinstance(error, TimeoutError | openai.APITimeoutError):
+    if isinstance(error, TimeoutError):
         return ModelBusy(f"{provider}: no connection to {host} in time")
-    if isinstance(cause, aiohttp.ClientConnectorError) or type(cause).__name__ == CONNECT_ERROR:
-        message = f"{provider}: cannot connect to {host}: {_shorten_message(str(cause), secrets)}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        message = f"{provider}: cannot connect to {host}: {_shorten_message(str(error), secrets)}"
         return ModelUnreachable(f"{message}; start the server, or correct {endpoint.url_name}")
-    if isinstance(error, openai.APIConnectionError | aiohttp.ClientError):
-        message = getattr(error, "message", "") or str(error) or type(error).__name__
-        return ModelBusy(f"{provider}: no answer from {host}: {_shorten_message(str(message), secrets)}")
-    if isinstance(error, openai.APIStatusError):
-        response = error.response
-        error = StatusError(error.status_code, error.body or response.text, response.headers)
+    if isinstance(error, aiohttp.ClientError):
+        message = _shorten_message(str(error) or type(error).__name__, secrets)
+        return ModelBusy(f"{provider}: no answer from {host}: {message}")
     if not isinstance(error, StatusError):
         return ModelError(f"{provider}: {_shorten_message(str(error), secrets)}")
     return _status_to_model_error(error, connection, model)

@@ -5,7 +5,7 @@ import binascii
 import re
 from typing import Annotated, Any
 
-import openai
+import aiohttp
 from pydantic import BaseModel, Field
 
 from bot.errors import ModelError
@@ -45,12 +45,11 @@ class ImagesBody(BaseModel):
 
 async def generate_image(connection: Connection, name: str, request: ImageRequest) -> ImageResult:
     """Return a picture that a model generates. Raises as `Connection.mapped_errors` does."""
-    size = "x".join(map(str, request.size)) if request.size else openai.omit
+    wanted: dict[str, Any] = {"model": name, "prompt": request.prompt, "n": 1}
+    wanted |= {"size": "x".join(map(str, request.size))} if request.size else {}
     with connection.mapped_errors(name):
-        response = await connection.sdk.images.with_raw_response.generate(
-            model=name, prompt=request.prompt, size=size, n=1
-        )
-    [picture, *_] = parse_response(ImagesBody, response.content, name, "picture", connection.endpoint).data
+        answer = await connection.requests.fetch("POST", "images/generations", wanted)
+    [picture, *_] = parse_response(ImagesBody, answer, name, "picture", connection.endpoint).data
     if not picture.b64_json:
         return ImageResult(url=picture.url or "", model=name)
     try:
@@ -126,11 +125,12 @@ async def transcribe(connection: Connection, name: str, request: TranscriptionRe
     """Return the transcript of a recording. Raises as `Connection.mapped_errors` does."""
     content_type = request.content_type.partition(";")[0].strip().lower()
     file_name = f"recording{_suffix_of(content_type, request.audio)}"
+    form = aiohttp.FormData({"model": name, "response_format": "json"})
+    form.add_field("file", request.audio, filename=file_name, content_type=content_type or "audio/ogg")
     with connection.mapped_errors(name):
-        response = await connection.sdk.audio.transcriptions.with_raw_response.create(
-            model=name, file=(file_name, request.audio, content_type or "audio/ogg"), response_format="json"
-        )
-    transcript = parse_response(TranscriptBody, response.content, name, "transcript", connection.endpoint)
+        async with connection.requests.open("POST", "audio/transcriptions", form=form) as response:
+            answer = await response.read()
+    transcript = parse_response(TranscriptBody, answer, name, "transcript", connection.endpoint)
     usage = Usage(transcript.usage.input_tokens, transcript.usage.output_tokens) if transcript.usage else None
     return TextResult(transcript.text, name, usage)
 
@@ -146,20 +146,18 @@ async def synthesize_speech(
 ) -> SpeechResult:
     """Return a text as speech; `voice` is the default one. Raises as `Connection.mapped_errors` does."""
     is_opus = request.content_type in ("audio/ogg", "audio/opus")
+    wanted = {"model": name, "voice": request.voice or voice, "input": request.text}
+    wanted |= {"instructions": instructions} if instructions else {}
+    wanted["response_format"] = "opus" if is_opus else "mp3"
     with connection.mapped_errors(name):
-        response = await connection.sdk.audio.speech.with_raw_response.create(
-            model=name,
-            voice=request.voice or voice,
-            input=request.text,
-            instructions=instructions or openai.omit,
-            response_format="opus" if is_opus else "mp3",
-        )
+        async with connection.requests.open("POST", "audio/speech", wanted) as response:
+            speech = await response.read()
     content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type.startswith(("text/", "application/json")):
         raise ModelError(f"{connection.endpoint.provider}: {name} returned {content_type} instead of speech")
     if not content_type.startswith("audio/"):
         content_type = "audio/ogg" if is_opus else "audio/mpeg"
-    return SpeechResult(response.content, content_type, name)
+    return SpeechResult(speech, content_type, name)
 
 
 class EmbeddingBody(BaseModel):
@@ -197,8 +195,7 @@ async def embed(
     with connection.mapped_errors(name):
         wanted: dict[str, Any] = {"model": name, "input": list(request.texts), "encoding_format": "float"}
         wanted |= {} if dimensions is None else {"dimensions": dimensions}
-        async with connection.requests.post("embeddings", wanted) as response:
-            answer = await response.read()
+        answer = await connection.requests.fetch("POST", "embeddings", wanted)
     body = parse_response(EmbeddingsBody, answer, name, "list of vectors", connection.endpoint)
     ordered = sorted(body.data, key=lambda item: item.index)
     if [item.index for item in ordered] != list(range(len(request.texts))):

@@ -1,7 +1,7 @@
-"""Send requests with JSON to a server over pooled connections.
+"""Send requests to a server over pooled connections.
 
-The SDK takes ten times the CPU time for the same request (2.0 ms, not 0.2), so chat completions and
-embeddings, which most messages need, are sent without it.
+A library for OpenAI's API prepares and sends the same request for ten times the CPU time (2.0 ms, not 0.2), takes
+half a second to import, and its types fit OpenAI's own server better than the others that speak the API.
 """
 
 import json
@@ -52,10 +52,15 @@ class Requests:
     """Sends requests to one server, below `base_url`; its connections are opened when first needed."""
 
     def __init__(self, base_url: str, headers: Mapping[str, str]) -> None:
-        self._base_url = base_url.rstrip("/")
+        self._base_url = URL(base_url.rstrip("/") + "/")
         self._headers = headers
-        self._proxy = Proxies.from_environment(os.environ).proxy_for(URL(base_url))
+        self._proxy = Proxies.from_environment(os.environ).proxy_for(self._base_url)
         self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def host(self) -> str:
+        """The host name of the server, with its port where the URL names one."""
+        return self._base_url.authority
 
     async def close(self) -> None:
         """Close the connections."""
@@ -63,17 +68,25 @@ class Requests:
             await self._session.close()
 
     @asynccontextmanager
-    async def post(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request with a JSON body; the response has no error status.
+    async def open(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, form: aiohttp.FormData | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request with a JSON body or a form; the response has no error status.
 
-        Raises StatusError, RedirectError, TimeoutError without a connection in time, and aiohttp.ClientError.
+        `path` is relative to the base URL, or a URL. Raises StatusError, RedirectError, TimeoutError without a
+        connection in time, and aiohttp.ClientError.
         """
-        data = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-        session, url = self._open_session(), URL(f"{self._base_url}/{path}")
+        data: Any = form
+        if body is not None:
+            data = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        headers = {"Content-Type": "application/json"} if body is not None else None
+        session, url = self._open_session(), self._base_url.join(URL(path))
         for _ in range(MAX_REDIRECTS + 1):
-            async with session.post(url, data=data, allow_redirects=False, proxy=self._proxy) as response:
+            async with session.request(
+                method, url, data=data, headers=headers, allow_redirects=False, proxy=self._proxy
+            ) as response:
                 target = _find_target(url, response)
-                if target is not None and response.status in REDIRECT_STATUSES:
+                if target is not None and (method == "GET" or response.status in REDIRECT_STATUSES):
                     url = target
                     continue
                 if response.status >= 300:
@@ -81,6 +94,11 @@ class Requests:
                 yield response
                 return
         raise aiohttp.ClientError("too many redirects")
+
+    async def fetch(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> bytes:
+        """Send a request and return the body of the response. Raises as `open` does."""
+        async with self.open(method, path, body) as response:
+            return await response.read()
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:

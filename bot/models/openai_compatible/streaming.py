@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
+import aiohttp
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from bot.errors import ModelBusy, ModelError
@@ -154,7 +155,7 @@ async def _read_chunks(body: AsyncIterator[bytes], provider: str) -> AsyncIterat
     try:
         async for data in body:
             yield data
-    except Exception as error:  # the SDK's versions use different HTTP libraries
+    except (aiohttp.ClientError, OSError) as error:
         raise ModelBusy(f"{provider}: an answer broke off: {type(error).__name__}") from error
 
 

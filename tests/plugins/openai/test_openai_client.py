@@ -1,4 +1,4 @@
-"""Rules of the openai plugin, through the real SDK, against a server on the loopback that speaks its API."""
+"""Rules of the openai plugin, against a server on the loopback that speaks its API."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
