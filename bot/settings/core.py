@@ -15,6 +15,7 @@ class CoreSettings(SettingsModel):
     CHARACTER_SETTINGS = frozenset(
         [
             "CONVERSATION_LENGTH",
+            "MEMORY_BYTES",
             "LATEST_RESPONSE",
             "BURST_PAUSE",
             "STREAMING",
@@ -48,6 +49,9 @@ class CoreSettings(SettingsModel):
     log_format: str = Field("text", pattern="^(text|json)$", description="How it is logged: text or json.")
     conversation_length: int = Field(
         20, ge=1, le=500, description="How many of the last messages of a room the model is shown."
+    )
+    memory_bytes: int = Field(
+        600, ge=0, le=20_000, description="How many bytes of each prompt tell what people told before; 0 for none."
     )
     response_timeout: int = Field(
         3_600_000, ge=1000, description="How long one message may take in all, in milliseconds."

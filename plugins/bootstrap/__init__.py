@@ -41,6 +41,15 @@ from plugins.bootstrap.providers.environment import (
     settings,
     world,
 )
+from plugins.bootstrap.providers.memory import memory, recall
+from plugins.bootstrap.recall.rooms import (
+    RoomRecall,
+    on_entity_erased,
+    on_message_deleted,
+    on_message_edited,
+    on_room_cleared,
+    on_room_migrated,
+)
 
 
 async def _register_on_demand(agent: Agent) -> None:
@@ -85,6 +94,8 @@ plugin = Plugin(
         relationships,
         contacts,
         facts,
+        memory,
+        recall,
         time,
         action_state,
     ],
@@ -100,8 +111,13 @@ plugin = Plugin(
         model_used,
         run_ended,
         on_embedding_failed,
+        on_message_edited,
+        on_message_deleted,
+        on_room_cleared,
+        on_room_migrated,
+        on_entity_erased,
     ],
-    services=[HistoryStarts, Reflections, RunLogs, EmbeddingBackfill],
+    services=[HistoryStarts, Reflections, RunLogs, EmbeddingBackfill, RoomRecall],
     templates={IMAGE: DRAWING_PROMPT, TEMPLATE: REFLECTION},
     init=_register_on_demand,
 )

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from bot import Content, Entity, Memory, MemoryKind, MemoryScope, RecallScope, Turn, derived_id, short_id
@@ -25,6 +27,8 @@ MAX_COMPARED_FACTS = 200
 MAX_SHOWN_FACTS = 30
 SAME_SIMILARITY = 0.97
 TELLERS_KEY, MAX_TELLERS = "tellers", 5
+ABOUT_KEY, SUPERSEDES_KEY, UNTIL_KEY = "about", "supersedes", "likely_until"  # in the metadata of a fact
+LIKELY_DURATIONS = {"plan": timedelta(days=60), "event": timedelta(days=365)}  # of facts that pass, by their kinds
 MIN_WORD_LENGTH = 5
 
 
@@ -64,7 +68,12 @@ async def select_facts(
     requests = [(request.fact, reflection_input.by_number(request.message)) for request in output.forget_requests]
     for claim, source in _valid_claims(turn, output, reflection_input, people):
         requests += [(number, source) for number in claim.replaced_fact]
-        fact = _build_fact(turn, claim, source, authors)
+        superseded = [
+            shown_facts[number].id
+            for number in claim.replaced_fact
+            if number in shown_facts and _may_delete(shown_facts[number], source, authors, people)
+        ]
+        fact = _with_provenance(_build_fact(turn, claim, source, authors), claim, people, superseded)
         tellers = _find_tellers(fact, reflection_input, shown_facts.values(), people)
         selection.new.append(replace(fact, metadata={**fact.metadata, TELLERS_KEY: tellers}) if tellers else fact)
     for number, message in requests:
@@ -171,6 +180,25 @@ def _build_fact(turn: Turn, claim: FactClaim, source: Memory, authors: Sequence[
     )
 
 
+def _with_provenance(
+    fact: Memory, claim: FactClaim, people: Mapping[UUID, Entity], superseded: Sequence[UUID]
+) -> Memory:
+    """Return a fact that knows whom it is about, which facts it supersedes, and until when it is likely true."""
+    about = [person.id for person in people.values() if _is_about(claim, person)]
+    metadata: dict[str, Any] = {**fact.metadata, ABOUT_KEY: [str(person_id) for person_id in about]}
+    if superseded:
+        metadata[SUPERSEDES_KEY] = [str(fact_id) for fact_id in superseded]
+    if claim.kind in LIKELY_DURATIONS:
+        metadata[UNTIL_KEY] = (fact.created_at + LIKELY_DURATIONS[claim.kind]).isoformat()
+    return replace(fact, metadata=metadata)
+
+
+def _is_about(claim: FactClaim, person: Entity) -> bool:
+    if claim.about:
+        return _has_name(claim.about, person)
+    return is_statement(claim.text, [person.names], ())
+
+
 def _find_tellers(
     fact: Memory, reflection_input: ReflectionInput, known: Iterable[Memory], people: Mapping[UUID, Entity]
 ) -> list[str]:
@@ -202,6 +230,22 @@ def _name_words(person: Entity | None) -> set[str]:
 def fact_tellers(fact: Memory) -> list[UUID]:
     """Return the author of a fact, then others whose words it may repeat; ANYBODY for words that were quoted."""
     return [fact.entity_id, *(UUID(teller) for teller in fact.metadata.get(TELLERS_KEY, ()))]
+
+
+def fact_subjects(fact: Memory) -> list[UUID]:
+    """Return whom a fact is about: as it was noted, or who told it."""
+    return [UUID(person) for person in fact.metadata.get(ABOUT_KEY, ())] or [fact.entity_id]
+
+
+def is_vouched_by_subject(fact: Memory) -> bool:
+    """Return whether the person told the fact of themselves, and not another person of them."""
+    return fact.entity_id in fact_subjects(fact)
+
+
+def is_outdated(fact: Memory, now: datetime) -> bool:
+    """Return whether a fact is likely no longer true, such as a plan of last year."""
+    until = fact.metadata.get(UNTIL_KEY)
+    return until is not None and datetime.fromisoformat(until) < now
 
 
 def fact_authors(fact: Memory) -> list[UUID]:

@@ -91,13 +91,15 @@ def test_what_changes_least_stands_first() -> None:
         "ATTACHMENTS",
         "CHOICE",
         "RECENT_MESSAGES",
+        "MEMORY",
         "RELATIONSHIPS",
         "CONTACTS",
         "FACTS",
+        "RECALL",
         "TIME",
         "ACTION_STATE",
     ]
-    on_demand = {"WORLD", "SETTINGS", "ROLES", "ENTITIES", "ATTACHMENTS", "RELATIONSHIPS", "FACTS"}
+    on_demand = {"WORLD", "SETTINGS", "ROLES", "ENTITIES", "ATTACHMENTS", "RELATIONSHIPS", "FACTS", "RECALL"}
     assert {one.spec.name for one in order if one.spec.is_dynamic} == {*on_demand, "ACTION_STATE", "CONTACTS"}
     assert {one.spec.name for one in order if one.spec.is_hidden} == {"EVALUATORS"}
 
@@ -235,7 +237,7 @@ async def test_what_can_be_asked_for_is_listed_and_private_things_are_not() -> N
     assert heading == "# Providers, available on demand"
     assert lines[-1] == "- MOON: The phase of the moon."
     listed = [line[2:].partition(":")[0] for line in lines]
-    assert listed == ["SETTINGS", "ROLES", "RELATIONSHIPS", "CONTACTS", "FACTS", "MOON"]
+    assert listed == ["SETTINGS", "ROLES", "RELATIONSHIPS", "CONTACTS", "FACTS", "RECALL", "MOON"]
 
 
 # The place and the people

@@ -1,0 +1,171 @@
+"""Search in the conversations of rooms: an index for each room that was asked about, which follows its messages."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from uuid import UUID
+
+from bot import Agent, Memory, MemoryKind, RecallScope, Service, Turn, on
+from bot.events import ChannelCleared, EntityErased, MessageDeleted, MessageEdited, RoomMigrated
+from bot.models import ModelError, ModelType
+from bot.platform import BoundedDict
+from bot.store import ListedMessage, MessageFilter, PageKey
+from bot.text import is_blank
+from plugins.bootstrap.recall.index import ConversationIndex, Line
+from plugins.bootstrap.recall.ranking import rank_lines
+
+MAX_ROOMS = 16
+MAX_LINES = 100_000  # of a room: older ones are not searched
+PAGE_SIZE = 500
+FUSION_OFFSET = 10  # of reciprocal ranks: how much the first places of a list count more than the next
+
+
+@dataclass(slots=True)
+class _RoomIndex:
+    """The index of a room, and the key of the last message in it."""
+
+    index: ConversationIndex
+    last_key: PageKey
+
+
+class RoomRecall(Service):
+    """Finds what was said in a room. An index is built at the first question, and forgotten when messages change."""
+
+    uses_models = True
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent)
+        self._rooms: BoundedDict[UUID, _RoomIndex] = BoundedDict(MAX_ROOMS)
+        self._building = asyncio.Lock()
+
+    async def search(self, turn: Turn, question: str, limit: int) -> list[Memory]:
+        """Return the messages of the turn's room that most likely answer a question, best first.
+
+        They are read from the store again, so that nothing is quoted that was deleted or edited meanwhile. Of two
+        rooms, neither is ever searched for the other.
+        """
+        async with self._building:
+            index = await self._follow(turn.room.id)
+        own = {item.message.id for item in turn.inputs}
+        ranked = rank_lines(index, question, asker=str(turn.author.id), limit=limit + len(own))
+        ids = [line.id for line in ranked if isinstance(line.id, UUID)]
+        if ids:
+            ids = _fuse(ids, await self._find_by_meaning(turn, question, limit))
+        wanted = [memory_id for memory_id in ids if memory_id not in own][:limit]
+        stored = await self.agent.store.memories.memories(wanted)
+        return [stored[memory_id] for memory_id in wanted if memory_id in stored]
+
+    def forget(self, room_id: UUID) -> None:
+        """Drop the index of a room; the next question builds it anew."""
+        self._rooms.pop(room_id, None)
+
+    def forget_all(self) -> None:
+        """Drop all indexes."""
+        self._rooms.clear()
+
+    async def _follow(self, room_id: UUID) -> ConversationIndex:
+        """Return the index of a room with all its messages up to now."""
+        known = self._rooms.get(room_id)
+        if known is None or len(known.index.lines) > 2 * MAX_LINES:
+            known = await self._build(room_id)
+        lists, key = self.agent.store.lists, known.last_key
+        while True:
+            page = await lists.messages_after(room_id, key, PAGE_SIZE)
+            known.index.add(await self._read_lines([item for _, item in page.items]))
+            if page.items:
+                known.last_key = key = page.items[-1][0]
+            if page.next is None:
+                break
+        self._rooms[room_id] = known
+        return known.index
+
+    async def _build(self, room_id: UUID) -> _RoomIndex:
+        """Return the index of the last messages of a room."""
+        pages: list[list[Line]] = []
+        before: PageKey | None = None
+        last_key: PageKey = (0,)
+        while sum(map(len, pages)) < MAX_LINES:
+            page = await self.agent.store.lists.messages(room_id, MessageFilter(), before=before, limit=PAGE_SIZE)
+            if page.items and before is None:
+                last_key = page.items[0][0]
+            pages.append(await self._read_lines([item for _, item in reversed(page.items)]))
+            before = page.next
+            if before is None:
+                break
+        index = ConversationIndex(pages[0])  # the newest page tells the language
+        if len(pages) > 1:
+            index = ConversationIndex(language=index.stems.language)
+            for lines in reversed(pages):
+                index.add(lines)
+                await asyncio.sleep(0)
+        return _RoomIndex(index, last_key)
+
+    async def _read_lines(self, items: Sequence[ListedMessage]) -> list[Line]:
+        messages = [item.memory for item in items if not is_blank(item.memory.content.text)]
+        authors = {message.entity_id for message in messages} - {self.agent.id}
+        people = await self.agent.store.entities.entities(authors) if authors else {}
+        names = {entity.id: entity.name for entity in people.values()} | {self.agent.id: self.agent.name}
+        return [
+            Line(
+                message.id,
+                str(message.entity_id),
+                names.get(message.entity_id, ""),
+                message.content.text,
+                message.created_at,
+            )
+            for message in messages
+        ]
+
+    async def _find_by_meaning(self, turn: Turn, question: str, limit: int) -> list[UUID]:
+        """Return the messages nearest in meaning, if there is an embedding model."""
+        models = self.agent.models
+        if not models.has_handler_for(ModelType.TEXT_EMBEDDING):
+            return []
+        with suppress(ModelError):  # the words alone decide
+            result = await models.embed([question], is_urgent=True)
+            scope = RecallScope(turn.room.id, turn.world.id)
+            matches = await self.agent.store.memories.recall(
+                result.vectors[0], result.model, scope, MemoryKind.MESSAGE, limit
+            )
+            return [match.memory.id for match in matches if match.memory.room_id == turn.room.id]
+        return []
+
+
+def _fuse(first: Sequence[UUID], second: Sequence[UUID]) -> list[UUID]:
+    """Return the items of two rankings by the sum of their reciprocal ranks."""
+    scores: dict[UUID, float] = {}
+    for ranking in (first, second):
+        for place, item in enumerate(ranking):
+            scores[item] = scores.get(item, 0.0) + 1 / (FUSION_OFFSET + place)
+    return sorted(scores, key=lambda item: -scores[item])
+
+
+@on(MessageEdited)
+def on_message_edited(agent: Agent, event: MessageEdited) -> None:
+    """Forget the index that has the earlier text."""
+    agent.services[RoomRecall].forget(event.message.room_id)
+
+
+@on(MessageDeleted)
+def on_message_deleted(agent: Agent, event: MessageDeleted) -> None:
+    """Forget the index that has the message."""
+    agent.services[RoomRecall].forget(event.room_id)
+
+
+@on(ChannelCleared)
+def on_room_cleared(agent: Agent, event: ChannelCleared) -> None:
+    """Forget the index of the room."""
+    agent.services[RoomRecall].forget(event.room_id)
+
+
+@on(RoomMigrated)
+def on_room_migrated(agent: Agent, event: RoomMigrated) -> None:
+    """Forget the index under the room's earlier id."""
+    agent.services[RoomRecall].forget(event.room_id)
+
+
+@on(EntityErased)
+def on_entity_erased(agent: Agent, event: EntityErased) -> None:
+    """Forget everything that a person may have said."""
+    agent.services[RoomRecall].forget_all()

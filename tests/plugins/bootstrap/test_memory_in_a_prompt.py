@@ -1,0 +1,125 @@
+"""What a prompt tells unasked of what people told before, and what RECALL finds of the conversation."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from bot import (
+    ChannelType,
+    Content,
+    Entity,
+    Memory,
+    MemoryKind,
+    MemoryScope,
+    ProviderResult,
+    Turn,
+    derived_id,
+    new_id,
+    short_id,
+)
+from bot.testing import AgentHarness, make_turn
+from plugins.bootstrap.providers.memory import DEFAULT_MEMORY_BYTES, memory, recall
+from tests.plugins.bootstrap.reflecting import person
+
+NOW = datetime(2026, 11, 21, 12, 3, tzinfo=UTC)
+
+
+async def learn(
+    turn: Turn,
+    text: str,
+    *,
+    name: str = "Alice",
+    day: int = 0,
+    room: str = "",
+    world: str = "",
+    scope: MemoryScope = MemoryScope.ROOM,
+    **metadata: object,
+) -> None:
+    """Store a fact that somebody told, in the turn's room and world unless others are named."""
+    await turn.agent.store.entities.save_entities([Entity(person(name), "test", name, (name,))])
+    fact = Memory(
+        id=new_id(),
+        kind=MemoryKind.FACT,
+        entity_id=person(name),
+        room_id=derived_id("test", "room", room) if room else turn.room.id,
+        world_id=derived_id(world) if world else turn.world.id,
+        content=Content(text=text),
+        created_at=NOW + timedelta(days=day),
+        scope=scope,
+        metadata=metadata,
+    )
+    await turn.agent.store.memories.add([fact])
+
+
+async def shown(turn: Turn) -> str:
+    result = await memory(turn)
+    assert isinstance(result, ProviderResult)
+    return result.text
+
+
+async def test_facts_about_the_topic_and_the_people_named_are_shown_unasked(agent_harness: AgentHarness) -> None:
+    turn = make_turn(agent_harness.agent, "Does Kim still live in Oslo?")
+    await learn(turn, "Kim lives in Oslo.", name="Kim")
+    await learn(turn, "Tom plays the harp.", name="Tom")
+
+    text = await shown(turn)
+    assert f'- Kim (id {short_id(person("Kim"))}), 2026-11-21: "Kim lives in Oslo."' in text
+    assert "harp" not in text
+
+
+async def test_facts_of_other_rooms_and_worlds_are_not_shown(agent_harness: AgentHarness) -> None:
+    turn = make_turn(agent_harness.agent, "Does Kim still live in Oslo?")
+    await learn(turn, "Kim lives in Oslo.", name="Kim", room="a direct message")
+    await learn(turn, "Kim lives in Rome.", name="Kim", room="elsewhere", world="another world")
+
+    assert not await shown(turn)
+
+
+async def test_no_more_than_six_hundred_bytes_are_shown_and_no_line_is_cut(agent_harness: AgentHarness) -> None:
+    turn = make_turn(agent_harness.agent, "What is the plan for Oslo?")
+    for day in range(30):
+        await learn(turn, f"Kim has plan {day} for Oslo, which is a very long story to tell.", name="Kim", day=day)
+
+    text = await shown(turn)
+    assert len(text.encode()) <= DEFAULT_MEMORY_BYTES
+    assert "plan 29" in text
+    assert text.endswith('"')
+
+
+async def test_a_plan_whose_time_is_over_is_not_shown(agent_harness: AgentHarness) -> None:
+    turn = make_turn(agent_harness.agent, "Does Kim go to Oslo?")
+    await learn(turn, "Kim goes to Oslo.", name="Kim", likely_until="2020-01-01T00:00:00+00:00")
+
+    assert not await shown(turn)
+
+
+async def recalled(stage: AgentHarness, question: str, **place: Any) -> list[str]:
+    """Return the quotes that a prompt with this question tells."""
+    result = await recall(make_turn(stage.agent, question, **place))
+    assert isinstance(result, ProviderResult)
+    return result.text.splitlines()[1:]
+
+
+async def test_what_was_said_is_recalled_with_who_when_and_where(agent_harness: AgentHarness) -> None:
+    await agent_harness.send("I relocated to Graz last month", message_id="m1", kind=ChannelType.GROUP)
+    await agent_harness.send("lunch anyone?", author="Bob", kind=ChannelType.GROUP)
+
+    [line, *_] = await recalled(agent_harness, "Where did Alice relocate to?", author="Bob", kind=ChannelType.GROUP)
+    assert line.startswith(f"- Alice (id {short_id(person('Alice'))}), 20")
+    assert line.endswith('"I relocated to Graz last month" (message m1)')
+
+
+async def test_a_room_recalls_nothing_of_another_room(agent_harness: AgentHarness) -> None:
+    await agent_harness.send("my secret is the harp")
+
+    assert not await recalled(agent_harness, "What is the secret?", room="another", kind=ChannelType.GROUP)
+
+
+async def test_what_is_said_later_is_found_and_what_is_deleted_is_not(agent_harness: AgentHarness) -> None:
+    await agent_harness.send("good morning")
+    assert not await recalled(agent_harness, "Who plays the harp?")
+
+    receipt = await agent_harness.send("I play the harp", message_id="m2")
+    assert "I play the harp" in (await recalled(agent_harness, "Who plays the harp?"))[0]
+
+    await agent_harness.agent_runtime.handle.edits.delete_messages(receipt.room_id, ["m2"])
+    assert not await recalled(agent_harness, "Who plays the harp?")
