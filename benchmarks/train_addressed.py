@@ -75,13 +75,14 @@ def read_logs(folder: Path) -> Iterator[Log]:
 
 
 def build_cases(log: Log) -> Cases:
-    """Return the cases of a log: as it is, and cut into quiet rooms, every second of them without opening names.
+    """Return the cases of a log: as it is, and cut into quiet rooms, with and without the names that open lines.
 
     People of a busy channel open their lines with names; those of a quiet room do not.
     """
     cases = list(find_cases(log, MIN_LINES))
-    for number, room in enumerate(split_quiet(log)):
-        cases += find_cases([_drop_opening(line) for line in room] if number % 2 else room, MIN_QUIET_LINES)
+    for room in split_quiet(log):
+        cases += find_cases(room, MIN_QUIET_LINES)
+        cases += find_cases([_drop_opening(line) for line in room], MIN_QUIET_LINES)
     return cases
 
 

@@ -30,7 +30,13 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "agent_asked",
             "agent_length",
         ),
-        "others' turn": ("others_to_author", "others_to_author_since", "pair_to_others", "speakers_since_agent"),
+        "others' turn": (
+            "others_to_author",
+            "others_to_author_since",
+            "pair_to_others",
+            "speakers_since_agent",
+            "other_asked_since",
+        ),
         "exchange": (
             "author_last_to_agent",
             "lines_since_author_named_agent",

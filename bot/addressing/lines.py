@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 MAX_WORDS = 60  # a longer line is read up to here
+MIN_NAME_LENGTH, MAX_NAME_LENGTH = 2, 64
 MIN_PREFIX = 3  # characters of a shortened name that opens a line
 NOT_NAMED, VARIANT, NAMED, NAMED_EXACTLY = 0, 1, 2, 3
 
@@ -106,7 +107,9 @@ class NameIndex:
 
     def add(self, author: str, name: str) -> None:
         """Add a name of the author, and how people shorten it."""
-        key = name.casefold()
+        key = name[:MAX_NAME_LENGTH].casefold()
+        if len(key) < MIN_NAME_LENGTH:
+            return
         self.full[key] = author
         self.short[shorten_name(key)] = author
         for part in key.split():

@@ -4,6 +4,7 @@ No text is kept: of a line stay its author, whom it names and answers, and its l
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
@@ -14,8 +15,10 @@ WINDOW = 60  # lines that are remembered
 MAX_SPEAKERS = 80
 RECENT_LINES = 4  # of each speaker
 MAX_PARTNERS = 8
+MAX_NAMES = 5  # of each speaker
 NEVER = 200  # lines since something that has not happened
 MAX_MINUTES = 600
+MAX_OPEN_LINES = 5
 PAIR_DECAY = 0.8  # per line of the speaker
 DAY_MINUTES = 1440
 OPENS_WITH_NAME, CONTAINS_NAME, CONTINUES, ANSWERS_LAST = 0.9, 0.6, 0.3, 0.5
@@ -47,6 +50,7 @@ FEATURES = (
     "agent_to_other",
     "agent_length",
     "agent_spoke_last",
+    "other_asked_since",
     *UTTERANCE,
     "lines_since_author",
     "minutes_since_author",
@@ -102,20 +106,40 @@ class RoomTalk:
         self._authors: deque[str] = deque(maxlen=WINDOW)  # of the last lines
         self._speakers: dict[str, Speaker] = {}
         self._position = 0
+        self._last_question: tuple[int, str] = (-NEVER, "")
         for name in names:
             self.names.add(agent, name)
 
-    def read(self, line: TalkLine, name: str = "") -> None:
-        """Fill in what a line says and whom it answers, before it is judged and added; `name` is its author's."""
+    @property
+    def line_count(self) -> int:
+        """How many lines have been added."""
+        return self._position
+
+    def lines_since_agent(self, line: TalkLine) -> int:
+        """Return how many lines after the agent's last line a line stands; NEVER if the agent has not spoken."""
+        agent = self._speakers.get(self.agent)
+        return line.position - agent.lines[-1].position if agent and agent.lines else NEVER
+
+    def continues_talk(self, line: TalkLine, max_lines: int) -> bool:
+        """Whether a line stands close behind one that its author addressed to the agent."""
+        author = self._speakers.get(line.author, _NO_SPEAKER)
+        before = author.lines[-1] if author.lines else None
+        is_near = before is not None and line.position - before.position <= max_lines
+        return is_near and before is not None and before.answers == self.agent and before.certainty >= CONTAINS_NAME
+
+    def read(self, line: TalkLine, names: Sequence[str] = ()) -> None:
+        """Fill in what a line says and whom it answers, before it is judged and added; `names` are its author's."""
         line.position = self._position
         if line.author not in self._speakers:
-            self._add_speaker(line.author, name or line.author)
+            self._add_speaker(line.author, names or (line.author,))
         read_line(line, self.names)
         if not line.answers:
             line.answers, line.certainty = self._find_answered(line)
 
     def add(self, line: TalkLine) -> None:
         """Remember a line that was read."""
+        if line.is_question and line.answers != self.agent:
+            self._last_question = line.position, line.author
         line.text, line.words = "", ()  # what is remembered is whom it named and answered
         self._authors.append(line.author)
         self._position += 1
@@ -133,13 +157,14 @@ class RoomTalk:
             *self._turns(line, agent, author),
             *self._said_by_agent(line, agent),
             last == self.agent,
+            self._other_asked(line, agent),
             *line.utterance(),
             *self._said_by_author(line, author),
         )
 
-    def _add_speaker(self, author: str, name: str) -> None:
+    def _add_speaker(self, author: str, names: Sequence[str]) -> None:
         self._speakers[author] = Speaker()
-        if author != self.agent:
+        for name in reversed(names[:MAX_NAMES]) if author != self.agent else ():
             self.names.add(author, name)
         if len(self._speakers) > MAX_SPEAKERS:
             present = {*self._authors, self.agent, author}
@@ -214,6 +239,12 @@ class RoomTalk:
             last.certainty if last.answers and last.answers != line.author else 0.0,
             last.length,
         )
+
+    def _other_asked(self, line: TalkLine, agent: Speaker) -> bool:
+        """Return whether another person has asked the room something after the agent spoke, a few lines ago at most."""
+        position, asker = self._last_question
+        is_open = asker not in (self.agent, line.author) and line.position - position <= MAX_OPEN_LINES
+        return is_open and (not agent.lines or position > agent.lines[-1].position)
 
     def _said_by_author(self, line: TalkLine, author: Speaker) -> tuple[float, ...]:
         before = author.lines[-1] if author.lines else None

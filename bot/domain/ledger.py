@@ -53,6 +53,8 @@ class Rule(StrEnum):
     MENTION = "mention"
     REPLY = "reply"
     NAME_CALLED = "name called"
+    ADDRESSED = "addressed"
+    NOT_ADDRESSED = "not addressed"
     DECISION_FAILED = "shouldRespond"
     DECIDED_RESPOND = "shouldRespond: RESPOND"
     DECIDED_IGNORE = "shouldRespond: IGNORE"

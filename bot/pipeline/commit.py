@@ -34,7 +34,9 @@ MAX_REPETITION_SCAN = 100
 REPETITION_WINDOW = timedelta(minutes=10)
 MAX_REPETITIONS = 3
 MAX_STORED_RESULTS = 10  # of one turn
-UNSOLICITED_RULES = frozenset({Rule.FOLLOWED, Rule.DECIDED_RESPOND})  # the message did not address the bot
+UNSOLICITED_RULES = frozenset(
+    {Rule.FOLLOWED, Rule.DECIDED_RESPOND, Rule.ADDRESSED}
+)  # the message did not address the bot
 
 
 @dataclass(frozen=True, slots=True)

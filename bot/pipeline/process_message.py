@@ -16,7 +16,7 @@ from bot.domain.component_specs import ProviderKind
 from bot.domain.content import Content
 from bot.domain.edits import REVISIONS_KEY
 from bot.domain.environment import ParticipantState
-from bot.domain.events import MessageReceived, VoiceMessageReceived
+from bot.domain.events import MessageReceived, MessageSent, ReactionReceived, VoiceMessageReceived
 from bot.domain.ids import new_id
 from bot.domain.inbound import StoredEvent
 from bot.domain.ledger import Outcome, Rule
@@ -84,6 +84,9 @@ class MessagePipeline:
             registry, self._composer, self._action_runner, max_steps=settings.max_multistep_iterations
         )
         self._evaluation = Evaluation(agent, registry)
+        attention = self._counters.attention
+        agent.events.subscribe(MessageSent, attention.note_sent, at_once=True)
+        agent.events.subscribe(ReactionReceived, attention.note_reaction, at_once=True)
         self.evaluated = self._evaluation.evaluated
         self.traces = Batcher(agent.store.ledger.save_traces, label="traces of turns")
 
@@ -225,6 +228,7 @@ class MessagePipeline:
                     result = TurnResult(Outcome.IGNORED, decision.reason, decision.rule, notice)
                 answered = time.monotonic()
                 run.outcome = await commit(turn, result)
+                self._counters.attention.hear_replies(turn)
                 spans.append(("commit", "Commit", answered, time.monotonic(), ""))
             except (StoreUnavailable, Superseded):
                 raise

@@ -6,6 +6,8 @@ from datetime import date
 from uuid import UUID
 
 from bot.adapter.adapter import Adapter
+from bot.addressing.attention import Attention, Choice, Responsiveness
+from bot.addressing.shared_calls import SharedCalls
 from bot.concurrency.bounded import BoundedSet
 from bot.concurrency.crash_points import crash_point
 from bot.domain.component_specs import ProviderKind
@@ -17,6 +19,7 @@ from bot.pipeline.attachments import ConcurrencyLimits, transcribe_undecided
 from bot.pipeline.compose import Composer, generate_text
 from bot.pipeline.name_matching import addresses_name, contains_name
 from bot.pipeline.rate_limits import NO_LIMITS, PUBLIC_LIMITS, BotGuard, MessageRateLimiter
+from bot.pipeline.turn_order import LatestResponse
 from bot.prompts.reply_parser.reader import read_decision
 from bot.prompts.templates import SHOULD_RESPOND, SLOW_DOWN, SPENT
 from bot.settings import CoreSettings
@@ -49,7 +52,7 @@ RESUMED_DECISION = ResponseDecision(True, "it was being answered when the proces
 
 
 class MessageCounters:
-    """What the rules of one agent count across messages, in memory only."""
+    """What the rules of one agent know across messages, in memory only: counts, the talks of rooms, calls in flight."""
 
     def __init__(self, settings: CoreSettings) -> None:
         self.public_limits = MessageRateLimiter(settings, PUBLIC_LIMITS)
@@ -57,6 +60,8 @@ class MessageCounters:
         self.bots = BotGuard()
         self.notices_sent = BoundedSet[tuple[str, UUID, date]](MAX_NOTICES)
         self.counted_receipts = BoundedSet[UUID](MAX_COUNTED_RECEIPTS)
+        self.attention = Attention()
+        self.decisions = SharedCalls[ResponseDecision]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,24 +291,45 @@ async def decide(
     counters: MessageCounters,
     attachment_limits: ConcurrencyLimits,
 ) -> ResponseDecision:
-    """Return the decision of the first rule that applies, else that of the small model.
+    """Return the decision of the first rule that applies, else that of the talk's state, else of the small model.
 
     Recordings that no rule has decided on are transcribed first, because they may call the agent by name.
     """
     context = RuleContext(turn, participant_state, settings, counters)
+    if not turn.room.type.is_direct and turn.author.id != turn.agent.id:
+        counters.attention.hear(turn, participant_state)
     for rule in RULES:
         if (decision := rule(context)) is not None:
             return decision
     if await transcribe_undecided(turn, attachment_limits) and (decision := _check_addressed(context)) is not None:
         return decision
-    return await _decide_by_model(turn, composer)
+    judgement = await counters.attention.judge(turn, Responsiveness(settings.responsiveness))
+    if judgement.choice is not Choice.ASK:
+        should_answer = judgement.choice is Choice.ANSWER
+        return ResponseDecision(should_answer, judgement.text, Rule.ADDRESSED if should_answer else Rule.NOT_ADDRESSED)
+
+    async def ask(covered: int) -> ResponseDecision:
+        return await _decide_by_model(turn, composer, _describe_open_messages(judgement.text, covered))
+
+    if settings.latest_response == LatestResponse.QUEUE:
+        return await ask(0)
+    by_author = settings.latest_response == LatestResponse.AUTHOR
+    return await counters.decisions.run((turn.room.id, turn.author.id if by_author else None), ask)
 
 
-async def _decide_by_model(turn: Turn, composer: Composer) -> ResponseDecision:
+def _describe_open_messages(evidence: str, covered: int) -> str:
+    """Return what the model is told about the messages that its decision covers."""
+    if not covered:
+        return evidence
+    note = f"Nothing was decided about the {covered} messages before the last; RESPOND if any of them is meant."
+    return f"{evidence}. {note}" if evidence else note
+
+
+async def _decide_by_model(turn: Turn, composer: Composer, evidence: str) -> ResponseDecision:
     await composer.compose(turn, composer.registry.provider_names(*PROMPT_KINDS), only_included=True)
 
     def build_request() -> TextRequest:
-        prompt = composer.render(turn, SHOULD_RESPOND)
+        prompt = composer.render(turn, SHOULD_RESPOND, talkEvidence=evidence)
         return TextRequest(prompt, purpose=Purpose.SHOULD_RESPOND, system=composer.render_system(turn))
 
     for _ in range(2):

@@ -48,6 +48,7 @@ COMMON_VARIABLES = frozenset(
         "roomId",
         "roomName",
         "system",
+        "talkEvidence",
         "time",
         "userName",
         "worldContext",
@@ -74,6 +75,9 @@ Write only this:
 </response>
 
 {{providers}}
+{{#if talkEvidence}}
+Who spoke to whom shows: {{talkEvidence}}
+{{/if}}
 """,
     MESSAGE_HANDLER: """\
 Write what {{agentName}} says and does next in this conversation.

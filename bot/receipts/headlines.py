@@ -129,6 +129,7 @@ CHECKS: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("source", {Rule.BYPASS_SOURCES: "listed"}),
     ("addressed", {Rule.MENTION: "mentioned", Rule.REPLY: "replied", Rule.NAME_CALLED: "called"}),
     ("followed", {Rule.FOLLOWED: "yes"}),
+    ("talk", {Rule.ADDRESSED: "meant", Rule.NOT_ADDRESSED: "not_meant"}),
     (
         "model",
         {
@@ -141,7 +142,7 @@ CHECKS: tuple[tuple[str, Mapping[str, str]], ...] = (
         },
     ),
 )
-AMOUNTS = frozenset({"budget", "limits"})  # checks that pass as "within"
+PASSED = MappingProxyType({"budget": "within", "limits": "within", "talk": "unclear"})  # all others pass as "no"
 GATE_RULES: Mapping[str, str] = MappingProxyType({rule: name for name, rules in CHECKS for rule in rules})
 # Rules of silence that apply once it was decided to answer.
 LATER_RULES = frozenset({Rule.CHOSE_SILENCE, Rule.REPETITION, Rule.EDITED})
@@ -166,5 +167,5 @@ def list_checks(receipt: Receipt, agent_name: str, gate_rule: str = "") -> list[
             result = user_text(f"receipt.result.{rules[rule]}") if rule in rules else rule
             checks.append(GateCheck(label, result, is_deciding=True))
             break
-        checks.append(GateCheck(label, user_text(f"receipt.result.{'within' if name in AMOUNTS else 'no'}")))
+        checks.append(GateCheck(label, user_text(f"receipt.result.{PASSED.get(name, 'no')}")))
     return checks

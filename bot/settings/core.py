@@ -23,6 +23,7 @@ class CoreSettings(SettingsModel):
             "SHOULD_RESPOND_BYPASS_TYPES",
             "SHOULD_RESPOND_BYPASS_SOURCES",
             "RESPOND_TO_BOTS",
+            "RESPONSIVENESS",
             "IGNORE_BASIC_CAPABILITIES",
             "USE_MULTI_STEP",
             "MAX_MULTISTEP_ITERATIONS",
@@ -31,7 +32,7 @@ class CoreSettings(SettingsModel):
     )
     # What a world may choose for itself: no secret, and nothing that concerns another world.
     WORLD_SETTINGS: ClassVar[frozenset[str]] = frozenset(
-        {"CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "SHOULD_RESPOND_BYPASS_TYPES"}
+        {"CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "RESPONSIVENESS", "SHOULD_RESPOND_BYPASS_TYPES"}
     )
 
     bot_data_dir: Path = Field(Path("data"), description="Where the bot keeps its files.")
@@ -85,6 +86,12 @@ class CoreSettings(SettingsModel):
     )
     should_respond_bypass_sources: CommaList = Field(
         (), description="Sources whose every message is answered, beside client_chat, api and postman."
+    )
+    responsiveness: str = Field(
+        "balanced",
+        pattern="^(called|reserved|balanced|lively)$",
+        description="How readily the bot speaks in groups without being called: `called` (never), `reserved`, "
+        "`balanced`, `lively`. What is not clear from the talk, a small model decides.",
     )
     respond_to_bots: bool = Field(False, description="Whether other bots are answered.")
     link_hosts: HostList = Field(

@@ -80,6 +80,7 @@ async def test_settings_are_told_to_those_who_look_after_the_place_and_hold_no_s
         "- CONVERSATION_LENGTH: 12",
         "- ON_EDIT: rerun",
         "- RESPOND_TO_BOTS: False",
+        "- RESPONSIVENESS: balanced",
         "- SHOULD_RESPOND_BYPASS_TYPES: not set",
     ]
 

@@ -1,0 +1,286 @@
+"""Judge from the talk of a room whether a message is meant for the agent; holds the state of the rooms."""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from math import exp, log
+from types import MappingProxyType
+from uuid import UUID
+
+from bot.addressing.classifier import Estimate, load_classifier
+from bot.addressing.lines import TalkLine
+from bot.addressing.talk import CONTAINS_NAME, OPENS_WITH_NAME, WINDOW, RoomTalk
+from bot.concurrency.bounded import BoundedDict
+from bot.domain.environment import ParticipantState
+from bot.domain.events import MessageSent, ReactionReceived
+from bot.domain.memory import Memory
+from bot.text import user_text
+from bot.turn import Turn
+
+MAX_ROOMS = 500
+MAX_SILENCE_SECONDS = 900  # another process may have had the room meanwhile: it is read again
+MIN_LINES = 6  # of a talk before silence is chosen without asking
+MAX_CONTINUED_LINES = 2
+CONTINUED_PROBABILITY = 0.3
+MAX_CORRECTION = 1.5  # in log odds
+CORRECTION_DECAY = 0.98  # a line
+NOT_MEANT, MISSED, DISLIKED, LIKED = -0.7, 0.5, -0.5, 0.2
+_NOT_YOU = re.compile(
+    r"(?i)\b(?:not (?:you|talking to you|asking you)|wasn'?t (?:talking|asking|speaking) (?:to )?you"
+    r"|didn'?t (?:mean|ask) you|nicht (?:du|dich|dir)|pas (?:toi|à toi)|no (?:tú|a ti)"
+    r"|non (?:tu|a te)|не (?:ты|тебе|тебя))\b"
+)
+_DISLIKES = frozenset("👎🤫🙄😒🤐🖕😠😡🛑")
+_LIKES = frozenset("👍❤😂🙏🔥🎉😄💯👏")
+
+
+class Responsiveness(StrEnum):
+    """How readily the agent speaks in groups; the values of the setting RESPONSIVENESS."""
+
+    CALLED = "called"
+    RESERVED = "reserved"
+    BALANCED = "balanced"
+    LIVELY = "lively"
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """From `answer` on, the agent answers without asking the model; below `silence` it stays silent without asking.
+
+    With `asks_open_questions`, the model is asked about questions to everybody, however improbable the agent is.
+    """
+
+    answer: float
+    silence: float
+    asks_open_questions: bool = False
+
+
+THRESHOLDS = MappingProxyType(
+    {
+        Responsiveness.RESERVED: Thresholds(0.95, 0.25),
+        Responsiveness.BALANCED: Thresholds(0.9, 0.05, asks_open_questions=True),
+        Responsiveness.LIVELY: Thresholds(0.8, 0.0, asks_open_questions=True),
+    }
+)
+
+
+class Choice(StrEnum):
+    """What a judgement leads to."""
+
+    ANSWER = "answer"
+    ASK = "ask"
+    SILENCE = "silence"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the talk says about one message, and the words for it, which people in the room may read."""
+
+    choice: Choice
+    probability: float = 0.0
+    text: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class HeardLine:
+    """One message as its room's talk had it: what the classifier is given, and whether it is an open question."""
+
+    features: tuple[float, ...]
+    line_count: int
+    is_open_question: bool = False
+    is_continued: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class RoomAttention:
+    """The talk of one room. `pending` are messages that came while it was read from the store."""
+
+    talk: RoomTalk
+    correction: float = 0.0
+    is_followed: bool = False
+    heard_at: datetime | None = None
+    authors: BoundedDict[UUID, str] = field(default_factory=lambda: BoundedDict(WINDOW))
+    heard: BoundedDict[UUID, HeardLine] = field(default_factory=lambda: BoundedDict(WINDOW))
+    silenced: BoundedDict[str, int] = field(default_factory=lambda: BoundedDict(8))
+    sent_unheard: set[UUID] = field(default_factory=set)
+    pending: deque[tuple[Memory, TalkLine, tuple[str, ...]]] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def hear(self, memory: Memory, line: TalkLine, names: Sequence[str]) -> None:
+        """Add a message to the talk, unless it is in it."""
+        self.sent_unheard.discard(memory.id)
+        if memory.id in self.authors:
+            return
+        talk = self.talk
+        is_own = line.author == talk.agent
+        answered = memory.content.in_reply_to
+        if is_own and answered is not None and answered in self.authors and not line.answers:
+            line.answers, line.certainty = self.authors[answered], OPENS_WITH_NAME
+        talk.read(line, names)
+        if not is_own:
+            self._learn(line)
+            self.heard[memory.id] = HeardLine(
+                talk.features(line),
+                talk.line_count,
+                line.is_question and not line.opening and not line.opens_unknown and line.certainty <= CONTAINS_NAME,
+                not line.names and not line.opens_unknown and talk.continues_talk(line, MAX_CONTINUED_LINES),
+            )
+        talk.add(line)
+        self.authors[memory.id] = line.author
+        self.heard_at = memory.created_at
+
+    def correct(self, amount: float) -> None:
+        """Shift all estimates of this room by log odds, within the limit."""
+        self.correction = max(-MAX_CORRECTION, min(MAX_CORRECTION, self.correction + amount))
+
+    def _learn(self, line: TalkLine) -> None:
+        """Correct the estimates by what a person says about the agent's last lines and silences."""
+        self.correction *= CORRECTION_DECAY
+        since_agent = self.talk.lines_since_agent(line)
+        if since_agent <= MAX_CONTINUED_LINES + 1 and _NOT_YOU.search(line.text[:200]):
+            self.correct(NOT_MEANT)
+        elif line.opening == self.talk.agent:
+            silenced_at = self.silenced.pop(line.author, None)
+            if silenced_at is not None and line.position - silenced_at <= MAX_CONTINUED_LINES + 1 < since_agent:
+                self.correct(MISSED)
+
+
+class Attention:
+    """The talks of the rooms of one agent, in memory only; a room is read from the store when it is first judged."""
+
+    def __init__(self) -> None:
+        self._rooms: BoundedDict[UUID, RoomAttention] = BoundedDict(MAX_ROOMS)
+
+    def hear(self, turn: Turn, participant_state: ParticipantState) -> None:
+        """Add the newest message of a turn to the talk of its room, if that was judged before.
+
+        An agent that no longer follows the room becomes as reserved there as corrections may make it.
+        """
+        room = self._rooms.get(turn.room.id)
+        if room is None:
+            return
+        if room.is_followed and participant_state is ParticipantState.DEFAULT:
+            room.correct(-2 * MAX_CORRECTION)
+        room.is_followed = participant_state is ParticipantState.FOLLOWED
+        entry = (turn.message, _to_line(turn, turn.message), turn.author.names)
+        if room.heard_at is None:
+            room.pending.append(entry)
+        else:
+            room.hear(*entry)
+
+    def hear_replies(self, turn: Turn) -> None:
+        """Add what the agent has answered in a turn."""
+        room = self._rooms.get(turn.room.id)
+        if room is None or room.heard_at is None:
+            return
+        for reply in turn.replies:
+            line = replace(_to_line(turn, reply), answers=str(turn.author.id), certainty=OPENS_WITH_NAME)
+            room.hear(reply, line, ())
+
+    def note_sent(self, event: MessageSent) -> None:
+        """Note that the agent said something; what no turn tells of is read from the store."""
+        room = self._rooms.get(event.room_id)
+        if room is not None and event.message_id not in room.authors:
+            room.sent_unheard.add(event.message_id)
+
+    def note_reaction(self, event: ReactionReceived) -> None:
+        """Learn from a reaction to a message of the agent."""
+        room, content = self._rooms.get(event.room.id), event.reaction.content
+        if room is None or content.in_reply_to is None:
+            return
+        if room.authors.get(content.in_reply_to) == room.talk.agent:
+            room.correct(DISLIKED if content.text[:1] in _DISLIKES else LIKED if content.text[:1] in _LIKES else 0.0)
+
+    async def judge(self, turn: Turn, responsiveness: Responsiveness) -> Judgement:
+        """Return what the talk says about the newest message of a turn."""
+        if responsiveness is Responsiveness.CALLED:
+            return Judgement(Choice.SILENCE, text=user_text("addressing.only_called", name=turn.agent.character.name))
+        room = await self._find_room(turn)
+        heard = room.heard.get(turn.message.id)
+        if heard is None:  # an old message that was edited
+            return Judgement(Choice.ASK)
+        estimate = _correct(load_classifier().estimate(heard.features), room.correction)
+        if heard.is_continued:
+            estimate = replace(estimate, probability=max(estimate.probability, CONTINUED_PROBABILITY))
+        choice = _choose(estimate.probability, heard, THRESHOLDS[responsiveness])
+        if choice is Choice.SILENCE:
+            room.silenced[str(turn.author.id)] = room.talk.line_count - 1
+        return Judgement(choice, estimate.probability, _describe(estimate, choice, turn.agent.character.name))
+
+    async def _find_room(self, turn: Turn) -> RoomAttention:
+        """Return the talk of the turn's room with the newest message in it; it is read from the store if need be."""
+        room = self._rooms.get(turn.room.id)
+        if room is not None and self._is_outdated(room, turn):
+            room = None
+        if room is None:
+            character = turn.agent.character
+            names = tuple(name for name in (character.name, character.username) if name)
+            room = self._rooms[turn.room.id] = RoomAttention(RoomTalk(str(turn.agent.id), names))
+        async with room.lock:
+            if room.heard_at is None:
+                await self._read_room(turn, room)
+        return room
+
+    def _is_outdated(self, room: RoomAttention, turn: Turn) -> bool:
+        if room.heard_at is None:
+            return False
+        silence = (turn.message.created_at - room.heard_at).total_seconds()
+        return bool(room.sent_unheard) or silence > MAX_SILENCE_SECONDS
+
+    async def _read_room(self, turn: Turn, room: RoomAttention) -> None:
+        store = turn.agent.store
+        memories = await store.memories.recent(turn.room.id, WINDOW)
+        people = {memory.entity_id for memory in memories} - {turn.agent.id, turn.author.id}
+        entities = await store.entities.entities(people) if people else {}
+        entities[turn.author.id] = turn.author
+        waiting, room.pending = room.pending, deque(maxlen=WINDOW)
+        for memory in memories:
+            author = entities.get(memory.entity_id)
+            room.hear(memory, _to_line(turn, memory), author.names if author else ())
+        room.heard_at = room.heard_at or turn.message.created_at
+        for memory, line, names in waiting:
+            room.hear(memory, line, names)
+        room.hear(turn.message, _to_line(turn, turn.message), turn.author.names)
+
+
+def _to_line(turn: Turn, memory: Memory) -> TalkLine:
+    content = memory.content
+    line = TalkLine(str(memory.entity_id), content.text, memory.created_at.timestamp() / 60)
+    for attachment in content.attachments:
+        if not content.text and attachment.text:
+            line.text = attachment.text
+    if content.mention.is_reply or content.mention.is_mention:
+        line.answers, line.certainty = str(turn.agent.id), OPENS_WITH_NAME
+    return line
+
+
+def _correct(estimate: Estimate, correction: float) -> Estimate:
+    if not correction:
+        return estimate
+    odds = log(estimate.probability / (1 - estimate.probability)) + correction
+    return replace(estimate, probability=1 / (1 + exp(-odds)))
+
+
+def _choose(probability: float, heard: HeardLine, thresholds: Thresholds) -> Choice:
+    if probability >= thresholds.answer:
+        return Choice.ANSWER
+    is_clear = probability < thresholds.silence and heard.line_count >= MIN_LINES
+    if is_clear and not (thresholds.asks_open_questions and heard.is_open_question):
+        return Choice.SILENCE
+    return Choice.ASK
+
+
+def _key(reason: str) -> str:
+    return reason.replace(" ", "_").replace("'", "")
+
+
+def _describe(estimate: Estimate, choice: Choice, name: str) -> str:
+    """Return the words for an estimate: how probable, and what says so."""
+    key = {Choice.ANSWER: "meant", Choice.SILENCE: "not_meant"}.get(choice, "unclear")
+    reasons = [user_text(f"addressing.reason.{_key(reason)}", name=name) for reason in estimate.reasons]
+    text = user_text(f"addressing.{key}", name=name, percent=min(99, max(1, round(100 * estimate.probability))))
+    return f"{text}: {', '.join(reasons)}" if reasons else text

@@ -1,0 +1,160 @@
+"""Group rooms: what the talk decides before a model is asked, and what it learns."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from bot.addressing.attention import MAX_CORRECTION, Attention, Responsiveness
+from bot.domain.content import Content, MentionContext
+from bot.domain.environment import ChannelType, ParticipantState
+from bot.domain.events import ReactionReceived
+from bot.models.types import Purpose, TextRequest
+from bot.store import InMemoryStore
+from bot.testing import AgentHarness, ScriptedModel, make_turn, model_answer, running_agent
+
+GROUP = ChannelType.GROUP
+IGNORE = "<response><reasoning>no</reasoning><action>IGNORE</action></response>"
+RESPOND = "<response><reasoning>yes</reasoning><action>RESPOND</action></response>"
+TALK = [
+    ("Bo", "Cy: did the parcel come?"),
+    ("Cy", "Bo: not yet, it is in Graz"),
+    ("Bo", "Cy: since when?"),
+    ("Cy", "since Monday, they say"),
+    ("Bo", "that is a long time"),
+    ("Cy", "it is, I will call them"),
+]
+
+
+def write(request: TextRequest) -> str:
+    return IGNORE if request.purpose is Purpose.SHOULD_RESPOND else model_answer("Sure, which one?")
+
+
+@pytest.fixture
+def scripted_model() -> ScriptedModel:
+    return ScriptedModel(write)
+
+
+def asked(stage: AgentHarness) -> int:
+    """Return how often the small model was asked whether to answer."""
+    return sum(request.purpose is Purpose.SHOULD_RESPOND for request in stage.model.requests)
+
+
+async def say(stage: AgentHarness, *lines: tuple[str, str]) -> list[str]:
+    """Send lines to the group; return the rules that decided."""
+    return [(await stage.send(text, author=author, kind=GROUP)).rule for author, text in lines]
+
+
+async def test_people_who_talk_with_each_other_are_not_asked_about(agent_harness: AgentHarness) -> None:
+    await say(agent_harness, *TALK)
+    before = asked(agent_harness)
+    for _ in range(10):
+        assert set(await say(agent_harness, *TALK)) == {"not addressed"}
+    assert asked(agent_harness) == before
+    assert agent_harness.texts == []
+
+
+async def test_an_answer_to_the_agents_question_is_answered_or_asked_about(agent_harness: AgentHarness) -> None:
+    await say(agent_harness, *TALK, ("Bo", "Ada, can you write to them?"))
+    assert (await say(agent_harness, ("Bo", "yes, the red one"))) != ["not addressed"]
+
+
+async def test_a_line_right_after_one_to_the_agent_is_never_passed_over(agent_harness: AgentHarness) -> None:
+    async with running_agent(model=ScriptedModel(write), settings={"RESPONSIVENESS": "balanced"}) as stage:
+        await say(stage, *TALK)
+        reply = MentionContext(is_mention=True)
+        await stage.send(Content(text="look at this", source="test", mention=reply), author="Bo", kind=GROUP)
+        assert (await say(stage, ("Bo", "and at that"))) != ["not addressed"]
+
+
+async def test_only_called_asks_no_model_and_answers_calls() -> None:
+    async with running_agent(model=ScriptedModel(write), settings={"RESPONSIVENESS": "called"}) as stage:
+        assert set(await say(stage, *TALK)) == {"not addressed"}
+        assert await say(stage, ("Bo", "Ada, are you there?")) == ["name called"]
+        assert asked(stage) == 0
+        receipt = await stage.send("hello everybody", author="Bo", kind=GROUP)
+        assert receipt.reason == "Ada answers only when called here"
+
+
+async def test_a_lively_agent_asks_about_every_message_that_is_not_clear() -> None:
+    async with running_agent(model=ScriptedModel(write), settings={"RESPONSIVENESS": "lively"}) as stage:
+        await say(stage, *TALK, *TALK)
+        assert asked(stage) == 2 * len(TALK)
+
+
+async def test_the_receipt_says_what_decided(agent_harness: AgentHarness) -> None:
+    await say(agent_harness, *TALK)
+    receipt = await agent_harness.send("Bo: they do not answer", author="Cy", kind=GROUP)
+    assert receipt.rule == "not addressed"
+    assert receipt.reason.startswith("the talk shows that Ada was not meant (")
+    assert "its author was not talking with Ada" in receipt.reason
+
+
+async def test_the_model_is_told_what_the_talk_shows(agent_harness: AgentHarness) -> None:
+    await say(agent_harness, *TALK, ("Bo", "does anybody have a key?"))
+    assert "Who spoke to whom shows: the talk does not show" in agent_harness.model.requests[-1].prompt
+
+
+async def test_after_a_restart_the_talk_is_read_from_the_store() -> None:
+    store = InMemoryStore()
+    async with running_agent(model=ScriptedModel(write), store=store) as stage:
+        await say(stage, *TALK, *TALK)
+    async with running_agent(model=ScriptedModel(write), store=store) as stage:
+        assert await say(stage, ("Bo", "Cy: good")) == ["not addressed"]
+        assert asked(stage) == 0
+
+
+async def test_two_bots_in_a_room_know_which_of_them_is_meant(agent_harness: AgentHarness) -> None:
+    await say(agent_harness, *TALK)
+    await agent_harness.send("I am here.", author="Robo", kind=GROUP, is_bot=True)
+    assert await say(agent_harness, ("Bo", "Robo: what is the time?")) == ["not addressed"]
+    assert await say(agent_harness, ("Bo", "Ada, and what do you say?")) == ["name called"]
+
+
+async def test_what_people_object_to_makes_the_agent_more_reserved_within_bounds(agent_harness: AgentHarness) -> None:
+    attention, agent = Attention(), agent_harness.agent
+    await say(agent_harness, *TALK, ("Bo", "Ada, is it late?"))
+    turn = make_turn(agent, "and the other one", author="Bo", kind=GROUP)
+    await agent.store.memories.add([turn.message])
+    first = await attention.judge(turn, Responsiveness.BALANCED)
+    for number in range(20):
+        objection = make_turn(agent, f"not you {number}", author="Bo", kind=GROUP)
+        attention.hear(objection, ParticipantState.DEFAULT)
+    room = attention._rooms[turn.room.id]
+    assert -MAX_CORRECTION <= room.correction < 0
+    assert (await attention.judge(turn, Responsiveness.BALANCED)).probability < first.probability
+
+
+async def test_a_reaction_to_the_agents_message_corrects_its_room(agent_harness: AgentHarness) -> None:
+    attention, agent = Attention(), agent_harness.agent
+    await say(agent_harness, *TALK, ("Bo", "Ada, is it late?"))
+    turn = make_turn(agent, "hm", author="Bo", kind=GROUP)
+    await attention.judge(turn, Responsiveness.BALANCED)
+    said = next(item for item in await agent.store.memories.recent(turn.room.id) if item.entity_id == agent.id)
+    thumb = replace(turn.message, content=Content(text="👎", in_reply_to=said.id))
+    attention.note_reaction(ReactionReceived(agent.id, thumb, turn.room, turn.author))
+    assert attention._rooms[turn.room.id].correction < 0
+    for _ in range(100):
+        attention.note_reaction(ReactionReceived(agent.id, thumb, turn.room, turn.author))
+    assert attention._rooms[turn.room.id].correction == -MAX_CORRECTION
+
+
+async def test_a_burst_in_a_group_asks_the_model_twice_at_most_and_begins_two_replies() -> None:
+    gate = asyncio.Event()
+
+    async def slow(request: TextRequest) -> str:
+        if request.purpose is Purpose.SHOULD_RESPOND:
+            await gate.wait()
+            return RESPOND
+        return model_answer("Hello all.")
+
+    async with running_agent(model=ScriptedModel(slow)) as stage:
+        receipts = [await stage.submit(f"part {number}?", author=f"P{number % 3}", kind=GROUP) for number in range(20)]
+        gate.set()
+        outcomes = [await stage.agent_runtime.inbox.wait_outcome(receipt.id) for receipt in receipts]
+        await stage.agent.outbox.drain(5)
+        replies = sum(request.purpose is Purpose.REPLY for request in stage.model.requests)
+        assert asked(stage) <= 2
+        assert replies <= 2
+        assert {receipt.outcome.value for receipt in outcomes} <= {"answered", "superseded"}
+        assert len(stage.texts) <= 2
