@@ -9,6 +9,7 @@ from plugins.bootstrap.actions.replies import DRAWING_PROMPT, IMAGE, generate_im
 from plugins.bootstrap.actions.rooms_and_roles import follow_room, mute_room, unfollow_room, unmute_room, update_role
 from plugins.bootstrap.actions.settings import update_settings
 from plugins.bootstrap.actions.world_settings import register_update_settings
+from plugins.bootstrap.commands import list_known_facts
 from plugins.bootstrap.evaluators.reflection import (
     REFLECTION,
     TEMPLATE,
@@ -100,6 +101,7 @@ plugin = Plugin(
         action_state,
     ],
     evaluators=[reflection],
+    commands=[list_known_facts],
     listeners=[
         on_message_received,
         on_channel_cleared,

@@ -16,7 +16,8 @@ from bot import (
     new_id,
     short_id,
 )
-from bot.testing import AgentHarness, make_turn
+from bot.platform import CommandInvocation
+from bot.testing import AgentHarness, make_message, make_turn
 from plugins.bootstrap.providers.memory import DEFAULT_MEMORY_BYTES, memory, recall
 from tests.plugins.bootstrap.reflecting import person
 
@@ -123,3 +124,33 @@ async def test_what_is_said_later_is_found_and_what_is_deleted_is_not(agent_harn
 
     await agent_harness.agent_runtime.handle.edits.delete_messages(receipt.room_id, ["m2"])
     assert not await recalled(agent_harness, "Who plays the harp?")
+
+
+async def known_of(stage: AgentHarness, author: str = "Alice", **place: Any) -> str:
+    """Return the answer to /what-do-you-know-about-me."""
+    message = make_message("", sent_at=NOW, author=author, **place)
+    here = message.world, message.room, message.author
+    invocation = CommandInvocation("what-do-you-know-about-me", *here, new_id().hex, NOW)
+    return (await stage.agent_runtime.handle.run_command(invocation)).text
+
+
+async def test_people_are_told_what_is_known_of_them_and_by_whom(agent_harness: AgentHarness) -> None:
+    turn = make_turn(agent_harness.agent, kind=ChannelType.GROUP)
+    about_alice = {"about": [str(person("Alice"))]}
+    await learn(turn, "Alice lives in Oslo.")
+    await learn(turn, "Alice keeps bees.", name="Bob", **about_alice)
+    await learn(turn, "Bob plays the harp.", name="Bob")
+
+    text = await known_of(agent_harness, kind=ChannelType.GROUP)
+    assert "- Alice lives in Oslo. (2026-11-21)" in text
+    assert "- Alice keeps bees. (Bob told it, 2026-11-21)" in text
+    assert "harp" not in text
+
+
+async def test_in_a_room_nothing_is_listed_that_was_told_elsewhere(agent_harness: AgentHarness) -> None:
+    turn = make_turn(agent_harness.agent)
+    await learn(turn, "Alice has a secret.")
+
+    assert "secret" not in await known_of(agent_harness, room="another", kind=ChannelType.GROUP)
+    assert "Alice has a secret." in await known_of(agent_harness)
+    assert "secret" not in await known_of(agent_harness, author="Bob", room="the room of Bob")
