@@ -10,7 +10,7 @@ from typing import Any
 import discord
 from discord.http import Route
 
-from adapters.discord.client import POSITION, DiscordClient, GatewayEvent, GatewaySession, build_http
+from adapters.discord.client import POSITION, UNREADABLE, DiscordClient, GatewayEvent, GatewaySession, build_http
 from adapters.discord.commands import CommandHandler, build_registration
 from adapters.discord.config import DiscordSettings, Limits, find_trusted_origin
 from adapters.discord.connection import INVALID_TOKEN_MESSAGE, ConnectionRejected, GatewayConnection
@@ -23,6 +23,7 @@ from adapters.discord.errors import (
     to_delivery_error,
 )
 from adapters.discord.membership import GuildFetcher
+from adapters.discord.probe import GatewayProbe
 from adapters.discord.rate_limits import IdentifyLimiter
 from adapters.discord.receiving import SESSION_CURSOR, EventReceiver
 from adapters.discord.sending import MessageSender, TypingIndicator
@@ -84,6 +85,7 @@ class DiscordAccount:
         self._typing_indicator = TypingIndicator(self._send_request, limits)
         self._command_handler = CommandHandler(handle, self._mapper, settings, self._send_request)
         self._guild_fetcher = GuildFetcher(time.monotonic)
+        self._probe = GatewayProbe(self._send_request, self._list_rooms, self.status, clock)
         self._tasks = TaskSet("a task of a Discord account")
         self._is_logged_in = asyncio.Event()
 
@@ -91,6 +93,7 @@ class DiscordAccount:
         """Start connecting in the background."""
         self._tasks.start(self._run())
         self._tasks.start(self._receiver.run())
+        self._tasks.start(self._probe.run(self._limits.probe_seconds))
 
     async def stop(self) -> None:
         """Disconnect with a close code that lets the next start resume the session."""
@@ -205,7 +208,16 @@ class DiscordAccount:
         elif event.name == "disconnect":
             self.is_connected.clear()
         else:
+            if event.name == "message":
+                [message] = event.args
+                self._probe.note(str(message.channel.id), message.id)
+            elif event.name == UNREADABLE:
+                self._probe.note_unreadable(event.raw)
             self._receiver.enqueue(event)
+
+    async def _list_rooms(self) -> list[Room]:
+        rooms = await self.handle.conversations.rooms()
+        return [room for room in rooms if (room.platform, room.account) == (PLATFORM, self._mapper.account)]
 
     async def _handle_interaction(self, event: GatewayEvent) -> None:
         try:
@@ -226,5 +238,6 @@ class DiscordAccount:
         self._message_sender.mark_writable(channel_id)
 
     def _on_connected(self) -> None:
+        self._probe.reset()
         self._connection.mark_connected()
         self.is_connected.set()

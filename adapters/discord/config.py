@@ -94,5 +94,6 @@ class Limits:
     max_retry_delay: float = 60.0
     max_response_bytes: int = 1024 * 1024
     history_limit: int = 100
+    probe_seconds: float = 45.0  # between two looks whether the gateway brings what is written
     max_queued_events: int = 2000
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep

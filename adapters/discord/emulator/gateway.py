@@ -56,8 +56,8 @@ class GatewayServer:
     """Sends events to bots.
 
     `refusal_code` closes the connection of a bot that identifies, `closes_after` closes every connection
-    after that many events, `is_mute` answers nothing, `is_dead` does not even close. With `skips_guilds`
-    no guild is announced after identifying.
+    after that many events, `is_mute` answers nothing, `is_dead` does not even close, `is_deaf` answers
+    heartbeats and sends no events. With `skips_guilds` no guild is announced after identifying.
     """
 
     def __init__(self, state: PlatformState, recorder: Recorder) -> None:
@@ -65,6 +65,7 @@ class GatewayServer:
         self.closes_after = 0
         self.is_mute = False
         self.is_dead = False
+        self.is_deaf = False
         self.skips_guilds = False
         self.allowed_intents = MESSAGE_CONTENT | GUILD_MEMBERS
         self.remaining_identifies = 1000
@@ -188,7 +189,7 @@ class GatewayServer:
         payload = {"op": DISPATCH, "t": event, "s": len(session.sent_events) + 1, "d": data}
         session.sent_events.append(payload)
         line = session.line
-        if line is None or self.is_dead or self.is_mute:
+        if line is None or self.is_dead or self.is_mute or self.is_deaf:
             return
         await line.send(payload)
         if self.closes_after and len(session.sent_events) % self.closes_after == 0:
