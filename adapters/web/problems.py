@@ -96,8 +96,12 @@ class ModelBody(ResponseModel):
 
 
 class ProblemBody(ResponseModel):
-    """Something that needs attention; `href` is the page below the server's base where it can be solved."""
+    """Something that needs attention; `href` is the page below the server's base where it can be solved.
 
+    `key` tells it from others as long as it lasts.
+    """
+
+    key: str
     kind: ConditionKind
     level: Literal["bad", "warn"]
     text: str
@@ -120,6 +124,7 @@ def build_problem(condition: Condition) -> ProblemBody:
     """Return a condition with the place where it can be solved."""
     href, action = _place_of(condition)
     return ProblemBody(
+        key=condition.key,
         kind=condition.kind,
         level=condition.level.value,
         text=condition.text,

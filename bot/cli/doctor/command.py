@@ -20,6 +20,7 @@ from bot.cli.characters import (
 from bot.cli.doctor import checks
 from bot.cli.doctor.account_checks import check_accounts, check_tasks
 from bot.cli.doctor.model_checks import check_budget, check_model
+from bot.cli.doctor.watch import check_running_bot, watch_running_bot
 from bot.cli.options import AsJson, CharacterFile, examples, new_command
 from bot.cli.platforms import WEB, list_platforms
 from bot.cli.process.exit_codes import Exit
@@ -32,16 +33,22 @@ from bot.settings import CoreSettings, Settings
 app = new_command()
 
 
-@app.command(epilog=examples("bot doctor", "bot doctor -c mine.json --json"))
+@app.command(epilog=examples("bot doctor", "bot doctor -c mine.json --json", "bot doctor --watch"))
 def doctor(
     character: CharacterFile = None,
     as_json: AsJson = False,
     fix: Annotated[bool, typer.Option("--fix", help="Make .env and the data readable by you alone.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Print what begins to need attention at the running bot, and what is over.")
+    ] = False,
 ) -> int:
     """Check the configuration and say what to correct.
 
-    Python, settings, character, plugins, database, port, platforms, costs and model are checked.
+    Python, settings, character, plugins, database, port, platforms, costs and model are checked, and what the
+    running bot says needs attention.
     """
+    if watch:
+        return watch_running_bot(load_character_config(character), as_json=as_json)
     return run_doctor(character, as_json=as_json, fix=fix)
 
 
@@ -108,6 +115,7 @@ def _settings_findings(settings: Settings, config: CharacterConfig | None, *, fi
     yield from checks.check_plugins(config)
     yield from checks.check_database(config)
     yield from check_tasks(config)
+    yield from check_running_bot(config)
     platforms = list_platforms([config])
     yield from checks.check_platforms(platforms)
     for platform in platforms:
