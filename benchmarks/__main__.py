@@ -11,6 +11,7 @@ from benchmarks.conversation import measure_conversation
 from benchmarks.figures import Row
 from benchmarks.growth import measure_growth
 from benchmarks.memory import measure_memory
+from benchmarks.program import measure_program
 from benchmarks.recall import measure_recall
 from benchmarks.starting import measure_start
 from benchmarks.store import measure_store
@@ -26,6 +27,7 @@ MEASUREMENTS: Mapping[str, Callable[[], list[Row]]] = {
     "store": measure_store,
     "growth": measure_growth,
     "throughput": measure_throughput,
+    "program": measure_program,
     "vectors": measure_vectors,
     "memory": measure_memory,
     "recall": measure_recall,

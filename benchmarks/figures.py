@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -47,3 +47,11 @@ def check_answered(receipt: Receipt) -> None:
     """Exit if a message was not answered: a failure is fast and would look like a good figure."""
     if receipt.outcome is not Outcome.ANSWERED:
         raise SystemExit(f"the measurement is invalid, a message was not answered: {receipt.reason}")
+
+
+def find_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return an interval that contains the median with 95 %, by the order of the values."""
+    ordered = sorted(values)
+    count = len(ordered)
+    rank = max(0, round(count / 2 - 0.98 * count**0.5) - 1)
+    return ordered[rank], ordered[count - 1 - rank]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from benchmarks.figures import Row
 
 PROCESSES = 5
-COMMANDS = {"import bot": ("-c", "import bot"), "bot --help": ("-m", "bot", "--help")}
+COMMANDS = {"import all of bot": ("-c", "from bot import *"), "bot --help": ("-m", "bot", "--help")}
 
 
 def measure_start() -> list[Row]:

@@ -17,7 +17,7 @@ from adapters.web.adapter import WebAdapter
 from adapters.web.config import Limits, WebSettings
 from benchmarks.doubles import DiscardingAdapter, StatelessModel
 from benchmarks.exchange import AGENT
-from benchmarks.figures import Row, check_answered, format_milliseconds, measure, report_progress
+from benchmarks.figures import Row, check_answered, find_interval, format_milliseconds, measure, report_progress
 from bot.cli.process.limits import reduce_gc_frequency
 from bot.testing import AgentHarness, make_message, running_agent
 from plugins.sql.sqlite.database import OpenFiles
@@ -50,7 +50,7 @@ async def _measure_tabs() -> list[Row]:
                 rooms = [str(room.id) for room in await store.worlds.rooms()]
                 pairs = [await _measure_pair(stage, web.port, rooms, number) for number in range(PAIRS)]
     ratios = [with_tabs / without for without, with_tabs in pairs]
-    low, high = _interval(ratios)
+    low, high = find_interval(ratios)
     middle, low, high = (100 * (ratio - 1) for ratio in (statistics.median(ratios), low, high))
     text = f"{middle:+.1f} % CPU (95 % interval {low:+.1f} to {high:+.1f})"
     alone = format_milliseconds(statistics.median(without for without, _ in pairs))
@@ -103,14 +103,6 @@ async def _exchange_in_room(stage: AgentHarness, room: int) -> None:
     for _ in range(MESSAGES // ROOMS):
         message = make_message("Hello", sent_at=stage.agent.clock(), room=f"room {room}", author=f"person {room}")
         check_answered(await inbox.wait_outcome((await inbox.submit(message)).id))
-
-
-def _interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return an interval that contains the median with 95 %, by the order of the values."""
-    ordered = sorted(values)
-    count = len(ordered)
-    rank = max(0, round(count / 2 - 0.98 * count**0.5) - 1)
-    return ordered[rank], ordered[count - 1 - rank]
 
 
 def topics_of(tab: int, rooms: Sequence[str]) -> list[Mapping[str, str | bool]]:

@@ -1,0 +1,179 @@
+"""Measure the real program: `bot run` with the web adapter, a file of SQLite, and a model server on the loopback.
+
+`python -m benchmarks.program` is the model server. With REFERENCE, the folder of another checkout, that version is run
+in alternating pairs with this one, and the ratio of CPU time is reported.
+"""
+
+import asyncio
+import json
+import os
+import re
+import statistics
+import sys
+import tempfile
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from aiohttp import ClientSession, TCPConnector, web
+
+from benchmarks.figures import Row, find_interval, format_milliseconds, report_progress
+
+ROOMS = 100
+MESSAGES = int(os.environ.get("MESSAGES", "2000"))
+PAIRS = int(os.environ.get("PAIRS", "3"))
+REFERENCE = os.environ.get("REFERENCE", "")
+TOKEN = "a-token-for-the-benchmark"
+SAID = "<response><thought>t</thought><actions>REPLY</actions><text>Hello from the model.</text></response>"
+ANSWER = {
+    "id": "c1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "model",
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": SAID}}],
+    "usage": {"prompt_tokens": 1500, "completion_tokens": 20, "total_tokens": 1520},
+}
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def measure_program() -> list[Row]:
+    """Run the program, in pairs with the reference if there is one."""
+    return asyncio.run(_measure_program())
+
+
+async def _measure_program() -> list[Row]:
+    here = str(Path(__file__).parents[1])
+    runs = []
+    for number in range(PAIRS):
+        report_progress(f"run {number + 1} of {PAIRS}")
+        folders = [here, REFERENCE] if REFERENCE else [here]
+        order = folders[::-1] if number % 2 else folders
+        runs.append({folder: await _run_program(folder) for folder in order})
+    ready, cpu, rate = (statistics.median(run[here][index] for run in runs) for index in range(3))
+    rows = [
+        ("real program: CPU time until it is ready", f"{ready:.2f} s"),
+        (f"real program: {MESSAGES} messages in {ROOMS} rooms", f"{format_milliseconds(cpu)} CPU each, {rate:.0f}/s"),
+    ]
+    if REFERENCE:
+        ratios = [run[REFERENCE][1] / run[here][1] for run in runs]
+        low, high = find_interval(ratios)
+        text = f"{statistics.median(ratios):.2f} times (95 % interval {low:.2f} to {high:.2f}, {PAIRS} pairs)"
+        rows.append(("real program: CPU time of the reference", text))
+    return rows
+
+
+async def _run_program(folder: str) -> tuple[float, float, float]:
+    """Return the CPU seconds until it is ready, those of a message, and messages a second."""
+    with tempfile.TemporaryDirectory() as data:
+        _write_character(Path(data, "ada.json"))
+        async with _model_server() as port:
+            model = {f"OPENAI_{size}_MODEL": "model" for size in ("LARGE", "SMALL")}
+            settings = {"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_API_KEY": "a-key", **model}
+            settings |= {"SERVER_PORT": "0", "SERVER_TOKEN": TOKEN, "BOT_DATA_DIR": data, "LOG_LEVEL": "info"}
+            async with _running_bot(folder, data, settings) as (process, url):
+                ready = _cpu_seconds(process.pid)
+                await _exchange(url, ROOMS * 2)  # nothing is measured while the first statements are prepared
+                before, started = _cpu_seconds(process.pid), asyncio.get_running_loop().time()
+                await _exchange(url, MESSAGES)
+                seconds = asyncio.get_running_loop().time() - started
+                return ready, (_cpu_seconds(process.pid) - before) / MESSAGES, MESSAGES / seconds
+
+
+def _write_character(path: Path) -> None:
+    path.write_text(json.dumps({"name": "Ada", "bio": ["Ada answers briefly."]}), encoding="utf-8")
+
+
+@asynccontextmanager
+async def _running_bot(folder: str, data: str, settings: Mapping[str, str]) -> AsyncIterator[tuple[Process, str]]:
+    environment = {"PATH": os.environ["PATH"], "HOME": data, "PYTHONPATH": folder, **settings}
+    command = [sys.executable, "-m", "bot", "run", "-c", "ada.json"]
+    process = await asyncio.create_subprocess_exec(*command, cwd=data, env=environment, stdout=PIPE, stderr=PIPE)
+    found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    readers = [asyncio.create_task(_find_address(stream, found)) for stream in (process.stdout, process.stderr)]
+    try:
+        url = await asyncio.wait_for(found, 60)
+        await _until_ready(url)
+        yield process, url
+    finally:
+        process.terminate()
+        await process.wait()
+        await asyncio.gather(*readers)
+
+
+async def _find_address(stream: asyncio.StreamReader | None, found: asyncio.Future[str]) -> None:
+    """Read the output of the bot to its end; the first address in it is that of its page."""
+    assert stream is not None
+    async for line in stream:
+        address = re.search(rb"http://127\.0\.0\.1:\d+", line)
+        if address and not found.done():
+            found.set_result(address[0].decode())
+
+
+async def _until_ready(url: str) -> None:
+    async with ClientSession() as session:
+        while True:
+            async with session.get(f"{url}/healthz") as response:
+                if response.ok:
+                    return
+            await asyncio.sleep(0.02)
+
+
+async def _exchange(url: str, count: int) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with ClientSession(headers=headers, connector=TCPConnector(limit=0)) as session, asyncio.TaskGroup() as group:
+        for room in range(ROOMS):
+            group.create_task(_exchange_in_room(session, f"{url}/api/agents/ada/messages", room, count // ROOMS))
+
+
+async def _exchange_in_room(session: ClientSession, url: str, room: int, count: int) -> None:
+    for number in range(count):
+        body = {"text": f"Message number {number}", "room": f"room {room}", "user": f"person {room}"}
+        async with session.post(url, json=body) as response:
+            answer = await response.json()
+            if answer.get("outcome") != "answered":
+                raise SystemExit(f"the measurement is invalid, a message was not answered: {answer}")
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process and of its children, of which the ended ones are in its own figures."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    own = sum(int(value) for value in fields[11:15]) / TICKS
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return own + sum(_cpu_seconds(int(child)) for child in children)
+
+
+@asynccontextmanager
+async def _model_server() -> AsyncIterator[int]:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "benchmarks.program", stdout=PIPE)
+    try:
+        assert process.stdout is not None
+        yield int(await process.stdout.readline())
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def _serve_model() -> None:
+    body = json.dumps(ANSWER).encode()
+
+    async def answer(request: web.Request) -> web.Response:
+        await request.read()
+        return web.Response(body=body, content_type="application/json")
+
+    async def list_models(request: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": "model", "object": "model"}]})
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", answer)
+    app.router.add_get("/v1/models", list_models)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    print(runner.addresses[0][1], flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve_model())
