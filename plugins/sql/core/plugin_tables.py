@@ -2,16 +2,19 @@
 
 import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import URL, Column, Connection, Executable, MetaData, Table, event, inspect, text
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from bot import PluginError
 from bot.store import Schemas
 from plugins.sql.core.base import Access, Work
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 T = TypeVar("T")
 
@@ -24,7 +27,7 @@ class SqlPluginTables:
     The engine is created on first use and closed by `aclose`.
     """
 
-    def __init__(self, database: Access, make_engine: Callable[[], AsyncEngine]) -> None:
+    def __init__(self, database: Access, make_engine: "Callable[[], AsyncEngine]") -> None:
         self._database = database
         self._make_engine = make_engine
         self._engine: AsyncEngine | None = None
@@ -38,7 +41,7 @@ class SqlPluginTables:
         return await self._database.write(work)
 
     @property
-    def engine(self) -> AsyncEngine:
+    def engine(self) -> "AsyncEngine":
         """The read-only engine."""
         if self._engine is None:
             self._engine = self._make_engine()
@@ -50,9 +53,10 @@ class SqlPluginTables:
             await self._engine.dispose()
 
 
-def build_read_only_engine(path: Path) -> AsyncEngine:
+def build_read_only_engine(path: Path) -> "AsyncEngine":
     """Return an engine whose connections never write, not even to checkpoint the log."""
-    engine = create_async_engine(URL.create("sqlite+aiosqlite", database=str(path)))
+    asynchronous = import_module("sqlalchemy.ext.asyncio")  # here: few plugins need it, and it takes 0.1 s
+    engine: AsyncEngine = asynchronous.create_async_engine(URL.create("sqlite+aiosqlite", database=str(path)))
     event.listen(engine.sync_engine, "connect", _make_read_only)
     return engine
 
