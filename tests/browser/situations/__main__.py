@@ -3,10 +3,10 @@
 import asyncio
 import sys
 
-from tests.browser.situations import accounts, deliveries, models, silences, troubles
+from tests.browser.situations import accounts, deliveries, models, outages, silences, troubles
 from tests.browser.situations.finding import Finding, look_for_causes
 
-GROUPS = (accounts.GROUP, models.GROUP, silences.GROUP, deliveries.GROUP, *troubles.GROUPS)
+GROUPS = (accounts.GROUP, models.GROUP, silences.GROUP, deliveries.GROUP, *troubles.GROUPS, *outages.GROUPS)
 MAX_TEXT = 110
 
 
