@@ -1,42 +1,57 @@
 """Sends notes to a collector over OTLP: traces, metrics and logs. It is called from a thread, and may block it."""
 
 import logging
-from collections.abc import Iterator, Sequence
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http.client import HTTPException
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 from uuid import uuid4
 
-from opentelemetry._logs import LogRecord, SeverityNumber
-from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk._logs import ReadableLogRecord
-from opentelemetry.sdk._logs.export import LogRecordExportResult
-from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs, SeverityNumber
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource as ResourceMessage
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
+from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace.export import SpanExportResult
-from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import NonRecordingSpan, set_span_in_context
 
 from bot import Agent, Outcome, Receipt
 from bot.models import ModelCall
 from plugins.otel.config import OtelSettings, read_pairs
 from plugins.otel.recording import CallNote, DeliveryNote, LogNote, Note, TurnNote
-from plugins.otel.spans import SpanBuilder, describe_call, operation_of
+from plugins.otel.spans import (
+    Attributes,
+    SpanBuilder,
+    build_attributes,
+    describe_call,
+    operation_of,
+    span_id_of,
+    trace_id_of,
+)
 
 SCOPE = "greenroom"
+TIMEOUT_SECONDS = 10.0
 OWN_LOGGERS = frozenset({"bot", "adapters", "plugins"})  # the templates of their lines hold no words of people
 SEVERITIES = {
-    "DEBUG": SeverityNumber.DEBUG,
-    "INFO": SeverityNumber.INFO,
-    "WARNING": SeverityNumber.WARN,
-    "ERROR": SeverityNumber.ERROR,
-    "CRITICAL": SeverityNumber.FATAL,
+    "DEBUG": SeverityNumber.SEVERITY_NUMBER_DEBUG,
+    "INFO": SeverityNumber.SEVERITY_NUMBER_INFO,
+    "WARNING": SeverityNumber.SEVERITY_NUMBER_WARN,
+    "ERROR": SeverityNumber.SEVERITY_NUMBER_ERROR,
+    "CRITICAL": SeverityNumber.SEVERITY_NUMBER_FATAL,
 }
 LIBRARY_LOGGER = "opentelemetry"
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Follows no redirect: the headers may hold a key."""
+
+    def redirect_request(self, *args: object) -> None:
+        """Refuse it."""
 
 
 class TelemetryExporter:
@@ -44,87 +59,100 @@ class TelemetryExporter:
 
     def __init__(self, settings: OtelSettings, agent: Agent) -> None:
         self._agent = agent
+        self._settings = settings
         self._captures_content = settings.otel_instrumentation_genai_capture_message_content
-        attributes = {"service.name": settings.otel_service_name, "service.instance.id": str(uuid4())}
-        self._resource = Resource.create({**read_pairs(settings.otel_resource_attributes), **attributes})
-        self._scope = InstrumentationScope(SCOPE)
-        self._builder = SpanBuilder(
-            str(agent.id),
-            agent.name,
-            self._resource,
-            self._scope,
-            TraceIdRatioBased(settings.otel_traces_sampler_arg),
-            self._captures_content,
-            RandomIdGenerator(),
-        )
-        endpoint, headers = f"{settings.otel_exporter_otlp_endpoint}/v1", dict(settings.headers)
-        traces, logs, metrics = None, None, None
-        if settings.otel_traces_exporter != "none":
-            traces = OTLPSpanExporter(endpoint=f"{endpoint}/traces", headers=headers)
-        if settings.otel_logs_exporter != "none":
-            logs = OTLPLogExporter(endpoint=f"{endpoint}/logs", headers=headers)
+        self._endpoint, self._headers = f"{settings.otel_exporter_otlp_endpoint}/v1", dict(settings.headers)
+        attributes = {
+            "service.name": settings.otel_service_name,
+            "service.instance.id": str(uuid4()),
+            "gen_ai.agent.id": str(agent.id),
+            "gen_ai.agent.name": agent.name,
+        }
+        resource = Resource.create({**read_pairs(settings.otel_resource_attributes), **attributes})
+        texts: Attributes = {key: str(value) for key, value in resource.attributes.items()}
+        self._resource = ResourceMessage(attributes=build_attributes(texts))
+        self._scope = InstrumentationScope(name=SCOPE)
+        self._opener = build_opener(_NoRedirects())
+        self._builder = SpanBuilder(agent.name, settings.otel_traces_sampler_arg, self._captures_content)
+        self._metrics: _Metrics | None = None
         if settings.otel_metrics_exporter != "none":
-            exporter = OTLPMetricExporter(endpoint=f"{endpoint}/metrics", headers=headers)
-            metrics = _Metrics(self._resource, exporter, agent.name, settings.otel_metric_export_interval)
-        self._traces, self._logs, self._metrics = traces, logs, metrics
+            exporter = OTLPMetricExporter(
+                endpoint=f"{self._endpoint}/metrics",
+                headers=self._headers,
+                certificate_file=os.environ.get("SSL_CERT_FILE"),  # which the others use too
+            )
+            self._metrics = _Metrics(resource, exporter, settings.otel_metric_export_interval)
 
     def send(self, notes: Sequence[Note], *, includes_metrics: bool = False) -> str:
         """Send what notes say; return what the collector did not take, empty if it took all."""
         providers = {status.model: status.provider for status in self._agent.models.statuses() if status.model}
         refused = []
-        with _without_library_logs():
-            if self._traces is not None:
-                spans = [span for note in notes for span in self._builder.build(note, providers)]
-                if spans and self._traces.export(spans) is not SpanExportResult.SUCCESS:
-                    refused.append("traces")
-            if self._logs is not None:
-                lines = [self._build_log(note) for note in notes if isinstance(note, LogNote)]
-                if lines and self._logs.export(lines) is not LogRecordExportResult.SUCCESS:
-                    refused.append("logs")
-            if self._metrics is not None:
-                self._metrics.record(notes, providers)
-                if includes_metrics and not self._metrics.flush():
-                    refused.append("metrics")
+        if self._settings.otel_traces_exporter != "none" and not self._send_traces(notes, providers):
+            refused.append("traces")
+        if not self._send_logs([note for note in notes if isinstance(note, LogNote)]):
+            refused.append("logs")
+        if self._metrics is not None:
+            self._metrics.record(notes, providers)
+            if includes_metrics and not self._metrics.flush():
+                refused.append("metrics")
         return " and ".join(refused)
 
     def shutdown(self) -> None:
-        """Close the connections to the collector."""
-        with _without_library_logs():
-            for exporter in (self._traces, self._logs, self._metrics):
-                if exporter is not None:
-                    exporter.shutdown()
+        """Send no more metrics."""
+        if self._metrics is not None:
+            self._metrics.shutdown()
 
-    def _build_log(self, note: LogNote) -> ReadableLogRecord:
+    def _send_traces(self, notes: Sequence[Note], providers: Mapping[str, str]) -> bool:
+        spans = [span for note in notes for span in self._builder.build(note, providers)]
+        scoped = ScopeSpans(scope=self._scope, spans=spans)
+        grouped = ResourceSpans(resource=self._resource, scope_spans=[scoped])
+        request = ExportTraceServiceRequest(resource_spans=[grouped])
+        return not spans or self._post("traces", request.SerializeToString())
+
+    def _send_logs(self, notes: Sequence[LogNote]) -> bool:
+        scoped = ScopeLogs(scope=self._scope, log_records=map(self._build_log, notes))
+        grouped = ResourceLogs(resource=self._resource, scope_logs=[scoped])
+        return not notes or self._post("logs", ExportLogsServiceRequest(resource_logs=[grouped]).SerializeToString())
+
+    def _post(self, signal: str, body: bytes) -> bool:
+        """Return whether the collector took a request."""
+        headers = {**self._headers, "Content-Type": "application/x-protobuf"}
+        request = Request(f"{self._endpoint}/{signal}", body, headers)
+        try:
+            with self._opener.open(request, timeout=TIMEOUT_SECONDS) as response:
+                return 200 <= int(response.status) < 300
+        except (OSError, HTTPException):  # refused, unreachable, or an answer that is not HTTP
+            return False
+
+    def _build_log(self, note: LogNote) -> LogRecord:
         line, at = note.line, round(note.line.at.timestamp() * 1e6) * 1000
-        context = Context()
-        if note.turn_id is not None:
-            context = set_span_in_context(NonRecordingSpan(self._builder.context_of(note.turn_id)), context)
-        attributes = {"logger.name": line.logger}
+        attributes: Attributes = {"logger.name": line.logger}
         if self._captures_content:
             body = line.text
             attributes |= {"exception.stacktrace": line.error} if line.error else {}
         else:
             body = line.template if line.logger.partition(".")[0] in OWN_LOGGERS else ""
-        record = LogRecord(
-            timestamp=at,
-            observed_timestamp=at,
-            context=context,
+        return LogRecord(
+            time_unix_nano=at,
+            observed_time_unix_nano=at,
+            trace_id=trace_id_of(note.turn_id) if note.turn_id is not None else b"",
+            span_id=span_id_of(note.turn_id) if note.turn_id is not None else b"",
             severity_text=line.level,
-            severity_number=SEVERITIES.get(line.level, SeverityNumber.UNSPECIFIED),
-            body=body,
-            attributes=attributes,
+            severity_number=SEVERITIES.get(line.level, SeverityNumber.SEVERITY_NUMBER_UNSPECIFIED),
+            body=AnyValue(string_value=body),
+            attributes=build_attributes(attributes),
         )
-        return ReadableLogRecord(record, self._resource, self._scope)
 
 
 class _Metrics:
     """The instruments; the SDK sums up and sends them at its interval."""
 
-    def __init__(self, resource: Resource, exporter: OTLPMetricExporter, agent_name: str, interval_ms: int) -> None:
+    def __init__(self, resource: Resource, exporter: OTLPMetricExporter, interval_ms: int) -> None:
         reader = PeriodicExportingMetricReader(exporter, export_interval_millis=interval_ms)
-        self._provider = MeterProvider([reader], resource, shutdown_on_exit=False)
+        self._provider = MeterProvider(
+            [reader], resource, exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False
+        )
         meter = self._provider.get_meter(SCOPE)
-        self._agent = {"gen_ai.agent.name": agent_name}
         self._messages = meter.create_counter("greenroom.messages", "{message}", "Messages by outcome and rule.")
         self._answers = meter.create_histogram(
             "greenroom.answer.duration", "s", "From a message's arrival to the end of the work on its answer."
@@ -136,26 +164,31 @@ class _Metrics:
         )
         self._tokens = meter.create_histogram("gen_ai.client.token.usage", "{token}", "Tokens of the calls of models.")
 
-    def record(self, notes: Sequence[Note], providers: dict[str, str]) -> None:
+    def record(self, notes: Sequence[Note], providers: Mapping[str, str]) -> None:
         """Count what notes say."""
+        messages, parts = Counter[tuple[str, str, str]](), Counter[tuple[str, str]]()
         for note in notes:
             if isinstance(note, Receipt):
-                place = {**self._agent, "messaging.system": note.key.platform}
-                self._messages.add(1, {**place, "greenroom.outcome": note.outcome.value, "greenroom.rule": note.rule})
+                platform = note.key.platform
+                messages[platform, note.outcome.value, note.rule] += 1
                 if note.outcome is Outcome.ANSWERED and note.closed_at is not None:
-                    self._answers.record(max(0.0, (note.closed_at - note.received_at).total_seconds()), place)
+                    seconds = max(0.0, (note.closed_at - note.received_at).total_seconds())
+                    self._answers.record(seconds, {"messaging.system": platform})
             elif isinstance(note, DeliveryNote):
-                part = note.delivery
-                state = {"messaging.system": part.platform, "greenroom.delivery.state": part.state.value}
-                self._parts.add(1, {**self._agent, **state})
+                parts[note.delivery.platform, note.delivery.state.value] += 1
             else:
                 for call in _calls_of(note):
                     self._record_call(call, providers.get(call.model, ""))
+        for (platform, outcome, rule), count in messages.items():
+            reason = {"greenroom.outcome": outcome, "greenroom.rule": rule}
+            self._messages.add(count, {"messaging.system": platform, **reason})
+        for (platform, state), count in parts.items():
+            self._parts.add(count, {"messaging.system": platform, "greenroom.delivery.state": state})
 
     def _record_call(self, call: ModelCall, provider: str) -> None:
-        attributes = {**self._agent, **describe_call(operation_of(call), call.model, provider)}
-        failure = {"error.type": "_OTHER"} if call.error else {}
-        self._durations.record(call.seconds, {**attributes, **failure})
+        attributes = describe_call(operation_of(call), call.model, provider)
+        failure: Attributes = {"error.type": "_OTHER"} if call.error else {}
+        self._durations.record(call.seconds, attributes | failure)
         if call.is_counted:
             self._tokens.record(call.tokens_in, {**attributes, "gen_ai.token.type": "input"})
             self._tokens.record(call.tokens_out, {**attributes, "gen_ai.token.type": "output"})
@@ -163,11 +196,13 @@ class _Metrics:
 
     def flush(self) -> bool:
         """Send the sums now; return whether the collector took them."""
-        return self._provider.force_flush()
+        with _without_library_logs():
+            return self._provider.force_flush()
 
     def shutdown(self) -> None:
         """Send no more."""
-        self._provider.shutdown()
+        with _without_library_logs():
+            self._provider.shutdown()
 
 
 def _calls_of(note: Note) -> Sequence[ModelCall]:

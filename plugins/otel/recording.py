@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from bot import Agent, Receipt, Turn
+from bot import Agent, Receipt, Turn, new_id
 from bot.events import DeliveryFinished, MessageClosed, ModelUsed, TurnEnded
 from bot.models import ModelCall
 from bot.platform import Delivery, LogLine, current_run
@@ -52,8 +52,9 @@ class DeliveryNote:
 
 @dataclass(frozen=True, slots=True)
 class CallNote:
-    """A model call that belongs to no message."""
+    """A model call that belongs to no message; `id` is for its trace."""
 
+    id: UUID
     call: ModelCall
     ended_at: datetime
 
@@ -106,7 +107,7 @@ class Recorder:
     def on_model(self, event: ModelUsed) -> None:
         """Note a model call that no turn will report."""
         if event.run_id is None:
-            self._notes.append(CallNote(event.call, self._agent.clock()))
+            self._notes.append(CallNote(new_id(), event.call, self._agent.clock()))
 
     def on_line(self, line: LogLine) -> None:
         """Note a line of the log, but none about sending."""

@@ -5,45 +5,48 @@ handed on.
 """
 
 import json
+import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 from uuid import UUID
 
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
-from opentelemetry.trace.status import Status, StatusCode
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 
 from bot import Outcome, Receipt
 from bot.models import ModelCall
-from bot.platform import DeliveryState, TraceStep, read_steps
+from bot.platform import DeliveryState
 from plugins.otel.recording import CallNote, DeliveryNote, Note, PromptText, TurnNote
 
-Attributes = dict[str, str | int | float | bool]
-MIN_PROVIDER_MS = 1.0  # a provider that took less has no span of its own
+Value = str | int | float | bool
+Attributes = dict[str, Value]
+Step = tuple[int, int, str, str, str, int | None]  # begin and end in ns, kind, name, problem, number of a model call
+MIN_PROVIDER_NS = 1_000_000  # a provider that took less has no span of its own
 OPERATIONS = {"TEXT_SMALL": "chat", "TEXT_LARGE": "chat", "TEXT_EMBEDDING": "embeddings"}
 OTHER_OPERATION = "generate_content"
 # Names of the semantic conventions for providers that are called differently here.
 PROVIDERS = {"google": "gcp.gemini"}
+ALL_PROVIDERS = "Providers"  # the step of all that are composed together
+CONTAINERS = frozenset({"gate", "provider", "action", "evaluator"})  # kinds of steps within which others run
 STEP_NAMES = {"store": "inbox", "gate": "gate", "wait": "wait", "commit": "commit"}
-OK, FAILED = Status(StatusCode.UNSET), Status(StatusCode.ERROR)
-SAMPLED, DROPPED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
+UNIQUE = frozenset({"greenroom.turn.id", "greenroom.receipt.id", "greenroom.model.cost_dollars"})
+MAX_KEPT_LENGTH = 100
+FAILED = Status(code=Status.STATUS_CODE_ERROR)
 
 
-def trace_id_of(turn_id: UUID) -> int:
+def trace_id_of(turn_id: UUID) -> bytes:
     """Return the id of the trace of a turn; a hash, because a share of traces is chosen by it."""
-    return int.from_bytes(blake2b(turn_id.bytes, digest_size=16).digest())
+    return blake2b(turn_id.bytes, digest_size=16).digest()
 
 
-def span_id_of(key: UUID) -> int:
+def span_id_of(key: UUID) -> bytes:
     """Return the id of the span of a turn, or of a message that another turn took over."""
-    return int.from_bytes(blake2b(key.bytes, digest_size=8).digest())
+    return blake2b(key.bytes, digest_size=8).digest()
 
 
 def operation_of(call: ModelCall) -> str:
@@ -51,178 +54,201 @@ def operation_of(call: ModelCall) -> str:
     return OPERATIONS.get(call.type, OTHER_OPERATION)
 
 
+def build_attributes(attributes: Mapping[str, Value]) -> list[KeyValue]:
+    """Return attributes as the protocol has them; those that many spans have are built once."""
+    return [
+        (_build_pair if key in UNIQUE or (isinstance(value, str) and len(value) > MAX_KEPT_LENGTH) else _kept_pair)(
+            key, value
+        )
+        for key, value in attributes.items()
+    ]
+
+
+def _build_pair(key: str, value: Value) -> KeyValue:
+    if isinstance(value, str):
+        any_value = AnyValue(string_value=value)
+    elif isinstance(value, bool):
+        any_value = AnyValue(bool_value=value)
+    elif isinstance(value, int):
+        any_value = AnyValue(int_value=value)
+    else:
+        any_value = AnyValue(double_value=value)
+    return KeyValue(key=key, value=any_value)
+
+
+_kept_pair = lru_cache(maxsize=4096, typed=True)(_build_pair)
+
+
 @dataclass(frozen=True, slots=True)
 class SpanBuilder:
-    """Builds the spans of one agent; `providers` are those of its models, by model."""
+    """Builds the spans of one agent as messages of the protocol, without the SDK's objects: these take five times as
+    long, longer than a message itself. `share` is that of the traces which are sent.
+    """
 
-    agent_id: str
     agent_name: str
-    resource: Resource
-    scope: InstrumentationScope
-    sampler: TraceIdRatioBased
+    share: float
     captures_content: bool
-    ids: RandomIdGenerator
 
-    def build(self, note: Note, providers: Mapping[str, str]) -> Iterator[ReadableSpan]:
-        """Yield the spans of a note whose trace is sampled."""
+    def build(self, note: Note, providers: Mapping[str, str]) -> Iterator[Span]:
+        """Yield the spans of a note whose trace is sent; `providers` are those of the models, by model."""
         if isinstance(note, Receipt):
-            spans = self._build_message(note)
+            turn_id = note.turn_id or note.id
         elif isinstance(note, TurnNote):
-            spans = self._build_turn(note, providers)
+            turn_id = note.turn_id
         elif isinstance(note, DeliveryNote):
-            spans = self._build_delivery(note)
+            turn_id = note.delivery.turn_id
         elif isinstance(note, CallNote):
-            spans = self._build_call(note, providers)
+            turn_id = note.id
         else:
             return
-        yield from spans
+        trace_id = trace_id_of(turn_id)
+        if not self._is_sent(trace_id):
+            return
+        if isinstance(note, Receipt):
+            yield self._build_message(note, turn_id, trace_id)
+        elif isinstance(note, TurnNote):
+            yield from self._build_turn(note, trace_id, providers)
+        elif isinstance(note, DeliveryNote):
+            yield from self._build_delivery(note, trace_id)
+        else:
+            started_at = note.ended_at - timedelta(seconds=note.call.seconds)
+            times = (_ns(started_at), _ns(note.ended_at))
+            yield self._model_span(note.call, trace_id, (span_id_of(turn_id), b""), times, providers, None)
 
-    def context_of(self, turn_id: UUID, span_id: int | None = None) -> SpanContext:
-        """Return the context of the span of a turn, or of another span in its trace."""
-        return self._context(trace_id_of(turn_id), span_id_of(turn_id) if span_id is None else span_id)
-
-    def _context(self, trace_id: int, span_id: int | None = None) -> SpanContext:
-        is_sampled = self.sampler.should_sample(None, trace_id, "").decision is not Decision.DROP
-        span_id = self.ids.generate_span_id() if span_id is None else span_id
-        return SpanContext(trace_id, span_id, is_remote=False, trace_flags=SAMPLED if is_sampled else DROPPED)
+    def _is_sent(self, trace_id: bytes) -> bool:
+        """Return the decision of the sampler of the conventions, by which other services decide alike."""
+        if self.share == 1.0:
+            return True
+        bound = TraceIdRatioBased.get_bound_for_rate(self.share)
+        return int.from_bytes(trace_id) & TraceIdRatioBased.TRACE_ID_LIMIT < bound
 
     def _span(
         self,
         name: str,
-        context: SpanContext,
-        parent: SpanContext | None,
+        trace_id: bytes,
+        ids: tuple[bytes, bytes],
         times: tuple[int, int],
         attributes: Attributes,
         *,
-        kind: SpanKind = SpanKind.INTERNAL,
-        status: Status = OK,
-    ) -> Iterator[ReadableSpan]:
-        # Not by a tracer: what is over already needs no clock, lock and limits, which cost as much as the work on it.
-        if context.trace_flags.sampled:
-            yield ReadableSpan(
-                name,
-                context,
-                parent,
-                self.resource,
-                attributes,
-                kind=kind,
-                status=status,
-                start_time=times[0],
-                end_time=max(times),
-                instrumentation_scope=self.scope,
-            )
+        kind: Span.SpanKind.ValueType = Span.SPAN_KIND_INTERNAL,
+        status: Status | None = None,
+    ) -> Span:
+        """Return a span; `ids` are its own and that of the span above it, `times` in nanoseconds."""
+        return Span(
+            trace_id=trace_id,
+            span_id=ids[0],
+            parent_span_id=ids[1],
+            name=name,
+            kind=kind,
+            start_time_unix_nano=times[0],
+            end_time_unix_nano=max(times),
+            attributes=build_attributes(attributes),
+            status=status,
+        )
 
-    def _build_message(self, receipt: Receipt) -> Iterator[ReadableSpan]:
-        """Yield the span of a message: the root of its trace, unless another turn took the message over."""
-        turn_id = receipt.turn_id or receipt.id
-        root = self.context_of(turn_id)
+    def _build_message(self, receipt: Receipt, turn_id: UUID, trace_id: bytes) -> Span:
+        """Return the span of a message: the root of its trace, unless another turn took the message over."""
+        root = span_id_of(turn_id)
         is_superseded = receipt.superseded_by is not None
-        context = self.context_of(turn_id, span_id_of(receipt.id)) if is_superseded else root
         platform = receipt.key.platform
         attributes: Attributes = {
             "messaging.system": platform,
             "messaging.operation.type": "process",
             "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.agent.id": self.agent_id,
             "gen_ai.agent.name": self.agent_name,
             "gen_ai.conversation.id": str(receipt.room_id),
             "greenroom.turn.id": str(turn_id),
             "greenroom.receipt.id": str(receipt.id),
             "greenroom.outcome": receipt.outcome.value,
             "greenroom.rule": receipt.rule,
-            "greenroom.attempts": receipt.attempts,
         }
+        if receipt.attempts > 1:
+            attributes["greenroom.attempts"] = receipt.attempts
         if self.captures_content:
             attributes["greenroom.reason"] = receipt.reason
         return self._span(
             f"process {platform}",
-            context,
-            root if is_superseded else None,
+            trace_id,
+            (span_id_of(receipt.id), root) if is_superseded else (root, b""),
             (_ns(receipt.received_at), _ns(receipt.closed_at or receipt.received_at)),
             attributes,
-            kind=SpanKind.CONSUMER,
-            status=FAILED if receipt.outcome is Outcome.FAILED else OK,
+            kind=Span.SPAN_KIND_CONSUMER,
+            status=FAILED if receipt.outcome is Outcome.FAILED else None,
         )
 
-    def _build_turn(self, note: TurnNote, providers: Mapping[str, str]) -> Iterator[ReadableSpan]:
-        key = note.receipt.id if note.is_superseded else note.turn_id
-        parent, received = self.context_of(note.turn_id, span_id_of(key)), _ns(note.receipt.received_at)
-        steps = read_steps(note.steps, note.receipt.received_at)
-        inner = {step.parent for step in steps}
-        contexts: list[SpanContext] = []
-        for number, step in enumerate(steps):
-            above = parent if step.parent is None else contexts[step.parent]
-            if step.kind == "provider" and step.parent is not None and number not in inner and _is_short(step):
-                contexts.append(above)
+    def _build_turn(self, note: TurnNote, trace_id: bytes, providers: Mapping[str, str]) -> Iterator[Span]:
+        root = span_id_of(note.receipt.id if note.is_superseded else note.turn_id)
+        containers: list[tuple[int, int, str, bytes]] = []  # begin, end, the kind that it cannot contain, id
+        for start, end, kind, name, problem, index in _list_steps(note):
+            fitting = (
+                span_id
+                for first, last, other, span_id in reversed(containers)
+                if first <= start and end <= last and other != kind
+            )
+            is_part = kind == "provider" and name != ALL_PROVIDERS
+            if is_part and end - start < MIN_PROVIDER_NS and not problem:
                 continue
-            context = self._context(parent.trace_id)
-            contexts.append(context)
-            times = (received + round(step.start_ms * 1e6), received + round(step.end_ms * 1e6))
-            call_number = None if step.call is None else step.call - int(note.steps["earlier_calls"])
-            if call_number is not None:
-                prompt = note.prompts[call_number] if call_number < len(note.prompts) else None
-                yield from self._model_span(note.calls[call_number], context, above, times, providers, prompt)
-            else:
-                yield from self._step_span(step, context, above, times)
+            ids = (_new_span_id(), next(fitting, root))
+            if kind in CONTAINERS and start < end:  # those of one kind run at the same time, not within each other
+                containers.append((start, end, "" if name == ALL_PROVIDERS else kind, ids[0]))
+            if index is None:
+                yield self._step_span(kind, name, problem, trace_id, ids, (start, end))
+                continue
+            prompt = note.prompts[index] if index < len(note.prompts) else None
+            yield self._model_span(note.calls[index], trace_id, ids, (start, end), providers, prompt)
 
     def _step_span(
-        self, step: TraceStep, context: SpanContext, parent: SpanContext, times: tuple[int, int]
-    ) -> Iterator[ReadableSpan]:
-        name, attributes = STEP_NAMES.get(step.kind, f"{step.kind} {step.name}"), Attributes()
-        if step.kind == "action":
-            name = f"execute_tool {step.name}"
-            attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": step.name}
-        return self._span(name, context, parent, times, attributes, status=self._status(step.note))
+        self, kind: str, name: str, problem: str, trace_id: bytes, ids: tuple[bytes, bytes], times: tuple[int, int]
+    ) -> Span:
+        attributes = Attributes()
+        if kind == "action":
+            attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
+        title = STEP_NAMES.get(kind) or f"{'execute_tool' if kind == 'action' else kind} {name}"
+        return self._span(title, trace_id, ids, times, attributes, status=self._status(problem))
 
-    def _status(self, problem: str) -> Status:
+    def _status(self, problem: str) -> Status | None:
         if not problem:
-            return OK
-        return Status(StatusCode.ERROR, problem) if self.captures_content else FAILED
+            return None
+        return Status(code=Status.STATUS_CODE_ERROR, message=problem) if self.captures_content else FAILED
 
-    def _build_delivery(self, note: DeliveryNote) -> Iterator[ReadableSpan]:
+    def _build_delivery(self, note: DeliveryNote, trace_id: bytes) -> Iterator[Span]:
         part = note.delivery
-        root = self.context_of(part.turn_id)
-        queued, finished = self._context(root.trace_id), _ns(note.finished_at)
-        attributes: Attributes = {
-            "messaging.system": part.platform,
-            "greenroom.delivery.state": part.state.value,
-            "greenroom.delivery.part": part.part,
-        }
-        status = self._status(part.cause or "failed") if part.state is DeliveryState.FAILED else OK
-        times = (_ns(part.created_at), finished)
-        yield from self._span("outbox", queued, root, times, attributes, status=status)
+        queued, finished = _new_span_id(), _ns(note.finished_at)
+        attributes: Attributes = {"greenroom.delivery.state": part.state.value, "greenroom.delivery.part": part.part}
+        status = self._status(part.cause or "failed") if part.state is DeliveryState.FAILED else None
+        ids = (queued, span_id_of(part.turn_id))
+        yield self._span("outbox", trace_id, ids, (_ns(part.created_at), finished), attributes, status=status)
         if part.first_attempt_at is None:
             return
-        attributes = attributes | {"messaging.operation.type": "send", "greenroom.delivery.attempts": part.attempts}
+        attributes = {
+            "messaging.system": part.platform,
+            "messaging.operation.type": "send",
+            "greenroom.delivery.attempts": part.attempts,
+        }
         if self.captures_content:
             attributes["greenroom.delivery.text"] = part.content.text
-        times = (_ns(part.first_attempt_at), finished)
-        sending = self._context(root.trace_id)
-        kind = SpanKind.PRODUCER
-        yield from self._span(f"send {part.platform}", sending, queued, times, attributes, kind=kind, status=status)
-
-    def _build_call(self, note: CallNote, providers: Mapping[str, str]) -> Iterator[ReadableSpan]:
-        started_at = note.ended_at - timedelta(seconds=note.call.seconds)
-        context = self._context(self.ids.generate_trace_id())
-        return self._model_span(note.call, context, None, (_ns(started_at), _ns(note.ended_at)), providers, None)
+        ids, times = (_new_span_id(), queued), (_ns(part.first_attempt_at), finished)
+        kind = Span.SPAN_KIND_PRODUCER
+        yield self._span(f"send {part.platform}", trace_id, ids, times, attributes, kind=kind, status=status)
 
     def _model_span(
         self,
         call: ModelCall,
-        context: SpanContext,
-        parent: SpanContext | None,
+        trace_id: bytes,
+        ids: tuple[bytes, bytes],
         times: tuple[int, int],
         providers: Mapping[str, str],
         prompt: PromptText | None,
-    ) -> Iterator[ReadableSpan]:
+    ) -> Span:
         attributes: Attributes = {
             **describe_call(operation_of(call), call.model, providers.get(call.model, "")),
             "gen_ai.response.model": call.model,
             "gen_ai.usage.input_tokens": call.tokens_in,
             "gen_ai.usage.output_tokens": call.tokens_out,
-            "gen_ai.usage.cache_read.input_tokens": call.tokens_cached,
             "greenroom.model.purpose": call.purpose,
         }
+        if call.tokens_cached:
+            attributes["gen_ai.usage.cache_read.input_tokens"] = call.tokens_cached
         if call.cost is not None:
             attributes["greenroom.model.cost_dollars"] = call.cost
         if call.error:
@@ -231,8 +257,8 @@ class SpanBuilder:
             attributes["gen_ai.system_instructions"] = _to_json([_text_part(prompt.system)])
             attributes["gen_ai.input.messages"] = _to_json([{"role": "user", "parts": [_text_part(prompt.prompt)]}])
         name = f"{attributes['gen_ai.operation.name']} {call.model}"
-        kind, status = SpanKind.CLIENT, self._status(call.error)
-        return self._span(name, context, parent, times, attributes, kind=kind, status=status)
+        kind, status = Span.SPAN_KIND_CLIENT, self._status(call.error)
+        return self._span(name, trace_id, ids, times, attributes, kind=kind, status=status)
 
 
 def _provider_name(provider: str) -> str:
@@ -248,6 +274,25 @@ def describe_call(operation: str, model: str, provider: str) -> Attributes:
     }
 
 
+def _list_steps(note: TurnNote) -> list[Step]:
+    """Return the steps of a turn with what was before it, in the order of their begin; outer ones first."""
+    body, received = note.steps, _ns(note.receipt.received_at)
+    if body["at"] is None:
+        return []
+    base = _ns(datetime.fromisoformat(body["at"])) - round(body["started"] * 1e9)
+    steps: list[Step] = [
+        (base + round(start * 1e9), base + round(end * 1e9), kind, name, problem, None)
+        for kind, name, start, end, problem in body["spans"]
+    ]
+    steps += [
+        (base + round(start * 1e9), base + round(end * 1e9), "model", purpose, error, number)
+        for number, (start, end, purpose, _, error) in enumerate(body["calls"])
+    ]
+    steps.append((received, max(received, base + round(body["started"] * 1e9)), "store", "", "", None))
+    steps.sort(key=lambda step: (step[0], -step[1]))
+    return steps
+
+
 def _text_part(text: str) -> dict[str, Any]:
     return {"type": "text", "content": text}
 
@@ -256,8 +301,8 @@ def _to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _is_short(step: TraceStep) -> bool:
-    return step.end_ms - step.start_ms < MIN_PROVIDER_MS and step.state != "failed"
+def _new_span_id() -> bytes:
+    return random.randbytes(8)
 
 
 def _ns(at: datetime) -> int:

@@ -167,8 +167,8 @@ async def test_a_message_is_one_connected_trace_from_its_arrival_to_the_send(col
     assert attributes["greenroom.receipt.id"] == str(receipt.id)
     assert attributes["gen_ai.agent.name"] == "Ada"
     assert receipt.turn_id is not None
-    assert int.from_bytes(root.trace_id) == trace_id_of(receipt.turn_id)
-    assert int.from_bytes(root.span_id) == span_id_of(receipt.turn_id)
+    assert root.trace_id == trace_id_of(receipt.turn_id)
+    assert root.span_id == span_id_of(receipt.turn_id)
     assert root.start_time_unix_nano == round(receipt.received_at.timestamp() * 1e6) * 1000
 
 
