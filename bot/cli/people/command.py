@@ -94,7 +94,7 @@ def forget(
 
 async def _export(config: CharacterConfig, person: str, file: Path | None) -> ExportedPerson:
     async with open_store_for_reading(config) as store:
-        entity = _choose(await find_people(store, person), person)
+        entity = choose_person(await find_people(store, person), person)
         target = file or Path(f"{_to_file_name(entity.name) or entity.id}.zip")
         unfinished = target.with_name(f"{target.name}.part")
         if target.exists():
@@ -121,10 +121,10 @@ async def _export(config: CharacterConfig, person: str, file: Path | None) -> Ex
 
 async def _find_stored(config: CharacterConfig, person: str) -> Entity:
     async with open_store_for_reading(config) as store:
-        return _choose(await find_people(store, person), person)
+        return choose_person(await find_people(store, person), person)
 
 
-def _choose(people: Sequence[Entity], text: str) -> Entity:
+def choose_person(people: Sequence[Entity], text: str) -> Entity:
     """Return the only one of these people. Raises UsageError where there is none or several."""
     if not people:
         raise UsageError(f"{text!r} is no stored person: name the id of the account, as the Console's people show it")

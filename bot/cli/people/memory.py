@@ -1,0 +1,212 @@
+"""List, search, explain, correct or delete the facts that the bot noted of what people told."""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from bot.cli.characters import CharacterConfig, load_character_config
+from bot.cli.options import AsJson, CharacterFile, examples, new_group
+from bot.cli.people.command import PersonText, choose_person
+from bot.cli.process.exit_codes import Exit, UsageError
+from bot.cli.running_bot import HttpReply, RunningBot, find_running_bot, open_store_for_reading, require_storage
+from bot.domain.memory import Memory, MemoryKind
+from bot.errors import ConfigError, StoreInaccessible, TemporaryError
+from bot.inbound.person_export import find_people
+from bot.logs import configure_logging
+from bot.plugin_system.plugin import collect_schemas
+from bot.store.protocols import RecallScope, Store
+from bot.text import strip_terminal_codes
+
+MAX_SEARCHED_ROOMS = 50
+PAGE_SIZE = 200
+TIMEOUT_SECONDS = 60.0  # a corrected fact is embedded before it answers
+FactId = Annotated[UUID, typer.Argument(metavar="ID", help="As `bot memory list` shows it.")]
+app = new_group("List, search, explain, correct or delete the facts that the bot noted of what people told.")
+
+
+@app.command("list", epilog=examples("bot memory list Ada", "bot memory list 123456789 --json"))
+def list_facts(person: PersonText, character: CharacterFile = None, as_json: AsJson = False) -> int:
+    """List the facts that a person told, newest first; with --json in full, as an export."""
+    return _read(lambda store: _facts_of(store, person), character, as_json=as_json)
+
+
+@app.command(epilog=examples("bot memory search who lives in Graz"))
+def search(
+    words: Annotated[list[str], typer.Argument(metavar="WORDS", help="What the facts are about.")],
+    character: CharacterFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """List the facts that share the most words with a question, in the rooms that were active last."""
+    return _read(lambda store: _search(store, " ".join(words)), character, as_json=as_json)
+
+
+@app.command(epilog=examples("bot memory why 0196f1c2-8f1e-7c55-b0aa-93a8f8c2b001"))
+def why(fact_id: FactId, character: CharacterFile = None, as_json: AsJson = False) -> int:
+    """Explain where a fact comes from: who told it, in which message, where, and what it supersedes."""
+    return _read(lambda store: _with_source(store, fact_id), character, as_json=as_json, is_detailed=True)
+
+
+@app.command(epilog=examples("bot memory correct 0196f1c2-8f1e-7c55-b0aa-93a8f8c2b001 'Ada lives in Graz.'"))
+def correct(
+    fact_id: FactId,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The sentence that replaces it.")],
+    character: CharacterFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Replace the text of a fact; also while the bot runs."""
+    if not text.strip():
+        raise UsageError("the new text is empty: to remove a fact, use `bot memory delete`")
+    return _change(fact_id, character, text=text.strip(), as_json=as_json)
+
+
+@app.command(epilog=examples("bot memory delete 0196f1c2-8f1e-7c55-b0aa-93a8f8c2b001"))
+def delete(fact_id: FactId, character: CharacterFile = None, as_json: AsJson = False) -> int:
+    """Delete a fact; also while the bot runs."""
+    return _change(fact_id, character, text=None, as_json=as_json)
+
+
+def _read(
+    find: Callable[[Store], Coroutine[Any, Any, Sequence[Memory]]],
+    character: CharacterFile,
+    *,
+    as_json: bool,
+    is_detailed: bool = False,
+) -> int:
+    """Print the memories that are found in the store, which a running bot may use meanwhile."""
+    config = load_character_config(character)
+
+    async def read() -> tuple[Sequence[Memory], dict[UUID, str]]:
+        async with open_store_for_reading(config) as store:
+            memories = await find(store)
+            people = await store.entities.entities({memory.entity_id for memory in memories})
+            return memories, {entity.id: entity.name for entity in people.values()}
+
+    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
+        memories, names = asyncio.run(read())
+    documents = [_to_document(memory, names.get(memory.entity_id, "")) for memory in memories]
+    if as_json:
+        print(json.dumps(documents, ensure_ascii=False, indent=2))
+    else:
+        for document in documents:
+            print(strip_terminal_codes(_to_text(document, is_detailed=is_detailed)))
+        if not documents:
+            print("no facts")
+    return Exit.OK
+
+
+async def _facts_of(store: Store, person: str) -> list[Memory]:
+    entity = choose_person(await find_people(store, person), person)
+    facts: list[Memory] = []
+    before: int | None = None
+    while True:
+        page = await store.memories.facts(entity.id, PAGE_SIZE, before)
+        facts += page.memories
+        before = page.before
+        if before is None:
+            return facts
+
+
+async def _search(store: Store, text: str) -> list[Memory]:
+    rooms = (await store.worlds.rooms())[:MAX_SEARCHED_ROOMS]
+    if not rooms:
+        return []
+    also = frozenset(audience for room in rooms for audience in (room.id, room.world_id))
+    return await store.memories.search(text, RecallScope(rooms[0].id, rooms[0].world_id, also), MemoryKind.FACT, 20)
+
+
+async def _with_source(store: Store, fact_id: UUID) -> list[Memory]:
+    """Return a fact, and the message that it comes from if it is still stored."""
+    fact = await _find_fact(store, fact_id)
+    source_ids = [fact.source_id] if fact.source_id is not None else []
+    return [fact, *(await store.memories.memories(source_ids)).values()]
+
+
+async def _find_fact(store: Store, fact_id: UUID) -> Memory:
+    fact = (await store.memories.memories([fact_id])).get(fact_id)
+    if fact is None or fact.kind is not MemoryKind.FACT:
+        raise UsageError(f"{fact_id} is no stored fact: `bot memory list PERSON` shows the ids")
+    return fact
+
+
+def _to_document(memory: Memory, teller: str) -> dict[str, Any]:
+    return {
+        "id": str(memory.id),
+        "kind": memory.kind.value.lower(),
+        "text": memory.content.text,
+        "told_by": teller,
+        "told_by_id": str(memory.entity_id),
+        "at": memory.created_at.isoformat(timespec="seconds"),
+        "room": str(memory.room_id),
+        "world": str(memory.world_id),
+        "audience": memory.scope.value.lower(),
+        "source_message": str(memory.source_id) if memory.source_id else None,
+        **{name: memory.metadata[name] for name in ("about", "supersedes", "likely_until") if name in memory.metadata},
+    }
+
+
+def _to_text(document: dict[str, Any], *, is_detailed: bool) -> str:
+    if is_detailed:
+        return "\n".join([f"{name:<15} {value}" for name, value in document.items() if value]) + "\n"
+    return f"{document['id']}  {document['at'][:10]}  {document['told_by']}: {document['text']}"
+
+
+def _change(fact_id: UUID, character: CharacterFile, *, text: str | None, as_json: bool) -> int:
+    """Replace the text of a fact, delete it without a text, and print what was done."""
+    config = load_character_config(character)
+    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
+        _apply_change(config, fact_id, text)
+    if as_json:
+        print(json.dumps({"id": str(fact_id), "text": text}, ensure_ascii=False))
+    else:
+        print(strip_terminal_codes(f"{fact_id}: {'deleted' if text is None else text}"))
+    return Exit.OK
+
+
+def _apply_change(config: CharacterConfig, fact_id: UUID, text: str | None) -> None:
+    """Change a fact in the store or, if a running bot uses it, through that bot."""
+    if require_storage(config).is_shared(config.settings):
+        with suppress(ConfigError, TemporaryError):  # a running bot would go on with what it has read
+            _change_via_running_bot(config, fact_id, text)
+            return
+    try:
+        asyncio.run(_change_in_store(config, fact_id, text))
+    except StoreInaccessible as error:
+        refusal = error
+    else:
+        return
+    try:
+        _change_via_running_bot(config, fact_id, text)
+    except (ConfigError, TemporaryError) as error:
+        raise type(error)(f"{refusal}\nand that process could not be asked: {error}") from None
+
+
+async def _change_in_store(config: CharacterConfig, fact_id: UUID, text: str | None) -> None:
+    agent_id = config.agent_config.agent_id
+    async with require_storage(config).open(agent_id, config.settings, collect_schemas(config.plugins)) as store:
+        fact = await _find_fact(store, fact_id)
+        if text is None:
+            await store.memories.remove([fact_id])
+        else:  # the missing vector is added when the bot runs
+            content = replace(fact.content, text=text)
+            await store.memories.add([replace(fact, content=content, embedding=None, embedding_model="")])
+
+
+def _change_via_running_bot(config: CharacterConfig, fact_id: UUID, text: str | None) -> None:
+    running_bot = find_running_bot(config)
+    path = f"/api/facts/{fact_id}?agent={config.agent_config.agent_id}"
+    reply = _send(running_bot, path, text)
+    if reply.status is not HTTPStatus.OK:
+        raise ConfigError(f"the bot at {running_bot} refused: {reply.problem}")
+
+
+def _send(running_bot: RunningBot, path: str, text: str | None) -> HttpReply:
+    if text is None:
+        return running_bot.send("DELETE", path, timeout=TIMEOUT_SECONDS)
+    return running_bot.send("PATCH", path, {"text": text}, timeout=TIMEOUT_SECONDS)

@@ -1,0 +1,71 @@
+"""`bot memory`: what people told is listed, found, explained, corrected and deleted."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from bot.cli.main import entry
+from bot.domain.content import Content
+from bot.domain.ids import new_id
+from bot.domain.memory import Memory, MemoryKind
+from bot.store.protocols import Store
+from bot.testing import make_message
+from tests.cli.stored_character import FILE, answer_messages, run_with_store, write_character
+
+Out = pytest.CaptureFixture[str]
+MESSAGE = make_message("", sent_at=datetime.now(UTC))
+
+
+@pytest.fixture
+def fact(workdir: Path) -> Memory:
+    """Return a fact that Alice told, stored with its source message."""
+    write_character(workdir)
+    [receipt] = answer_messages("I moved to Graz")
+    stored = Memory(
+        id=new_id(),
+        kind=MemoryKind.FACT,
+        entity_id=MESSAGE.author.id,
+        room_id=MESSAGE.room.id,
+        world_id=MESSAGE.world.id,
+        content=Content(text="Alice lives in Graz."),
+        created_at=datetime(2026, 11, 21, tzinfo=UTC),
+        source_id=receipt.memory_id,
+        metadata={"about": [str(MESSAGE.author.id)]},
+    )
+
+    async def add(store: Store) -> None:
+        await store.memories.add([stored])
+
+    run_with_store(add)
+    return stored
+
+
+def test_facts_of_a_person_are_listed_and_found_by_words(fact: Memory, capsys: Out) -> None:
+    for command in (["list", "Alice"], ["search", "who", "lives", "in", "Graz"]):
+        capsys.readouterr()
+        assert entry(["memory", *command, "-c", FILE]) == 0
+        assert capsys.readouterr().out == f"{fact.id}  2026-11-21  Alice: Alice lives in Graz.\n"
+
+
+def test_a_fact_is_explained_with_its_source_message(fact: Memory, capsys: Out) -> None:
+    capsys.readouterr()
+    assert entry(["memory", "why", str(fact.id), "-c", FILE, "--json"]) == 0
+    noted, source = json.loads(capsys.readouterr().out)
+    assert (noted["about"], noted["told_by"], noted["audience"]) == ([str(MESSAGE.author.id)], "Alice", "room")
+    assert (source["kind"], source["text"], source["id"]) == ("message", "I moved to Graz", noted["source_message"])
+
+
+def test_a_fact_is_corrected_and_deleted(fact: Memory, capsys: Out) -> None:
+    assert entry(["memory", "correct", str(fact.id), "Alice lives in Oslo.", "-c", FILE]) == 0
+    capsys.readouterr()
+    assert entry(["memory", "search", "Oslo", "-c", FILE]) == 0
+    assert "Alice lives in Oslo." in capsys.readouterr().out
+
+    assert entry(["memory", "delete", str(fact.id), "-c", FILE]) == 0
+    capsys.readouterr()
+    assert entry(["memory", "list", "Alice", "-c", FILE]) == 0
+    assert capsys.readouterr().out == "no facts\n"
+    assert entry(["memory", "delete", str(fact.id), "-c", FILE]) != 0
+    assert "is no stored fact" in capsys.readouterr().err
