@@ -106,6 +106,7 @@ class Limits:
     grace_seconds: float = 10.0  # added to the timeout of a poll
     conflict_seconds: float = 30.0
     webhook_check_seconds: float = 300.0  # between two checks of the registered webhook
+    probe_seconds: float = 45.0  # between two questions whether updates are pending, while polls bring none
     max_retry_delay: float = 30.0  # between two attempts to reach Telegram
     offset_ttl_days: float = 6.0  # Telegram may restart its numbering after a week without updates
     update_retention_hours: float = 20.0  # Telegram stores updates for 24 hours

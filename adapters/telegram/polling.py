@@ -43,6 +43,8 @@ class UpdatePoller:
         self._has_polled = False
         self._batch_size = MAX_UPDATES  # smaller after an answer that was too large
         self._is_behind = True  # pending updates may be old
+        self._probed_at = time_source.monotonic()
+        self._pending_since: datetime | None = None  # since when updates were pending that no poll brought
 
     async def run(self) -> None:
         """Poll until the inbox closes. Raises InvalidToken if Telegram rejects the token."""
@@ -86,6 +88,7 @@ class UpdatePoller:
         if poll_seconds and not raw and self._time.monotonic() - started_at < 1:
             await self._time.sleep(self._limits.empty_poll_delay)
         self._has_polled = True
+        await self._probe(is_empty=not raw)
         update_ids = [update_id for update in raw if (update_id := update_id_of(update)) is not None]
         if raw and not update_ids:
             raise TelegramError("the updates have no ids")  # an immediate retry would return the same
@@ -106,6 +109,16 @@ class UpdatePoller:
         self._is_behind = (bool(held_ids) and self._is_behind) or len(raw) >= batch_size
         if held_ids:
             await self._time.sleep(self._limits.album_seconds)
+
+    async def _probe(self, *, is_empty: bool) -> None:
+        """Ask from time to time whether updates are pending though a poll brought none; twice in a row is deaf."""
+        if not is_empty:
+            self._probed_at, self._pending_since, self._status.unheard_since = self._time.monotonic(), None, None
+        elif self._time.monotonic() - self._probed_at >= self._limits.probe_seconds:
+            self._probed_at = self._time.monotonic()
+            is_pending = bool((await self._client.get_webhook_info()).pending_update_count)
+            self._status.unheard_since = self._pending_since if is_pending else None
+            self._pending_since = (self._pending_since or self._time.now()) if is_pending else None
 
     def _find_held_updates(self, batch: Sequence[ParsedUpdate]) -> set[int]:
         """Return the ids of updates of incomplete albums and of those that follow them in the same chat.

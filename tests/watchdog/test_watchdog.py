@@ -9,14 +9,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bot import SettingError, Settings
+from bot import SettingError, Settings, Task, derived_id
+from bot.fetch.addresses import Proxies
 from bot.platform import DisconnectCause
 from bot.settings import Layer
 from bot.store import InMemoryStore, StoreUnavailable
-from bot.watchdog.channels import MailChannel, NotReached, OwnerMessage
+from bot.watchdog.channels import MailChannel, NotReached, OwnerMessage, WebhookChannel
 from bot.watchdog.expiries import find_token_ends
 from bot.watchdog.settings import OwnerSettings
-from tests.watchdog.scene import FastClock, Owner, open_scene
+from bot.watchdog.watchdog import Watchdog
+from tests.watchdog.scene import SECRET, FastClock, Owner, open_scene
 
 CUT_OFF = "Ada: Ada on Telegram is cut off. The address of the platform is not found: check the network."
 
@@ -188,3 +190,40 @@ def test_a_token_that_says_when_it_ends_is_known() -> None:
     payload = base64.urlsafe_b64encode(json.dumps({"exp": 1_800_000_000}).encode()).decode().rstrip("=")
     values = {"A_KEY": f"eyJhbGciOiJIUzI1NiJ9.{payload}.c2lnbmF0dXJl", "B_KEY": "12345678.abcdefgh.x", "C": "a.b.c"}
     assert find_token_ends(values) == {"A_KEY": datetime.fromtimestamp(1_800_000_000, UTC)}
+
+
+async def test_processes_that_share_a_store_repeat_nothing_of_each_other() -> None:
+    store, clock, owner = InMemoryStore(), FastClock(), Owner()
+    quiet = {"OWNER_WEBHOOK_URL": ""}
+    async with (
+        open_scene(store=store, clock=clock, owner=owner, settings=quiet) as gateway,
+        open_scene(store=store, clock=clock, settings=quiet) as worker,
+        owner.listen(),
+    ):
+        channel = WebhookChannel(owner.url, SECRET, Proxies.from_environment({}))
+        watchdogs = [
+            Watchdog(
+                scene.runtime.handles,
+                store.cache,
+                [channel],
+                OwnerSettings(),
+                time_source=clock.time_source,
+                scope=name,
+            )
+            for scene, name in ((gateway, "one/telegram"), (worker, "two/telegram"))
+        ]
+
+        async def look(minutes: int) -> None:
+            for _ in range(4 * minutes):
+                for watchdog in watchdogs:
+                    await watchdog.check()
+                await gateway.run(15)  # both processes are measured by one clock
+
+        gateway.platform.status.failed(DisconnectCause.DNS, "no such host")
+        await store.tasks.save_task(Task(derived_id("plants"), "PLANTS", clock.wall() - timedelta(minutes=5)))
+        await look(10)
+        assert set(owner.texts) == {CUT_OFF, "Ada: 1 task is late. They are due and have not been run."}
+        assert len(owner.texts) == 2
+        gateway.platform.status.connected()
+        await look(10)
+        assert len(owner.texts) == 3

@@ -359,3 +359,23 @@ async def test_the_token_appears_in_no_log_and_no_error(caplog: pytest.LogCaptur
 
 def test_the_adapter_can_be_created_without_an_event_loop() -> None:
     assert TelegramAdapter([]).webhook_port == 0
+
+
+async def test_updates_that_polls_do_not_bring_though_they_are_pending_make_the_account_deaf() -> None:
+    async with Emulator() as telegram:
+        empty = Fault("getUpdates", 200, {"ok": True, "result": []}, times=10**6)
+        async with run_character(telegram, limits=Limits(poll_seconds=1, probe_seconds=5.0)) as harness:
+            alice = harness.people.add_user("Alice")
+            chat = harness.people.open_private_chat(alice)
+            [status] = harness.adapter.connections
+            telegram.faults.append(empty)
+            calls = telegram.recorder.calls_of
+            await telegram.recorder.wait_until(lambda: len(calls("getWebhookInfo")) >= 2)
+            assert status.unheard_since is None  # nothing is pending
+            harness.people.say(chat, alice, "Hello")
+            count = len(calls("getWebhookInfo"))
+            await telegram.recorder.wait_until(lambda: len(calls("getWebhookInfo")) >= count + 3)
+            assert status.unheard_since is not None
+            empty.times = 0
+            assert await harness.wait_texts(1) == ["You said: Hello"]
+            assert status.unheard_since is None
