@@ -29,6 +29,7 @@ from plugins.otel.spans import (
     SpanBuilder,
     build_attributes,
     describe_call,
+    encodable,
     operation_of,
     span_id_of,
     trace_id_of,
@@ -139,7 +140,7 @@ class TelemetryExporter:
             span_id=span_id_of(note.turn_id) if note.turn_id is not None else b"",
             severity_text=line.level,
             severity_number=SEVERITIES.get(line.level, SeverityNumber.SEVERITY_NUMBER_UNSPECIFIED),
-            body=AnyValue(string_value=body),
+            body=AnyValue(string_value=encodable(body)),
             attributes=build_attributes(attributes),
         )
 

@@ -68,9 +68,15 @@ class Telemetry(Service):
     def _run(self) -> None:
         seconds = self._settings.otel_bsp_schedule_delay / 1000
         while not self._is_stopping.wait(seconds):
-            self._send()
-        self._send(includes_metrics=True)
+            self._try_to_send()
+        self._try_to_send(includes_metrics=True)
         self._exporter.shutdown()
+
+    def _try_to_send(self, *, includes_metrics: bool = False) -> None:
+        try:
+            self._send(includes_metrics=includes_metrics)
+        except Exception:  # what one note holds must not end the thread, which sends all that follow
+            logger.warning("data for the collector of OpenTelemetry could not be built and are dropped", exc_info=True)
 
     def _send(self, *, includes_metrics: bool = False) -> None:
         with self._sending:

@@ -64,9 +64,14 @@ def build_attributes(attributes: Mapping[str, Value]) -> list[KeyValue]:
     ]
 
 
+def encodable(text: str) -> str:
+    """Return a text that the protocol can hold: halves of characters are replaced."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def _build_pair(key: str, value: Value) -> KeyValue:
     if isinstance(value, str):
-        any_value = AnyValue(string_value=value)
+        any_value = AnyValue(string_value=encodable(value))
     elif isinstance(value, bool):
         any_value = AnyValue(bool_value=value)
     elif isinstance(value, int):
@@ -138,7 +143,7 @@ class SpanBuilder:
             trace_id=trace_id,
             span_id=ids[0],
             parent_span_id=ids[1],
-            name=name,
+            name=encodable(name),
             kind=kind,
             start_time_unix_nano=times[0],
             end_time_unix_nano=max(times),
@@ -209,7 +214,7 @@ class SpanBuilder:
     def _status(self, problem: str) -> Status | None:
         if not problem:
             return None
-        return Status(code=Status.STATUS_CODE_ERROR, message=problem) if self.captures_content else FAILED
+        return Status(code=Status.STATUS_CODE_ERROR, message=encodable(problem)) if self.captures_content else FAILED
 
     def _build_delivery(self, note: DeliveryNote, trace_id: bytes) -> Iterator[Span]:
         part = note.delivery

@@ -30,7 +30,7 @@ from plugins.otel import plugin as otel
 from plugins.otel.config import OtelSettings, missing_settings, privacy_statement, read_pairs
 from plugins.otel.recording import Recorder
 from plugins.otel.service import Telemetry
-from plugins.otel.spans import span_id_of, trace_id_of
+from plugins.otel.spans import build_attributes, span_id_of, trace_id_of
 from plugins.sql import plugin as sql
 
 ROOT = Path(__file__).parents[3]
@@ -291,6 +291,11 @@ async def test_a_line_of_the_log_names_the_trace_of_its_message(collector: Colle
     [line] = [item for item in collector.lines if item.body.string_value.startswith("message %s: ")]
     assert (line.trace_id, line.span_id) == (root.trace_id, root.span_id)
     assert line.severity_text == "INFO"
+
+
+def test_a_text_that_is_no_unicode_is_exported_all_the_same() -> None:
+    [pair] = build_attributes({"text": "half a character: \ud800"})
+    assert pair.value.string_value == "half a character: ?"
 
 
 async def test_two_agents_of_a_process_export_a_line_once() -> None:
