@@ -111,7 +111,7 @@ def test_a_backup_without_a_name_is_written_next_to_the_database(workdir: Path, 
     assert entry(["db", "backup", "-c", FILE, "no/such/folder.db"]) == 78
 
 
-def test_a_backup_of_postgresql_refers_to_pg_dump_without_the_password(workdir: Path, capsys: Out) -> None:
+def test_a_failed_backup_of_postgresql_names_pg_dump_without_the_password(workdir: Path, capsys: Out) -> None:
     (workdir / ".env").write_text("POSTGRES_URL=postgresql://bot:hunter2222@db.example/bot\n", encoding="utf-8")
     assert entry(["db", "backup", "-c", FILE]) == 78
     err = capsys.readouterr().err

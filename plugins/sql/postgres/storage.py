@@ -1,7 +1,9 @@
-"""The PostgreSQL storage: open, open read-only, check and upgrade."""
+"""The PostgreSQL storage: open, open read-only, check, upgrade, back up and restore."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -18,6 +20,7 @@ from plugins.sql.core.plugin_tables import SqlPluginTables
 from plugins.sql.core.schema import VERSION
 from plugins.sql.core.settings import DEFAULT_RETENTION, RetentionPolicy, SqlSettings, find_postgres_variable
 from plugins.sql.core.upgrade import find_version
+from plugins.sql.postgres.backup import dump_database, restore_dump
 from plugins.sql.postgres.connection import Address, parse_address
 from plugins.sql.postgres.database import PostgresDatabase, build_read_only_engine, run_once
 from plugins.sql.postgres.leases import RoomLeases
@@ -78,11 +81,20 @@ class PostgresStorage(Storage):
             return UpgradeResult(address.label, previous, VERSION)
 
     async def backup(self, settings: Settings, file: Path | None = None) -> Path:
-        """Raise ConfigError that names PostgreSQL's own tool."""
-        raise ConfigError(
-            f"{_address(settings).label} is a PostgreSQL database: copy it with its own tool, as in "
-            "`pg_dump --format=custom --file=greenroom.dump` and the address"
-        )
+        """Write a consistent copy with pg_dump; return its path."""
+        address = _direct_address(settings) or _address(settings)
+        now = f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
+        return await dump_database(address, file or _data_folder(settings) / f"greenroom-{now}.dump")
+
+    def backup_name(self, settings: Settings) -> str:
+        """Return a name made of the server's and the database's."""
+        place = _address(settings).label.partition("://")[2]
+        return f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', place).strip('-')}.dump"
+
+    async def restore(self, settings: Settings, file: Path) -> Path | None:
+        """Replace the tables by those of a copy; return the dump of the previous ones."""
+        address = _direct_address(settings) or _address(settings)
+        return await restore_dump(address, file, _data_folder(settings))
 
 
 class _ReadOnlyDatabase(PostgresDatabase):
@@ -91,6 +103,10 @@ class _ReadOnlyDatabase(PostgresDatabase):
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
         """Raise ConfigError."""
         raise ConfigError(f"the database {self.address.label} was opened read-only")
+
+
+def _data_folder(settings: Settings) -> Path:
+    return Path(settings.get("BOT_DATA_DIR") or "data")
 
 
 def _address(settings: Settings) -> Address:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, delete, update
+from sqlalchemy import Connection, Delete, Engine, Update, delete, update
 
 from bot import ConfigError, Outcome, system_clock
 from bot.platform import DeliveryState
@@ -190,19 +190,22 @@ def _move_foreign_log(path: Path) -> None:
     path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
 
 
-def _hold_rows(connection: Connection, copied_at: datetime) -> tuple[int, int]:
+def build_holding_statements(copied_at: datetime) -> list[Update | Delete]:
+    """Return the statements that close open receipts and deliveries of a copy and forget where streams were read."""
     now = microseconds_of(system_clock())
     receipt_reason = REASON_TEMPLATE.format(made=_format_time(copied_at), what="it may have been answered")
     delivery_reason = REASON_TEMPLATE.format(made=_format_time(copied_at), what="it may have been sent")
     receipt_values = {"outcome": Outcome.PARKED.value, "reason": receipt_reason, "rule": "restore", "closed_at": now}
     delivery_values = {"state": DeliveryState.UNKNOWN.value, "cause": delivery_reason, "first_attempt_at": None}
-    messages = connection.execute(
-        update(receipts).where(flag_equals(receipts.c.is_open)).values(is_open=0, **receipt_values)
-    )
-    parts = connection.execute(
-        update(deliveries).where(flag_equals(deliveries.c.is_open)).values(is_open=0, **delivery_values)
-    )
-    connection.execute(delete(cursors))
+    return [
+        update(receipts).where(flag_equals(receipts.c.is_open)).values(is_open=0, **receipt_values),
+        update(deliveries).where(flag_equals(deliveries.c.is_open)).values(is_open=0, **delivery_values),
+        delete(cursors),
+    ]
+
+
+def _hold_rows(connection: Connection, copied_at: datetime) -> tuple[int, int]:
+    messages, parts, _ = [connection.execute(statement) for statement in build_holding_statements(copied_at)]
     return messages.rowcount, parts.rowcount
 
 

@@ -74,12 +74,6 @@ async def test_a_missing_schema_is_reported_and_created_by_an_upgrade(postgres_u
     assert checkup.facts["receipts"] == 0
 
 
-async def test_a_backup_refers_to_the_servers_own_tool(postgres_url: str) -> None:
-    assert plugin.store is not None
-    with pytest.raises(ConfigError, match="pg_dump"):
-        await plugin.store.backup(settings(postgres_url))
-
-
 async def test_a_wrong_address_is_a_problem_and_shows_no_password() -> None:
     assert plugin.store is not None
     chosen = settings("postgresql://me:hunter2@127.0.0.1:1/bot")
