@@ -23,7 +23,7 @@ from bot.turn import Turn
 
 MAX_ROOMS = 500
 MAX_SILENCE_SECONDS = 900  # another process may have had the room meanwhile: it is read again
-MIN_LINES = 6  # of a talk before silence is chosen without asking
+MIN_LINES = 3  # of a talk before silence is chosen without asking
 MAX_CONTINUED_LINES = 2
 CONTINUED_PROBABILITY = 0.3
 MAX_CORRECTION = 1.5  # in log odds
@@ -62,7 +62,7 @@ class Thresholds:
 THRESHOLDS = MappingProxyType(
     {
         Responsiveness.RESERVED: Thresholds(0.95, 0.25),
-        Responsiveness.BALANCED: Thresholds(0.9, 0.05, asks_open_questions=True),
+        Responsiveness.BALANCED: Thresholds(0.9, 0.08, asks_open_questions=True),
         Responsiveness.LIVELY: Thresholds(0.8, 0.0, asks_open_questions=True),
     }
 )

@@ -25,8 +25,13 @@ class SharedCalls(Generic[T]):
     def __init__(self) -> None:
         self._queues: dict[Hashable, _Queue[T]] = {}
 
-    async def run(self, key: Hashable, call: Callable[[int], Awaitable[T]]) -> T:
-        """Return the result of `call`, or of a newer caller's; `call` receives how many others it covers."""
+    async def run(
+        self, key: Hashable, call: Callable[[int], Awaitable[T]], *, counts_for_later: Callable[[T], bool]
+    ) -> T:
+        """Return the result of `call`, or of another caller's; `call` receives how many others it covers.
+
+        A result for which `counts_for_later` is also that of those who asked while it was being found.
+        """
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = _Queue()
@@ -41,6 +46,8 @@ class SharedCalls(Generic[T]):
             if result is None:
                 queue.waiting[:0] = covered  # it failed: another one of them asks
             else:
+                if counts_for_later(result):
+                    covered, queue.waiting = covered + queue.waiting, []
                 for future in covered:
                     if not future.done():
                         future.set_result(result)

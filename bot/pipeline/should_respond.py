@@ -314,7 +314,9 @@ async def decide(
     if settings.latest_response == LatestResponse.QUEUE:
         return await ask(0)
     by_author = settings.latest_response == LatestResponse.AUTHOR
-    return await counters.decisions.run((turn.room.id, turn.author.id if by_author else None), ask)
+    key = (turn.room.id, turn.author.id if by_author else None)
+    # One reply answers what came meanwhile too: the newest turn takes the others over.
+    return await counters.decisions.run(key, ask, counts_for_later=lambda decision: decision.should_answer)
 
 
 def _describe_open_messages(evidence: str, covered: int) -> str:

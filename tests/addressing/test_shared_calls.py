@@ -23,7 +23,7 @@ class Caller:
             self.covered.append((name, covered))
             return await gate
 
-        return asyncio.ensure_future(self.shared.run(key, call))
+        return asyncio.ensure_future(self.shared.run(key, call, counts_for_later=lambda result: result == "for all"))
 
 
 async def settle() -> None:
@@ -41,6 +41,16 @@ async def test_who_waits_gets_the_result_of_the_newest_caller() -> None:
     assert caller.covered == [("a", 0), ("d", 2)]
     caller.gates["d"].set_result("second")
     assert await asyncio.gather(*tasks) == ["first", "second", "second", "second"]
+    assert not caller.shared._queues
+
+
+async def test_a_result_may_count_for_those_who_asked_meanwhile() -> None:
+    caller = Caller()
+    tasks = [caller.start(name) for name in "abc"]
+    await settle()
+    caller.gates["a"].set_result("for all")
+    assert await asyncio.gather(*tasks) == ["for all"] * 3
+    assert caller.covered == [("a", 0)]
     assert not caller.shared._queues
 
 
