@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Table
 
-from bot import ConfigError
+from bot import ConfigError, crash_point
 from bot.store import NO_SCHEMAS, Schemas, report_progress
 from plugins.sql.core.schema import VERSION, metadata
 from plugins.sql.core.upgrade import CORE_NAME, upgrade_schemas, version_table_name
@@ -48,10 +48,13 @@ def restore_copy(path: Path, copy: Path) -> Path | None:
             _copy_private(copy, unfinished)
             if not is_copy(unfinished):  # its open work may have been done since: it is held at the next start
                 stamp_copy(unfinished)
+            crash_point("restore.copied")
             report_progress("keeping the previous database")
             previous = _keep(path)
+            crash_point("restore.kept")
             unfinished.replace(path)
             on_failure.pop_all()
+            crash_point("restore.replaced")
         for suffix in SIDE_FILES:  # if this does not happen, the next start moves them aside
             path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)
         lock.record_log(is_needed=False)
