@@ -323,8 +323,11 @@ async def test_a_correction_takes_the_place_of_what_the_same_person_said(store: 
     corrected = noted([fact(6, "Alice lives in Bergen.", replaces=1)])
     async with running_agent(model=thinking([LEARNT, corrected]), store=store) as stage:
         await reflected(await said(stage, *TALK))
+        old = (await facts_of(stage))[0]
         await reflected(await said(stage, "I have moved to Bergen.", *TALK[1:]))
         assert await known(stage) == ["Alice has a cat called Tom.", "Alice lives in Bergen."]
+        new = (await facts_of(stage))[1]
+        assert (new.metadata["about"], new.metadata["supersedes"]) == ([str(person("Alice"))], [str(old.id)])
         [prompt] = [one.prompt for one in stage.model.requests_for(Purpose.REFLECTION)[1:]]
     assert f"1. Alice (id {called('Alice')}), " in prompt
 
