@@ -1,12 +1,18 @@
 """`bot db`: check, upgrade and backup."""
 
+import asyncio
 import json
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+from bot.cli.characters import load_character_config
 from bot.cli.main import entry
+from bot.concurrency.clock import system_clock
+from bot.runtime.runtime import Runtime
+from bot.watchdog.conditions import ConditionKind, find_conditions
+from bot.watchdog.situation import read_situation
 from plugins.sql.core.schema import VERSION
 from tests.cli.stored_character import FILE, answer_messages, write_character
 from tests.trust import trust_code
@@ -154,6 +160,19 @@ def test_doctor_shows_a_failed_scheduled_backup(workdir: Path, capsys: Out) -> N
     [finding] = [item for item in findings if item["check"] == "backups"]
     assert finding["status"] == "fail"
     assert "the last scheduled backup failed: the disk is full" in finding.values()
+
+
+def test_a_running_bot_lists_a_failed_scheduled_backup_among_what_needs_attention(workdir: Path) -> None:
+    (workdir / ".env").write_text("BACKUP_EVERY=24\n", encoding="utf-8")
+    (workdir / "data" / "backups").mkdir(parents=True)
+    (workdir / "data" / "backups" / "greenroom.db.failed").write_text("the disk is full", encoding="utf-8")
+
+    async def find() -> list[str]:
+        async with Runtime([load_character_config(Path(FILE)).agent_config]) as runtime:
+            situation = await read_situation(runtime.handles, system_clock())
+            return [item.why for item in find_conditions(situation) if item.kind is ConditionKind.BACKUP]
+
+    assert asyncio.run(find()) == ["The disk is full."]
 
 
 def test_a_missing_copy_is_not_restored(workdir: Path, capsys: Out) -> None:
