@@ -28,7 +28,7 @@ class Outage:
     """Something that goes wrong; `words` stand in what the owner is told.
 
     `begins_after` are the seconds after which it counts as an outage, as docs/watchdog.md says. With `on_file` the
-    store is a real SQLite file; with `is_lively` sixty messages an hour came in for a week.
+    store is a real SQLite file; with `is_lively` thirty messages an hour came in for a week.
     """
 
     name: str
@@ -231,7 +231,7 @@ OUTAGES = (
     Outage("the adapter fails", "adapter has failed", cut_off(DisconnectCause.FAULT)),
     Outage("a platform does not start", "X is off", fail_to_start),
     Outage("the gateway is deaf, its socket alive", "messages do not come in", become_deaf),
-    Outage("a lively room is silent", "Nothing came in", fall_silent, begins_after=600, is_lively=True),
+    Outage("a lively room is silent", "Nothing came in", fall_silent, begins_after=910, is_lively=True),
     Outage("a send lane hangs", "waited for 1 min to be sent", hang),
     Outage("a send lane fails", "waited for 1 min to be sent", refuse_parts(*[NotSent("502: oops")] * 99)),
     Outage("an answer hangs", "worked on for 5 min", write, begins_after=300, script=None),
