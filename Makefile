@@ -10,7 +10,7 @@ LOCKED := build/locked
 LOCK = $(TOOLS)/bin/uv pip compile --quiet --no-progress --universal --generate-hashes --no-header --no-annotate \
   --constraint constraints.txt
 
-.PHONY: run init chat test test-full check bench chaos hostile attack-texts axe pictures lock vendor wheel dist try-dist sbom clean
+.PHONY: run init chat test test-full check bench chaos hostile attack-texts axe pictures lock vendor wheel dist try-dist sbom docs clean
 
 run: $(VENV)/.installed
 	@$(BIN)/bot run
@@ -51,6 +51,11 @@ lock: $(TOOLS)/.installed
 # `make vendor VERSIONS="marked=18.2.1"`.
 vendor:
 	@$(PYTHON) .ci/vendor.py $(VERSIONS)
+
+# Builds the documentation site into build/site.
+docs: $(VENV)/.installed
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[all,docs]"
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --quiet && echo "open build/site/index.html"
 
 wheel: $(TOOLS)/.installed
 	@$(TOOLS)/bin/hatchling build --target wheel --directory dist

@@ -349,6 +349,13 @@ def test_every_command_of_the_tables_of_attacks_can_be_run() -> None:
             assert module.with_suffix(".py").exists() or (module / "__main__.py").exists(), words
 
 
+def test_the_site_has_every_page_once() -> None:
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        name = page.relative_to(ROOT / "docs").as_posix()
+        assert len(re.findall(rf"[ :]{re.escape(name)}$", site, re.MULTILINE)) == 1, name
+
+
 @pytest.mark.parametrize("doc", DOCS, ids=lambda doc: doc.name)
 def test_no_document_installs_from_an_index_that_does_not_have_it(doc: Path) -> None:
     assert not re.findall(r"pip install[^\n`]*greenroom\[[^]]*\](?! @ git\+)", doc.read_text(encoding="utf-8"))
