@@ -4,6 +4,7 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
+from bot import Rule
 from tests.chaos.adapter import MARK
 from tests.chaos.database import BotDatabase, DeliveryRow, ReceiptRow
 from tests.chaos.loopback import PlatformRecord, Post, Update
@@ -105,7 +106,8 @@ def _why_lost(update: Update, end: ReceiptRow, evidence: _Evidence) -> str:
     """Return why a message counts as lost, or an empty text."""
     parts = evidence.parts[end.turn]
     if end.outcome == "ignored":
-        return "" if end.rule.startswith("shouldRespond") else "it was ignored without a decision"
+        is_decided = end.rule.startswith("shouldRespond") or end.rule == Rule.NOT_ADDRESSED
+        return "" if is_decided else "it was ignored without a decision"
     if end.outcome == "failed":
         told = any(post.room == update.room and APOLOGY in post.text for post in evidence.record.posted)
         is_said = any(part.state == "unknown" or evidence.has_left(part) for part in parts)

@@ -1,4 +1,4 @@
-// The live stream: one WebSocket for a tab. It resumes after a lost connection and tells who listens how it stands.
+// The live stream: one WebSocket for a tab, which resumes after a lost connection.
 
 import { BASE, get } from "./api.js";
 import { useEffect, useRef, useState } from "./lib.js";
@@ -22,8 +22,8 @@ export class Stream {
   }
 
   /**
-   * Call `onFrame(frame)` for each frame of the topics (`[{ kind, room, agent, level }]`) and for "reset", after which
-   * lists are to be loaded anew; with `is_summary` "changed" comes, once a second. Return a function that ends it.
+   * Call `onFrame(frame)` for each frame of the topics (`[{ kind, room, agent, level }]`), or for "changed" once a second
+   * with `is_summary`, and for "reset": then load lists anew. Return a function that ends it.
    */
   watch(topics, onFrame) {
     const watcher = { topics, onFrame };
@@ -126,7 +126,7 @@ export class Stream {
     this.retryAt = Date.now() + delay;
     this.timer = setTimeout(() => this.open(), delay);
     this.tell("waiting");
-    // The browser does not say why a WebSocket was refused; a request does, and goes to the sign-in page with 401.
+    // The browser does not say why a WebSocket was refused; a request goes to the sign-in page with 401.
     get("api/session").catch(() => {});
   }
 
