@@ -66,11 +66,9 @@ class OwnerSettings(SettingsModel):
     owner_webhook_secret: Secret | None = Field(
         None, description="The key of the signature (HMAC-SHA256) in the header X-Greenroom-Signature."
     )
-    owner_mail: str = Field(
-        "", pattern=r"^([^\s@<>]+@[^\s@<>]+)?$", description="The address to mail it to, if neither works."
-    )
+    owner_mail: str = Field("", pattern=MAIL_PATTERN, description="The address to mail it to, if neither works.")
     owner_mail_from: str = Field(
-        "", pattern=r"^([^\s@<>]+@[^\s@<>]+)?$", description="The sender of the mail; unset, the same address."
+        "", pattern=MAIL_PATTERN, description="The sender of the mail; unset, the same address."
     )
     owner_mail_server_dsn: Secret | None = Field(
         None, description="The mail server: smtp://user:password@host:587 (encrypted by STARTTLS) or smtps://…:465."
