@@ -79,7 +79,7 @@ async def restore_dump(address: Address, file: Path, data_folder: Path) -> Path 
     previous = None
     if VERSION_TABLE in existing:
         report_progress("keeping the previous database")
-        now = f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
+        now = f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
         previous = await dump_database(address, data_folder / f"before-restore-{now}.dump")
     with NamedTemporaryFile("w", suffix=".list", encoding="utf-8") as wanted:
         lines = (line for line in contents.splitlines() if " EXTENSION " not in line and " SCHEMA " not in line)

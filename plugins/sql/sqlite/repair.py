@@ -93,7 +93,7 @@ def _keep(path: Path) -> Path | None:
     """
     if not path.exists():
         return None
-    previous = path.with_name(f"{path.name}.before-restore-{datetime.now(UTC):%Y%m%d-%H%M%S}")
+    previous = path.with_name(f"{path.name}.before-restore-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}")
     for suffix in ("", *SIDE_FILES):
         file = path.with_name(f"{path.name}{suffix}")
         if file.exists():
@@ -108,7 +108,7 @@ def copy_readable(path: Path, schemas: Schemas = NO_SCHEMAS) -> tuple[Path, dict
     are on unreadable pages is not known, and each such gap counts as one. Raises ConfigError if the file has
     another schema than this version's, or the new file cannot be written.
     """
-    target = path.with_name(f"{path.stem}-repaired-{datetime.now(UTC):%Y%m%d-%H%M%S}{path.suffix}")
+    target = path.with_name(f"{path.stem}-repaired-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}{path.suffix}")
     parts = (metadata, *(schema.metadata for schema in schemas.values()))
     tables = [table for part in parts for table in part.sorted_tables]
     with ExitStack() as on_failure, closing(_open_damaged(path)) as old:
