@@ -25,7 +25,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/pytest --numprocesses auto -m "not long"
 
 test-full: $(VENV)/.installed-dev
-	$(BIN)/pytest --numprocesses auto -m long
+	$(BIN)/pytest --numprocesses auto -m long $(if $(SELECT),-k "$(SELECT)")
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

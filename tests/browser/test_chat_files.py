@@ -237,7 +237,7 @@ async def test_a_voice_message_is_recorded_played_and_understood(chat: Browser) 
     await page.keyboard.press("Enter")
     await page.locator(".msg.me .sound", has_text="where are the parcels").wait_for()
     await page.locator(".msg.me audio").evaluate("(node) => { node.muted = true; return node.play(); }")
-    await page.wait_for_function("document.querySelector('.msg.me audio').currentTime > 0")
+    await page.wait_for_function("() => document.querySelector('.msg.me audio').currentTime > 0")
     assert await tab.find_violations() == []
     await take_picture(tab, "voice")
 

@@ -49,7 +49,7 @@ export function CommandMenu({ agent, text, field, keys, onChoose }) {
   };
   useEffect(() => () => void (keys.current = null), []);
   return html`<div class="commands"><p class="vh" role="status">${shown.length ? `${shown.length} commands, choose with the arrow keys` : ""}</p>
-    ${shown.length > 0 && html`<ul id="commands" role="listbox" aria-label="Commands" ref=${list}>${shown.map((command, number) => html`
+    ${shown.length > 0 && html`<ul id="commands" role="listbox" aria-label="Commands" tabindex="0" ref=${list}>${shown.map((command, number) => html`
       <li key=${command.name} id=${`command-${number}`} role="option" aria-selected=${String(number === index)}
         class=${number === index ? "on" : ""} onMouseDown=${(event) => event.preventDefault()}
         onClick=${() => onChoose(`/${command.name} `)}><b>/${command.name}</b><span class="cut q2">${command.description}</span></li>`)}</ul>`}</div>`;
