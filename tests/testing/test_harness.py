@@ -214,7 +214,7 @@ async def test_the_old_name_of_the_harness_fixture_works_with_a_warning(
         assert request.getfixturevalue("stage") is agent_harness
 
 
-@pytest.mark.filterwarnings("default:the fixture stage:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:the fixture stage:DeprecationWarning")
 async def test_a_test_of_version_0_1_can_use_the_old_name_of_the_harness_fixture(stage: AgentHarness) -> None:
     await stage.send("Hello")
     assert stage.texts == ["Hello."]
