@@ -92,7 +92,7 @@ if TYPE_CHECKING:
 
 from bot.errors import FetchError
 from bot.outbound.message_parts import OutgoingReply
-from bot.settings import BaseUrl
+from bot.settings import BaseUrl, QuietHours, TimeZoneName, is_quiet
 
 __all__ = [
     "DROPPED_CAUSE",
@@ -173,6 +173,7 @@ __all__ = [
     "PostOperationKind",
     "PromptSection",
     "Publishing",
+    "QuietHours",
     "Reaction",
     "ReloadResult",
     "RoomRule",
@@ -191,6 +192,7 @@ __all__ = [
     "TaskState",
     "TerminalSession",
     "TimeSource",
+    "TimeZoneName",
     "TokenScope",
     "TraceStep",
     "TrialReply",
@@ -213,6 +215,7 @@ __all__ = [
     "is_complete",
     "is_cross_site",
     "is_dropped",
+    "is_quiet",
     "is_same_origin",
     "last_run_of",
     "limit_of",

@@ -2,14 +2,12 @@
 
 import re
 from dataclasses import dataclass
-from datetime import time
 from typing import Annotated
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from bot import CommaList, Secret, Settings, SettingsModel
-from bot.platform import BaseUrl
+from bot.platform import BaseUrl, QuietHours, TimeZoneName
 
 USERNAME_PATTERN = re.compile(r"@?\w{1,15}", re.ASCII)
 REQUIRED_VARIABLES = ("X_API_KEY", "X_API_SECRET", "X_ACCESS_TOKEN", "X_ACCESS_TOKEN_SECRET")
@@ -18,7 +16,6 @@ POST_PATTERN = re.compile(
     r"(?:(?:https?://)?(?:www\.|mobile\.)?(?:x|twitter)\.com/(?:\w+|i/web)/status/)?(\d{1,19})(?:[/?#]\S*)?",
     re.IGNORECASE | re.ASCII,
 )
-QUIET_HOURS_PATTERN = re.compile(r"(\d{1,2}:\d\d)-(\d{1,2}:\d\d)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,32 +44,6 @@ def _check_username(name: str) -> str:
     if name and not USERNAME_PATTERN.fullmatch(name):
         raise ValueError("it is not a handle: one has at most 15 letters, digits and underscores")
     return name
-
-
-def _check_quiet_hours(text: str) -> str:
-    if text:
-        parse_quiet_hours(text)
-    return text
-
-
-def _check_time_zone(name: str) -> str:
-    try:
-        ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError("it is no time zone: it must look like Europe/Berlin") from None
-    return name
-
-
-def parse_quiet_hours(text: str) -> tuple[time, time]:
-    """Parse `22:30-07:00`; raise ValueError."""
-    match = QUIET_HOURS_PATTERN.fullmatch(text.replace(" ", ""))
-    if match is None:
-        raise ValueError("it must look like 22:30-07:00")
-    try:
-        start, end = (time.fromisoformat(time_text.rjust(5, "0")) for time_text in match.groups())
-    except ValueError:
-        raise ValueError("it must look like 22:30-07:00") from None
-    return start, end
 
 
 class XSettings(SettingsModel):
@@ -147,10 +118,10 @@ class XSettings(SettingsModel):
         description="How many posts a day it may write at most, answers included, instead of what the plan "
         "allows: 15 with free, 95 with basic, 9500 with pro.",
     )
-    x_quiet_hours: Annotated[str, AfterValidator(_check_quiet_hours)] = Field(
+    x_quiet_hours: QuietHours = Field(
         "", description="When it publishes no scheduled post, as in 22:30-07:00; empty for never."
     )
-    x_time_zone: Annotated[str, AfterValidator(_check_time_zone)] = Field(
+    x_time_zone: TimeZoneName = Field(
         "UTC", description="The time zone of X_QUIET_HOURS and of the day, as in Europe/Berlin."
     )
 

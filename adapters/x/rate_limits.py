@@ -13,10 +13,10 @@ from zoneinfo import ZoneInfo
 
 from pydantic import TypeAdapter
 
-from adapters.x.config import PlanLimits, XSettings, parse_quiet_hours
+from adapters.x.config import PlanLimits, XSettings
 from adapters.x.state import AccountState
 from bot import Clock
-from bot.platform import InboxClosed, NotSent
+from bot.platform import InboxClosed, NotSent, is_quiet
 
 logger = logging.getLogger(__name__)
 
@@ -210,11 +210,8 @@ class Quota:
         await self._state.write_later(USAGE_KEY, str(self._usage))
 
     def _is_quiet_time(self) -> bool:
-        if not self._settings.x_quiet_hours:
-            return False
-        start, end = parse_quiet_hours(self._settings.x_quiet_hours)
-        now = self._clock().astimezone(self._zone).time()
-        return start <= now < end if start <= end else now >= start or now < end
+        settings = self._settings
+        return is_quiet(settings.x_quiet_hours, settings.x_time_zone, self._clock())
 
     def _next_day_start(self, now: datetime) -> datetime:
         today = now.astimezone(self._zone).replace(hour=0, minute=0, second=0, microsecond=0)

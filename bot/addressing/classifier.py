@@ -8,6 +8,7 @@ from math import exp
 from pathlib import Path
 from types import MappingProxyType
 
+from bot.addressing.lines import UTTERANCE
 from bot.addressing.talk import FEATURES
 
 WEIGHTS = Path(__file__).with_name("weights.json")
@@ -45,18 +46,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "pair_from_agent",
         ),
         "distance": ("lines_since_agent", "minutes_since_agent", "agent_spoke_last"),
-        "wording": (
-            "question",
-            "length",
-            "answer_word",
-            "thanks",
-            "greeting",
-            "question_word",
-            "second_person",
-            "first_person",
-            "continuation",
-            "link",
-        ),
+        "wording": UTTERANCE,
         "room": (
             "lines_since_author",
             "minutes_since_author",

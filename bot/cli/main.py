@@ -158,7 +158,8 @@ def _run(argv: list[str]) -> int:
             print(context.get_help(), file=sys.stderr)
             return Exit.USAGE
         text = " ".join(text.split()).rstrip(".")
-        raise UsageError(f"{text[:1].lower()}{text[1:]}; see `{context.command_path} --help`") from None
+        join = " See" if text.endswith("?") else "; see"
+        raise UsageError(f"{text[:1].lower()}{text[1:]}{join} `{context.command_path} --help`") from None
     return int(code or Exit.OK)
 
 

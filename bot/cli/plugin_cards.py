@@ -46,6 +46,7 @@ class PluginCard:
     version: str = ""
     target: str = ""  # its entry point in another distribution
     entry: IndexEntry | None = None  # in the bundled list
+    missing: str = ""  # the settings that it needs and that are not set
 
     def lines(self) -> Iterator[str]:
         """Yield the card for the terminal; the text of a plugin's author may contain terminal codes."""
@@ -75,6 +76,7 @@ class PluginCard:
             "name": self.name,
             "on": not self.reason,
             "reason": self.reason,
+            "missing": self.missing,
             "description": plugin.description if plugin is not None else "",
             "package": self.package,
             "version": self.version,
@@ -86,22 +88,27 @@ class PluginCard:
         }
 
 
-def list_cards(config: CharacterConfig) -> Iterator[PluginCard]:
-    """Yield a card for each installed plugin, and for those that the character names by path."""
+def list_cards(config: CharacterConfig, *, only_used: bool = False) -> Iterator[PluginCard]:
+    """Yield a card for each installed plugin, and for those that the character names by path.
+
+    With `only_used` those are left out that the character does not use, so that their code is not imported.
+    """
     enabled = {plugin.name: plugin for plugin in config.plugins}
     index = load_bundled_index()
-    for name in dict.fromkeys([*plugin_names(), *enabled]):
+    for name in enabled if only_used else dict.fromkeys([*plugin_names(), *enabled]):
         found = enabled.get(name) or _load_plugin(name)
         plugin = found if isinstance(found, Plugin) else None
         reason = found if isinstance(found, str) else ""
+        missing = ""
         if plugin is not None and name not in enabled:
-            reason = _off_reason(plugin, config)
+            missing = plugin.missing_settings(config.settings)
+            reason = f"a setting is missing: {missing}" if missing else _off_reason(plugin, config)
         entry = index.find(name)
         if entry is not None and entry.is_bundled:
             version = importlib.metadata.version(DISTRIBUTION)
-            yield PluginCard(name, plugin, reason, entry.package, version, entry=entry)
+            yield PluginCard(name, plugin, reason, entry.package, version, entry=entry, missing=missing)
         else:
-            yield PluginCard(name, plugin, reason, *find_origin(name))
+            yield PluginCard(name, plugin, reason, *find_origin(name), missing=missing)
 
 
 def find_origin(name: str) -> tuple[str, str, str]:
@@ -256,8 +263,6 @@ def _load_plugin(name: str) -> Plugin | str:
 
 
 def _off_reason(plugin: Plugin, config: CharacterConfig) -> str:
-    if missing := plugin.missing_settings(config.settings):
-        return f"a setting is missing: {missing}"
     if plugin.name in bundled_names(PluginPurpose.FALLBACK_MODEL):
         return "another plugin provides a model"
     return f"{config.path.name} does not name it among its plugins"

@@ -22,6 +22,7 @@ from bot.settings.model import (
     is_secret_name,
     secret_fields,
 )
+from bot.settings.quiet_hours import QuietHours, TimeZoneName, is_quiet
 
 __all__ = [
     "CHARACTER_FILE",
@@ -33,11 +34,14 @@ __all__ = [
     "CoreSettings",
     "HostList",
     "Layer",
+    "QuietHours",
     "Secret",
     "Settings",
     "SettingsModel",
+    "TimeZoneName",
     "address_variables",
     "character_settings",
+    "is_quiet",
     "is_secret_name",
     "load_settings",
     "reject_redirected_key",

@@ -1,17 +1,15 @@
 """`OwnerSettings`: how the owner of the bot is told what needs attention, and when not."""
 
 import re
-from datetime import datetime, time
+from datetime import datetime
 from typing import Annotated
 from urllib.parse import urlsplit
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field, model_validator
 
-from bot.settings import BaseUrl, CommaList, Secret, SettingsModel
+from bot.settings import BaseUrl, CommaList, QuietHours, Secret, SettingsModel, TimeZoneName, is_quiet
 
 ACCOUNT_PATTERN = re.compile(r"([a-z][a-z0-9_]*):([^\s:,]+)")
-QUIET_HOURS_PATTERN = re.compile(r"(\d{1,2}:\d{2})[-–](\d{1,2}:\d{2})")
 MAIL_PATTERN = r"^([^\s@<>]+@[^\s@<>]+)?$"
 MAIL_SCHEMES = ("smtp", "smtps")
 
@@ -20,30 +18,6 @@ def _check_accounts(accounts: tuple[str, ...]) -> tuple[str, ...]:
     if not all(map(ACCOUNT_PATTERN.fullmatch, accounts)):
         raise ValueError("each must be a platform and your id there, such as discord:80351110224678912")
     return accounts
-
-
-def _check_quiet_hours(text: str) -> str:
-    if text:
-        parse_quiet_hours(text)
-    return text
-
-
-def _check_time_zone(name: str) -> str:
-    try:
-        ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError("it is no time zone: it must look like Europe/Berlin") from None
-    return name
-
-
-def parse_quiet_hours(text: str) -> tuple[time, time]:
-    """Parse `22:30-07:00`; raise ValueError."""
-    match = QUIET_HOURS_PATTERN.fullmatch(text.replace(" ", ""))
-    try:
-        start, end = (time.fromisoformat(part.rjust(5, "0")) for part in (match.groups() if match else ()))
-    except ValueError:
-        raise ValueError("it must look like 22:30-07:00") from None
-    return start, end
 
 
 class OwnerSettings(SettingsModel):
@@ -76,12 +50,10 @@ class OwnerSettings(SettingsModel):
     owner_notices: str = Field(
         "first", pattern="^(first|all)$", description="Which of these are used: the `first` that works, or `all`."
     )
-    owner_quiet_hours: Annotated[str, AfterValidator(_check_quiet_hours)] = Field(
+    owner_quiet_hours: QuietHours = Field(
         "", description="When nothing is sent, such as 22:30-07:00; what still lasts then is sent at the end."
     )
-    owner_time_zone: Annotated[str, AfterValidator(_check_time_zone)] = Field(
-        "UTC", description="The time zone of these hours, such as Europe/Berlin."
-    )
+    owner_time_zone: TimeZoneName = Field("UTC", description="The time zone of these hours, such as Europe/Berlin.")
     watch_certificates: CommaList = Field(
         (),
         description="Hosts (with :port, if it is not 443) whose certificates are watched, such as that of your "
@@ -107,8 +79,4 @@ class OwnerSettings(SettingsModel):
 
     def is_quiet(self, now: datetime) -> bool:
         """Return whether nothing is sent at a time."""
-        if not self.owner_quiet_hours:
-            return False
-        start, end = parse_quiet_hours(self.owner_quiet_hours)
-        local = now.astimezone(ZoneInfo(self.owner_time_zone)).time()
-        return start <= local < end if start <= end else local >= start or local < end
+        return is_quiet(self.owner_quiet_hours, self.owner_time_zone, now)

@@ -26,6 +26,18 @@ for variable in sys.argv[2:]:
     platforms = {name for name in sys.modules if name.startswith("adapters.") and name.endswith(".adapter")}
     print(*sorted({*libraries, *platforms} & set(sys.modules)))
 """
+LIST_PLUGINS = """
+import asyncio, sys
+from pathlib import Path
+from bot.cli.characters import load_character_config
+from bot.cli.operator.program import list_plugin_states, read_installed_plugins
+
+config = load_character_config(Path(sys.argv[1]))
+installed = asyncio.run(read_installed_plugins(config))
+states = {state.name: state for state in list_plugin_states(config, {}, {}, installed)}
+print(states["anthropic"].is_on, states["anthropic"].fix)
+print(states["sql"].is_on, *sorted({"anthropic", "google.genai", "mcp"} & set(sys.modules)))
+"""
 PAGER = """
 from bot import SettingsModel
 from bot.platform import AdapterSpec, LazyImport
@@ -85,6 +97,15 @@ def test_only_the_libraries_of_platforms_that_are_on_are_loaded(workdir: Path) -
     assert ran.stdout.splitlines() == [
         "adapters.web.adapter",
         "adapters.telegram.adapter adapters.web.adapter telegram",
+    ]
+
+
+def test_the_list_of_plugins_imports_none_that_is_off(workdir: Path) -> None:
+    command = [sys.executable, "-c", LIST_PLUGINS, load_config(workdir).path]
+    ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    assert ran.stdout.splitlines() == [
+        "False set it in .env or the environment, and start the bot again",
+        "True",
     ]
 
 

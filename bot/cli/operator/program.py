@@ -1,7 +1,13 @@
 """Plugins, variables and checks of the program around a running agent."""
 
+import asyncio
+import json
+import logging
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from bot.characters import load_character
 from bot.characters.secret_detection import mask_secrets
@@ -10,22 +16,56 @@ from bot.cli.doctor import checks
 from bot.cli.doctor.account_checks import check_accounts, check_tasks
 from bot.cli.doctor.model_checks import check_budget
 from bot.cli.platforms import WEB, list_platforms
-from bot.cli.plugin_cards import PluginCard, component_names, list_cards
+from bot.cli.plugin_cards import list_cards
 from bot.cli.variables import SettingsGroup, Variable, find_settings_groups, list_variables
 from bot.errors import ConfigError, SettingError
 from bot.inbound.operator_tools import Finding, FindingStatus, PluginState, VariableState
 from bot.plugin_system.plugin import Plugin
 from bot.settings import CoreSettings, Settings
 
+logger = logging.getLogger(__name__)
+LISTING_SECONDS = 60.0
 LOG_ADVICE = "the log says more; correct the cause and start the bot again"
 
 
+async def read_installed_plugins(config: CharacterConfig) -> list[Mapping[str, Any]]:
+    """Return what `bot plugin list --json` prints; an empty list, and a line in the log, if it fails.
+
+    It runs in a process of its own: the libraries of plugins that are off would double the size of this one.
+    """
+    command = [sys.executable, "-P", "-m", "bot", "plugin", "list", "--json", "-c", str(config.path)]
+    process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    try:
+        async with asyncio.timeout(LISTING_SECONDS):
+            output, errors = await process.communicate()
+        if process.returncode == 0:
+            cards: list[Mapping[str, Any]] = json.loads(output)["plugins"]
+            return cards
+        logger.warning("the plugins that are off are not listed: %s", errors.decode("utf-8", "replace").strip())
+    except TimeoutError:
+        logger.warning("the plugins that are off are not listed: they took more than %d s", LISTING_SECONDS)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return []
+
+
 def list_plugin_states(
-    config: CharacterConfig, inactive: Mapping[str, str], failures: Mapping[type, str]
+    config: CharacterConfig,
+    inactive: Mapping[str, str],
+    failures: Mapping[type, str],
+    installed: Sequence[Mapping[str, Any]],
 ) -> list[PluginState]:
-    """Return the installed plugins, those with a problem first; `failures` are those of services, by class."""
+    """Return the installed plugins, those with a problem first.
+
+    `failures` are those of services, by class; `installed` is what `read_installed_plugins` returns.
+    """
     causes = find_failures(config, inactive, failures)
-    states = [_plugin_state(card, causes.get(card.name, ""), config) for card in list_cards(config)]
+    used = [card.to_json() for card in list_cards(config, only_used=True)]
+    names = {card["name"] for card in used}
+    cards = [*used, *(card for card in installed if card["name"] not in names)]
+    states = [_plugin_state(card, causes.get(card["name"], ""), config) for card in cards]
     return sorted(states, key=lambda state: (state.name not in causes, not state.is_on, state.name))
 
 
@@ -39,30 +79,25 @@ def find_failures(config: CharacterConfig, inactive: Mapping[str, str], failures
     return causes
 
 
-def _plugin_state(card: PluginCard, cause: str, config: CharacterConfig) -> PluginState:
-    plugin = card.plugin
+def _plugin_state(card: Mapping[str, Any], cause: str, config: CharacterConfig) -> PluginState:
+    is_loaded = bool(card["api"])
     advice = LOG_ADVICE if cause else ""
-    if card.reason and plugin is not None:
-        missing = plugin.missing_settings(config.settings)
-        advice = missing and "set it in .env or the environment, and start the bot again"
-        advice = advice or f"name {card.name!r} among the plugins of {config.path.name}, and start the bot again"
+    if card["reason"] and is_loaded:
+        advice = f"name {card['name']!r} among the plugins of {config.path.name}, and start the bot again"
+        if card["missing"]:
+            advice = "set it in .env or the environment, and start the bot again"
     return PluginState(
-        name=card.name,
-        description=plugin.description if plugin is not None else "",
-        is_on=not (card.reason or cause),
-        is_failed=bool(cause) or plugin is None,
-        why=cause or card.reason,
+        name=card["name"],
+        description=card["description"],
+        is_on=not (card["reason"] or cause),
+        is_failed=bool(cause) or not is_loaded,
+        why=cause or card["reason"],
         fix=advice,
-        package=card.package,
-        version=card.version,
-        components=component_names(plugin) if plugin is not None else {},
-        settings=_variable_names(plugin),
+        package=card["package"],
+        version=card["version"],
+        components=card["components"],
+        settings=card["settings"],
     )
-
-
-def _variable_names(plugin: Plugin | None) -> list[str]:
-    model = plugin.settings if plugin is not None else None
-    return [variable.name for variable in list_variables(model)] if model is not None else []
 
 
 def list_variable_states(settings: Settings, plugins: Sequence[Plugin]) -> list[VariableState]:

@@ -13,7 +13,13 @@ from bot.cli.doctor.model_checks import SAMPLE_MESSAGE, ask_model, prompt_findin
 from bot.cli.operator.character_check import CheckResult, check_text
 from bot.cli.operator.character_store import CharacterStore
 from bot.cli.operator.character_trial import compose_prompt, split_prompt, try_reply
-from bot.cli.operator.program import find_failures, list_plugin_states, list_variable_states, run_checks
+from bot.cli.operator.program import (
+    find_failures,
+    list_plugin_states,
+    list_variable_states,
+    read_installed_plugins,
+    run_checks,
+)
 from bot.errors import CharacterError, FileProblem, PluginError
 from bot.inbound.operator_tools import (
     CharacterCheck,
@@ -146,8 +152,9 @@ class RunningProgram:
 
     async def plugins(self) -> list[PluginState]:
         """List the installed plugins, and those that the character names by path."""
+        installed = await read_installed_plugins(self._config)
         failures = self._agent.services.failures
-        return await asyncio.to_thread(list_plugin_states, self._config, self._inactive, failures)
+        return await asyncio.to_thread(list_plugin_states, self._config, self._inactive, failures, installed)
 
     def inactive_plugins(self) -> Mapping[str, str]:
         """Return why plugins that the character uses are off or have failed, by their names."""
