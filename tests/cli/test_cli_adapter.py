@@ -26,6 +26,7 @@ def write_small(folder: Path, name: str = "tin") -> None:
     (folder / "ada.json").write_text('{"name": "Ada", "adapters": ["./tin", "discord"]}', encoding="utf-8")
 
 
+@pytest.mark.long
 def test_a_new_adapter_passes_the_contract_and_its_tests(workdir: Path, capfd: Out) -> None:
     assert entry(["adapter", "new", "tin_can"]) == 0
     assert entry(["adapter", "test", "./tin_can"]) == 0

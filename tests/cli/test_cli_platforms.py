@@ -100,6 +100,7 @@ def test_only_the_libraries_of_platforms_that_are_on_are_loaded(workdir: Path) -
     ]
 
 
+@pytest.mark.long
 def test_the_list_of_plugins_imports_none_that_is_off(workdir: Path) -> None:
     command = [sys.executable, "-c", LIST_PLUGINS, load_config(workdir).path]
     ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)

@@ -339,6 +339,7 @@ async def test_a_new_version_is_shown_while_it_is_written_and_its_beginning_stay
         assert revisions == [("one", False), ("Once upon", True)]
 
 
+@pytest.mark.long
 async def test_a_new_answer_that_a_crash_interrupted_is_written_once_after_the_next_start(store: Store) -> None:
     model, adapter = HeldModel(), RecordingAdapter(can_edit=True)
     model.released.set()
