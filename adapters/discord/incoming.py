@@ -21,14 +21,21 @@ USER_MESSAGE_TYPES = (  # Discord itself announces joins and pins
 MAX_QUOTE_LENGTH = 200
 
 
-def build_mention(message: discord.Message, bot_id: int) -> MentionContext:
-    """Return how a message addresses the bot by Discord's own entities; its text does not count."""
+def build_mention(message: discord.Message, mapper: EntityMapper) -> MentionContext:
+    """Return how a message addresses the bot by Discord's own entities; its text does not count.
+
+    A reply also mentions the author to whom it replies, unless its own author has turned that off.
+    """
+    bot_id = mapper.bot_id
     referenced = message.reference.resolved if message.reference is not None else None
+    replied_id = referenced.author.id if isinstance(referenced, discord.Message) else None
     return MentionContext(
         is_mention=any(user.id == bot_id for user in message.mentions)
         or any(role.tags is not None and role.tags.bot_id == bot_id for role in message.role_mentions),
-        is_reply=isinstance(referenced, discord.Message) and referenced.author.id == bot_id,
+        is_reply=replied_id == bot_id,
         is_thread=isinstance(message.channel, discord.Thread),
+        replies_to=mapper.entity_id(replied_id) if replied_id is not None else None,
+        mentions_others=any(user.id not in (bot_id, replied_id) for user in message.mentions),
     )
 
 

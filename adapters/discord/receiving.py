@@ -246,7 +246,7 @@ class EventReceiver:
         rule = self._handle.room_rules.find(PLATFORM, *lineage_ids)
         if rule.is_ignored:
             return None
-        mention = incoming.build_mention(message, self._mapper.bot_id)
+        mention = incoming.build_mention(message, self._mapper)
         return incoming.apply_rules(mention, lineage_ids, self._settings, rule, is_direct=guild_id is None)
 
     async def _on_edit(self, payload: discord.RawMessageUpdateEvent) -> None:

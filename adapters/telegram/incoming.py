@@ -26,8 +26,9 @@ from adapters.telegram.mentions import (
     chat_names,
     describe_origin,
     find_command,
+    find_replied_author,
     is_mention,
-    is_reply,
+    mentions_others,
 )
 from adapters.telegram.validation import field_names
 from bot import Attachment, Content, MediaKind, Role
@@ -192,10 +193,13 @@ def _build_mention(
     message: Message, context: IncomingContext, location: ChatLocation, *, is_service: bool
 ) -> MentionContext:
     command = find_command(message)
+    replied_author = find_replied_author(message, context.identity)
     mention = MentionContext(
         is_mention=is_mention(message, context.identity),
-        is_reply=is_reply(message, context.identity),
+        is_reply=replied_author == context.identity.agent_id,
         is_thread=location.target.thread_id is not None,
+        replies_to=replied_author,
+        mentions_others=mentions_others(message, context.identity),
     )
     denial = context.find_denial(location, message.chat, mention)
     if not denial and command is not None and not context.is_addressed(command):

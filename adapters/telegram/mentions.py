@@ -2,13 +2,15 @@
 
 import re
 from dataclasses import dataclass
+from uuid import UUID
 
 from telegram import Message, MessageEntity
 
-from adapters.telegram.entities import BotIdentity, ChatTarget, thread_id_of
+from adapters.telegram.entities import BotIdentity, ChatTarget, author_of, thread_id_of
 from bot import Attachment, MediaKind
 
 COMMAND_PATTERN = re.compile(r"/([\w-]+)(?:@(\w+))?")  # Telegram's own entity ends at a hyphen
+PERSON_ENTITIES: list[str | None] = [MessageEntity.MENTION, MessageEntity.TEXT_MENTION]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +43,29 @@ def is_mention(message: Message, identity: BotIdentity) -> bool:
     return any(_names_bot(entity, text, identity) for entity, text in entities)
 
 
-def is_reply(message: Message, identity: BotIdentity) -> bool:
-    """Return whether it replies to the bot; a message in a topic that the bot created does not."""
-    replied = message.reply_to_message
-    if replied is None or replied.from_user is None or replied.forum_topic_created is not None:
+def mentions_others(message: Message, identity: BotIdentity) -> bool:
+    """Return whether the sender mentions others than the bot, by @name or linked name."""
+    if message.forward_origin is not None:
         return False
-    begins_topic = thread_id_of(message) is not None and replied.message_id == message.message_thread_id
-    return replied.from_user.id == identity.id and not begins_topic
+    entities = [
+        *message.parse_entities(PERSON_ENTITIES).items(),
+        *message.parse_caption_entities(PERSON_ENTITIES).items(),
+    ]
+    return any(not _names_bot(entity, text, identity) for entity, text in entities)
+
+
+def find_replied_author(message: Message, identity: BotIdentity) -> UUID | None:
+    """Return the author of the message that it replies to.
+
+    What only stands in a topic or below a channel's post is no reply.
+    """
+    replied = message.reply_to_message
+    if replied is None or replied.forum_topic_created is not None or replied.is_automatic_forward:
+        return None
+    if thread_id_of(message) is not None and replied.message_id == message.message_thread_id:
+        return None
+    author, _ = author_of(replied, identity)
+    return author.id
 
 
 def build_metadata(message: Message) -> dict[str, object]:

@@ -13,6 +13,7 @@ from bot.platform import InboundMessage, MentionContext
 
 PLATFORM = "x"
 THREAD_CONTEXT = "thread context"
+_HANDLE = re.compile(r"@(\w{1,15})")
 _HANDLES = re.compile(r"^(?:@\w{1,15}\s+)+")
 _MEDIA = {"photo": MediaKind.IMAGE, "video": MediaKind.VIDEO, "animated_gif": MediaKind.VIDEO}
 
@@ -79,11 +80,42 @@ def to_inbound_message(
         attachments=tuple(_attachments_of(post, page)),
         source=PLATFORM,
         url=f"https://x.com/{user.username or 'i'}/status/{post.id}",
-        mention=MentionContext(is_mention=not denied_by, is_thread=True, denied_by=denied_by),
+        mention=_build_mention(post, page, identity, denied_by),
     )
     return InboundMessage.build(
         build_world(identity), room, author, content, created_at=post.created_at or received_at, message_id=post.id
     )
+
+
+def _build_mention(post: Post, page: Page, identity: BotIdentity, denied_by: str) -> MentionContext:
+    """Return how a post addresses the account.
+
+    X repeats before a reply the mentions of the post above it: those say that the account took part in the
+    conversation, and not that its author means it.
+    """
+    replied_id, account = post.in_reply_to_user_id, identity.account_id
+    replied_post = page.referenced.get(post.reference_id("replied_to"))
+    is_repeated = (
+        replied_id is not None
+        and replied_id != account
+        and replied_post is not None
+        and replied_post.has_mention_of(account)
+        and not _mentions_after_handles(post, account)
+    )
+    return MentionContext(
+        is_mention=not denied_by and not is_repeated,
+        is_reply=replied_id == account,
+        is_thread=True,
+        denied_by=denied_by,
+        replies_to=_entity_id(replied_id, identity) if replied_id is not None else None,
+    )
+
+
+def _mentions_after_handles(post: Post, account: str) -> bool:
+    """Return whether the text of a reply mentions an account after the mentions that X puts before it."""
+    usernames = {user.username.casefold() for user in post.entities.mentions if user.id == account}
+    written = set(_HANDLE.findall(_HANDLES.sub("", post.text).casefold()))
+    return not usernames.isdisjoint(written)
 
 
 def text_of(post: Post) -> str:
@@ -101,9 +133,12 @@ def text_of(post: Post) -> str:
 
 def _to_entity(user: User, identity: BotIdentity) -> Entity:
     names = tuple(name for name in (user.name, user.username) if name) or (user.id,)
-    is_own = user.id == identity.account_id
-    entity_id = identity.agent_id if is_own else derived_id(PLATFORM, "user", user.id)
-    return Entity(entity_id, PLATFORM, user.id, names, metadata={"username": user.username})
+    return Entity(_entity_id(user.id, identity), PLATFORM, user.id, names, metadata={"username": user.username})
+
+
+def _entity_id(user_id: str, identity: BotIdentity) -> UUID:
+    """Return the entity id of a user; the own account is the agent."""
+    return identity.agent_id if user_id == identity.account_id else derived_id(PLATFORM, "user", user_id)
 
 
 def _attachments_of(post: Post, page: Page) -> Iterator[Attachment]:

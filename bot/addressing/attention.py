@@ -13,7 +13,7 @@ from uuid import UUID
 
 from bot.addressing.classifier import Estimate, load_classifier
 from bot.addressing.lines import TalkLine
-from bot.addressing.talk import CONTAINS_NAME, OPENS_WITH_NAME, WINDOW, RoomTalk
+from bot.addressing.talk import CERTAIN, CONTAINS_NAME, OPENS_WITH_NAME, WINDOW, RoomTalk
 from bot.concurrency.bounded import BoundedDict
 from bot.domain.environment import ParticipantState
 from bot.domain.events import MessageSent, ReactionReceived
@@ -26,6 +26,8 @@ MAX_SILENCE_SECONDS = 900  # another process may have had the room meanwhile: it
 MIN_LINES = 3  # of a talk before silence is chosen without asking
 MAX_CONTINUED_LINES = 2
 CONTINUED_PROBABILITY = 0.3
+REPLY_TO_OTHER_PROBABILITY = 0.02  # at most, of a line that replies to another person and does not name the agent
+REPLY_TO_OTHER_REASONS = ("reply to other",)
 MAX_CORRECTION = 1.5  # in log odds
 CORRECTION_DECAY = 0.98  # a line
 NOT_MEANT, MISSED, DISLIKED, LIKED = -0.7, 0.5, -0.5, 0.2
@@ -93,6 +95,7 @@ class HeardLine:
     line_count: int
     is_open_question: bool = False
     is_continued: bool = False
+    is_reply_to_other: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -128,6 +131,7 @@ class RoomAttention:
                 talk.line_count,
                 line.is_question and not line.opening and not line.opens_unknown and line.certainty <= CONTAINS_NAME,
                 not line.names and not line.opens_unknown and talk.continues_talk(line, MAX_CONTINUED_LINES),
+                talk.replies_to_other(line) and talk.agent not in line.names,
             )
         talk.add(line)
         self.authors[memory.id] = line.author
@@ -204,7 +208,9 @@ class Attention:
         if heard is None:  # an old message that was edited
             return Judgement(Choice.ASK)
         estimate = _correct(load_classifier().estimate(heard.features), room.correction)
-        if heard.is_continued:
+        if heard.is_reply_to_other:
+            estimate = Estimate(min(estimate.probability, REPLY_TO_OTHER_PROBABILITY), REPLY_TO_OTHER_REASONS)
+        elif heard.is_continued:
             estimate = replace(estimate, probability=max(estimate.probability, CONTINUED_PROBABILITY))
         choice = _choose(estimate.probability, heard, THRESHOLDS[responsiveness])
         if choice is Choice.SILENCE:
@@ -249,13 +255,24 @@ class Attention:
 
 def _to_line(turn: Turn, memory: Memory) -> TalkLine:
     content = memory.content
-    line = TalkLine(str(memory.entity_id), content.text, memory.created_at.timestamp() / 60)
+    mention = content.mention
+    line = TalkLine(str(memory.entity_id), _written(content.text), memory.created_at.timestamp() / 60)
     for attachment in content.attachments:
         if not content.text and attachment.text:
             line.text = attachment.text
-    if content.mention.is_reply or content.mention.is_mention:
+    if mention.is_reply or mention.is_mention:
         line.answers, line.certainty = str(turn.agent.id), OPENS_WITH_NAME
+    elif mention.replies_to not in (None, memory.entity_id):
+        line.answers, line.certainty = str(mention.replies_to), CERTAIN
+    line.opens_unknown = mention.mentions_others and not mention.is_mention
     return line
+
+
+def _written(text: str) -> str:
+    """Return a text without the lines that it quotes."""
+    if "> " not in text:
+        return text
+    return "\n".join(line for line in text.splitlines() if not line.startswith("> "))
 
 
 def _correct(estimate: Estimate, correction: float) -> Estimate:
@@ -268,7 +285,8 @@ def _correct(estimate: Estimate, correction: float) -> Estimate:
 def _choose(probability: float, heard: HeardLine, thresholds: Thresholds) -> Choice:
     if probability >= thresholds.answer:
         return Choice.ANSWER
-    is_clear = probability < thresholds.silence and heard.line_count >= MIN_LINES
+    is_known = heard.is_reply_to_other or heard.line_count >= MIN_LINES
+    is_clear = probability < thresholds.silence and is_known
     if is_clear and not (thresholds.asks_open_questions and heard.is_open_question):
         return Choice.SILENCE
     return Choice.ASK

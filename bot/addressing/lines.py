@@ -48,7 +48,8 @@ MAX_LENGTH = 2_000  # characters of a line that are read
 class TalkLine:
     """One line of a room. `answers` is the author whom it answers, as the platform says or as was found.
 
-    `certainty` is how sure that is, 0 to 1. `names` maps the authors whom the text names to how exactly.
+    `certainty` is how sure that is, 0 to 1. `names` maps the authors whom the text names to how exactly. With
+    `opens_unknown` it is for a person who is not known here: it opens with a name or mentions another.
     """
 
     author: str
@@ -164,7 +165,7 @@ def _read_name(line: TalkLine, index: NameIndex, token: str, place: int) -> None
         return
     if not author:
         if place == 0 and token[-1] in ":," and line.length > 1 and len(word) >= MIN_PREFIX:
-            line.opens_unknown = word not in _NOT_NAMES
+            line.opens_unknown = line.opens_unknown or word not in _NOT_NAMES
         return
     line.names[author] = max(line.names.get(author, 0), kind)
     follows_courtesy = place == 1 and line.words[0] in _COURTESIES

@@ -21,7 +21,7 @@ MAX_MINUTES = 600
 MAX_OPEN_LINES = 5
 PAIR_DECAY = 0.8  # per line of the speaker
 DAY_MINUTES = 1440
-OPENS_WITH_NAME, CONTAINS_NAME, CONTINUES, ANSWERS_LAST = 0.9, 0.6, 0.3, 0.5
+CERTAIN, OPENS_WITH_NAME, CONTAINS_NAME, CONTINUES, ANSWERS_LAST = 1.0, 0.9, 0.6, 0.3, 0.5
 
 V = TypeVar("V")
 
@@ -120,8 +120,14 @@ class RoomTalk:
         agent = self._speakers.get(self.agent)
         return line.position - agent.lines[-1].position if agent and agent.lines else NEVER
 
+    def replies_to_other(self, line: TalkLine) -> bool:
+        """Return whether the platform says that a line replies to another person."""
+        return line.certainty == CERTAIN and line.answers != self.agent
+
     def continues_talk(self, line: TalkLine, max_lines: int) -> bool:
-        """Whether a line stands close behind one that its author addressed to the agent."""
+        """Whether a line stands close behind one that its author addressed to the agent, and replies to no other."""
+        if self.replies_to_other(line):
+            return False
         author = self._speakers.get(line.author, _NO_SPEAKER)
         before = author.lines[-1] if author.lines else None
         is_near = before is not None and line.position - before.position <= max_lines
@@ -133,6 +139,8 @@ class RoomTalk:
         if line.author not in self._speakers:
             self._add_speaker(line.author, names or (line.author,))
         read_line(line, self.names)
+        if line.opening == self.agent and line.answers != self.agent:
+            line.answers, line.certainty = "", 0.0  # a reply to another person that calls the agent
         if not line.answers:
             line.answers, line.certainty = self._find_answered(line)
 
@@ -194,7 +202,7 @@ class RoomTalk:
         return (
             line.names.get(self.agent, 0),
             line.opening_kind if opens_with_agent else 0,
-            (bool(line.opening) and not opens_with_agent) or line.opens_unknown,
+            (bool(line.opening) and not opens_with_agent) or line.opens_unknown or self.replies_to_other(line),
             len(line.names) - (self.agent in line.names),
         )
 

@@ -63,13 +63,17 @@ class MentionContext:
     """How a message addresses the agent, according to the platform's own entities rather than a search in its
     text.
 
-    `denied_by` names the adapter's rule that forbids an answer here (an allow-list, listen-only).
+    `denied_by` names the adapter's rule that forbids an answer here (an allow-list, listen-only). `replies_to` is the
+    author of the message that it replies to: a person, another bot or the agent. With `mentions_others` it mentions
+    others than the agent.
     """
 
     is_mention: bool = False
     is_reply: bool = False
     is_thread: bool = False
     denied_by: str = ""
+    replies_to: UUID | None = None
+    mentions_others: bool = False
 
 
 @dataclass(frozen=True, slots=True)

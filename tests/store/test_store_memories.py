@@ -83,7 +83,7 @@ async def test_a_memory_is_returned_as_stored(store: Store) -> None:
         source="test",
         url="https://a/1",
         in_reply_to=new_id(),
-        mention=MentionContext(is_mention=True, denied_by="allow-list"),
+        mention=MentionContext(True, denied_by="allow-list", replies_to=new_id(), mentions_others=True),
         metadata={"tone": {"loud": True, "marks": [1, 2.5, None]}},
     )
     kept = replace(

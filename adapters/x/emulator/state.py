@@ -22,7 +22,7 @@ class PostForbidden(Exception):
 
 @dataclass(slots=True)
 class PostRecord:
-    """One post."""
+    """One post. `repeated` are the users that X mentions before a reply: those of the post above, and its author."""
 
     id: str
     author_id: str
@@ -32,6 +32,7 @@ class PostRecord:
     reply_to_id: str = ""
     quoted_id: str = ""
     pictures: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
     is_deleted: bool = False
     likes: set[str] = field(default_factory=set)
     reposts: set[str] = field(default_factory=set)
@@ -64,7 +65,11 @@ class PlatformState:
         replied_post = self._check(author_id, text, reply_to_id, quoted_id, pictures)
         post_id = self.new_id()
         conversation = replied_post.conversation_id if replied_post else post_id
-        post = PostRecord(post_id, author_id, text, self._clock(), conversation, reply_to_id, quoted_id, pictures)
+        above = [replied_post.author_id, *self.mentioned_ids(replied_post)] if replied_post else []
+        repeated = tuple(dict.fromkeys(user_id for user_id in above if user_id != author_id))
+        post = PostRecord(
+            post_id, author_id, text, self._clock(), conversation, reply_to_id, quoted_id, pictures, repeated
+        )
         self.posts[post_id] = post
         return post
 
@@ -86,18 +91,14 @@ class PlatformState:
         """Return the users that a post mentions or replies to."""
         usernames = {name.casefold() for name in _NAME.findall(post.text)}
         user_ids = [number for number, name in self.usernames.items() if name.casefold() in usernames]
-        replied_post = self.posts.get(post.reply_to_id)
-        if replied_post is not None and replied_post.author_id not in (*user_ids, post.author_id):
-            user_ids.append(replied_post.author_id)
-        return user_ids
+        return list(dict.fromkeys([*user_ids, *post.repeated]))
 
     def to_payload(self, post: PostRecord) -> dict[str, Any]:
         """Return a post as the API does: with leading mentions, short URLs and HTML escapes."""
         replied_post = self.posts.get(post.reply_to_id)
         text, urls = self._shorten_urls(post)
-        username = self.usernames[replied_post.author_id] if replied_post else ""
-        if username and not text.startswith("@"):
-            text = f"@{username} {text}"
+        handles = [f"@{self.usernames[user_id]}" for user_id in post.repeated]
+        text = " ".join([*(handle for handle in handles if not text.startswith(handle)), text])
         text = html.escape(text, quote=False)
         payload: dict[str, Any] = {
             "id": post.id,

@@ -116,6 +116,10 @@ def content_text(content: Content) -> str:
     if content.mention != NOT_MENTIONED:
         mention = content.mention
         data["mention"] = [mention.is_mention, mention.is_reply, mention.is_thread, mention.denied_by]
+        if mention.replies_to is not None:
+            data["replies_to"] = str(mention.replies_to)
+        if mention.mentions_others:
+            data["mentions_others"] = True
     if content.choices:
         data["choices"] = [(attachment.label, attachment.value) for attachment in content.choices]
     if content.operation is not None:
@@ -139,10 +143,24 @@ def content_of(text: str) -> Content:
         source=data["source"],
         url=data.get("url", ""),
         in_reply_to=UUID(reply_to) if reply_to else None,
-        mention=MentionContext(*data["mention"]) if "mention" in data else NOT_MENTIONED,
+        mention=_mention_of(data) if "mention" in data else NOT_MENTIONED,
         metadata=metadata,
         choices=tuple(Choice(*item) for item in data.get("choices", ())),
         operation=operation,
+    )
+
+
+def _mention_of(data: dict[str, Any]) -> MentionContext:
+    """Return how a message addresses; what earlier versions do not read stands beside their list."""
+    is_mention, is_reply, is_thread, denied_by = data["mention"]
+    replies_to = data.get("replies_to")
+    return MentionContext(
+        is_mention=is_mention,
+        is_reply=is_reply,
+        is_thread=is_thread,
+        denied_by=denied_by,
+        replies_to=UUID(replies_to) if replies_to else None,
+        mentions_others=data.get("mentions_others", False),
     )
 
 

@@ -108,6 +108,31 @@ async def test_a_reply_to_the_bot_is_answered_and_quotes_what_it_replies_to(serv
     assert said.content.text == "> Ada: Low tide at six.\nsure?"
 
 
+async def test_a_reply_to_another_person_is_not_for_the_bot(server: EmulatedServer) -> None:
+    people = server.emulator.people
+    async with server.run_bot(talkative()) as (stage, _):
+        await people.say(server.lobby, server.kim, f"{server.call} tide?")
+        await server.emulator.recorder.wait_for_texts(1)
+        asked = await people.say(server.lobby, server.robin, "when do we leave?")
+        await people.say(server.lobby, server.kim, "at six", reply_to=asked)
+        await people.say(server.lobby, server.robin, f"<@{server.kim}> or at seven")
+        await people.say(server.lobby, server.robin, f"{server.call} what do you say?", reply_to=asked)
+        await server.emulator.recorder.wait_for_texts(2)
+        told = await receipts(stage)
+        said = await stage.agent.store.memories.memories([one.memory_id for one in told])
+    mentions = [said[one.memory_id].content.mention for one in told]
+    assert [one.rule for one in told] == [
+        "mention",
+        "shouldRespond: IGNORE",
+        "not addressed",
+        "not addressed",
+        "mention",
+    ]
+    assert told[2].reason.endswith("(2 %): it replies to another person")
+    assert mentions[2].replies_to == derived_id("discord", "user", server.robin)
+    assert [one.mentions_others for one in mentions] == [False, False, False, True, False]
+
+
 async def test_unaddressed_messages_are_ignored_with_a_reason_in_the_receipt(server: EmulatedServer) -> None:
     async with server.run_bot(talkative()) as (stage, _):
         await server.emulator.people.say(server.lobby, server.kim, "Robin, lunch?")

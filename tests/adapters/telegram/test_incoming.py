@@ -7,7 +7,7 @@ import pytest
 from telegram import Message, Update
 
 from adapters.telegram.config import Limits, TelegramSettings
-from adapters.telegram.entities import BotIdentity, ChatTarget
+from adapters.telegram.entities import BotIdentity, ChatTarget, derive_user_id
 from adapters.telegram.incoming import ALLOWED_CHATS_RULE, IncomingContext, merge_album, parse_message
 from adapters.telegram.mentions import find_command
 from adapters.telegram.rate_limits import RateLimiter
@@ -95,6 +95,32 @@ def test_forwarded_text_is_neither_a_command_nor_a_mention() -> None:
     entities = [{"type": "bot_command", "offset": 0, "length": 5}]
     assert find_command(_message(text="/mute", entities=entities)) is not None
     assert find_command(_message(text="/mute", entities=entities, forward_origin=origin)) is None
+
+
+def test_a_reply_names_the_author_to_whom_it_replies() -> None:
+    bob = {"id": 6, "is_bot": False, "first_name": "Bob"}
+    above = {"message_id": 3, "date": int(START.timestamp()), "chat": GROUP, "from": bob, "text": "so"}
+    channel = {"id": -1009, "type": "channel", "title": "News"}
+    post = {**above, "sender_chat": channel, "is_automatic_forward": True}
+    ours = {"id": 1000001, "is_bot": True, "first_name": "Ada"}
+    found = [
+        parse_fields(text="hi", reply_to_message=item).message.content.mention.replies_to
+        for item in (above, {**above, "from": ours}, {**above, "sender_chat": channel}, post)
+    ]
+    assert found == [derive_user_id(6), AGENT, derive_user_id(-1009), None]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "more", "expected"),
+    [
+        ("@bob hi", "mention", {}, True),
+        ("Alice hi", "text_mention", {"user": ALICE}, True),
+        ("@ada_bot hi", "mention", {}, False),
+        ("/ask@ada_bot hi", "bot_command", {}, False),
+    ],
+)
+def test_a_mention_of_another_person_is_told(text: str, kind: str, more: Mapping[str, Any], expected: bool) -> None:
+    assert parse_entity_text(text, kind, **more).message.content.mention.mentions_others is expected
 
 
 def test_a_message_in_a_topic_created_by_the_bot_is_not_a_reply_to_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 from adapters.telegram.commands import CommandHandler
 from adapters.telegram.config import Limits
 from adapters.telegram.emulator import refuse_markup
-from adapters.telegram.entities import ChatTarget, derive_room_id
+from adapters.telegram.entities import ChatTarget, derive_room_id, derive_user_id
 from bot import Agent, MemoryKind, Outcome, Plugin, Role, model, on
 from bot.events import EntityJoined, ReactionReceived
 from bot.models import ModelType, TextRequest, TextResult, TranscriptionRequest, Usage
@@ -55,6 +55,20 @@ async def test_a_reply_to_the_bot_is_answered(harness: TelegramHarness) -> None:
     harness.people.say(group, alice, "and you?", reply_to=shown.message)
     await harness.wait_texts(2, group)
     assert [item.rule for item in await harness.wait_receipts()] == ["mention", "reply"]
+
+
+async def test_a_reply_to_another_person_is_not_for_the_bot(harness: TelegramHarness) -> None:
+    alice, bob = harness.people.add_user("Alice"), harness.people.add_user("Bob")
+    group = harness.people.add_group("The group", alice, bob)
+    harness.people.say(group, alice, "@ada_bot hello")
+    await harness.wait_texts(1, group)
+    asked = harness.people.say(group, bob, "when do we leave?")
+    await harness.wait_receipts()
+    harness.people.say(group, alice, "at six", reply_to=asked)
+    receipts = await harness.wait_receipts()
+    assert receipts[2].rule == "not addressed"
+    said = (await harness.store.memories.memories([receipts[2].memory_id]))[receipts[2].memory_id]
+    assert said.content.mention.replies_to == derive_user_id(bob["id"])
 
 
 async def test_a_forum_topic_is_a_separate_room_and_is_answered_there(harness: TelegramHarness) -> None:

@@ -40,6 +40,27 @@ def test_a_mention_becomes_a_message_in_its_conversation() -> None:
     assert arrival.message.created_at == datetime(2026, 3, 1, 8, tzinfo=UTC)
 
 
+def test_a_mention_that_x_repeats_in_a_reply_to_another_person_is_none() -> None:
+    above = told(id="54", author_id="8", text="@ada when?", entities={"mentions": [{"id": "1000", "username": "ada"}]})
+    reply = {
+        "in_reply_to_user_id": "8",
+        "referenced_tweets": [{"type": "replied_to", "id": "54"}],
+        "entities": {"mentions": [{"id": "8", "username": "carol"}, {"id": "1000", "username": "ada"}]},
+    }
+    repeated, written = (
+        to_inbound_message(found.posts[0], found, ME, received_at=NOW).message.content.mention
+        for text in ("@carol @ada at six", "@carol @ada at six, right @ADA?")
+        if (found := page(told(text=text, **reply), tweets=[above]))
+    )
+    assert (repeated.is_mention, repeated.is_reply, repeated.replies_to) == (False, False, derived_id("x", "user", "8"))
+    assert written.is_mention
+    unknown = page(told(text="@carol @ada is that so?", **reply))  # the post above is not known
+    assert to_inbound_message(unknown.posts[0], unknown, ME, received_at=NOW).message.content.mention.is_mention
+    own = page(told(in_reply_to_user_id="1000"))
+    mention = to_inbound_message(own.posts[0], own, ME, received_at=NOW).message.content.mention
+    assert (mention.is_reply, mention.replies_to) == (True, ME.agent_id)
+
+
 @pytest.mark.failure("B-12")
 def test_own_posts_are_recognised_by_account_id() -> None:
     found = page(told(author_id="1000"))

@@ -4,11 +4,13 @@ import pytest
 
 from adapters.x.emulator import Emulator, Fault
 from bot import Attachment, Character, Content, MediaKind, Outcome, Role, derived_id
+from bot.models import Purpose, TextRequest
 from bot.store import InMemoryStore
 from bot.testing import model_answer
 from tests.adapters.x.conftest import RunX
 from tests.fussy import REFUSED, fussy_store
 
+IGNORE = "<response><action>IGNORE</action></response>"
 LONG = " ".join(f"This is sentence number {number} of a long answer." for number in range(14))
 
 
@@ -125,6 +127,27 @@ async def test_a_mention_is_read_with_the_posts_above_it(run_x: RunX, emulator: 
         assert made.reply_to_id == asked
         receipts = await harness.receipts()
         assert receipts[root].rule == receipts[middle].rule == "thread context"
+
+
+async def test_people_who_answer_each_other_below_a_mention_do_not_mean_the_account(
+    run_x: RunX, emulator: Emulator
+) -> None:
+    def script(request: TextRequest) -> str:
+        return IGNORE if request.purpose is Purpose.SHOULD_RESPOND else model_answer("At six.")
+
+    async with run_x(script) as harness:
+        asked = emulator.say("bob", "@greenroom_bot when is high tide?")
+        await harness.poll()
+        first = emulator.say("carol", "Bob, the harbour has a table of them", reply_to_id=asked)
+        await harness.poll()
+        second = emulator.say("bob", "I know, it is out of date", reply_to_id=first)
+        third = emulator.say("carol", "is it? @greenroom_bot what do you say?", reply_to_id=second)
+        await harness.poll()
+        rules = {key: receipt.rule for key, receipt in (await harness.receipts()).items()}
+        assert rules[asked] == rules[third] == "mention"
+        assert "mention" not in (rules[first], rules[second])
+        assert rules[second] == "not addressed"
+        assert len(emulator.bot_texts) == 2
 
 
 async def test_a_thread_is_not_read_without_quota(run_x: RunX, emulator: Emulator) -> None:
