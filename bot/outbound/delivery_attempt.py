@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import count
 
 from bot.adapter.adapter import Adapter
@@ -32,6 +33,13 @@ class DeliveryAttempt:
     external_id: str = ""
     cause: str = ""
     retry_after: float | None = None
+
+
+def begin_attempt(delivery: Delivery, now: datetime) -> Delivery:
+    """Return a delivery as it is stored before the next attempt at it is made."""
+    first_attempt_at = delivery.first_attempt_at or now
+    attempts = delivery.attempts + 1
+    return replace(delivery, state=DeliveryState.ATTEMPTING, attempts=attempts, first_attempt_at=first_attempt_at)
 
 
 async def attempt_delivery(adapter: Adapter, delivery: Delivery, is_ambiguous: bool) -> DeliveryAttempt:

@@ -307,6 +307,7 @@ class Outbox:
 
     async def _commit(self, turn_commit: TurnCommit) -> None:
         """Store a commit and queue its deliveries, also where the caller is cancelled meanwhile."""
+        turn_commit = replace(turn_commit, deliveries=self._queue.begin_first_attempts(turn_commit.deliveries))
         room_ids = {delivery.room_id for delivery in turn_commit.deliveries}
         self._queue.block(room_ids)
         task = self._commits.start(self._ledger.commit(turn_commit))
@@ -314,17 +315,19 @@ class Outbox:
             await asyncio.shield(task)
         finally:
             if task.done():
-                self._on_committed(room_ids, task)
+                self._on_committed(turn_commit.deliveries, room_ids, task)
             else:
-                task.add_done_callback(partial(self._on_committed, room_ids))
+                task.add_done_callback(partial(self._on_committed, turn_commit.deliveries, room_ids))
 
-    def _on_committed(self, room_ids: Collection[UUID], task: asyncio.Task[list[Delivery]]) -> None:
+    def _on_committed(
+        self, committed: Sequence[Delivery], room_ids: Collection[UUID], task: asyncio.Task[list[Delivery]]
+    ) -> None:
         if not task.cancelled() and task.exception() is None:
             crash_point("outbox.committed")
             deliveries = task.result()
             if self._drafts:
                 deliveries = [*self._drafts.note_committed(deliveries), *deliveries]
-            self._queue.enqueue(deliveries)
+            self._queue.enqueue_committed(committed, deliveries)
         self._queue.unblock(room_ids)
 
     def _on_sent(self, delivery: Delivery) -> None:

@@ -86,9 +86,11 @@ class UnclearQueue(SendingQueue):
 class RoomQueue(SendingQueue):
     """One room's deliveries; those of unknown outcome are in queues of their own.
 
-    While commits are open nothing is started: one of them may bring what comes before it.
+    While commits are open nothing is started: one of them may bring what comes before it. `begun` is the delivery
+    that was committed together with its first attempt.
     """
 
+    begun: Delivery | None = None
     open_commits: int = 0
     unclear: list[UnclearQueue] = field(default_factory=list)
     is_waiting: bool = False  # for one of `unclear`
@@ -125,6 +127,14 @@ class RoomQueue(SendingQueue):
         remaining, self.pending = self.pending, deque()
         for delivery in remaining:
             self._queue_for(delivery).insert(delivery)
+
+    def take_begun(self, delivery: Delivery) -> Delivery | None:
+        """Return a delivery as it was committed with its first attempt, once; None if it was not."""
+        begun = self.begun
+        if begun is None or begun.id != delivery.id:
+            return None
+        self.begun = None
+        return begun
 
     def find(self, delivery_id: str) -> SendingQueue | None:
         """Return the queue that is sending a delivery just now."""

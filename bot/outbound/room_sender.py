@@ -15,12 +15,13 @@ from bot.outbound.delivery_attempt import (
     OPEN_STATES,
     DeliveryAttempt,
     attempt_delivery,
+    begin_attempt,
     has_retry_after,
     persist_state,
     retry_delay,
 )
 from bot.outbound.message_parts import with_late_notice
-from bot.outbound.room_queue import SendingQueue, UnclearQueue
+from bot.outbound.room_queue import RoomQueue, SendingQueue, UnclearQueue
 from bot.store.ledger import Ledger
 
 logger = logging.getLogger(__name__)
@@ -73,14 +74,13 @@ class RoomSender:
 
     async def _begin_attempt(self, adapter: Adapter, queue: SendingQueue, delivery: Delivery) -> Delivery:
         queue.attempted_at = now = self.clock()
-        delivery = replace(
-            delivery,
-            state=DeliveryState.ATTEMPTING,
-            attempts=delivery.attempts + 1,
-            first_attempt_at=delivery.first_attempt_at or now,
-        )
-        if not adapter.supports_idempotent_send:
-            await persist_state(self.ledger, delivery)
+        begun = queue.take_begun(delivery) if isinstance(queue, RoomQueue) else None
+        if begun is not None:
+            delivery = begin_attempt(delivery, begun.first_attempt_at or now)  # this is stored already
+        else:
+            delivery = begin_attempt(delivery, now)
+            if not adapter.supports_idempotent_send:
+                await persist_state(self.ledger, delivery)
         queue.current = delivery
         return delivery
 

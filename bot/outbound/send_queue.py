@@ -13,7 +13,7 @@ from bot.adapter.adapter import Adapter
 from bot.concurrency.bounded import BoundedSet
 from bot.concurrency.clock import Clock, ShutdownDeadline, Sleep
 from bot.domain.ledger import Delivery, DeliveryState
-from bot.outbound.delivery_attempt import OPEN_STATES, persist_state
+from bot.outbound.delivery_attempt import OPEN_STATES, begin_attempt, persist_state
 from bot.outbound.drafts import Drafts
 from bot.outbound.room_queue import DeliveryWait, RoomQueue, SendingQueue, UnclearQueue
 from bot.outbound.room_sender import RoomSender
@@ -137,6 +137,48 @@ class SendQueue:
                 self._queues[delivery.room_id].add(delivery)
         for room_id in {delivery.room_id for delivery in deliveries}:
             self._start_sender(room_id)
+
+    def begin_first_attempts(self, deliveries: Sequence[Delivery]) -> tuple[Delivery, ...]:
+        """Return deliveries to be committed: the first one of each room, if nothing comes before it, as attempted.
+
+        Then it leaves right after the commit, without another write before it.
+        """
+        rooms: set[UUID] = set()
+        begun: list[Delivery] = []
+        for delivery in deliveries:
+            can_begin = delivery.room_id not in rooms and self._can_begin(delivery)
+            begun.append(begin_attempt(delivery, self._clock()) if can_begin else delivery)
+            rooms.add(delivery.room_id)
+        return tuple(begun)
+
+    def _can_begin(self, delivery: Delivery) -> bool:
+        """Return whether a delivery can be sent at once after its commit, and its attempt must be stored."""
+        adapter = self.adapters.get(delivery.platform)
+        return (
+            self._is_open
+            and adapter is not None
+            and not adapter.supports_idempotent_send
+            and delivery.state is DeliveryState.PENDING
+            and not delivery.draft_id
+            and delivery.room_id not in self._queues
+            and self.ownership.owns_room(delivery.room_id)
+        )
+
+    def enqueue_committed(self, committed: Sequence[Delivery], stored: Sequence[Delivery]) -> None:
+        """Queue deliveries as the ledger has them after a commit.
+
+        One whose first attempt was committed with it is attempted without storing that again. One that the
+        ledger had before, from an earlier process, may have been sent.
+        """
+        begun = {item.id: item.first_attempt_at for item in committed if item.state is DeliveryState.ATTEMPTING}
+        deliveries: list[Delivery] = []
+        for delivery in stored:
+            is_attempting = delivery.state is DeliveryState.ATTEMPTING
+            if is_attempting and delivery.first_attempt_at == begun.get(delivery.id):
+                self._queues[delivery.room_id].begun = delivery
+                delivery = replace(delivery, state=DeliveryState.PENDING, attempts=0, first_attempt_at=None)
+            deliveries.append(delivery)
+        self.enqueue(deliveries)
 
     def enqueue_resumed(self, deliveries: Sequence[Delivery]) -> None:
         """Queue what an earlier process left; it has been late only since now."""

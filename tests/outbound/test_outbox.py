@@ -66,6 +66,8 @@ class BrittleLedger(InMemoryLedger):
         super().__init__(store.worlds, store.entities, store.memories)
         self.failing: set[DeliveryState] = set()
         self.failures = 0
+        self.saved: list[DeliveryState] = []
+        self.committed: list[DeliveryState] = []
         self.hold_commit: asyncio.Event | None = None
         self.is_locked = False
 
@@ -75,11 +77,13 @@ class BrittleLedger(InMemoryLedger):
             if self.failures == 2:
                 self.failing.clear()
             raise OSError("the disk is full")
+        self.saved.append(delivery.state)
         await super().save_delivery(delivery)
 
     async def commit(self, turn_commit: TurnCommit) -> list[Delivery]:
         if self.is_locked:
             raise OSError("locked")
+        self.committed += [delivery.state for delivery in turn_commit.deliveries]
         placed = await super().commit(turn_commit)
         if self.hold_commit is not None:
             hold, self.hold_commit = self.hold_commit, None
@@ -162,6 +166,49 @@ async def test_an_attempt_is_stored_before_the_part_is_sent(
     [part] = await ledger.deliveries()
     assert (part.state, part.external_id, part.cause) == (DeliveryState.SENT, "sent-1", "")
     assert sent == [reply.memory.id]
+
+
+async def test_a_first_part_that_waits_for_nothing_is_committed_with_its_attempt(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any
+) -> None:
+    adapter = RecordingAdapter(max_length=5)
+    outbox.connect(adapter)
+    await outbox.commit([outgoing("HelloWorld", at=clock())])
+    assert await adapter.wait_until_sent(2) == ["Hello", "World"]
+    assert await outbox.drain(60) == 0
+    assert ledger.committed == [DeliveryState.ATTEMPTING, DeliveryState.PENDING]
+    assert ledger.saved == [DeliveryState.SENT, DeliveryState.ATTEMPTING, DeliveryState.SENT]
+    assert [part.attempts for part in await ledger.deliveries()] == [1, 1]
+
+
+async def test_what_waits_behind_another_part_is_committed_as_pending(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any
+) -> None:
+    adapter = AskableAdapter()
+    adapter.hold = asyncio.Event()
+    outbox.connect(adapter)
+    await outbox.commit([outgoing("first", at=clock())])
+    await outbox.commit([outgoing("second", at=clock())])
+    assert ledger.committed == [DeliveryState.ATTEMPTING, DeliveryState.PENDING]
+    adapter.hold.set()
+    assert await adapter.wait_until_sent(2) == ["first", "second"]
+
+
+async def test_a_part_that_an_earlier_process_began_is_asked_for_and_not_sent_again(
+    outbox: Outbox, ledger: BrittleLedger, clock: Any
+) -> None:
+    adapter = AskableAdapter(found=[True])
+    reply = outgoing("Hello.", at=clock())
+    await outbox.commit([reply])
+    [part] = await ledger.deliveries()
+    await ledger.save_delivery(replace(part, state=DeliveryState.ATTEMPTING, attempts=1, first_attempt_at=clock()))
+
+    clock.advance(seconds=1)
+    later = Outbox(ledger, EventBus(), AGENT, clock=clock)
+    later.connect(adapter)
+    await later.commit([reply])
+    assert await later.drain(60) == 0
+    assert (adapter.asked, adapter.texts) == ([part.id], [])
 
 
 async def test_a_reply_is_split_into_parts_of_the_platform(

@@ -136,4 +136,4 @@ async def test_a_voice_reply_that_was_stored_is_not_paid_for_again_after_a_kill(
         shown = telegram.recorder.messages
     assert spoken == ["I am well."]
     assert [message.files for message in shown] == [{"voice.ogg": b"OggS\0 voice"}] * count
-    assert [message.text for message in shown] == ["I am well.", f"{DUPLICATE_NOTICE}I am well."][:count]
+    assert [message.text for message in shown] == ["I am well.", f"{DUPLICATE_NOTICE}I am well."][-count:]
