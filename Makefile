@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 COMMA := ,
+MERMAID := 11.12.1
 INPUTS := pyproject.toml constraints.txt
 # What `make lock`, `make wheel`, `make dist` and `make sbom` need, apart from what the bot needs.
 TOOLS := build/tools
@@ -31,6 +32,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/codespell *.md docs bot adapters plugins examples deploy .ci
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks
@@ -52,8 +54,11 @@ lock: $(TOOLS)/.installed
 vendor:
 	@$(PYTHON) .ci/vendor.py $(VERSIONS)
 
-# Builds the documentation site into build/site.
+# Builds the documentation site into build/site. With npm it fetches what draws the diagrams, once.
 docs: $(VENV)/.installed
+	@test -d build/mermaid/package || (mkdir -p build/mermaid && cd build/mermaid \
+	  && npm pack --silent mermaid@$(MERMAID) >/dev/null && tar -xzf mermaid-$(MERMAID).tgz) \
+	  || echo "no npm here: diagrams are shown as text"
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[all,docs]"
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --quiet && echo "open build/site/index.html"
 

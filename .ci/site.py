@@ -16,6 +16,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from pymdownx.superfences import fence_code_format
 
 from adapters.web.adapter import WebAdapter
 from adapters.web.config import WebSettings
@@ -30,12 +31,24 @@ LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\n]*)\]\((?P<target>[^)\s]+)\)")
 MODULES = ("platform", "models", "store", "prompts", "text", "testing")
 COPIES = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 NAMES = {name: copy for copy, name in COPIES.items()}
+MERMAID = ROOT / "build" / "mermaid" / "package" / "dist" / "mermaid.min.js"
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Have diagrams drawn by the copy of Mermaid that `make docs` has fetched; without one they stay text."""
+    if MERMAID.exists():
+        fence = {"name": "mermaid", "class": "mermaid", "format": fence_code_format}
+        config.mdx_configs["pymdownx.superfences"] = {"custom_fences": [fence]}
+        config.extra_javascript.append(MERMAID.name)  # loaded first: the theme would take it from another host
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made from the code, and copies of those beside docs/."""
     for page, name in COPIES.items():
         files.append(_page(config, page, (ROOT / name).read_text(encoding="utf-8")))
+    if MERMAID.exists():
+        files.append(File.generated(config, MERMAID.name, abs_src_path=str(MERMAID)))
     for name, text in _reference().items():
         files.append(_page(config, f"reference/{name}.md", text))
     return files

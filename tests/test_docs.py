@@ -36,6 +36,7 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 NOT_SETTINGS = frozenset(
     {"UPPER_SNAKE", "AWAITING_CHOICE", "BOT_KILL_AT", "MAX_IMAGE_PIXELS", "O_NOFOLLOW", "SQLITE_BUSY"}
     | {"CHARACTER_SETTINGS"}  # of a settings model
+    | {f"TWITTER_{name}" for name in ("API_KEY", "API_SECRET_KEY", "ACCESS_TOKEN", "ACCESS_TOKEN_SECRET")}  # of elizaOS
 )
 CHECKED = ("bot character check", "bot plugin new", "bot plugin check")
 
