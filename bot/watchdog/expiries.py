@@ -49,9 +49,9 @@ async def _read_certificate_end(host: str, now: datetime) -> datetime | None:
             _, writer = await asyncio.open_connection(
                 name, int(port or HTTPS_PORT), ssl=ssl.create_default_context(), server_hostname=name
             )
-    except ssl.SSLCertVerificationError as error:
-        return now if error.verify_code == EXPIRED_CODE else None
     except (OSError, TimeoutError, ValueError) as error:
+        if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code == EXPIRED_CODE:
+            return now
         logger.info("the certificate of %s cannot be read: %s", host, error)
         return None
     certificate = writer.get_extra_info("peercert") or {}
