@@ -9,12 +9,15 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
+import typer
 
 from bot import ChannelType, ChoiceRequest, Effect, Outcome, Plugin, RouteRequest, SettingError, Task, new_id
 from bot.characters import parse_character
-from bot.cli.main import entry
+from bot.cli.main import app, entry
 from bot.cli.variables import find_settings_groups, list_variables
 from bot.events import event_class
 from bot.models import ModelType, Purpose, TextRequest, Tool, ToolCall
@@ -38,6 +41,7 @@ NOT_SETTINGS = frozenset(
     | {"CHARACTER_SETTINGS"}  # of a settings model
     | {f"TWITTER_{name}" for name in ("API_KEY", "API_SECRET_KEY", "ACCESS_TOKEN", "ACCESS_TOKEN_SECRET")}  # of elizaOS
 )
+SHOWN = re.compile(r"`bot ([a-z][^`\n]*)`|^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?bot ([a-z].*)$", re.MULTILINE)
 CHECKED = ("bot character check", "bot plugin new", "bot plugin check")
 
 
@@ -269,6 +273,29 @@ def test_transcripts_match_the_commands(
             entry(shlex.split(command)[1:])
             said = capsys.readouterr()
             assert said.out + said.err == shown
+
+
+def _names_of(command: Any) -> set[str]:
+    """Return the options of a command of the terminal, and the commands in its group."""
+    options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    return options | set(getattr(command, "commands", ())) | {"--help", "-h"}
+
+
+@pytest.mark.parametrize("doc", DOCS, ids=lambda doc: doc.name)
+def test_every_shown_command_exists_with_its_options(doc: Path) -> None:
+    commands = typer.main.get_command(app)
+    context = click.Context(commands)
+    for shown in SHOWN.finditer(doc.read_text(encoding="utf-8")):
+        name, *words = re.sub(r"\s#.*|\s[|>&] .*|[\[\]…\\]", "", shown[1] or shown[2]).split()
+        command = commands.get_command(context, name)
+        assert command is not None, f"{doc.name}: bot {name}"
+        known = _names_of(command)
+        children = getattr(command, "commands", {})
+        if children and words and not words[0].startswith("-"):
+            assert set(words[0].split("|")) <= known, shown[0]
+            known |= _names_of(children[words[0].split("|")[0]])
+        options = {re.split("[=|]", word)[0] for word in words if re.match(r"--?[a-z]", word)}
+        assert options <= known, f"{doc.name}: {shown[0]}: {options - known}"
 
 
 def _known_names() -> frozenset[str]:
