@@ -14,7 +14,7 @@ from bot.concurrency.tasks import TaskSet
 from bot.domain.inbound import InboundMessage, StoredEvent, StreamCursor
 from bot.domain.ledger import EventKey, Receipt
 from bot.errors import InboxClosed, TemporaryError
-from bot.inbound.processing import CANCEL_GRACE_SECONDS, MessageProcessor, OnOutcome, Process
+from bot.inbound.processing import CANCEL_GRACE_SECONDS, MAX_OPEN_EVENTS, MessageProcessor, OnOutcome, Process
 from bot.inbound.sanitize import sanitize_message
 from bot.inbound.unreadable import build_unreadable_event
 from bot.outbound.send_queue import WorkOwnership
@@ -178,9 +178,14 @@ class Inbox:
         """Find what was under way when an earlier process died; the processor's `resume_all` tries it again."""
         await self.processor.recover(self._is_being_stored)
 
-    async def resolve_remote(self) -> None:
-        """Resolve the events waited for here that another process has closed."""
-        for receipt_id in [key for key in self._waiting if not self.processor.is_processing(key)]:
+    async def resolve_remote(self, closed: Collection[UUID] | None = None) -> None:
+        """Resolve the events waited for here that another process has closed; None if it is unknown which."""
+        remote = [key for key in self._waiting if not self.processor.is_processing(key)]
+        if closed is None and len(remote) > 1:
+            open_receipts = await self._ledger.receipts(is_open=True, limit=MAX_OPEN_EVENTS)
+            open_ids = {receipt.id for receipt in open_receipts}
+            remote = [key for key in remote if key not in open_ids]
+        for receipt_id in remote if closed is None else set(closed).intersection(remote):
             receipt = await self._ledger.receipt(receipt_id)
             if receipt is not None and receipt.outcome.is_final:
                 self.processor.resolve(receipt)

@@ -16,7 +16,7 @@ from bot.errors import StoreUnavailable
 from bot.inbound.inbox import Inbox
 from bot.inbound.processing import MAX_OPEN_EVENTS
 from bot.outbound.outbox import Outbox
-from bot.store.ledger import WorkSharing
+from bot.store.ledger import NewWork, WorkSharing
 from bot.store.protocols import Store
 
 logger = logging.getLogger(__name__)
@@ -72,21 +72,32 @@ class WorkSharingLoop:
         await sharing.join()
 
     async def _poll(self, sharing: WorkSharing) -> None:
+        new_work = NewWork()
         while True:
-            await run_isolated(self._resume_open_work(sharing), label="looking what is open", timeout=POLL_TIMEOUT)
-            await sharing.wait_for_work(POLL_SECONDS)
+            look = self._resume_open_work(sharing, new_work)
+            await run_isolated(look, label="looking what is open", timeout=POLL_TIMEOUT)
+            new_work = await sharing.wait_for_work(POLL_SECONDS)
 
-    async def _resume_open_work(self, sharing: WorkSharing) -> None:
+    async def _resume_open_work(self, sharing: WorkSharing, new_work: NewWork) -> None:
         with suppress(StoreUnavailable):
+            if new_work.closed is None or new_work.closed:
+                await self._inbox.resolve_remote(new_work.closed)
+            if not new_work.has_open_work:
+                return
             work = await sharing.open_work()
             if any(not self._outbox.is_busy(room_id) for room_id in work.delivery_rooms):
                 await self._outbox.resume()
             if work.message_rooms:
-                await self._inbox.recover()
-                if not self._inbox.processor.is_holding:
-                    await self._claim_received(sharing)
-                await self._inbox.processor.resume_all()
-            await self._inbox.resolve_remote()
+                await self._resume_messages(sharing, is_complete=new_work.closed is None)
+
+    async def _resume_messages(self, sharing: WorkSharing, *, is_complete: bool) -> None:
+        """Start on open messages; those that an earlier process has left are found at the regular checks."""
+        if is_complete:
+            await self._inbox.recover()
+        if not self._inbox.processor.is_holding:
+            await self._claim_received(sharing)
+        if is_complete:
+            await self._inbox.processor.resume_all()
 
     async def _claim_received(self, sharing: WorkSharing) -> None:
         """Claim what other processes have received in this process's rooms, in order."""

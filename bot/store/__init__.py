@@ -35,6 +35,7 @@ from bot.store.activity import ActivityBucket, Backlog, OpenItems, PlatformHour,
 from bot.store.inmemory.store import InMemoryStore
 from bot.store.ledger import (
     ListedReceipt,
+    NewWork,
     OpenWork,
     ReceiptCount,
     ReceiptQuery,
@@ -112,6 +113,7 @@ __all__ = [
     "MemoryMatch",
     "MemoryPage",
     "MessageFilter",
+    "NewWork",
     "OpenItems",
     "OpenWork",
     "Page",

@@ -77,6 +77,18 @@ class OpenWork:
     delivery_rooms: frozenset[UUID] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class NewWork:
+    """What other processes have told this one.
+
+    `has_open_work` is False if there is none, `closed` are the receipts of messages received here that another
+    process has closed; None if nothing is known about them.
+    """
+
+    has_open_work: bool = True
+    closed: frozenset[UUID] | None = None
+
+
 class WorkSharing(Protocol):
     """Room leases, by which processes share the work of one agent: each room belongs to one process at a
     time.
@@ -101,8 +113,8 @@ class WorkSharing(Protocol):
     async def open_work(self) -> OpenWork:
         """Return the open work in this process's rooms, whether it is running or not."""
 
-    async def wait_for_work(self, timeout: float) -> None:
-        """Wait until another process has released work, for at most `timeout` seconds."""
+    async def wait_for_work(self, timeout: float) -> NewWork:
+        """Wait until another process has told of work, for at most `timeout` seconds; return what is known of it."""
 
     async def leave(self) -> None:
         """Release all leases, so that other processes can take them at once."""

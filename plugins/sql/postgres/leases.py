@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from uuid import UUID
 
 from sqlalchemy import Connection
 
-from bot.store import LeaseLost, StoredEvent, TurnCommit
+from bot.platform import BoundedSet, Delivery
+from bot.store import LeaseLost, NewWork, StoredEvent, TurnCommit
 from plugins.sql.core.base import AgentRow
 from plugins.sql.core.statements import RawStatement
 from plugins.sql.postgres.database import PostgresDatabase
@@ -30,20 +32,69 @@ WHERE agent_id = ? AND id = ANY(CAST(? AS bytea[]))
 )
 
 
+MAX_REMOTE_RECEIPTS = 10_000
+MAX_PAYLOAD = 7_900  # bytes; PostgreSQL allows 7,999
+
+
+class Notice(StrEnum):
+    """What other processes are told, by the id of a room or of a receipt."""
+
+    MESSAGE = "m"  # the owner of this room has a new message
+    DELIVERY = "d"  # the owner of this room has a new delivery
+    CLOSED = "c"  # this receipt, of a message that another process received, is closed
+
+
+class NoticeQueue:
+    """Notices of one agent that are to be sent; `requested` is set while there are any."""
+
+    def __init__(self, agent: int) -> None:
+        self._prefix = f"{agent}"
+        self._waiting: dict[str, None] = {}
+        self.requested = asyncio.Event()
+
+    def add(self, notice: Notice, ids: Iterable[UUID]) -> None:
+        """Add notices; one that waits already is sent once."""
+        for item_id in ids:
+            self._waiting[f" {notice}{item_id.hex}"] = None
+            self.requested.set()
+
+    def take_payload(self) -> str:
+        """Remove as many notices as one notification carries, and return its text."""
+        payload = self._prefix
+        for item in list(self._waiting):
+            if len(payload) + len(item) > MAX_PAYLOAD:
+                return payload
+            del self._waiting[item]
+            payload += item
+        self.requested.clear()
+        return payload
+
+    def parse(self, payload: str) -> list[tuple[Notice, UUID]] | None:
+        """Return the notices in a payload; None if it tells every process to look for work."""
+        prefix, *items = payload.split(" ")
+        if not items:
+            return None
+        return [(Notice(item[0]), UUID(item[1:])) for item in items] if prefix == self._prefix else []
+
+
 class RoomLeases:
     """The rooms that this process owns, to its knowledge; the database checks ownership at every write.
 
-    `worker` is the number of this process, None while it does not share the work. `notify_requested` is
-    set when other processes should look for new work.
+    `worker` is the number of this process, None while it does not share the work. `notices` are those that
+    other processes should receive.
     """
 
     def __init__(self, database: PostgresDatabase, agent_row: AgentRow) -> None:
         self._database = database
         self._agent = agent_row.number
         self._rooms: set[UUID] = set()
+        self._received_elsewhere: set[UUID] = set()  # rooms owned here in which other processes receive too
+        self._remote_receipts = BoundedSet[UUID](MAX_REMOTE_RECEIPTS)  # received here, for the owner of the room
+        self._closed: set[UUID] = set()
+        self._has_open_work = False
         self._is_declared_dead = False
         self.worker: int | None = None
-        self.notify_requested = asyncio.Event()
+        self.notices = NoticeQueue(self._agent)
 
     def holds(self, room_id: UUID) -> bool:
         """Return whether this process works on a room."""
@@ -54,9 +105,40 @@ class RoomLeases:
         if self._is_declared_dead:
             return
         actionable = [event for event in received if _is_actionable(event)]
-        self._rooms |= {event.receipt.room_id for event in actionable if event.is_room_owned}
-        if not all(event.is_room_owned for event in actionable):
-            self.request_notify()
+        self.add(event.receipt.room_id for event in actionable if event.is_room_owned)
+        for receipt in (event.receipt for event in actionable if not event.is_room_owned):
+            self._remote_receipts.add(receipt.id)
+            self.notices.add(Notice.MESSAGE, [receipt.room_id])
+
+    def note_notice(self, notice: Notice, item_id: UUID) -> bool:
+        """Record the notice of another process; return whether it concerns this one."""
+        if notice is Notice.CLOSED:
+            is_remote = item_id in self._remote_receipts
+            if is_remote:
+                self._remote_receipts.discard(item_id)
+                self._closed.add(item_id)
+            return is_remote
+        if item_id not in self._rooms:
+            return False
+        if notice is Notice.MESSAGE:
+            self._received_elsewhere.add(item_id)
+        self._has_open_work = True
+        return True
+
+    def take_new_work(self) -> NewWork:
+        """Return what the notices since the last call said."""
+        new_work = NewWork(self._has_open_work, frozenset(self._closed))
+        self._has_open_work = False
+        self._closed.clear()
+        return new_work
+
+    def note_committed(self, turn_commit: TurnCommit, stored: Iterable[Delivery]) -> None:
+        """Tell other processes what concerns them in a commit: their deliveries, and messages that they received."""
+        self.notices.add(Notice.DELIVERY, (item.room_id for item in stored if not self.holds(item.room_id)))
+        if self._received_elsewhere:
+            closed = (receipt for receipt in turn_commit.receipts if receipt.outcome.is_final)
+            in_shared_rooms = (receipt.id for receipt in closed if receipt.room_id in self._received_elsewhere)
+            self.notices.add(Notice.CLOSED, in_shared_rooms)
 
     def add(self, rooms: Iterable[UUID]) -> None:
         """Add rooms whose lease was taken."""
@@ -69,15 +151,13 @@ class RoomLeases:
     def lose_all(self) -> None:
         """Drop all rooms: this process was declared dead."""
         self._rooms.clear()
+        self._received_elsewhere.clear()
         self._is_declared_dead = True
 
     def remove(self, rooms: Iterable[UUID]) -> None:
         """Drop rooms that another process owns."""
         self._rooms.difference_update(rooms)
-
-    def request_notify(self) -> None:
-        """Ask for a notification of the other processes."""
-        self.notify_requested.set()
+        self._received_elsewhere &= self._rooms
 
     def claim_for_room(self, room_id: UUID) -> LeaseClaim:
         """Return the claim for a write to a room; it checks nothing for another process's room."""

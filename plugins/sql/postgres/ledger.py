@@ -63,10 +63,8 @@ class PostgresLedger(SqlLedger):
         )
         with self._drop_lost_rooms(claim):
             stored = await run(partial(execute, self._agent, claim, turn_commit))
-        local = [delivery for delivery in stored if self._leases.holds(delivery.room_id)]
-        if len(local) < len(stored):
-            self._leases.request_notify()
-        return local
+        self._leases.note_committed(turn_commit, stored)
+        return [delivery for delivery in stored if self._leases.holds(delivery.room_id)]
 
     async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
         values = step_values(self._agent, step)

@@ -9,11 +9,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 from uuid import UUID
 
+from sqlalchemy import Connection
+
 from bot.platform import TaskSet
-from bot.store import OpenWork, StoreUnavailable
+from bot.store import NewWork, OpenWork, StoreUnavailable
 from plugins.sql.core.base import AgentRow
 from plugins.sql.core.statements import RawStatement, Row
 from plugins.sql.postgres.connection import Address, connect
@@ -81,7 +84,7 @@ ROOMS_WITH_OPEN_DELIVERIES = RawStatement(
     "SELECT d.room_id FROM deliveries d JOIN lanes l ON l.agent_id = d.agent_id AND l.room_id = d.room_id "
     "WHERE d.agent_id = ? AND d.is_open = 1 AND l.owner = ?"
 )
-NOTIFY = RawStatement(f"SELECT pg_notify('{CHANNEL}', '')")
+NOTIFY = RawStatement(f"SELECT pg_notify('{CHANNEL}', ?)")
 
 
 class PostgresSharing:
@@ -93,6 +96,7 @@ class PostgresSharing:
         self._leases = leases
         self._heartbeat = _HeartbeatConnection(database.direct, self._on_notify)
         self._notified = asyncio.Event()
+        self._must_look = False  # a notification told every process to look for work
         self._notifiers = TaskSet("notifying other processes")
 
     def owns_room(self, room_id: UUID) -> bool:
@@ -133,12 +137,17 @@ class PostgresSharing:
         delivery_rows = await self._database.main_queries.run(lambda db: ROOMS_WITH_OPEN_DELIVERIES.rows(db, *key))
         return OpenWork(_room_ids(receipt_rows), _room_ids(delivery_rows))
 
-    async def wait_for_work(self, timeout: float) -> None:
-        """Wait for a notification, at most for this many seconds."""
-        with suppress(TimeoutError):
+    async def wait_for_work(self, timeout: float) -> NewWork:
+        """Wait for a notification, at most for this many seconds; return what it said."""
+        try:
             async with asyncio.timeout(timeout):
                 await self._notified.wait()
+        except TimeoutError:
+            self._must_look = True
+        must_look, self._must_look = self._must_look, False
         self._notified.clear()
+        new_work = self._leases.take_new_work()
+        return NewWork() if must_look else new_work
 
     async def leave(self) -> None:
         """Release all rooms; an unreachable server frees them when the row expires."""
@@ -147,20 +156,26 @@ class PostgresSharing:
             async with self._heartbeat.connected() as connection:
                 await connection.execute(FREE_LEASES, self._agent, self._leases.worker)
                 await connection.execute(DELETE_WORKER, self._leases.worker)
-                await connection.execute(NOTIFY.text)
+                await connection.execute(f"NOTIFY {CHANNEL}")
         self._leases.lose_all()
         self._heartbeat.disconnect()
 
-    def _on_notify(self, *_: object) -> None:
-        self._notified.set()
+    def _on_notify(self, _connection: object, _process: int, _channel: str, payload: str) -> None:
+        notices = self._leases.notices.parse(payload)
+        if notices is None:
+            self._must_look = True
+            self._notified.set()
+        for notice, item_id in notices or ():
+            if self._leases.note_notice(notice, item_id):
+                self._notified.set()
 
     async def _send_notifications(self) -> None:
         """Send requested notifications, at intervals: each takes a lock that all commits wait for."""
         while True:
-            await self._leases.notify_requested.wait()
-            self._leases.notify_requested.clear()
+            await self._leases.notices.requested.wait()
+            send = partial(_send_notification, self._leases.notices.take_payload())
             with suppress(StoreUnavailable):  # the others also check regularly
-                await self._database.main_queries.run(NOTIFY.rows)
+                await self._database.main_queries.run(send)
             await asyncio.sleep(NOTIFY_INTERVAL_SECONDS)
 
 
@@ -203,6 +218,10 @@ class _HeartbeatConnection:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
+
+
+def _send_notification(payload: str, connection: Connection) -> None:
+    NOTIFY.rows(connection, payload)
 
 
 def _room_ids(rows: Iterable[Row]) -> frozenset[UUID]:

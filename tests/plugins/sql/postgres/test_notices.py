@@ -1,0 +1,82 @@
+"""Notifications between processes that share the work: what is handed over, and what happens without them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from bot import Outcome, derived_id, new_id
+from bot.inbound import work_sharing
+from bot.testing import ScriptedModel, make_message, model_answer, running_agent
+from bot.testing.harness import AgentHarness
+from plugins.sql.core.base import AgentRow
+from plugins.sql.postgres.connection import parse_address
+from plugins.sql.postgres.leases import MAX_PAYLOAD, Notice, NoticeQueue
+from plugins.sql.postgres.storage import OpenServers
+from plugins.sql.postgres.work_sharing import PostgresSharing
+
+ADA = derived_id("agent", "Ada")
+
+
+@asynccontextmanager
+async def two_processes(url: str) -> AsyncIterator[tuple[AgentHarness, AgentHarness]]:
+    """Run an agent twice, as two processes would."""
+    address = parse_address(url, "the url")
+    async with (
+        OpenServers().open_store(address, ADA) as first_store,
+        OpenServers().open_store(address, ADA) as second_store,
+        running_agent(store=first_store, model=ScriptedModel(model_answer("I hear you."))) as first,
+        running_agent(store=second_store, model=ScriptedModel(model_answer("Not me."))) as second,
+    ):
+        yield first, second
+
+
+async def test_what_another_process_receives_is_answered_and_reported_by_notifications(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work_sharing, "POLL_SECONDS", 600.0)
+    async with asyncio.timeout(10.0), two_processes(postgres_url) as (first, second):
+        await first.send("This room is mine now")
+        inbox = second.agent_runtime.inbox
+        for number in range(3):
+            message = make_message(f"And {number}?", sent_at=first.agent.clock(), message_id=f"m{number}")
+            receipt = await inbox.submit(message)
+            closed = await inbox.wait_outcome(receipt.id)
+            assert closed.outcome is Outcome.ANSWERED
+        assert first.texts == ["I hear you."] * 4
+        assert second.texts == []
+
+
+@pytest.mark.long
+async def test_without_notifications_polling_hands_the_work_over(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work_sharing, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(PostgresSharing, "_on_notify", lambda *_: None)
+    async with asyncio.timeout(10.0), two_processes(postgres_url) as (first, second):
+        await first.send("This room is mine now")
+        message = make_message("And now?", sent_at=first.agent.clock(), message_id="m1")
+        receipt = await second.agent_runtime.inbox.submit(message)
+        closed = await second.agent_runtime.inbox.wait_outcome(receipt.id)
+        assert closed.outcome is Outcome.ANSWERED
+
+
+def test_notices_are_sent_once_each_in_payloads_that_the_server_takes() -> None:
+    agent = AgentRow(7, ADA)
+    queue, rooms = NoticeQueue(agent.number), [new_id() for _ in range(500)]
+    queue.add(Notice.MESSAGE, rooms)
+    queue.add(Notice.MESSAGE, rooms)
+    received = []
+    while queue.requested.is_set():
+        payload = queue.take_payload()
+        assert len(payload) <= MAX_PAYLOAD
+        received += queue.parse(payload) or []
+    assert received == [(Notice.MESSAGE, room_id) for room_id in rooms]
+
+
+def test_notices_of_another_agent_are_ignored_and_those_without_details_concern_everyone() -> None:
+    other = NoticeQueue(8)
+    other.add(Notice.MESSAGE, [new_id()])
+    assert NoticeQueue(7).parse(other.take_payload()) == []
+    assert NoticeQueue(7).parse("") is None  # of the previous version
