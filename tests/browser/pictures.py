@@ -1,4 +1,4 @@
-"""Make the pictures of the README and of docs/web.md: `make pictures`."""
+"""Make the pictures of the README and of the documentation: `make pictures`."""
 
 import asyncio
 import base64
@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.browser.conftest import Browser, run_browser
+from tests.browser.test_emulated import open_platform, open_room, run_platforms, wait_for_reply, write
 from tests.browser.workshop import Workshop, run_workshop
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
 SIZE: dict[str, Any] = {"width": 1280, "height": 800}
 QUESTION = "Can you make a plan for the next three weeks?"
 EARLIER = ("Names for a mended teapot", "What does darning wool cost?", "A poem for the button box")
+EMULATED = ("@Marlo hello, are you new here?", "@Marlo I found a box of old buttons today")
 MODEL_SECONDS = 1.2
 
 
@@ -37,6 +39,18 @@ async def make_pictures(workshop: Workshop, browser: Browser) -> None:
     await save(console, "console.webp")
 
 
+async def make_emulated_picture(folder: Path) -> None:
+    """Write the picture of a channel on the emulated Discord."""
+    async with run_platforms(folder) as platforms:
+        tab = await open_platform(platforms, "discord", **SIZE, color_scheme="light")
+        await open_room(tab, "#general")
+        await tab.page.get_by_label("Who writes").select_option(label="Robin")
+        for text in EMULATED:
+            await write(tab, text)
+            await wait_for_reply(tab, "Answered: it was named in the message")
+        await save(tab, "emulated.webp")
+
+
 async def save(tab: Any, name: str) -> None:
     """Save what a tab shows."""
     await tab.page.mouse.move(0, 0)
@@ -53,6 +67,7 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with run_workshop(Path(folder)) as workshop, run_browser(workshop.server) as browser:
             await make_pictures(workshop, browser)
+        await make_emulated_picture(Path(folder))
 
 
 if __name__ == "__main__":

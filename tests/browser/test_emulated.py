@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,8 +20,13 @@ NOTES = {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"Buy oil for 
 
 @pytest.fixture(scope="module")
 async def platforms(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Browser, dict[str, str]]]:
-    """Run a character on all emulated platforms, and a browser."""
-    folder = tmp_path_factory.mktemp("emulated")
+    async with run_platforms(tmp_path_factory.mktemp("emulated")) as running:
+        yield running
+
+
+@asynccontextmanager
+async def run_platforms(folder: Path) -> AsyncIterator[tuple[Browser, dict[str, str]]]:
+    """Run a character on all emulated platforms, and a browser; yields it with the addresses of the pages."""
     args = ("-c", str(character(folder, "Marlo")), "--emulate", "discord,telegram,x")
     async with start_emulated_bot(*args, SERVER_PORT="0", SERVER_TOKEN=TOKEN) as (_, lines):
         origin = re.search(r"http://127\.0\.0\.1:\d+(?=/\?token)", "\n".join(lines))
