@@ -133,7 +133,7 @@ class RoomLeases:
         return new_work
 
     def note_committed(self, turn_commit: TurnCommit, stored: Iterable[Delivery]) -> None:
-        """Tell other processes what concerns them in a commit: their deliveries, and messages that they received."""
+        """Notify other processes of what concerns them in a commit: their deliveries, and messages that they received."""
         self.notices.add(Notice.DELIVERY, (item.room_id for item in stored if not self.holds(item.room_id)))
         if self._received_elsewhere:
             closed = (receipt for receipt in turn_commit.receipts if receipt.outcome.is_final)
