@@ -19,7 +19,7 @@ from plugins.bootstrap.recall.index import ConversationIndex
 from plugins.bootstrap.recall.ranking import Weights
 
 FACTORS = (0.0, 0.5, 0.7, 0.85, 1.2, 1.4, 2.0)
-KEPT_BY_HAND = frozenset({"min_coverage", "min_coverage_absent", "date"})  # the generated talks tell nothing of them
+KEPT_BY_HAND = frozenset({"correction", "date"})  # the generated talks tell nothing of them
 GROUP_DEPTHS, PAIR_DEPTHS = (1, 5, 10, 20), (1, 3, 5, 10)
 Case = tuple[ConversationIndex, dict[str, Any]]
 

@@ -3,7 +3,7 @@
 import re
 from array import array
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import log
@@ -121,6 +121,7 @@ class ConversationIndex:
         self.lines: list[IndexedLine] = []
         self.speakers: defaultdict[str, set[str]] = defaultdict(set)
         self.of_speaker: defaultdict[str, array[int]] = defaultdict(lambda: array("I"))
+        self.corrections: dict[int, Mapping[int, float]] = {}  # see judging.find_corrections
         self._postings: defaultdict[str, array[int]] = defaultdict(lambda: array("I"))
         self._rarities: dict[int, float] = {}  # by the number of lines that have a stem
         self._total_length = 0

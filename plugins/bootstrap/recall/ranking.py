@@ -1,18 +1,19 @@
 """Rank the lines of a conversation by how likely they answer a question, without a model."""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 
 from plugins.bootstrap.recall.index import ConversationIndex, IndexedLine
+from plugins.bootstrap.recall.judging import find_corrections, is_answered, load_weights, richness
 from plugins.bootstrap.recall.question import AskedTime, Question, parse_question
 from plugins.bootstrap.recall.words import RelatedWords, related_words
 
 MAX_POSTINGS = 6_000  # of all words of a question: the most frequent words of a large room only re-rank
 MAX_CANDIDATES, MAX_PERSON_LINES = 120, 80
 EQUAL = 0.999  # a likeness as of the same stem
-RICH_LINE = 20.0  # rarity of all words of a line that tells something
+CORRECTED_LINES, MAX_CORRECTIONS = 20, 2  # of so many first lines, so many corrections of each are looked for
 SMALL_ROOM = 3_000  # lines: of these all lines of a named person are compared
 
 
@@ -41,8 +42,7 @@ class Weights:
     repeated: float = 0.6
     corrected: float = 0.35
     same_topic: float = 0.1
-    min_coverage: float = 0.1
-    min_coverage_absent: float = 0.15  # if none of several words of the question ever occurred
+    correction: float = 0.03  # how likely a line must correct another to come before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +69,15 @@ def rank_lines(
     """Return the lines that most likely answer a question, best first; none if its topic never came up."""
     if not index.lines or limit <= 0:
         return []
-    ranking = _Ranking(index, parse_question(text, asker, index.speakers, index.stems), weights or Weights())
+    ranking = Ranking(index, parse_question(text, asker, index.speakers, index.stems), weights or Weights())
     return ranking.best(limit)
 
 
-class _Ranking:
+class Ranking:
     """One question to one conversation."""
 
     def __init__(self, index: ConversationIndex, question: Question, weights: Weights) -> None:
-        self._index, self._question, self._weights = index, question, weights
+        self._index, self._question, self._weights, self._judging = index, question, weights, load_weights()
         table = related_words(index.stems.language)
         self._topics = [
             _Topic(stem, index.rarity(len(index.postings(stem))), table.likeness_to(stem)) for stem in question.stems
@@ -89,10 +89,11 @@ class _Ranking:
         self._mean_length = index.mean_length
         self._stem_values: dict[str, tuple[tuple[int, float], ...]] = {}
         self._shares: dict[int, float] = {}
+        self._scores: dict[int, float] = {}
 
     def best(self, limit: int) -> list[Ranked]:
         """Return the best lines."""
-        near = self._candidates()
+        near = self.find_candidates()
         if self._is_never_said(near):
             return []
         scores = {number: score for number in near if (score := self._score(number)) > 0}
@@ -112,11 +113,24 @@ class _Ranking:
         if question.wants_original or (question.is_past and not question.wants_latest):
             return list(ranked)
         ordered: list[int] = []
+        limit = CORRECTED_LINES if len(self._index.lines) <= SMALL_ROOM else CORRECTED_LINES // 4
         for number in ranked:
+            if number in ordered:
+                continue
+            newer = [other for other in ranked if other not in ordered and self._corrects(other, number, scores)]
+            if newer:
+                ordered.append(max(newer))
+            if len(ordered) < limit:
+                ordered += self._corrections_of(number, ordered)
             if number not in ordered:
-                newer = [other for other in ranked if other not in ordered and self._corrects(other, number, scores)]
-                ordered += [max(newer), number] if newer else [number]
+                ordered.append(number)
         return ordered
+
+    def _corrections_of(self, number: int, ordered: Sequence[int]) -> list[int]:
+        """Return the lines that most likely correct a line in words that need not be those of the question."""
+        found = find_corrections(self._index, number, self._judging)
+        likely = [newer for newer, share in found.items() if share >= self._weights.correction and newer not in ordered]
+        return sorted(nlargest(MAX_CORRECTIONS, likely, key=lambda newer: found[newer]), reverse=True)
 
     def _corrects(self, newer: int, older: int, scores: Mapping[int, float]) -> bool:
         line, weights = self._index.lines[newer], self._weights
@@ -152,7 +166,7 @@ class _Ranking:
                 found[number] += value
         return found
 
-    def _candidates(self) -> set[int]:
+    def find_candidates(self) -> set[int]:
         """Return the best lines by words with their neighbours, and what named people said or what was said of them."""
         index, found, people = self._index, self._found, self._question.people
         is_small = len(index.lines) <= SMALL_ROOM
@@ -211,6 +225,12 @@ class _Ranking:
         return share * 2.2 / (1 + 1.2 * (1 - weights.length + weights.length * length))
 
     def _score(self, number: int) -> float:
+        known = self._scores.get(number)
+        if known is None:
+            known = self._scores[number] = self._compute_score(number)
+        return known
+
+    def _compute_score(self, number: int) -> float:
         weights, line = self._weights, self._index.lines[number]
         own = self._words_score(number)
         if own:
@@ -249,8 +269,7 @@ class _Ranking:
         if question.people and not line.is_question:
             is_own = line.speaker in question.people and line.is_personal
             if is_own or self._is_about(line):
-                richness = sum(self._index.stem_rarity(stem) for stem in line.stems) / RICH_LINE
-                bonus += weights.statement * (0.3 + min(1.0, richness))
+                bonus += weights.statement * (0.3 + min(1.0, richness(self._index, line)))
         if question.time is not None and line.time is not None and _is_near(question.time, line):
             bonus += weights.date * len(self._topics)
         if question.pairs and len(line.stems) > 1:
@@ -262,21 +281,33 @@ class _Ranking:
         matched = self._match(number)
         return tuple(self._topics[topic].stem for topic in sorted(matched, key=lambda topic: -matched[topic]))
 
-    def _coverage_of(self, near: set[int]) -> float:
-        people = self._question.people
-        lines = self._index.lines
-        relevant = [
-            number for number in near if not people or lines[number].speaker in people or self._is_about(lines[number])
-        ]
-        return max(map(self._shared, relevant), default=0.0) / (self._total or 1.0)
+    def answer_features(self, near: Iterable[int]) -> tuple[float, ...] | None:
+        """Return what tells whether any of some lines answers the question, as ANSWER_FEATURES names it.
+
+        None if the question is about a time or has no words to judge by.
+        """
+        if not self._topics or self._question.time is not None:
+            return None
+        people, lines = self._question.people, self._index.lines
+        score = coverage = statement = 0.0
+        for number in near:
+            line = lines[number]
+            is_about = bool(people) and line.speaker not in people and self._is_about(line)
+            if line.is_question or (people and line.speaker not in people and not is_about):
+                continue
+            share = self._shared(number) / self._total
+            score, coverage = max(score, self._score(number) / self._total), max(coverage, share)
+            if share > statement and (not people or is_about or line.is_personal):
+                statement = max(statement, share * min(1.0, richness(self._index, line)))
+        known = sum(topic.rarity for topic in self._topics if self._index.postings(topic.stem)) / self._total
+        return score, coverage, known, statement, len(self._topics) / 5
 
     def _is_never_said(self, near: set[int]) -> bool:
-        """Return whether no line has enough of what a question is about."""
-        if not self._topics or self._question.time is not None:
+        """Return whether no line is likely to tell what a question is about."""
+        features = self.answer_features(near)
+        if features is None:
             return not self._topics and not self._question.people
-        is_absent = len(self._topics) > 1 and not any(map(self._index.postings, self._question.stems))
-        weights = self._weights
-        return self._coverage_of(near) < (weights.min_coverage_absent if is_absent else weights.min_coverage)
+        return not is_answered(features, self._judging)
 
 
 def _is_near(asked: AskedTime, line: IndexedLine) -> bool:

@@ -69,6 +69,15 @@ def test_a_correction_comes_before_what_it_corrects_unless_the_first_value_is_as
     assert found(index, "What was the budget originally?")[0] == "the budget is 400 euros"
 
 
+def test_a_correction_without_a_word_of_the_question_comes_before_what_it_corrects():
+    index = index_of(
+        "Kim: my sister visits me", "Kim: my laptop runs Windows", "Tom: I moved on", "Kim: I switched to Linux"
+    )
+
+    found_lines = found(index, "Which operating system is on the laptop of Kim?")
+    assert found_lines.index("I switched to Linux") < found_lines.index("my laptop runs Windows")
+
+
 def test_what_never_came_up_is_not_answered():
     assert not found(index_of("Kim: I play the drums"), "Which zebra sings?")
 

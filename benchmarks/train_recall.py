@@ -1,0 +1,118 @@
+"""Train what recall judges by: `python -m benchmarks.train_recall` writes plugins/bootstrap/recall/weights.json.
+
+It reads only the topics, the corrections and the questions about what was never said of the half that is for tuning.
+The same generator leads to the same file, byte for byte; numpy is needed (in the dependency group `training`).
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from benchmarks.group_talks import generate_talks
+from benchmarks.recall import build_index
+from plugins.bootstrap.recall import judging
+from plugins.bootstrap.recall.judging import ANSWER_FEATURES, CORRECTION_FEATURES, correction_cases
+from plugins.bootstrap.recall.question import parse_question
+from plugins.bootstrap.recall.ranking import Ranking, Weights
+
+TALKS, DIGITS = 24, 3
+FALSE_EMPTINESS = 0.045  # of questions that are answered, in the tuning half: the limit stated is 0.05
+STEPS, RATE, PENALTY = 400, 0.05, 0.003
+ANSWER_STEPS, ANSWER_RATE, ANSWER_PENALTY = 2_000, 0.5, 0.01
+Group = tuple[list[tuple[float, ...]], int | None]
+Case = tuple[tuple[float, ...], bool]
+
+
+def main() -> int:
+    """Write the weights file."""
+    talks = generate_talks("tune", count=TALKS)
+    correction, no_correction = train_corrections([group for talk in talks for group in find_groups(talk)])
+    answer, answer_bias = train_answers([case for talk in talks for case in find_cases(talk)])
+    stored = {
+        "source": "Trained on the tuning half of the generated group talks by python -m benchmarks.train_recall.",
+        "correction": dict(zip(CORRECTION_FEATURES, correction, strict=True)),
+        "no_correction": no_correction,
+        "answer": dict(zip(ANSWER_FEATURES, answer, strict=True)),
+        "answer_bias": answer_bias,
+    }
+    path = Path(judging.__file__).with_name(judging.WEIGHTS_NAME)
+    path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def find_groups(talk: dict[str, Any]) -> Iterator[Group]:
+    """Yield for each line that tells of a change its author's earlier lines, as features, and which it corrects.
+
+    Of the lines that correct nothing, one of three is taken.
+    """
+    index = build_index(talk["turns"])
+    numbers = {line.id: number for number, line in enumerate(index.lines)}
+    changed = [question for question in talk["questions"] if question.get("superseded")]
+    corrected = {numbers[each["evidence"][0]]: numbers[each["superseded"][0]] for each in changed}
+    for newer, line in enumerate(index.lines):
+        if not line.is_update or line.is_question:
+            continue
+        older = corrected.get(newer)
+        if older is None and crc32(line.text.encode()) % 3:
+            continue
+        earlier, cases = correction_cases(index, newer)
+        if cases:
+            yield cases, earlier.index(older) if older in earlier else None
+
+
+def find_cases(talk: dict[str, Any]) -> Iterator[Case]:
+    """Yield for each question what tells whether it is answered, and whether it is."""
+    index = build_index(talk["turns"])
+    for question in talk["questions"]:
+        parsed = parse_question(question["question"], question["asker"], index.speakers, index.stems)
+        ranking = Ranking(index, parsed, Weights())
+        features = ranking.answer_features(ranking.find_candidates())
+        if features is not None:
+            yield features, bool(question["evidence"])
+
+
+def train_corrections(groups: Sequence[Group]) -> tuple[list[float], float]:
+    """Return the weights of a choice among an author's earlier lines and "none", and the weight of "none"."""
+    numpy = import_module("numpy")
+    count = len(CORRECTION_FEATURES)
+    weights, mean, spread = numpy.zeros(count + 1), numpy.zeros(count + 1), numpy.zeros(count + 1)
+    tables = [(numpy.array([(*case, 0.0) for case in cases] + [(0.0,) * count + (1.0,)]), at) for cases, at in groups]
+    for _ in range(STEPS):
+        slope = PENALTY * numpy.append(weights[:-1], 0.0)
+        for table, truth in tables:
+            values = table @ weights
+            shares = numpy.exp(values - values.max())
+            shares /= shares.sum()
+            shares[-1 if truth is None else truth] -= 1
+            slope += table.T @ shares / len(tables)
+        mean, spread = 0.9 * mean + 0.1 * slope, 0.99 * spread + 0.01 * slope * slope
+        weights -= RATE * mean / (numpy.sqrt(spread) + 1e-8)
+    *chosen, none = (round(float(weight), DIGITS) for weight in weights)
+    return chosen, none
+
+
+def train_answers(cases: Sequence[Case]) -> tuple[list[float], float]:
+    """Return the weights of a logistic regression, and a bias at which so few answered questions are left empty."""
+    numpy = import_module("numpy")
+    data, truth = (
+        numpy.array([features for features, _ in cases]),
+        numpy.array([float(is_said) for _, is_said in cases]),
+    )
+    middle, scale = data.mean(axis=0), data.std(axis=0)
+    scaled, balance = (data - middle) / scale, numpy.where(truth > 0, 0.5 / truth.mean(), 0.5 / (1 - truth.mean()))
+    weights, bias = numpy.zeros(data.shape[1]), 0.0
+    for _ in range(ANSWER_STEPS):
+        slope = (1 / (1 + numpy.exp(-(scaled @ weights + bias))) - truth) * balance
+        weights -= ANSWER_RATE * (scaled.T @ slope / len(cases) + ANSWER_PENALTY * weights)
+        bias -= ANSWER_RATE * slope.mean()
+    plain = numpy.round(weights / scale, DIGITS)
+    limit = float(numpy.quantile((data @ plain)[truth > 0], FALSE_EMPTINESS))
+    return [float(weight) for weight in plain], round(-limit, DIGITS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
