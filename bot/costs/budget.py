@@ -4,16 +4,17 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import date
-from enum import StrEnum
 from uuid import UUID
 
 from pydantic import Field, field_validator
 
 from bot.concurrency.clock import Clock, system_clock
 from bot.costs.prices import parse_price
-from bot.domain.costs import CostEntry
+from bot.costs.shared_budget import LimitKey, SharedBudget
+from bot.domain.costs import CostEntry, CostUsage, Limit, LimitScope
 from bot.errors import BudgetSpent
 from bot.settings import CommaList, SettingsModel
 
@@ -51,32 +52,6 @@ class BudgetSettings(SettingsModel):
         return bool(self.budget_usd or self.budget_usd_per_room or self.budget_usd_per_person)
 
 
-class LimitScope(StrEnum):
-    """Who shares a limit."""
-
-    ALL = "in all"
-    ROOM = "for this room"
-    PERSON = "for this person"
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """A daily limit (days in UTC) in dollars or tokens, and the setting that defines it."""
-
-    setting: str
-    scope: LimitScope
-    is_money: bool
-    maximum: float
-
-    def amount_of(self, usage: "Usage") -> float:
-        """Return the part of a usage that counts against this limit."""
-        return usage.cost if self.is_money else usage.tokens
-
-    def __str__(self) -> str:
-        amount = f"${self.maximum:g}" if self.is_money else f"{self.maximum:,.0f} tokens"
-        return f"{amount} a day {self.scope}"
-
-
 # The scope of each limit by its setting, and whether it is in dollars.
 LIMIT_SCOPES = {
     "BUDGET_USD": (LimitScope.ALL, True),
@@ -95,19 +70,13 @@ def build_limits(settings: BudgetSettings) -> list[Limit]:
 
 
 @dataclass(slots=True)
-class Usage:
-    """An amount of dollars and tokens."""
-
-    cost: float = 0.0
-    tokens: int = 0
-
-
-@dataclass(slots=True)
 class DailyUsage:
     """The usage of one day by scope, and the limits that were logged as reached."""
 
     day: date
-    usage: defaultdict[tuple[LimitScope, UUID | None], Usage] = field(default_factory=lambda: defaultdict(Usage))
+    usage: defaultdict[tuple[LimitScope, UUID | None], CostUsage] = field(
+        default_factory=lambda: defaultdict(CostUsage)
+    )
     logged_limits: set[tuple[str, UUID | None]] = field(default_factory=set)
 
 
@@ -115,14 +84,16 @@ class DailyUsage:
 class Reservation:
     """The estimated usage of a running call, and the scopes it counts in."""
 
-    usage: Usage
+    usage: CostUsage
     scopes: Mapping[LimitScope, UUID | None]
+    limit_keys: tuple[LimitKey, ...] = ()
 
 
 class Budget:
     """The limits, what was used today, and what running calls have reserved.
 
-    New `limits` count from the next call on; where there were none before, `reload` has to follow.
+    New `limits` count from the next call on; where there were none before, `reload` has to follow. With `sharing`
+    they are those of all processes together.
     """
 
     def __init__(self, limits: Sequence[Limit] = (), clock: Clock = system_clock) -> None:
@@ -131,6 +102,7 @@ class Budget:
         self._daily_usage = DailyUsage(clock().date())
         self._reservations: list[Reservation] = []
         self._released = asyncio.Event()
+        self.sharing: SharedBudget | None = None
 
     @property
     def has_money_limit(self) -> bool:
@@ -141,17 +113,20 @@ class Budget:
         """Replace the usage of today by these entries."""
         self._current_usage().usage.clear()
         for entry in entries:
-            self.record(entry)
+            self._add(entry)
 
     def record(self, entry: CostEntry) -> None:
         """Count an entry; entries of other days are ignored."""
+        self._add(entry)
+        if self.sharing is not None and self.limits:
+            self.sharing.record(CostUsage(entry.cost, entry.tokens), self._scopes(entry.room_id, entry.person_id))
+
+    def _add(self, entry: CostEntry) -> None:
         today = self._current_usage()
-        if not self.limits or entry.day != today.day:
-            return
-        for scope, key in self._scopes(entry.room_id, entry.person_id):
-            usage = today.usage[scope, key]
-            usage.cost += entry.cost
-            usage.tokens += entry.tokens
+        if self.limits and entry.day == today.day:
+            usage = CostUsage(entry.cost, entry.tokens)
+            for scope, key in self._scopes(entry.room_id, entry.person_id):
+                today.usage[scope, key].add(usage)
 
     def find_reached_limit(self, room_id: UUID | None, person_id: UUID | None) -> Limit | None:
         """Return a limit that is reached for this room or person; log it once a day."""
@@ -166,24 +141,54 @@ class Budget:
         return None
 
     async def reserve(
-        self, usage: Usage, room_id: UUID | None, person_id: UUID | None, *, wait: bool = True
+        self, usage: CostUsage, room_id: UUID | None, person_id: UUID | None, *, wait: bool = True
     ) -> Reservation:
         """Reserve the estimated usage of a call; with `wait`, once it fits beside the other reservations.
 
         A call that does not fit alone runs alone: the last call of a day may exceed a limit. Raises
         BudgetSpent if a limit is reached.
         """
-        reservation = Reservation(usage, dict(self._scopes(room_id, person_id)))
+        scopes = dict(self._scopes(room_id, person_id))
+        limited = {limit.scope for limit in self.limits}
+        reservation = Reservation(usage, scopes, tuple(item for item in scopes.items() if item[0] in limited))
         while True:
             if (limit := self.find_reached_limit(room_id, person_id)) is not None:
                 raise BudgetSpent(limit.setting, f"the budget is used up: {limit.setting}, {limit}")
             if not wait or self._fits(reservation):
                 self._reservations.append(reservation)
-                return reservation
+                if await self._start_shared(reservation, wait=wait):
+                    return reservation
+                continue
             await self._released.wait()
+
+    async def _start_shared(self, reservation: Reservation, *, wait: bool) -> bool:
+        """Reserve among all processes; return False after a pause, with the reservation dropped, if too little is
+        left at present.
+        """
+        if self.sharing is None:
+            return True
+        with ExitStack() as on_failure:
+            on_failure.callback(self._drop, reservation)
+            is_started = await self.sharing.start(
+                reservation.usage, reservation.limit_keys, self.limits, self._clock().date()
+            )
+            for key, spent in self.sharing.take_news().items():
+                self._current_usage().usage[key] = spent
+            if not is_started and not wait:
+                self.sharing.start_anyway(reservation.usage, reservation.limit_keys)
+            if is_started or not wait:
+                on_failure.pop_all()
+                return True
+            await self.sharing.pause()
+        return False
 
     def release(self, reservation: Reservation) -> None:
         """Release a reservation: its call was counted or not made."""
+        if self.sharing is not None:
+            self.sharing.end(reservation.usage, reservation.limit_keys)
+        self._drop(reservation)
+
+    def _drop(self, reservation: Reservation) -> None:
         self._reservations.remove(reservation)
         self._released.set()
         self._released = asyncio.Event()

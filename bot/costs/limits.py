@@ -5,8 +5,8 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from bot.costs.budget import LIMIT_SCOPES, Budget, BudgetSettings, LimitScope, build_limits
-from bot.domain.costs import CostEntry
+from bot.costs.budget import LIMIT_SCOPES, Budget, BudgetSettings, build_limits
+from bot.domain.costs import CostEntry, LimitScope
 from bot.errors import SettingError
 from bot.store.protocols import LogKind, Store
 

@@ -1,7 +1,7 @@
 """Cost accounting: price, count and store each call; reserve before a call."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from contextvars import ContextVar
 from dataclasses import replace
@@ -12,9 +12,9 @@ from typing import Any, Self
 from bot.concurrency.clock import Clock, ShutdownDeadline, every, system_clock
 from bot.concurrency.isolation import run_isolated
 from bot.concurrency.tasks import TaskSet
-from bot.costs.budget import Budget, Usage
+from bot.costs.budget import Budget
 from bot.costs.prices import PriceList
-from bot.domain.costs import CostEntry, CostKey
+from bot.domain.costs import CostEntry, CostKey, CostUsage
 from bot.domain.ledger import ModelCall
 from bot.errors import StoreUnavailable
 from bot.models.attempt import Record
@@ -63,6 +63,8 @@ class CostMeter:
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._flushes = TaskSet(FLUSH_LABEL, logs_failures=False)
+        if budget.sharing is not None:
+            budget.sharing.bind(self._take_unwritten, self._note_stored)
 
     async def __aenter__(self) -> Self:
         await self.reload()
@@ -72,6 +74,8 @@ class CostMeter:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._budget.sharing is not None:
+            await self._budget.sharing.close()
         self._closing.set()  # not cancelled: entries being written would be counted twice
         if self._task is not None:
             await run_isolated(self._task, label=FLUSH_LABEL, timeout=self._shutdown_deadline.remaining(FLUSH_TIMEOUT))
@@ -92,14 +96,25 @@ class CostMeter:
         await asyncio.shield(self._flushes.start(self._flush()))
 
     async def _flush(self) -> None:
-        entries, self._unwritten = list(self._unwritten.values()), {}
+        if self._budget.sharing is not None and self._budget.limits:
+            await self._budget.sharing.flush(self._clock().date())
+            return
+        entries = self._take_unwritten()
         if not entries:
             return
         with ExitStack() as on_failure:
             on_failure.callback(self._add_unwritten, entries)
             await self._store.add(entries)
             on_failure.pop_all()
-        self._add_recent_cost(sum(entry.cost for entry in entries))
+        self._note_stored(entries)
+
+    def _take_unwritten(self) -> list[CostEntry]:
+        entries, self._unwritten = list(self._unwritten.values()), {}
+        return entries
+
+    def _note_stored(self, entries: Sequence[CostEntry]) -> None:
+        if entries:
+            self._add_recent_cost(sum(entry.cost for entry in entries))
 
     def recent_costs(self) -> Mapping[datetime, float]:
         """Return what was spent since the start or yesterday, in dollars by the time at which it was stored.
@@ -209,7 +224,7 @@ class ReservationLedger:
 
         return record_and_release
 
-    def _estimate(self, pending: PendingCall[Any], source: tuple[str, str]) -> Usage:
+    def _estimate(self, pending: PendingCall[Any], source: tuple[str, str]) -> CostUsage:
         call = estimate_usage(pending.kind, pending.request)
         model = self._models.get(source)
         if model is None:
@@ -217,4 +232,4 @@ class ReservationLedger:
         else:
             known = replace(call, model=model)
             cost = self._prices.cost_of(known, assume_unknown=self._budget.has_money_limit) or 0.0
-        return Usage(cost, call.tokens_in + call.tokens_out)
+        return CostUsage(cost, call.tokens_in + call.tokens_out)

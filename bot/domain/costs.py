@@ -1,9 +1,10 @@
 """Costs of model calls: one entry per day, room, person, model and purpose."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from enum import StrEnum
+from math import inf
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -84,6 +85,76 @@ class CostEntry:
             failed_calls=self.failed_calls + other.failed_calls,
             purpose=self.purpose,
         )
+
+
+@dataclass(slots=True)
+class CostUsage:
+    """An amount of dollars and tokens."""
+
+    cost: float = 0.0
+    tokens: int = 0
+
+    @property
+    def is_some(self) -> bool:
+        """Whether it is more than nothing; less than a billionth of a dollar is nothing."""
+        return self.tokens > 0 or self.cost > 1e-9
+
+    def add(self, other: "CostUsage", times: int = 1) -> None:
+        """Add another amount this many times."""
+        self.cost += other.cost * times
+        self.tokens += other.tokens * times
+
+
+class LimitScope(StrEnum):
+    """Who shares a limit."""
+
+    ALL = "in all"
+    ROOM = "for this room"
+    PERSON = "for this person"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A daily limit (days in UTC) in dollars or tokens, and the setting that defines it."""
+
+    setting: str
+    scope: LimitScope
+    is_money: bool
+    maximum: float
+
+    def amount_of(self, usage: CostUsage) -> float:
+        """Return the part of a usage that counts against this limit."""
+        return usage.cost if self.is_money else usage.tokens
+
+    def __str__(self) -> str:
+        amount = f"${self.maximum:g}" if self.is_money else f"{self.maximum:,.0f} tokens"
+        return f"{amount} a day {self.scope}"
+
+
+@dataclass(frozen=True, slots=True)
+class CostHold:
+    """What one process wants to hold of a day's limits, beside what is spent and what other processes hold.
+
+    The limits are those of a scope, with the id of its room or person. `running` is reserved for calls that run,
+    `wanted` for one more call, and `ahead` is asked for so that later calls need not ask.
+    """
+
+    scope: LimitScope
+    key: UUID | None
+    running: CostUsage
+    wanted: CostUsage | None = None
+    ahead: CostUsage = field(default_factory=CostUsage)
+    max_cost: float = inf
+    max_tokens: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCosts:
+    """What is spent of the limits of a `CostHold`, what other processes hold, and what this one holds now."""
+
+    spent: CostUsage
+    others: CostUsage
+    held: CostUsage
 
 
 def sum_costs(entries: Iterable[CostEntry], key: Callable[[CostEntry], K]) -> dict[K, CostEntry]:

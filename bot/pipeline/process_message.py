@@ -76,7 +76,7 @@ class MessagePipeline:
         self._settings = settings
         self._turn_queue = TurnQueue(LatestResponse(settings.latest_response))
         self._edit_pacer = EditPacer(EDIT_INTERVAL_SECONDS)
-        self._counters = MessageCounters(settings)
+        self._counters = MessageCounters(settings, agent.store.sharing)
         self._attachment_limits = ConcurrencyLimits()
         self._composer = Composer(registry)
         self._action_runner = ActionRunner(self._composer)

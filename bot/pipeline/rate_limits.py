@@ -3,8 +3,8 @@
 import asyncio
 import math
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from uuid import UUID
 from bot.concurrency.bounded import BoundedDict
 from bot.domain.environment import Room
 from bot.settings import CoreSettings
+from bot.store.ledger import BucketRequest, SharedLimits
 
 MINUTE_SECONDS = 60.0
 BURST_MINUTES = 2  # minutes whose messages may arrive at once
@@ -23,6 +24,7 @@ MAX_BOT_MESSAGES_PER_MINUTE = 20  # of one bot; then it is ignored for a minute
 MAX_BOT_MESSAGES_IN_A_ROW = 5  # in one room, since the last message of a person
 MAX_TRACKED_ROOMS = 1_000
 MAX_TRACKED_MESSAGES = 1000
+MAX_DELAY_SECONDS = 10.0  # a message that came later was written while the bot was offline
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,65 @@ class _Bucket:
         self.is_notified &= self.level < capacity
 
 
+@dataclass(slots=True, eq=False)
+class _TokenRequest:
+    """What a message takes: a token of each bucket, by setting, key and capacity; `granted` is the answer."""
+
+    buckets: Sequence[tuple[str, UUID, int]]
+    age: float
+    granted: list[bool] = field(default_factory=list)
+
+
+class SharedTokens:
+    """Takes tokens of the buckets that all processes share, for all messages that wait by one question.
+
+    A token that was taken for a message which another limit refused is kept for the next message of its bucket.
+    """
+
+    def __init__(self, limits: SharedLimits) -> None:
+        self._limits = limits
+        self._spare = BoundedDict[tuple[str, UUID], int](MAX_BUCKETS, int)
+        self._waiting: list[_TokenRequest] = []
+        self._lock = asyncio.Lock()
+
+    async def take(self, buckets: Sequence[tuple[str, UUID, int]], age: float) -> list[bool]:
+        """Return whether each bucket had a token for a message that was written `age` seconds ago."""
+        request = _TokenRequest(buckets, age if age > MAX_DELAY_SECONDS else 0.0)
+        self._waiting.append(request)
+        try:
+            async with self._lock:
+                if not request.granted:
+                    await self._ask([other for other in self._waiting if other.age == request.age])
+        finally:
+            self._waiting.remove(request)
+        return request.granted
+
+    def give_back(self, setting: str, key: UUID) -> None:
+        """Keep a token for the next message."""
+        self._spare[setting, key] += 1
+
+    async def _ask(self, requests: Sequence[_TokenRequest]) -> None:
+        wanted = Counter(bucket for request in requests if not request.granted for bucket in request.buckets)
+        asked = [
+            BucketRequest(setting, key, capacity, BURST_MINUTES * MINUTE_SECONDS, missing)
+            for (setting, key, capacity), number in wanted.items()
+            if (missing := number - self._spare[setting, key]) > 0
+        ]
+        if asked:
+            for request, taken in zip(asked, await self._limits.take_tokens(asked, requests[0].age), strict=True):
+                self._spare[request.setting, request.key] += taken
+        for waiting in requests:
+            if not waiting.granted:
+                waiting.granted = [self._use(setting, key) for setting, key, _ in waiting.buckets]
+
+    def _use(self, setting: str, key: UUID) -> bool:
+        is_there = self._spare[setting, key] > 0
+        self._spare[setting, key] -= int(is_there)
+        return is_there
+
+
 class MessageRateLimiter:
-    """Limits the messages of one agent by token buckets of two minutes, in memory only.
+    """Limits the messages of one agent by token buckets of two minutes, in memory unless processes share them.
 
     `defaults` are the limits for settings that are not set; `clock` is monotonic, in seconds.
     """
@@ -77,22 +136,53 @@ class MessageRateLimiter:
         `age` is in seconds: messages written while the bot was offline count for the minutes in which they
         were written. An author who expects a reply is notified once, until the bucket is full again.
         """
-        world_key = room.id if room.type.is_private_chat else room.world_id  # a direct chat shares no world
         buckets, written_at = [], self._clock() - max(0.0, age)
-        for (setting, limit), key in zip(self._limits.items(), (person_id, room.id, world_key), strict=True):
-            if not limit:
-                continue
-            bucket = self._buckets[setting][key]
-            bucket.fill(limit * BURST_MINUTES, written_at)
+        for setting, key in self._keys(person_id, room):
+            bucket = self._fill(setting, key, written_at)
             if bucket.level < 1:
-                should_notify = expects_reply and not bucket.is_notified
-                bucket.is_notified |= should_notify
-                scope = setting.rpartition("_")[2].lower()
-                return LimitExceeded(f"more than {limit} messages a minute came of one {scope}", setting, should_notify)
+                return self._refuse(bucket, setting, expects_reply=expects_reply)
             buckets.append(bucket)
         for bucket in buckets:
             bucket.level -= 1
         return None
+
+    async def check_shared(
+        self, tokens: SharedTokens, person_id: UUID, room: Room, *, expects_reply: bool, age: float = 0.0
+    ) -> LimitExceeded | None:
+        """Count a message as `check` does, in buckets that all processes share. Raises StoreUnavailable."""
+        keys, age = self._keys(person_id, room), max(0.0, age)
+        if not keys:
+            return None
+        found = await tokens.take([(setting, key, self._limits[setting] * BURST_MINUTES) for setting, key in keys], age)
+        refused = ""
+        for (setting, key), is_taken in zip(keys, found, strict=True):
+            bucket = self._fill(setting, key, self._clock() - age)  # it shows when the author may be notified again
+            bucket.level = max(0.0, bucket.level - 1) if is_taken else 0.0
+            refused = refused or ("" if is_taken else setting)
+        if not refused:
+            return None
+        for (setting, key), is_taken in zip(keys, found, strict=True):
+            if is_taken:
+                tokens.give_back(setting, key)
+        return self._refuse(self._buckets[refused][dict(keys)[refused]], refused, expects_reply=expects_reply)
+
+    def _keys(self, person_id: UUID, room: Room) -> list[tuple[str, UUID]]:
+        """Return the settings that limit a message, and whose buckets they are."""
+        world_key = room.id if room.type.is_private_chat else room.world_id  # a direct chat shares no world
+        owners = zip(self._limits.items(), (person_id, room.id, world_key), strict=True)
+        return [(setting, key) for (setting, limit), key in owners if limit]
+
+    def _fill(self, setting: str, key: UUID, at: float) -> _Bucket:
+        bucket = self._buckets[setting][key]
+        bucket.fill(self._limits[setting] * BURST_MINUTES, at)
+        return bucket
+
+    def _refuse(self, bucket: _Bucket, setting: str, *, expects_reply: bool) -> LimitExceeded:
+        should_notify = expects_reply and not bucket.is_notified
+        bucket.is_notified |= should_notify
+        scope = setting.rpartition("_")[2].lower()
+        reason = f"more than {self._limits[setting]} messages a minute came of one {scope}"
+        return LimitExceeded(reason, setting, should_notify)
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """The should_respond stage: rules decide whether to answer; if none applies, the small model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date
 from uuid import UUID
@@ -18,11 +18,12 @@ from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.attachments import ConcurrencyLimits, transcribe_undecided
 from bot.pipeline.compose import Composer, generate_text
 from bot.pipeline.name_matching import addresses_name, contains_name
-from bot.pipeline.rate_limits import NO_LIMITS, PUBLIC_LIMITS, BotGuard, MessageRateLimiter
+from bot.pipeline.rate_limits import NO_LIMITS, PUBLIC_LIMITS, BotGuard, MessageRateLimiter, SharedTokens
 from bot.pipeline.turn_order import LatestResponse
 from bot.prompts.reply_parser.reader import read_decision
 from bot.prompts.templates import SHOULD_RESPOND, SLOW_DOWN, SPENT
 from bot.settings import CoreSettings
+from bot.store.ledger import WorkSharing
 from bot.text import is_blank
 from bot.turn import Turn
 
@@ -52,9 +53,13 @@ RESUMED_DECISION = ResponseDecision(True, "it was being answered when the proces
 
 
 class MessageCounters:
-    """What the rules of one agent know across messages, in memory only: counts, the talks of rooms, calls in flight."""
+    """What the rules of one agent know across messages: counts, the talks of rooms, calls in flight.
 
-    def __init__(self, settings: CoreSettings) -> None:
+    All of it is in memory, but the rate limits where processes share the work.
+    """
+
+    def __init__(self, settings: CoreSettings, sharing: WorkSharing | None = None) -> None:
+        self.shared_tokens = SharedTokens(sharing.limits) if sharing is not None else None
         self.public_limits = MessageRateLimiter(settings, PUBLIC_LIMITS)
         self.trusted_limits = MessageRateLimiter(settings, NO_LIMITS)
         self.bots = BotGuard()
@@ -188,7 +193,7 @@ def _check_budget(context: RuleContext) -> ResponseDecision | None:
     return ResponseDecision(False, f"the budget is used up: {limit}", limit.setting, notice_template)
 
 
-def _check_rate_limits(context: RuleContext) -> ResponseDecision | None:
+async def _check_rate_limits(context: RuleContext) -> ResponseDecision | None:
     turn, counters = context.turn, context.counters
     if context.is_counted:
         return None
@@ -196,7 +201,11 @@ def _check_rate_limits(context: RuleContext) -> ResponseDecision | None:
         counters.trusted_limits if context.adapter and context.adapter.is_trusted_audience else counters.public_limits
     )
     age = (turn.agent.clock() - turn.message.created_at).total_seconds()
-    exceeded = limits.check(turn.author.id, turn.room, expects_reply=context.expects_reply, age=age)
+    expects_reply = context.expects_reply
+    if (tokens := counters.shared_tokens) is None:
+        exceeded = limits.check(turn.author.id, turn.room, expects_reply=expects_reply, age=age)
+    else:
+        exceeded = await limits.check_shared(tokens, turn.author.id, turn.room, expects_reply=expects_reply, age=age)
     if exceeded is None:
         counters.counted_receipts.add(turn.inputs[-1].receipt.id)
         return None
@@ -245,7 +254,7 @@ def _check_followed(context: RuleContext) -> ResponseDecision | None:
     return None
 
 
-RULES: tuple[RuleCheck, ...] = (
+RULES_BEFORE_LIMITS: tuple[RuleCheck, ...] = (
     _check_own_message,
     _check_late_edit,
     _check_denied,
@@ -253,7 +262,8 @@ RULES: tuple[RuleCheck, ...] = (
     _check_bot,
     _check_muted,
     _check_budget,
-    _check_rate_limits,
+)
+RULES_AFTER_LIMITS: tuple[RuleCheck, ...] = (
     _check_regeneration,
     _check_bypass_type,
     _check_bypass_source,
@@ -298,9 +308,9 @@ async def decide(
     context = RuleContext(turn, participant_state, settings, counters)
     if not turn.room.type.is_direct and turn.author.id != turn.agent.id:
         counters.attention.hear(turn, participant_state)
-    for rule in RULES:
-        if (decision := rule(context)) is not None:
-            return decision
+    decision = _apply(RULES_BEFORE_LIMITS, context) or await _check_rate_limits(context)
+    if (decision := decision or _apply(RULES_AFTER_LIMITS, context)) is not None:
+        return decision
     if await transcribe_undecided(turn, attachment_limits) and (decision := _check_addressed(context)) is not None:
         return decision
     judgement = await counters.attention.judge(turn, Responsiveness(settings.responsiveness))
@@ -317,6 +327,13 @@ async def decide(
     key = (turn.room.id, turn.author.id if by_author else None)
     # One reply answers what came meanwhile too: the newest turn takes the others over.
     return await counters.decisions.run(key, ask, counts_for_later=lambda decision: decision.should_answer)
+
+
+def _apply(rules: Iterable[RuleCheck], context: RuleContext) -> ResponseDecision | None:
+    for rule in rules:
+        if (decision := rule(context)) is not None:
+            return decision
+    return None
 
 
 def _describe_open_messages(evidence: str, covered: int) -> str:

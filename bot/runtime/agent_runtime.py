@@ -16,6 +16,7 @@ from bot.costs.budget import Budget, BudgetSettings
 from bot.costs.limits import CostLimits
 from bot.costs.metering import CostMeter, ReservationLedger
 from bot.costs.prices import PriceList, load_prices
+from bot.costs.shared_budget import SharedBudget
 from bot.domain.environment import Entity
 from bot.event_bus import EventBus
 from bot.fetch.client import Fetcher
@@ -230,6 +231,8 @@ def _build_meter(
     shutdown_deadline: ShutdownDeadline,
     limits: CostLimits,
 ) -> CostMeter:
+    if store.sharing is not None:
+        budget.sharing = SharedBudget(store.sharing.limits)
     meter = CostMeter(
         store.costs,
         prices,

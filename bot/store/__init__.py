@@ -1,7 +1,7 @@
 """Public module for authors of storage plugins: store protocols, their values and shared rules."""
 
 from bot.domain.component_specs import WorldSettingState
-from bot.domain.costs import CostDimension, CostEntry, sum_costs
+from bot.domain.costs import CostDimension, CostEntry, CostHold, CostUsage, HeldCosts, LimitScope, sum_costs
 from bot.domain.edits import (
     MAX_SCANNED_ROWS,
     DeletionResult,
@@ -34,11 +34,13 @@ from bot.receipts.trace import TRACE_KEY
 from bot.store.activity import ActivityBucket, Backlog, OpenItems, PlatformHour, TaskBacklog
 from bot.store.inmemory.store import InMemoryStore
 from bot.store.ledger import (
+    BucketRequest,
     ListedReceipt,
     NewWork,
     OpenWork,
     ReceiptCount,
     ReceiptQuery,
+    SharedLimits,
     StoreHealth,
     StoreProblem,
     TurnCommit,
@@ -93,16 +95,21 @@ __all__ = [
     "TRANSCRIPT_KINDS",
     "ActivityBucket",
     "Backlog",
+    "BucketRequest",
     "CheckReport",
     "ComponentDataError",
     "Conversation",
     "CostDimension",
     "CostEntry",
+    "CostHold",
+    "CostUsage",
     "DeletionResult",
     "EditResult",
     "ErasureResult",
+    "HeldCosts",
     "InMemoryStore",
     "LeaseLost",
+    "LimitScope",
     "ListStore",
     "ListedMessage",
     "ListedReceipt",
@@ -127,6 +134,7 @@ __all__ = [
     "RoomSummary",
     "Schema",
     "Schemas",
+    "SharedLimits",
     "Step",
     "StepState",
     "Storage",

@@ -3,11 +3,12 @@
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from typing import Protocol
 from uuid import UUID
 
 from bot.concurrency.clock import Clock, system_clock
+from bot.domain.costs import CostEntry, CostHold, HeldCosts
 from bot.domain.edits import DeletionResult, EditResult, ErasureResult, Reaction
 from bot.domain.environment import Entity, Room, World
 from bot.domain.inbound import (
@@ -89,6 +90,34 @@ class NewWork:
     closed: frozenset[UUID] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class BucketRequest:
+    """Tokens wanted from a bucket of `capacity` tokens that fills in `seconds`: the setting and whose bucket it is."""
+
+    setting: str
+    key: UUID
+    capacity: int
+    seconds: float
+    count: int = 1
+
+
+class SharedLimits(Protocol):
+    """Limits that hold for all processes of one agent together. A process that dies holds nothing any more."""
+
+    async def hold_costs(
+        self, day: date, holds: Sequence[CostHold], entries: Sequence[CostEntry], number: int
+    ) -> list[HeldCosts] | None:
+        """Add costs to the sums, then set what this process holds of the limits of a day.
+
+        All holds get what they want, or none; where the other processes hold nothing and this one has no running
+        call, the last call of a day may exceed a limit. `number` is another one for every call: costs are added
+        once if the call is repeated. Return None, with the costs added, if this process is not a member.
+        """
+
+    async def take_tokens(self, requests: Sequence[BucketRequest], age: float = 0.0) -> list[int]:
+        """Take tokens as they were available `age` seconds ago; return how many of each request were."""
+
+
 class WorkSharing(Protocol):
     """Room leases, by which processes share the work of one agent: each room belongs to one process at a
     time.
@@ -118,6 +147,10 @@ class WorkSharing(Protocol):
 
     async def leave(self) -> None:
         """Release all leases, so that other processes can take them at once."""
+
+    @property
+    def limits(self) -> SharedLimits:
+        """The limits that all processes share."""
 
 
 @dataclass(frozen=True, slots=True)

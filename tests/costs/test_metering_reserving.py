@@ -10,9 +10,10 @@ from uuid import UUID
 import pytest
 
 from bot.concurrency import isolation
-from bot.costs.budget import Budget, Limit, LimitScope
+from bot.costs.budget import Budget
 from bot.costs.metering import CostMeter, ReservationLedger
 from bot.costs.prices import load_prices
+from bot.domain.costs import Limit, LimitScope
 from bot.domain.ids import derived_id
 from bot.domain.ledger import ModelCall
 from bot.errors import BudgetSpent, ModelError

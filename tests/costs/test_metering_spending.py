@@ -8,10 +8,10 @@ from datetime import UTC, date, datetime
 import pytest
 
 from bot.agent import Agent
-from bot.costs.budget import Budget, Limit, LimitScope
+from bot.costs.budget import Budget
 from bot.costs.metering import CostMeter
 from bot.costs.prices import load_prices
-from bot.domain.costs import CostEntry
+from bot.domain.costs import CostEntry, Limit, LimitScope
 from bot.domain.ids import derived_id
 from bot.domain.ledger import ModelCall
 from bot.errors import StoreUnavailable

@@ -7,7 +7,19 @@ memory or a task may name a room that no platform has reported yet, and a receip
 
 from typing import Any
 
-from sqlalchemy import Column, ForeignKey, Identity, Index, Integer, LargeBinary, MetaData, Table, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    UniqueConstraint,
+)
 from sqlalchemy.schema import SchemaItem
 
 from plugins.sql.core.columns import (
@@ -23,7 +35,7 @@ from plugins.sql.core.columns import (
     text_columns,
 )
 
-VERSION = "0007"
+VERSION = "0008"
 VERSION_TABLE = "alembic_version_sql"
 
 # A later version can only change a constraint that has the same name in both databases.
@@ -321,5 +333,26 @@ lanes = keyed_table(
     *id_columns("room_id", key=True),
     *number_columns("owner", nullable=True),
     Index("ix_lanes_owner", "agent_id", "owner"),
+    **FREQUENTLY_UPDATED,
+)
+
+# What each worker holds of the limits of a day, in the units and with the keys of `spending_sums`, and the buckets
+# of messages: their tokens in millionths.
+cost_holds = keyed_table(
+    "cost_holds",
+    *text_columns("day", "grouping", key=True),
+    *id_columns("room_id", "person_id", key=True),
+    Column("worker", BigInteger, primary_key=True),
+    *number_columns("cost", "tokens"),
+    ForeignKeyConstraint(["worker"], ["workers.position"], ondelete="CASCADE"),
+    Index("ix_cost_holds_worker", "worker"),
+    **FREQUENTLY_UPDATED,
+)
+
+message_buckets = keyed_table(
+    "message_buckets",
+    *text_columns("setting", key=True),
+    *id_columns("key", key=True),
+    *number_columns("level", "capacity", "filled_at", "wanted", "taken"),
     **FREQUENTLY_UPDATED,
 )

@@ -23,6 +23,7 @@ from plugins.sql.postgres.connection import Address, connect
 from plugins.sql.postgres.database import PostgresDatabase
 from plugins.sql.postgres.errors import explain_error
 from plugins.sql.postgres.leases import RoomLeases
+from plugins.sql.postgres.shared_limits import PostgresLimits
 
 LEASE_SECONDS, MAX_SILENCE_SECONDS, RECONNECT_GRACE_SECONDS = 4.0, 0.75, 2.0
 NOTIFY_INTERVAL_SECONDS = 0.005
@@ -94,6 +95,7 @@ class PostgresSharing:
         self._database = database
         self._agent = agent_row.number
         self._leases = leases
+        self.limits = PostgresLimits(database, agent_row, leases)
         self._heartbeat = _HeartbeatConnection(database.direct, self._on_notify)
         self._notified = asyncio.Event()
         self._must_look = False  # a notification told every process to look for work

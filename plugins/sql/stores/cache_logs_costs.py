@@ -230,8 +230,8 @@ class SqlCosts(SqlStorePart):
     """Keeps the sums; see `CostStore`."""
 
     async def add(self, entries: Sequence[CostEntry]) -> None:
-        rows = sorted(_cost_row(self._agent, entry) for entry in entries)  # so that transactions cannot deadlock
-        await self._database.write(partial(_add_costs, rows), durable=False)
+        rows = sorted(cost_row(self._agent, entry) for entry in entries)
+        await self._database.write(partial(add_costs, rows), durable=False)
 
     async def costs_between(self, since: date, until: date) -> list[CostEntry]:
         return await self._database.search(partial(_find_costs, self._agent, since, until))
@@ -241,7 +241,8 @@ class SqlCosts(SqlStorePart):
         return await self._database.search(partial(_sum_costs, self._agent, since, until, dimensions))
 
 
-def _add_costs(rows: Sequence[Row], connection: Connection) -> None:
+def add_costs(rows: Sequence[Row], connection: Connection) -> None:
+    """Add rows of `cost_row`, which are sorted so that transactions cannot deadlock."""
     ADD_COST.run_many(connection, rows)
     ADD_SUM.run_many(connection, _group_rows(rows))
 
@@ -310,7 +311,8 @@ def _sum_costs(
     return [entry for entry in entries if entry.calls]
 
 
-def _cost_row(agent: int, entry: CostEntry) -> tuple[Any, ...]:
+def cost_row(agent: int, entry: CostEntry) -> tuple[Any, ...]:
+    """Return the row that is added to `spending` for an entry."""
     return (
         agent,
         entry.day.isoformat(),
