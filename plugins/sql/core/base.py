@@ -59,7 +59,7 @@ class Access(Protocol):
         """
 
     async def read(self, work: Work[T]) -> T:
-        """Run short read-only work; it sees every write that has returned."""
+        """Run short read-only work of statements of `statements.py`; it sees every write that has returned."""
 
     async def search(self, work: Work[T]) -> T:
         """Run read-only work that may take long; other calls do not wait for it."""

@@ -7,16 +7,18 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
+from sqlalchemy.util import greenlet_spawn
 
 from bot import BotError
 from bot.platform import Backoff, TaskSet
 from bot.store import NO_SCHEMAS, Schemas, StoreHealth, StoreUnavailable
 from plugins.sql.core.base import Work
 from plugins.sql.core.upgrade import upgrade_schemas
+from plugins.sql.postgres.batches import BatchedReads
 from plugins.sql.postgres.connection import Address, connect
 from plugins.sql.postgres.errors import DRIVER_ERRORS, SLOW, ErrorAction, action_for, explain_error, opening_error
 
@@ -112,6 +114,10 @@ class QueryRunner:
         """Run read-only work or a single statement, without opening a transaction."""
         return await self._run_with_retries(lambda connection: connection.run(work))
 
+    async def run_on_driver(self, call: Callable[[Any], Awaitable[T]]) -> T:
+        """Run a call of the driver, likewise."""
+        return await self._run_with_retries(lambda connection: call(connection.driver))
+
     async def _run_with_retries(self, run_on: Callable[[PooledConnection], Awaitable[T]]) -> T:
         end, collisions = time.monotonic() + MAX_WAIT_SECONDS, 0
         for attempt in count(1):
@@ -149,12 +155,15 @@ class PostgresDatabase:
         self.direct = direct or address
         self.health = StoreHealth()
         self._engine = build_engine(address).execution_options(isolation_level="AUTOCOMMIT")
+        self.dialect = self._engine.dialect
         self._pools = tuple(
             ConnectionPool(self._connect, size) for size in (MAIN_CONNECTIONS, INBOX_CONNECTIONS, SEARCH_CONNECTIONS)
         )
         self.main_queries, self.inbox_queries, self.search_queries = (
             QueryRunner(pool, address.label, self.health) for pool in self._pools
         )
+        self.batches = TaskSet("a batch of database calls", logs_failures=False)
+        self._reads = BatchedReads(self.main_queries.run_on_driver, self.dialect, self.batches)
         self._rechecks = TaskSet("rechecking the database")
         self._connecting = TaskSet("connecting", logs_failures=False)
 
@@ -168,6 +177,8 @@ class PostgresDatabase:
     async def close(self) -> None:
         """Finish running work and close all connections."""
         await self._rechecks.cancel()
+        await self.batches.wait(CLOSE_TIMEOUT)
+        await self.batches.cancel()  # of callers that were cancelled
         await asyncio.gather(*(pool.close() for pool in self._pools))
         await self._connecting.wait()
         await self._engine.dispose()
@@ -177,8 +188,10 @@ class PostgresDatabase:
         return await self.main_queries.run_in_transaction(work)
 
     async def read(self, work: Work[T]) -> T:
-        """Run short read-only work."""
-        return await self.main_queries.run(work)
+        """Run short read-only work; equal statements of several callers are executed together."""
+        if self.address.is_pooled:  # a connection remembers no prepared statement there
+            return await self.main_queries.run(work)
+        return cast(T, await greenlet_spawn(work, self._reads))
 
     async def search(self, work: Work[T]) -> T:
         """Run read-only work that may take long."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -14,13 +15,22 @@ from bot import Receipt
 from bot.platform import Delivery, InboundMessage, StreamCursor
 from bot.store import LeaseLost, Step, StoredEvent, TurnCommit, new_receipt
 from plugins.sql.core.base import AgentRow
+from plugins.sql.core.statements import Row
+from plugins.sql.postgres.batches import CallBatcher
 from plugins.sql.postgres.database import PostgresDatabase
 from plugins.sql.postgres.leases import RoomLeases, assign_rooms
 from plugins.sql.postgres.ledger_statements import (
+    COMMIT_TURN,
+    RECEIVE,
+    SAVE_DELIVERY,
     LeaseClaim,
     commit_in_single_statement,
-    receive_in_single_statement,
-    save_delivery_in_single_statement,
+    commit_values,
+    is_delivery_stored,
+    read_committed,
+    read_received,
+    receive_values,
+    save_delivery_values,
 )
 from plugins.sql.stores import search
 from plugins.sql.stores.ledger import SAVE_STEP, SqlLedger, step_values
@@ -37,6 +47,12 @@ class PostgresLedger(SqlLedger):
         super().__init__(database, agent_row)
         self._main_queries, self._inbox_queries = database.main_queries, database.inbox_queries
         self._leases = leases
+        self._save_step_text, _ = SAVE_STEP.text(database.dialect)
+        run, tasks = self._main_queries.run_on_driver, database.batches
+        self._receives = CallBatcher(self._inbox_queries.run_on_driver, RECEIVE.fetch_each, tasks)
+        self._commits = CallBatcher(run, COMMIT_TURN.fetch_each, tasks)
+        self._delivery_saves = CallBatcher(run, SAVE_DELIVERY.fetch_each, tasks)
+        self._step_saves = CallBatcher(run, self._save_steps, tasks)
 
     async def receive(
         self, messages: Sequence[InboundMessage], now: datetime, cursor: StreamCursor | None = None
@@ -56,20 +72,20 @@ class PostgresLedger(SqlLedger):
     async def commit(self, turn_commit: TurnCommit) -> list[Delivery]:
         claim = await self._leases.claim_for_commit(turn_commit)
         has_vectors = any(reply.embedding is not None for reply in turn_commit.replies)
-        run, execute = (
-            (self._main_queries.run_in_transaction, _commit_with_vectors)
-            if has_vectors
-            else (self._main_queries.run, commit_in_single_statement)
-        )
         with self._drop_lost_rooms(claim):
-            stored = await run(partial(execute, self._agent, claim, turn_commit))
+            if has_vectors:
+                work = partial(_commit_with_vectors, self._agent, claim, turn_commit)
+                stored = await self._main_queries.run_in_transaction(work)
+            else:
+                rows = await self._commits.call(commit_values(self._agent, claim, turn_commit))
+                stored = read_committed(turn_commit, rows)
         self._leases.note_committed(turn_commit, stored)
         return [delivery for delivery in stored if self._leases.holds(delivery.room_id)]
 
     async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
         values = step_values(self._agent, step)
         if not receipts:
-            await self._main_queries.run(lambda db: SAVE_STEP.run(db, *values))
+            await self._step_saves.call(values)
             return
         turn_commit = TurnCommit(receipts=tuple(receipts))
         claim = await self._leases.claim_for_commit(turn_commit)
@@ -84,11 +100,14 @@ class PostgresLedger(SqlLedger):
     async def save_delivery(self, delivery: Delivery) -> None:
         claim = self._leases.claim_for_room(delivery.room_id)
         with self._drop_lost_rooms(claim):
-            is_stored = await self._main_queries.run(
-                partial(save_delivery_in_single_statement, self._agent, claim, delivery)
-            )
+            rows = await self._delivery_saves.call(save_delivery_values(self._agent, claim, delivery))
+            is_stored = is_delivery_stored(rows)
         if not is_stored:
             await super().save_delivery(delivery)
+
+    async def _save_steps(self, driver: Any, rows: Sequence[Row]) -> list[None]:
+        await driver.executemany(self._save_step_text, rows)  # its values are in the order of the columns
+        return [None] * len(rows)
 
     @contextmanager
     def _drop_lost_rooms(self, claim: LeaseClaim) -> Iterator[None]:
@@ -101,11 +120,10 @@ class PostgresLedger(SqlLedger):
     async def _receive_single(
         self, inbound: InboundMessage, now: datetime, cursor: StreamCursor | None
     ) -> list[StoredEvent]:
-        receipt, agent_id = new_receipt(inbound, now), self._agent_row.id
-        event = await self._inbox_queries.run(
-            partial(receive_in_single_statement, self._agent, agent_id, self._leases.worker, inbound, receipt, cursor)
-        )
-        return [event] if event is not None else []
+        """Store an event; return nothing, with nothing written, if one statement is not enough."""
+        receipt = new_receipt(inbound, now)
+        values = receive_values(self._agent_row, self._leases.worker, inbound, receipt, cursor)
+        return [read_received(inbound, receipt, row) for row in await self._receives.call(values)]
 
 
 def _receive_in_transaction(

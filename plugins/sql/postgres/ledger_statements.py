@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from bot import Outcome, ParticipantState, Receipt
 from bot.platform import Delivery, InboundMessage, StreamCursor
 from bot.store import LeaseLost, StoredEvent, TurnCommit
+from plugins.sql.core.base import AgentRow
 from plugins.sql.core.memory_rows import MEMORY_NAMES, memory_values
 from plugins.sql.core.schema import (
     cursors,
@@ -22,7 +23,8 @@ from plugins.sql.core.schema import (
     workers,
     worlds,
 )
-from plugins.sql.core.statements import RawStatement, Row, assignments, column_list, transpose, values_row, values_table
+from plugins.sql.core.statements import Row, assignments, column_list, transpose, values_row, values_table
+from plugins.sql.postgres.batches import BatchableStatement
 from plugins.sql.stores.deliveries import DELIVERY, DELIVERY_NAMES, DELIVERY_STATE_NAMES, delivery_values
 from plugins.sql.stores.entities import ENTITY, ENTITY_NAMES, entity_values
 from plugins.sql.stores.receipts import RECEIPT_NAMES, RECEIPT_STATE_NAMES, fixed_values, state_values
@@ -36,13 +38,15 @@ RECEIPT_VALUES = ", ".join(
     else f"receipt.{name}"
     for name in RECEIPT_NAMES
 )
+NUMBER_OF_CALL = "call AS (SELECT CAST(? AS integer) AS number)"
 NO_CURSOR_VALUES = (None,) * 4
 
 # `place` is empty if the event is known, or if a row is missing or differs from the given one: then nothing
 # is written. A free lane is taken; an event of another process's room is only stored.
-RECEIVE = RawStatement(
+RECEIVE = BatchableStatement(
     f"""
-WITH receipt AS ({values_row(receipts, RECEIPT_NAMES)}),
+WITH {NUMBER_OF_CALL},
+receipt AS ({values_row(receipts, RECEIPT_NAMES)}),
 message AS ({values_row(memories, MEMORY_NAMES)}),
 world AS ({values_row(worlds, WORLD_NAMES)}),
 room AS ({values_row(rooms, ROOM_NAMES)}),
@@ -116,23 +120,17 @@ read AS (
   WHERE stream.value IS NOT NULL
   ON CONFLICT ({column_list(CURSOR_NAMES[:-1])}) DO UPDATE SET value = excluded.value
 )
-SELECT place.*, lane.is_ours FROM place, lane, booked
+SELECT call.number, place.*, lane.is_ours FROM call, place, lane, booked
 """
 )
 
 
-def receive_in_single_statement(
-    agent: int,
-    agent_id: UUID,
-    worker: int | None,
-    inbound: InboundMessage,
-    receipt: Receipt,
-    cursor: StreamCursor | None,
-    connection: Connection,
-) -> StoredEvent | None:
-    """Store an event; return None, with nothing written, if one statement is not enough."""
-    rows = RECEIVE.rows(
-        connection,
+def receive_values(
+    agent_row: AgentRow, worker: int | None, inbound: InboundMessage, receipt: Receipt, cursor: StreamCursor | None
+) -> Row:
+    """Return the values of `RECEIVE` for an event."""
+    agent = agent_row.number
+    return (
         *fixed_values(agent, receipt),
         *state_values(receipt),
         *memory_values(agent, inbound.message),
@@ -141,10 +139,9 @@ def receive_in_single_statement(
         *entity_values(agent, inbound.author),
         agent,
         *(cursor_values(cursor) if cursor is not None else NO_CURSOR_VALUES),
-        agent_id.bytes,
+        agent_row.id.bytes,
         worker,
     )
-    return _stored_event_of(inbound, receipt, rows[0]) if rows else None
 
 
 def without_claim(receipt: Receipt) -> Receipt:
@@ -152,7 +149,8 @@ def without_claim(receipt: Receipt) -> Receipt:
     return replace(receipt, outcome=Outcome.RECEIVED, turn_id=None, attempts=0, claimed_at=None)
 
 
-def _stored_event_of(inbound: InboundMessage, receipt: Receipt, row: Row) -> StoredEvent:
+def read_received(inbound: InboundMessage, receipt: Receipt, row: Row) -> StoredEvent:
+    """Return the event that `RECEIVE` has stored."""
     values = iter(row)
     world, room, author = WORLD.take(values), ROOM.take(values), ENTITY.take(values)
     participant, _, is_local = values
@@ -176,9 +174,9 @@ may AS MATERIALIZED (
   SELECT position IS NULL OR (SELECT count(*) FROM held) = cardinality(rooms) AS go FROM own
 )"""
 # If every receipt is closed already, another process has closed them, and nothing is stored.
-COMMIT_TURN = RawStatement(
+COMMIT_TURN = BatchableStatement(
     f"""
-WITH {CHECK_LEASES},
+WITH {NUMBER_OF_CALL}, {CHECK_LEASES},
 closed AS (
   UPDATE receipts r SET {assignments(RECEIPT_STATE_NAMES, "new")}
   FROM may, {values_table(receipts, UPDATED_NAMES)}
@@ -199,21 +197,21 @@ placed AS (
   FROM news, {values_table(deliveries, INSERTED_NAMES)} WHERE news.go ORDER BY new.number
   ON CONFLICT (agent_id, id) DO NOTHING RETURNING {column_list(RETURNED_NAMES)}
 )
-SELECT may.go, part.* FROM may LEFT JOIN (
+SELECT call.number, may.go, part.* FROM call CROSS JOIN may LEFT JOIN (
   SELECT * FROM placed
   UNION ALL SELECT {column_list(RETURNED_NAMES, "d")} FROM own JOIN deliveries d ON d.agent_id = own.agent_id
     AND d.id = ANY(CAST(? AS text[]))
 ) part ON true
 """
 )
-SAVE_DELIVERY = RawStatement(
+SAVE_DELIVERY = BatchableStatement(
     f"""
-WITH {CHECK_LEASES}, new AS ({values_row(deliveries, (*DELIVERY_STATE_NAMES, "agent_id", "id"))}),
+WITH {NUMBER_OF_CALL}, {CHECK_LEASES}, new AS ({values_row(deliveries, (*DELIVERY_STATE_NAMES, "agent_id", "id"))}),
 saved AS (
   UPDATE deliveries d SET {assignments(DELIVERY_STATE_NAMES, "new")} FROM may, new
   WHERE may.go AND d.agent_id = new.agent_id AND d.id = new.id RETURNING 1
 )
-SELECT may.go, (SELECT count(*) FROM saved) FROM may
+SELECT call.number, may.go, (SELECT count(*) FROM saved) FROM call, may
 """
 )
 
@@ -230,10 +228,13 @@ def commit_in_single_statement(
     agent: int, claim: LeaseClaim, turn_commit: TurnCommit, connection: Connection
 ) -> list[Delivery]:
     """Store a commit without vectors; raise LeaseLost, with nothing written, if a room is not owned."""
+    return read_committed(turn_commit, COMMIT_TURN.rows(connection, *commit_values(agent, claim, turn_commit)))
+
+
+def commit_values(agent: int, claim: LeaseClaim, turn_commit: TurnCommit) -> Row:
+    """Return the values of `COMMIT_TURN`."""
     deliveries = turn_commit.deliveries
-    ids = [delivery.id for delivery in deliveries]
-    rows = COMMIT_TURN.rows(
-        connection,
+    return (
         *_claim_values(agent, claim),
         *transpose(
             [(*state_values(receipt), agent, receipt.id.bytes) for receipt in turn_commit.receipts], len(UPDATED_NAMES)
@@ -241,19 +242,26 @@ def commit_in_single_statement(
         len(turn_commit.receipts),
         *transpose([memory_values(agent, reply) for reply in turn_commit.replies], len(MEMORY_NAMES)),
         *transpose(_numbered_rows(agent, deliveries), len(INSERTED_NAMES)),
-        ids,
+        [delivery.id for delivery in deliveries],
     )
+
+
+def read_committed(turn_commit: TurnCommit, rows: Sequence[Row]) -> list[Delivery]:
+    """Return the deliveries of a commit as they are stored; raise LeaseLost if nothing was written."""
     _check_leases_held(rows)
+    ids = [delivery.id for delivery in turn_commit.deliveries]
     stored = {row[1]: DELIVERY.read(row[1:]) for row in rows if row[1] is not None}
     return [stored[delivery_id] for delivery_id in ids if delivery_id in stored]
 
 
-def save_delivery_in_single_statement(
-    agent: int, claim: LeaseClaim, delivery: Delivery, connection: Connection
-) -> bool:
-    """Store a delivery's new state; return whether it exists. Raise LeaseLost as above."""
+def save_delivery_values(agent: int, claim: LeaseClaim, delivery: Delivery) -> Row:
+    """Return the values of `SAVE_DELIVERY`."""
     state_values = delivery_values(agent, delivery)[DELIVERY_NAMES.index(DELIVERY_STATE_NAMES[0]) :]
-    rows = SAVE_DELIVERY.rows(connection, *_claim_values(agent, claim), *state_values, agent, delivery.id)
+    return (*_claim_values(agent, claim), *state_values, agent, delivery.id)
+
+
+def is_delivery_stored(rows: Sequence[Row]) -> bool:
+    """Return whether `SAVE_DELIVERY` has found the delivery; raise LeaseLost if nothing was written."""
     _check_leases_held(rows)
     return bool(rows[0][1])
 

@@ -47,7 +47,7 @@ async def store(proxy: Proxy) -> AsyncIterator[SqlStore]:
 async def test_a_cancelled_connect_leaves_no_connection_behind(postgres_url: str) -> None:
     for moments in range(1, 40):
         database = PostgresDatabase(parse_address(postgres_url, "the url"))
-        asking = asyncio.ensure_future(database.read(partial(executed, "SELECT 1")))
+        asking = asyncio.ensure_future(database.search(partial(executed, "SELECT 1")))
         for _ in range(moments):
             await asyncio.sleep(0)
         asking.cancel()
@@ -144,7 +144,7 @@ async def test_both_transactions_of_a_deadlock_succeed(postgres_url: str) -> Non
             executed(f"UPDATE pairs SET n = n + 1 WHERE id = {second}", connection)
 
         await asyncio.gather(database.write(partial(both, 1, 2)), database.write(partial(both, 2, 1)))
-        rows = await database.read(lambda db: db.exec_driver_sql("SELECT n FROM pairs").fetchall())
+        rows = await database.search(lambda db: db.exec_driver_sql("SELECT n FROM pairs").fetchall())
         assert [row[0] for row in rows] == [2, 2]
     finally:
         await database.close()
@@ -158,7 +158,7 @@ async def test_a_slow_query_does_not_delay_the_inbox(postgres_url: str) -> None:
         await store.ledger.receive([make_message("first", sent_at=now)], now)
         slow = [
             asyncio.create_task(run(lambda db: db.exec_driver_sql("SELECT pg_sleep(2)").all()))
-            for run in (database.read, database.write, database.search)
+            for run in (database.main_queries.run, database.write, database.search)
             for _ in range(10)
         ]
         await asyncio.wait(slow, timeout=0.1)
