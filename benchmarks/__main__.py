@@ -13,6 +13,7 @@ from benchmarks.growth import measure_growth
 from benchmarks.memory import measure_memory
 from benchmarks.program import measure_program
 from benchmarks.recall import measure_recall
+from benchmarks.remembering import measure_remembering
 from benchmarks.speaking import measure_speaking
 from benchmarks.starting import measure_start
 from benchmarks.store import measure_store
@@ -32,6 +33,7 @@ MEASUREMENTS: Mapping[str, Callable[[], list[Row]]] = {
     "vectors": measure_vectors,
     "memory": measure_memory,
     "recall": measure_recall,
+    "remembering": measure_remembering,
     "speaking": measure_speaking,
     "console": measure_console,
     "tabs": measure_tabs,

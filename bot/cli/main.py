@@ -55,7 +55,7 @@ COMMANDS = (
         "knowledge", "bot.cli.commands.knowledge", "list, add, search or delete the character's documents", "operate"
     ),
     Command("person", "bot.cli.people.command", "export or delete what is stored about a person", "operate"),
-    Command("memory", "bot.cli.people.memory", "list, search, correct or delete what people told", "operate"),
+    Command("memory", "bot.cli.people.memory", "list, search, export, correct or delete what people told", "operate"),
     Command("db", "bot.cli.commands.db", "check, upgrade, back up or restore the database", "operate"),
     Command("dev", "bot.cli.commands.dev", "run the character, and reload it and its code when they change", "extend"),
     Command("plugin", "bot.cli.commands.plugin", "list, search, add, check, test or start a plugin", "extend"),

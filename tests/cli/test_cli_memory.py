@@ -57,6 +57,22 @@ def test_a_fact_is_explained_with_its_source_message(fact: Memory, capsys: Out) 
     assert (source["kind"], source["text"], source["id"]) == ("message", "I moved to Graz", noted["source_message"])
 
 
+def test_all_facts_are_exported_as_json_lines_to_a_new_file(fact: Memory, capsys: Out, workdir: Path) -> None:
+    capsys.readouterr()
+    assert entry(["memory", "export", "-c", FILE]) == 0
+    [line] = capsys.readouterr().out.splitlines()
+    exported = json.loads(line)
+    assert (exported["id"], exported["text"], exported["told_by"]) == (str(fact.id), "Alice lives in Graz.", "Alice")
+    assert (exported["source_message"], exported["about"]) == (str(fact.source_id), fact.metadata["about"])
+
+    target = workdir / "facts.jsonl"
+    assert entry(["memory", "export", str(target), "-c", FILE]) == 0
+    assert target.read_text(encoding="utf-8") == f"{line}\n"
+    assert target.stat().st_mode & 0o077 == 0
+    assert entry(["memory", "export", str(target), "-c", FILE]) != 0
+    assert "name a new file" in capsys.readouterr().err
+
+
 def test_a_fact_is_corrected_and_deleted(fact: Memory, capsys: Out) -> None:
     assert entry(["memory", "correct", str(fact.id), "Alice lives in Oslo.", "-c", FILE]) == 0
     capsys.readouterr()

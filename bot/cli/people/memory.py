@@ -1,12 +1,16 @@
-"""List, search, explain, correct or delete the facts that the bot noted of what people told."""
+"""List, search, explain, export, correct or delete the facts that the bot noted of what people told."""
 
 import asyncio
 import json
+import os
+import sys
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, TextIO
 from uuid import UUID
 
 import typer
@@ -26,9 +30,11 @@ from bot.text import strip_terminal_codes
 
 MAX_SEARCHED_ROOMS = 50
 PAGE_SIZE = 200
+MAX_EXPORTED_FACTS = 1_000_000  # of a room
+OWNER_ONLY = 0o600
 TIMEOUT_SECONDS = 60.0  # a corrected fact is embedded before it answers
 FactId = Annotated[UUID, typer.Argument(metavar="ID", help="As `bot memory list` shows it.")]
-app = new_group("List, search, explain, correct or delete the facts that the bot noted of what people told.")
+app = new_group("List, search, explain, export, correct or delete the facts that the bot noted of what people told.")
 
 
 @app.command("list", epilog=examples("bot memory list Ada", "bot memory list 123456789 --json"))
@@ -70,6 +76,47 @@ def correct(
 def delete(fact_id: FactId, character: CharacterFile = None, as_json: AsJson = False) -> int:
     """Delete a fact; also while the bot runs."""
     return _change(fact_id, character, text=None, as_json=as_json)
+
+
+@app.command(epilog=examples("bot memory export > facts.jsonl", "bot memory export facts.jsonl"))
+def export(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Where to write; standard output without it.")
+    ] = None,
+    character: CharacterFile = None,
+) -> int:
+    """Write all stored facts with all that is known of each, one JSON object a line; also while the bot runs."""
+    config = load_character_config(character)
+    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
+        if file is None:
+            asyncio.run(_export(config, sys.stdout))
+            return Exit.OK
+        try:
+            with open(file, "x", encoding="utf-8", opener=partial(os.open, mode=OWNER_ONLY)) as target:
+                count = asyncio.run(_export(config, target))
+        except OSError as error:
+            raise UsageError(f"{file} could not be written: {error.strerror}; name a new file") from None
+    print(f"{count} facts are in {file}")
+    return Exit.OK
+
+
+async def _export(config: CharacterConfig, target: TextIO) -> int:
+    """Write the facts of all rooms, oldest first in each, and return how many there are."""
+    count = 0
+    async with open_store_for_reading(config) as store:
+        for room in await store.worlds.rooms():
+            facts = await store.memories.recent(room.id, MAX_EXPORTED_FACTS, kind=MemoryKind.FACT)
+            people = await store.entities.entities({fact.entity_id for fact in facts})
+            for fact in facts:
+                teller = people.get(fact.entity_id)
+                document = _to_document(fact, teller.name if teller else "") | {
+                    "told_on": room.platform,
+                    "room_name": room.name,
+                    "metadata": fact.metadata,
+                }
+                target.write(json.dumps(document, ensure_ascii=False) + "\n")
+            count += len(facts)
+    return count
 
 
 def _read(

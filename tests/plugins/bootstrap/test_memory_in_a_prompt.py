@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from benchmarks.remembering import count_leaks, count_stale
 from bot import (
     ChannelType,
     Content,
@@ -91,6 +92,14 @@ async def test_a_plan_whose_time_is_over_is_not_shown(agent_harness: AgentHarnes
     await learn(turn, "Kim goes to Oslo.", name="Kim", likely_until="2020-01-01T00:00:00+00:00")
 
     assert not await shown(turn)
+
+
+async def test_a_private_fact_reaches_no_other_room_whatever_the_model_asks_for() -> None:
+    assert await count_leaks(6) == (0, 6)
+
+
+async def test_a_corrected_value_is_not_told_as_current() -> None:
+    assert await count_stale(3) == (0, 3)
 
 
 async def recalled(stage: AgentHarness, question: str, **place: Any) -> list[str]:
