@@ -17,7 +17,9 @@ from bot.characters import load_character
 from bot.cli.characters import default_character
 from bot.models import Purpose, TextRequest
 from bot.platform import MentionContext
-from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
+from bot.testing import AgentHarness, ManualClock, ScriptedModel, model_answer, running_agent
+
+SECONDS_BETWEEN = 20  # two messages; the recording has no times
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +84,11 @@ async def run_conversation(messages: Sequence[RecordedMessage]) -> list[Recorded
     """Send all messages to the default character with bootstrap; return the model calls."""
     model = RecordedModel()
     character = load_character(default_character()).character
-    async with running_agent(model=model, character=character) as stage:
+    clock = ManualClock()
+    async with running_agent(model=model, character=character, clock=clock.now) as stage:
         for message in messages:
             model.message = message
+            clock.advance(SECONDS_BETWEEN)
             await _send(stage, message)
     return list(_calls_of(model.requests))
 

@@ -11,7 +11,7 @@ from math import exp, log
 from types import MappingProxyType
 from uuid import UUID
 
-from bot.addressing.classifier import Estimate, load_classifier
+from bot.addressing.classifier import MAX_NAMED, Estimate, load_classifier
 from bot.addressing.lines import TalkLine
 from bot.addressing.talk import CERTAIN, CONTAINS_NAME, OPENS_WITH_NAME, WINDOW, RoomTalk
 from bot.concurrency.bounded import BoundedDict
@@ -24,10 +24,15 @@ from bot.turn import Turn
 MAX_ROOMS = 500
 MAX_SILENCE_SECONDS = 900  # another process may have had the room meanwhile: it is read again
 MIN_LINES = 3  # of a talk before silence is chosen without asking
+IMPROBABLE = 0.02  # below it, one line is enough
+NEW_ROOM_LINES = 20  # of a talk in which the agent may be meant by a question to all before it has spoken
 MAX_CONTINUED_LINES = 2
 CONTINUED_PROBABILITY = 0.3
 REPLY_TO_OTHER_PROBABILITY = 0.02  # at most, of a line that replies to another person and does not name the agent
 REPLY_TO_OTHER_REASONS = ("reply to other",)
+EXCESS_DECAY = 0.98  # a line
+MIN_EXCESS, EXCESS_WEIGHT, MAX_EXCESS_CORRECTION = 0.6, 2.5, 3.0
+NAMED_CORRECTION = 0.5  # a shift from here on is named among the reasons
 MAX_CORRECTION = 1.5  # in log odds
 CORRECTION_DECAY = 0.98  # a line
 NOT_MEANT, MISSED, DISLIKED, LIKED = -0.7, 0.5, -0.5, 0.2
@@ -64,7 +69,7 @@ class Thresholds:
 THRESHOLDS = MappingProxyType(
     {
         Responsiveness.RESERVED: Thresholds(0.95, 0.25),
-        Responsiveness.BALANCED: Thresholds(0.9, 0.08, asks_open_questions=True),
+        Responsiveness.BALANCED: Thresholds(0.9, 0.1, asks_open_questions=True),
         Responsiveness.LIVELY: Thresholds(0.8, 0.0, asks_open_questions=True),
     }
 )
@@ -91,19 +96,26 @@ class Judgement:
 class HeardLine:
     """One message as its room's talk had it: what the classifier is given, and whether it is an open question."""
 
+    line: TalkLine
     features: tuple[float, ...]
     line_count: int
     is_open_question: bool = False
     is_continued: bool = False
     is_reply_to_other: bool = False
+    probability: float = 0.0  # as the classifier estimated it
 
 
 @dataclass(slots=True, eq=False)
 class RoomAttention:
-    """The talk of one room. `pending` are messages that came while it was read from the store."""
+    """The talk of one room. `pending` are messages that came while it was read from the store.
+
+    `excess` is how many more lines the classifier would have expected to be addressed, of those about which a model
+    has decided lately.
+    """
 
     talk: RoomTalk
     correction: float = 0.0
+    excess: float = 0.0
     is_followed: bool = False
     heard_at: datetime | None = None
     authors: BoundedDict[UUID, str] = field(default_factory=lambda: BoundedDict(WINDOW))
@@ -127,9 +139,10 @@ class RoomAttention:
         if not is_own:
             self._learn(line)
             self.heard[memory.id] = HeardLine(
+                line,
                 talk.features(line),
                 talk.line_count,
-                line.is_question and not line.opening and not line.opens_unknown and line.certainty <= CONTAINS_NAME,
+                self._is_open_question(line),
                 not line.names and not line.opens_unknown and talk.continues_talk(line, MAX_CONTINUED_LINES),
                 talk.replies_to_other(line) and talk.agent not in line.names,
             )
@@ -141,15 +154,34 @@ class RoomAttention:
         """Shift all estimates of this room by log odds, within the limit."""
         self.correction = max(-MAX_CORRECTION, min(MAX_CORRECTION, self.correction + amount))
 
+    def note_decision(self, heard: HeardLine, is_addressed: bool) -> None:
+        """Learn from what a model decided about a line: whether the estimates are too high in this room."""
+        self.talk.note_decision(heard.line, is_addressed)
+        if not heard.is_open_question:
+            self.excess = max(0.0, self.excess + heard.probability - is_addressed)
+
+    def decided_correction(self, heard: HeardLine) -> float:
+        """Return the shift of an estimate by a model's decisions, in log odds; none for a line that names the agent."""
+        if self.talk.agent in heard.line.names:
+            return 0.0
+        return -min(MAX_EXCESS_CORRECTION, EXCESS_WEIGHT * max(0.0, self.excess - MIN_EXCESS))
+
+    def _is_open_question(self, line: TalkLine) -> bool:
+        """Return whether a line asks everybody in a talk in which the agent takes part, or that has just begun."""
+        takes_part = self.talk.lines_since_agent(line) <= WINDOW or self.talk.line_count < NEW_ROOM_LINES
+        is_new_question = takes_part and line.is_question and not line.continues()
+        return is_new_question and not line.opening and not line.opens_unknown and line.certainty <= CONTAINS_NAME
+
     def _learn(self, line: TalkLine) -> None:
         """Correct the estimates by what a person says about the agent's last lines and silences."""
         self.correction *= CORRECTION_DECAY
+        self.excess *= EXCESS_DECAY
         since_agent = self.talk.lines_since_agent(line)
         if since_agent <= MAX_CONTINUED_LINES + 1 and _NOT_YOU.search(line.text[:200]):
             self.correct(NOT_MEANT)
         elif line.opening == self.talk.agent:
             silenced_at = self.silenced.pop(line.author, None)
-            if silenced_at is not None and line.position - silenced_at <= MAX_CONTINUED_LINES + 1 < since_agent:
+            if silenced_at is not None and line.position - silenced_at == 1 and since_agent > MAX_CONTINUED_LINES + 1:
                 self.correct(MISSED)
 
 
@@ -199,6 +231,12 @@ class Attention:
         if room.authors.get(content.in_reply_to) == room.talk.agent:
             room.correct(DISLIKED if content.text[:1] in _DISLIKES else LIKED if content.text[:1] in _LIKES else 0.0)
 
+    def note_decision(self, turn: Turn, is_addressed: bool) -> None:
+        """Learn from what the model has decided about the newest message of a turn."""
+        room = self._rooms.get(turn.room.id)
+        if room is not None and (heard := room.heard.get(turn.message.id)) is not None:
+            room.note_decision(heard, is_addressed)
+
     async def judge(self, turn: Turn, responsiveness: Responsiveness) -> Judgement:
         """Return what the talk says about the newest message of a turn."""
         if responsiveness is Responsiveness.CALLED:
@@ -207,7 +245,10 @@ class Attention:
         heard = room.heard.get(turn.message.id)
         if heard is None:  # an old message that was edited
             return Judgement(Choice.ASK)
-        estimate = _correct(load_classifier().estimate(heard.features), room.correction)
+        estimate = load_classifier().estimate(heard.features)
+        heard.probability = estimate.probability
+        if estimate.probability < THRESHOLDS[responsiveness].answer or room.correction < 0:
+            estimate = _correct(estimate, room.correction, room.decided_correction(heard))
         if heard.is_reply_to_other:
             estimate = Estimate(min(estimate.probability, REPLY_TO_OTHER_PROBABILITY), REPLY_TO_OTHER_REASONS)
         elif heard.is_continued:
@@ -275,17 +316,24 @@ def _written(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if not line.startswith("> "))
 
 
-def _correct(estimate: Estimate, correction: float) -> Estimate:
+def _correct(estimate: Estimate, by_people: float, by_decisions: float) -> Estimate:
+    """Return the estimate, shifted; a shift that may have decided is named first."""
+    correction = by_people + by_decisions
     if not correction:
         return estimate
     odds = log(estimate.probability / (1 - estimate.probability)) + correction
-    return replace(estimate, probability=1 / (1 + exp(-odds)))
+    probability = 1 / (1 + exp(-odds))
+    is_turned = (estimate.probability >= 0.5) != (probability >= 0.5)
+    reasons = () if is_turned else estimate.reasons
+    if correction <= -NAMED_CORRECTION:
+        reasons = ("objected" if by_people < by_decisions else "decided", *reasons)[:MAX_NAMED]
+    return Estimate(probability, reasons)
 
 
 def _choose(probability: float, heard: HeardLine, thresholds: Thresholds) -> Choice:
     if probability >= thresholds.answer:
         return Choice.ANSWER
-    is_known = heard.is_reply_to_other or heard.line_count >= MIN_LINES
+    is_known = heard.is_reply_to_other or heard.line_count >= (1 if probability < IMPROBABLE else MIN_LINES)
     is_clear = probability < thresholds.silence and is_known
     if is_clear and not (thresholds.asks_open_questions and heard.is_open_question):
         return Choice.SILENCE

@@ -66,6 +66,10 @@ class TalkLine:
     length: int = 0
     is_question: bool = False
 
+    def continues(self) -> bool:
+        """Whether it opens with a word that continues a talk, such as "and" or "so"."""
+        return bool(self.words) and self.words[0] in _CONTINUATIONS
+
     def utterance(self) -> tuple[float, ...]:
         """Return what kind of utterance it is, as numbers in the order of `UTTERANCE`."""
         words, start = self.words, frozenset(self.words[:2])
@@ -80,7 +84,7 @@ class TalkLine:
             first in _QUESTION_WORDS,
             not _SECOND_PERSON.isdisjoint(words),
             not _FIRST_PERSON.isdisjoint(words),
-            first in _CONTINUATIONS,
+            self.continues(),
             "://" in self.text,
         )
 
@@ -155,10 +159,13 @@ def read_line(line: TalkLine, index: NameIndex) -> None:
     line.words = tuple(words)
     for place, word in enumerate(words):
         if len(word) >= 2:
-            _read_name(line, index, tokens[place], place)
+            closes = (
+                place > 0 and tokens[place - 1][-1] == "," and (tokens[place][-1] in ".!?" or place == len(words) - 1)
+            )
+            _read_name(line, index, tokens[place], place, closes=closes)
 
 
-def _read_name(line: TalkLine, index: NameIndex, token: str, place: int) -> None:
+def _read_name(line: TalkLine, index: NameIndex, token: str, place: int, *, closes: bool) -> None:
     word = line.words[place]
     author, kind = index.find(token, word, opens=place == 0)
     if author == line.author:
@@ -169,6 +176,6 @@ def _read_name(line: TalkLine, index: NameIndex, token: str, place: int) -> None
         return
     line.names[author] = max(line.names.get(author, 0), kind)
     follows_courtesy = place == 1 and line.words[0] in _COURTESIES
-    if not line.opening and (place == 0 or follows_courtesy):
+    if not line.opening and (place == 0 or follows_courtesy or closes):
         line.opening = author
         line.opening_kind = NAMED_EXACTLY if token[-1] in ":,;" and kind == NAMED else kind

@@ -155,6 +155,18 @@ class RoomTalk:
         if line.answers and (answered := self._speakers.get(line.answers)):
             _put(answered.received, line.author, (line.position, line.certainty))
 
+    def note_decision(self, line: TalkLine, is_addressed: bool) -> None:
+        """Note what a model has decided about a line that was added: whether it is addressed to the agent."""
+        author = self._speakers.get(line.author)
+        if author is None:
+            return
+        was_counted = line.answers == self.agent
+        certainty = OPENS_WITH_NAME if is_addressed else 0.0
+        if was_counted or is_addressed:
+            weight = author.pair_weight(self.agent) + certainty - (line.certainty if was_counted else 0.0)
+            _put(author.partners, self.agent, (max(weight, 0.0), author.count))
+            line.answers, line.certainty = self.agent if is_addressed else "", certainty
+
     def features(self, line: TalkLine) -> tuple[float, ...]:
         """Return what is known about a line that was read and not yet added, in the order of `FEATURES`."""
         agent = self._speakers.get(self.agent, _NO_SPEAKER)

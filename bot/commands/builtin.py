@@ -5,8 +5,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from random import Random
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+from bot.addressing.attention import Responsiveness
 from bot.commands.world_settings import build_settings_command
 from bot.domain.component_specs import CommandSpec
 from bot.domain.content import Attachment, Choice, Content, MediaKind, MentionContext
@@ -24,12 +25,13 @@ from bot.plugin_system.command import Command, CommandContext, command
 from bot.plugin_system.plugin import Plugin
 from bot.receipts.headlines import describe_receipt
 from bot.redaction import redactor_of
-from bot.settings import Settings
+from bot.settings import CoreSettings, Settings, room_setting
 from bot.user_texts import user_text
 
 CONFIRMATION_TTL = timedelta(minutes=10)
 MAX_SCANNED_RECEIPTS = 50
 FORGET_COMMAND, EXPORT_COMMAND = "forget-me", "export-me"
+RESPONSIVENESS = "RESPONSIVENESS"
 EXPORT_INTERVAL = timedelta(minutes=10)  # an export reads all memories
 MAX_EXPORT_BYTES = 8_000_000  # platforms refuse larger files
 COMMAND_LOG_KIND = "command"  # the kind of log entry for a command
@@ -52,6 +54,9 @@ class BuiltinCommands:
             command("why", user_text("commands.why.description"))(self.why),
             for_admins("mute", user_text("commands.mute.description"))(self.mute),
             for_admins("unmute", user_text("commands.unmute.description"))(self.unmute),
+            command("responsiveness", user_text("commands.responsiveness.description"), role=Role.ADMIN)(
+                self.responsiveness
+            ),
             command("privacy", user_text("commands.privacy.description"))(self.privacy),
             command(FORGET_COMMAND, user_text("commands.forget_me.description"))(self.forget_me),
             command(EXPORT_COMMAND, user_text("commands.export_me.description"))(self.export_me),
@@ -85,6 +90,27 @@ class BuiltinCommands:
         """Answer in the room as usual."""
         await context.agent.store.worlds.set_participant_state(context.invocation.room.id, ParticipantState.DEFAULT)
         return user_text("commands.unmute.done")
+
+    async def responsiveness(
+        self,
+        context: CommandContext,
+        level: Literal["show", "called", "reserved", "balanced", "lively", "default"] = "show",
+    ) -> str:
+        """Show how readily the agent speaks in the room, or change it."""
+        agent, room, world = context.agent, context.invocation.room, context.invocation.world
+        if room.type.is_direct:
+            return user_text("commands.responsiveness.direct")
+        stored = await agent.store.worlds.world(world.id)
+        if level == "show":
+            settings = CoreSettings.model_validate({RESPONSIVENESS: agent.settings.get(RESPONSIVENESS) or "balanced"})
+            room_ids = [item for item in (room.id, room.parent_id) if item]
+            current = settings.for_world(stored.settings if stored else {}, room_ids).responsiveness
+            return user_text("commands.responsiveness.current", level=current, levels=", ".join(Responsiveness))
+        if stored is None:
+            await agent.store.worlds.save_world(world, [room])
+        value = "" if level == "default" else level
+        await agent.store.worlds.set_setting(world.id, room_setting(RESPONSIVENESS, room.id), value)
+        return user_text("commands.responsiveness.done", level=level)
 
     async def privacy(self, context: CommandContext) -> str:
         """Describe the stored personal data."""

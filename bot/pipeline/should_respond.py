@@ -286,7 +286,8 @@ async def should_respond(
     if is_resumed:
         return RESUMED_DECISION
     try:
-        settings = settings.for_world(turn.world.settings)
+        room = turn.room
+        settings = settings.for_world(turn.world.settings, [item for item in (room.id, room.parent_id) if item])
     except ValueError:  # an older version accepted them
         name = turn.world.name or "this world"
         turn.notes.append(f"what is set for {name} does not fit, and is left out")
@@ -319,7 +320,10 @@ async def decide(
         return ResponseDecision(should_answer, judgement.text, Rule.ADDRESSED if should_answer else Rule.NOT_ADDRESSED)
 
     async def ask(covered: int) -> ResponseDecision:
-        return await _decide_by_model(turn, composer, _describe_open_messages(judgement.text, covered))
+        decision = await _decide_by_model(turn, composer, _describe_open_messages(judgement.text, covered))
+        if decision.rule != Rule.DECISION_UNREADABLE:
+            counters.attention.note_decision(turn, decision.should_answer)
+        return decision
 
     if settings.latest_response == LatestResponse.QUEUE:
         return await ask(0)

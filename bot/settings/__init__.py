@@ -1,6 +1,6 @@
 """Settings: the models that declare variables, and the layers in which their values are looked up."""
 
-from bot.settings.core import CoreSettings
+from bot.settings.core import CoreSettings, room_setting
 from bot.settings.layers import (
     CHARACTER_FILE,
     MIN_SECRET_LENGTH,
@@ -45,5 +45,6 @@ __all__ = [
     "is_secret_name",
     "load_settings",
     "reject_redirected_key",
+    "room_setting",
     "secret_fields",
 ]

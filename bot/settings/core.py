@@ -1,12 +1,18 @@
 """`CoreSettings`: the variables of every character."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
+from uuid import UUID
 
 from pydantic import Field
 
 from bot.settings.model import CommaList, HostList, SettingsModel
+
+
+def room_setting(name: str, room_id: UUID) -> str:
+    """Return the name under which the choice of a room stands among the settings of its world."""
+    return f"{name}:{room_id}"
 
 
 class CoreSettings(SettingsModel):
@@ -34,6 +40,7 @@ class CoreSettings(SettingsModel):
     WORLD_SETTINGS: ClassVar[frozenset[str]] = frozenset(
         {"CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "RESPONSIVENESS", "SHOULD_RESPOND_BYPASS_TYPES"}
     )
+    ROOM_SETTINGS: ClassVar[frozenset[str]] = frozenset({"RESPONSIVENESS"})  # what a room may choose, too
 
     bot_data_dir: Path = Field(Path("data"), description="Where the bot keeps its files.")
     bot_character: Path | None = Field(
@@ -145,10 +152,14 @@ class CoreSettings(SettingsModel):
         "the web page off, until those minutes are over; 0 for never.",
     )
 
-    def for_world(self, overrides: Mapping[str, str]) -> "CoreSettings":
+    def for_world(self, overrides: Mapping[str, str], room_ids: Sequence[UUID] = ()) -> "CoreSettings":
         """Return the settings with the choices of a world; raises ValueError for an invalid one.
 
-        Only the names in `WORLD_SETTINGS` may be chosen.
+        Only the names in `WORLD_SETTINGS` may be chosen. With `room_ids`, those of a room and of the rooms around it,
+        what is chosen for the first of them that has a choice of its own counts.
         """
         values = {name: value for name, value in overrides.items() if name in self.WORLD_SETTINGS}
+        for room_id in reversed(room_ids) if overrides else ():
+            chosen = {name: overrides.get(room_setting(name, room_id), "") for name in self.ROOM_SETTINGS}
+            values |= {name: value for name, value in chosen.items() if value}
         return CoreSettings.model_validate({**self.model_dump(by_alias=True), **values}) if values else self

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot.addressing.attention import MAX_CORRECTION, Attention, Responsiveness
+from bot.addressing.attention import MAX_CORRECTION, MAX_EXCESS_CORRECTION, Attention, Responsiveness
 from bot.domain.content import Content, MentionContext
 from bot.domain.environment import ChannelType, ParticipantState
 from bot.domain.events import ReactionReceived
@@ -87,12 +87,39 @@ async def test_the_receipt_says_what_decided(agent_harness: AgentHarness) -> Non
     receipt = await agent_harness.send("Bo: they do not answer", author="Cy", kind=GROUP)
     assert receipt.rule == "not addressed"
     assert receipt.reason.startswith("the talk shows that Ada was not meant (")
-    assert "its author was not talking with Ada" in receipt.reason
+    assert "other people had spoken to its author" in receipt.reason
 
 
 async def test_the_model_is_told_what_the_talk_shows(agent_harness: AgentHarness) -> None:
-    await say(agent_harness, *TALK, ("Bo", "does anybody have a key?"))
+    await say(agent_harness, *TALK, ("Cy", "Ada, hello"), ("Bo", "does anybody have a key?"))
     assert "Who spoke to whom shows: the talk does not show" in agent_harness.model.requests[-1].prompt
+
+
+async def test_an_open_question_is_asked_about_where_the_agent_takes_part(agent_harness: AgentHarness) -> None:
+    await say(agent_harness, *TALK, *TALK, *TALK, *TALK)
+    assert await say(agent_harness, ("Di", "does anybody have a key?")) == ["not addressed"]
+    await say(agent_harness, ("Cy", "Ada, hello"))
+    assert await say(agent_harness, ("Di", "does anybody have a key?")) == ["shouldRespond: IGNORE"]
+    assert await say(agent_harness, ("Di", "Does anybody have a car, Bo?")) == ["not addressed"]
+
+
+async def test_what_the_model_decides_teaches_whether_estimates_are_too_high_in_a_room(
+    agent_harness: AgentHarness,
+) -> None:
+    attention, agent = Attention(), agent_harness.agent
+    await say(agent_harness, *TALK, ("Bo", "Ada, is it late?"))
+    turn = make_turn(agent, "yes, I think so", author="Cy", kind=GROUP)
+    first = await attention.judge(turn, Responsiveness.BALANCED)
+    for _ in range(20):
+        attention.note_decision(turn, is_addressed=False)
+    second = await attention.judge(turn, Responsiveness.BALANCED)
+    assert second.probability < first.probability / 5
+    assert second.text.split(": ")[1].startswith("the model lately found that such messages were not for Ada")
+    room = attention._rooms[turn.room.id]
+    assert room.decided_correction(room.heard[turn.message.id]) == -MAX_EXCESS_CORRECTION
+    for _ in range(20):
+        attention.note_decision(turn, is_addressed=True)
+    assert (await attention.judge(turn, Responsiveness.BALANCED)).probability == pytest.approx(first.probability)
 
 
 async def test_after_a_restart_the_talk_is_read_from_the_store() -> None:

@@ -25,7 +25,7 @@ from tests.commands.asking import give, press
 from tests.scheduling import START
 
 DM, GROUP = ChannelType.DM, ChannelType.GROUP
-BUILT_IN = ["ask", "why", "mute", "unmute", "privacy", "forget-me", "export-me", "help", "start"]
+BUILT_IN = ["ask", "why", "mute", "unmute", "responsiveness", "privacy", "forget-me", "export-me", "help", "start"]
 
 
 @pytest.fixture
@@ -106,6 +106,23 @@ async def test_a_member_of_a_group_mutes_nothing_and_it_is_written_down(stage: A
     assert await attendance(stage) is ParticipantState.DEFAULT
     [entry] = await stage.agent.store.logs.logs(kind="command")
     assert (entry["body"]["command"], entry["body"]["allowed"]) == ("mute", False)
+
+
+async def test_an_admin_chooses_for_a_room_how_readily_the_agent_speaks() -> None:
+    def ignore(request: TextRequest) -> str:
+        return "<response><action>IGNORE</action></response>"
+
+    async with running_agent(model=ScriptedModel(ignore)) as stage:
+        refused = await give(stage, "responsiveness", arguments={"level": "called"})
+        assert refused.text == "/responsiveness needs the role ADMIN here."
+        assert "here: balanced." in (await give(stage, "responsiveness", role=Role.ADMIN)).text
+        await give(stage, "responsiveness", arguments={"level": "called"}, role=Role.ADMIN)
+        assert (await stage.send("hello everybody", kind=GROUP)).reason == "Ada answers only when called here"
+        assert "here: called." in (await give(stage, "responsiveness", role=Role.ADMIN)).text
+        elsewhere = await stage.send("hello everybody", kind=GROUP, room="another room")
+        assert elsewhere.rule == "shouldRespond: IGNORE"
+        await give(stage, "responsiveness", arguments={"level": "default"}, role=Role.ADMIN)
+        assert (await stage.send("hello again, everybody?", kind=GROUP)).rule == "shouldRespond: IGNORE"
 
 
 async def test_being_alone_makes_nobody_an_owner() -> None:
