@@ -89,8 +89,11 @@ class DiscordAccount:
         self._tasks = TaskSet("a task of a Discord account")
         self._is_logged_in = asyncio.Event()
 
-    def start(self) -> None:
-        """Start connecting in the background."""
+    def start(self, *, is_receiving: bool = True) -> None:
+        """Start connecting in the background; without receiving, log in only."""
+        if not is_receiving:
+            self._tasks.start(self._run_sending())
+            return
         self._tasks.start(self._run())
         self._tasks.start(self._receiver.run())
         self._tasks.start(self._probe.run(self._limits.probe_seconds))
@@ -170,6 +173,14 @@ class DiscordAccount:
                 logger.exception("the Discord account of %s failed and is retried later", self.handle.character.name)
                 self.status.failed(DisconnectCause.FAULT, type(error).__name__)
             await self._limits.sleep(self._limits.max_retry_delay)
+
+    async def _run_sending(self) -> None:
+        try:
+            await self._log_in()
+        except ConnectionRejected as error:
+            await self._stop_with(str(error), error.cause)
+            return
+        self.status.connected()
 
     async def _log_in(self) -> None:
         token = self._settings.discord_api_token

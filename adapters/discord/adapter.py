@@ -41,7 +41,7 @@ class DiscordAdapter(Adapter):
             account = DiscordAccount(handle, settings, self._limits, self._clock)
             self.accounts[str(handle.agent_id)] = account
             self.is_trusted_audience = not settings.is_default("discord_api_base_url")  # a server of the operator's
-            account.start()
+            account.start(is_receiving=self.is_receiving)
         return self
 
     async def __aexit__(self, *error: object) -> None:

@@ -49,6 +49,7 @@ class TelegramAccount:
         self._receiver: UpdateReceiver | None = None
         self._tasks = TaskSet(f"bot {settings.account} on Telegram")
         self.webhook: Webhook | None = None
+        self.is_receiving = True
 
     async def open(self) -> None:
         """Open the HTTP sessions and start receiving in the background."""
@@ -75,6 +76,9 @@ class TelegramAccount:
         self._identity = identity
         self.status.account = f"@{identity.username}" if identity.username else ""
         self.message_sender.known_people.add_bot(identity.username.lower())
+        if not self.is_receiving:
+            self.status.connected()
+            return
         self._receiver = self._create_receiver(identity)
         self._tasks.start(register_commands(self.client, self._handle.commands))
         if self._settings.telegram_webhook_url:

@@ -65,11 +65,12 @@ class TelegramAdapter(Adapter):
 
     async def __aenter__(self) -> Self:
         webhook_settings = next((settings for settings in self._settings if settings.telegram_webhook_url), None)
-        if webhook_settings is not None:  # first, because only this can fail
+        if webhook_settings is not None and self.is_receiving:  # first, because only this can fail
             prefix = urlsplit(webhook_settings.telegram_webhook_url or "").path
             self._server = WebhookServer(self._find_webhook, webhook_settings, prefix)
             await self._server.start()
         for account in self._accounts.values():
+            account.is_receiving = self.is_receiving
             await account.open()
         return self
 

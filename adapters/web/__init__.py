@@ -3,4 +3,4 @@
 from adapters.web.config import WebSettings
 from bot.platform import AdapterSpec, LazyImport
 
-spec = AdapterSpec("web", LazyImport("adapters.web.adapter:open_web"), WebSettings)
+spec = AdapterSpec("web", LazyImport("adapters.web.adapter:open_web"), WebSettings, serves_clients=True)

@@ -35,6 +35,7 @@ class WebAdapter(Adapter):
     voice_type = "audio/mpeg"
     supports_idempotent_send = True
     is_trusted_audience = True  # only holders of the token can write
+    serves_clients = True
     can_edit = True
     shows_versions = True
 

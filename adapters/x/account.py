@@ -57,12 +57,13 @@ class XAccount:
         )
         self._stack = AsyncExitStack()
         self._polling: asyncio.Task[None] | None = None
+        self.is_receiving = True
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self.connection)
         await self.quota.load()
         await self._opt_outs.load()
-        if self.settings.x_reply_enable:
+        if self.settings.x_reply_enable and self.is_receiving:
             self._polling = asyncio.get_running_loop().create_task(self._poll_mentions())
         return self
 

@@ -43,6 +43,7 @@ class XAdapter(Adapter):
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             for account in self._accounts.values():
+                account.is_receiving = self.is_receiving
                 await stack.enter_async_context(account)
             self._stack = stack.pop_all()
         return self

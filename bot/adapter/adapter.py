@@ -61,6 +61,8 @@ class Adapter(ABC):
     platform: ClassVar[str]
     supports_idempotent_send: ClassVar[bool] = False  # a part that is sent twice is shown once
     is_trusted_audience: bool = False  # only people the operator admitted can write; known once entered
+    is_receiving: bool = True  # False, set before it is entered, where a process only sends
+    serves_clients: ClassVar[bool] = False  # it is the server of its clients: each sees what its own process sends
     can_edit: bool = False
     links_parts: ClassVar[bool] = False  # a part refers to the one before it, and cannot be sent before it
     marks_late_parts: ClassVar[bool] = True  # a part that later ones have passed begins with a notice

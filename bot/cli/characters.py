@@ -29,6 +29,7 @@ from bot.plugin_system.trust import TrustedPlugins
 from bot.runtime.agent_config import AgentConfig
 from bot.settings import MIN_SECRET_LENGTH, NETWORK_VARIABLES, CoreSettings, Layer, Settings, load_settings
 from bot.store.inmemory import InMemoryStore
+from bot.store.work_sharing import ProcessRole
 from bot.text import strip_terminal_codes
 
 DEFAULT_CHARACTER = Path("characters", "default.json")
@@ -42,6 +43,7 @@ class CharacterConfig:
 
     `adapters` are those that the file names by `adapter_paths`, `added_adapters` the names of those that the run adds.
     `code` has a hash of the code of each plugin and adapter that has a path. `override` is a layer above the settings.
+    `role` is what `bot run` does.
     """
 
     path: Path
@@ -54,6 +56,7 @@ class CharacterConfig:
     added_adapters: tuple[str, ...] = ()
     code: Mapping[str, str] = field(default_factory=dict)
     override: Layer | None = None
+    role: ProcessRole = ProcessRole.ALL
 
     @property
     def name(self) -> str:
@@ -79,6 +82,7 @@ class CharacterConfig:
             reload=lambda: reload_character_config(self).agent_config,
             code=self.code,
             file_version=self.version,
+            role=self.role,
         )
 
     @property

@@ -57,6 +57,7 @@ COMMANDS = (
     Command("person", "bot.cli.people.command", "export or delete what is stored about a person", "operate"),
     Command("memory", "bot.cli.people.memory", "list, search, export, correct or delete what people told", "operate"),
     Command("db", "bot.cli.commands.db", "check, upgrade, back up or restore the database", "operate"),
+    Command("cluster", "bot.cli.operator.cluster", "list the processes that share the work; drain one", "operate"),
     Command("dev", "bot.cli.commands.dev", "run the character, and reload it and its code when they change", "extend"),
     Command("plugin", "bot.cli.commands.plugin", "list, search, add, check, test or start a plugin", "extend"),
     Command("adapter", "bot.cli.commands.adapter", "test or start an adapter", "extend"),

@@ -80,7 +80,7 @@ class StoredEvent:
 
     `inbound` has the rows as stored, with the names and roles known before; None if the event was known
     already or its message is gone. `is_room_owned` is False if another process that shares the database works
-    on the room.
+    on the room, or may do so, because the room is free (`is_room_free`) and this process takes none.
     """
 
     receipt: Receipt
@@ -88,6 +88,7 @@ class StoredEvent:
     participant_state: ParticipantState = ParticipantState.DEFAULT
     is_new: bool = False
     is_room_owned: bool = True
+    is_room_free: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -354,11 +354,12 @@ class AdapterSpec:
     """An adapter that can be connected.
 
     It is off unless every variable in `needs` is set; `extra` names what to install for it, which brings the
-    modules `libraries`. `check` reads the state of the account behind an agent's settings without sending
-    anything; it receives a function that reads cursors. Both it and `open` may be a `LazyImport`, so that the
-    libraries are loaded only where the platform is on. `emulator` starts the platform on this machine for the
-    named characters; it is imported for `bot run --emulate` only. `publishing` is set where `bot post` can
-    publish with it. `setup_steps` tell a person how to get the values of `needs`, click by click.
+    modules `libraries`. `check` reads the state of the account behind an agent's settings without sending anything;
+    it receives a function that reads cursors. Both it and `open` may be a `LazyImport`, so that the libraries are
+    loaded only where the platform is on. `emulator` starts the platform on this machine for the named characters;
+    it is imported for `bot run --emulate` only. `publishing` is set where `bot post` can publish with it. Where it
+    `serves_clients`, as `Adapter.serves_clients` says, every gateway opens it; any other platform is connected by
+    one gateway at a time. `setup_steps` tell a person how to get the values of `needs`, click by click.
     """
 
     name: str
@@ -371,3 +372,4 @@ class AdapterSpec:
     emulator: StartEmulator | None = None
     publishing: Publishing | None = None
     setup_steps: tuple[str, ...] = ()
+    serves_clients: bool = False

@@ -16,12 +16,12 @@ from bot.errors import StoreUnavailable
 from bot.inbound.inbox import Inbox
 from bot.inbound.processing import MAX_OPEN_EVENTS
 from bot.outbound.outbox import Outbox
-from bot.store.ledger import NewWork, WorkSharing
 from bot.store.protocols import Store
+from bot.store.work_sharing import NewWork, WorkSharing
 
 logger = logging.getLogger(__name__)
 HEARTBEAT_SECONDS, POLL_SECONDS = 0.5, 0.5
-HEARTBEAT_TIMEOUT, POLL_TIMEOUT = 5.0, 60.0
+HEARTBEAT_TIMEOUT, POLL_TIMEOUT, DRAIN_SECONDS = 5.0, 60.0, 3.0
 
 
 class WorkSharingLoop:
@@ -33,6 +33,7 @@ class WorkSharingLoop:
         self._clock = clock
         self._inbox = inbox
         self._outbox = outbox
+        self._is_drained = False
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -64,12 +65,24 @@ class WorkSharingLoop:
         with suppress(StoreUnavailable):  # the next write reports it
             if not await sharing.heartbeat():
                 await self._rejoin(sharing)
+            elif sharing.is_draining:
+                await self._drain(sharing)
 
     async def _rejoin(self, sharing: WorkSharing) -> None:
         """Release everything: other processes took this one for dead and own its rooms now."""
         logger.warning("this process sent no heartbeat for so long that other processes own its rooms now")
         await asyncio.gather(self._inbox.processor.release(), self._outbox.release())
         await sharing.join()
+
+    async def _drain(self, sharing: WorkSharing) -> None:
+        """Release what can be released, as an operator has asked for."""
+        if not self._is_drained:
+            self._is_drained = True
+            logger.warning("this process was told to release its rooms and accounts, and takes no others")
+            if not sharing.role.answers:  # what is being sent is finished before another process goes on
+                await self._outbox.drain(DRAIN_SECONDS)
+                await self._outbox.release()
+        await sharing.release_idle()
 
     async def _poll(self, sharing: WorkSharing) -> None:
         new_work = NewWork()
@@ -84,8 +97,9 @@ class WorkSharingLoop:
                 await self._inbox.resolve_remote(new_work.closed)
             if not new_work.has_open_work:
                 return
-            work = await sharing.open_work()
-            if any(not self._outbox.is_busy(room_id) for room_id in work.delivery_rooms):
+            work = await sharing.open_work(self._outbox.ownership.shared_platforms())
+            is_new = not sharing.role.answers and bool(work.delivery_rooms)
+            if is_new or any(not self._outbox.is_busy(room_id) for room_id in work.delivery_rooms):
                 await self._outbox.resume()
             if work.message_rooms:
                 await self._resume_messages(sharing, is_complete=new_work.closed is None)

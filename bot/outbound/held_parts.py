@@ -61,7 +61,7 @@ class HeldParts:
         known_count = self.count
         for part in await self._ledger.undelivered(MAX_LISTED):
             is_held = part.state is DeliveryState.UNKNOWN and not is_draft(part)
-            if not is_held or part.id in self._ids or not self._ownership.owns_room(part.room_id):
+            if not is_held or part.id in self._ids or not self._ownership.sends_room(part.room_id):
                 continue
             if part.first_attempt_at is None or self._clock() - part.first_attempt_at > MAX_REOPEN_AGE:
                 self._ids.add(part.id)

@@ -34,7 +34,8 @@ from bot.outbound.held_parts import HeldParts
 from bot.outbound.message_parts import OutgoingReply, is_removal, split_reply, without_references
 from bot.outbound.send_queue import CANCEL_GRACE_SECONDS, SendQueue
 from bot.outbound.typing_indicator import TypingIndicator
-from bot.store.ledger import Ledger, TurnCommit, WorkSharing
+from bot.store.ledger import Ledger, TurnCommit
+from bot.store.work_sharing import WorkSharing
 from bot.text import redact, shorten
 
 logger = logging.getLogger(__name__)
@@ -177,7 +178,7 @@ class Outbox:
         """Queue the deliveries that an earlier process left open or held, and return how many there are."""
         await self.held_parts.reopen()
         stored = await self._ledger.deliveries(is_open=True)
-        owned = [delivery for delivery in stored if self.ownership.owns_room(delivery.room_id)]
+        owned = [delivery for delivery in stored if self.ownership.sends_room(delivery.room_id)]
         pending, abandoned_turns = await self._drafts.resume(owned)
         for turn_id in abandoned_turns:
             await self.remove_draft(turn_id)

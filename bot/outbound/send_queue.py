@@ -17,7 +17,8 @@ from bot.outbound.delivery_attempt import OPEN_STATES, begin_attempt, persist_st
 from bot.outbound.drafts import Drafts
 from bot.outbound.room_queue import DeliveryWait, RoomQueue, SendingQueue, UnclearQueue
 from bot.outbound.room_sender import RoomSender
-from bot.store.ledger import Ledger, WorkSharing
+from bot.store.ledger import Ledger
+from bot.store.work_sharing import ProcessRole, WorkSharing
 
 logger = logging.getLogger(__name__)
 CANCEL_GRACE_SECONDS, POLL_SECONDS = 2.0, 0.2
@@ -41,9 +42,21 @@ class WorkOwnership:
         """Return whether this process works on a room."""
         return self._sharing is None or self._sharing.owns_room(room_id)
 
+    def sends_room(self, room_id: UUID) -> bool:
+        """Return whether this process sends the deliveries of a room."""
+        return self._sharing is None or self._sharing.sends_room(room_id)
+
     def is_connected(self, platform: str) -> bool:
-        """Return whether a platform is connected."""
-        return self._adapters is None or platform in self._adapters
+        """Return whether a platform is connected; a process that only answers leaves that to the others."""
+        is_worker = self._sharing is not None and self._sharing.role is ProcessRole.WORKER
+        return is_worker or self._adapters is None or platform in self._adapters
+
+    def shared_platforms(self) -> list[str]:
+        """Return the connected platforms for which this process sends if it does not own the rooms."""
+        if self._sharing is None or self._sharing.role.answers:
+            return []
+        is_sender = self._sharing.role is ProcessRole.SENDER
+        return [name for name, item in (self._adapters or {}).items() if item.serves_clients is not is_sender]
 
 
 class SendQueue:
@@ -132,7 +145,7 @@ class SendQueue:
     def enqueue(self, deliveries: Sequence[Delivery]) -> None:
         """Queue the open ones among these deliveries that this process owns and has not finished."""
         for delivery in deliveries:
-            is_owned = self.ownership.owns_room(delivery.room_id)
+            is_owned = self.ownership.sends_room(delivery.room_id)
             if delivery.state in OPEN_STATES and is_owned and delivery.id not in self._finished_ids:
                 self._queues[delivery.room_id].add(delivery)
         for room_id in {delivery.room_id for delivery in deliveries}:
@@ -161,7 +174,7 @@ class SendQueue:
             and delivery.state is DeliveryState.PENDING
             and not delivery.draft_id
             and delivery.room_id not in self._queues
-            and self.ownership.owns_room(delivery.room_id)
+            and self.ownership.sends_room(delivery.room_id)
         )
 
     def enqueue_committed(self, committed: Sequence[Delivery], stored: Sequence[Delivery]) -> None:

@@ -67,7 +67,7 @@ class UndeliveredParts:
         if self._outbox is None:
             return DeliveryStatus("The bot is not running: it is sent at the next start")
         wait = self._outbox.wait_of(part)
-        if wait is None and not self._outbox.ownership.owns_room(part.room_id):
+        if wait is None and not self._outbox.ownership.sends_room(part.room_id):
             return DeliveryStatus("Another process sends it")
         if self._outbox.adapter(part.platform) is None:
             return DeliveryStatus(f"{part.platform} is not connected: it is sent once it is")

@@ -18,6 +18,7 @@ from bot.prompts.templates import DEFAULTS, merge_levels
 from bot.settings import Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Schemas, Store
+from bot.store.work_sharing import ProcessRole
 
 BuildTools = Callable[[Agent, Registry, Mapping[str, str]], OperatorTools]
 
@@ -26,11 +27,12 @@ BuildTools = Callable[[Agent, Registry, Mapping[str, str]], OperatorTools]
 class AgentConfig:
     """What an agent is built from; `folder` is where the character's file is.
 
-    Without a `store` the one of a plugin is opened, else one in memory. An agent that `is_idle` runs no
-    scheduled task: it was started for one operation, such as publishing a post. `reload` reads the character's
-    `file` again, with the same plugins, in another thread; it raises ConfigError. `file_version` is a hash of its text.
-    `code` has a hash of the code of each plugin and adapter that is named by its path. `build_tools` builds what the
-    program offers the agent's operator; it gets the running agent, and by name why plugins of it are off.
+    Without a `store` the one of a plugin is opened, else one in memory. An agent that `is_idle` runs no scheduled
+    task: it was started for one operation, such as publishing a post. `role` is what this process does for it,
+    where several share its store. `reload` reads the character's `file` again, with the same plugins, in another
+    thread; it raises ConfigError. `file_version` is a hash of its text. `code` has a hash of the code of each
+    plugin and adapter that is named by its path. `build_tools` builds what the program offers the agent's operator;
+    it gets the running agent, and by name why plugins of it are off.
     """
 
     character: Character
@@ -40,6 +42,7 @@ class AgentConfig:
     clock: Clock = system_clock
     folder: Path | None = None
     is_idle: bool = False
+    role: ProcessRole = ProcessRole.ALL
     file: Path | None = None
     reload: Callable[[], "AgentConfig"] | None = None
     code: Mapping[str, str] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from bot.costs.metering import CostMeter, ReservationLedger
 from bot.costs.prices import PriceList, load_prices
 from bot.costs.shared_budget import SharedBudget
 from bot.domain.environment import Entity
+from bot.errors import ConfigError
 from bot.event_bus import EventBus
 from bot.fetch.client import Fetcher
 from bot.inbound.agent_handle import AgentHandle
@@ -53,6 +54,7 @@ from bot.runtime.world_settings import open_world_settings
 from bot.settings import CoreSettings, Layer
 from bot.store.protocols import Schemas, Store
 from bot.store.storage import NO_SCHEMAS
+from bot.store.work_sharing import ProcessRole
 
 logger = logging.getLogger(__name__)
 Connections = Callable[[], Sequence[ConnectionStatus]]
@@ -121,6 +123,7 @@ async def _running_agent(
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         store = await enter(config.open_store(schemas))
+        _set_role(config, store)
         loaded_config, (config, changed_settings) = config, await _with_changed_settings(config, store)
         components, rooms = await _build_access(registry, core, changed_settings)
         limits, prices = CostLimits(money, store, budget), load_prices(money.model_prices)
@@ -158,7 +161,7 @@ async def _running_agent(
         await enter(pipeline.evaluated)
         await enter(pipeline.traces)
         stack.push_async_callback(events.flush)  # listeners may use services, which stop after this
-        if not config.is_idle:
+        if not config.is_idle and config.role.answers:
             await enter(MemoryRetention(store.memories, registry.memory_kinds, config.clock))
             workers = [post_scheduler.worker, ConfirmedActions(registry).worker]
             await enter(Scheduler(agent, registry, workers, shutdown_deadline=shutdown_deadline))
@@ -168,6 +171,17 @@ async def _running_agent(
         if not config.is_idle:
             await enter(handle.activity)
         yield AgentRuntime(agent, registry, inbox, handle, post_scheduler)
+
+
+def _set_role(config: AgentConfig, store: Store) -> None:
+    """Set the role of this process in its store; raise ConfigError if there can be one process only."""
+    if store.sharing is not None:
+        store.sharing.role = config.role
+    elif config.role is not ProcessRole.ALL:
+        raise ConfigError(
+            f"BOT_ROLE is {config.role}, and the data of {config.character.name} is used by one process only: "
+            "processes with roles share a PostgreSQL database (set POSTGRES_URL), or set BOT_ROLE=all"
+        )
 
 
 async def _with_changed_settings(config: AgentConfig, store: Store) -> tuple[AgentConfig, dict[str, str]]:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -16,16 +16,19 @@ from bot.concurrency.clock import ShutdownDeadline, TimeSource
 from bot.concurrency.isolation import CANCEL_GRACE_SECONDS, Failure, run_isolated
 from bot.concurrency.process_health import ProcessMonitor
 from bot.concurrency.supervisor import SupervisedContext, Supervisor
-from bot.errors import ConfigError, PluginError
+from bot.concurrency.tasks import TaskSet
+from bot.errors import ConfigError, PluginError, StoreUnavailable
 from bot.inbound.agent_handle import AdapterSpec, AgentHandle
 from bot.plugin_system.plugin import collect_schemas, find_storage
 from bot.runtime.agent_config import AgentConfig
 from bot.runtime.agent_runtime import AgentRuntime, run_agent
 from bot.settings import CoreSettings
+from bot.store.work_sharing import ProcessRole, connection_name
 from bot.watchdog.watchdog import build_watchdog
 
 logger = logging.getLogger(__name__)
 TURNS_TIMEOUT, SENDS_TIMEOUT, DISCONNECT_TIMEOUT = 8.0, 1.0, 5.0
+STANDBY_SECONDS = 0.5
 STOP_TIMEOUT = 9.3  # all of it together; so the process is gone within ten seconds
 
 
@@ -51,7 +54,9 @@ class Runtime:
         time_source: TimeSource | None = None,
     ) -> None:
         self._configs = tuple(configs)
-        self._specs = tuple(adapters)
+        self._role = self._configs[0].role if self._configs else ProcessRole.ALL
+        self._specs = tuple(spec for spec in adapters if has_platform(self._role, spec))
+        self._standbys = TaskSet("standing by for a platform")
         self._is_strict = is_strict
         self._time_source = time_source
         self._is_running = False
@@ -97,21 +102,62 @@ class Runtime:
 
     async def start_adapter(self, spec: AdapterSpec) -> Failure | None:
         """Connect a platform as at the start; return why it is off, as `inactive` says too."""
-        supervisor = Supervisor(
-            lambda: spec.open(self.handles),
+        if self._role is ProcessRole.GATEWAY and not spec.serves_clients:
+            self._standbys.start(self._stand_by(spec))
+            return None
+        supervisor = self._supervise(spec)
+        self._stack.push_async_callback(supervisor.stop, DISCONNECT_TIMEOUT)
+        return await supervisor.start(None)
+
+    def _supervise(self, spec: AdapterSpec) -> Supervisor[Adapter]:
+        def open_adapter() -> Adapter:
+            adapter = spec.open(self.handles)
+            adapter.is_receiving = self._role is not ProcessRole.SENDER
+            return adapter
+
+        return Supervisor(
+            open_adapter,
             label=spec.name,
             on_up=partial(self._on_adapter_up, spec.name),
             on_down=partial(self._on_adapter_down, spec.name),
             shutdown_deadline=self._shutdown_deadline,
         )
-        self._stack.push_async_callback(supervisor.stop, DISCONNECT_TIMEOUT)
-        return await supervisor.start(None)
+
+    async def _stand_by(self, spec: AdapterSpec) -> None:
+        """Connect a platform while this process has its lease for every agent, which one gateway has at a time."""
+        supervisor: Supervisor[Adapter] | None = None
+        try:
+            while True:
+                with suppress(StoreUnavailable):
+                    has_lease = await self._hold_connection(spec.name)
+                    if has_lease and supervisor is None:
+                        supervisor = self._supervise(spec)
+                        await supervisor.start(None)
+                    elif supervisor is not None and not has_lease:
+                        logger.warning("%s is left to another gateway", spec.name)
+                        await supervisor.stop(DISCONNECT_TIMEOUT)
+                        supervisor = None
+                await asyncio.sleep(STANDBY_SECONDS)
+        finally:
+            if supervisor is not None:
+                await supervisor.stop(DISCONNECT_TIMEOUT)
+
+    async def _hold_connection(self, platform: str) -> bool:
+        """Return whether this process has the leases of a platform; one gateway gets all, by the fixed order."""
+        for agent_runtime in self.agents:
+            sharing = agent_runtime.agent.store.sharing
+            is_free = sharing is not None and not sharing.is_draining
+            if sharing is None or not (is_free and await sharing.hold_account(connection_name(platform))):
+                return False
+        return True
 
     async def _on_adapter_up(self, name: str, adapter: Adapter) -> None:
         self.inactive.pop(name, None)
         self.adapters += (adapter,)
         for agent_runtime in self.agents:
             agent_runtime.agent.outbox.connect(adapter)
+            if not self._role.answers:
+                continue
             await run_isolated(agent_runtime.post_scheduler.schedule_posts(), label="seeing to posts", timeout=None)
         if self._is_running:
             await run_isolated(self._resume_work(), label=f"taking up {name}", timeout=None)
@@ -143,6 +189,7 @@ class Runtime:
             await agent_runtime.inbox.recover()
         # What was left unsent is queued before anything new can be, and answers wait for their platforms.
         pending_parts = [await agent_runtime.agent.outbox.resume() for agent_runtime in self.agents]
+        self._stack.push_async_callback(self._standbys.cancel, DISCONNECT_TIMEOUT)
         await self._start_adapters()
         for agent_runtime, pending_count in zip(self.agents, pending_parts, strict=True):
             if pending_count:
@@ -163,6 +210,8 @@ class Runtime:
     async def _watch(self) -> None:
         """Start to tell the owner what needs attention, where the first character's settings say how."""
         if not self.agents or self.agents[0].handle.process_monitor is None:
+            return
+        if self._role in (ProcessRole.WORKER, ProcessRole.SENDER):  # a gateway does
             return
         watchdog = build_watchdog(
             [running_agent.agent for running_agent in self.agents],
@@ -230,6 +279,11 @@ class Runtime:
                 logger.info("stopped with %d messages and %d rooms open; the next start takes them up", stopped, unsent)
         finally:
             await self._stack.aclose()
+
+
+def has_platform(role: ProcessRole, spec: AdapterSpec) -> bool:
+    """Return whether a process with a role connects a platform: a worker none, a sender no server of its own."""
+    return role is not ProcessRole.WORKER and not (role is ProcessRole.SENDER and spec.serves_clients)
 
 
 def _to_exception(name: str, failure: Failure) -> Exception:

@@ -46,6 +46,12 @@ class CoreSettings(SettingsModel):
     bot_character: Path | None = Field(
         None, description="The character's file that commands use without -c; by default the bundled one."
     )
+    bot_role: str = Field(
+        "all",
+        pattern="^(all|gateway|worker|sender)$",
+        description="What `bot run` does, where several processes share a PostgreSQL database: `gateway` (take "
+        "messages in), `worker` (answer them), `sender` (send the answers), `all`.",
+    )
     backup_every: float = Field(
         0, ge=0, description="How many hours lie between two copies of the database that `bot run` makes; 0 for none."
     )

@@ -36,15 +36,12 @@ from bot.store.inmemory.store import InMemoryStore
 from bot.store.ledger import (
     BucketRequest,
     ListedReceipt,
-    NewWork,
-    OpenWork,
     ReceiptCount,
     ReceiptQuery,
     SharedLimits,
     StoreHealth,
     StoreProblem,
     TurnCommit,
-    WorkSharing,
 )
 from bot.store.lists import (
     MAX_EXAMINED_ROWS,
@@ -79,6 +76,17 @@ from bot.store.similarity import (
     word_weights,
 )
 from bot.store.storage import NO_SCHEMAS, CheckReport, Storage, UpgradeResult, report_progress
+from bot.store.work_sharing import (
+    Member,
+    Members,
+    NewWork,
+    OpenWork,
+    ProcessRole,
+    WorkLag,
+    WorkSharing,
+    account_name,
+    connection_name,
+)
 
 __all__ = [
     "MAX_CONVERSATION_REACTIONS",
@@ -115,6 +123,8 @@ __all__ = [
     "ListedReceipt",
     "LogEntry",
     "LogKind",
+    "Member",
+    "Members",
     "MembershipChange",
     "MembershipUpdate",
     "MemoryMatch",
@@ -128,6 +138,7 @@ __all__ = [
     "PersonActivity",
     "PlatformHour",
     "PluginTables",
+    "ProcessRole",
     "ReceiptCount",
     "ReceiptQuery",
     "RoomFilter",
@@ -149,11 +160,14 @@ __all__ = [
     "UnembeddedPage",
     "UnreadableEvent",
     "UpgradeResult",
+    "WorkLag",
     "WorkSharing",
     "WorldSettingState",
+    "account_name",
     "anonymize_entity",
     "cancel_receipt",
     "cancel_unsent",
+    "connection_name",
     "cosine",
     "index_words",
     "messages_by_external_id",

@@ -71,26 +71,6 @@ class EditStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenWork:
-    """The rooms of a process that have open messages, and those that have pending deliveries."""
-
-    message_rooms: frozenset[UUID] = frozenset()
-    delivery_rooms: frozenset[UUID] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class NewWork:
-    """What other processes have told this one.
-
-    `has_open_work` is False if there is none, `closed` are the receipts of messages received here that another
-    process has closed; None if nothing is known about them.
-    """
-
-    has_open_work: bool = True
-    closed: frozenset[UUID] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class BucketRequest:
     """Tokens wanted from a bucket of `capacity` tokens that fills in `seconds`: the setting and whose bucket it is."""
 
@@ -116,41 +96,6 @@ class SharedLimits(Protocol):
 
     async def take_tokens(self, requests: Sequence[BucketRequest], age: float = 0.0) -> list[int]:
         """Take tokens as they were available `age` seconds ago; return how many of each request were."""
-
-
-class WorkSharing(Protocol):
-    """Room leases, by which processes share the work of one agent: each room belongs to one process at a
-    time.
-
-    A process that receives an event in a free room takes its lease. Writing for a room that another process
-    owns raises LeaseLost.
-    """
-
-    def owns_room(self, room_id: UUID) -> bool:
-        """Return whether this process holds the lease of a room, as far as it knows."""
-
-    async def join(self) -> None:
-        """Start sharing, as a new member."""
-
-    async def heartbeat(self) -> bool:
-        """Renew the leases of this process, and take over those of dead processes; call it twice a second.
-
-        Returns False if this process was itself considered dead and has no leases left: all its work must end
-        before it joins again.
-        """
-
-    async def open_work(self) -> OpenWork:
-        """Return the open work in this process's rooms, whether it is running or not."""
-
-    async def wait_for_work(self, timeout: float) -> NewWork:
-        """Wait until another process has told of work, for at most `timeout` seconds; return what is known of it."""
-
-    async def leave(self) -> None:
-        """Release all leases, so that other processes can take them at once."""
-
-    @property
-    def limits(self) -> SharedLimits:
-        """The limits that all processes share."""
 
 
 @dataclass(frozen=True, slots=True)

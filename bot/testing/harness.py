@@ -27,6 +27,7 @@ from bot.runtime.agent_runtime import AgentRuntime
 from bot.runtime.runtime import Runtime
 from bot.settings import Layer, Settings
 from bot.store.protocols import Store
+from bot.store.work_sharing import ProcessRole
 from bot.testing.recording_adapter import RecordingAdapter
 from bot.testing.scripted_model import ScriptedModel
 from bot.turn import Turn, TurnInput
@@ -76,6 +77,7 @@ async def running_agent(
     store: Store | None = None,
     clock: Clock = system_clock,
     folder: Path | None = None,
+    role: ProcessRole = ProcessRole.ALL,
 ) -> AsyncIterator[AgentHarness]:
     """Run an agent with bootstrap, these plugins, the plugins they require and a scripted model.
 
@@ -85,7 +87,7 @@ async def running_agent(
     character = character or Character(name="Ada")
     layers = [Layer("the test", settings or {})]
     all_plugins = (*add_required(plugins), model.plugin)
-    config = AgentConfig(character, all_plugins, Settings(layers), store, clock, folder)
+    config = AgentConfig(character, all_plugins, Settings(layers), store, clock, folder, role=role)
     async with Runtime([config], is_strict=True) as runtime:
         await runtime.connect(adapter)
         yield AgentHarness(runtime.agents[0], model, adapter)

@@ -32,8 +32,9 @@ from bot.concurrency.isolation import run_isolated
 from bot.errors import ConfigError
 from bot.inbound.agent_handle import AdapterSpec, AgentHandle
 from bot.logs import configure_logging
-from bot.runtime.runtime import Runtime
+from bot.runtime.runtime import Runtime, has_platform
 from bot.settings import CoreSettings
+from bot.store.work_sharing import ProcessRole
 from bot.text import strip_terminal_codes
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,13 @@ def run(
             "talk; no account is needed, no real platform is connected, and the data is removed at the end.",
         ),
     ] = "",
+    role: Annotated[
+        str,
+        typer.Option(
+            metavar="ROLE",
+            help="gateway, worker, sender or all, for processes that share a PostgreSQL database; by default BOT_ROLE.",
+        ),
+    ] = "",
     strict: Annotated[
         bool, typer.Option("--strict", help="End if a plugin or a platform does not start; by default the others run.")
     ] = False,
@@ -74,16 +82,20 @@ def run(
     """Start the character on every configured platform; without any token, on the web page only."""
     with exit_on_signal():
         raise_file_limit()
-        return _run(character or [], only, emulate, is_strict=strict, opens_page=open_page)
+        return _run(character or [], only, emulate, role, is_strict=strict, opens_page=open_page)
 
 
-def _run(files: Sequence[Path], only_names: str, emulate: str, *, is_strict: bool, opens_page: bool) -> int:
+def _run(files: Sequence[Path], only_names: str, emulate: str, role: str, *, is_strict: bool, opens_page: bool) -> int:
     only = parse_platforms(only_names) if only_names else []
+    if role and role not in set(ProcessRole):
+        raise UsageError(f"--role: {role!r} is no role: all, gateway, worker or sender")
     if emulate:
+        if role and role != ProcessRole.ALL:
+            raise UsageError("--emulate runs one process only: remove --role")
         emulated = parse_emulators(emulate)
         _refuse_contradiction(only, [spec.name for spec in emulated])
         return asyncio.run(_run_emulated(files, only, emulated, is_strict=is_strict, opens_page=opens_page))
-    configs, platforms = _load_configs(files, only)
+    configs, platforms = _load_configs(files, only, role=role)
     with _track_start(configs, platforms) as start_history:
         return asyncio.run(
             _run_until_stopped(configs, platforms, start_history, is_strict=is_strict, opens_page=opens_page)
@@ -111,19 +123,35 @@ def _refuse_contradiction(only: Sequence[str], emulated: Sequence[str]) -> None:
 
 
 def _load_configs(
-    files: Sequence[Path], only: Sequence[str], emulated_run: EmulatedRun | None = None
+    files: Sequence[Path], only: Sequence[str], emulated_run: EmulatedRun | None = None, role: str = "all"
 ) -> tuple[list[CharacterConfig], list[Platform]]:
     """Return the characters and the platforms. Raises ConfigError if no platform is on."""
     configs = load_character_configs(files, emulated_run.layers if emulated_run else ())
+    configs = [_with_role(config, role) for config in configs]
     configs = [emulated_run.enable_for(config) for config in configs] if emulated_run else configs
     platforms = list_platforms(configs, only, emulated_run.urls if emulated_run else {})
+    process_role = configs[0].agent_config.role
+    platforms = [_for_role(platform, process_role) for platform in platforms]
     specs = [platform.spec for platform in platforms if platform.is_on and platform.spec]
-    if not specs:
+    if not specs and process_role is not ProcessRole.WORKER:
         raise ConfigError("\n".join(["no platform is on:", *map(_platform_line, platforms)]))
     for config in configs:
         for spec in specs:
             config.settings.load(spec.settings)
     return configs, platforms
+
+
+def _with_role(config: CharacterConfig, role: str) -> CharacterConfig:
+    """Return the configuration with the role of this process, by default that of BOT_ROLE."""
+    chosen = ProcessRole(role or config.settings.load(CoreSettings).bot_role)
+    return replace(config, role=chosen)
+
+
+def _for_role(platform: Platform, role: ProcessRole) -> Platform:
+    """Return the platform, off where processes with this role do not connect it."""
+    if platform.spec is None or not platform.is_on or has_platform(role, platform.spec):
+        return platform
+    return replace(platform, off_reason=f"the role {role} has no part in it")
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from bot.store.inmemory.ledger import InMemoryLedger
 from bot.store.inmemory.lists import InMemoryLists
 from bot.store.inmemory.memories import InMemoryMemories
 from bot.store.inmemory.tasks import InMemoryTasks
-from bot.store.ledger import WorkSharing
 from bot.store.protocols import PluginTables
+from bot.store.work_sharing import WorkSharing
 
 
 class InMemoryStore:

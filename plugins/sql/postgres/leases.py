@@ -1,15 +1,16 @@
 """Room leases: which process owns a room, if several share one PostgreSQL database."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from uuid import UUID
 
 from sqlalchemy import Connection
 
+from bot import derived_id
 from bot.platform import BoundedSet, Delivery
-from bot.store import LeaseLost, NewWork, StoredEvent, TurnCommit
+from bot.store import LeaseLost, NewWork, ProcessRole, StoredEvent, TurnCommit
 from plugins.sql.core.base import AgentRow
 from plugins.sql.core.statements import RawStatement
 from plugins.sql.postgres.database import PostgresDatabase
@@ -23,6 +24,9 @@ ORDER BY room_id
 ON CONFLICT (agent_id, room_id) DO UPDATE SET owner = coalesce(lanes.owner, excluded.owner)
 RETURNING room_id, owner
 """
+)
+FIND_OWNERS = RawStatement(
+    "SELECT room_id, owner FROM lanes WHERE agent_id = ? AND room_id = ANY(CAST(? AS bytea[])) AND owner IS NOT NULL"
 )
 UNCLAIM_RECEIPTS = RawStatement(
     """
@@ -41,6 +45,7 @@ class Notice(StrEnum):
 
     MESSAGE = "m"  # the owner of this room has a new message
     DELIVERY = "d"  # the owner of this room has a new delivery
+    FREE = "f"  # this room has a new message and no owner
     CLOSED = "c"  # this receipt, of a message that another process received, is closed
 
 
@@ -81,7 +86,7 @@ class RoomLeases:
     """The rooms that this process owns, to its knowledge; the database checks ownership at every write.
 
     `worker` is the number of this process, None while it does not share the work. `notices` are those that
-    other processes should receive.
+    other processes should receive. A process whose `role` is to send leases accounts, under ids that no room has.
     """
 
     def __init__(self, database: PostgresDatabase, agent_row: AgentRow) -> None:
@@ -93,6 +98,10 @@ class RoomLeases:
         self._closed: set[UUID] = set()
         self._has_open_work = False
         self._is_declared_dead = False
+        self._free_rooms: set[UUID] = set()
+        self._account_of: dict[UUID, UUID] = {}  # the account lease under which a room's deliveries are sent
+        self.role = ProcessRole.ALL
+        self.is_draining = False
         self.worker: int | None = None
         self.notices = NoticeQueue(self._agent)
 
@@ -100,15 +109,54 @@ class RoomLeases:
         """Return whether this process works on a room."""
         return self.worker is None or room_id in self._rooms
 
+    def sends(self, room_id: UUID) -> bool:
+        """Return whether this process sends the deliveries of a room."""
+        if self.worker is None or self.role is ProcessRole.ALL:
+            return self.holds(room_id)
+        return self._account_of.get(room_id) in self._rooms
+
+    @property
+    def takes_rooms(self) -> bool:
+        """Whether this process takes free rooms."""
+        return self.role.answers and not self.is_draining
+
+    @property
+    def receiver(self) -> int | None:
+        """The number under which events are received: 0 if this process takes no room by it."""
+        return self.worker if self.worker is None or self.takes_rooms else 0
+
+    async def hold_account(self, name: str) -> bool:
+        """Return whether this process has the lease of an account; it is taken if it is free."""
+        account_id = derived_id("account", name)
+        if account_id not in self._rooms and not (self.is_draining or self._is_declared_dead):
+            await self._take_leases([account_id])
+        return account_id in self._rooms
+
+    async def assign_deliveries(self, accounts: Mapping[UUID, str]) -> frozenset[UUID]:
+        """Take the accounts of rooms with open deliveries where they are free; return the rooms to send in."""
+        held = {name: await self.hold_account(name) for name in set(accounts.values())}
+        rooms = {room_id: derived_id("account", name) for room_id, name in accounts.items() if held[name]}
+        self._account_of.update(rooms)
+        return frozenset(rooms)
+
+    async def take_free_rooms(self) -> None:
+        """Take the free rooms of which other processes have told, as long as they are free."""
+        rooms, self._free_rooms = self._free_rooms, set()
+        if rooms and self.takes_rooms and not self._is_declared_dead:
+            await self._take_leases(rooms)
+            self._received_elsewhere |= rooms & self._rooms
+
     def note_received(self, received: Sequence[StoredEvent]) -> None:
         """Record which rooms of new events this process owns; none if it was declared dead."""
         if self._is_declared_dead:
             return
         actionable = [event for event in received if _is_actionable(event)]
         self.add(event.receipt.room_id for event in actionable if event.is_room_owned)
-        for receipt in (event.receipt for event in actionable if not event.is_room_owned):
-            self._remote_receipts.add(receipt.id)
-            self.notices.add(Notice.MESSAGE, [receipt.room_id])
+        for event in actionable:
+            if not event.is_room_owned:
+                self._remote_receipts.add(event.receipt.id)
+                notice = Notice.FREE if event.is_room_free else Notice.MESSAGE
+                self.notices.add(notice, [event.receipt.room_id])
 
     def note_notice(self, notice: Notice, item_id: UUID) -> bool:
         """Record the notice of another process; return whether it concerns this one."""
@@ -118,11 +166,17 @@ class RoomLeases:
                 self._remote_receipts.discard(item_id)
                 self._closed.add(item_id)
             return is_remote
-        if item_id not in self._rooms:
+        if notice is Notice.FREE and self.takes_rooms:
+            self._free_rooms.add(item_id)
+            self._has_open_work = True
+        elif notice is Notice.DELIVERY and not self.role.answers:
+            self._has_open_work = True
+        elif item_id in self._rooms:
+            if notice is not Notice.DELIVERY:
+                self._received_elsewhere.add(item_id)
+            self._has_open_work = True
+        else:
             return False
-        if notice is Notice.MESSAGE:
-            self._received_elsewhere.add(item_id)
-        self._has_open_work = True
         return True
 
     def take_new_work(self) -> NewWork:
@@ -133,12 +187,14 @@ class RoomLeases:
         return new_work
 
     def note_committed(self, turn_commit: TurnCommit, stored: Iterable[Delivery]) -> None:
-        """Notify other processes of what concerns them in a commit: their deliveries, and messages that they received."""
-        self.notices.add(Notice.DELIVERY, (item.room_id for item in stored if not self.holds(item.room_id)))
-        if self._received_elsewhere:
+        """Notify other processes of what they have to send, and of the end of messages that they received."""
+        self.notices.add(Notice.DELIVERY, (item.room_id for item in stored if not self.sends(item.room_id)))
+        if self._received_elsewhere or self.role is ProcessRole.WORKER:
             closed = (receipt for receipt in turn_commit.receipts if receipt.outcome.is_final)
-            in_shared_rooms = (receipt.id for receipt in closed if receipt.room_id in self._received_elsewhere)
-            self.notices.add(Notice.CLOSED, in_shared_rooms)
+            self.notices.add(Notice.CLOSED, (item.id for item in closed if self._is_received_elsewhere(item.room_id)))
+
+    def _is_received_elsewhere(self, room_id: UUID) -> bool:
+        return self.role is ProcessRole.WORKER or room_id in self._received_elsewhere
 
     def add(self, rooms: Iterable[UUID]) -> None:
         """Add rooms whose lease was taken."""
@@ -151,6 +207,7 @@ class RoomLeases:
     def lose_all(self) -> None:
         """Drop all rooms: this process was declared dead."""
         self._rooms.clear()
+        self._account_of.clear()
         self._received_elsewhere.clear()
         self._is_declared_dead = True
 
@@ -160,10 +217,11 @@ class RoomLeases:
         self._received_elsewhere &= self._rooms
 
     def claim_for_room(self, room_id: UUID) -> LeaseClaim:
-        """Return the claim for a write to a room; it checks nothing for another process's room."""
-        if self.worker is None or room_id not in self._rooms:
+        """Return the claim for the state of a delivery; it checks nothing for another process's room."""
+        lease_id = self._account_of.get(room_id, room_id)
+        if self.worker is None or lease_id not in self._rooms:
             return LeaseClaim()
-        return LeaseClaim(self.worker, frozenset({room_id}))
+        return LeaseClaim(self.worker, frozenset({lease_id}))
 
     async def claim_for_commit(self, turn_commit: TurnCommit) -> LeaseClaim:
         """Return the claim for a commit; raise LeaseLost if another process owns one of its rooms.
@@ -176,7 +234,7 @@ class RoomLeases:
         if self._is_declared_dead or not receipt_rooms <= self._rooms:
             raise LeaseLost
         delivery_rooms = {delivery.room_id for delivery in turn_commit.deliveries}
-        if missing := delivery_rooms - self._rooms:
+        if self.takes_rooms and (missing := delivery_rooms - self._rooms):
             await self._take_leases(missing)
         return LeaseClaim(self.worker, receipt_rooms or frozenset(delivery_rooms & self._rooms))
 
@@ -187,15 +245,26 @@ class RoomLeases:
 
 
 def assign_rooms(connection: Connection, agent: int, worker: int, received: Sequence[StoredEvent]) -> list[StoredEvent]:
-    """Lease the free rooms of new events; leave events of other rooms to their owners."""
-    rooms = {event.receipt.room_id.bytes for event in received if _is_actionable(event)}
-    owners: dict[bytes, int] = dict(map(tuple, TAKE_LEASES.rows(connection, agent, worker, list(rooms))))
-    are_local = [not _is_actionable(event) or owners[event.receipt.room_id.bytes] == worker for event in received]
+    """Lease the free rooms of new events; leave events of other rooms to their owners.
+
+    With 0 as `worker` none is leased.
+    """
+    rooms = list({event.receipt.room_id.bytes for event in received if _is_actionable(event)})
+    rows = TAKE_LEASES.rows(connection, agent, worker, rooms) if worker else FIND_OWNERS.rows(connection, agent, rooms)
+    owners: dict[bytes, int] = dict(map(tuple, rows))
+    are_local = [not _is_actionable(event) or owners.get(event.receipt.room_id.bytes) == worker for event in received]
     remote_ids = [event.receipt.id.bytes for event, is_local in zip(received, are_local, strict=True) if not is_local]
     if remote_ids:
         UNCLAIM_RECEIPTS.rows(connection, agent, remote_ids)
     return [
-        event if is_local else replace(event, receipt=without_claim(event.receipt), is_room_owned=False)
+        event
+        if is_local
+        else replace(
+            event,
+            receipt=without_claim(event.receipt),
+            is_room_owned=False,
+            is_room_free=event.receipt.room_id.bytes not in owners,
+        )
         for event, is_local in zip(received, are_local, strict=True)
     ]
 

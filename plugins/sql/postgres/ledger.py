@@ -61,7 +61,7 @@ class PostgresLedger(SqlLedger):
         if len(messages) == 1 and messages[0].message.embedding is None and not messages[0].is_backfill:
             received += await self._receive_single(messages[0], now, cursor)
         if not received:
-            work = partial(_receive_in_transaction, self._agent_row, self._leases.worker, messages, now, cursor)
+            work = partial(_receive_in_transaction, self._agent_row, self._leases.receiver, messages, now, cursor)
             received += await self._inbox_queries.run_in_transaction(work)
         self._leases.note_received(received)
         return received
@@ -80,7 +80,7 @@ class PostgresLedger(SqlLedger):
                 rows = await self._commits.call(commit_values(self._agent, claim, turn_commit))
                 stored = read_committed(turn_commit, rows)
         self._leases.note_committed(turn_commit, stored)
-        return [delivery for delivery in stored if self._leases.holds(delivery.room_id)]
+        return [delivery for delivery in stored if self._leases.sends(delivery.room_id)]
 
     async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
         values = step_values(self._agent, step)
@@ -122,7 +122,7 @@ class PostgresLedger(SqlLedger):
     ) -> list[StoredEvent]:
         """Store an event; return nothing, with nothing written, if one statement is not enough."""
         receipt = new_receipt(inbound, now)
-        values = receive_values(self._agent_row, self._leases.worker, inbound, receipt, cursor)
+        values = receive_values(self._agent_row, self._leases.receiver, inbound, receipt, cursor)
         return [read_received(inbound, receipt, row) for row in await self._receives.call(values)]
 
 

@@ -83,7 +83,7 @@ place AS MATERIALIZED (
 taken AS (
   INSERT INTO lanes (agent_id, room_id, owner)
   SELECT receipt.agent_id, receipt.room_id, own.position FROM place, receipt, own
-  WHERE place.owner IS NULL AND own.position IS NOT NULL
+  WHERE place.owner IS NULL AND own.position > 0
   ON CONFLICT (agent_id, room_id) DO UPDATE SET owner = coalesce(lanes.owner, excluded.owner)
   RETURNING owner
 ),
@@ -153,10 +153,17 @@ def read_received(inbound: InboundMessage, receipt: Receipt, row: Row) -> Stored
     """Return the event that `RECEIVE` has stored."""
     values = iter(row)
     world, room, author = WORLD.take(values), ROOM.take(values), ENTITY.take(values)
-    participant, _, is_local = values
+    participant, owner, is_local = values
     stored = InboundMessage(inbound.key, with_role(world, author), room, author, inbound.message)
     receipt = receipt if is_local else without_claim(receipt)
-    return StoredEvent(receipt, stored, ParticipantState(participant), is_new=True, is_room_owned=is_local)
+    return StoredEvent(
+        receipt,
+        stored,
+        ParticipantState(participant),
+        is_new=True,
+        is_room_owned=bool(is_local),
+        is_room_free=not is_local and owner is None,
+    )
 
 
 RETURNED_NAMES = (*DELIVERY_NAMES[1:-1], "seq")

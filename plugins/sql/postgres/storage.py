@@ -61,7 +61,9 @@ class PostgresStorage(Storage):
         try:
             agent_row = await run_once(address, partial(find_agent_row, address.label, agent_id))
             async with aclosing(SqlPluginTables(database, partial(build_read_only_engine, address))) as tables:
-                yield SqlStore(database, agent_row, tables)
+                store = SqlStore(database, agent_row, tables)
+                store.sharing = PostgresSharing(database, agent_row, RoomLeases(database, agent_row))
+                yield store
         finally:
             await database.close()
 

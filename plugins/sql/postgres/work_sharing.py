@@ -7,25 +7,37 @@ rooms: its writes to them are refused until it has joined again under a new numb
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection
 
+from bot import ConfigError
 from bot.platform import TaskSet
-from bot.store import NewWork, OpenWork, StoreUnavailable
+from bot.store import NewWork, OpenWork, ProcessRole, StoreUnavailable, account_name
 from plugins.sql.core.base import AgentRow
 from plugins.sql.core.statements import RawStatement, Row
 from plugins.sql.postgres.connection import Address, connect
 from plugins.sql.postgres.database import PostgresDatabase
 from plugins.sql.postgres.errors import explain_error
 from plugins.sql.postgres.leases import RoomLeases
+from plugins.sql.postgres.members import (
+    DESCRIBE,
+    FORGET,
+    IS_DRAINING,
+    LEASE_SECONDS,
+    OTHER_ROLES,
+    PostgresMembers,
+    describe_process,
+)
 from plugins.sql.postgres.shared_limits import PostgresLimits
 
-LEASE_SECONDS, MAX_SILENCE_SECONDS, RECONNECT_GRACE_SECONDS = 4.0, 0.75, 2.0
+MAX_SILENCE_SECONDS, RECONNECT_GRACE_SECONDS = 0.75, 2.0
+ROLE_CHECKS, ROLE_CHECK_SECONDS = 10, 0.5
 NOTIFY_INTERVAL_SECONDS = 0.005
 LOCK_CLASS = 0x67726E72  # any number that no other program takes
 CHANNEL = "greenroom"
@@ -38,10 +50,19 @@ OPEN_ROOMS = """
 FREE_LEASES = "UPDATE lanes SET owner = NULL WHERE agent_id = $1 AND owner = $2"
 DELETE_WORKER = "DELETE FROM workers WHERE position = $1"
 INSERT_WORKER = f"INSERT INTO workers (agent_id, alive_until) VALUES ($1, {NOW} + $2) RETURNING position"
-RENEW_WORKER = f"UPDATE workers SET alive_until = {NOW} + $2 WHERE position = $1 RETURNING position"
+RENEW_WORKER = (
+    f"UPDATE workers SET alive_until = {NOW} + $2 WHERE position = $1 RETURNING position, {IS_DRAINING} AS is_draining"
+)
+FREE_IDLE_LEASES = """
+UPDATE lanes l SET owner = NULL WHERE l.agent_id = $1 AND l.owner = $2
+  AND NOT EXISTS (SELECT FROM receipts r WHERE r.agent_id = $1 AND r.room_id = l.room_id AND r.is_open = 1)
+  AND NOT EXISTS (SELECT FROM deliveries d WHERE d.agent_id = $1 AND d.room_id = l.room_id AND d.is_open = 1)
+RETURNING l.room_id
+"""
 TAKE_LOCK = f"SELECT pg_try_advisory_lock({LOCK_CLASS}, CAST($1 % 2147483647 AS integer))"
 # A worker that is silent or without its lock is dead. Its rooms, and those without an owner, become ours if
-# work is open there, else free. A worker that joins at the same time may lose a room by this: no harm.
+# work is open there and this process takes rooms, else free. A worker that joins at the same time may lose a room
+# by this: no harm.
 TAKE_OVER_ROOMS = f"""
 WITH buried AS (
   DELETE FROM workers w WHERE w.agent_id = $1 AND w.position <> $2 AND (
@@ -57,7 +78,7 @@ alive AS MATERIALIZED (
 open AS MATERIALIZED ({OPEN_ROOMS}),
 wanted AS MATERIALIZED (
   SELECT room_id FROM lanes WHERE agent_id = $1 AND owner = ANY(ARRAY(SELECT position FROM buried))
-  UNION SELECT room_id FROM open
+  UNION SELECT room_id FROM open WHERE CAST($4 AS boolean)
 ),
 left_alone AS (
   SELECT l.room_id, l.room_id IN (SELECT room_id FROM open) AS is_open
@@ -66,13 +87,13 @@ left_alone AS (
   FOR UPDATE OF l SKIP LOCKED
 ),
 inherited AS (
-  UPDATE lanes l SET owner = CASE WHEN o.is_open THEN CAST($2 AS bigint) END FROM left_alone o
+  UPDATE lanes l SET owner = CASE WHEN o.is_open AND $4 THEN CAST($2 AS bigint) END FROM left_alone o
   WHERE l.agent_id = $1 AND l.room_id = o.room_id RETURNING l.room_id, l.owner
 ),
 found AS (
   INSERT INTO lanes (agent_id, room_id, owner)
   SELECT CAST($1 AS integer), room_id, CAST($2 AS bigint) FROM open
-  WHERE NOT EXISTS (SELECT FROM lanes l WHERE l.agent_id = $1 AND l.room_id = open.room_id)
+  WHERE $4 AND NOT EXISTS (SELECT FROM lanes l WHERE l.agent_id = $1 AND l.room_id = open.room_id)
   ON CONFLICT DO NOTHING RETURNING room_id, owner
 )
 SELECT room_id FROM inherited WHERE owner = $2 UNION ALL SELECT room_id FROM found
@@ -85,6 +106,10 @@ ROOMS_WITH_OPEN_DELIVERIES = RawStatement(
     "SELECT d.room_id FROM deliveries d JOIN lanes l ON l.agent_id = d.agent_id AND l.room_id = d.room_id "
     "WHERE d.agent_id = ? AND d.is_open = 1 AND l.owner = ?"
 )
+OPEN_ACCOUNTS = RawStatement(
+    "SELECT DISTINCT room_id, platform, account FROM deliveries "
+    "WHERE agent_id = ? AND is_open = 1 AND platform = ANY(CAST(? AS text[]))"
+)
 NOTIFY = RawStatement(f"SELECT pg_notify('{CHANNEL}', ?)")
 
 
@@ -96,6 +121,7 @@ class PostgresSharing:
         self._agent = agent_row.number
         self._leases = leases
         self.limits = PostgresLimits(database, agent_row, leases)
+        self.members = PostgresMembers(database, agent_row)
         self._heartbeat = _HeartbeatConnection(database.direct, self._on_notify)
         self._notified = asyncio.Event()
         self._must_look = False  # a notification told every process to look for work
@@ -105,10 +131,32 @@ class PostgresSharing:
         """Return whether this process works on a room."""
         return self._leases.holds(room_id)
 
+    @property
+    def role(self) -> ProcessRole:
+        """What this process does; set before it joins."""
+        return self._leases.role
+
+    @role.setter
+    def role(self, role: ProcessRole) -> None:
+        self._leases.role = role
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether an operator has told this process to release its work."""
+        return self._leases.is_draining
+
+    def sends_room(self, room_id: UUID) -> bool:
+        """Return whether this process sends the deliveries of a room."""
+        return self._leases.sends(room_id)
+
     async def join(self) -> None:
-        """Start to share the work under a new number."""
+        """Start to share the work under a new number; raise ConfigError if the others have unsuitable roles."""
+        await self._wait_for_suitable_roles()
         async with self._heartbeat.connected() as connection:
-            self._leases.start(await connection.fetchval(INSERT_WORKER, self._agent, _microseconds(LEASE_SECONDS)))
+            worker = await connection.fetchval(INSERT_WORKER, self._agent, _microseconds(LEASE_SECONDS))
+            await connection.execute(FORGET, self._agent)
+            await connection.execute(DESCRIBE, self._agent, worker, describe_process(self.role, datetime.now(UTC)))
+            self._leases.start(worker)
         if not self._notifiers:
             self._notifiers.start(self._send_notifications())
         await self.heartbeat()
@@ -120,24 +168,55 @@ class PostgresSharing:
         """
         worker = self._leases.worker
         async with self._heartbeat.connected() as connection:
-            if not await connection.fetchval(RENEW_WORKER, worker, _microseconds(LEASE_SECONDS)):
+            renewed = await connection.fetchrow(RENEW_WORKER, worker, _microseconds(LEASE_SECONDS))
+            if renewed is None:
                 self._leases.lose_all()
                 self._heartbeat.disconnect()  # this releases its lock
                 return False
+            self._leases.is_draining = renewed["is_draining"]
             await self._heartbeat.hold_lock(worker)
             if not self._heartbeat.is_recovering:
                 rows = await connection.fetch(
-                    TAKE_OVER_ROOMS, self._agent, worker, _microseconds(LEASE_SECONDS - MAX_SILENCE_SECONDS)
+                    TAKE_OVER_ROOMS,
+                    self._agent,
+                    worker,
+                    _microseconds(LEASE_SECONDS - MAX_SILENCE_SECONDS),
+                    self._leases.takes_rooms,
                 )
                 self._leases.add(UUID(bytes=row[0]) for row in rows)
         return True
 
-    async def open_work(self) -> OpenWork:
+    async def hold_account(self, name: str) -> bool:
+        """Return whether this process has the lease of an account; it is taken if it is free."""
+        return await self._leases.hold_account(name)
+
+    async def open_work(self, platforms: Collection[str] = ()) -> OpenWork:
         """Return our rooms with open messages, and those with open deliveries."""
+        if not self.role.answers:
+            return await self._open_deliveries(platforms)
+        await self._leases.take_free_rooms()
         key = (self._agent, self._leases.worker)
         receipt_rows = await self._database.main_queries.run(lambda db: ROOMS_WITH_OPEN_RECEIPTS.rows(db, *key))
         delivery_rows = await self._database.main_queries.run(lambda db: ROOMS_WITH_OPEN_DELIVERIES.rows(db, *key))
+        if self.role is ProcessRole.WORKER:
+            delivery_rows = []
         return OpenWork(_room_ids(receipt_rows), _room_ids(delivery_rows))
+
+    async def _open_deliveries(self, platforms: Collection[str]) -> OpenWork:
+        if not platforms or self.is_draining:
+            return OpenWork()
+        rows = await self._database.main_queries.run(lambda db: OPEN_ACCOUNTS.rows(db, self._agent, list(platforms)))
+        accounts = {UUID(bytes=room_id): account_name(platform, account) for room_id, platform, account in rows}
+        return OpenWork(delivery_rooms=await self._leases.assign_deliveries(accounts))
+
+    async def release_idle(self) -> None:
+        """Release the rooms in which nothing is open, and all accounts."""
+        with suppress(StoreUnavailable):
+            async with self._heartbeat.connected() as connection:
+                rows = await connection.fetch(FREE_IDLE_LEASES, self._agent, self._leases.worker)
+                self._leases.remove(UUID(bytes=row[0]) for row in rows)
+                if rows:
+                    await connection.execute(f"NOTIFY {CHANNEL}")
 
     async def wait_for_work(self, timeout: float) -> NewWork:
         """Wait for a notification, at most for this many seconds; return what it said."""
@@ -161,6 +240,22 @@ class PostgresSharing:
                 await connection.execute(f"NOTIFY {CHANNEL}")
         self._leases.lose_all()
         self._heartbeat.disconnect()
+
+    async def _wait_for_suitable_roles(self) -> None:
+        """Wait until processes that have died count as dead; raise ConfigError if the others do not end."""
+        is_divided = self.role is not ProcessRole.ALL
+        for _ in range(ROLE_CHECKS):
+            async with self._heartbeat.connected() as connection:
+                roles = {row[0] for row in await connection.fetch(OTHER_ROLES, self._agent)}
+            if not roles or is_divided is (ProcessRole.ALL.value not in roles):
+                return
+            await asyncio.sleep(ROLE_CHECK_SECONDS)
+        self._heartbeat.disconnect()
+        raise ConfigError(
+            f"BOT_ROLE is {self.role}, and other processes run this character as {', '.join(sorted(roles))}: either "
+            "all of them have the role all, or each is a gateway, a worker or a sender; stop them (`bot cluster` "
+            "lists them), or change the role"
+        )
 
     def _on_notify(self, _connection: object, _process: int, _channel: str, payload: str) -> None:
         notices = self._leases.notices.parse(payload)
