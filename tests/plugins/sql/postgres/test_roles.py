@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from bot import ConfigError, Outcome, derived_id
+from bot import Character, ConfigError, Outcome, Settings, SettingsModel, derived_id
 from bot.cli.main import entry
 from bot.events import DeliveryFinished
+from bot.platform import AdapterSpec
+from bot.runtime.agent_config import AgentConfig
+from bot.runtime.runtime import Runtime
 from bot.store import ProcessRole
-from bot.testing import ScriptedModel, make_message, model_answer, running_agent
-from bot.testing.harness import AgentHarness
+from bot.testing import RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
+from bot.testing.harness import AgentHarness, add_required
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
 
@@ -84,3 +87,54 @@ def test_a_role_is_refused_where_the_database_is_a_file(
     monkeypatch.chdir(tmp_path)
     assert entry(["run", "--role", "worker"]) == 78
     assert "used by one process only: processes with roles share a PostgreSQL database" in capsys.readouterr().err
+
+
+class NoSettings(SettingsModel):
+    """The settings of a platform that has none."""
+
+
+class Connection(RecordingAdapter):
+    """A platform that puts itself into `entered` when it is connected."""
+
+    def __init__(self, entered: asyncio.Queue["Connection"]) -> None:
+        super().__init__()
+        self._entered = entered
+        self.is_connected = False
+
+    async def __aenter__(self) -> "Connection":
+        self.is_connected = True
+        self._entered.put_nowait(self)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.is_connected = False
+
+
+@pytest.mark.long
+async def test_one_gateway_at_a_time_connects_a_platform_and_senders_receive_nothing(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.runtime.runtime.STANDBY_SECONDS", 0.02)
+    address = parse_address(postgres_url, "the url")
+
+    @asynccontextmanager
+    async def runtime(role: ProcessRole, entered: asyncio.Queue[Connection]) -> AsyncIterator[None]:
+        spec = AdapterSpec("test", lambda handles: Connection(entered), NoSettings)
+        async with OpenServers().open_store(address, ADA) as store:
+            plugins = (*add_required(()), ScriptedModel().plugin)
+            config = AgentConfig(Character(name="Ada"), plugins, Settings(()), store, role=role)
+            async with Runtime([config], [spec]):
+                yield
+
+    first, second, sending = (asyncio.Queue[Connection]() for _ in range(3))
+    async with asyncio.timeout(30.0), runtime(ProcessRole.SENDER, sending):
+        assert not (await sending.get()).is_receiving
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(runtime(ProcessRole.GATEWAY, first))
+            connection = await first.get()
+            assert connection.is_receiving
+            async with runtime(ProcessRole.GATEWAY, second):
+                assert second.empty()
+                await stack.aclose()
+                assert not connection.is_connected
+                await second.get()
