@@ -142,5 +142,5 @@ def _commit_with_vectors(
     agent: int, claim: LeaseClaim, turn_commit: TurnCommit, connection: Connection
 ) -> list[Delivery]:
     stored = commit_in_single_statement(agent, claim, turn_commit, connection)
-    search.replace_embeddings(connection, agent, search.vectors_of(turn_commit.replies))
+    search.store_embeddings(connection, agent, search.vectors_of(turn_commit.replies))
     return stored

@@ -357,7 +357,8 @@ class SqlMemories(SqlStorePart):
 
     async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
         row = search.StoredVector(memory_id, tuple(embedding), model)
-        await self._database.write(lambda db: search.replace_embeddings(db, self._agent, [row]))
+        # not durable: what is lost in a power cut is embedded again
+        await self._database.write(lambda db: search.store_embeddings(db, self._agent, [row]), durable=False)
 
     async def unembedded(self, model: str, before: int | None = None) -> UnembeddedPage:
         work = partial(_find_unembedded, self._agent, storable_text(model), MAX_POSITION if before is None else before)

@@ -65,7 +65,7 @@ AUDIENCE = case(
 )
 
 
-def _insert_embeddings(insert: Insert) -> Executable:
+def _save_embeddings(insert: Insert) -> Executable:
     source = select(
         memories.c.agent_id,
         typed_parameter(embeddings.c.model, "model"),
@@ -76,10 +76,12 @@ def _insert_embeddings(insert: Insert) -> Executable:
         typed_parameter(embeddings.c.vector, "vector"),
     ).where(matches(memories, "agent_id", "id"))
     names = ("agent_id", "model", "dimension", "kind", "audience", "memory", "vector")
-    return insert(embeddings).from_select(names, source)  # type: ignore[no-any-return]
+    statement = insert(embeddings).from_select(names, source)
+    updates = {name: statement.excluded[name] for name in names if name not in ("agent_id", "memory")}
+    return statement.on_conflict_do_update(index_elements=["memory"], set_=updates)  # type: ignore[no-any-return]
 
 
-INSERT_EMBEDDINGS = Statement(_insert_embeddings)
+SAVE_EMBEDDINGS = Statement(_save_embeddings)
 
 
 def _delete_of_memories(table: Table) -> ListStatement:
@@ -124,20 +126,14 @@ def vectors_of(stored: Iterable[Memory]) -> list[StoredVector]:
 
 
 def store_embeddings(connection: Connection, agent: int, vectors: Sequence[StoredVector]) -> None:
-    """Insert vectors of memories that have none yet."""
-    INSERT_EMBEDDINGS.run_many(
+    """Insert the vectors of memories, or replace them."""
+    SAVE_EMBEDDINGS.run_many(
         connection,
         [
             (stored.model, len(stored.vector), pack_vector(stored.vector), agent, stored.memory_id.bytes)
             for stored in vectors
         ],
     )
-
-
-def replace_embeddings(connection: Connection, agent: int, vectors: Sequence[StoredVector]) -> None:
-    """Replace the vectors of memories."""
-    delete_embeddings(connection, agent, [stored.memory_id for stored in vectors])
-    store_embeddings(connection, agent, vectors)
 
 
 def delete_embeddings(connection: Connection, agent: int, ids: Sequence[UUID]) -> None:

@@ -47,7 +47,7 @@ async def store(proxy: Proxy) -> AsyncIterator[SqlStore]:
 async def test_a_cancelled_connect_leaves_no_connection_behind(postgres_url: str) -> None:
     for moments in range(1, 40):
         database = PostgresDatabase(parse_address(postgres_url, "the url"))
-        asking = asyncio.ensure_future(database.search(partial(executed, "SELECT 1")))
+        asking = asyncio.ensure_future(database.main_queries.run(partial(executed, "SELECT 1")))
         for _ in range(moments):
             await asyncio.sleep(0)
         asking.cancel()
