@@ -540,7 +540,7 @@ async def test_a_slow_decision_for_an_older_message_still_results_in_one_reply_t
             await asyncio.Event().wait()
         return RESPOND if request.purpose is Purpose.SHOULD_RESPOND else model_answer("To both.")
 
-    async with running_agent(model=ScriptedModel(script)) as stage:
+    async with running_agent(model=ScriptedModel(script), settings={"RESPONSIVENESS": "lively"}) as stage:
         books = Books(stage)
         first = await books.receive("one", kind=ChannelType.GROUP)
         older = asyncio.ensure_future(books.process(first))
