@@ -169,7 +169,7 @@ async def test_an_ignored_newer_message_does_not_prevent_an_older_answer() -> No
         return await held._script(request)
 
     model = ScriptedModel(decide_at_once)
-    async with running_agent(model=model, settings={"RESPONSIVENESS": "lively"}) as stage:
+    async with running_agent(model=model) as stage:
         first = await stage.submit("Ada, how are you?", kind=GROUP)
         await held.until_asked("how are you?")
         second = await stage.send("talking to Bob", author="Carol", kind=GROUP)
@@ -1050,7 +1050,6 @@ async def test_a_waiting_message_does_not_supersede_a_resumed_turn() -> None:
 @pytest.mark.usefixtures("at_once")
 async def test_a_resumed_answer_is_not_taken_for_an_answer_to_another_message() -> None:
     store, payments = InMemoryStore(), Payments(Effect.PURE)
-    lively = {"RESPONSIVENESS": "lively"}
     decided = asyncio.Event()
 
     async def first_process(request: TextRequest) -> str:
@@ -1059,9 +1058,7 @@ async def test_a_resumed_answer_is_not_taken_for_an_answer_to_another_message() 
             await asyncio.Event().wait()
         return model_answer("", actions=["PAY"])
 
-    async with running_agent(
-        payments.plugin, model=ScriptedModel(first_process), store=store, settings=lively
-    ) as stage:
+    async with running_agent(payments.plugin, model=ScriptedModel(first_process), store=store) as stage:
         first = await stage.submit("Ada, pay", kind=GROUP)
         await payments.started.wait()
         second = await stage.submit("what about me", author="Bob", kind=GROUP)
@@ -1071,9 +1068,7 @@ async def test_a_resumed_answer_is_not_taken_for_an_answer_to_another_message() 
     def second_process(request: TextRequest) -> str:
         return RESPOND if request.purpose is Purpose.SHOULD_RESPOND else model_answer("You too.")
 
-    async with running_agent(
-        payments.plugin, model=ScriptedModel(second_process), store=store, settings=lively
-    ) as stage:
+    async with running_agent(payments.plugin, model=ScriptedModel(second_process), store=store) as stage:
         outcomes = [one.outcome for one in await settled(stage, first, second)]
         texts = await stage.adapter.wait_until_sent(2)
     assert outcomes == [Outcome.ANSWERED, Outcome.ANSWERED]

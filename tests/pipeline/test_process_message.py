@@ -540,12 +540,12 @@ async def test_a_slow_decision_for_an_older_message_still_results_in_one_reply_t
             await asyncio.Event().wait()
         return RESPOND if request.purpose is Purpose.SHOULD_RESPOND else model_answer("To both.")
 
-    async with running_agent(model=ScriptedModel(script), settings={"RESPONSIVENESS": "lively"}) as stage:
+    async with running_agent(model=ScriptedModel(script)) as stage:
         books = Books(stage)
         first = await books.receive("one", kind=ChannelType.GROUP)
         older = asyncio.ensure_future(books.process(first))
         await deciding.wait()
-        second = await books.receive("two", kind=ChannelType.GROUP)
+        second = await books.receive("Ada, two", kind=ChannelType.GROUP)
         await asyncio.gather(older, books.process(second))
         one, two = [await books.kept(receipt) for receipt in (first, second)]
         await stage.adapter.wait_until_sent(1)
