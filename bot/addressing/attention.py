@@ -24,7 +24,7 @@ from bot.turn import Turn
 MAX_ROOMS = 500
 MAX_SILENCE_SECONDS = 900  # another process may have had the room meanwhile: it is read again
 MIN_LINES = 3  # of a talk before silence is chosen without asking
-IMPROBABLE = 0.02  # below it, one line is enough
+IMPROBABLE = 0.02  # below it, silence is chosen earlier: when the model has found one line of the room not meant
 NEW_ROOM_LINES = 20  # of a talk in which the agent may be meant by a question to all before it has spoken
 MAX_CONTINUED_LINES = 2
 CONTINUED_PROBABILITY = 0.3
@@ -110,12 +110,13 @@ class RoomAttention:
     """The talk of one room. `pending` are messages that came while it was read from the store.
 
     `excess` is how many more lines the classifier would have expected to be addressed, of those about which a model
-    has decided lately.
+    has decided lately. With `has_others`, a model has found that a line was not for the agent.
     """
 
     talk: RoomTalk
     correction: float = 0.0
     excess: float = 0.0
+    has_others: bool = False
     is_followed: bool = False
     heard_at: datetime | None = None
     authors: BoundedDict[UUID, str] = field(default_factory=lambda: BoundedDict(WINDOW))
@@ -157,6 +158,7 @@ class RoomAttention:
     def note_decision(self, heard: HeardLine, is_addressed: bool) -> None:
         """Learn from what a model decided about a line: whether the estimates are too high in this room."""
         self.talk.note_decision(heard.line, is_addressed)
+        self.has_others = self.has_others or not is_addressed
         if not heard.is_open_question:
             self.excess = max(0.0, self.excess + heard.probability - is_addressed)
 
@@ -253,7 +255,7 @@ class Attention:
             estimate = Estimate(min(estimate.probability, REPLY_TO_OTHER_PROBABILITY), REPLY_TO_OTHER_REASONS)
         elif heard.is_continued:
             estimate = replace(estimate, probability=max(estimate.probability, CONTINUED_PROBABILITY))
-        choice = _choose(estimate.probability, heard, THRESHOLDS[responsiveness])
+        choice = _choose(estimate.probability, heard, THRESHOLDS[responsiveness], has_others=room.has_others)
         if choice is Choice.SILENCE:
             room.silenced[str(turn.author.id)] = room.talk.line_count - 1
         return Judgement(choice, estimate.probability, _describe(estimate, choice, turn.agent.character.name))
@@ -330,10 +332,11 @@ def _correct(estimate: Estimate, by_people: float, by_decisions: float) -> Estim
     return Estimate(probability, reasons)
 
 
-def _choose(probability: float, heard: HeardLine, thresholds: Thresholds) -> Choice:
+def _choose(probability: float, heard: HeardLine, thresholds: Thresholds, *, has_others: bool) -> Choice:
     if probability >= thresholds.answer:
         return Choice.ANSWER
-    is_known = heard.is_reply_to_other or heard.line_count >= (1 if probability < IMPROBABLE else MIN_LINES)
+    is_improbable = has_others and probability < IMPROBABLE
+    is_known = heard.is_reply_to_other or is_improbable or heard.line_count >= MIN_LINES
     is_clear = probability < thresholds.silence and is_known
     if is_clear and not (thresholds.asks_open_questions and heard.is_open_question):
         return Choice.SILENCE

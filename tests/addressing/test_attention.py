@@ -95,6 +95,13 @@ async def test_the_model_is_told_what_the_talk_shows(agent_harness: AgentHarness
     assert "Who spoke to whom shows: the talk does not show" in agent_harness.model.requests[-1].prompt
 
 
+async def test_in_a_new_room_silence_follows_a_decision_and_does_not_precede_it(agent_harness: AgentHarness) -> None:
+    assert await say(agent_harness, ("Bo", "Ada, are you there?"), ("Cy", "what about me")) == [
+        "name called",
+        "shouldRespond: IGNORE",
+    ]
+
+
 async def test_an_open_question_is_asked_about_where_the_agent_takes_part(agent_harness: AgentHarness) -> None:
     await say(agent_harness, *TALK, *TALK, *TALK, *TALK)
     assert await say(agent_harness, ("Di", "does anybody have a key?")) == ["not addressed"]
