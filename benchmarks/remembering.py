@@ -42,7 +42,7 @@ class Place:
 
 HERE = Place("the inn", "the hall")
 SETTINGS = {"CONVERSATION_LENGTH": "4"}  # reflection after every message
-_LINE = re.compile(r"^(\d+)\. \S+ (person \d+) .*\b(?:I live in|I moved to) (Town\w+)", re.MULTILINE)
+_LINE = re.compile(r"^(\d+)\. \S+ (.+?) \(id \w+\): .*\b(?:I live in|I moved to) (Town\w+)", re.MULTILINE)
 
 
 def measure_remembering() -> list[Row]:
@@ -99,23 +99,24 @@ async def _prompts(stage: AgentHarness, place: Place, person: str, question: str
 async def count_stale(count: int) -> tuple[int, int]:
     """Return of so many corrected facts how many prompts tell the old value in MEMORY, and how many the new one."""
     stale = current = 0
-    async with _stage(_note) as stage:
+    async with _stage(note_place) as stage:
         for number in range(count):
             place, person = Place("the inn", f"alone {number}", ChannelType.DM), f"person {number}"
             texts = (f"I live in Town{number}old", "the weather is fine", f"no, I moved to Town{number}new", "so it is")
             for text in texts:
                 await _send(stage, place, person, text)
-            memory = _memory_section(await _prompts(stage, place, person, "Where do I live?"))
+            memory = memory_section(await _prompts(stage, place, person, "Where do I live?"))
             stale += f"Town{number}old" in memory
             current += f"Town{number}new" in memory
     return stale, current
 
 
-def _memory_section(prompt: str) -> str:
+def memory_section(prompt: str) -> str:
+    """Return what a prompt has in its section MEMORY."""
     return prompt.partition(HEADING)[2].partition("\n#")[0]
 
 
-def _note(request: TextRequest) -> str:
+def note_place(request: TextRequest) -> str:
     """Return a reply or, for a reflection, the newest place as a fact that replaces the one that is known."""
     if request.purpose is not Purpose.REFLECTION:
         return model_answer("I see.")

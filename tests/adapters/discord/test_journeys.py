@@ -28,6 +28,7 @@ from bot.models import ModelType, Purpose, TextRequest, TextResult, Transcriptio
 from bot.pipeline import process_message
 from bot.testing import ScriptedModel, model_answer
 from tests.adapters.discord.server import EmulatedServer, outcomes, receipts
+from tests.remembering import SETTINGS, RememberingModel, check_memory
 
 SILENCE = "<response><action>IGNORE</action><reasoning>not for me</reasoning></response>"
 
@@ -411,3 +412,25 @@ async def test_the_bot_opens_a_direct_channel_to_write_to_a_member_who_never_did
         assert {room.external_id for room in await agent.store.worlds.rooms()} == {server.lobby, direct}
         stranger = Entity(derived_id("discord", "user", "1"), "discord", "1", ("Nobody here",))
         assert await agent.rooms.open_direct(stranger) is None
+
+
+async def test_memory_follows_corrections_and_keeps_people_and_rooms_apart(server: EmulatedServer) -> None:
+    model = RememberingModel()
+    people = server.kim, server.robin
+    private = [server.direct(person) for person in people]
+    async with server.run_bot(ScriptedModel(model), settings=SETTINGS):
+
+        async def say(number: int, text: str, channel: str = server.lobby) -> None:
+            sent = len(server.emulator.recorder.texts(channel))
+            await server.emulator.people.say(channel, people[number], f"{server.call} {text}")
+            await server.emulator.recorder.wait_for_texts(sent + 1, channel)
+
+        await check_memory(model, say, lambda number, text: say(number, text, private[number]))
+        command = server.bot, server.kim, server.lobby, "what-do-you-know-about-me"
+        asked = await server.emulator.interactions.run_command(*command)
+        await server.emulator.recorder.wait_until(lambda: server.emulator.recorder.counts["answered"] > 0)
+        [told, *_] = server.emulator.recorder.responses[asked]
+        assert told["flags"] == 64  # only who asks sees it
+        assert "Townnew" in told["content"]
+        assert "Townold" not in told["content"]
+        assert "Townhidden" not in told["content"]

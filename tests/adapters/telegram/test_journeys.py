@@ -17,6 +17,7 @@ from bot.models import ModelType, TextRequest, TextResult, TranscriptionRequest,
 from bot.platform import DeliveryState
 from bot.testing import StreamedText, model_answer
 from tests.adapters.telegram.conftest import OpenHarness, SkippingClock, TelegramHarness, echo, run_harness
+from tests.remembering import SETTINGS, RememberingModel, check_memory
 
 ACCOUNT = "1000001"
 
@@ -494,3 +495,24 @@ async def test_a_bug_in_a_command_does_not_block_later_updates(monkeypatch: pyte
         harness.people.say(chat, alice, "/help")
         harness.people.say(chat, alice, "Hello")
         assert await harness.wait_texts(1) == ["You said: Hello"]
+
+
+async def test_memory_follows_corrections_and_keeps_people_and_rooms_apart() -> None:
+    model = RememberingModel()
+    async with run_harness(model, settings=SETTINGS) as harness:
+        people = [harness.people.add_user("Sam"), harness.people.add_user("Sam")]
+        group = harness.people.add_group("The group", *people)
+        private = [harness.people.open_private_chat(person) for person in people]
+
+        async def say(number: int, text: str, chat: Mapping[str, Any] = group) -> None:
+            sent = len(harness.telegram.recorder.texts(chat["id"]))
+            harness.people.say(dict(chat), people[number], f"@ada_bot {text}")
+            await harness.wait_texts(sent + 1, chat)
+
+        await check_memory(model, say, lambda number, text: say(number, text, private[number]))
+        sent = len(harness.telegram.recorder.texts(group["id"]))
+        harness.people.say(group, people[0], "/what_do_you_know_about_me")
+        told = (await harness.wait_texts(sent + 1, group))[-1]
+        assert "Townnew" in told
+        assert "Townold" not in told
+        assert "Townhidden" not in told

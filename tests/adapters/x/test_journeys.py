@@ -9,6 +9,7 @@ from bot.store import InMemoryStore
 from bot.testing import model_answer
 from tests.adapters.x.conftest import RunX
 from tests.fussy import REFUSED, fussy_store
+from tests.remembering import SETTINGS, RememberingModel, check_memory
 
 IGNORE = "<response><action>IGNORE</action></response>"
 LONG = " ".join(f"This is sentence number {number} of a long answer." for number in range(14))
@@ -219,3 +220,17 @@ async def test_room_rules_of_the_character_file_apply(run_x: RunX, emulator: Emu
         assert receipts[quiet].outcome is Outcome.IGNORED
         assert receipts[loud].outcome is Outcome.ANSWERED
         assert gone not in receipts
+
+
+async def test_memory_follows_corrections_and_keeps_people_and_threads_apart(run_x: RunX, emulator: Emulator) -> None:
+    model = RememberingModel()
+    people = "sam", "samantha"
+    async with run_x(model, **SETTINGS) as harness:
+        threads = [emulator.say(people[0], "a thread"), emulator.say(people[0], "another thread")]
+
+        async def say(number: int, text: str, thread: str = threads[0]) -> None:
+            post = f"@greenroom_bot {text} ({len(model.prompts)})"  # X refuses the same text twice
+            emulator.say(people[number], post, reply_to_id=thread)
+            await harness.poll()
+
+        await check_memory(model, say, lambda number, text: say(number, text, threads[1]))
