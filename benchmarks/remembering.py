@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks.exchange import AGENT
 from benchmarks.figures import Row, report_progress
 from bot import ChannelType, Content, Entity, Memory, MemoryKind, MemoryScope, Role, Room, World, derived_id, new_id
+from bot.events import RunEnded
 from bot.models import Purpose, TextRequest
 from bot.platform import InboundMessage
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
@@ -131,8 +132,16 @@ def note_place(request: TextRequest) -> str:
 
 async def _send(stage: AgentHarness, place: Place, person: str, text: str) -> None:
     """Send a message, and wait until it is answered and reflected on."""
-    receipt = await stage.agent_runtime.inbox.submit(place.arrival(text, person, stage.agent.clock()))
-    await stage.agent_runtime.inbox.wait_outcome(receipt.id)
+    arrival, is_over = place.arrival(text, person, stage.agent.clock()), asyncio.Event()
+
+    async def on_run_ended(event: RunEnded) -> None:
+        if event.message_id == arrival.message.id:
+            is_over.set()
+
+    unsubscribe = stage.agent.events.subscribe(RunEnded, on_run_ended)
+    await stage.agent_runtime.inbox.submit(arrival)
+    await is_over.wait()
+    unsubscribe()
     await stage.agent.outbox.drain(5.0)
 
 
