@@ -132,3 +132,4 @@ async def test_a_lost_lease_fails_only_the_commit_of_its_room(postgres_url: str)
         assert isinstance(stored, list)
         [unsent] = await store.ledger.deliveries()
         assert [unsent] == stored
+        await store.sharing.leave()

@@ -44,9 +44,6 @@ async def store(proxy: Proxy) -> AsyncIterator[SqlStore]:
         yield opened
 
 
-@pytest.mark.xfail(
-    strict=False, reason="on a busy machine a connect that is cancelled leaves its socket to the collector"
-)
 async def test_a_cancelled_connect_leaves_no_connection_behind(postgres_url: str) -> None:
     for moments in range(1, 40):
         database = PostgresDatabase(parse_address(postgres_url, "the url"))
