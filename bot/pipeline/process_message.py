@@ -64,9 +64,9 @@ EDIT_INTERVAL_SECONDS = 5.0
 class MessagePipeline:
     """Processes the messages of one agent; built and owned by its `AgentRuntime`.
 
-    `active_turns` are the turns in progress. `evaluated` collects the receipts whose evaluators have run; its
-    owner enters it before the first message and leaves it after the last. So it does with `traces`, which collects what
-    turns have noted.
+    `active_turns` are the turns in progress, `turn_queue` has their order in each room. `evaluated` collects the
+    receipts whose evaluators have run; its owner enters it before the first message and leaves it after the last. So
+    it does with `traces`, which collects what turns have noted.
     """
 
     def __init__(self, agent: Agent, registry: Registry, settings: CoreSettings) -> None:
@@ -74,7 +74,7 @@ class MessagePipeline:
         self._agent = agent
         self._registry = registry
         self._settings = settings
-        self._turn_queue = TurnQueue(LatestResponse(settings.latest_response))
+        self.turn_queue = TurnQueue(LatestResponse(settings.latest_response))
         self._edit_pacer = EditPacer(EDIT_INTERVAL_SECONDS)
         self._counters = MessageCounters(settings, agent.store.sharing)
         self._attachment_limits = ConcurrencyLimits()
@@ -93,7 +93,7 @@ class MessagePipeline:
     def apply_settings(self, settings: CoreSettings) -> None:
         """Use these settings from the next message on; the limits of messages a minute stay as they are."""
         self._settings = settings
-        self._turn_queue.mode = LatestResponse(settings.latest_response)
+        self.turn_queue.mode = LatestResponse(settings.latest_response)
         self._multi_step.max_steps = settings.max_multistep_iterations
 
     async def process_message(self, event: StoredEvent, on_outcome: OnOutcome) -> None:
@@ -103,6 +103,7 @@ class MessagePipeline:
         """
         agent, received_monotonic = self._agent, time.monotonic()  # before anything can overtake it
         if event.inbound is None:
+            received_monotonic = self.turn_queue.expect(event.receipt, received_monotonic)
             event = await claim(agent, event.receipt)
         receipt, inbound = event.receipt, event.inbound
         if inbound is None:
@@ -126,6 +127,7 @@ class MessagePipeline:
                 await release_claim(turn)
             raise
         except StoreUnavailable:  # the journal holds what was done so far
+            self.turn_queue.expect(receipt, received_monotonic)
             release(turn)
 
     def _save_trace(self, turn: Turn, turn_input: TurnInput) -> None:
@@ -243,7 +245,7 @@ class MessagePipeline:
 
     async def _acquire_turn(self, turn: Turn, answered_ids: frozenset[UUID] | None, room_turn: AsyncExitStack) -> None:
         """Wait until the turn may answer in its room; `room_turn` gives the room free again."""
-        await room_turn.enter_async_context(self._turn_queue.acquire(turn, answered_ids))
+        await room_turn.enter_async_context(self.turn_queue.acquire(turn, answered_ids))
         await room_turn.enter_async_context(self._agent.outbox.show_typing(turn.room))
         for name in self._registry.provider_names(ProviderKind.HISTORY):
             turn.state.invalidate(name)  # others may have written while the turn waited

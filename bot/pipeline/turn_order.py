@@ -14,11 +14,14 @@ from enum import StrEnum
 from uuid import UUID
 
 from bot.concurrency.bounded import BoundedSet
+from bot.domain.ledger import Receipt
+from bot.errors import StoreUnavailable
 from bot.turn import Turn, TurnInput
 
 MAX_CARRIED = 2
 BURST_SECONDS = 1.0
 MAX_NUMBER_LENGTH = 20
+RECHECK_SECONDS = 0.1
 MAX_WITHDRAWN_RECEIPTS = 1000
 
 
@@ -80,13 +83,25 @@ class _RoomTurns:
 class TurnQueue:
     """The running and waiting turns of all rooms of one agent; `clock` is monotonic, in seconds.
 
-    `mode` may be changed: it counts for messages that come after.
+    `mode` may be changed: it counts for messages that come after. `is_processing` says whether a receipt is still
+    processed by this process.
     """
 
     def __init__(self, mode: LatestResponse, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.mode = mode
+        self.is_processing: Callable[[UUID], bool] = lambda receipt_id: False
         self._clock = clock
         self._rooms: dict[UUID, _RoomTurns] = {}
+        self._expected: dict[UUID, dict[UUID, float]] = {}  # by room: when receipts to be tried again were received
+
+    def expect(self, receipt: Receipt, received_monotonic: float) -> float:
+        """Record that later messages of a room wait for one that is tried again; return when it was first received.
+
+        They wait only where each message gets an answer of its own.
+        """
+        if self.mode is not LatestResponse.QUEUE:
+            return received_monotonic
+        return self._expected.setdefault(receipt.room_id, {}).setdefault(receipt.id, received_monotonic)
 
     @asynccontextmanager
     async def acquire(self, turn: Turn, answered_ids: frozenset[UUID] | None = None) -> AsyncIterator[None]:
@@ -101,9 +116,8 @@ class TurnQueue:
         cancelling = task.cancelling()
         claim = _Claim(turn, task, answered_ids)
         turn.is_committed = answered_ids is not None
-        self._enqueue(claim)
         try:
-            await claim.granted.wait()
+            await self._wait_for_room(claim)
             yield
             if turn.superseded_by is not None:  # the cancellation was swallowed inside
                 raise asyncio.CancelledError
@@ -111,8 +125,41 @@ class TurnQueue:
             if turn.superseded_by is None or task.uncancel() > cancelling:
                 raise
             raise Superseded(turn.superseded_by) from None
+        except StoreUnavailable:
+            for turn_input in turn.inputs:  # before the next turn is granted the room
+                self.expect(turn_input.receipt, turn_input.received_monotonic)
+            raise
         finally:
             self._release(claim)
+
+    async def _wait_for_room(self, claim: _Claim) -> None:
+        turn = claim.turn
+        while True:
+            if self._is_expecting_earlier(turn):
+                await asyncio.sleep(RECHECK_SECONDS)
+                continue
+            self._enqueue(claim)
+            await claim.granted.wait()
+            if not self._is_expecting_earlier(turn):
+                break
+            self._release(claim)  # an outage of the store ended the turn before it
+            claim.granted.clear()
+        if expected := self._expected.get(turn.room.id):
+            for turn_input in turn.inputs:
+                expected.pop(turn_input.receipt.id, None)
+
+    def _is_expecting_earlier(self, turn: Turn) -> bool:
+        """Return whether an earlier message of the room is to be tried again."""
+        room_id, newest = turn.room.id, turn.inputs[-1].received_monotonic
+        expected = self._expected.get(room_id)
+        if not expected:
+            return False
+        own = {turn_input.receipt.id for turn_input in turn.inputs}
+        for receipt_id in [receipt_id for receipt_id in expected if not self.is_processing(receipt_id)]:
+            del expected[receipt_id]
+        if not expected:
+            del self._expected[room_id]
+        return any(received < newest for receipt_id, received in expected.items() if receipt_id not in own)
 
     def _enqueue(self, claim: _Claim) -> None:
         room_turns = self._rooms.setdefault(claim.turn.room.id, _RoomTurns())

@@ -156,6 +156,7 @@ async def _running_agent(
         pipeline = MessagePipeline(agent, registry, core)
         activity = await enter(PersonActivityRecorder(store.entities, events, shutdown_deadline=shutdown_deadline))
         inbox = _build_inbox(agent, config, pipeline, activity, shutdown_deadline)
+        pipeline.turn_queue.is_processing = inbox.processor.is_processing
         rooms.start(inbox)
         post_scheduler = PostScheduler(agent, registry)
         await enter(pipeline.evaluated)

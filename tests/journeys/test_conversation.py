@@ -1,6 +1,7 @@
 """Conversations from event to reply; only the model and the platform are replaced."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -32,11 +33,12 @@ from bot import (
 from bot.domain.events import ActionCompleted, MessageReceived, RunEnded, RunStarted, RunStatus
 from bot.domain.ledger import DEATH_NOTE, DeliveryState, StepState
 from bot.events import Event
+from bot.inbound import processing
 from bot.models import ModelUnavailable, Purpose, TextRequest
 from bot.pipeline import process_message, turn_order
 from bot.pipeline.compose import Composer
 from bot.prompts import parse_history
-from bot.store import InMemoryStore
+from bot.store import InMemoryStore, StoreUnavailable, TurnCommit
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 
 GROUP = ChannelType.GROUP
@@ -180,6 +182,28 @@ async def test_an_ignored_newer_message_does_not_prevent_an_older_answer() -> No
     assert second.rule == "shouldRespond: IGNORE"
     assert first.outcome is Outcome.ANSWERED
     assert stage.texts == ["Hello."]
+
+
+async def test_in_a_queue_an_outage_of_the_store_does_not_reorder_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processing, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(turn_order, "RECHECK_SECONDS", 0.01)
+    to_whom = re.compile(r"The next message is .+'s, to (\w+)")
+    store, held = InMemoryStore(), Held(lambda request: model_answer(f"To {to_whom.findall(request.prompt)[-1]}."))
+    commit, outages = store.ledger.commit, [StoreUnavailable("the server restarts", cause="db_unreachable")]
+
+    async def commit_later(turn_commit: TurnCommit) -> Any:
+        if outages:
+            raise outages.pop()
+        return await commit(turn_commit)
+
+    monkeypatch.setattr(store.ledger, "commit", commit_later)
+    async with running_agent(model=held.model, store=store, settings={"LATEST_RESPONSE": "queue"}) as stage:
+        await stage.submit("one", author="Alice")
+        await held.until_asked("one")
+        for text, author in (("two", "Bob"), ("three", "Carol")):
+            await stage.submit(text, author=author)
+        held.release.set()
+        assert await stage.adapter.wait_until_sent(3) == ["To Alice.", "To Bob.", "To Carol."]
 
 
 async def test_by_author_each_person_gets_a_separate_answer() -> None:

@@ -234,7 +234,7 @@ async def test_a_timeout_in_any_stage_fails_with_one_notice(
     assert (ended.status, ended.outcome) == (RunStatus.TIMEOUT, Outcome.FAILED)
     assert ended.run_id == timed_out.run_id
     assert len(await agent_harness.adapter.wait_until_sent(1)) == 1
-    assert not books.processor._turn_queue._rooms
+    assert not books.processor.turn_queue._rooms
 
 
 async def test_an_evaluator_timeout_does_not_change_the_outcome(deadline: Deadline) -> None:
@@ -270,7 +270,7 @@ async def test_a_turn_stopped_in_any_stage_stays_open_and_frees_its_room(
     [ended] = await books.told(RunEnded)
     assert ended.status is RunStatus.CANCELLED
     assert books.settled == []
-    assert not books.processor._turn_queue._rooms
+    assert not books.processor.turn_queue._rooms
     monkeypatch.undo()
     assert (await books.process(await books.kept(receipt))).outcome is Outcome.ANSWERED
 
@@ -350,7 +350,7 @@ async def test_after_a_timeout_during_a_store_write_the_stored_outcome_counts(de
 
 async def until_waiting_for_the_floor(books: Books, holder: asyncio.Task[Receipt]) -> None:
     """Run until a turn waits for the holder, or the holder was superseded."""
-    [lane] = books.processor._turn_queue._rooms.values()
+    [lane] = books.processor.turn_queue._rooms.values()
     for _ in range(1000):
         if lane.waiting or holder.done():
             return
@@ -499,7 +499,7 @@ async def test_a_typing_indicator_that_ends_late_affects_no_turn() -> None:
     assert outcomes == [Outcome.SUPERSEDED, Outcome.ANSWERED]
     assert ended == {first.memory_id: RunStatus.SUPERSEDED, second.memory_id: RunStatus.COMPLETED}
     assert [len(one.model_calls) for one in books.settled] == [1, 1]
-    assert not books.processor._turn_queue._rooms
+    assert not books.processor.turn_queue._rooms
 
 
 async def test_a_model_that_suppresses_cancellation_causes_no_second_answer() -> None:
