@@ -67,7 +67,7 @@ from bot.inbound.task_control import TaskControl, TaskDecision, TaskState, last_
 from bot.logs import LogBuffer, LogLine, find_log_buffer
 from bot.outbound.content_filter import filter_partial_text
 from bot.outbound.undelivered import DeliveryDecision, DeliveryStatus, UndeliveredParts, is_dropped
-from bot.plugin_system.imports import LazyImport, install_command
+from bot.plugin_system.imports import LazyImport, LazyModule, install_command
 from bot.receipts.headlines import GateCheck, describe_receipt, list_checks
 from bot.receipts.trace import TraceStep, read_sections, read_steps
 from bot.runs import current_run
@@ -153,6 +153,7 @@ __all__ = [
     "InboxClosed",
     "KnownPeople",
     "LazyImport",
+    "LazyModule",
     "LimitState",
     "LogBuffer",
     "LogLine",

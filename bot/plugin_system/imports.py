@@ -1,4 +1,4 @@
-"""`LazyImport`, and imports of plugins and adapters whose errors say what to do."""
+"""`LazyImport`, `LazyModule`, and imports of plugins and adapters whose errors say what to do."""
 
 import importlib
 import importlib.metadata
@@ -155,3 +155,22 @@ class LazyImport:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return resolve_name(self.target)(*args, **kwargs)
+
+
+class LazyModule(ModuleType):
+    """A module of a library, imported when a name of it is first used.
+
+    So a plugin whose library is large is listed, with its settings and checks, without that library. Building one
+    raises ModuleNotFoundError where `library`, else the module, is not installed, as the import would.
+    """
+
+    def __init__(self, name: str, library: str = "") -> None:
+        library = library or name
+        if importlib.util.find_spec(library) is None:  # it imports what contains the library
+            raise ModuleNotFoundError(f"No module named {library!r}", name=library)
+        super().__init__(name)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(importlib.import_module(self.__name__), name)
+        setattr(self, name, value)  # so that it is looked up once
+        return value

@@ -5,9 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
-
-import anthropic
+from typing import TYPE_CHECKING, Any
 
 from bot import Agent, Service
 from bot.models import (
@@ -21,9 +19,15 @@ from bot.models import (
     TextSink,
     parse_retry_after,
 )
+from bot.platform import LazyModule
 from plugins.anthropic.responses import parse_message
 from plugins.anthropic.settings import AnthropicSettings
 from plugins.anthropic.streaming import MessageStream
+
+if TYPE_CHECKING:
+    import anthropic
+else:
+    anthropic = LazyModule("anthropic")  # 48 MB, which a bot without this plugin does not need
 
 logger = logging.getLogger(__name__)
 
@@ -142,7 +146,7 @@ def build_request(request: TextRequest, model: str, max_tokens: int) -> dict[str
     return body
 
 
-def find_refused_parameter(error: anthropic.APIStatusError, body: Mapping[str, Any]) -> str:
+def find_refused_parameter(error: "anthropic.APIStatusError", body: Mapping[str, Any]) -> str:
     """Return the sent parameter that the error refuses; blank for any other error."""
     if error.status_code != 400 or PROMPT_TOO_LONG.search(error.message):
         return ""
@@ -155,7 +159,7 @@ NO_CREDIT_CODES = frozenset({"contract_spend_limit_reached", "enforced_spend_lim
 PROMPT_TOO_LONG = re.compile(r"prompt is too long|exceed\w* (?:the )?context|context (?:limit|window)", re.IGNORECASE)
 
 
-def to_model_error(error: anthropic.AnthropicError, host: str, key: str) -> ModelError:
+def to_model_error(error: "anthropic.AnthropicError", host: str, key: str) -> ModelError:
     """Return the ModelError for an error of the SDK; its message does not contain the key."""
     if isinstance(error.__cause__, ModelRefused):
         return error.__cause__

@@ -1,13 +1,18 @@
 """Read a streamed message."""
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from anthropic import AsyncStream
 from pydantic import BaseModel, ValidationError
 
 from bot.models import ModelBusy, ModelError, TextResult, TextSink
+from bot.platform import LazyModule
 from plugins.anthropic.responses import ContentBlock, Lenient, StopDetails, UsageBody, build_result
+
+if TYPE_CHECKING:
+    import anthropic
+else:
+    anthropic = LazyModule("anthropic")
 
 MAX_ANSWER_LENGTH = 1_000_000  # characters
 TRANSIENT_ERRORS = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
@@ -133,7 +138,7 @@ class MessageStream:
 async def _read_events(response: Any) -> AsyncIterator[str]:
     """Yield the data of each event, including pings."""
     try:
-        async for event in AsyncStream.raw_events(response):
+        async for event in anthropic.AsyncStream.raw_events(response):
             yield event.data
     except Exception as error:  # the SDK's versions use different HTTP libraries
         raise ModelBusy(f"anthropic: an answer broke off: {type(error).__name__}") from error

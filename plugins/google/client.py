@@ -4,12 +4,8 @@ import logging
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
-
-import httpx
-from google import genai
-from google.genai import errors, types
 
 from bot import Agent, Service
 from bot.models import (
@@ -23,8 +19,18 @@ from bot.models import (
     TextResult,
     TextSink,
 )
+from bot.platform import LazyModule
 from plugins.google.responses import AnswerReader
 from plugins.google.settings import KEY, SERVER, GoogleSettings
+
+if TYPE_CHECKING:
+    import httpx
+    from google import genai
+    from google.genai import errors, types
+else:
+    httpx = LazyModule("httpx")
+    genai = LazyModule("google.genai")
+    errors, types = (LazyModule(f"google.genai.{name}", "google.genai") for name in ("errors", "types"))
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +87,7 @@ class GoogleClient(Service):
         self._sdk.close()
 
     async def write(
-        self, model: str, contents: types.ContentListUnion, parameters: dict[str, Any], sink: TextSink | None = None
+        self, model: str, contents: "types.ContentListUnion", parameters: dict[str, Any], sink: TextSink | None = None
     ) -> TextResult:
         """Return the text that a model writes; parameters that it refuses are omitted from then on.
 
@@ -101,7 +107,7 @@ class GoogleClient(Service):
             logger.warning("%s refuses the parameters %s; they are omitted from now on", model, ", ".join(refused))
 
     async def _fetch(
-        self, model: str, contents: types.ContentListUnion, parameters: dict[str, Any], sink: TextSink | None
+        self, model: str, contents: "types.ContentListUnion", parameters: dict[str, Any], sink: TextSink | None
     ) -> TextResult:
         config = types.GenerateContentConfig(**parameters)
         reader = AnswerReader(model, sink)
@@ -135,7 +141,7 @@ class GoogleClient(Service):
         except ValueError as error:  # what the server sent is not what its API promises
             raise ModelError(f"google: {self._host} gave no valid answer; check {SERVER}") from error
 
-    def _to_model_error(self, error: errors.APIError, model: str) -> ModelError:
+    def _to_model_error(self, error: "errors.APIError", model: str) -> ModelError:
         status, message = error.code, self._shorten(str(error.message or error.details or ""))
         if status in range(300, 400):
             return ModelRefused(f"google: {self._host} redirects, and nothing is sent elsewhere: correct {SERVER}")
@@ -153,7 +159,7 @@ class GoogleClient(Service):
         return " ".join(message.replace(self._key, "[the key]").split())[:200]
 
 
-def _find_refused(error: errors.APIError, parameters: dict[str, Any]) -> list[str]:
+def _find_refused(error: "errors.APIError", parameters: dict[str, Any]) -> list[str]:
     """Return the sent parameters that the error refuses; empty for any other error."""
     message = str(error.message or "").lower()
     if error.code != 400 or PROMPT_TOO_LONG.search(message):
@@ -161,7 +167,7 @@ def _find_refused(error: errors.APIError, parameters: dict[str, Any]) -> list[st
     return [name for name, word in OPTIONAL.items() if name in parameters and word in message]
 
 
-def _delay(error: errors.APIError) -> float | None:
+def _delay(error: "errors.APIError") -> float | None:
     """Return after how many seconds the server wants to be asked again; None if it does not say."""
     body = error.details
     details = body.get("error", body).get("details") if isinstance(body, dict) else None
@@ -172,7 +178,7 @@ def _delay(error: errors.APIError) -> float | None:
     return None
 
 
-def _to_model_info(model: types.Model) -> ModelInfo:
+def _to_model_info(model: "types.Model") -> ModelInfo:
     actions = model.supported_actions
     name = str(model.name).removeprefix("models/")
     is_embedding = "embed" in name if actions is None else "generateContent" not in actions

@@ -1,8 +1,6 @@
 """The handlers of text, embeddings and descriptions of pictures."""
 
-from typing import Any
-
-from google.genai import types
+from typing import TYPE_CHECKING, Any
 
 from bot import Agent, Settings, model
 from bot.models import (
@@ -14,8 +12,14 @@ from bot.models import (
     TextRequest,
     TextResult,
 )
+from bot.platform import LazyModule
 from plugins.google.client import GoogleClient
 from plugins.google.settings import GoogleSettings
+
+if TYPE_CHECKING:
+    from google.genai import types
+else:
+    types = LazyModule("google.genai.types", "google.genai")
 
 DEFAULT_DESCRIPTION_PROMPT = "Describe this picture in a few sentences."
 MAX_DESCRIPTION_TOKENS = 1024

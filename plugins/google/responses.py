@@ -1,9 +1,12 @@
 """Reads answers of the API, whole or in pieces, into results."""
 
-from google.genai import types
+from typing import TYPE_CHECKING
 
 from bot.models import ModelError, TextResult, TextSink, ToolCall, Usage
 from bot.text import user_text
+
+if TYPE_CHECKING:
+    from google.genai import types
 
 MAX_ANSWER_LENGTH = 1_000_000  # characters
 REFUSAL_REASONS = frozenset({"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE"})
@@ -22,7 +25,7 @@ class AnswerReader:
         self._is_refused = False
         self._usage: types.GenerateContentResponseUsageMetadata | None = None
 
-    async def add(self, piece: types.GenerateContentResponse) -> None:
+    async def add(self, piece: "types.GenerateContentResponse") -> None:
         """Add the next piece. Raises ModelError for an answer without an end."""
         if self._sink is not None:
             await self._sink.write("")  # reports progress, also while the model thinks
@@ -36,7 +39,7 @@ class AnswerReader:
             for part in (candidate.content.parts if candidate.content else None) or ():
                 await self._add_part(part)
 
-    async def _add_part(self, part: types.Part) -> None:
+    async def _add_part(self, part: "types.Part") -> None:
         if part.thought:
             return
         if part.function_call is not None and part.function_call.name:

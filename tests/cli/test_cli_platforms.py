@@ -30,9 +30,16 @@ LIST_PLUGINS = """
 import asyncio, sys
 from pathlib import Path
 from bot.cli.characters import load_character_config
-from bot.cli.operator.program import list_plugin_states, read_installed_plugins
+from bot.cli.operator.program import (
+    list_plugin_states,
+    list_variable_states,
+    read_installed_plugins,
+    run_checks,
+)
 
 config = load_character_config(Path(sys.argv[1]))
+list_variable_states(config.settings, config.plugins)
+list(run_checks(config, config.settings))
 installed = asyncio.run(read_installed_plugins(config))
 states = {state.name: state for state in list_plugin_states(config, {}, {}, installed)}
 print(states["anthropic"].is_on, states["anthropic"].fix)
