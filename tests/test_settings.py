@@ -377,3 +377,8 @@ def test_layers_above_the_file_keep_what_it_may_not_set() -> None:
     settings = given({"LOG_LEVEL": "DEBUG", "STREAMING": "false"}).with_layer(Layer("a check", {"MODEL_RETRIES": "0"}))
     assert (settings.get("LOG_LEVEL"), settings.get("STREAMING")) == (None, "false")
     assert (settings.get("MODEL_RETRIES"), settings.operator_only().get("STREAMING")) == ("0", None)
+
+
+def test_an_unknown_choice_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(SettingError, match=r"BOT_ROLE \(in the test\): must be one of all, gateway, worker, sender$"):
+        settings(BOT_ROLE="banana").load(CoreSettings)

@@ -22,6 +22,7 @@ M = TypeVar("M", bound="SettingsModel")
 MIN_SECRET_LENGTH = 8
 NETWORK_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_FILE")
 PROXY_VARIABLES = (*NETWORK_VARIABLES[:2], "https_proxy", "http_proxy")  # both spellings may hold a login
+CHOICES = re.compile(r"pattern '\^\(([a-z|]+)\)\$'")
 PROXY_PASSWORD = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
 CHARACTER_FILE = "the character's"
 
@@ -186,6 +187,8 @@ class Settings:
         name = ".".join(map(str, problem["loc"])) or "settings"
         source = self.source_of(name.split(".")[0]) or "the settings"
         message = problem["msg"].removeprefix("Value error, ")
+        if choices := CHOICES.search(message):
+            message = f"must be one of {choices[1].replace('|', ', ')}"
         return f"{name} (in {source}): {message}"
 
 
