@@ -11,7 +11,7 @@ LOCKED := build/locked
 LOCK = $(TOOLS)/bin/uv pip compile --quiet --no-progress --universal --generate-hashes --no-header --no-annotate \
   --constraint constraints.txt
 
-.PHONY: run init chat test test-full check bench chaos hostile attack-texts axe pictures lock vendor wheel dist try-dist sbom docs clean
+.PHONY: run init chat test test-full check bench chaos cluster hostile attack-texts axe pictures lock vendor wheel dist try-dist sbom docs clean
 
 run: $(VENV)/.installed
 	@$(BIN)/bot run
@@ -39,6 +39,9 @@ bench: $(VENV)/.installed-dev
 
 chaos: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.chaos
+
+cluster: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.cluster
 
 # Locks the versions of constraints.txt with the hashes of their files, for each version of Python in pyproject.toml.
 lock: $(TOOLS)/.installed

@@ -53,10 +53,10 @@ class Proxy:
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         answers, questions = await asyncio.open_unix_connection(self._socket)
-        with suppress(ConnectionError, asyncio.CancelledError):
+        with suppress(asyncio.CancelledError):
             async with asyncio.TaskGroup() as group:
                 passing = group.create_task(self._answer(answers, writer))
-                while said := await reader.read(SIZE):
+                while said := await _read(reader):
                     self._left -= 1
                     is_last = self._left == 0
                     if is_last:
@@ -75,3 +75,11 @@ class Proxy:
             while said := await answers.read(SIZE):
                 writer.write(said)
         writer.transport.abort()
+
+
+async def _read(reader: asyncio.StreamReader) -> bytes:
+    """Return what came; nothing where the other side was cut off."""
+    try:
+        return await reader.read(SIZE)
+    except ConnectionError:
+        return b""
