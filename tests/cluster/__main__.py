@@ -130,6 +130,7 @@ async def disturb_once(
             if standby is not None:
                 with standby as scene.standby:
                     taken, lost = await _disturb(scene, name, writing)
+                control.start()  # its database is dropped at the end
             else:
                 taken, lost = await _disturb(scene, name, writing)
     cells = (len(platform.arrived_at), len(lost), len(platform.doubles), platform.inversions, platform.repeats)
