@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
+from uuid import UUID
 
 from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.isolation import run_isolated
@@ -114,11 +115,19 @@ class WorkSharingLoop:
             await self._inbox.processor.resume_all()
 
     async def _claim_received(self, sharing: WorkSharing) -> None:
-        """Claim what other processes have received in this process's rooms, in order."""
+        """Claim what other processes have received in this process's rooms, in order.
+
+        Behind a message that an earlier process has left it waits for the regular check, which begins with that one.
+        """
         open_receipts = await self._store.ledger.receipts(is_open=True, limit=MAX_OPEN_EVENTS)
+        rooms_with_left: set[UUID] = set()
         for receipt in reversed(open_receipts):
+            if not sharing.owns_room(receipt.room_id):
+                continue
             is_unclaimed = receipt.outcome is Outcome.RECEIVED and receipt.turn_id is None
-            if is_unclaimed and sharing.owns_room(receipt.room_id):
+            if not is_unclaimed and self._inbox.processor.state_of(receipt.id) is None:
+                rooms_with_left.add(receipt.room_id)
+            elif is_unclaimed and receipt.room_id not in rooms_with_left:
                 await self._claim(receipt)
 
     async def _claim(self, receipt: Receipt) -> None:

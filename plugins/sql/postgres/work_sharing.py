@@ -184,6 +184,9 @@ class PostgresSharing:
                     self._leases.takes_rooms,
                 )
                 self._leases.add(UUID(bytes=row[0]) for row in rows)
+                if rows:  # what is open there is resumed before new messages overtake it
+                    self._must_look = True
+                    self._notified.set()
         return True
 
     async def hold_account(self, name: str) -> bool:

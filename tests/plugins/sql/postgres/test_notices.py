@@ -1,9 +1,13 @@
 """Notifications between processes that share the work: what is handed over, and what happens without them."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
 
+import asyncpg  # type: ignore[import-untyped]  # it brings no types
 import pytest
 
 from bot import Outcome, derived_id, new_id
@@ -46,6 +50,45 @@ async def test_what_another_process_receives_is_answered_and_reported_by_notific
             assert closed.outcome is Outcome.ANSWERED
         assert first.texts == ["I hear you."] * 4
         assert second.texts == []
+
+
+async def test_what_a_dead_process_left_is_answered_before_what_came_to_its_room_later(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work_sharing, "POLL_SECONDS", 600.0)
+    to_whom, address = re.compile(r"The next message is .+'s, to (\w+)"), parse_address(postgres_url, "the url")
+    model = ScriptedModel(lambda request: model_answer(f"To {to_whom.findall(request.prompt)[-1]}."))
+    async with (
+        asyncio.timeout(10.0),
+        OpenServers().open_store(address, ADA) as store,
+        OpenServers().open_store(address, ADA) as other_store,
+        running_agent(store=store, model=model, settings={"LATEST_RESPONSE": "queue"}) as harness,
+    ):
+        await harness.send("This room is mine now", author="Kim")
+        now = harness.agent.clock()
+        await other_store.ledger.receive([make_message("One", sent_at=now, author="Alice", message_id="m1")], now)
+        message = make_message("Two", sent_at=now, author="Bob", message_id="m2")
+        [event] = await other_store.ledger.receive([message], now)
+        unclaimed = replace(event.receipt, outcome=Outcome.RECEIVED, turn_id=None, attempts=0, claimed_at=None)
+        await other_store.ledger.save_receipts([unclaimed])
+
+        looked, find_receipts = asyncio.Event(), store.ledger.receipts
+
+        async def find_and_note(**conditions: Any) -> Any:
+            found = await find_receipts(**conditions)
+            looked.set()
+            return found
+
+        monkeypatch.setattr(store.ledger, "receipts", find_and_note)
+        connection = await asyncpg.connect(postgres_url)
+        number = await connection.fetchval("SELECT agent_id FROM lanes")
+        notices = NoticeQueue(number)
+        notices.add(Notice.MESSAGE, [event.receipt.room_id])
+        for payload in (notices.take_payload(), ""):  # the second one has everything looked for
+            await connection.execute("SELECT pg_notify('greenroom', $1)", payload)
+            await looked.wait()
+        await connection.close()
+        assert await harness.adapter.wait_until_sent(3) == ["To Kim.", "To Alice.", "To Bob."]
 
 
 @pytest.mark.long
