@@ -86,7 +86,7 @@ def _lines(members: list[Member], lag: WorkLag, now: datetime) -> Iterator[str]:
         beat = f"heartbeat {_seconds(now, member.last_heartbeat)} ago"
         draining = ", draining" if member.is_draining else ""
         yield f"{member.number}  {member.role}{draining}  {place}  {member.version}{since}, {beat}"
-        yield f"  {member.rooms} rooms{''.join(f', {name}' for name in member.accounts)}"
+        yield f"  {member.rooms} room{'s' * (member.rooms != 1)}{''.join(f', {name}' for name in member.accounts)}"
     yield f"oldest unanswered message: {_age(now, lag.oldest_unanswered)}"
     yield f"oldest undelivered part: {_age(now, lag.oldest_undelivered)}"
 
