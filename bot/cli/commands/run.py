@@ -24,7 +24,7 @@ from bot.cli.options import CharacterFiles, examples, new_command
 from bot.cli.platforms import WEB, Platform, list_platforms, parse_emulators, parse_platforms
 from bot.cli.process.crash_loop import CrashLoop, StartHistory
 from bot.cli.process.exit_codes import UsageError
-from bot.cli.process.file_changes import Changes, wake_on_changes, watch_files
+from bot.cli.process.file_changes import Changes, wake_regularly, watch_files
 from bot.cli.process.limits import raise_file_limit, reduce_gc_frequency
 from bot.cli.process.shutdown import exit_on_signal, handle_stop_signals, print_notice, stop_remaining_tasks
 from bot.cli.process.watchdog import run_watchdog
@@ -221,7 +221,7 @@ async def _run_until_stopped(
 
 
 async def reload_on_change(
-    configs: Sequence[CharacterConfig], handles: Sequence[AgentHandle], wake: Changes = wake_on_changes
+    configs: Sequence[CharacterConfig], handles: Sequence[AgentHandle], wake: Changes = wake_regularly
 ) -> None:
     """Reload each agent whenever its character's file changes; the agents log what came of it."""
     paths = {config.path: handle for config, handle in zip(configs, handles, strict=True)}

@@ -48,6 +48,15 @@ async def wake_on_changes(
                     yield paths
         except (OSError, RuntimeError) as error:  # such as too many watches: an operator can do without
             logger.debug("folders are not watched but looked at every %.0f s: %s", poll_seconds, error)
+    async with aclosing(wake_regularly(folders, poll_seconds)) as wakes:
+        async for paths in wakes:
+            yield paths
+
+
+async def wake_regularly(
+    folders: Collection[Path], poll_seconds: float = POLL_SECONDS
+) -> AsyncGenerator[Collection[Path], None]:
+    """Yield every `poll_seconds`, without `watchfiles`, which costs a program that runs for long 2 MB and a thread."""
     while True:
         await asyncio.sleep(poll_seconds)
         yield ()

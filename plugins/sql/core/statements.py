@@ -7,11 +7,12 @@ are the driver's own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from importlib import import_module
 from itertools import count, islice
 from typing import Any, Generic, Protocol, TypeVar
 
 from sqlalchemy import BindParameter, Connection, Dialect, Integer, Table, and_, bindparam, literal_column
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import Executable, FromClause
 from sqlalchemy.util import await_only
@@ -75,8 +76,6 @@ def _asyncpg(connection: Connection) -> Any:
     return connection.connection.driver_connection
 
 
-INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-
 Insert = Callable[[Table], Any]
 
 
@@ -125,7 +124,7 @@ class Statement:
     def _compiled_for(self, dialect: Dialect) -> "_Compiled":
         compiled = self._compiled.get(dialect.name)
         if compiled is None:
-            compiled = _Compiled(self._build(INSERTS[dialect.name]), self._items, dialect)
+            compiled = _Compiled(self._build(_import_dialect(dialect.name).insert), self._items, dialect)
             self._compiled[dialect.name] = compiled
         return compiled
 
@@ -279,9 +278,6 @@ def flag_equals(column: ColumnElement[Any], *, is_set: bool = True) -> ColumnEle
     return column == literal_column("1" if is_set else "0")
 
 
-POSTGRES_DIALECT: Any = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it so
-
-
 class RawStatement:
     """A hand-written PostgreSQL statement; each `?` stands for one of the values of `rows`, in order."""
 
@@ -320,8 +316,18 @@ def transpose(rows: Sequence[Row], width: int) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
 
 
+def _import_dialect(name: str) -> Any:
+    """Return SQLAlchemy's module of a dialect, when it is needed: that of PostgreSQL takes 2 MB."""
+    return import_module(f"sqlalchemy.dialects.{name}")
+
+
+@cache
+def _postgres_dialect() -> Any:
+    return _import_dialect("postgresql").dialect()
+
+
 def _type(table: Table, name: str) -> str:
-    return str(table.c[name].type.compile(dialect=POSTGRES_DIALECT))
+    return str(table.c[name].type.compile(dialect=_postgres_dialect()))
 
 
 def take_page(
