@@ -79,8 +79,8 @@ class StoredEvent:
     """What the ledger knows about a submitted or resumed event.
 
     `inbound` has the rows as stored, with the names and roles known before; None if the event was known
-    already or its message is gone. `is_room_owned` is False if another process that shares the database works
-    on the room, or may do so, because the room is free (`is_room_free`) and this process takes none.
+    already or its message is gone. Where processes share the database, `is_room_owned` is False if the event waits
+    until the owner of its room claims it, behind the earlier ones; `is_room_free` is True if the room had no owner.
     """
 
     receipt: Receipt

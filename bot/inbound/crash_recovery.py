@@ -1,9 +1,9 @@
-"""What a crash leaves open: which messages are suspected of it, and how they are tried again.
+"""What a crash or an outage of the store leaves open, and how it is tried again.
 
-The suspects are the messages that were under way when the process died: the open ones that are claimed. After
-the first crash they are all tried again at once. After a further one they are tried in two halves, each with
-nothing else under way, so that the next crash leaves half as many. Only a message that was alone under way
-counts a death.
+The suspects of a crash are the messages that were under way when the process died: the open ones that are
+claimed. After the first crash they are all tried again at once. After a further one they are tried in two halves,
+each with nothing else under way, so that the next crash leaves half as many. Only a message that was alone under
+way counts a death.
 """
 
 import asyncio
@@ -14,8 +14,12 @@ from typing import Any
 from uuid import UUID
 
 from bot.domain.ledger import DEATH_NOTE, Outcome, Receipt
+from bot.errors import StoreUnavailable
+from bot.store.ledger import StoreHealth
 
 logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +115,43 @@ class SuspectTrials:
             logger.error("%d messages stay open until the next start", len(self._held), exc_info=error)
             self.cancel()
         self.begin()  # other suspects may have come at the last moment
+
+
+class DeferredRetries:
+    """Receipts to retry when the store is back; where `retry` meets the next outage, they keep waiting."""
+
+    def __init__(self, health: StoreHealth, retry: Callable[[UUID], Coroutine[Any, Any, None]]) -> None:
+        self._health = health
+        self._retry = retry
+        self._ids: dict[UUID, None] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, receipt_id: UUID) -> None:
+        """Add a receipt."""
+        self._ids[receipt_id] = None
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task.add_done_callback(self._on_done)
+
+    def stop(self) -> None:
+        """Stop retrying: what is left stays open for the next start."""
+        self._ids.clear()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        while self._ids:
+            await asyncio.sleep(POLL_SECONDS)
+            while self._ids and self._health.problem is None:
+                receipt_id = next(iter(self._ids))
+                try:
+                    await self._retry(receipt_id)
+                except StoreUnavailable:
+                    break
+                self._ids.pop(receipt_id, None)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("%d messages stay open until the next start", len(self._ids), exc_info=error)
+            self._ids.clear()

@@ -2,12 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
-from typing import Any
 from uuid import UUID
 
 from bot.concurrency.bounded import BoundedSet
@@ -17,9 +16,9 @@ from bot.domain.ids import new_id
 from bot.domain.inbound import MAX_BACKFILL_AGE, StoredEvent
 from bot.domain.ledger import EventKey, Outcome, Receipt, Rule
 from bot.errors import StoreUnavailable, TemporaryError
-from bot.inbound.crash_recovery import SuspectTrials, plan_recovery
+from bot.inbound.crash_recovery import DeferredRetries, SuspectTrials, plan_recovery
 from bot.outbound.send_queue import WorkOwnership
-from bot.store.ledger import Ledger, StoreHealth
+from bot.store.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +29,6 @@ MAX_OPEN_EVENTS = 10_000
 MAX_CLOSED_IDS = 1000
 MAX_CONCURRENT_RESUMED = 50
 CANCEL_GRACE_SECONDS = 1.0
-POLL_SECONDS = 0.5
 
 
 class EventState(StrEnum):
@@ -74,6 +72,8 @@ class MessageProcessor:
         self._is_open = True
         self._states: dict[UUID, EventState] = {}  # of every event that is not closed
         self._closed = BoundedSet[UUID](MAX_CLOSED_IDS)  # `submit` may store an event that `resume` has closed
+        self._claiming_rooms: set[UUID] = set()
+        self._behind_earlier: dict[UUID, StoredEvent] = {}  # new events that wait for earlier ones of their rooms
         self._tasks = TaskSet("message processing", logs_failures=False)
         self._resume_slots = asyncio.Semaphore(MAX_CONCURRENT_RESUMED)
         self._deferred = DeferredRetries(ledger.health, self._retry)
@@ -101,8 +101,11 @@ class MessageProcessor:
         else:
             self.start_new(event)
 
-    def start_new(self, event: StoredEvent) -> None:
-        """Start on a new event, unless `resume_all` has done so since it was stored."""
+    def start_new(self, event: StoredEvent, *, is_next: bool = False) -> None:
+        """Start on a new event, unless `resume_all` has done so since it was stored.
+
+        While earlier events of its room may have to be started first it waits, unless it `is_next`.
+        """
         receipt = event.receipt
         if receipt.outcome.is_final:  # it is too old to be answered
             self.resolve(receipt)
@@ -112,8 +115,37 @@ class MessageProcessor:
             return
         if self.is_holding:
             self._hold(receipt.id)
+        elif not is_next and (
+            receipt.room_id in self._claiming_rooms or not self._ownership.is_settled(receipt.room_id)
+        ):
+            self._transition(receipt.id, EventState.WAITING)
+            self._behind_earlier[receipt.id] = event
         else:
             self._start(StoredEvent(receipt) if receipt.outcome is Outcome.RECEIVED else event)
+
+    async def claim(self, room_id: UUID, events: Sequence[StoredEvent]) -> None:
+        """Store the claims of events that other processes have received in a room, and start on them in their order.
+
+        What this process receives there meanwhile came later and starts behind them; if this fails, it does so after
+        the next `start_waiting`.
+        """
+        self._claiming_rooms.add(room_id)
+        await self._ledger.save_receipts([event.receipt for event in events])
+        self._claiming_rooms.discard(room_id)
+        for event in events:
+            self.start_new(event, is_next=True)
+        self._start_waiting()
+
+    def start_waiting(self) -> None:
+        """Start on new events that waited for earlier ones of their rooms: these have been resumed."""
+        self._claiming_rooms.clear()
+        self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        waiting, self._behind_earlier = self._behind_earlier, {}
+        for event in waiting.values():
+            self._transition(event.receipt.id, None)
+            self.start_new(event)
 
     async def resume(self, receipt: Receipt, *, interrupted_attempts: int = 0) -> bool:
         """Start on an event that may have been left open; return whether it was started.
@@ -203,7 +235,13 @@ class MessageProcessor:
             receipt for receipt in reversed(open_receipts) if self._ownership.is_connected(receipt.key.platform)
         ]
         self._trials.hold_for([receipt.id for receipt in resumable])
-        count = sum([await self.resume(receipt) for receipt in resumable])
+        count = 0
+        for receipt in resumable:
+            if event := self._behind_earlier.pop(receipt.id, None):
+                self._transition(receipt.id, None)
+                self.start_new(event, is_next=True)
+            else:
+                count += await self.resume(receipt)
         self._trials.begin()
         return count
 
@@ -254,6 +292,7 @@ class MessageProcessor:
     async def release(self) -> None:
         """Stop all processing: another process does it now."""
         self._trials.cancel()
+        self._behind_earlier.clear()
         self._states.clear()
         self._closed = BoundedSet[UUID](MAX_CLOSED_IDS)
         await self._tasks.cancel(CANCEL_GRACE_SECONDS)
@@ -344,43 +383,3 @@ class MessageProcessor:
             except StoreUnavailable:
                 self._transition(receipt_id, EventState.DEFERRED)
                 raise
-
-
-class DeferredRetries:
-    """Receipts to retry when the store is back; where `retry` meets the next outage, they keep waiting."""
-
-    def __init__(self, health: StoreHealth, retry: Callable[[UUID], Coroutine[Any, Any, None]]) -> None:
-        self._health = health
-        self._retry = retry
-        self._ids: dict[UUID, None] = {}
-        self._task: asyncio.Task[None] | None = None
-
-    def add(self, receipt_id: UUID) -> None:
-        """Add a receipt."""
-        self._ids[receipt_id] = None
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
-            self._task.add_done_callback(self._on_done)
-
-    def stop(self) -> None:
-        """Stop retrying: what is left stays open for the next start."""
-        self._ids.clear()
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _run(self) -> None:
-        while self._ids:
-            await asyncio.sleep(POLL_SECONDS)
-            while self._ids and self._health.problem is None:
-                receipt_id = next(iter(self._ids))
-                try:
-                    await self._retry(receipt_id)
-                except StoreUnavailable:
-                    break
-                self._ids.pop(receipt_id, None)
-
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        self._task = None
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("%d messages stay open until the next start", len(self._ids), exc_info=error)
-            self._ids.clear()

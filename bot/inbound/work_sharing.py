@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -13,9 +14,9 @@ from bot.concurrency.isolation import run_isolated
 from bot.domain.ids import new_id
 from bot.domain.inbound import MAX_BACKFILL_AGE, StoredEvent
 from bot.domain.ledger import Outcome, Receipt
-from bot.errors import StoreUnavailable
+from bot.errors import LeaseLost, StoreUnavailable
 from bot.inbound.inbox import Inbox
-from bot.inbound.processing import MAX_OPEN_EVENTS
+from bot.inbound.processing import MAX_OPEN_EVENTS, EventState
 from bot.outbound.outbox import Outbox
 from bot.store.protocols import Store
 from bot.store.work_sharing import NewWork, WorkSharing
@@ -98,12 +99,16 @@ class WorkSharingLoop:
                 await self._inbox.resolve_remote(new_work.closed)
             if not new_work.has_open_work:
                 return
+            is_complete, taken_over = new_work.closed is None, frozenset(sharing.unsettled_rooms)
             work = await sharing.open_work(self._outbox.ownership.shared_platforms())
             is_new = not sharing.role.answers and bool(work.delivery_rooms)
             if is_new or any(not self._outbox.is_busy(room_id) for room_id in work.delivery_rooms):
                 await self._outbox.resume()
             if work.message_rooms:
-                await self._resume_messages(sharing, is_complete=new_work.closed is None)
+                await self._resume_messages(sharing, is_complete=is_complete)
+            if is_complete:
+                sharing.settle(taken_over)
+                self._inbox.processor.start_waiting()
 
     async def _resume_messages(self, sharing: WorkSharing, *, is_complete: bool) -> None:
         """Start on open messages; those that an earlier process has left are found at the regular checks."""
@@ -120,22 +125,33 @@ class WorkSharingLoop:
         Behind a message that an earlier process has left it waits for the regular check, which begins with that one.
         """
         open_receipts = await self._store.ledger.receipts(is_open=True, limit=MAX_OPEN_EVENTS)
-        rooms_with_left: set[UUID] = set()
+        unclaimed: dict[UUID, list[Receipt]] = {}
+        blocked: set[UUID] = set()
         for receipt in reversed(open_receipts):
-            if not sharing.owns_room(receipt.room_id):
+            state = self._inbox.processor.state_of(receipt.id)
+            if receipt.room_id in blocked or not sharing.owns_room(receipt.room_id):
                 continue
-            is_unclaimed = receipt.outcome is Outcome.RECEIVED and receipt.turn_id is None
-            if not is_unclaimed and self._inbox.processor.state_of(receipt.id) is None:
-                rooms_with_left.add(receipt.room_id)
-            elif is_unclaimed and receipt.room_id not in rooms_with_left:
-                await self._claim(receipt)
+            if state is None and receipt.outcome is Outcome.RECEIVED and receipt.turn_id is None:
+                unclaimed.setdefault(receipt.room_id, []).append(receipt)
+            elif state in (None, EventState.WAITING) or receipt.outcome is Outcome.RECEIVED:  # it is resumed first
+                blocked.add(receipt.room_id)
+        await asyncio.gather(*(self._claim(room_id, receipts) for room_id, receipts in unclaimed.items()))
 
-    async def _claim(self, receipt: Receipt) -> None:
-        message = await self._store.ledger.inbound_message(receipt)
-        participant_state = await self._store.worlds.participant_state(receipt.room_id)
-        now = self._clock()
-        if message is None or now - receipt.received_at > MAX_BACKFILL_AGE:
-            return  # the inbox closes it
-        claimed = replace(receipt, outcome=Outcome.CLAIMED, turn_id=new_id(), attempts=1, claimed_at=now)
-        await self._store.ledger.save_receipts([claimed])
-        await self._inbox.processor.enqueue(StoredEvent(claimed, message, participant_state, is_new=True))
+    async def _claim(self, room_id: UUID, receipts: Sequence[Receipt]) -> None:
+        """Claim messages of a room; one that is too old or deleted is closed by the regular check."""
+        now, find_message = self._clock(), self._store.ledger.inbound_message
+        receipts = [receipt for receipt in receipts if now - receipt.received_at <= MAX_BACKFILL_AGE]
+        messages = await asyncio.gather(*map(find_message, receipts))
+        participant_state = await self._store.worlds.participant_state(room_id)
+        events = [
+            StoredEvent(
+                replace(receipt, outcome=Outcome.CLAIMED, turn_id=new_id(), attempts=1, claimed_at=now),
+                message,
+                participant_state,
+                is_new=True,
+            )
+            for receipt, message in zip(receipts, messages, strict=True)
+            if message is not None
+        ]
+        with suppress(LeaseLost):  # its new owner claims them
+            await self._inbox.processor.claim(room_id, events)

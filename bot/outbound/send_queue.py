@@ -42,6 +42,10 @@ class WorkOwnership:
         """Return whether this process works on a room."""
         return self._sharing is None or self._sharing.owns_room(room_id)
 
+    def is_settled(self, room_id: UUID) -> bool:
+        """Return whether what an earlier owner of a room has left open there has been resumed."""
+        return self._sharing is None or room_id not in self._sharing.unsettled_rooms
+
     def sends_room(self, room_id: UUID) -> bool:
         """Return whether this process sends the deliveries of a room."""
         return self._sharing is None or self._sharing.sends_room(room_id)

@@ -1,6 +1,7 @@
 """`WorkSharing`: how processes share the work of one agent, their roles, and what is known about each of them."""
 
 from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -113,6 +114,13 @@ class WorkSharing(Protocol):
     @property
     def limits(self) -> SharedLimits:
         """The limits that all processes share."""
+
+    @property
+    def unsettled_rooms(self) -> AbstractSet[UUID]:
+        """The rooms of this process in which an earlier owner may have left work that has not been resumed yet."""
+
+    def settle(self, rooms: Collection[UUID]) -> None:
+        """Record that the open work of these rooms has been resumed."""
 
     def owns_room(self, room_id: UUID) -> bool:
         """Return whether this process holds the lease of a room, as far as it knows."""

@@ -35,7 +35,7 @@ from plugins.sql.core.columns import (
     text_columns,
 )
 
-VERSION = "0008"
+VERSION = "0009"
 VERSION_TABLE = "alembic_version_sql"
 
 # A later version can only change a constraint that has the same name in both databases.
@@ -50,6 +50,7 @@ UNFINISHED = "state <> 'sent' AND state <> 'cancelled'"
 UNDECIDED = "state = 'unknown' OR state = 'failed'"
 IS_FACT = "kind = 'FACT'"
 IS_PARKED = "outcome = 'parked'"
+IS_UNCLAIMED = "outcome = 'received' AND is_open = 1"
 
 metadata = MetaData(naming_convention=NAMING_CONVENTION)
 
@@ -257,6 +258,7 @@ receipts = ordered_table(
     Index("ix_receipts_open", "agent_id", "is_open", "position", **partial_index("is_open = 1")),
     Index("ix_receipts_unlearnt", "agent_id", "is_learnt", "position", **partial_index("is_learnt = 0")),
     Index("ix_receipts_parked", "agent_id", "outcome", "received_at", **partial_index(IS_PARKED)),
+    Index("ix_receipts_unclaimed", "agent_id", "room_id", **partial_index(IS_UNCLAIMED)),
     cascading_key("rooms", "room_id"),
     cascading_key("entities", "author_id"),
 )

@@ -12,6 +12,7 @@ from bot import derived_id
 from bot.platform import BoundedSet, Delivery
 from bot.store import LeaseLost, NewWork, ProcessRole, StoredEvent, TurnCommit
 from plugins.sql.core.base import AgentRow
+from plugins.sql.core.schema import IS_UNCLAIMED
 from plugins.sql.core.statements import RawStatement
 from plugins.sql.postgres.database import PostgresDatabase
 from plugins.sql.postgres.ledger_statements import LeaseClaim, without_claim
@@ -22,11 +23,15 @@ INSERT INTO lanes (agent_id, room_id, owner)
 SELECT CAST(? AS integer), room_id, CAST(? AS bigint) FROM unnest(CAST(? AS bytea[])) AS room_id
 ORDER BY room_id
 ON CONFLICT (agent_id, room_id) DO UPDATE SET owner = coalesce(lanes.owner, excluded.owner)
-RETURNING room_id, owner
+RETURNING room_id, owner, xmax = 0
 """
 )
 FIND_OWNERS = RawStatement(
-    "SELECT room_id, owner FROM lanes WHERE agent_id = ? AND room_id = ANY(CAST(? AS bytea[])) AND owner IS NOT NULL"
+    "SELECT room_id, owner, false FROM lanes "
+    "WHERE agent_id = ? AND room_id = ANY(CAST(? AS bytea[])) AND owner IS NOT NULL"
+)
+FIND_ROOMS_WITH_UNCLAIMED = RawStatement(
+    f"SELECT DISTINCT room_id FROM receipts WHERE agent_id = ? AND room_id = ANY(CAST(? AS bytea[])) AND {IS_UNCLAIMED}"
 )
 UNCLAIM_RECEIPTS = RawStatement(
     """
@@ -86,13 +91,16 @@ class RoomLeases:
     """The rooms that this process owns, to its knowledge; the database checks ownership at every write.
 
     `worker` is the number of this process, None while it does not share the work. `notices` are those that
-    other processes should receive. A process whose `role` is to send leases accounts, under ids that no room has.
+    other processes should receive, and `notified` is set when there is work to look for. `unsettled` are the rooms in
+    which an earlier owner may have left work that has not been resumed yet. A process whose `role` is to send leases
+    accounts, under ids that no room has.
     """
 
     def __init__(self, database: PostgresDatabase, agent_row: AgentRow) -> None:
         self._database = database
         self._agent = agent_row.number
         self._rooms: set[UUID] = set()
+        self.unsettled: set[UUID] = set()
         self._received_elsewhere: set[UUID] = set()  # rooms owned here in which other processes receive too
         self._remote_receipts = BoundedSet[UUID](MAX_REMOTE_RECEIPTS)  # received here, for the owner of the room
         self._closed: set[UUID] = set()
@@ -104,6 +112,7 @@ class RoomLeases:
         self.is_draining = False
         self.worker: int | None = None
         self.notices = NoticeQueue(self._agent)
+        self.notified = asyncio.Event()
 
     def holds(self, room_id: UUID) -> bool:
         """Return whether this process works on a room."""
@@ -150,23 +159,26 @@ class RoomLeases:
         """Record which rooms of new events this process owns; none if it was declared dead."""
         if self._is_declared_dead:
             return
-        actionable = [event for event in received if _is_actionable(event)]
-        self.add(event.receipt.room_id for event in actionable if event.is_room_owned)
-        for event in actionable:
-            if not event.is_room_owned:
+        for event in filter(_is_actionable, received):
+            room_id = event.receipt.room_id
+            if event.is_room_owned and event.is_room_free:
+                self._rooms.add(room_id)
+            elif event.is_room_owned:
+                self.take_over([room_id])
+            else:
                 self._remote_receipts.add(event.receipt.id)
                 notice = Notice.FREE if event.is_room_free else Notice.MESSAGE
-                self.notices.add(notice, [event.receipt.room_id])
+                if not self.note_notice(notice, room_id):
+                    self.notices.add(notice, [room_id])
 
     def note_notice(self, notice: Notice, item_id: UUID) -> bool:
         """Record the notice of another process; return whether it concerns this one."""
         if notice is Notice.CLOSED:
-            is_remote = item_id in self._remote_receipts
-            if is_remote:
-                self._remote_receipts.discard(item_id)
-                self._closed.add(item_id)
-            return is_remote
-        if notice is Notice.FREE and self.takes_rooms:
+            if item_id not in self._remote_receipts:
+                return False
+            self._remote_receipts.discard(item_id)
+            self._closed.add(item_id)
+        elif notice is Notice.FREE and self.takes_rooms:
             self._free_rooms.add(item_id)
             self._has_open_work = True
         elif notice is Notice.DELIVERY and not self.role.answers:
@@ -177,6 +189,7 @@ class RoomLeases:
             self._has_open_work = True
         else:
             return False
+        self.notified.set()
         return True
 
     def take_new_work(self) -> NewWork:
@@ -196,9 +209,12 @@ class RoomLeases:
     def _is_received_elsewhere(self, room_id: UUID) -> bool:
         return self.role is ProcessRole.WORKER or room_id in self._received_elsewhere
 
-    def add(self, rooms: Iterable[UUID]) -> None:
-        """Add rooms whose lease was taken."""
-        self._rooms.update(rooms)
+    def take_over(self, rooms: Iterable[UUID]) -> None:
+        """Add rooms whose lease was taken, in which an earlier owner may have left work."""
+        if taken := set(rooms) - self._rooms:
+            self._rooms |= taken
+            self.unsettled |= taken
+            self.notified.set()
 
     def start(self, worker: int) -> None:
         """Start to share the work under this number."""
@@ -207,6 +223,7 @@ class RoomLeases:
     def lose_all(self) -> None:
         """Drop all rooms: this process was declared dead."""
         self._rooms.clear()
+        self.unsettled.clear()
         self._account_of.clear()
         self._received_elsewhere.clear()
         self._is_declared_dead = True
@@ -214,6 +231,7 @@ class RoomLeases:
     def remove(self, rooms: Iterable[UUID]) -> None:
         """Drop rooms that another process owns."""
         self._rooms.difference_update(rooms)
+        self.unsettled &= self._rooms
         self._received_elsewhere &= self._rooms
 
     def claim_for_room(self, room_id: UUID) -> LeaseClaim:
@@ -241,29 +259,32 @@ class RoomLeases:
     async def _take_leases(self, rooms: Iterable[UUID]) -> None:
         key = (self._agent, self.worker, [room_id.bytes for room_id in rooms])
         rows = await self._database.main_queries.run(lambda db: TAKE_LEASES.rows(db, *key))
-        self.add(UUID(bytes=room_id) for room_id, owner in rows if owner == self.worker)
+        taken = {UUID(bytes=row[0]): row[2] for row in rows if row[1] == self.worker}
+        self._rooms.update(room_id for room_id, is_new in taken.items() if is_new)
+        self.take_over(taken)
 
 
 def assign_rooms(connection: Connection, agent: int, worker: int, received: Sequence[StoredEvent]) -> list[StoredEvent]:
     """Lease the free rooms of new events; leave events of other rooms to their owners.
 
-    With 0 as `worker` none is leased.
+    Events behind one that has not been claimed wait too. With 0 as `worker` no room is leased.
     """
     rooms = list({event.receipt.room_id.bytes for event in received if _is_actionable(event)})
     rows = TAKE_LEASES.rows(connection, agent, worker, rooms) if worker else FIND_OWNERS.rows(connection, agent, rooms)
-    owners: dict[bytes, int] = dict(map(tuple, rows))
-    are_local = [not _is_actionable(event) or owners.get(event.receipt.room_id.bytes) == worker for event in received]
+    owners: dict[bytes, int] = {row[0]: row[1] for row in rows}
+    free = {room_id for room_id in rooms if room_id not in owners} | {row[0] for row in rows if row[2]}
+    blocked = {row[0] for row in FIND_ROOMS_WITH_UNCLAIMED.rows(connection, agent, rooms)}
+    ours = {room_id for room_id, owner in owners.items() if owner == worker and room_id not in blocked}
+    are_local = [not _is_actionable(event) or event.receipt.room_id.bytes in ours for event in received]
     remote_ids = [event.receipt.id.bytes for event, is_local in zip(received, are_local, strict=True) if not is_local]
     if remote_ids:
         UNCLAIM_RECEIPTS.rows(connection, agent, remote_ids)
     return [
-        event
-        if is_local
-        else replace(
+        replace(
             event,
-            receipt=without_claim(event.receipt),
-            is_room_owned=False,
-            is_room_free=event.receipt.room_id.bytes not in owners,
+            receipt=event.receipt if is_local else without_claim(event.receipt),
+            is_room_owned=is_local,
+            is_room_free=event.receipt.room_id.bytes in free,
         )
         for event, is_local in zip(received, are_local, strict=True)
     ]

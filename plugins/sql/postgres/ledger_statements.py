@@ -13,6 +13,7 @@ from bot.store import LeaseLost, StoredEvent, TurnCommit
 from plugins.sql.core.base import AgentRow
 from plugins.sql.core.memory_rows import MEMORY_NAMES, memory_values
 from plugins.sql.core.schema import (
+    IS_UNCLAIMED,
     cursors,
     deliveries,
     entities,
@@ -42,7 +43,8 @@ NUMBER_OF_CALL = "call AS (SELECT CAST(? AS integer) AS number)"
 NO_CURSOR_VALUES = (None,) * 4
 
 # `place` is empty if the event is known, or if a row is missing or differs from the given one: then nothing
-# is written. A free lane is taken; an event of another process's room is only stored.
+# is written. A free lane is taken; an event of another process's room is only stored. So is one behind a message that
+# has not been claimed, or that the room's last owner has left: they are claimed in their order.
 RECEIVE = BatchableStatement(
     f"""
 WITH {NUMBER_OF_CALL},
@@ -88,8 +90,14 @@ taken AS (
   RETURNING owner
 ),
 lane AS (
-  SELECT own.position IS NULL OR own.position = coalesce(place.owner, (SELECT owner FROM taken)) AS is_ours
-  FROM place, own
+  SELECT own.position IS NULL OR own.position = coalesce(place.owner, (SELECT owner FROM taken)) AND NOT EXISTS (
+    SELECT FROM receipts k WHERE k.agent_id = receipt.agent_id AND k.room_id = receipt.room_id AND k.{IS_UNCLAIMED}
+  ) AND (place.owner IS NOT NULL OR NOT EXISTS (
+    SELECT FROM receipts k WHERE k.agent_id = receipt.agent_id AND k.room_id = receipt.room_id AND k.is_open = 1
+    UNION ALL
+    SELECT FROM deliveries d WHERE d.agent_id = receipt.agent_id AND d.room_id = receipt.room_id AND d.is_open = 1
+  )) AS is_ours
+  FROM place, own, receipt
 ),
 booked AS (
   INSERT INTO receipts ({column_list(RECEIPT_NAMES)}) SELECT {RECEIPT_VALUES} FROM lane, receipt
@@ -162,7 +170,7 @@ def read_received(inbound: InboundMessage, receipt: Receipt, row: Row) -> Stored
         ParticipantState(participant),
         is_new=True,
         is_room_owned=bool(is_local),
-        is_room_free=not is_local and owner is None,
+        is_room_free=owner is None,
     )
 
 

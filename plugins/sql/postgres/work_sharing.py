@@ -8,6 +8,7 @@ rooms: its writes to them are refused until it has joined again under a new numb
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -123,7 +124,6 @@ class PostgresSharing:
         self.limits = PostgresLimits(database, agent_row, leases)
         self.members = PostgresMembers(database, agent_row)
         self._heartbeat = _HeartbeatConnection(database.direct, self._on_notify)
-        self._notified = asyncio.Event()
         self._must_look = False  # a notification told every process to look for work
         self._notifiers = TaskSet("notifying other processes")
 
@@ -144,6 +144,15 @@ class PostgresSharing:
     def is_draining(self) -> bool:
         """Whether an operator has told this process to release its work."""
         return self._leases.is_draining
+
+    @property
+    def unsettled_rooms(self) -> AbstractSet[UUID]:
+        """The rooms in which an earlier owner may have left work that has not been resumed yet."""
+        return self._leases.unsettled
+
+    def settle(self, rooms: Collection[UUID]) -> None:
+        """Record that the open work of these rooms has been resumed."""
+        self._leases.unsettled.difference_update(rooms)
 
     def sends_room(self, room_id: UUID) -> bool:
         """Return whether this process sends the deliveries of a room."""
@@ -183,10 +192,7 @@ class PostgresSharing:
                     _microseconds(LEASE_SECONDS - MAX_SILENCE_SECONDS),
                     self._leases.takes_rooms,
                 )
-                self._leases.add(UUID(bytes=row[0]) for row in rows)
-                if rows:  # what is open there is resumed before new messages overtake it
-                    self._must_look = True
-                    self._notified.set()
+                self._leases.take_over(UUID(bytes=row[0]) for row in rows)
         return True
 
     async def hold_account(self, name: str) -> bool:
@@ -225,13 +231,13 @@ class PostgresSharing:
         """Wait for a notification, at most for this many seconds; return what it said."""
         try:
             async with asyncio.timeout(timeout):
-                await self._notified.wait()
+                await self._leases.notified.wait()
         except TimeoutError:
             self._must_look = True
         must_look, self._must_look = self._must_look, False
-        self._notified.clear()
+        self._leases.notified.clear()
         new_work = self._leases.take_new_work()
-        return NewWork() if must_look else new_work
+        return NewWork() if must_look or self._leases.unsettled else new_work
 
     async def leave(self) -> None:
         """Release all rooms; an unreachable server frees them when the row expires."""
@@ -264,10 +270,9 @@ class PostgresSharing:
         notices = self._leases.notices.parse(payload)
         if notices is None:
             self._must_look = True
-            self._notified.set()
+            self._leases.notified.set()
         for notice, item_id in notices or ():
-            if self._leases.note_notice(notice, item_id):
-                self._notified.set()
+            self._leases.note_notice(notice, item_id)
 
     async def _send_notifications(self) -> None:
         """Send requested notifications, at intervals: each takes a lock that all commits wait for."""

@@ -1,0 +1,120 @@
+"""Messages of one room that several processes receive are answered in the order in which they were stored."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+
+import asyncpg  # type: ignore[import-untyped]  # it brings no types
+import pytest
+
+from bot import derived_id
+from bot.inbound import work_sharing
+from bot.platform import InboundMessage
+from bot.testing import ScriptedModel, make_message, model_answer, running_agent
+from bot.testing.harness import AgentHarness
+from plugins.sql.postgres.connection import parse_address
+from plugins.sql.postgres.storage import OpenServers
+from plugins.sql.postgres.work_sharing import PostgresSharing
+
+ADA = derived_id("agent", "Ada")
+TO_WHOM = re.compile(r"The next message is .+'s, to (\w+)")
+SETTINGS = {"LATEST_RESPONSE": "queue", "BURST_PAUSE": "0"}
+
+
+@asynccontextmanager
+async def process(url: str) -> AsyncIterator[AgentHarness]:
+    """Run an agent that answers every message of its own by the name of its author."""
+    model = ScriptedModel(lambda request: model_answer(f"To {TO_WHOM.findall(request.prompt)[-1]}."))
+    async with (
+        OpenServers().open_store(parse_address(url, "the url"), ADA) as store,
+        running_agent(store=store, model=model, settings=SETTINGS) as harness,
+    ):
+        yield harness
+
+
+def message(harness: AgentHarness, author: str) -> InboundMessage:
+    return make_message(f"I am {author}", sent_at=harness.agent.clock(), author=author, message_id=f"of {author}")
+
+
+async def notify_everyone(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute("SELECT pg_notify('greenroom', '')")
+    await connection.close()
+
+
+async def test_a_message_waits_for_an_earlier_one_that_another_process_received(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work_sharing, "POLL_SECONDS", 600.0)
+    async with asyncio.timeout(10.0), process(postgres_url) as owner, process(postgres_url) as other:
+        await owner.send("This room is mine now", author="Kim")
+        await owner.send("And I am known", author="Bob")
+        with monkeypatch.context() as patch:
+            patch.setattr(PostgresSharing, "_on_notify", lambda *_: None)  # the notification is late
+            await other.agent_runtime.inbox.submit(message(owner, "Alice"))
+            await owner.agent_runtime.inbox.submit(message(owner, "Bob"))
+        await notify_everyone(postgres_url)
+        assert await owner.adapter.wait_until_sent(4) == ["To Kim.", "To Bob.", "To Alice.", "To Bob."]
+
+
+async def test_a_message_that_comes_while_an_earlier_one_is_claimed_is_answered_after_it(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work_sharing, "POLL_SECONDS", 600.0)
+    async with asyncio.timeout(10.0), process(postgres_url) as owner, process(postgres_url) as other:
+        await owner.send("This room is mine now", author="Kim")
+        await owner.send("And I am known", author="Bob")
+        ledger, inbox = owner.agent.store.ledger, owner.agent_runtime.inbox
+        save_receipts = ledger.save_receipts
+
+        async def save_then_receive(receipts: Any) -> None:
+            await save_receipts(receipts)
+            monkeypatch.setattr(ledger, "save_receipts", save_receipts)
+            await inbox.submit(message(owner, "Bob"))
+
+        monkeypatch.setattr(ledger, "save_receipts", save_then_receive)
+        await other.agent_runtime.inbox.submit(message(owner, "Alice"))
+        assert await owner.adapter.wait_until_sent(4) == ["To Kim.", "To Bob.", "To Alice.", "To Bob."]
+
+
+@pytest.mark.parametrize("is_claimed", [True, False], ids=["was under way", "was not claimed"])
+@pytest.mark.parametrize("read", [1, 2, 3], ids=["first", "second", "third"])
+async def test_what_a_dead_process_left_is_answered_before_a_message_that_comes_at_the_take_over(
+    read: int, is_claimed: bool, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work_sharing, "POLL_SECONDS", 600.0)
+    address = parse_address(postgres_url, "the url")
+    async with (
+        asyncio.timeout(10.0),
+        process(postgres_url) as survivor,
+        OpenServers().open_store(address, ADA) as dead_store,
+    ):
+        for author in ("Kim", "Bob"):
+            await survivor.send("Hello", author=author)
+        sharing: Any = survivor.agent.store.sharing
+        connection = await asyncpg.connect(postgres_url)
+        await connection.execute("UPDATE lanes SET owner = -1")
+        sharing._leases.remove(list(sharing._leases._rooms))
+        await dead_store.ledger.receive([message(survivor, "Alice")], survivor.agent.clock())
+        if not is_claimed:
+            await connection.execute(
+                "UPDATE receipts SET outcome = 'received', turn_id = NULL, attempts = 0, claimed_at = NULL "
+                "WHERE is_open = 1"
+            )
+        await connection.close()
+
+        ledger, reads = survivor.agent.store.ledger, count(1)
+        find_receipts = ledger.receipts
+
+        async def find_and_receive(**conditions: Any) -> Any:
+            found = await find_receipts(**conditions)
+            if next(reads) == read:
+                await survivor.agent_runtime.inbox.submit(message(survivor, "Bob"))
+            return found
+
+        monkeypatch.setattr(ledger, "receipts", find_and_receive)
+        await sharing.heartbeat()
+        assert await survivor.adapter.wait_until_sent(4) == ["To Kim.", "To Bob.", "To Alice.", "To Bob."]
