@@ -86,6 +86,7 @@ async def test_what_a_dead_process_left_is_answered_before_a_message_that_comes_
     read: int, is_claimed: bool, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work_sharing, "POLL_SECONDS", 600.0)
+    monkeypatch.setattr(work_sharing, "HEARTBEAT_SECONDS", 600.0)
     address = parse_address(postgres_url, "the url")
     async with (
         asyncio.timeout(10.0),
