@@ -23,6 +23,7 @@ from bot.store.work_sharing import NewWork, WorkSharing
 
 logger = logging.getLogger(__name__)
 HEARTBEAT_SECONDS, POLL_SECONDS = 0.5, 0.5
+BLOCKED_POLL_SECONDS, MAX_FREQUENTLY_POLLED = 0.05, 100
 HEARTBEAT_TIMEOUT, POLL_TIMEOUT, DRAIN_SECONDS = 5.0, 60.0, 3.0
 
 
@@ -36,6 +37,7 @@ class WorkSharingLoop:
         self._inbox = inbox
         self._outbox = outbox
         self._is_drained = False
+        self._is_blocked = False  # messages wait until earlier ones of their rooms have been resumed
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -89,9 +91,10 @@ class WorkSharingLoop:
     async def _poll(self, sharing: WorkSharing) -> None:
         new_work = NewWork()
         while True:
+            self._is_blocked = False
             look = self._resume_open_work(sharing, new_work)
             await run_isolated(look, label="looking what is open", timeout=POLL_TIMEOUT)
-            new_work = await sharing.wait_for_work(POLL_SECONDS)
+            new_work = await sharing.wait_for_work(BLOCKED_POLL_SECONDS if self._is_blocked else POLL_SECONDS)
 
     async def _resume_open_work(self, sharing: WorkSharing, new_work: NewWork) -> None:
         with suppress(StoreUnavailable):
@@ -126,15 +129,18 @@ class WorkSharingLoop:
         """
         open_receipts = await self._store.ledger.receipts(is_open=True, limit=MAX_OPEN_EVENTS)
         unclaimed: dict[UUID, list[Receipt]] = {}
-        blocked: set[UUID] = set()
+        blocked: dict[UUID, bool] = {}  # and whether what is first there is being resumed
         for receipt in reversed(open_receipts):
             state = self._inbox.processor.state_of(receipt.id)
-            if receipt.room_id in blocked or not sharing.owns_room(receipt.room_id):
+            if not sharing.owns_room(receipt.room_id):
+                continue
+            if receipt.room_id in blocked:
+                self._is_blocked |= blocked[receipt.room_id] and len(open_receipts) <= MAX_FREQUENTLY_POLLED
                 continue
             if state is None and receipt.outcome is Outcome.RECEIVED and receipt.turn_id is None:
                 unclaimed.setdefault(receipt.room_id, []).append(receipt)
             elif state in (None, EventState.WAITING) or receipt.outcome is Outcome.RECEIVED:  # it is resumed first
-                blocked.add(receipt.room_id)
+                blocked[receipt.room_id] = state is not None
         await asyncio.gather(*(self._claim(room_id, receipts) for room_id, receipts in unclaimed.items()))
 
     async def _claim(self, room_id: UUID, receipts: Sequence[Receipt]) -> None:
