@@ -68,6 +68,11 @@ class PluginCard:
         if self.plugin.settings is not None:
             yield f"{margin} settings: {', '.join(item.name for item in list_variables(self.plugin.settings))}"
 
+    def row(self) -> tuple[str, ...]:
+        """Return the card as a row of a table: name, state, description, and why it is off."""
+        description = "" if self.plugin is None else self.plugin.description
+        return (self.name, "off" if self.reason else "on", description, self.reason)
+
     def to_json(self) -> dict[str, Any]:
         """Return the card as JSON."""
         plugin, entry = self.plugin, self.entry

@@ -1,14 +1,18 @@
-"""Colour and a sign of long work, on terminals only: elsewhere, and with NO_COLOR, the lines are plain."""
+"""Tables, colour and a sign of long work, on terminals only; NO_COLOR turns colour off."""
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from bot.store.storage import listen_to_progress
+from bot.text import strip_terminal_codes
 
 LINE_SECONDS = 2.0  # between two lines about long work where there is no terminal
-STATE_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+STATE_STYLES = {
+    "ok": "green", "warn": "yellow", "fail": "bold red",
+    "on": "green", "off": "dim", "held": "yellow", "failed": "bold red", "draining": "yellow",
+}  # fmt: skip
 
 
 def colour_state(line: str) -> str:
@@ -23,6 +27,25 @@ def colour_state(line: str) -> str:
     with console.capture() as captured:
         console.print(word, style=style, end="")
     return f"{captured.get()} {rest}"
+
+
+def print_rows(header: Sequence[str], rows: Iterable[Sequence[str]], plain_lines: Iterable[str]) -> None:
+    """Print rows as a table on a terminal, with states in their colour; elsewhere the plain lines, for programs."""
+    cells = [[strip_terminal_codes(cell) for cell in row] for row in rows]
+    if not cells or not sys.stdout.isatty():
+        print("\n".join(map(strip_terminal_codes, plain_lines)))
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for index, name in enumerate(header):
+        table.add_column(name, no_wrap=index == 0, overflow="fold")  # the first one is copied into other commands
+    for row in cells:
+        table.add_row(*(Text(cell, style=STATE_STYLES.get(cell, "")) for cell in row))
+    Console(highlight=False).print(table)
 
 
 @contextmanager

@@ -1,7 +1,11 @@
-"""Progress of long work on stderr: a bar on a terminal, elsewhere lines, none where the work is short."""
+"""Lists are tables, and progress of long work is a bar, on a terminal; elsewhere both are plain lines."""
 
 import io
+import os
+import pty
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +48,42 @@ def test_a_terminal_shows_a_bar_without_colour_where_none_is_wanted(monkeypatch:
     assert "copying the file" in terminal.getvalue()
     assert "50%" in terminal.getvalue()
     assert "\x1b[3" not in terminal.getvalue()
+
+
+def test_a_list_is_plain_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal_style.print_rows(("part", "state"), [("a1", "held")], ["a1  held\nb2  sent"])
+    assert capsys.readouterr().out == "a1  held\\nb2  sent\n"
+
+
+def test_a_table_escapes_control_characters_and_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("TERM", "dumb")
+    terminal_style.print_rows(("name",), [("[red]Eve\nRoot\x1b[2J",)], [])
+    assert "[red]Eve\\nRoot" in terminal.getvalue()
+    assert "\x1b[2J" not in terminal.getvalue()
+
+
+@pytest.mark.parametrize(("no_colour", "has_colour"), [("", True), ("1", False)], ids=["colour", "NO_COLOR"])
+def test_a_command_prints_its_list_as_a_table_on_a_terminal(tmp_path: Path, no_colour: str, has_colour: bool) -> None:
+    environment = {"PATH": os.environ["PATH"], "TERM": "xterm", "COLUMNS": "100", "NO_COLOR": no_colour}
+    terminal, end_of_program = pty.openpty()
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    command = [sys.executable, "-m", "bot", "plugin", "list"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=end_of_program) as process:
+        os.close(end_of_program)
+        text = _read_to_end(terminal)
+    assert process.returncode == 0
+    assert "what it does" in text
+    assert "──" in text
+    assert ("\x1b[32mon" in text) is has_colour
+
+
+def _read_to_end(terminal: int) -> str:
+    content = b""
+    while True:
+        try:
+            content += os.read(terminal, 65536)
+        except OSError:  # the program has ended: Linux says so with EIO
+            os.close(terminal)
+            return content.decode()

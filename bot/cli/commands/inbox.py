@@ -12,9 +12,10 @@ from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.options import AsJson, CharacterFile, examples, new_group
 from bot.cli.process.exit_codes import Exit
 from bot.cli.running_bot import open_store_for_reading
+from bot.cli.terminal_style import print_rows
 from bot.domain.inbound import UnreadableEvent
 from bot.logs import configure_logging
-from bot.text import shorten, strip_terminal_codes
+from bot.text import shorten
 
 DEFAULT_LIMIT, MAX_RAW_LENGTH = 100, 200
 
@@ -35,8 +36,12 @@ def list_events(
     if as_json:
         print(json.dumps({"events": [_event_json(event) for event in events]}, ensure_ascii=False, indent=2))
     else:
+        rows = [
+            (event.event_id, event.platform, event.account, _received(event), shorten(event.raw, 60), event.cause)
+            for event in events
+        ]
         lines = list(_event_lines(events)) or ["every event could be read"]
-        print(strip_terminal_codes("\n".join(lines), allowed="\n"))
+        print_rows(("event", "platform", "account", "received", "content", "cause"), rows, lines)
     return Exit.OK
 
 
@@ -58,7 +63,10 @@ def _event_json(event: UnreadableEvent) -> dict[str, str]:
 
 def _event_lines(events: Sequence[UnreadableEvent]) -> Iterator[str]:
     for event in events:
-        received_at = event.received_at.astimezone(UTC)
-        yield f"{event.event_id}  {event.platform} ({event.account}), {received_at:%Y-%m-%d %H:%M:%S} UTC"
+        yield f"{event.event_id}  {event.platform} ({event.account}), {_received(event)}"
         yield f"  {shorten(event.raw, MAX_RAW_LENGTH)}"
         yield f"  → {event.cause}"
+
+
+def _received(event: UnreadableEvent) -> str:
+    return f"{event.received_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

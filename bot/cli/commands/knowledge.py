@@ -18,7 +18,7 @@ from bot.cli.options import AsJson, CharacterFile, examples, new_group
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.process.shutdown import print_notice
 from bot.cli.running_bot import HttpReply, find_running_bot, require_storage
-from bot.cli.terminal_style import working
+from bot.cli.terminal_style import print_rows, working
 from bot.domain.task import Task
 from bot.errors import BotError, ConfigError, StoreInaccessible, TemporaryError
 from bot.http import BoundRoute, RouteRequest, UploadedFile
@@ -85,8 +85,11 @@ def _run(work: "Work", character: Path | None, *, is_indexed: bool = False, as_j
             result = asyncio.run(_run_here(config, plugin, work, is_indexed=is_indexed))
         except StoreInaccessible as refusal:
             result = asyncio.run(_await(work(partial(_send_to_running_bot, config, plugin, refusal))))
-    lines = json.dumps(result, ensure_ascii=False, indent=2) if as_json else "\n".join(_format(result))
-    print(strip_terminal_codes(lines, allowed="\n"))
+    if as_json:
+        print(strip_terminal_codes(json.dumps(result, ensure_ascii=False, indent=2), allowed="\n"))
+    else:
+        header = ("document", "name", "origin", "fragments", "address")
+        print_rows(header, map(_document_row, result.get("documents", ())), _format(result))
     return Exit.OK
 
 
@@ -247,6 +250,12 @@ def _format(result: Mapping[str, Any]) -> Iterator[str]:
         yield from map(_document_line, result["documents"])
         if not result["documents"]:
             yield "there are no documents"
+
+
+def _document_row(document: Mapping[str, Any]) -> tuple[str, ...]:
+    origin = "added" if document["added"] else "of the character's file"
+    world = f", told in the world {document['world']} only" if document["world"] else ""
+    return (document["id"], document["name"], origin + world, str(document["fragments"]), document["url"] or "")
 
 
 def _document_line(document: Mapping[str, Any]) -> str:

@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,13 +17,14 @@ from bot.cli.message_report import part_json, room_label
 from bot.cli.options import AsJson, CharacterFile, examples, new_group
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.running_bot import find_running_bot, open_store_for_reading, require_storage
+from bot.cli.terminal_style import print_rows
 from bot.domain.ledger import DeliveryState
 from bot.errors import ConfigError, StoreInaccessible, TemporaryError
 from bot.inbound.agent_handle import ConversationReader
 from bot.logs import configure_logging
 from bot.outbound.undelivered import UndeliveredParts
 from bot.plugin_system.plugin import collect_schemas
-from bot.text import shorten, strip_terminal_codes
+from bot.text import shorten
 
 DEFAULT_LIMIT, MAX_TEXT_LENGTH = 100, 60
 SEND, DROP = "send", "drop"
@@ -42,7 +43,8 @@ def list_parts(
     """List the parts that wait, are being sent, are held or have failed."""
     with _configured(character) as config:
         parts = asyncio.run(_load_parts(config, limit))
-    return _print_parts(parts, list(_part_lines(parts)) or ["nothing is undelivered"], as_json=as_json)
+    header = ("part", "state", "age", "attempts", "room", "text", "cause")
+    return _print_parts(parts, header, _part_rows(parts), _part_lines(parts), as_json=as_json)
 
 
 @app.command(SEND, epilog=examples("bot outbox send 01a205c4"))
@@ -60,7 +62,10 @@ def drop_parts(ids: PartIds, character: CharacterFile = None, as_json: AsJson = 
 def _decide_all(act: str, ids: Sequence[str], character: Path | None, *, as_json: bool) -> int:
     with _configured(character) as config:
         parts = [_decide(config, act, part_id) for part_id in dict.fromkeys(ids)]
-    return _print_parts(parts, [f"{part['id']}: {part['note']}" for part in parts], as_json=as_json)
+    rows = [(part["id"], part["note"]) for part in parts]
+    return _print_parts(
+        parts, ("part", "result"), rows, (f"{part_id}: {note}" for part_id, note in rows), as_json=as_json
+    )
 
 
 @contextmanager
@@ -70,11 +75,18 @@ def _configured(character: Path | None) -> Iterator[CharacterConfig]:
         yield config
 
 
-def _print_parts(parts: Sequence[Mapping[str, Any]], lines: Sequence[str], *, as_json: bool) -> int:
+def _print_parts(
+    parts: Sequence[Mapping[str, Any]],
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    lines: Iterable[str],
+    *,
+    as_json: bool,
+) -> int:
     if as_json:
         print(json.dumps({"parts": parts}, ensure_ascii=False, indent=2))
     else:
-        print(strip_terminal_codes("\n".join(lines), allowed="\n"))
+        print_rows(header, rows, lines if parts else ["nothing is undelivered"])
     return Exit.OK
 
 
@@ -96,19 +108,25 @@ async def _load_parts(config: CharacterConfig, limit: int) -> list[dict[str, Any
     ]
 
 
+def _part_rows(parts: Sequence[dict[str, Any]]) -> Iterator[Sequence[str]]:
+    for part in parts:
+        state = "held" if part["state"] == DeliveryState.UNKNOWN else part["state"]
+        texts = (part["room"], shorten(part["text"], MAX_TEXT_LENGTH), shorten(part["cause"] or "", 200))
+        yield (part["id"], state, _age(part), str(part["attempts"]), *texts)
+
+
 def _part_lines(parts: Sequence[dict[str, Any]]) -> Iterator[str]:
-    now = datetime.now(UTC)
     for part in parts:
         held = ", held" if part["state"] == DeliveryState.UNKNOWN else ""
-        age = _format_age(now - datetime.fromisoformat(part["created_at"]))
-        state = f"{part['state']}{held}, {age} old, {part['attempts']} attempts"
+        state = f"{part['state']}{held}, {_age(part)} old, {part['attempts']} attempts"
         yield f"{part['id']}  {state}, for {part['room']}"
         yield f"  {shorten(part['text'], MAX_TEXT_LENGTH)!r}"
         if part["cause"]:
             yield f"  → {shorten(part['cause'], 200)}"
 
 
-def _format_age(age: timedelta) -> str:
+def _age(part: Mapping[str, Any]) -> str:
+    age = datetime.now(UTC) - datetime.fromisoformat(part["created_at"])
     seconds = max(int(age.total_seconds()), 0)
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:

@@ -13,11 +13,12 @@ from bot.cli.doctor.checks import finding_lines
 from bot.cli.doctor.plugin_checks import check_plugin, contract_findings
 from bot.cli.options import AsJson, CharacterFile, Trusting, examples, new_group
 from bot.cli.plugin_adding import add_plugin, print_permissions
-from bot.cli.plugin_cards import index_lines, index_to_json, list_cards
+from bot.cli.plugin_cards import PluginCard, index_lines, index_to_json, list_cards
 from bot.cli.plugin_index import load_index
 from bot.cli.process.exit_codes import Exit
 from bot.cli.process.shutdown import print_notice
 from bot.cli.scaffold import check_new_name, find_target, render_templates, run_pytest, write_new_files
+from bot.cli.terminal_style import print_rows
 from bot.errors import PluginError
 from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.plugin_system.loading import PLUGIN_GROUP, find_plugin, plugin_names
@@ -42,7 +43,8 @@ def list_plugins(character: CharacterFile = None, as_json: AsJson = False) -> in
     if as_json:
         _print_json([card.to_json() for card in cards])
     else:
-        print("\n".join(strip_terminal_codes(line) for card in cards for line in card.lines()))
+        lines = (line for card in cards for line in card.lines())
+        print_rows(("plugin", "state", "what it does", "why it is off"), map(PluginCard.row, cards), lines)
     return Exit.OK
 
 

@@ -13,6 +13,7 @@ from bot.cli.characters import ignored_settings_note, read_character_settings
 from bot.cli.options import AsJson, CharacterFile, examples, new_command
 from bot.cli.process.exit_codes import Exit
 from bot.cli.process.shutdown import print_notice
+from bot.cli.terminal_style import print_rows
 from bot.cli.variables import SettingsGroup, Variable, find_settings_groups, group_summary, list_variables
 from bot.settings import Settings
 from bot.text import strip_terminal_codes
@@ -54,7 +55,12 @@ def settings(
         variables = [_to_json(group.name, item, values) for group in groups for item in list_variables(group.model)]
         print(json.dumps({"variables": variables}, ensure_ascii=False, indent=2))
     else:
-        print("\n".join(_setting_lines(groups, values)))
+        rows = [
+            (variable.name, _format_value(variable, values), variable.description)
+            for group in groups
+            for variable in list_variables(group.model)
+        ]
+        print_rows(("variable", "value", "meaning"), rows, _setting_lines(groups, values))
     return Exit.OK
 
 
@@ -85,7 +91,9 @@ def build_owner_table(groups: Sequence[SettingsGroup]) -> str:
 
 def _setting_lines(groups: Sequence[SettingsGroup], settings: Settings) -> Iterator[str]:
     for number, group in enumerate(groups):
-        yield f"{chr(10) if number else ''}{group.name}: {group_summary(group.model)}"
+        if number:
+            yield ""
+        yield f"{group.name}: {group_summary(group.model)}"
         for variable in list_variables(group.model):
             yield f"  {variable.name} = {_format_value(variable, settings)}"
             yield f"      {variable.description}"

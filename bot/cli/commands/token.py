@@ -12,6 +12,7 @@ from bot.cli.characters import read_character_settings
 from bot.cli.options import AsJson, CharacterFile, examples, new_group
 from bot.cli.process.exit_codes import Exit
 from bot.cli.process.shutdown import print_notice
+from bot.cli.terminal_style import print_rows
 from bot.concurrency.clock import system_clock
 from bot.settings import CoreSettings
 from bot.text import strip_terminal_codes
@@ -55,11 +56,14 @@ def list_tokens(character: CharacterFile = None, as_json: AsJson = False) -> int
     found = _tokens(character).list()
     if as_json:
         print(json.dumps({"tokens": [_describe(token) for token in found]}, ensure_ascii=False, indent=2))
-    elif not found:
-        print("there are no tokens besides the server's own: `bot token new --scope …` creates one")
-    for token in () if as_json else found:
-        created = token.created_at.astimezone().strftime("%Y-%m-%d %H:%M")
-        print(strip_terminal_codes(f"{token.id}  {token.scope.value:<9}  {created}  {token.name}"))
+        return Exit.OK
+    rows = [
+        (token.id, token.scope.value, token.created_at.astimezone().strftime("%Y-%m-%d %H:%M"), token.name)
+        for token in found
+    ]
+    lines = [f"{token_id}  {scope:<9}  {created}  {name}" for token_id, scope, created, name in rows]
+    none = ["there are no tokens besides the server's own: `bot token new --scope …` creates one"]
+    print_rows(("id", "scope", "created", "name"), rows, lines or none)
     return Exit.OK
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import starmap
 from operator import attrgetter
 from typing import Annotated, Any
 from uuid import UUID
@@ -18,6 +19,7 @@ from bot.cli.message_report import MessageReport, build_report, format_price, ro
 from bot.cli.options import AsJson, CharacterFile, examples, new_command
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.running_bot import find_running_bot, open_store_for_reading
+from bot.cli.terminal_style import print_rows
 from bot.domain.costs import CostEntry, sum_costs
 from bot.domain.environment import Room
 from bot.domain.ledger import Receipt
@@ -28,6 +30,7 @@ from bot.store.protocols import Store
 from bot.text import find_closest, shorten, strip_terminal_codes
 
 NAME_WIDTH = 40
+COST_COLUMNS = ("cost", "calls", "failed", "without a price", "tokens in", "of them cached", "tokens out")
 NO_PERSON = "(no person: tasks, posts)"
 DEFAULT_LAST = 5
 DEFAULT_DAYS = 7
@@ -56,10 +59,22 @@ class CostReport:
 
     def lines(self) -> Iterator[str]:
         """Yield the report as lines of text."""
+        yield self.total_line()
+        yield from self.sum_lines()
+        yield from self.notes()
+
+    def total_line(self) -> str:
+        """Return the period and its costs."""
         period = "today (UTC)" if self.days == 1 else f"the last {self.days} days (UTC)"
-        yield f"{period}: {format_costs(self.total)}"
+        return f"{period}: {format_costs(self.total)}"
+
+    def sum_lines(self) -> Iterator[str]:
+        """Yield a line for each sum."""
         for name, entry in self.sums:
             yield f"  {shorten(name, NAME_WIDTH):<{NAME_WIDTH}}  {format_costs(entry)}"
+
+    def notes(self) -> Iterator[str]:
+        """Yield what one should know about these figures."""
         if self.total.unpriced_calls:
             yield "calls without a price are not in the dollars: set one with MODEL_PRICES, `name=in/out`"
         if self.total.estimated_calls:
@@ -106,8 +121,25 @@ def format_costs(entry: CostEntry) -> str:
     return ", ".join(_cost_parts(entry))
 
 
+def _cost_row(name: str, entry: CostEntry) -> tuple[str, ...]:
+    numbers = (
+        entry.calls,
+        entry.failed_calls,
+        entry.unpriced_calls,
+        entry.tokens_in,
+        entry.tokens_cached,
+        entry.tokens_out,
+    )
+    price = None if _is_unpriced(entry) else entry.cost
+    return (name, format_price(price), *(f"{number:,}" for number in numbers))
+
+
+def _is_unpriced(entry: CostEntry) -> bool:
+    return 0 < entry.unpriced_calls == entry.calls - entry.failed_calls
+
+
 def _cost_parts(entry: CostEntry) -> Iterator[str]:
-    is_unknown = 0 < entry.unpriced_calls == entry.calls - entry.failed_calls
+    is_unknown = _is_unpriced(entry)
     yield format_price(None if is_unknown else entry.cost)
     yield "1 call" if entry.calls == 1 else f"{entry.calls:,} calls"
     if entry.failed_calls:
@@ -169,7 +201,11 @@ def _print_costs(config: CharacterConfig, days: int, by: GroupBy, *, as_json: bo
     if as_json:
         print(json.dumps(costs.to_json(), ensure_ascii=False, indent=2))
     else:
-        print("\n".join(map(strip_terminal_codes, costs.lines())))
+        print(costs.total_line())
+        if costs.sums:
+            print_rows((by.value, *COST_COLUMNS), starmap(_cost_row, costs.sums), costs.sum_lines())
+        for note in costs.notes():
+            print(note)
     return Exit.OK
 
 

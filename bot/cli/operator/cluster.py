@@ -13,12 +13,12 @@ from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.options import AsJson, CharacterFile, examples, new_command
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.running_bot import open_store_for_reading, require_storage
+from bot.cli.terminal_style import print_rows
 from bot.errors import ConfigError
 from bot.logs import configure_logging
 from bot.plugin_system.plugin import collect_schemas
 from bot.store.protocols import Store
 from bot.store.work_sharing import Member, Members, WorkLag
-from bot.text import strip_terminal_codes
 
 app = new_command(invoke_without_command=True)
 
@@ -35,7 +35,11 @@ def list_members(context: typer.Context, character: CharacterFile = None, as_jso
         document = {"members": [asdict(member) for member in members], "lag": asdict(lag)}
         print(json.dumps(document, default=_to_text, ensure_ascii=False, indent=2))
     else:
-        print(strip_terminal_codes("\n".join(_lines(members, lag, datetime.now(UTC))), allowed="\n"))
+        now = datetime.now(UTC)
+        header = ("member", "role", "state", "rooms", "accounts", "host", "process", "version", "heartbeat")
+        print_rows(header, [_row(member, now) for member in members], _member_lines(members, now))
+        print(f"oldest unanswered message: {_age(now, lag.oldest_unanswered)}")
+        print(f"oldest undelivered part: {_age(now, lag.oldest_undelivered)}")
     return Exit.OK
 
 
@@ -77,7 +81,15 @@ def _members(config: CharacterConfig, store: Store) -> Members:
     return store.sharing.members
 
 
-def _lines(members: list[Member], lag: WorkLag, now: datetime) -> Iterator[str]:
+def _row(member: Member, now: datetime) -> tuple[str, ...]:
+    state = "draining" if member.is_draining else "on"
+    accounts = ", ".join(member.accounts)
+    place = (member.host or "", str(member.process or ""), member.version)
+    heartbeat = f"{_seconds(now, member.last_heartbeat)} ago"
+    return (str(member.number), member.role, state, str(member.rooms), accounts, *place, heartbeat)
+
+
+def _member_lines(members: list[Member], now: datetime) -> Iterator[str]:
     if not members:
         yield "no process runs this character"
     for member in members:
@@ -87,8 +99,6 @@ def _lines(members: list[Member], lag: WorkLag, now: datetime) -> Iterator[str]:
         draining = ", draining" if member.is_draining else ""
         yield f"{member.number}  {member.role}{draining}  {place}  {member.version}{since}, {beat}"
         yield f"  {member.rooms} room{'s' * (member.rooms != 1)}{''.join(f', {name}' for name in member.accounts)}"
-    yield f"oldest unanswered message: {_age(now, lag.oldest_unanswered)}"
-    yield f"oldest undelivered part: {_age(now, lag.oldest_undelivered)}"
 
 
 def _age(now: datetime, since: datetime | None) -> str:

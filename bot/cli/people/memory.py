@@ -20,6 +20,7 @@ from bot.cli.options import AsJson, CharacterFile, examples, new_group
 from bot.cli.people.command import PersonText, choose_person
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.running_bot import HttpReply, RunningBot, find_running_bot, open_store_for_reading, require_storage
+from bot.cli.terminal_style import print_rows
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import ConfigError, StoreInaccessible, TemporaryError
 from bot.inbound.person_export import find_people
@@ -141,10 +142,9 @@ def _read(
     if as_json:
         print(json.dumps(documents, ensure_ascii=False, indent=2))
     else:
-        for document in documents:
-            print(strip_terminal_codes(_to_text(document, is_detailed=is_detailed)))
-        if not documents:
-            print("no facts")
+        rows = [] if is_detailed else [_row(document) for document in documents]
+        lines = [line for document in documents for line in _to_lines(document, is_detailed=is_detailed)]
+        print_rows(("fact", "date", "told by", "text"), rows, lines or ["no facts"])
     return Exit.OK
 
 
@@ -198,10 +198,15 @@ def _to_document(memory: Memory, teller: str) -> dict[str, Any]:
     }
 
 
-def _to_text(document: dict[str, Any], *, is_detailed: bool) -> str:
+def _row(document: dict[str, Any]) -> tuple[str, ...]:
+    return (document["id"], document["at"][:10], document["told_by"], document["text"])
+
+
+def _to_lines(document: dict[str, Any], *, is_detailed: bool) -> list[str]:
     if is_detailed:
-        return "\n".join([f"{name:<15} {value}" for name, value in document.items() if value]) + "\n"
-    return f"{document['id']}  {document['at'][:10]}  {document['told_by']}: {document['text']}"
+        return [*(f"{name:<15} {value}" for name, value in document.items() if value), ""]
+    fact_id, date, teller, text = _row(document)
+    return [f"{fact_id}  {date}  {teller}: {text}"]
 
 
 def _change(fact_id: UUID, character: CharacterFile, *, text: str | None, as_json: bool) -> int:
