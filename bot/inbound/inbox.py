@@ -174,6 +174,12 @@ class Inbox:
             await self.processor.resume(receipt)
         return await asyncio.shield(future)
 
+    async def wait_stored(self, room_id: UUID) -> None:
+        """Wait until what is being stored of a room is stored or has failed."""
+        storing = [task for task, batch in self._storing.items() if any(item.room.id == room_id for item in batch)]
+        if storing:
+            await asyncio.wait(storing)
+
     async def recover(self) -> None:
         """Find what was under way when an earlier process died; the processor's `resume_all` tries it again."""
         await self.processor.recover(self._is_being_stored)

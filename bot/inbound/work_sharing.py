@@ -16,7 +16,7 @@ from bot.domain.inbound import MAX_BACKFILL_AGE, StoredEvent
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import LeaseLost, StoreUnavailable
 from bot.inbound.inbox import Inbox
-from bot.inbound.processing import MAX_OPEN_EVENTS, EventState
+from bot.inbound.processing import EventState
 from bot.outbound.outbox import Outbox
 from bot.store.protocols import Store
 from bot.store.work_sharing import NewWork, WorkSharing
@@ -103,44 +103,44 @@ class WorkSharingLoop:
             if not new_work.has_open_work:
                 return
             is_complete, taken_over = new_work.closed is None, frozenset(sharing.unsettled_rooms)
+            if sharing.role.answers and not is_complete:
+                await self._claim_received(sharing)
+                return
             work = await sharing.open_work(self._outbox.ownership.shared_platforms())
             is_new = not sharing.role.answers and bool(work.delivery_rooms)
             if is_new or any(not self._outbox.is_busy(room_id) for room_id in work.delivery_rooms):
                 await self._outbox.resume()
             if work.message_rooms:
-                await self._resume_messages(sharing, is_complete=is_complete)
+                await self._inbox.recover()
+                await self._claim_received(sharing)
+                await self._inbox.processor.resume_all()
             if is_complete:
                 sharing.settle(taken_over)
                 self._inbox.processor.start_waiting()
-
-    async def _resume_messages(self, sharing: WorkSharing, *, is_complete: bool) -> None:
-        """Start on open messages; those that an earlier process has left are found at the regular checks."""
-        if is_complete:
-            await self._inbox.recover()
-        if not self._inbox.processor.is_holding:
-            await self._claim_received(sharing)
-        if is_complete:
-            await self._inbox.processor.resume_all()
 
     async def _claim_received(self, sharing: WorkSharing) -> None:
         """Claim what other processes have received in this process's rooms, in order.
 
         Behind a message that an earlier process has left it waits for the regular check, which begins with that one.
         """
-        open_receipts = await self._store.ledger.receipts(is_open=True, limit=MAX_OPEN_EVENTS)
+        processor = self._inbox.processor
+        if processor.is_holding:
+            return
+        receipts = await sharing.receipts_to_claim()
+        is_storing = [r.room_id for r in receipts if r.turn_id is not None and processor.state_of(r.id) is None]
+        await asyncio.gather(*map(self._inbox.wait_stored, set(is_storing)))
         unclaimed: dict[UUID, list[Receipt]] = {}
         blocked: dict[UUID, bool] = {}  # and whether what is first there is being resumed
-        for receipt in reversed(open_receipts):
-            state = self._inbox.processor.state_of(receipt.id)
-            if not sharing.owns_room(receipt.room_id):
-                continue
-            if receipt.room_id in blocked:
-                self._is_blocked |= blocked[receipt.room_id] and len(open_receipts) <= MAX_FREQUENTLY_POLLED
-                continue
-            if state is None and receipt.outcome is Outcome.RECEIVED and receipt.turn_id is None:
-                unclaimed.setdefault(receipt.room_id, []).append(receipt)
-            elif state in (None, EventState.WAITING) or receipt.outcome is Outcome.RECEIVED:  # it is resumed first
-                blocked[receipt.room_id] = state is not None
+        for receipt in receipts:
+            room_id, state = receipt.room_id, processor.state_of(receipt.id)
+            if room_id in blocked:
+                self._is_blocked |= blocked[room_id] and len(receipts) <= MAX_FREQUENTLY_POLLED
+            elif state is EventState.WAITING or room_id in sharing.unsettled_rooms:
+                blocked[room_id] = False
+            elif receipt.outcome is Outcome.RECEIVED and receipt.turn_id is None and state is None:
+                unclaimed.setdefault(room_id, []).append(receipt)
+            elif receipt.outcome is Outcome.RECEIVED or state is None:  # it is resumed first
+                blocked[room_id] = state is not None
         await asyncio.gather(*(self._claim(room_id, receipts) for room_id, receipts in unclaimed.items()))
 
     async def _claim(self, room_id: UUID, receipts: Sequence[Receipt]) -> None:

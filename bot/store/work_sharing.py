@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
+from bot.domain.ledger import Receipt
 from bot.store.ledger import SharedLimits
 
 
@@ -85,7 +86,8 @@ class NewWork:
     """What other processes have told this one.
 
     `has_open_work` is False if there is none, `closed` are the receipts of messages received here that another
-    process has closed; None if nothing is known about them.
+    process has closed. It is None if there may be work of any kind; else the work is messages that were not claimed,
+    and for a process that does not answer, deliveries.
     """
 
     has_open_work: bool = True
@@ -146,6 +148,9 @@ class WorkSharing(Protocol):
 
         A process that owns no room is given the deliveries on these platforms whose accounts it can lease.
         """
+
+    async def receipts_to_claim(self) -> list[Receipt]:
+        """Return the open receipts of this process's rooms in which some are unclaimed, in order of arrival."""
 
     async def wait_for_work(self, timeout: float) -> NewWork:
         """Wait until another process has told of work, for at most `timeout` seconds; return what is known of it."""

@@ -104,7 +104,7 @@ class RoomLeases:
         self._received_elsewhere: set[UUID] = set()  # rooms owned here in which other processes receive too
         self._remote_receipts = BoundedSet[UUID](MAX_REMOTE_RECEIPTS)  # received here, for the owner of the room
         self._closed: set[UUID] = set()
-        self._has_open_work = False
+        self._has_open_work = self._has_open_deliveries = False
         self._is_declared_dead = False
         self._free_rooms: set[UUID] = set()
         self._account_of: dict[UUID, UUID] = {}  # the account lease under which a room's deliveries are sent
@@ -184,7 +184,9 @@ class RoomLeases:
         elif notice is Notice.DELIVERY and not self.role.answers:
             self._has_open_work = True
         elif item_id in self._rooms:
-            if notice is not Notice.DELIVERY:
+            if notice is Notice.DELIVERY:
+                self._has_open_deliveries = True
+            else:
                 self._received_elsewhere.add(item_id)
             self._has_open_work = True
         else:
@@ -194,8 +196,8 @@ class RoomLeases:
 
     def take_new_work(self) -> NewWork:
         """Return what the notices since the last call said."""
-        new_work = NewWork(self._has_open_work, frozenset(self._closed))
-        self._has_open_work = False
+        new_work = NewWork(self._has_open_work, None if self._has_open_deliveries else frozenset(self._closed))
+        self._has_open_work = self._has_open_deliveries = False
         self._closed.clear()
         return new_work
 
@@ -214,6 +216,12 @@ class RoomLeases:
         if taken := set(rooms) - self._rooms:
             self._rooms |= taken
             self.unsettled |= taken
+            self.notified.set()
+
+    def unsettle(self, rooms: Iterable[UUID]) -> None:
+        """Record that work may have been stored in rooms of this process that it does not know."""
+        if concerned := self._rooms.intersection(rooms):
+            self.unsettled |= concerned
             self.notified.set()
 
     def start(self, worker: int) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from bot import Receipt
 from bot.platform import Delivery, InboundMessage, StreamCursor
-from bot.store import LeaseLost, Step, StoredEvent, TurnCommit, new_receipt
+from bot.store import LeaseLost, Step, StoredEvent, StoreUnavailable, TurnCommit, new_receipt
 from plugins.sql.core.base import AgentRow
 from plugins.sql.core.statements import Row
 from plugins.sql.postgres.batches import CallBatcher
@@ -57,13 +57,23 @@ class PostgresLedger(SqlLedger):
     async def receive(
         self, messages: Sequence[InboundMessage], now: datetime, cursor: StreamCursor | None = None
     ) -> list[StoredEvent]:
+        try:
+            received = await self._receive(messages, now, cursor)
+        except StoreUnavailable:  # they may have been stored, without an answer
+            self._leases.unsettle(message.room.id for message in messages)
+            raise
+        self._leases.note_received(received)
+        return received
+
+    async def _receive(
+        self, messages: Sequence[InboundMessage], now: datetime, cursor: StreamCursor | None
+    ) -> list[StoredEvent]:
         received: list[StoredEvent] = []
         if len(messages) == 1 and messages[0].message.embedding is None and not messages[0].is_backfill:
             received += await self._receive_single(messages[0], now, cursor)
         if not received:
             work = partial(_receive_in_transaction, self._agent_row, self._leases.receiver, messages, now, cursor)
             received += await self._inbox_queries.run_in_transaction(work)
-        self._leases.note_received(received)
         return received
 
     async def save_receipts(self, receipts: Sequence[Receipt]) -> None:

@@ -17,11 +17,12 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from bot import ConfigError
+from bot import ConfigError, Receipt
 from bot.platform import TaskSet
 from bot.store import NewWork, OpenWork, ProcessRole, StoreUnavailable, account_name
 from plugins.sql.core.base import AgentRow
-from plugins.sql.core.statements import RawStatement, Row
+from plugins.sql.core.schema import IS_UNCLAIMED
+from plugins.sql.core.statements import RawStatement, Row, column_list
 from plugins.sql.postgres.connection import Address, connect
 from plugins.sql.postgres.database import PostgresDatabase
 from plugins.sql.postgres.errors import explain_error
@@ -36,10 +37,11 @@ from plugins.sql.postgres.members import (
     describe_process,
 )
 from plugins.sql.postgres.shared_limits import PostgresLimits
+from plugins.sql.stores.receipts import RECEIPT
 
 MAX_SILENCE_SECONDS, RECONNECT_GRACE_SECONDS = 0.75, 2.0
 ROLE_CHECKS, ROLE_CHECK_SECONDS = 10, 0.5
-NOTIFY_INTERVAL_SECONDS = 0.005
+NOTIFY_INTERVAL_SECONDS = 0.01
 LOCK_CLASS = 0x67726E72  # any number that no other program takes
 CHANNEL = "greenroom"
 
@@ -99,6 +101,12 @@ found AS (
 )
 SELECT room_id FROM inherited WHERE owner = $2 UNION ALL SELECT room_id FROM found
 """
+OPEN_IN_ROOMS_WITH_UNCLAIMED = RawStatement(
+    f"SELECT {column_list(RECEIPT.names, 'r')} FROM receipts r "
+    "WHERE r.agent_id = ? AND r.is_open = 1 AND r.room_id IN ("
+    "SELECT k.room_id FROM receipts k JOIN lanes l ON l.agent_id = k.agent_id AND l.room_id = k.room_id "
+    f"WHERE k.agent_id = ? AND l.owner = ? AND k.{IS_UNCLAIMED}) ORDER BY r.position"
+)
 ROOMS_WITH_OPEN_RECEIPTS = RawStatement(
     "SELECT r.room_id FROM receipts r JOIN lanes l ON l.agent_id = r.agent_id AND l.room_id = r.room_id "
     "WHERE r.agent_id = ? AND r.is_open = 1 AND l.owner = ?"
@@ -210,6 +218,13 @@ class PostgresSharing:
         if self.role is ProcessRole.WORKER:
             delivery_rows = []
         return OpenWork(_room_ids(receipt_rows), _room_ids(delivery_rows))
+
+    async def receipts_to_claim(self) -> list[Receipt]:
+        """Return the open receipts of our rooms in which some are unclaimed, in the order of their arrival."""
+        await self._leases.take_free_rooms()
+        key = (self._agent, self._agent, self._leases.worker)
+        rows = await self._database.main_queries.run(lambda db: OPEN_IN_ROOMS_WITH_UNCLAIMED.rows(db, *key))
+        return [RECEIPT.read(row) for row in rows]
 
     async def _open_deliveries(self, platforms: Collection[str]) -> OpenWork:
         if not platforms or self.is_draining:

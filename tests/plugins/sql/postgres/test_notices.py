@@ -72,14 +72,15 @@ async def test_what_a_dead_process_left_is_answered_before_what_came_to_its_room
         unclaimed = replace(event.receipt, outcome=Outcome.RECEIVED, turn_id=None, attempts=0, claimed_at=None)
         await other_store.ledger.save_receipts([unclaimed])
 
-        looked, find_receipts = asyncio.Event(), store.ledger.receipts
+        sharing: Any = store.sharing
+        looked, find_receipts = asyncio.Event(), sharing.receipts_to_claim
 
-        async def find_and_note(**conditions: Any) -> Any:
-            found = await find_receipts(**conditions)
+        async def find_and_note() -> Any:
+            found = await find_receipts()
             looked.set()
             return found
 
-        monkeypatch.setattr(store.ledger, "receipts", find_and_note)
+        monkeypatch.setattr(sharing, "receipts_to_claim", find_and_note)
         connection = await asyncpg.connect(postgres_url)
         number = await connection.fetchval("SELECT agent_id FROM lanes")
         notices = NoticeQueue(number)

@@ -13,6 +13,7 @@ import pytest
 from bot import derived_id
 from bot.inbound import work_sharing
 from bot.platform import InboundMessage
+from bot.store import StoreUnavailable
 from bot.testing import ScriptedModel, make_message, model_answer, running_agent
 from bot.testing.harness import AgentHarness
 from plugins.sql.postgres.connection import parse_address
@@ -80,6 +81,29 @@ async def test_a_message_that_comes_while_an_earlier_one_is_claimed_is_answered_
         assert await owner.adapter.wait_until_sent(4) == ["To Kim.", "To Bob.", "To Alice.", "To Bob."]
 
 
+async def test_a_message_waits_for_an_earlier_one_whose_storing_was_not_confirmed(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work_sharing, "POLL_SECONDS", 600.0)
+    async with asyncio.timeout(10.0), process(postgres_url) as owner, process(postgres_url) as other:
+        for author in ("Kim", "Alice", "Bob"):
+            await owner.send("Hello", author=author)
+        ledger: Any = owner.agent.store.ledger
+        receive_single = ledger._receive_single
+
+        async def receive_and_fail(*arguments: Any) -> None:
+            await receive_single(*arguments)
+            raise StoreUnavailable("the connection was cut", cause="test")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ledger, "_receive_single", receive_and_fail)
+            with pytest.raises(StoreUnavailable):
+                await owner.agent_runtime.inbox.submit(message(owner, "Alice"))
+        await other.agent_runtime.inbox.submit(message(owner, "Alice"))  # the platform hands it out again
+        await owner.agent_runtime.inbox.submit(message(owner, "Bob"))
+        assert await owner.adapter.wait_until_sent(5) == ["To Kim.", "To Alice.", "To Bob.", "To Alice.", "To Bob."]
+
+
 @pytest.mark.parametrize("is_claimed", [True, False], ids=["was under way", "was not claimed"])
 @pytest.mark.parametrize("read", [1, 2, 3], ids=["first", "second", "third"])
 async def test_what_a_dead_process_left_is_answered_before_a_message_that_comes_at_the_take_over(
@@ -107,15 +131,18 @@ async def test_what_a_dead_process_left_is_answered_before_a_message_that_comes_
             )
         await connection.close()
 
-        ledger, reads = survivor.agent.store.ledger, count(1)
-        find_receipts = ledger.receipts
+        reads = count(1)
 
-        async def find_and_receive(**conditions: Any) -> Any:
-            found = await find_receipts(**conditions)
-            if next(reads) == read:
-                await survivor.agent_runtime.inbox.submit(message(survivor, "Bob"))
-            return found
+        def then_receive(find_receipts: Any) -> Any:
+            async def find(**conditions: Any) -> Any:
+                found = await find_receipts(**conditions)
+                if next(reads) == read:
+                    await survivor.agent_runtime.inbox.submit(message(survivor, "Bob"))
+                return found
 
-        monkeypatch.setattr(ledger, "receipts", find_and_receive)
+            return find
+
+        for owner, name in ((survivor.agent.store.ledger, "receipts"), (sharing, "receipts_to_claim")):
+            monkeypatch.setattr(owner, name, then_receive(getattr(owner, name)))
         await sharing.heartbeat()
         assert await survivor.adapter.wait_until_sent(4) == ["To Kim.", "To Bob.", "To Alice.", "To Bob."]
