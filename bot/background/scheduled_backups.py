@@ -3,7 +3,7 @@
 import logging
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from typing import Self
 from bot.concurrency.clock import TimeSource
 from bot.concurrency.isolation import Failure, run_isolated
 from bot.concurrency.tasks import TaskSet
-from bot.errors import BotError
+from bot.errors import BotError, StoreUnavailable
 from bot.settings import CoreSettings, Settings
 from bot.store.storage import Storage, listen_to_progress
 
@@ -100,16 +100,21 @@ class ScheduledBackups:
     """Copies one database every so often while it is entered, and deletes surplus copies.
 
     A failed attempt is repeated within an hour; until then `failure` says why. A restart does not begin anew: the
-    time of the latest copy counts.
+    time of the latest copy counts. Where processes share the database, the one whose `hold_duty` returns True copies.
     """
 
     def __init__(
-        self, storage: Storage, settings: Settings, folder: BackupFolder, time_source: TimeSource | None = None
+        self,
+        storage: Storage,
+        settings: Settings,
+        folder: BackupFolder,
+        time_source: TimeSource | None = None,
+        hold_duty: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self._storage, self._settings, self._folder = storage, settings, folder
         core = settings.operator_only().load(CoreSettings)
         self._interval, self._keep = timedelta(hours=core.backup_every), core.backup_keep
-        self._time = time_source or TimeSource()
+        self._time, self._hold_duty = time_source or TimeSource(), hold_duty
         self._tasks = TaskSet("scheduled backups")
         self._is_stopping = threading.Event()
         self._retry_at: datetime | None = None
@@ -160,10 +165,16 @@ class ScheduledBackups:
         await self._time.sleep(FIRST_DELAY_SECONDS)
         while True:
             wait = (self._due_at() - self._time.now()).total_seconds()
-            if wait > 0:
-                await self._time.sleep(min(wait, RECHECK_SECONDS))
-            else:
+            if wait <= 0 and await self._has_duty():
                 await self.back_up()
+            else:
+                await self._time.sleep(min(wait, RECHECK_SECONDS) if wait > 0 else RECHECK_SECONDS)
+
+    async def _has_duty(self) -> bool:
+        try:
+            return self._hold_duty is None or await self._hold_duty()
+        except StoreUnavailable:
+            return False
 
     def _due_at(self) -> datetime:
         if self._retry_at is not None:
@@ -185,5 +196,6 @@ def find_backup_problem(storage: Storage, settings: Settings, now: Callable[[], 
     last = folder.last_time()
     interval = timedelta(hours=settings.operator_only().load(CoreSettings).backup_every)
     if last is not None and now() - last > OVERDUE_FACTOR * interval:
-        return f"the last scheduled backup is of {last:%Y-%m-%d %H:%M} UTC: is the bot running?"
+        cause = "does another process make them now?" if storage.is_shared(settings) else "is the bot running?"
+        return f"the last scheduled backup is of {last:%Y-%m-%d %H:%M} UTC: {cause}"
     return ""

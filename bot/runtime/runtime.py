@@ -23,7 +23,7 @@ from bot.plugin_system.plugin import collect_schemas, find_storage
 from bot.runtime.agent_config import AgentConfig
 from bot.runtime.agent_runtime import AgentRuntime, run_agent
 from bot.settings import CoreSettings
-from bot.store.work_sharing import ProcessRole, connection_name
+from bot.store.work_sharing import Duty, ProcessRole, connection_name
 from bot.watchdog.watchdog import build_watchdog
 
 logger = logging.getLogger(__name__)
@@ -211,31 +211,32 @@ class Runtime:
         """Start to tell the owner what needs attention, where the first character's settings say how."""
         if not self.agents or self.agents[0].handle.process_monitor is None:
             return
-        if self._role in (ProcessRole.WORKER, ProcessRole.SENDER):  # a gateway does
-            return
         watchdog = build_watchdog(
             [running_agent.agent for running_agent in self.agents],
             self.handles,
             self._configs[0].settings.operator_only(),
             secrets=frozenset[str]().union(*(config.secrets for config in self._configs)),
             platforms=[spec.name for spec in self._specs],
+            role=self._role,
             time_source=self._time_source,
         )
         if watchdog is not None:
             await self._stack.enter_async_context(watchdog)
 
     async def _schedule_backups(self) -> None:
-        """Copy each database of the agents as often as its settings say; agents may share one."""
+        """Copy each database of the agents as often as its settings say; agents and processes may share one."""
         scheduled: dict[BackupFolder, ScheduledBackups] = {}
-        for config, handle in zip(self._configs, self.handles, strict=True):
+        for config, agent_runtime in zip(self._configs, self.agents, strict=True):
             storage = None if config.is_idle or config.store is not None else find_storage(config.plugins)
             folder = BackupFolder.of(storage, config.settings) if storage is not None else None
             if storage is None or folder is None:
                 continue
             if folder not in scheduled:
-                backups = ScheduledBackups(storage, config.settings, folder)
+                sharing = agent_runtime.agent.store.sharing
+                hold_duty = None if sharing is None else partial(sharing.hold_account, Duty.BACKUPS)
+                backups = ScheduledBackups(storage, config.settings, folder, hold_duty=hold_duty)
                 scheduled[folder] = await self._stack.enter_async_context(backups)
-            handle.read_failed_backup = partial(getattr, scheduled[folder], "failure")
+            agent_runtime.handle.read_failed_backup = partial(getattr, scheduled[folder], "failure")
 
     async def _start_adapters(self) -> None:
         results = [(spec.name, await self.start_adapter(spec)) for spec in self._specs]

@@ -77,6 +77,7 @@ from bot.store.similarity import (
 )
 from bot.store.storage import NO_SCHEMAS, CheckReport, Storage, UpgradeResult, report_progress
 from bot.store.work_sharing import (
+    Duty,
     Member,
     Members,
     NewWork,
@@ -112,6 +113,7 @@ __all__ = [
     "CostHold",
     "CostUsage",
     "DeletionResult",
+    "Duty",
     "EditResult",
     "ErasureResult",
     "HeldCosts",

@@ -26,6 +26,13 @@ class ProcessRole(StrEnum):
         return self in (ProcessRole.ALL, ProcessRole.WORKER)
 
 
+class Duty(StrEnum):
+    """What one of the processes does for all of them, while it has the lease of this name."""
+
+    OWNER_NOTICES = "notices to the owner"
+    BACKUPS = "scheduled backups"
+
+
 def account_name(platform: str, account: str) -> str:
     """Return the name of the lease under which an account's deliveries are sent."""
     return f"{platform}/{account}"
@@ -141,7 +148,7 @@ class WorkSharing(Protocol):
         """
 
     async def hold_account(self, name: str) -> bool:
-        """Return whether this process has the lease of an account; it is taken if it is free."""
+        """Return whether this process has the lease of an account or a duty; it is taken if it is free."""
 
     async def open_work(self, platforms: Collection[str] = ()) -> OpenWork:
         """Return the open work in this process's rooms, whether it is running or not.

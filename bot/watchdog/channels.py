@@ -237,9 +237,9 @@ def _is_this_machine(host: str) -> bool:
 def build_channels(
     settings: OwnerSettings, agents: Sequence[Agent], handles: Sequence[AgentHandle], environment: Mapping[str, str]
 ) -> list[OwnerChannel]:
-    """Return the ways that are set, in the order in which they are used."""
+    """Return the ways that are set, in the order in which they are used; no direct messages without agents."""
     channels: list[OwnerChannel] = []
-    if settings.owner_accounts:
+    if settings.owner_accounts and agents:
         channels.append(DirectChannel(settings.owner_accounts, agents, handles))
     if settings.owner_webhook_url and settings.owner_webhook_secret:
         secret = settings.owner_webhook_secret.get_secret_value()

@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from itertools import count
 from socket import gethostname
 from types import TracebackType
@@ -22,6 +24,7 @@ from bot.outbound.content_filter import LinkPolicy, filter_outgoing
 from bot.settings import Settings
 from bot.store.ledger import StoreProblem
 from bot.store.protocols import CacheStore
+from bot.store.work_sharing import Duty, ProcessRole
 from bot.text import shorten
 from bot.user_texts import user_text
 from bot.watchdog.channels import OwnerChannel, OwnerMessage, build_channels
@@ -54,8 +57,8 @@ class Watchdog:
     """Tells the owner what begins to need attention, and when that is over, while it is entered.
 
     `cache` stores what was told, so that a restart repeats nothing. Where processes share the store, each tells
-    what it sees of its own under its `scope`, and what is in the store is told by one of them. Without `channels`
-    only certificates are looked at, for the overview.
+    what it sees of its own under its `scope`, and what is in the store is told by the one whose `hold_duty` returns
+    True. Without `channels` only certificates are looked at, for the overview.
     """
 
     def __init__(
@@ -68,12 +71,14 @@ class Watchdog:
         secrets: Collection[str] = (),
         time_source: TimeSource | None = None,
         scope: str = "",
+        hold_duty: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self._handles, self._cache, self._channels = handles, cache, channels
         self._settings = settings
         self._secrets = frozenset(secrets)
         self._time = time_source or TimeSource()
         self._scope = scope
+        self._hold_duty, self._has_duty = hold_duty, hold_duty is None
         self._records: Mapping[str, Record] | None = None
         self._sent_at: list[datetime] = []
         self._stored_at = self._time.monotonic() - STORE_SECONDS
@@ -97,10 +102,17 @@ class Watchdog:
         """Look what needs attention now, tell it, and store what was told."""
         now = self._time.now()
         situation, has_store = await self._read(now)
+        if has_store and self._hold_duty is not None:  # while the store fails, who had the duty goes on
+            with suppress(StoreUnavailable):
+                self._has_duty = await self._hold_duty()
         if self._records is None or (self._scope and has_store):
             await self._load()
         records = self._records or {}
-        conditions = [self._with_scope(condition) for condition in find_conditions(situation)]
+        conditions = [
+            self._with_scope(condition)
+            for condition in find_conditions(situation)
+            if self._has_duty or condition.kind not in SHARED
+        ]
         undecided = {key for key in records if self._is_undecided(key, situation, has_store)}
         plan = plan_notices(records, conditions, now, undecided=undecided, is_quiet=self._settings.is_quiet(now))
         has_changed = plan.records.keys() != records.keys()
@@ -143,17 +155,25 @@ class Watchdog:
 
     async def _load(self) -> None:
         try:
-            stored = await self._cache.get(STATE_KEY)
+            common = await self._cache.get(STATE_KEY)
+            own = await self._cache.get(self._own_key) if self._scope else common
         except StoreUnavailable:
             return
-        self._records, self._sent_at = _read_state(stored)
+        own_records, self._sent_at = _read_state(own)
+        self._records = {**_read_state(common)[0], **own_records}
 
     async def _save(self, now: datetime) -> None:
+        """Store what was told; where processes share the store, each has a key for what concerns it alone."""
         self._stored_at = self._time.monotonic()
-        records = [record.to_json() for record in (self._records or {}).values()]
+        records = self._records or {}
+        own = {key: record for key, record in records.items() if self._scope and self._is_own(key)}
         self._sent_at = self._sent_at[-MAX_SENT_TIMES:]
         try:
-            await self._cache.set(STATE_KEY, {"records": records, "sent_at": [at.isoformat() for at in self._sent_at]})
+            if self._scope:
+                await self._cache.set(self._own_key, _to_json(own.values(), self._sent_at))
+            if self._has_duty:
+                common = [record for key, record in records.items() if key not in own]
+                await self._cache.set(STATE_KEY, _to_json(common, self._sent_at))
         except StoreUnavailable as error:
             self._store_problem = self._store_problem or StoreProblem(error.cause, str(error), now)
             self._stored_at -= STORE_SECONDS - CHECK_SECONDS  # so that the end of the outage is seen soon
@@ -216,10 +236,12 @@ class Watchdog:
     def _is_undecided(self, key: str, situation: Situation, has_store: bool) -> bool:
         """Return whether it is unknown whether a condition still lasts, which is not found at the moment."""
         kind, _, subject = key.partition(":")
+        if kind in SHARED and not self._has_duty:
+            return True
         if self._scope and kind not in SHARED:
-            subject, _, scope = subject.rpartition("@")
-            if scope != self._scope:
+            if not self._is_own(key):
                 return True
+            subject, _, _ = subject.rpartition("@")
         if kind in FROM_STORE:
             return not has_store
         if kind in (ConditionKind.ACCOUNT, ConditionKind.DEAF):
@@ -230,6 +252,14 @@ class Watchdog:
             return states == {ModelState.UNUSED}
         return False
 
+    def _is_own(self, key: str) -> bool:
+        """Return whether a record is about this process, where others share the store."""
+        return key.partition(":")[0] not in SHARED and key.endswith(f"@{self._scope}")
+
+    @property
+    def _own_key(self) -> str:
+        return f"{STATE_KEY}/{self._scope}"
+
 
 def build_watchdog(
     agents: Sequence[Agent],
@@ -238,9 +268,12 @@ def build_watchdog(
     *,
     secrets: Collection[str] = (),
     platforms: Sequence[str] = (),
+    role: ProcessRole = ProcessRole.ALL,
     time_source: TimeSource | None = None,
 ) -> Watchdog | None:
     """Return the watchdog of a process; None where there is nothing to tell the owner by, and nothing to look at.
+
+    A worker is connected to no platform: it sends no direct messages.
 
     Raises SettingError.
     """
@@ -251,14 +284,18 @@ def build_watchdog(
     if not owner_settings.has_channel and not owner_settings.watch_certificates:
         return None
     store = agents[0].store
+    senders = () if role is ProcessRole.WORKER else agents
+    channels = build_channels(owner_settings, senders, handles, settings.network_environment())
+    place = f"{gethostname()}/{','.join(sorted(platforms))}" + ("" if role is ProcessRole.ALL else f"/{role}")
     return Watchdog(
         handles,
         store.cache,
-        build_channels(owner_settings, agents, handles, settings.network_environment()),
+        channels,
         owner_settings,
         secrets=secrets,
         time_source=time_source,
-        scope="" if store.sharing is None else f"{gethostname()}/{','.join(sorted(platforms))}",
+        scope="" if store.sharing is None else place,
+        hold_duty=None if store.sharing is None else partial(store.sharing.hold_account, Duty.OWNER_NOTICES),
     )
 
 
@@ -269,6 +306,10 @@ def _read_state(stored: Any) -> tuple[dict[str, Record], list[datetime]]:
         return {record.key: record for record in records}, _read_times(stored["sent_at"])
     except (KeyError, TypeError, ValueError):
         return {}, []
+
+
+def _to_json(records: Iterable[Record], sent_at: Iterable[datetime]) -> dict[str, Any]:
+    return {"records": [record.to_json() for record in records], "sent_at": [at.isoformat() for at in sent_at]}
 
 
 def _read_times(texts: Iterable[str]) -> list[datetime]:

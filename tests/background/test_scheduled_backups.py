@@ -73,6 +73,19 @@ async def test_copies_are_made_at_their_interval_and_only_the_latest_are_kept(
     connection.close()
 
 
+async def test_only_the_process_with_the_duty_makes_copies(storage: SqlStorage, settings: Settings) -> None:
+    clock, answers = FastTime(timedelta(hours=8)), iter([False, False])
+
+    async def has_duty() -> bool:
+        return next(answers, True)
+
+    folder = folder_of(storage, settings)
+    with pytest.raises(TimeoutError):
+        await ScheduledBackups(storage, settings, folder, clock.source, has_duty)._run()
+    names = [copy.name for copy in folder.copies()]  # asked again after ten minutes, twice
+    assert names == ["greenroom-20260301-182100.db", "greenroom-20260301-122100.db"]
+
+
 async def test_a_restart_waits_for_the_rest_of_the_interval(storage: SqlStorage, settings: Settings) -> None:
     await run_until(storage, settings, timedelta(minutes=5))
     await run_until(storage, settings, timedelta(hours=5, minutes=50))

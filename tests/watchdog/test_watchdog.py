@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -227,3 +228,47 @@ async def test_processes_that_share_a_store_repeat_nothing_of_each_other() -> No
         gateway.platform.status.connected()
         await look(10)
         assert len(owner.texts) == 3
+
+
+async def test_what_is_in_the_store_is_told_once_where_all_processes_look_at_the_same_moment() -> None:
+    store, clock, owner = InMemoryStore(), FastClock(), Owner()
+    quiet = {"OWNER_WEBHOOK_URL": ""}
+    on_duty = ["one"]
+
+    async def has_duty(name: str) -> bool:
+        return name in on_duty
+
+    async with open_scene(store=store, clock=clock, settings=quiet) as scene, owner.listen():
+        channel = WebhookChannel(owner.url, SECRET, Proxies.from_environment({}))
+        watchdogs = [
+            Watchdog(
+                scene.runtime.handles,
+                store.cache,
+                [channel],
+                OwnerSettings(),
+                time_source=clock.time_source,
+                scope=name,
+                hold_duty=partial(has_duty, name),
+            )
+            for name in ("one", "two")
+        ]
+
+        async def look(minutes: int) -> None:
+            for _ in range(4 * minutes):
+                await asyncio.gather(*(watchdog.check() for watchdog in watchdogs))
+                for _ in range(15):
+                    await clock.wait_for_sleepers(1)  # what measures the process
+                    clock.advance(1.0)
+
+        task = Task(derived_id("plants"), "PLANTS", clock.wall() - timedelta(minutes=5))
+        await store.tasks.save_task(task)
+        await look(10)
+        late = "Ada: 1 task is late. They are due and have not been run."
+        assert owner.texts == [late]
+        on_duty[:] = ["two"]
+        await look(10)
+        assert owner.texts == [late]
+        await store.tasks.delete_task(task.id)
+        await look(20)
+        assert len(owner.texts) == 2
+        assert owner.texts[1].startswith("Ada: Over after")

@@ -12,7 +12,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from bot import derived_id
-from bot.store import Member, ProcessRole, WorkLag, account_name, connection_name
+from bot.store import Duty, Member, ProcessRole, WorkLag, account_name, connection_name
 from plugins.sql.core.base import AgentRow
 from plugins.sql.core.statements import RawStatement, Row
 from plugins.sql.core.values import datetime_of
@@ -86,7 +86,7 @@ class PostgresMembers:
 
     def _find(self, connection: Connection) -> tuple[list[Member], WorkLag]:
         pairs = list(map(tuple, LIST_ACCOUNTS.rows(connection, self._agent)))
-        names = {account_name(*pair) for pair in pairs} | {connection_name(platform) for platform, _ in pairs}
+        names = {account_name(*pair) for pair in pairs} | {connection_name(platform) for platform, _ in pairs} | {*Duty}
         accounts = {derived_id("account", name): name for name in names}
         leases: dict[int, list[UUID]] = {}
         for owner, room_id in LIST_LEASES.rows(connection, self._agent):

@@ -13,7 +13,7 @@ from bot.events import DeliveryFinished
 from bot.platform import AdapterSpec
 from bot.runtime.agent_config import AgentConfig
 from bot.runtime.runtime import Runtime
-from bot.store import ProcessRole
+from bot.store import Duty, ProcessRole
 from bot.testing import RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from bot.testing.harness import AgentHarness, add_required
 from plugins.sql.postgres.connection import parse_address
@@ -138,3 +138,24 @@ async def test_one_gateway_at_a_time_connects_a_platform_and_senders_receive_not
                 await stack.aclose()
                 assert not connection.is_connected
                 await second.get()
+
+
+async def test_a_duty_for_all_processes_is_held_by_one_and_passes_on_when_it_leaves(postgres_url: str) -> None:
+    async with AsyncExitStack() as stack:
+        sharings = []
+        for role in (ProcessRole.GATEWAY, ProcessRole.WORKER):
+            store = await stack.enter_async_context(
+                OpenServers().open_store(parse_address(postgres_url, "the url"), ADA)
+            )
+            assert store.sharing is not None
+            store.sharing.role = role
+            await store.sharing.join()
+            sharings.append(store.sharing)
+        held = await asyncio.gather(*(sharing.hold_account(Duty.BACKUPS) for sharing in sharings))
+        assert sorted(held) == [False, True]
+        listed, _ = await sharings[0].members.find()
+        assert [list(item.accounts) for item in listed] == [[Duty.BACKUPS] if has_duty else [] for has_duty in held]
+        first, second = sharings if held[0] else sharings[::-1]
+        await first.leave()
+        assert await second.hold_account(Duty.BACKUPS)
+        await second.leave()
