@@ -170,7 +170,7 @@ class PostgresDatabase:
     async def open(self, schemas: Schemas = NO_SCHEMAS) -> None:
         """Connect and upgrade the schema; raise ConfigError or StoreUnavailable."""
         upgrade = partial(upgrade_schemas, location=self.address.label, schemas=schemas)
-        await run_once(self.address, upgrade, is_bounded=False)
+        await run_once(self.direct, upgrade, is_bounded=False)
         if not self._rechecks:
             self._rechecks.start(self._recheck_regularly())
 

@@ -43,6 +43,11 @@ OPERATOR_REMEDIES = {
     "3D000": "has no such database: create it, or name another",
     "42501": "denies this user access: grant the right to create tables in its schema",
 }
+POOLER_STATES = ("08P01", "26000", "42P05")  # a parameter or a prepared statement that does not pass a pooler
+POOLER_REMEDY = (
+    "is behind a pooler such as pgbouncer: add ?prepared_statement_cache_size=0 to its address, and set "
+    "POSTGRES_DIRECT_URL to the address of the server itself"
+)
 SETTING_HINT = "see POSTGRES_URL or DATABASE_URL"
 
 
@@ -51,14 +56,18 @@ def action_for(error: BaseException) -> ErrorAction:
     error = _origin(error)
     if isinstance(error, OSError) or type(error) is asyncpg.InterfaceError:  # "connection is closed"
         return ErrorAction.WAIT  # timeouts are OSErrors too; other errors of the driver are bugs
+    if _is_from_pooler(error):
+        return ErrorAction.FAIL
     state = _state(error)
     return next((action for prefix, action in ACTIONS.items() if state.startswith(prefix)), ErrorAction.FAIL)
 
 
 def explain_error(error: BaseException, label: str) -> BaseException:
-    """Return a server problem as StoreUnavailable with a remedy; return other errors unchanged."""
+    """Return a server problem as StoreUnavailable, or a wrong address as ConfigError; return other errors unchanged."""
     error = _origin(error)
     state = _state(error)
+    if _is_from_pooler(error):
+        return ConfigError(f"the database {label} {POOLER_REMEDY} ({error})")
     if state in CAUSES:
         cause, remedy = CAUSES[state]
         return StoreUnavailable(f"the database {label} {remedy} ({error})", cause=cause)
@@ -81,6 +90,12 @@ def opening_error(error: BaseException, label: str) -> BotError:
     if isinstance(explained, BotError):
         return explained
     return ConfigError(f"the database {label} cannot be opened; {SETTING_HINT} ({type(error).__name__}: {error})")
+
+
+def _is_from_pooler(error: BaseException) -> bool:
+    """Return whether an address leads to a pooler without saying so."""
+    state = _state(error)
+    return state in POOLER_STATES and (state != POOLER_STATES[0] or "startup parameter" in str(error))
 
 
 def _origin(error: BaseException) -> BaseException:

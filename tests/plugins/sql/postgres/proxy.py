@@ -15,7 +15,7 @@ class Proxy:
         parts = urlsplit(url)
         self._socket = f"{parse_qs(parts.query)['host'][0]}/.s.PGSQL.5432"
         self._database = parts.path
-        self._port = 0
+        self.port = 0
         self._left = 0
         self._writers: set[asyncio.StreamWriter] = set()
         self.is_down = False
@@ -23,7 +23,7 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        return f"postgresql://postgres:hunter2@127.0.0.1:{self._port}{self._database}?sslmode=disable"
+        return f"postgresql://postgres:hunter2@127.0.0.1:{self.port}{self._database}?sslmode=disable"
 
     def cut_at(self, number: int) -> None:
         """Cut after this many more messages of the driver."""
@@ -37,7 +37,7 @@ class Proxy:
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Proxy"]:
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self._port = server.sockets[0].getsockname()[1]
+        self.port = server.sockets[0].getsockname()[1]
         async with server:
             yield self
             self.hang_up()
