@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import zipfile
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from bot.store.protocols import Store
 
 COST_DAYS = timedelta(days=400)
 PAGE_SIZE = 200
+MAX_LOG_ENTRIES = 10_000
 TURNS_AT_ONCE = 20
 UPLOAD_URL = re.compile(r"upload:([\w-]{1,64})/([0-9a-f]{32})")  # of files that were uploaded over the web
 README = """\
@@ -37,6 +38,7 @@ replies.jsonl       the answers to you
 receipts.jsonl      when each message came in, and what became of it
 costs.json          what answering you has cost, by model
 tasks.json          what is to be done for you later
+log.jsonl           commands that you used, and what was allowed or refused to you: the latest {log_entries} entries
 uploads/            files that you uploaded
 """
 
@@ -85,7 +87,9 @@ async def write_person_archive(
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         writer = _ArchiveWriter(archive, file, redact, max_bytes)
         name = entity.name or str(entity.id)
-        readme = README.format(agent=agent_name, name=name, time=f"{clock():%Y-%m-%d %H:%M} UTC")
+        readme = README.format(
+            agent=agent_name, name=name, time=f"{clock():%Y-%m-%d %H:%M} UTC", log_entries=f"{MAX_LOG_ENTRIES:,}"
+        )
         await writer.add_text("README.txt", readme)
         await _write_person(writer, store, entity)
         files = await _write_memories(writer, store, entity.id)
@@ -94,6 +98,7 @@ async def write_person_archive(
         await writer.add_json(
             "tasks.json", [_describe_task(task) for task in await store.tasks.tasks(entity_id=entity.id)]
         )
+        await writer.add_lines("log.jsonl", _read_log(store, entity.id))
         if uploads is not None:
             await _write_uploads(writer, uploads, files)
         return writer.counts
@@ -225,6 +230,12 @@ async def _write_costs(writer: _ArchiveWriter, store: Store, entity_id: UUID, to
     await writer.add_json("costs.json", costs)
 
 
+async def _read_log(store: Store, entity_id: UUID) -> AsyncIterator[Iterable[dict[str, Any]]]:
+    entries = await store.logs.logs(entity_id=entity_id, limit=MAX_LOG_ENTRIES)
+    for start in range(0, len(entries), PAGE_SIZE):
+        yield map(_describe_log_entry, entries[start : start + PAGE_SIZE])
+
+
 async def _write_uploads(writer: _ArchiveWriter, folder: Path, files: Iterable[tuple[str, str]]) -> None:
     for number, (name, url) in enumerate(dict.fromkeys(files), 1):
         match = UPLOAD_URL.fullmatch(url)
@@ -275,6 +286,10 @@ def _describe_receipt(receipt: Receipt) -> dict[str, Any]:
         "outcome": receipt.outcome,
         "rule": receipt.rule,
     }
+
+
+def _describe_log_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {"kind": entry["kind"], "at": entry["at"].isoformat(), "room": entry["room_id"], "details": entry["body"]}
 
 
 def _describe_task(task: Task) -> dict[str, Any]:

@@ -278,7 +278,7 @@ class LogStore(Protocol):
         """Store several entries together; a power cut shortly afterwards may lose them."""
 
     async def logs(
-        self, *, kind: str | None = None, room_id: UUID | None = None, limit: int = 100
+        self, *, kind: str | None = None, room_id: UUID | None = None, entity_id: UUID | None = None, limit: int = 100
     ) -> list[Mapping[str, Any]]:
         """Return the latest entries that match, newest first."""
 

@@ -1,18 +1,27 @@
 """`bot person`: the export and the deletion of what is stored about a person."""
 
+import asyncio
 import json
+import os
+import sys
 import zipfile
+from asyncio.subprocess import PIPE
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from adapters.web import spec as web
+from adapters.web.adapter import WebAdapter
+from bot.cli.characters import load_character_config
 from bot.cli.main import entry
 from bot.domain.content import Attachment, MediaKind
 from bot.domain.costs import CostEntry
 from bot.domain.environment import Component
 from bot.domain.ids import new_id
+from bot.runtime.runtime import Runtime
+from bot.settings import Layer
 from bot.store.protocols import Store
 from bot.testing import make_message
 from tests.cli.stored_character import FILE, answer_messages, run_with_store, write_character
@@ -20,7 +29,7 @@ from tests.cli.stored_character import FILE, answer_messages, run_with_store, wr
 Out = pytest.CaptureFixture[str]
 FILES = {
     *("README.txt", "person.json", "contacts.json", "relationships.json", "messages.jsonl", "facts.jsonl"),
-    *("replies.jsonl", "receipts.jsonl", "costs.json", "tasks.json"),
+    *("replies.jsonl", "receipts.jsonl", "costs.json", "tasks.json", "log.jsonl"),
 }
 PERSON = make_message("", sent_at=datetime.now(UTC)).author
 
@@ -36,6 +45,8 @@ def add_details() -> None:
         await store.entities.save_component(contact)
         day = datetime.now(UTC).date()
         await store.costs.add([CostEntry(day, "m", person_id=PERSON.id, calls=2, cost=0.5)])
+        await store.logs.log("command", {"command": "privacy", "allowed": True}, entity_id=PERSON.id)
+        await store.logs.log("command", {"command": "ask", "allowed": True}, entity_id=new_id())
 
     run_with_store(add)
 
@@ -57,6 +68,8 @@ def test_an_export_holds_everything_of_the_person_and_a_deletion_leaves_nothing(
         assert json.loads(archive.read("contacts.json"))[0]["data"] == {"mail": "kim@example.org"}
         assert json.loads(archive.read("costs.json"))[0]["usd"] == 0.5
         assert json.loads(archive.read("person.json"))["names"] == [PERSON.name]
+        logged = [json.loads(line)["details"] for line in archive.read("log.jsonl").splitlines()]
+        assert logged == [{"command": "privacy", "allowed": True}]
     assert entry(["person", "forget", str(PERSON.id), "--yes", "-c", FILE]) == 0
     assert "deleted 2 messages, 2 replies, " in capsys.readouterr().out
     assert entry(["person", "export", str(PERSON.id), "empty.zip", "-c", FILE, "--json"]) == 0
@@ -66,6 +79,21 @@ def test_an_export_holds_everything_of_the_person_and_a_deletion_leaves_nothing(
     assert {name for name, number in items.items() if number} <= {"contacts.json"}  # the mark of the wish
     with zipfile.ZipFile(workdir / "empty.zip") as archive:
         assert not any(b"Tom" in archive.read(name) or b"kim@" in archive.read(name) for name in archive.namelist())
+
+
+async def test_a_person_is_forgotten_through_the_bot_that_runs(workdir: Path) -> None:
+    await asyncio.to_thread(answer_messages, "My cat is Tom")
+    config = load_character_config(Path(FILE), Layer("the test", {"SERVER_PORT": "0"}))
+    async with Runtime([config.agent_config], [web]) as runtime:
+        [adapter] = runtime.adapters
+        assert isinstance(adapter, WebAdapter)
+        environment = {**os.environ, "SERVER_PORT": str(adapter.port), "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-m", "bot", "person", "forget", PERSON.name, "--yes", "-c", FILE]
+        process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=PIPE, stderr=PIPE)
+        out, err = await process.communicate()
+        assert (process.returncode, err) == (0, b"")
+        assert b"deleted 1 messages, 1 replies" in out
+        assert not (await runtime.agents[0].agent.store.memories.of_entity(PERSON.id)).memories
 
 
 def test_an_export_overwrites_nothing_and_an_unknown_person_is_named(workdir: Path, capsys: Out) -> None:

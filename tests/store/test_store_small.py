@@ -75,6 +75,8 @@ async def test_the_latest_entries_that_match_come_first(store: Store) -> None:
     assert numbers(await store.logs.logs(limit=2)) == [3, 2]
     assert numbers(await store.logs.logs(kind="role")) == [3, 1]
     assert numbers(await store.logs.logs(kind="role", room_id=lobby)) == [1]
+    assert numbers(await store.logs.logs(entity_id=alice)) == [1]
+    assert numbers(await store.logs.logs(kind="post", entity_id=alice)) == []
     assert await store.logs.logs(kind="nothing") == []
 
 

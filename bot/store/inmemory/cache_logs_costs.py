@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from heapq import merge
+from itertools import islice
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
@@ -80,12 +81,17 @@ class InMemoryLogs:
             await self.log(entry.kind, entry.body, room_id=entry.room_id, entity_id=entry.entity_id)
 
     async def logs(
-        self, *, kind: str | None = None, room_id: UUID | None = None, limit: int = 100
+        self, *, kind: str | None = None, room_id: UUID | None = None, entity_id: UUID | None = None, limit: int = 100
     ) -> list[Mapping[str, Any]]:
         queues = [reversed(entries) for name, entries in self._kinds.items() if kind in (None, name)]
         newest = merge(*queues, key=itemgetter(0), reverse=True)
-        matches = (entry for _, entry in newest if room_id in (None, entry["room_id"]))
-        return [entry for entry, _ in zip(matches, range(limit), strict=False)]
+        entries = (entry for _, entry in newest)
+        matches = (
+            entry
+            for entry in entries
+            if room_id in (None, entry["room_id"]) and entity_id in (None, entry["entity_id"])
+        )
+        return list(islice(matches, limit))
 
     def erase(self, entity_id: UUID) -> None:
         """Delete the entries about an entity."""

@@ -72,13 +72,18 @@ GROUPINGS = {
 UNUSED_KEYS = {"room_id": NO_ID, "person_id": NO_ID, "model": "", "purpose": ""}
 
 
+LOG_FILTERS = ("room_id", "kind", "entity_id")
+
+
 def _logs_query(*columns: str) -> Statement:
     conditions = matches(logs, "agent_id", *columns)
     return Statement(lambda _: select(*LOG).where(conditions).order_by(NEWEST_FIRST).limit(limit_parameter()))
 
 
 LOG_LISTS: dict[tuple[str, ...], Statement] = {
-    columns: _logs_query(*columns) for columns in ((), ("room_id",), ("kind",), ("room_id", "kind"))
+    columns: _logs_query(*columns)
+    for number in range(len(LOG_FILTERS) + 1)
+    for columns in combinations(LOG_FILTERS, number)
 }
 
 
@@ -144,9 +149,10 @@ class SqlLogs(SqlStorePart):
         return kinds
 
     async def logs(
-        self, *, kind: str | None = None, room_id: UUID | None = None, limit: int = 100
+        self, *, kind: str | None = None, room_id: UUID | None = None, entity_id: UUID | None = None, limit: int = 100
     ) -> list[Mapping[str, Any]]:
-        rows = await self._database.read(partial(_find_logs, self._agent, kind, id_bytes(room_id), limit))
+        filters = (id_bytes(room_id), kind, id_bytes(entity_id))
+        rows = await self._database.read(partial(_find_logs, self._agent, filters, limit))
         entries = (_entry_of(row) for row in rows)
         return [entry for entry in entries if entry["body"] is not None]
 
@@ -166,8 +172,8 @@ def _insert_logs(rows: Sequence[Row], kinds_to_trim: Sequence[str], connection: 
         (DELETE_OLD_DECISIONS if kind == LogKind.AUTHORIZATION else DELETE_OLD_LOGS).run(connection, rows[0][0], kind)
 
 
-def _find_logs(agent: int, kind: str | None, room: bytes | None, limit: int, connection: Connection) -> Sequence[Row]:
-    given = {column: value for column, value in (("room_id", room), ("kind", kind)) if value is not None}
+def _find_logs(agent: int, filters: Sequence[Any], limit: int, connection: Connection) -> Sequence[Row]:
+    given = {column: value for column, value in zip(LOG_FILTERS, filters, strict=True) if value is not None}
     return LOG_LISTS[tuple(given)].rows(connection, agent, *given.values(), limit)
 
 
