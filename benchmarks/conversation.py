@@ -7,7 +7,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import takewhile
 
@@ -19,6 +19,7 @@ from bot.models import Purpose, TextRequest
 from bot.platform import MentionContext
 from bot.testing import AgentHarness, ManualClock, ScriptedModel, model_answer, running_agent
 
+LONG_REPLY = "Good point, I would try the smaller one first and see how it goes."
 SECONDS_BETWEEN = 20  # two messages; the recording has no times
 
 
@@ -35,11 +36,12 @@ class RecordedMessage:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """A model call: its purpose, size, and the length of the prefix shared with the previous call."""
+    """A model call: its purpose, its bytes, the bytes that the previous call began with too, and its characters."""
 
     purpose: Purpose
     size: int
     shared: int
+    characters: int
 
 
 class RecordedModel(ScriptedModel):
@@ -62,7 +64,10 @@ def measure_conversation() -> list[Row]:
     """Run the conversation, and count its calls."""
     messages = load_recording()
     calls = asyncio.run(run_conversation(messages))
-    return list(_rows(len(messages), calls))
+    answered = [replace(message, is_reply=True, reply=message.reply or LONG_REPLY) for message in messages]
+    characters = sum(call.characters for call in asyncio.run(run_conversation(answered)))
+    text = f"{characters / len(answered):,.0f} characters of prompt a message"
+    return [*_rows(len(messages), calls), ("the same, every message answered", text)]
 
 
 def load_recording() -> list[RecordedMessage]:
@@ -103,7 +108,10 @@ def _calls_of(requests: Sequence[TextRequest]) -> Iterator[RecordedCall]:
     for request in requests:
         prompt = (request.system + request.prompt).encode()
         yield RecordedCall(
-            request.purpose, len(prompt), _common_prefix_length(previous.get(request.purpose, b""), prompt)
+            request.purpose,
+            len(prompt),
+            _common_prefix_length(previous.get(request.purpose, b""), prompt),
+            len(request.system) + len(request.prompt),
         )
         previous[request.purpose] = prompt
 

@@ -92,11 +92,10 @@ Saying the text needs none: write REPLY into <actions> and call nothing. IGNORE 
 Only if you have no functions, name the actions there.
 {{else}}
 - Name the actions to take, in order, separated by commas. REPLY says the text; IGNORE says nothing.
-- An action's parameters go into <parameters>, one element an action, holding a JSON object. To take an \
-action several times, give it an element for each.
+- Parameters go into <parameters>: a JSON object in an element named after the action, one each time it is taken.
 {{/if}}
-- If you cannot answer without one of the providers listed as available on demand, name it in <providers> \
-and leave <text> empty: you will be asked again with what it knows.
+- If you cannot answer without a provider available on demand, name it in <providers> and leave <text> empty: \
+you will be asked again with what it knows.
 
 Write only this:
 <response>
