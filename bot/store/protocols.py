@@ -30,12 +30,14 @@ class Schema:
     """The tables of a plugin, an SQLAlchemy `MetaData`; each is named `<plugin>_…`.
 
     Without migrations, missing tables, indexes and nullable columns are added at start. With them,
-    `migrations` is the folder of Alembic's scripts (in its `versions`), and `version` the last one.
+    `migrations` is the folder of Alembic's scripts (in its `versions`), and `version` the last one. Code from version
+    `compatible_from` on can work with these tables, while processes are upgraded one after another; "": this code only.
     """
 
     metadata: Any
     version: str = ""
     migrations: Path | None = None
+    compatible_from: str = ""
 
 
 Schemas = Mapping[str, Schema]

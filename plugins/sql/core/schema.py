@@ -36,6 +36,7 @@ from plugins.sql.core.columns import (
 )
 
 VERSION = "0009"
+COMPATIBLE_FROM = "0005"  # processes of these versions and later may work beside this one
 VERSION_TABLE = "alembic_version_sql"
 
 # A later version can only change a constraint that has the same name in both databases.

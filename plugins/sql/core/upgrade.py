@@ -17,13 +17,14 @@ from sqlalchemy.exc import DBAPIError
 from bot import ConfigError
 from bot.store import NO_SCHEMAS, Schema, Schemas
 from plugins.sql.core.plugin_tables import check_schemas, find_additions
-from plugins.sql.core.schema import VERSION, metadata
+from plugins.sql.core.schema import COMPATIBLE_FROM, VERSION, metadata
 
 logger = logging.getLogger(__name__)
 
+COMPATIBLE_COLUMN = "compatible_from"  # in the table of the version
 ALEMBIC_RUNNER = "plugins.sql.migrations.alembic_runner"
 CORE_NAME = "sql"
-CORE_SCHEMA = Schema(metadata, version=VERSION, migrations=Path(__file__).parents[1] / "migrations")
+CORE_SCHEMA = Schema(metadata, VERSION, Path(__file__).parents[1] / "migrations", COMPATIBLE_FROM)
 LOCK_KEY = 0x67726E6D  # any number, as long as every version of Greenroom takes the same
 
 
@@ -51,8 +52,8 @@ def upgrade_schemas(
 
     `location` is the SQLite file or the name of the database, for messages. `schemas` are those of the
     plugins, by name. `before_change(mark)` is called before an existing table is changed and returns the
-    path of the backup it made. Raise ConfigError if the tables were created by newer code or another
-    program.
+    path of the backup it made. Tables of newer code are left as they are if they are compatible with this version.
+    Raise ConfigError if they are not, or are those of another program.
     """
     targets = {CORE_NAME: core, **check_schemas(schemas)}
     outdated = find_outdated(connection, targets)
@@ -99,22 +100,42 @@ def find_version(connection: Connection, name: str = CORE_NAME) -> str | None:
     return version
 
 
+def find_usable_version(connection: Connection) -> str | None:
+    """Return as `find_version`, but this program's version if it can work with the core schema of newer code."""
+    tables = set(inspect(connection).get_table_names())
+    version = _find_current_version(connection, CORE_NAME, CORE_SCHEMA, tables)
+    connection.rollback()
+    return version or None
+
+
 def version_table_name(name: str) -> str:
     """Return the name of the table that stores the version of a schema."""
     return f"alembic_version_{name}"
 
 
 def _find_current_version(connection: Connection, name: str, schema: Schema, tables: set[str]) -> str | None:
-    """Return the version of the tables: None if there are none, "" if no version is stored."""
+    """Return the version of the tables: None if there are none, "" if no version is stored.
+
+    It is the schema's own version where newer code has written tables with which this code can work.
+    """
     table = version_table_name(name)
     if schema.migrations and table in tables:
-        return _read_version(connection, table) or ""
+        version = _read_version(connection, table) or ""
+        is_newer = version not in ("", schema.version) and _is_compatible(connection, table, schema, version)
+        return schema.version if is_newer else version
     return "" if tables & set(schema.metadata.tables) else None
 
 
 def _read_version(connection: Connection, table: str) -> str | None:
     row = connection.exec_driver_sql(f"SELECT version_num FROM {table}").first()
     return str(row[0]) if row else None
+
+
+def _is_compatible(connection: Connection, table: str, schema: Schema, version: str) -> bool:
+    """Return whether a version that this code does not know can be used by it."""
+    row = connection.exec_driver_sql(f"SELECT * FROM {table}").mappings().first()
+    compatible_from = row.get(COMPATIBLE_COLUMN) if row else None
+    return bool(compatible_from) and import_module(ALEMBIC_RUNNER).is_newer(schema, version, compatible_from)
 
 
 def _check_ownership(connection: Connection, outdated: OutdatedSchema, schema: Schema, location: Path | str) -> None:
@@ -175,10 +196,11 @@ def _create_tables(connection: Connection, name: str, schema: Schema, location: 
     schema.metadata.create_all(connection, checkfirst=False)
     table = version_table_name(name)
     connection.exec_driver_sql(
-        f"CREATE TABLE {table} (version_num VARCHAR(32) NOT NULL, "
+        f"CREATE TABLE {table} (version_num VARCHAR(32) NOT NULL, {COMPATIBLE_COLUMN} VARCHAR(32), "
         f"CONSTRAINT {table}_pkc PRIMARY KEY (version_num))"  # as Alembic makes it
     )
-    connection.execute(text(f"INSERT INTO {table} VALUES (:version)"), {"version": schema.version})
+    values = {"version": schema.version, "compatible_from": schema.compatible_from or None}
+    connection.execute(text(f"INSERT INTO {table} VALUES (:version, :compatible_from)"), values)
 
 
 def add_vector_extension(connection: Connection, location: Path | str) -> None:

@@ -6,10 +6,11 @@ from alembic.config import Config
 from alembic.runtime.environment import EnvironmentContext
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection
+from sqlalchemy import Connection, inspect, text
 
 from bot import ConfigError, PluginError
 from bot.store import Schema
+from plugins.sql.core.upgrade import COMPATIBLE_COLUMN
 
 
 def check_history(schema: Schema, version: str | None, label: str) -> None:
@@ -30,8 +31,14 @@ def check_history(schema: Schema, version: str | None, label: str) -> None:
         )
 
 
+def is_newer(schema: Schema, version: str, compatible_from: str) -> bool:
+    """Return whether a version is newer than these migrations, and works with code from one of them on."""
+    known = {revision.revision for revision in _scripts(schema).walk_revisions()}
+    return version not in known and compatible_from in known
+
+
 def migrate(connection: Connection, schema: Schema, version_table: str) -> None:
-    """Upgrade tables from the stored version to that of their schema.
+    """Upgrade tables from the stored version to that of their schema, and store what it is compatible with.
 
     Run all migrations if no version is stored.
     """
@@ -49,6 +56,10 @@ def migrate(connection: Connection, schema: Schema, version_table: str) -> None:
             transactional_ddl=True,
         )
         environment.run_migrations()
+    if COMPATIBLE_COLUMN not in {column["name"] for column in inspect(connection).get_columns(version_table)}:
+        connection.exec_driver_sql(f"ALTER TABLE {version_table} ADD COLUMN {COMPATIBLE_COLUMN} VARCHAR(32)")
+    statement = text(f"UPDATE {version_table} SET {COMPATIBLE_COLUMN} = :compatible_from")
+    connection.execute(statement, {"compatible_from": schema.compatible_from or None})
 
 
 def _scripts(schema: Schema) -> ScriptDirectory:

@@ -19,7 +19,7 @@ from plugins.sql.core.base import SharedResource, Work, ensure_agent
 from plugins.sql.core.plugin_tables import SqlPluginTables
 from plugins.sql.core.schema import VERSION
 from plugins.sql.core.settings import DEFAULT_RETENTION, RetentionPolicy, SqlSettings, find_postgres_variable
-from plugins.sql.core.upgrade import find_version
+from plugins.sql.core.upgrade import find_usable_version, find_version
 from plugins.sql.postgres.backup import dump_database, restore_dump
 from plugins.sql.postgres.connection import Address, parse_address
 from plugins.sql.postgres.database import PostgresDatabase, build_read_only_engine, run_once
@@ -130,14 +130,14 @@ def _direct_address(settings: Settings) -> Address | None:
 
 
 def _check_database(label: str, connection: Connection) -> CheckReport:
-    version = find_version(connection)
+    version, usable = find_version(connection), find_usable_version(connection)
     if version is None:
         return CheckReport(label, exists=False)
     server = connection.exec_driver_sql("SHOW server_version").scalar_one()
     size = connection.exec_driver_sql("SELECT pg_database_size(current_database())").scalar_one()
     facts: dict[str, str | int] = {"schema": version, "server": f"PostgreSQL {server}", "bytes": int(size)}
-    problems = list(find_version_problem(version))
-    if version == VERSION:
+    problems = list(find_version_problem(usable))
+    if usable == VERSION:
         facts |= count_rows(connection)
         problems += islice(find_breaks(connection), MAX_BREAKS)
     return CheckReport(label, facts=facts, problems=tuple(problems))

@@ -16,7 +16,7 @@ from plugins.sql.core.audit_log import MAX_BREAKS, find_breaks
 from plugins.sql.core.memory_rows import MEMORY
 from plugins.sql.core.schema import VERSION
 from plugins.sql.core.statements import Columns
-from plugins.sql.core.upgrade import find_version
+from plugins.sql.core.upgrade import find_usable_version, find_version
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite.health import DATABASE_ERRORS, opening_error
 from plugins.sql.stores.deliveries import DELIVERY
@@ -83,10 +83,10 @@ def check_file(path: Path) -> CheckReport:
         return CheckReport(str(path), exists=False)
     try:
         with open_for_reading(path) as connection:
-            version = find_version(connection)
-            problems = [*_find_damage(connection), *find_version_problem(version)]
+            version, usable = find_version(connection), find_usable_version(connection)
+            problems = [*_find_damage(connection), *find_version_problem(usable)]
             facts: dict[str, str | int] = {"schema": version or "none", **_sizes(path)}
-            if version == VERSION:
+            if usable == VERSION:
                 facts |= count_rows(connection)
                 problems += [*_find_unreadable(connection), *islice(find_breaks(connection), MAX_BREAKS)]
     except BotError as error:

@@ -17,7 +17,7 @@ from plugins.sql.core.base import FIND_AGENT, AgentRow, Work
 from plugins.sql.core.plugin_tables import SqlPluginTables, build_read_only_engine
 from plugins.sql.core.schema import VERSION
 from plugins.sql.core.settings import SqlSettings, find_database_file
-from plugins.sql.core.upgrade import find_version
+from plugins.sql.core.upgrade import find_usable_version
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite.backup import copy_database
 from plugins.sql.sqlite.check import check_file, read_version, require_file
@@ -154,7 +154,7 @@ async def open_read_only(path: Path, agent_id: UUID) -> AsyncIterator[SqlStore]:
 
 def find_agent_row(location: Path | str, agent_id: UUID, connection: Connection) -> AgentRow:
     """Return an agent's row; raise ConfigError for another schema version or an unknown agent."""
-    version = find_version(connection)
+    version = find_usable_version(connection)
     if version != VERSION:
         raise ConfigError(
             f"the database {location} has schema {version or 'none'}, this version of Greenroom reads "

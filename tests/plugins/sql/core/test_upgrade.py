@@ -55,13 +55,13 @@ def upgrade() -> None:
 def later(tmp_path: Path) -> Callable[..., Schema]:
     """Return a function that builds a later version of the core schema."""
 
-    def written(fault: str = "pass") -> Schema:
+    def written(fault: str = "pass", compatible_from: str = "") -> Schema:
         versions = tmp_path / "later" / "versions"
         versions.mkdir(parents=True, exist_ok=True)
         for file in (Path(upgrade.__file__).parents[1] / "migrations" / "versions").glob("v000*"):
             (versions / file.name).write_text(file.read_text())
         (versions / "v0099_later.py").write_text(LATER.format(fault=fault, previous=VERSION))
-        return Schema(metadata, version="0099", migrations=versions.parent)
+        return Schema(metadata, "0099", versions.parent, compatible_from)
 
     return written
 
@@ -185,11 +185,34 @@ async def test_a_database_of_the_first_version_gets_messages_in_order_of_arrival
 @pytest.mark.failure("I-07")
 async def test_a_newer_schema_is_refused_and_both_versions_are_named(bare: Any, path: Path) -> None:
     await bare.run(upgrade.upgrade_schemas, bare.place)
-    await bare.sql(f"UPDATE {VERSION_TABLE} SET version_num = '0042'")
+    await bare.sql(f"UPDATE {VERSION_TABLE} SET version_num = '0042', compatible_from = '0042'")
 
     with pytest.raises(ConfigError, match=rf"{bare.place}.*0042.*{VERSION}"):
         await bare.run(upgrade.upgrade_schemas, bare.place)
     assert [one async for one in anyio.Path(path.parent).glob("*before*")] == []
+
+
+async def test_tables_of_newer_code_are_used_as_they_are_where_they_say_so(
+    bare: Any, later: Callable[..., Schema]
+) -> None:
+    await bare.run(upgrade.upgrade_schemas, bare.place)
+    await bare.run(upgrade_with_backup, bare.place, later(compatible_from=VERSION))
+    before = await bare.run(structure)
+    await bare.run(upgrade.upgrade_schemas, bare.place)
+
+    assert await bare.run(structure) == before
+    assert await bare.run(upgrade.find_version) == "0099"
+    assert await bare.run(upgrade.find_usable_version) == VERSION
+
+
+@pytest.mark.parametrize("compatible_from", ["", "0099"])
+async def test_tables_of_newer_code_are_refused_where_this_code_is_too_old_for_them(
+    compatible_from: str, bare: Any, later: Callable[..., Schema]
+) -> None:
+    await bare.run(upgrade.upgrade_schemas, bare.place)
+    await bare.run(upgrade_with_backup, bare.place, later(compatible_from=compatible_from))
+    with pytest.raises(ConfigError, match="0099"):
+        await bare.run(upgrade.upgrade_schemas, bare.place)
 
 
 @pytest.mark.failure("I-07")
@@ -198,7 +221,9 @@ async def test_opening_refuses_a_newer_schema_and_releases_the_file(path: Path) 
     for version in ("0042", VERSION):
         async with files.use(path) as database:
             await database.write(
-                lambda db, to=version: db.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '{to}'")
+                lambda db, to=version: db.exec_driver_sql(
+                    f"UPDATE {VERSION_TABLE} SET version_num = '{to}', compatible_from = '{to}'"
+                )
             )
         if version == VERSION:
             continue
