@@ -117,7 +117,7 @@ def _read_version(script: Iterable[str]) -> str | None:
     """Return the version of the schema that a script stores."""
     lines = iter(script)
     is_found = any(STORED_VERSION.match(line) for line in lines)
-    return next(lines, "").strip() or None if is_found else None
+    return next(lines, "").partition("\t")[0].strip() or None if is_found else None
 
 
 def _to_sql(copied_at: datetime) -> str:
