@@ -17,6 +17,7 @@ from tests.plugins.sql.postgres.proxy import Proxy
 from tests.postgres import PostgresServer
 
 STATEMENTS = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = '{name}'"
+MAX_CONNECTIONS = 300  # a worker has up to 15
 SETTLE_SECONDS = 1.2  # the server reports its statistics once a second
 
 
@@ -40,6 +41,7 @@ def main() -> int:
 async def run(given: argparse.Namespace, server: PostgresServer, folder: Path) -> bool:
     """Print both tables; return whether nothing was lost, doubled or reordered."""
     now = datetime.now(UTC)
+    await ServerControl(server).allow_connections(MAX_CONNECTIONS)
     write(f"{now:%Y-%m-%d}, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}, {given.rooms} rooms\n")
     write("| workers | messages/s | p50 | p99 | CPU workers | CPU server | commits | CPU bare driver | ratio |")
     write("|---|---|---|---|---|---|---|---|---|")

@@ -49,6 +49,11 @@ class ServerControl:
         """Restart it as after a crash: connections are cut without a word."""
         await asyncio.to_thread(self._control, "-m", "immediate", "-l", str(self._process.log), "restart")
 
+    async def allow_connections(self, count: int) -> None:
+        """Let the server take this many connections."""
+        self._server.run(f"ALTER SYSTEM SET max_connections = {count}")
+        await self.restart()
+
     def set_read_only(self, is_read_only: bool) -> None:
         """Refuse writes, as a standby does, or accept them again."""
         self._server.run(f"ALTER SYSTEM SET default_transaction_read_only = {'on' if is_read_only else 'off'}")

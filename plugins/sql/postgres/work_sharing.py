@@ -101,11 +101,20 @@ found AS (
 )
 SELECT room_id FROM inherited WHERE owner = $2 UNION ALL SELECT room_id FROM found
 """
+# The unclaimed messages of a room, and what is open of those right before them.
 OPEN_IN_ROOMS_WITH_UNCLAIMED = RawStatement(
-    f"SELECT {column_list(RECEIPT.names, 'r')} FROM receipts r "
-    "WHERE r.agent_id = ? AND r.is_open = 1 AND r.room_id IN ("
-    "SELECT k.room_id FROM receipts k JOIN lanes l ON l.agent_id = k.agent_id AND l.room_id = k.room_id "
-    f"WHERE k.agent_id = ? AND l.owner = ? AND k.{IS_UNCLAIMED}) ORDER BY r.position"
+    f"""
+SELECT {column_list(RECEIPT.names, "r")} FROM (
+  SELECT k.agent_id, k.room_id, min(k.position) AS first
+  FROM receipts k JOIN lanes l ON l.agent_id = k.agent_id AND l.room_id = k.room_id
+  WHERE k.agent_id = ? AND l.owner = ? AND k.{IS_UNCLAIMED} GROUP BY k.agent_id, k.room_id
+) waiting CROSS JOIN LATERAL (
+  (SELECT b.* FROM receipts b WHERE b.agent_id = waiting.agent_id AND b.room_id = waiting.room_id
+   AND b.position < waiting.first ORDER BY b.position DESC LIMIT 4)
+  UNION ALL
+  SELECT k.* FROM receipts k WHERE k.agent_id = waiting.agent_id AND k.room_id = waiting.room_id AND k.{IS_UNCLAIMED}
+) r WHERE r.is_open = 1 ORDER BY r.position
+"""
 )
 ROOMS_WITH_OPEN_RECEIPTS = RawStatement(
     "SELECT r.room_id FROM receipts r JOIN lanes l ON l.agent_id = r.agent_id AND l.room_id = r.room_id "
@@ -222,7 +231,7 @@ class PostgresSharing:
     async def receipts_to_claim(self) -> list[Receipt]:
         """Return the open receipts of our rooms in which some are unclaimed, in the order of their arrival."""
         await self._leases.take_free_rooms()
-        key = (self._agent, self._agent, self._leases.worker)
+        key = (self._agent, self._leases.worker)
         rows = await self._database.main_queries.run(lambda db: OPEN_IN_ROOMS_WITH_UNCLAIMED.rows(db, *key))
         return [RECEIPT.read(row) for row in rows]
 

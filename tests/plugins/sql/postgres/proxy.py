@@ -52,7 +52,10 @@ class Proxy:
             writer.transport.abort()
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answers, questions = await asyncio.open_unix_connection(self._socket)
+        try:
+            answers, questions = await asyncio.open_unix_connection(self._socket)
+        except OSError:  # the server is being restarted
+            return
         with suppress(asyncio.CancelledError):
             async with asyncio.TaskGroup() as group:
                 passing = group.create_task(self._answer(answers, writer))
