@@ -51,6 +51,7 @@ from plugins.bootstrap.recall.rooms import (
     on_room_cleared,
     on_room_migrated,
 )
+from plugins.bootstrap.shared_facts import SharedFacts, on_consent_erased, share_my_facts
 
 
 async def _register_on_demand(agent: Agent) -> None:
@@ -101,7 +102,7 @@ plugin = Plugin(
         action_state,
     ],
     evaluators=[reflection],
-    commands=[list_known_facts],
+    commands=[list_known_facts, share_my_facts],
     listeners=[
         on_message_received,
         on_channel_cleared,
@@ -118,8 +119,9 @@ plugin = Plugin(
         on_room_cleared,
         on_room_migrated,
         on_entity_erased,
+        on_consent_erased,
     ],
-    services=[HistoryStarts, Reflections, RunLogs, EmbeddingBackfill, RoomRecall],
+    services=[HistoryStarts, Reflections, RunLogs, EmbeddingBackfill, RoomRecall, SharedFacts],
     templates={IMAGE: DRAWING_PROMPT, TEMPLATE: REFLECTION},
     init=_register_on_demand,
 )

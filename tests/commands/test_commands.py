@@ -72,7 +72,7 @@ async def restart(asking: CommandContext) -> str:
 async def test_every_bot_has_the_same_commands_and_then_those_of_its_plugins() -> None:
     async with running_agent(Plugin("dice", commands=[roll])) as stage:
         specs = stage.agent_runtime.handle.commands
-        assert [spec.name for spec in specs] == [*BUILT_IN, "what-do-you-know-about-me", "roll"]
+        assert [spec.name for spec in specs] == [*BUILT_IN, "what-do-you-know-about-me", "share-my-facts", "roll"]
         assert specs[-1].plugin == "dice"
         assert specs[-1].parameters["properties"]["manner"]["enum"] == ["loud", "quiet"]
         listed = (await give(stage, "help")).text

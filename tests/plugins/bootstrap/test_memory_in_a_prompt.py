@@ -163,3 +163,46 @@ async def test_in_a_room_nothing_is_listed_that_was_told_elsewhere(agent_harness
     assert "secret" not in await known_of(agent_harness, room="another", kind=ChannelType.GROUP)
     assert "Alice has a secret." in await known_of(agent_harness)
     assert "secret" not in await known_of(agent_harness, author="Bob", room="the room of Bob")
+
+
+async def share_facts(stage: AgentHarness, choice: str, **place: Any) -> str:
+    """Return the answer to /share-my-facts of Alice."""
+    message = make_message("", sent_at=NOW, author="Alice", **place)
+    here = message.world, message.room, message.author
+    invocation = CommandInvocation("share-my-facts", *here, new_id().hex, NOW, arguments={"choice": choice})
+    return (await stage.agent_runtime.handle.run_command(invocation)).text
+
+
+async def told_in_the_pub(stage: AgentHarness, text: str, author: str = "Alice") -> str:
+    return await shown(make_turn(stage.agent, text, author=author, room="the pub", kind=ChannelType.GROUP))
+
+
+async def test_with_consent_what_people_told_of_themselves_follows_them_into_other_rooms(
+    agent_harness: AgentHarness,
+) -> None:
+    await agent_harness.send("Hello all", kind=ChannelType.GROUP)
+    await agent_harness.send("Hello", room="in private", kind=ChannelType.DM)
+    group = make_turn(agent_harness.agent, kind=ChannelType.GROUP)
+    await learn(group, "Alice keeps bees.")
+    await learn(group, "Alice and Bob share a flat.", about=[str(person("Alice")), str(person("Bob"))])
+    await learn(group, "Alice sings off key.", name="Bob", about=[str(person("Alice"))])
+    private = make_turn(agent_harness.agent, room="in private", kind=ChannelType.DM)
+    await learn(private, "Alice is looking for another job.")
+
+    assert await told_in_the_pub(agent_harness, "What do you know of Alice?") == ""
+    assert "in that room only" in await share_facts(agent_harness, "show")
+    assert "may use in all rooms" in await share_facts(agent_harness, "on")
+    lines = (await told_in_the_pub(agent_harness, "What do you know of Alice?")).splitlines()[1:]
+    assert len(lines) == 1
+    assert lines[0].endswith('"Alice keeps bees." (told in another room)')
+    assert await told_in_the_pub(agent_harness, "What do you know of Alice?", author="Bob") == ""
+
+    assert "in that room only" in await share_facts(agent_harness, "off")
+    assert await told_in_the_pub(agent_harness, "What do you know of Alice?") == ""
+
+
+async def test_a_person_who_is_forgotten_no_longer_consents(agent_harness: AgentHarness) -> None:
+    await agent_harness.send("Hello all", kind=ChannelType.GROUP)
+    await share_facts(agent_harness, "on")
+    await agent_harness.agent_runtime.handle.edits.erase_entity(person("Alice"))
+    assert "in that room only" in await share_facts(agent_harness, "show")
