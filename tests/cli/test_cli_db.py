@@ -72,7 +72,8 @@ def test_a_check_finds_orphaned_rows(workdir: Path, capsys: Out) -> None:
 
 def test_a_newer_schema_is_refused_with_both_versions(workdir: Path, capsys: Out) -> None:
     answer_messages("one")
-    change(workdir / "data" / "greenroom.db", "UPDATE alembic_version_sql SET version_num = '9999'")
+    newer = "UPDATE alembic_version_sql SET version_num = '9999', compatible_from = '9998'"
+    change(workdir / "data" / "greenroom.db", newer)
     for command in (["db", "check"], ["db", "upgrade"], ["why"], ["outbox", "list"]):
         assert entry([*command, "-c", FILE]) == 78
         out, err = capsys.readouterr()
