@@ -22,6 +22,13 @@ async def load_muted_people(store: Store) -> set[UUID]:
     return {UUID(muted_id) for muted_id in await store.cache.get(MUTED_KEY) or ()}
 
 
+async def refresh_muted_people(store: Store, muted: set[UUID]) -> None:
+    """Bring the ids up to date, which an operator may have changed at another process."""
+    stored = await load_muted_people(store)
+    muted &= stored
+    muted |= stored
+
+
 @dataclass(frozen=True, slots=True)
 class Person:
     """An entity that wrote, and how many facts it told; without activity, one that never wrote."""
@@ -163,8 +170,9 @@ class People:
 
     async def mute(self, entity_id: UUID, *, is_muted: bool, source: str) -> None:
         """Store whether a person's messages are answered; it holds from the next one on, and after a restart."""
+        await refresh_muted_people(self._store, self._muted)
         muted = self._muted | {entity_id} if is_muted else self._muted - {entity_id}
-        await self._store.cache.set(MUTED_KEY, sorted(str(muted_id) for muted_id in muted))
+        await self._store.cache.set(MUTED_KEY, sorted(map(str, muted)))
         self._muted.clear()
         self._muted.update(muted)
         await self._log("MUTE_PERSON" if is_muted else "UNMUTE_PERSON", {"person": str(entity_id)}, source)

@@ -166,7 +166,7 @@ async def _running_agent(
             await enter(MemoryRetention(store.memories, registry.memory_kinds, config.clock))
             workers = [post_scheduler.worker, ConfirmedActions(registry).worker]
             await enter(Scheduler(agent, registry, workers, shutdown_deadline=shutdown_deadline))
-        await enter(WorkSharingLoop(store, inbox, agent.outbox, config.clock))
+        await enter(WorkSharingLoop(store, inbox, agent.outbox, agent.muted_people, config.clock))
         reloader = CharacterReloader(loaded_config, agent, definition, pipeline)
         handle = build_handle(agent, config, registry, inbox, pipeline, connections, meter, activity, reloader, limits)
         if not config.is_idle:

@@ -9,6 +9,7 @@ import pytest
 
 from bot import Character, ConfigError, Outcome, Settings, SettingsModel, derived_id
 from bot.cli.main import entry
+from bot.domain.ledger import Rule
 from bot.events import DeliveryFinished
 from bot.platform import AdapterSpec
 from bot.runtime.agent_config import AgentConfig
@@ -138,6 +139,26 @@ async def test_one_gateway_at_a_time_connects_a_platform_and_senders_receive_not
                 await stack.aclose()
                 assert not connection.is_connected
                 await second.get()
+
+
+@pytest.mark.long
+async def test_a_person_who_is_muted_at_one_process_is_muted_at_all(postgres_url: str) -> None:
+    async with (
+        asyncio.timeout(30.0),
+        member(postgres_url, ProcessRole.GATEWAY) as gateway,
+        member(postgres_url, ProcessRole.WORKER) as worker,
+    ):
+        message = make_message("Hello", sent_at=gateway.agent.clock(), message_id="m1")
+        people = gateway.agent_runtime.handle.people
+        await people.mute(message.author.id, is_muted=True, source="a test")
+        while message.author.id not in worker.agent.muted_people:
+            await worker.agent.store.cache.get("anything")
+        inbox = gateway.agent_runtime.inbox
+        receipt = await inbox.submit(message)
+        assert (await inbox.wait_outcome(receipt.id)).rule == Rule.PERSON_MUTED
+        await worker.agent_runtime.handle.people.mute(message.author.id, is_muted=False, source="a test")
+        while message.author.id in gateway.agent.muted_people:
+            await gateway.agent.store.cache.get("anything")
 
 
 async def test_a_duty_for_all_processes_is_held_by_one_and_passes_on_when_it_leaves(postgres_url: str) -> None:
