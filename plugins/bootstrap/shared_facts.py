@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 from bot import Agent, CommandContext, Component, Memory, Service, command, derived_id, on
@@ -76,7 +76,9 @@ def on_consent_erased(agent: Agent, event: EntityErased) -> None:
 
 
 @command("share-my-facts", user_text("commands.share_facts.description"))
-async def share_my_facts(context: CommandContext, choice: Literal["show", "on", "off"] = "show") -> str:
+async def share_my_facts(
+    context: CommandContext, choice: Annotated[Literal["show", "on", "off"], "show, on or off"] = "show"
+) -> str:
     """Show or store whether the facts that a person told of themselves are used in all rooms."""
     shared, person_id = context.agent.services[SharedFacts], context.invocation.author.id
     if choice != "show":
