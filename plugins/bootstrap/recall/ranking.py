@@ -43,6 +43,7 @@ class Weights:
     corrected: float = 0.35
     same_topic: float = 0.1
     correction: float = 0.03  # how likely a line must correct another to come before it
+    past_correction: float = 0.5  # the same for a question in the past tense, which may mean the value of then
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +111,11 @@ class Ranking:
     def _with_newer_first(self, ranked: Sequence[int], scores: Mapping[int, float]) -> list[int]:
         """Move what repeats or corrects a line with another value ahead of it: the latest such line of the person."""
         question = self._question
-        if question.wants_original or (question.is_past and not question.wants_latest):
+        if question.wants_original:
             return list(ranked)
+        least = self._weights.correction
+        if question.is_past and not question.wants_latest:
+            least = self._weights.past_correction
         ordered: list[int] = []
         limit = CORRECTED_LINES if len(self._index.lines) <= SMALL_ROOM else CORRECTED_LINES // 4
         for number in ranked:
@@ -121,15 +125,15 @@ class Ranking:
             if newer:
                 ordered.append(max(newer))
             if len(ordered) < limit:
-                ordered += self._corrections_of(number, ordered)
+                ordered += self._corrections_of(number, ordered, least)
             if number not in ordered:
                 ordered.append(number)
         return ordered
 
-    def _corrections_of(self, number: int, ordered: Sequence[int]) -> list[int]:
+    def _corrections_of(self, number: int, ordered: Sequence[int], least: float) -> list[int]:
         """Return the lines that most likely correct a line in words that need not be those of the question."""
         found = find_corrections(self._index, number, self._judging)
-        likely = [newer for newer, share in found.items() if share >= self._weights.correction and newer not in ordered]
+        likely = [newer for newer, share in found.items() if share >= least and newer not in ordered]
         return sorted(nlargest(MAX_CORRECTIONS, likely, key=lambda newer: found[newer]), reverse=True)
 
     def _corrects(self, newer: int, older: int, scores: Mapping[int, float]) -> bool:

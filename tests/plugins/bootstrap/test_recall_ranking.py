@@ -69,6 +69,14 @@ def test_a_correction_comes_before_what_it_corrects_unless_the_first_value_is_as
     assert found(index, "What was the budget originally?")[0] == "the budget is 400 euros"
 
 
+def test_a_correction_comes_before_what_it_corrects_for_a_question_in_the_past_tense_too():
+    index = index_of("Kim: I was born on January 30th", "Tom: hello", "Kim: I meant the 12th of June, sorry")
+
+    dates = found(index, "On what date was Kim born?")
+    assert dates.index("I meant the 12th of June, sorry") < dates.index("I was born on January 30th")
+    assert found(index, "On what date was Kim born, as she told it first?")[0] == "I was born on January 30th"
+
+
 def test_a_correction_without_a_word_of_the_question_comes_before_what_it_corrects():
     index = index_of(
         "Kim: my sister visits me", "Kim: my laptop runs Windows", "Tom: I moved on", "Kim: I switched to Linux"
