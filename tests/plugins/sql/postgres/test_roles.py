@@ -62,8 +62,7 @@ async def test_a_gateway_takes_in_a_worker_answers_a_sender_sends_and_a_drained_
         sharing = worker.agent.store.sharing
         assert sharing is not None
         while sharing.owns_room(receipt.room_id):
-            await sharing.heartbeat()
-            await sharing.release_idle()
+            await members.find()
         listed, _ = await members.find()
         assert [(item.rooms, item.is_draining) for item in listed] == [(0, False), (0, True), (0, False)]
         assert not await members.drain(999)
