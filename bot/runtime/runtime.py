@@ -147,7 +147,7 @@ class Runtime:
         for agent_runtime in self.agents:
             sharing = agent_runtime.agent.store.sharing
             is_free = sharing is not None and not sharing.is_draining
-            if sharing is None or not (is_free and await sharing.hold_account(connection_name(platform))):
+            if sharing is None or not (is_free and await sharing.hold_lease(connection_name(platform))):
                 return False
         return True
 
@@ -233,7 +233,7 @@ class Runtime:
                 continue
             if folder not in scheduled:
                 sharing = agent_runtime.agent.store.sharing
-                hold_duty = None if sharing is None else partial(sharing.hold_account, Duty.BACKUPS)
+                hold_duty = None if sharing is None else partial(sharing.hold_lease, Duty.BACKUPS)
                 backups = ScheduledBackups(storage, config.settings, folder, hold_duty=hold_duty)
                 scheduled[folder] = await self._stack.enter_async_context(backups)
             agent_runtime.handle.read_failed_backup = partial(getattr, scheduled[folder], "failure")

@@ -147,7 +147,7 @@ class WorkSharing(Protocol):
         before it joins again.
         """
 
-    async def hold_account(self, name: str) -> bool:
+    async def hold_lease(self, name: str) -> bool:
         """Return whether this process has the lease of an account or a duty; it is taken if it is free."""
 
     async def open_work(self, platforms: Collection[str] = ()) -> OpenWork:

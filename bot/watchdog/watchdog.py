@@ -295,7 +295,7 @@ def build_watchdog(
         secrets=secrets,
         time_source=time_source,
         scope="" if store.sharing is None else place,
-        hold_duty=None if store.sharing is None else partial(store.sharing.hold_account, Duty.OWNER_NOTICES),
+        hold_duty=None if store.sharing is None else partial(store.sharing.hold_lease, Duty.OWNER_NOTICES),
     )
 
 

@@ -53,11 +53,11 @@ class SharedFacts(Service):
         self._consents.pop(person_id, None)
 
     async def find(self, people: Iterable[UUID], room_id: UUID) -> list[Memory]:
-        """Return what consenting people told of themselves alone in other rooms, but in no private chat."""
+        """Return what consenting people told of themselves in other rooms, except in talks with the agent alone."""
         found: list[Memory] = []
         for person_id in [person_id for person_id in people if await self.has_consent(person_id)]:
             rooms = await self.agent.store.worlds.rooms_of(person_id)
-            shared = {room.id for room in rooms if not room.type.is_private_chat and room.id != room_id}
+            shared = {room.id for room in rooms if not room.type.is_direct and room.id != room_id}
             page = await self.agent.store.memories.facts(person_id, MAX_FACTS)
             found += [
                 fact

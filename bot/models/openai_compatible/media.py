@@ -12,6 +12,7 @@ from bot.errors import ModelError
 from bot.models.openai_compatible.chat import send
 from bot.models.openai_compatible.client import CompatibleClient
 from bot.models.openai_compatible.connection import Connection
+from bot.models.openai_compatible.requests import read_body
 from bot.models.openai_compatible.responses import Lenient, TokenCount, parse_response
 from bot.models.types import (
     EmbeddingRequest,
@@ -129,7 +130,7 @@ async def transcribe(connection: Connection, name: str, request: TranscriptionRe
     form.add_field("file", request.audio, filename=file_name, content_type=content_type or "audio/ogg")
     with connection.mapped_errors(name):
         async with connection.requests.open("POST", "audio/transcriptions", form=form) as response:
-            answer = await response.read()
+            answer = await read_body(response)
     transcript = parse_response(TranscriptBody, answer, name, "transcript", connection.endpoint)
     usage = Usage(transcript.usage.input_tokens, transcript.usage.output_tokens) if transcript.usage else None
     return TextResult(transcript.text, name, usage)
@@ -151,7 +152,7 @@ async def synthesize_speech(
     wanted["response_format"] = "opus" if is_opus else "mp3"
     with connection.mapped_errors(name):
         async with connection.requests.open("POST", "audio/speech", wanted) as response:
-            speech = await response.read()
+            speech = await read_body(response)
     content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type.startswith(("text/", "application/json")):
         raise ModelError(f"{connection.endpoint.provider}: {name} returned {content_type} instead of speech")

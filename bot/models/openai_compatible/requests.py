@@ -20,6 +20,8 @@ MAX_CONNECTIONS = 1000
 IDLE_SECONDS = 5.0  # a server may close a connection that is idle for longer
 MAX_REDIRECTS = 5
 REDIRECT_STATUSES = (307, 308)  # these repeat the request
+MAX_RESPONSE_BYTES = 64 << 20
+MAX_ERROR_BYTES = 64 << 10  # the rest of a longer error is not read
 
 
 class StatusError(Exception):
@@ -90,7 +92,8 @@ class Requests:
                     url = target
                     continue
                 if response.status >= 300:
-                    raise StatusError(response.status, _parse_error(await response.read()), response.headers)
+                    error = _parse_error((await _read_up_to(response, MAX_ERROR_BYTES))[:MAX_ERROR_BYTES])
+                    raise StatusError(response.status, error, response.headers)
                 yield response
                 return
         raise aiohttp.ClientError("too many redirects")
@@ -98,7 +101,7 @@ class Requests:
     async def fetch(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> bytes:
         """Send a request and return the body of the response. Raises as `open` does."""
         async with self.open(method, path, body) as response:
-            return await response.read()
+            return await read_body(response)
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -109,6 +112,24 @@ class Requests:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
             )
         return self._session
+
+
+async def read_body(response: aiohttp.ClientResponse) -> bytes:
+    """Return the body of a response. Raises aiohttp.ClientPayloadError if it is larger than MAX_RESPONSE_BYTES."""
+    body = await _read_up_to(response, MAX_RESPONSE_BYTES)
+    if len(body) > MAX_RESPONSE_BYTES:
+        raise aiohttp.ClientPayloadError(f"the response is larger than {MAX_RESPONSE_BYTES} bytes")
+    return body
+
+
+async def _read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """Return the body of a response, of a longer one a piece that is longer than `limit` bytes."""
+    received = bytearray()
+    async for chunk in response.content.iter_any():
+        received += chunk
+        if len(received) > limit:
+            break
+    return bytes(received)
 
 
 def _find_target(url: URL, response: aiohttp.ClientResponse) -> URL | None:

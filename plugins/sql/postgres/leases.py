@@ -134,16 +134,16 @@ class RoomLeases:
         """The number under which events are received: 0 if this process takes no room by it."""
         return self.worker if self.worker is None or self.takes_rooms else 0
 
-    async def hold_account(self, name: str) -> bool:
-        """Return whether this process has the lease of an account; it is taken if it is free."""
-        account_id = derived_id("account", name)
-        if account_id not in self._rooms and not (self.is_draining or self._is_declared_dead):
-            await self._take_leases([account_id])
-        return account_id in self._rooms
+    async def hold_lease(self, name: str) -> bool:
+        """Return whether this process has the lease of an account or a duty; it is taken if it is free."""
+        lease_id = derived_id("account", name)
+        if lease_id not in self._rooms and not (self.is_draining or self._is_declared_dead):
+            await self._take_leases([lease_id])
+        return lease_id in self._rooms
 
     async def assign_deliveries(self, accounts: Mapping[UUID, str]) -> frozenset[UUID]:
         """Take the accounts of rooms with open deliveries where they are free; return the rooms to send in."""
-        held = {name: await self.hold_account(name) for name in set(accounts.values())}
+        held = {name: await self.hold_lease(name) for name in set(accounts.values())}
         rooms = {room_id: derived_id("account", name) for room_id, name in accounts.items() if held[name]}
         self._account_of.update(rooms)
         return frozenset(rooms)

@@ -212,9 +212,9 @@ class PostgresSharing:
                 self._leases.take_over(UUID(bytes=row[0]) for row in rows)
         return True
 
-    async def hold_account(self, name: str) -> bool:
-        """Return whether this process has the lease of an account; it is taken if it is free."""
-        return await self._leases.hold_account(name)
+    async def hold_lease(self, name: str) -> bool:
+        """Return whether this process has the lease of an account or a duty; it is taken if it is free."""
+        return await self._leases.hold_lease(name)
 
     async def open_work(self, platforms: Collection[str] = ()) -> OpenWork:
         """Return our rooms with open messages, and those with open deliveries."""

@@ -188,6 +188,9 @@ async def test_with_consent_what_people_told_of_themselves_follows_them_into_oth
     await learn(group, "Alice sings off key.", name="Bob", about=[str(person("Alice"))])
     private = make_turn(agent_harness.agent, room="in private", kind=ChannelType.DM)
     await learn(private, "Alice is looking for another job.")
+    await agent_harness.send("Hello", room="the page", kind=ChannelType.API)
+    on_the_page = make_turn(agent_harness.agent, room="the page", kind=ChannelType.API)
+    await learn(on_the_page, "Alice owes money.")
 
     assert await told_in_the_pub(agent_harness, "What do you know of Alice?") == ""
     assert "in that room only" in await share_facts(agent_harness, "show")

@@ -1,6 +1,8 @@
 """Rules of the openai plugin, against a server on the loopback that speaks its API."""
 
+import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -178,6 +180,23 @@ async def test_an_error_says_what_it_means_and_what_to_do(
     assert "\n" not in str(raised.value)
     assert KEY not in str(raised.value)
     assert len(api.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(500, "cannot answer now (500): xxx"), (200, "the response is larger than 67108864 bytes")]
+)
+async def test_of_an_endless_response_only_so_much_is_read(status: int, words: str) -> None:
+    async def respond(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=status)
+        await response.prepare(request)
+        while True:
+            await response.write(b"x" * (1 << 20))
+
+    app = web.Application()
+    app.router.add_post("/chat/completions", respond)
+    async with asyncio.timeout(60.0), TestServer(app) as server, open_stage(str(server.make_url("/"))) as stage:
+        with pytest.raises(ModelBusy, match=re.escape(words)):
+            await ask(stage)
 
 
 @pytest.mark.failure("E-02")

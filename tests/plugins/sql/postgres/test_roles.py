@@ -171,11 +171,11 @@ async def test_a_duty_for_all_processes_is_held_by_one_and_passes_on_when_it_lea
             store.sharing.role = role
             await store.sharing.join()
             sharings.append(store.sharing)
-        held = await asyncio.gather(*(sharing.hold_account(Duty.BACKUPS) for sharing in sharings))
+        held = await asyncio.gather(*(sharing.hold_lease(Duty.BACKUPS) for sharing in sharings))
         assert sorted(held) == [False, True]
         listed, _ = await sharings[0].members.find()
         assert [list(item.accounts) for item in listed] == [[Duty.BACKUPS] if has_duty else [] for has_duty in held]
         first, second = sharings if held[0] else sharings[::-1]
         await first.leave()
-        assert await second.hold_account(Duty.BACKUPS)
+        assert await second.hold_lease(Duty.BACKUPS)
         await second.leave()
