@@ -16,7 +16,6 @@ from yarl import URL
 
 import bot
 from bot.errors import FetchError, PluginError, SettingError
-from bot.fetch.client import Fetcher
 from bot.http import LOOPBACK_HOSTS
 from bot.plugin_system.declarations import MAX_API, MIN_API
 from bot.plugin_system.imports import DISTRIBUTION
@@ -207,6 +206,8 @@ def _read(path: Path) -> bytes:
 
 
 async def _fetch(address: str, settings: Settings) -> bytes:
+    from bot.fetch.client import Fetcher  # here, because help needs no HTTP client
+
     try:
         url = URL(address)
     except ValueError:

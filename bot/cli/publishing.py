@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bot.adapter.adapter import Adapter, Feed
 from bot.background.posting import Post, publish
@@ -19,8 +19,10 @@ from bot.inbound.agent_handle import AdapterSpec, Publishing
 from bot.outbound.delivery_attempt import OPEN_STATES
 from bot.outbound.undelivered import HELD_STATES, UndeliveredParts, is_dropped
 from bot.plugin_system.loading import find_adapter, find_adapters
-from bot.runtime.agent_runtime import AgentRuntime, run_agent
 from bot.settings import Layer
+
+if TYPE_CHECKING:
+    from bot.runtime.agent_runtime import AgentRuntime
 
 PUBLISH_TIMEOUT, POLL_SECONDS = 60.0, 0.05
 MAX_FAILED_ATTEMPTS = 3  # failed attempts of a part before waiting ends; the next start continues
@@ -46,7 +48,7 @@ class PublishedPart:
 class PublishingSession:
     """A character with open store and connected platform, for the duration of one command."""
 
-    agent_runtime: AgentRuntime
+    agent_runtime: "AgentRuntime"
     feed: Feed
 
     async def publish(self, content: Content) -> list[PublishedPart]:
@@ -157,16 +159,18 @@ def _missing_variables(spec: AdapterSpec, config: CharacterConfig) -> list[str]:
     return [name for name in spec.needs if name not in config.settings]
 
 
-def _find_feed(agent_runtime: AgentRuntime, platform: str) -> Feed | None:
+def _find_feed(agent_runtime: "AgentRuntime", platform: str) -> Feed | None:
     return next((feed for feed in agent_runtime.agent.outbox.feeds() if feed.room.platform == platform), None)
 
 
 @asynccontextmanager
-async def _connect(config: CharacterConfig, publisher: Publisher) -> AsyncIterator[tuple[AgentRuntime, Adapter]]:
+async def _connect(config: CharacterConfig, publisher: Publisher) -> AsyncIterator[tuple["AgentRuntime", Adapter]]:
     """Open the store and connect, without tasks, plugins' background work and reading.
 
     Raises StoreInaccessible if another process uses the store.
     """
+    from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
+
     plugins = tuple(replace(plugin, workers=(), listeners=(), services=(), init=None) for plugin in config.plugins)
     agent_config = replace(
         config.agent_config,

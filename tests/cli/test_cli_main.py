@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -46,9 +47,19 @@ def test_every_command_has_a_help_text(command: Command, capsys: pytest.CaptureF
     assert f"Usage: bot {command.name}" in capsys.readouterr().out
 
 
+def _imported_of(names: Sequence[str], modules: Sequence[str]) -> str:
+    """Return which of the names are imported together with the modules, in a process of its own."""
+    code = f"import sys, {', '.join(modules)}; print(*set(sys.modules) & set({names!r}))"
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+
+
 def test_help_imports_no_heavy_library() -> None:
-    code = f"import sys, bot.cli.main; sys.exit(bool(set(sys.modules) & set({HEAVY!r})))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert not _imported_of(HEAVY, ["bot.cli.main"])
+
+
+def test_help_of_single_commands_imports_neither_pipeline_nor_http_client_nor_test_kit() -> None:
+    heavy = ("aiohttp", "mcp", "rich", "sqlalchemy", "bot.runtime.agent_runtime", "bot.testing")
+    assert not _imported_of(heavy, [command.module for command in COMMANDS])
 
 
 def test_folders_of_the_user_called_plugins_and_adapters_are_never_taken_for_the_built_in_ones(tmp_path: Path) -> None:

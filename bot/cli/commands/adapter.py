@@ -18,7 +18,6 @@ from bot.inbound.agent_handle import AdapterSpec
 from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.plugin_system.loading import ADAPTER_GROUP, adapter_names, find_adapter, load_local_adapter
 from bot.plugin_system.source import read_plugin_source
-from bot.testing import check_adapter_contract
 from bot.text import find_closest
 
 PACKAGE_PREFIX = "greenroom_"
@@ -52,6 +51,8 @@ def _test(name: str, *, trusts: bool) -> int:
             f"adapter {spec.name!r} has no emulator, so it cannot be tested: set emulator= of its AdapterSpec to a "
             "function that starts one which yields a PlatformControl of bot.testing"
         )
+    from bot.testing import check_adapter_contract  # here, because help needs no test kit
+
     results = asyncio.run(check_adapter_contract(spec))
     findings = [finding for result in results for finding in contract_findings(result)]
     if not target.tests:

@@ -19,7 +19,6 @@ from bot.logs import configure_logging
 from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import collect_schemas, find_storage
 from bot.runtime.agent_config import AgentConfig
-from bot.runtime.runtime import Runtime
 from bot.settings import CoreSettings
 from bot.store.inmemory import InMemoryStore
 from bot.text import is_blank, strip_terminal_codes
@@ -53,6 +52,8 @@ def chat(character: CharacterFile = None) -> int:
 
 
 async def _run_chat(config: CharacterConfig, spec: AdapterSpec) -> int:
+    from bot.runtime.runtime import Runtime  # here, because help needs no pipeline
+
     conversation = Conversation(config.name)
     with handle_stop_signals(conversation.announce_stop) as stop_request, ExitStack() as stack:
         async with (

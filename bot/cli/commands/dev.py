@@ -20,7 +20,6 @@ from bot.cli.characters import (
     print_plugin_notices,
     trusted_plugins,
 )
-from bot.cli.operator.tools import with_operator_tools
 from bot.cli.options import CharacterFiles, examples, new_command
 from bot.cli.platforms import list_platforms, parse_platforms
 from bot.cli.process.file_changes import WATCHER, Changes, Stamp, read_stamp, wake_on_changes
@@ -32,7 +31,6 @@ from bot.plugin_system.imports import install_command
 from bot.plugin_system.plugin import find_storage
 from bot.plugin_system.source import PluginSource, reimporting
 from bot.runtime.agent_config import AgentConfig
-from bot.runtime.runtime import Runtime
 from bot.settings import CoreSettings
 from bot.store.inmemory import InMemoryStore
 from bot.text import strip_terminal_codes
@@ -106,6 +104,8 @@ class DevSession:
             version = next_version
 
     async def _run_version(self, version: Version, good: Version | None) -> Version:
+        from bot.runtime.runtime import Runtime  # here, because help needs no pipeline
+
         configs = [self._agent_config(config) for config in version.configs]
         async with Runtime(configs, version.specs, is_strict=good is not None) as runtime:
             _say(f"running: {', '.join(config.name for config in version.configs)}")
@@ -128,6 +128,8 @@ class DevSession:
         return await asyncio.Future()  # nothing tells of changes any more: run on
 
     def _agent_config(self, config: CharacterConfig) -> AgentConfig:
+        from bot.cli.operator.tools import with_operator_tools
+
         agent_config = with_operator_tools(config)
         if find_storage(config.plugins) is not None or any(plugin.schema for plugin in config.plugins):
             return agent_config

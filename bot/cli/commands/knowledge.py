@@ -25,7 +25,6 @@ from bot.http import BoundRoute, RouteRequest, UploadedFile
 from bot.logs import configure_logging
 from bot.plugin_system.bundled import PluginPurpose, bundled_names
 from bot.plugin_system.plugin import Plugin
-from bot.runtime.agent_runtime import run_agent
 from bot.text import shorten, strip_terminal_codes
 
 TIMEOUT_SECONDS = 300.0  # all fragments of a document are embedded before it answers
@@ -173,6 +172,8 @@ async def _open_documents(
     config: CharacterConfig, plugin: Plugin, *, is_indexed: bool
 ) -> AsyncIterator[Sequence[BoundRoute]]:
     """Open the store with the models and one plugin; index the character's own documents where they are asked for."""
+    from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
+
     others = (replace(other, workers=(), listeners=(), services=(), init=None) for other in config.plugins)
     plugins = tuple(plugin if other.name == plugin.name else other for other in others)
     agent_config = replace(config.agent_config, plugins=plugins, is_idle=True)

@@ -9,7 +9,7 @@ import importlib.metadata
 import json
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlencode
 
 from pydantic import Field
@@ -21,11 +21,8 @@ from bot.cli.running_bot import HttpReply, RunningBot, find_running_bot
 from bot.errors import ConfigError, PluginError, TemporaryError
 from bot.plugin_system.imports import missing_package_message
 
-try:
+if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
-    from mcp.server.mcpserver.exceptions import ToolError
-except ModuleNotFoundError as error:
-    raise PluginError(missing_package_message("mcp", str(error.name), "bot.cli.commands.mcp")) from error
 
 TOKEN = "MCP_TOKEN"
 ANSWER_TIMEOUT = 300.0  # seconds; the bot's own limits are usually shorter
@@ -60,8 +57,15 @@ def _probe(running_bot: RunningBot) -> bool:
     return reply.status is HTTPStatus.OK
 
 
-def build_server(config: CharacterConfig, running_bot: RunningBot, *, can_read: bool) -> MCPServer[Any]:
-    """Return the server; only a token that may read everything gets the tools that search and list."""
+def build_server(config: CharacterConfig, running_bot: RunningBot, *, can_read: bool) -> "MCPServer[Any]":
+    """Return the server; only a token that may read everything gets the tools that search and list.
+
+    Raises PluginError where the library is not installed.
+    """
+    try:
+        from mcp.server.mcpserver import MCPServer  # here, because help needs no second of imports
+    except ModuleNotFoundError as error:
+        raise PluginError(missing_package_message("mcp", str(error.name), "bot.cli.commands.mcp")) from error
     name = config.name
     server = MCPServer[Any](
         "greenroom",
@@ -107,6 +111,8 @@ def build_server(config: CharacterConfig, running_bot: RunningBot, *, can_read: 
 
 async def _call(request: Any) -> Mapping[str, Any]:
     """Return the body of a response. Raises ToolError with what the other agent can be told."""
+    from mcp.server.mcpserver.exceptions import ToolError
+
     try:
         reply: HttpReply = await asyncio.to_thread(request)
     except TemporaryError as error:

@@ -25,7 +25,6 @@ from bot.plugin_system.loading import PLUGIN_GROUP, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.source import read_plugin_source
 from bot.settings import load_settings
-from bot.testing import check_plugin_contract, run_plugin_tests
 from bot.text import find_closest, strip_terminal_codes
 
 PACKAGE_PREFIX = "greenroom_"
@@ -188,6 +187,8 @@ def _test(name: str, *, trusts: bool) -> int:
 
 
 async def _run_suites(plugin: Plugin) -> list[Finding]:
+    from bot.testing import check_plugin_contract, run_plugin_tests  # here, because help needs no test kit
+
     findings: list[Finding] = []
     for rule in await check_plugin_contract(plugin):
         findings += contract_findings(rule)

@@ -35,7 +35,6 @@ from bot.errors import ConfigError, StoreInaccessible
 from bot.logs import configure_logging
 from bot.outbound.content_filter import filter_outgoing
 from bot.plugin_system.plugin import find_storage
-from bot.runtime.agent_runtime import run_agent
 from bot.settings import CoreSettings
 from bot.store.protocols import Store
 from bot.text import is_blank, strip_terminal_codes
@@ -209,6 +208,8 @@ def _read_picture(file: Path, alt: str) -> Attachment:
 
 async def draft_post(config: CharacterConfig) -> Post:
     """Return a generated post that differs from the recent ones."""
+    from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
+
     recent = await _load_recent_posts(config)
     async with run_agent(config.dry_run_config) as agent_runtime:
         return await write_post(agent_runtime.agent, agent_runtime.registry, recent)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,7 +19,6 @@ from bot.adapter.adapter import Adapter
 from bot.adapter.connection_status import ConnectionState
 from bot.cli.characters import CharacterConfig, load_character_configs, print_notes, print_plugin_notices
 from bot.cli.emulation import EmulatedRun, run_emulators
-from bot.cli.operator.tools import with_operator_tools
 from bot.cli.options import CharacterFiles, examples, new_command
 from bot.cli.platforms import WEB, Platform, list_platforms, parse_emulators, parse_platforms
 from bot.cli.process.crash_loop import CrashLoop, StartHistory
@@ -27,15 +26,16 @@ from bot.cli.process.exit_codes import UsageError
 from bot.cli.process.file_changes import Changes, wake_regularly, watch_files
 from bot.cli.process.limits import raise_file_limit, reduce_gc_frequency
 from bot.cli.process.shutdown import exit_on_signal, handle_stop_signals, print_notice, stop_remaining_tasks
-from bot.cli.process.watchdog import run_watchdog
 from bot.concurrency.isolation import run_isolated
 from bot.errors import ConfigError
 from bot.inbound.agent_handle import AdapterSpec, AgentHandle
 from bot.logs import configure_logging
-from bot.runtime.runtime import Runtime, has_platform
 from bot.settings import CoreSettings
 from bot.store.work_sharing import ProcessRole
 from bot.text import strip_terminal_codes
+
+if TYPE_CHECKING:
+    from bot.runtime.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 STOPPING = "stopping: no new messages are accepted, answers in progress are finished; a second signal exits at once"
@@ -149,6 +149,8 @@ def _with_role(config: CharacterConfig, role: str) -> CharacterConfig:
 
 def _for_role(platform: Platform, role: ProcessRole) -> Platform:
     """Return the platform, off where processes with this role do not connect it."""
+    from bot.runtime.runtime import has_platform
+
     if platform.spec is None or not platform.is_on or has_platform(role, platform.spec):
         return platform
     return replace(platform, off_reason=f"the role {role} has no part in it")
@@ -181,6 +183,10 @@ async def _run_until_stopped(
     is_strict: bool,
     opens_page: bool,
 ) -> int:
+    from bot.cli.operator.tools import with_operator_tools  # here, because help needs no pipeline
+    from bot.cli.process.watchdog import run_watchdog
+    from bot.runtime.runtime import Runtime
+
     def on_stop() -> None:
         start_history.clear()
         print_notice(STOPPING)
@@ -231,7 +237,7 @@ async def reload_on_change(
 
 
 async def _retry_after_crash_loop(
-    platforms: Sequence[Platform], runtime: Runtime, crash_loop: CrashLoop, start_history: StartHistory
+    platforms: Sequence[Platform], runtime: "Runtime", crash_loop: CrashLoop, start_history: StartHistory
 ) -> None:
     """Connect the platforms that were held back by a crash loop, once its time is over."""
     names = ", ".join(held_platform.name for held_platform in platforms)
@@ -250,14 +256,14 @@ def _describe(config: CharacterConfig) -> str:
     return f"{config.name}  from {config.path}, model: {', '.join(config.text_plugins)}, {storage_text}"
 
 
-def _print_platforms(platforms: Sequence[Platform], runtime: Runtime) -> None:
+def _print_platforms(platforms: Sequence[Platform], runtime: "Runtime") -> None:
     connected = {adapter.platform: adapter for adapter in runtime.adapters}
     for platform in platforms:
         shown_platform = replace(platform, off_reason=platform.off_reason or runtime.inactive.get(platform.name, ""))
         _print_line(_platform_line(shown_platform, connected.get(platform.name)))
 
 
-def _open_page(runtime: Runtime) -> None:
+def _open_page(runtime: "Runtime") -> None:
     """Open the web page in a browser with windows, if there is one; say so if there is not."""
     url = next((adapter.url for adapter in runtime.adapters if adapter.platform == WEB and hasattr(adapter, "url")), "")
     if not url:

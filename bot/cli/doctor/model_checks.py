@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from bot.agent import Agent
 from bot.cli.characters import CharacterConfig
@@ -24,10 +25,12 @@ from bot.pipeline.respond import build_first_request
 from bot.pipeline.run_actions import list_usable_actions
 from bot.plugin_system.bundled import PluginPurpose, bundled_names, model_advice
 from bot.plugin_system.registry import Registry
-from bot.runtime.agent_runtime import AgentRuntime, run_agent
 from bot.settings import Settings
 from bot.text import shorten
 from bot.turn import Turn
+
+if TYPE_CHECKING:
+    from bot.runtime.agent_runtime import AgentRuntime
 
 SAMPLE_MESSAGE = "Hello!"
 TIMEOUT_SECONDS = 20.0
@@ -64,7 +67,7 @@ class PromptSize:
     parts: tuple[PromptPart, ...]
 
 
-async def measure_prompt(agent_runtime: AgentRuntime, role: Role = Role.OWNER) -> PromptSize:
+async def measure_prompt(agent_runtime: "AgentRuntime", role: Role = Role.OWNER) -> PromptSize:
     """Measure the prompt for a first message of a user with the given role.
 
     The message is stored: use an agent that was created for this check.
@@ -124,6 +127,8 @@ def _byte_length(text: str) -> int:
 
 async def check_model(config: CharacterConfig) -> list[Finding]:
     """Measure the prompt of a first "Hello!", and make the model write one word."""
+    from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
+
     findings: list[Finding] = []
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS), run_agent(config.dry_run_config) as agent_runtime:

@@ -5,9 +5,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aiohttp
 from yarl import URL
 
 from bot.cli.characters import load_character_config
@@ -17,8 +16,10 @@ from bot.errors import BotError, TemporaryError
 from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.logs import configure_logging
 from bot.plugin_system.bundled import ModelServer, PluginPurpose, bundled_plugins, model_keys, model_servers
-from bot.runtime.agent_runtime import run_agent
 from bot.settings import Layer, Settings
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
 
 LOOPBACK = "http://127.0.0.1"
 LOCAL_TIMEOUT, OTHER_TIMEOUT = 2.0, 15.0
@@ -90,6 +91,8 @@ async def find_server(address: str, key: str = "") -> FoundServer:
 
 async def list_models(url: str, key: str = "", *, timeout: float) -> tuple[str, ...]:
     """Return the names of the models for text of a server with OpenAI's API. Raises TemporaryError."""
+    import aiohttp  # here, because help needs no HTTP client
+
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     limits = aiohttp.ClientTimeout(total=timeout)
     is_local = url.startswith(LOOPBACK)
@@ -109,7 +112,7 @@ async def list_models(url: str, key: str = "", *, timeout: float) -> tuple[str, 
         raise TemporaryError(f"{url} cannot be reached: {type(error).__name__}") from None
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
+async def _read(response: "ClientResponse") -> bytes:
     """Return the body. Raises ValueError for one that is too long."""
     body = bytearray()
     async for chunk in response.content.iter_any():
@@ -142,6 +145,8 @@ def try_model(character: Path, values: Mapping[str, str]) -> list[Finding]:
 
 
 async def _try(agent_config: Any, settings: Settings) -> list[Finding]:
+    from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
+
     async with run_agent(agent_config) as agent_runtime:
         problems = [
             Finding(FindingStatus.FAIL, "plugins", f"{name} cannot be initialized: {cause}", SETTINGS_ADVICE)
