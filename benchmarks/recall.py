@@ -1,31 +1,72 @@
-"""How often recall finds the line that answers a question, on generated and hand-written conversations."""
+"""How often recall finds the line that answers a question, on generated and hand-written conversations.
 
+With EMBEDDING_MODEL, a folder with all-MiniLM-L6-v2 (model.safetensors, tokenizer.json), also with that model.
+"""
+
+import os
 import re
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import repeat
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+import numpy
+
+from benchmarks.embedding_model import EmbeddingModel
 from benchmarks.figures import Row, report_progress
 from benchmarks.group_talks import generate_talks
 from plugins.bootstrap.recall.index import ConversationIndex, Line
 from plugins.bootstrap.recall.question import find_time
-from plugins.bootstrap.recall.ranking import Weights, rank_lines
+from plugins.bootstrap.recall.ranking import Weights, compare_nearness, rank_lines
+from plugins.bootstrap.recall.rooms import MAX_NEAR
 
+MODEL_FOLDER = os.environ.get("EMBEDDING_MODEL", "")
 LARGE_ROOM = 100_000
 TIMED_QUESTIONS = 200
 NOT_FOUND = 10**6
 
 
+Meanings = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]], Iterable[Mapping[Any, float]]]
+
+
 def rank(
-    turns: Sequence[Mapping[str, Any]], questions: Sequence[Mapping[str, Any]], k: int, weights: Weights | None = None
+    turns: Sequence[Mapping[str, Any]],
+    questions: Sequence[Mapping[str, Any]],
+    k: int,
+    weights: Weights | None = None,
+    meanings: Meanings | None = None,
 ) -> list[list[Any]]:
-    """Return for each question the ids of at most k turns, best first, as the product's own search ranks them."""
+    """Return for each question the ids of at most k turns, best first, as the product's own search ranks them.
+
+    `meanings` returns for each question how near in meaning the nearest turns are.
+    """
     index = build_index(turns)
-    return [[line.id for line in ask(index, question, k, weights)] for question in questions]
+    near = meanings(turns, questions) if meanings is not None else repeat(None)
+    asked = zip(questions, near)  # noqa: B905  # `repeat` has no end
+    return [[line.id for line in ask(index, question, k, weights, found)] for question, found in asked]
+
+
+def meanings_by_model(folder: Path) -> Meanings:
+    """Return what finds turns near in meaning, as the store does, with an embedding model in a folder."""
+    model = EmbeddingModel(folder)
+    known: dict[str, Any] = {}
+
+    def vectors_of(texts: Sequence[str]) -> Any:
+        known.update(model.embed_texts(text for text in texts if text not in known))
+        return numpy.array([known[text] for text in texts])
+
+    def find(turns: Sequence[Mapping[str, Any]], questions: Sequence[Mapping[str, Any]]) -> Iterator[dict[Any, float]]:
+        lines = vectors_of([str(turn.get("text") or "") for turn in turns])
+        for vector in vectors_of([str(question["question"]) for question in questions]):
+            similarities = lines @ vector
+            nearest = numpy.argsort(-similarities)[:MAX_NEAR]
+            yield compare_nearness({turns[place]["id"]: float(similarities[place]) for place in nearest})
+
+    return find
 
 
 def build_index(turns: Sequence[Mapping[str, Any]]) -> ConversationIndex:
@@ -33,10 +74,16 @@ def build_index(turns: Sequence[Mapping[str, Any]]) -> ConversationIndex:
     return ConversationIndex([_read_line(turn) for turn in turns])
 
 
-def ask(index: ConversationIndex, question: Mapping[str, Any], k: int, weights: Weights | None = None) -> list[Any]:
+def ask(
+    index: ConversationIndex,
+    question: Mapping[str, Any],
+    k: int,
+    weights: Weights | None = None,
+    meanings: Mapping[Any, float] | None = None,
+) -> list[Any]:
     """Return the lines that the search finds for a question."""
-    asker = str(question.get("asker") or "")
-    return rank_lines(index, str(question["question"]), asker=asker, limit=k, weights=weights)
+    text, asker = str(question["question"]), str(question.get("asker") or "")
+    return rank_lines(index, text, asker=asker, limit=k, weights=weights, meanings=meanings)
 
 
 def _read_line(turn: Mapping[str, Any]) -> Line:
@@ -87,6 +134,10 @@ def measure_recall() -> list[Row]:
     """Measure the quality of the search on conversations that were not used for tuning, and its speed."""
     report_progress("questions to generated group conversations")
     rows = _score_groups(generate_talks("test"))
+    if MODEL_FOLDER:
+        report_progress("the same with an embedding model")
+        with_model = _score_groups(generate_talks("test"), meanings_by_model(Path(MODEL_FOLDER)))
+        rows += [(f"with a model: {name}", figure) for name, figure in with_model]
     report_progress("questions to hand-written talks")
     shares = [share for talk in read_two_person_talks() for share in share_found(talk, 5)]
     rows.append(("recall@5, two hand-written talks (tuned on)", f"{mean(shares):.2f}"))
@@ -101,10 +152,11 @@ def share_found(talk: Mapping[str, Any], k: int) -> list[float]:
     return [len({*question["evidence"]} & {*ids}) / len(question["evidence"]) for question, ids in pairs]
 
 
-def _score_groups(talks: Sequence[Mapping[str, Any]]) -> list[Row]:
+def _score_groups(talks: Sequence[Mapping[str, Any]], meanings: Meanings | None = None) -> list[Row]:
     found: defaultdict[str, list[bool]] = defaultdict(list)
     for talk in talks:
-        for question, ids in zip(talk["questions"], rank(talk["turns"], talk["questions"], 20), strict=True):
+        answers = rank(talk["turns"], talk["questions"], 20, meanings=meanings)
+        for question, ids in zip(talk["questions"], answers, strict=True):
             if not question["evidence"]:
                 found["never said: nothing found"].append(not ids)
                 continue

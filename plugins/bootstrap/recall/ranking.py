@@ -1,4 +1,4 @@
-"""Rank the lines of a conversation by how likely they answer a question, without a model."""
+"""Rank the lines of a conversation by how likely they answer a question; no model is needed."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -43,6 +43,7 @@ class Weights:
     corrected: float = 0.35
     same_topic: float = 0.1
     correction: float = 0.03  # how likely a line must correct another to come before it
+    meaning: float = 1.5  # of how near in meaning a line is, where an embedding model tells it
     past_correction: float = 0.5  # the same for a question in the past tense, which may mean the value of then
 
 
@@ -65,19 +66,43 @@ class _Topic:
 
 
 def rank_lines(
-    index: ConversationIndex, text: str, *, asker: str = "", limit: int = 20, weights: Weights | None = None
+    index: ConversationIndex,
+    text: str,
+    *,
+    asker: str = "",
+    limit: int = 20,
+    weights: Weights | None = None,
+    meanings: Mapping[Hashable, float] | None = None,
 ) -> list[Ranked]:
-    """Return the lines that most likely answer a question, best first; none if its topic never came up."""
+    """Return the lines that most likely answer a question, best first; none if its topic never came up.
+
+    `meanings` has, by the ids of lines, how near in meaning to the question they are, from 0 to 1.
+    """
     if not index.lines or limit <= 0:
         return []
-    ranking = Ranking(index, parse_question(text, asker, index.speakers, index.stems), weights or Weights())
-    return ranking.best(limit)
+    question = parse_question(text, asker, index.speakers, index.stems)
+    return Ranking(index, question, weights or Weights(), meanings).best(limit)
+
+
+def compare_nearness(similarities: Mapping[Hashable, float]) -> dict[Hashable, float]:
+    """Return how near in meaning lines are, from 0 to 1, by the cosine similarities of the nearest lines.
+
+    What is left of the similarity beyond that of the last of them: models differ in how alike they find any two lines.
+    """
+    least = min(similarities.values(), default=1.0)
+    return {key: (value - least) / (1 - least) for key, value in similarities.items() if value > least}
 
 
 class Ranking:
     """One question to one conversation."""
 
-    def __init__(self, index: ConversationIndex, question: Question, weights: Weights) -> None:
+    def __init__(
+        self,
+        index: ConversationIndex,
+        question: Question,
+        weights: Weights,
+        meanings: Mapping[Hashable, float] | None = None,
+    ) -> None:
         self._index, self._question, self._weights, self._judging = index, question, weights, load_weights()
         table = related_words(index.stems.language)
         self._topics = [
@@ -91,13 +116,17 @@ class Ranking:
         self._stem_values: dict[str, tuple[tuple[int, float], ...]] = {}
         self._shares: dict[int, float] = {}
         self._scores: dict[int, float] = {}
+        self._meanings: dict[int, float] = {}
+        if meanings:
+            self._meanings = {n: meanings[line.id] for n, line in enumerate(index.lines) if line.id in meanings}
 
     def best(self, limit: int) -> list[Ranked]:
         """Return the best lines."""
         near = self.find_candidates()
         if self._is_never_said(near):
             return []
-        scores = {number: score for number in near if (score := self._score(number)) > 0}
+        near |= self._meanings.keys()
+        scores = {number: score for number in near if (score := self._score(number) + self._meaning_score(number)) > 0}
         ranked = nlargest(limit * 3, scores, key=lambda number: (scores[number], number))
         if not self._question.wants_original and (self._question.wants_latest or not self._question.is_past):
             for number in ranked:
@@ -233,6 +262,10 @@ class Ranking:
         if known is None:
             known = self._scores[number] = self._compute_score(number)
         return known
+
+    def _meaning_score(self, number: int) -> float:
+        nearness = self._meanings.get(number, 0.0)
+        return self._weights.meaning * nearness * self._total * self._factor(number) if nearness else 0.0
 
     def _compute_score(self, number: int) -> float:
         weights, line = self._weights, self._index.lines[number]

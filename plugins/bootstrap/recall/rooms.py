@@ -1,7 +1,7 @@
 """Search in the conversations of rooms: an index for each room that was asked about, which follows its messages."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
@@ -13,12 +13,12 @@ from bot.platform import BoundedDict
 from bot.store import ListedMessage, MessageFilter, PageKey
 from bot.text import is_blank
 from plugins.bootstrap.recall.index import ConversationIndex, Line
-from plugins.bootstrap.recall.ranking import rank_lines
+from plugins.bootstrap.recall.ranking import compare_nearness, rank_lines
 
 MAX_ROOMS = 16
 MAX_LINES = 100_000  # of a room: older ones are not searched
 PAGE_SIZE = 500
-FUSION_OFFSET = 10  # of reciprocal ranks: how much the first places of a list count more than the next
+MAX_NEAR = 50  # messages near in meaning: the last of them is as near as any message is by chance
 
 
 @dataclass(slots=True)
@@ -48,10 +48,9 @@ class RoomRecall(Service):
         async with self._building:
             index = await self._follow(turn.room.id)
         own = {item.message.id for item in turn.inputs}
-        ranked = rank_lines(index, question, asker=str(turn.author.id), limit=limit + len(own))
-        ids = [line.id for line in ranked if isinstance(line.id, UUID)]
-        if ids:
-            ids = _fuse(ids, await self._find_by_meaning(turn, question, limit))
+        meanings = await self._find_by_meaning(turn, question)
+        ranked = rank_lines(index, question, asker=str(turn.author.id), limit=limit + len(own), meanings=meanings)
+        ids = (line.id for line in ranked if isinstance(line.id, UUID))
         wanted = [memory_id for memory_id in ids if memory_id not in own][:limit]
         stored = await self.agent.store.memories.memories(wanted)
         return [stored[memory_id] for memory_id in wanted if memory_id in stored]
@@ -117,28 +116,20 @@ class RoomRecall(Service):
             for message in messages
         ]
 
-    async def _find_by_meaning(self, turn: Turn, question: str, limit: int) -> list[UUID]:
-        """Return the messages nearest in meaning, if there is an embedding model."""
+    async def _find_by_meaning(self, turn: Turn, question: str) -> dict[Hashable, float]:
+        """Return how near in meaning the nearest messages are, if there is an embedding model."""
         models = self.agent.models
         if not models.has_handler_for(ModelType.TEXT_EMBEDDING):
-            return []
+            return {}
         with suppress(ModelError):  # the words alone decide
             result = await models.embed([question], is_urgent=True)
             scope = RecallScope(turn.room.id, turn.world.id)
             matches = await self.agent.store.memories.recall(
-                result.vectors[0], result.model, scope, MemoryKind.MESSAGE, limit
+                result.vectors[0], result.model, scope, MemoryKind.MESSAGE, MAX_NEAR
             )
-            return [match.memory.id for match in matches if match.memory.room_id == turn.room.id]
-        return []
-
-
-def _fuse(first: Sequence[UUID], second: Sequence[UUID]) -> list[UUID]:
-    """Return the items of two rankings by the sum of their reciprocal ranks."""
-    scores: dict[UUID, float] = {}
-    for ranking in (first, second):
-        for place, item in enumerate(ranking):
-            scores[item] = scores.get(item, 0.0) + 1 / (FUSION_OFFSET + place)
-    return sorted(scores, key=lambda item: -scores[item])
+            in_room = [match for match in matches if match.memory.room_id == turn.room.id]
+            return compare_nearness({match.memory.id: match.similarity for match in in_room})
+        return {}
 
 
 @on(MessageEdited)

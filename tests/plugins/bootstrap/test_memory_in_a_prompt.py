@@ -3,22 +3,28 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from benchmarks.remembering import count_leaks, count_stale
 from bot import (
+    Agent,
     ChannelType,
     Content,
     Entity,
     Memory,
     MemoryKind,
     MemoryScope,
+    Plugin,
     ProviderResult,
     Turn,
     derived_id,
+    model,
     new_id,
     short_id,
 )
+from bot.models import EmbeddingRequest, EmbeddingResult, ModelType, Usage
 from bot.platform import CommandInvocation
-from bot.testing import AgentHarness, make_message, make_turn
+from bot.testing import AgentHarness, make_message, make_turn, running_agent
 from plugins.bootstrap.providers.memory import DEFAULT_MEMORY_BYTES, memory, recall
 from tests.plugins.bootstrap.reflecting import person
 
@@ -116,6 +122,31 @@ async def test_what_was_said_is_recalled_with_who_when_and_where(agent_harness: 
     [line, *_] = await recalled(agent_harness, "Where did Alice relocate to?", author="Bob", kind=ChannelType.GROUP)
     assert line.startswith(f"- Alice (id {short_id(person('Alice'))}), 20")
     assert line.endswith('"I relocated to Graz last month" (message m1)')
+
+
+@model(ModelType.TEXT_EMBEDDING)
+async def embed_noises(agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
+    """Return one vector for texts about noises, and different ones for all others."""
+    is_noise = [any(word in text for word in ("noise", "gurgles")) for text in request.texts]
+    vectors = [
+        (1.0, 0.2, 0.0) if noise else (0.1, 1.0, len(text) / 100)
+        for noise, text in zip(is_noise, request.texts, strict=True)
+    ]
+    return EmbeddingResult(tuple(vectors), "noises-3", Usage())
+
+
+@pytest.mark.parametrize(
+    ("plugins", "expected"), [((), "harp"), ((Plugin("noises", models=[embed_noises]),), "boiler")]
+)
+async def test_with_an_embedding_model_messages_near_in_meaning_are_recalled_first(
+    plugins: tuple[Plugin, ...], expected: str
+) -> None:
+    async with running_agent(*plugins) as agent_harness:
+        for text in ("I play the harp at home", "the boiler gurgles", "lunch anyone?", "see you all", "it rains"):
+            await agent_harness.send(text, kind=ChannelType.GROUP)
+
+        lines = await recalled(agent_harness, "Which noise is at home?", author="Bob", kind=ChannelType.GROUP)
+        assert expected in lines[0]
 
 
 async def test_a_room_recalls_nothing_of_another_room(agent_harness: AgentHarness) -> None:

@@ -2,11 +2,13 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from benchmarks.group_talks import generate_talks
 from benchmarks.recall import rank, read_two_person_talks, share_found
 from plugins.bootstrap.recall.index import ConversationIndex, Line
 from plugins.bootstrap.recall.question import AskedTime, find_time
-from plugins.bootstrap.recall.ranking import rank_lines
+from plugins.bootstrap.recall.ranking import compare_nearness, rank_lines
 from plugins.bootstrap.recall.words import find_language
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -84,6 +86,25 @@ def test_a_correction_without_a_word_of_the_question_comes_before_what_it_correc
 
     found_lines = found(index, "Which operating system is on the laptop of Kim?")
     assert found_lines.index("I switched to Linux") < found_lines.index("my laptop runs Windows")
+
+
+def test_a_line_near_in_meaning_comes_before_one_that_shares_a_word():
+    index = index_of("Kim: I practise at home", "Kim: the boiler gurgles", "Tom: hello")
+    near = compare_nearness({"the boiler gurgles": 0.7, "hello": 0.2, "I practise at home": 0.15})
+
+    assert near == pytest.approx({"the boiler gurgles": 0.55 / 0.85, "hello": 0.05 / 0.85})
+    question = "Which noise is at the home of Kim?"
+    assert found(index, question)[0] == "I practise at home"
+    assert rank_lines(index, question, meanings=near)[0].id == "the boiler gurgles"
+
+
+def test_a_correction_comes_before_what_it_corrects_though_that_is_nearer_in_meaning():
+    index = index_of("Kim: my laptop runs Windows", "Tom: I moved on", "Kim: I switched to Linux", "Tom: hello")
+    near = compare_nearness({"my laptop runs Windows": 0.7, "I switched to Linux": 0.3, "hello": 0.1})
+
+    ranked = rank_lines(index, "Which operating system is on the laptop of Kim?", meanings=near)
+    lines = [line.id for line in ranked]
+    assert lines.index("I switched to Linux") < lines.index("my laptop runs Windows")
 
 
 def test_what_never_came_up_is_not_answered():
