@@ -38,7 +38,7 @@ LINK = re.compile(r"\]\((?P<file>[\w./-]*)(?:#(?P<anchor>[\w-]+))?\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 NOT_SETTINGS = frozenset(
     {"UPPER_SNAKE", "AWAITING_CHOICE", "BOT_KILL_AT", "MAX_IMAGE_PIXELS", "O_NOFOLLOW", "SQLITE_BUSY"}
-    | {"CHARACTER_SETTINGS"}  # of a settings model
+    | {"CHARACTER_SETTINGS", "EMBEDDING_MODEL"}  # of a settings model, and of the benchmarks
     | {f"TWITTER_{name}" for name in ("API_KEY", "API_SECRET_KEY", "ACCESS_TOKEN", "ACCESS_TOKEN_SECRET")}  # of elizaOS
 )
 SHOWN = re.compile(r"`bot ([a-z][^`\n]*)`|^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?bot ([a-z].*)$", re.MULTILINE)
