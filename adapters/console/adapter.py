@@ -10,7 +10,7 @@ from uuid import UUID
 
 from adapters.console.config import ConsoleSettings
 from adapters.console.incoming import PLATFORM, build_command_invocation, build_inbound_message
-from adapters.console.outgoing import format_reply, strip_terminal_codes
+from adapters.console.outgoing import format_reply, save_file, strip_terminal_codes
 from adapters.console.terminal_io import InteractiveInput, PipedInput, run_in_daemon_thread, write_all
 from bot import ConfigError, Receipt, Room, new_id, system_clock
 from bot.platform import Adapter, AgentHandle, Delivery, TerminalSession, Undeliverable
@@ -28,6 +28,7 @@ class ConsoleAdapter(Adapter):
     """
 
     platform = PLATFORM
+    sends_response_files = True
     is_trusted_audience = True
 
     def __init__(self, handle: AgentHandle, *, input_lines: PipedInput | InteractiveInput, output: int | None) -> None:
@@ -64,14 +65,15 @@ class ConsoleAdapter(Adapter):
         return await self._wait_written(await self._handle.submit(inbound))
 
     async def run_command(self, line: str) -> str:
-        """Run a command; return the text to show once all replies are written."""
+        """Run a command and save its files; return the text to show once all replies are written."""
         invocation = build_command_invocation(
             line, agent_id=self._handle.agent_id, user=self._user, sent_at=system_clock()
         )
         response = await self._handle.run_command(invocation)
         if response.receipt is not None:
             await self._wait_written(response.receipt)
-        return response.text
+        saved = [await asyncio.to_thread(save_file, file) for file in response.attachments]
+        return "\n".join([response.text, *saved])
 
     async def _wait_written(self, receipt: Receipt) -> Receipt:
         """Return the final receipt once all replies are written."""

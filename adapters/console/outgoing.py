@@ -1,6 +1,9 @@
-"""Conversion of a reply to terminal text; pure."""
+"""Conversion of a reply to terminal text, and files of a command's response."""
 
+import os
 import re
+from itertools import count
+from pathlib import Path
 
 from bot import Attachment, Content
 from bot.text import ANSI_SEQUENCE
@@ -18,6 +21,22 @@ def format_reply(content: Content) -> str:
 def strip_terminal_codes(text: str) -> str:
     """Remove control and bidirectional characters and ANSI sequences; line ends and tabs stay."""
     return _CONTROL.sub("", _LINE_END.sub("\n", ANSI_SEQUENCE.sub("", text)))
+
+
+def save_file(file: Attachment, folder: Path = Path()) -> str:
+    """Write a file that only this user may read, under a free name; return a line with its path, or with the error."""
+    name = Path(re.sub(r"[^\w.-]", "_", file.name).lstrip(".") or "file")
+    for number in count(1):
+        path = folder / (name if number == 1 else name.with_stem(f"{name.stem}-{number}"))
+        try:
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:
+                written.write(file.data or b"")
+        except FileExistsError:
+            continue
+        except OSError as error:
+            return f"{path} cannot be written: {error.strerror}"
+        return f"saved as {path.resolve()}"
+    raise AssertionError  # `count` does not end
 
 
 def _format_attachment(attachment: Attachment) -> str:

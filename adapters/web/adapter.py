@@ -36,6 +36,8 @@ class WebAdapter(Adapter):
     supports_idempotent_send = True
     is_trusted_audience = True  # only holders of the token can write
     serves_clients = True
+    sends_response_files = True
+    hides_responses = True
     can_edit = True
     shows_versions = True
 

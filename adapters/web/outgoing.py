@@ -1,5 +1,6 @@
 """Conversion of stored data to response models; pure."""
 
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -109,6 +110,20 @@ def _build_attachment_body(message_id: UUID, number: int, attachment: Attachment
     )
 
 
+def build_response_files(response: CommandResponse) -> list[schemas.AttachmentBody]:
+    """Return the files of a response to a command, each with its bytes as URL: the server does not keep them."""
+    return [
+        schemas.AttachmentBody.build(
+            file,
+            url=f"data:{file.content_type};base64,{b64encode(file.data).decode()}",
+            title=file.title or file.name,
+            bytes=len(file.data),
+        )
+        for file in response.attachments
+        if file.data is not None
+    ]
+
+
 def build_author_body(entity_id: UUID, name: str, agent_id: UUID) -> schemas.Author:
     """Return the author of a message."""
     return schemas.Author(id=entity_id, name=name, is_agent=entity_id == agent_id)
@@ -127,7 +142,7 @@ def build_command_response(
         created_at=invocation.created_at,
         in_reply_to=message_id,
         actions=[],
-        attachments=[],
+        attachments=build_response_files(response),
     )
     return schemas.MessageResponse(
         message_id=message_id,

@@ -172,7 +172,8 @@ class Author(ResponseModel):
 
 
 class AttachmentBody(ResponseModel):
-    """An attachment, described by its content; `url` of a file that the server holds is `/api/files/{id}`.
+    """An attachment, described by its content; `url` of a file that the server holds is `/api/files/{id}`, of a file
+    in the response to a command, which is not stored, a `data:` URL.
 
     `text` is the beginning of its transcript or of the text in it, blank until it was read; `bytes` is its size, if
     known.

@@ -30,7 +30,7 @@ from adapters.web.live import (
     build_filter,
 )
 from adapters.web.messages import MessageService
-from adapters.web.outgoing import build_agent_body, build_author_body
+from adapters.web.outgoing import build_agent_body, build_author_body, build_response_files
 from adapters.web.queries import AgentDirectory, load_room_messages
 from adapters.web.schemas import MessageBody, MessageResponse
 from bot import Receipt, TemporaryError
@@ -272,8 +272,11 @@ class _Session:
                 self._server.message_service.announce_outcome(handle, response.receipt)
             else:
                 choices = [ws_frames.ChoiceBody(label=choice.label, value=choice.value) for choice in response.choices]
+                files = await asyncio.to_thread(build_response_files, response) if response.attachments else []
                 self._send(
-                    ws_frames.CommandResultFrame(client_id=command.client_id, text=response.text, choices=choices)
+                    ws_frames.CommandResultFrame(
+                        client_id=command.client_id, text=response.text, choices=choices, attachments=files
+                    )
                 )
 
     async def _submit_message(self, frame: ws_frames.SendFrame) -> None:

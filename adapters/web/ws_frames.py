@@ -108,6 +108,7 @@ class CommandResultFrame(BaseServerFrame):
     client_id: str
     text: str
     choices: list[ChoiceBody]
+    attachments: list[schemas.AttachmentBody]
 
 
 class TypingFrame(BaseServerFrame):

@@ -2,6 +2,7 @@
 
 import os
 import struct
+import zipfile
 import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -125,6 +126,21 @@ async def test_files_are_added_by_button_paste_and_drop_and_are_shown_in_the_mes
     await page.reload()
     await page.locator(".msg.me img.pic").first.wait_for()
     assert (await page.locator(".side .item").first.inner_text()).startswith("line.png")
+
+
+async def test_a_person_downloads_what_is_kept_of_them(chat: Browser) -> None:
+    tab = await chat.enter()
+    await tab.write("My favourite colour is teal")
+    await tab.wait_for_text("You said: My favourite")
+    await tab.write("/export-me")
+    async with tab.page.expect_download() as download:
+        await tab.page.get_by_role("link", name="export-me").click()
+    assert await tab.find_violations() == []
+    await take_picture(tab, "export")
+    file = await download.value
+    with zipfile.ZipFile(await file.path()) as archive:
+        assert any(b"teal" in archive.read(name) for name in archive.namelist())
+    assert file.suggested_filename.endswith(".zip")
 
 
 async def test_a_long_name_of_a_file_makes_no_page_wider(chat: Browser) -> None:

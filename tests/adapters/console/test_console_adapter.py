@@ -2,16 +2,19 @@
 
 import asyncio
 import os
+import zipfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
 from adapters.console import spec
 from adapters.console.adapter import ConsoleAdapter
+from adapters.console.outgoing import save_file
 from adapters.console.terminal_io import InteractiveInput, PipedInput
-from bot import AgentConfig, Character, ConfigError, Content, Outcome, Runtime, Settings
+from bot import AgentConfig, Attachment, Character, ConfigError, Content, MediaKind, Outcome, Runtime, Settings
 from bot.platform import AdapterSpec, AgentHandle
 from bot.plugin_system.loading import find_plugin
 from bot.testing import Restart, ScriptedModel, StreamedText, model_answer
@@ -80,6 +83,29 @@ async def test_send_message_returns_after_the_reply_is_written() -> None:
         for number in range(20):
             await setup.console.send_message(f"Line {number}")
             assert setup.output() == f"Reply {number}.\n"
+
+
+async def test_files_of_a_command_are_saved_where_only_the_user_can_read_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with run_console(ScriptedModel()) as setup:
+        await setup.console.send_message("hello")
+        text, path = (await setup.console.run_command("/export-me")).rsplit("\nsaved as ", 1)
+    assert text.startswith("Here is all that I keep of you")
+    with zipfile.ZipFile(path) as archive:
+        assert any(b"hello" in archive.read(name) for name in archive.namelist())
+    assert (os.path.dirname(path), os.stat(path).st_mode & 0o777) == (str(tmp_path), 0o600)
+
+
+@pytest.mark.parametrize("name", ["../../x.txt", "..", "a/b\x1b[2J.txt", ""])
+def test_a_file_is_saved_in_the_folder_under_a_free_name_whatever_it_is_called(name: str, tmp_path: Path) -> None:
+    file = Attachment("1", MediaKind.DOCUMENT, name=name, data=b"new")
+    saved = [save_file(file, tmp_path) for _ in range(2)]
+    assert len({*tmp_path.iterdir()}) == 2
+    assert saved == [f"saved as {path}" for path in sorted(tmp_path.iterdir(), key=lambda path: len(path.name))]
+    tmp_path.chmod(0o500)
+    assert os.geteuid() == 0 or "cannot be written: " in save_file(file, tmp_path)
 
 
 async def test_reading_does_not_block_the_loop() -> None:

@@ -1,6 +1,9 @@
 """Commands and choices over the WebSocket."""
 
 import asyncio
+import base64
+import io
+import zipfile
 from typing import Annotated, Any
 
 import pytest
@@ -32,6 +35,27 @@ async def test_why_reports_the_previous_message(web_server: Any) -> None:
     socket_client = await web_server.open_socket()
     await socket_client.send_message("Hello", "c1")
     assert "Answered: it was a direct message" in (await run_command(socket_client, "/why", "c2"))["text"]
+
+
+async def test_an_export_is_a_file_that_only_its_sender_receives_and_that_is_not_kept(web_server: Any) -> None:
+    socket_client, other = await web_server.open_socket(), await web_server.open_socket()
+    await socket_client.send_message("My favourite colour is teal", "c1")
+    shown = await run_command(socket_client, "/export-me", "c2")
+    [file] = shown["attachments"]
+    kind, _, data = file["url"].partition(",")
+    archive = base64.b64decode(data)
+    assert (kind, len(archive)) == ("data:application/zip;base64", file["bytes"])
+    with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+        assert any(b"teal" in opened.read(name) for name in opened.namelist())
+    assert not (await run_command(other, "/help", "c3"))["attachments"]
+    assert not any(message["attachments"] for message in (await web_server.open_socket()).ready["messages"])
+
+
+async def test_an_export_over_http_is_a_file_in_the_reply(web_server: Any) -> None:
+    await web_server.send("My favourite colour is teal")
+    [reply] = (await web_server.send("/export-me"))["replies"]
+    [file] = reply["attachments"]
+    assert file["url"].startswith("data:application/zip;base64,")
 
 
 async def test_an_unknown_command_gets_a_suggestion(web_server: Any) -> None:

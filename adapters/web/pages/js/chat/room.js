@@ -121,12 +121,14 @@ export class Room {
   }
 
   // The result of a command is not stored, so it is lost with the page.
-  show({ client_id: id, text, choices }) {
+  show({ client_id: id, text, choices, attachments }) {
     const isOwn = this.find(id) || this.pressed.delete(id);
     if (!isOwn) return;
     this.edit(id, { state: "sent" });
     this.save();
-    if (text) this.messages = [...this.messages, { ...this.agentMessage(`${id}.shown`, text), state: "shown", choices }];
+    if (!text) return;
+    const files = attachments.map((file) => ({ ...file, isGiven: true }));
+    this.messages = [...this.messages, { ...this.agentMessage(`${id}.shown`, text), state: "shown", choices, attachments: files }];
   }
 
   type({ active, model_busy: isBusy = false }) {
