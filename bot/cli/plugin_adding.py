@@ -1,6 +1,7 @@
 """Adds a plugin: installs its distribution if the operator wants that, and names it in a character's file."""
 
 import importlib
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bot.characters import LoadedCharacter, load_character, parse_character, write_character_source
-from bot.cli.plugin_cards import find_origin, index_lines, permission_lines
+from bot.cli.plugin_cards import find_origin, index_lines, permission_lines, permissions_to_json
 from bot.cli.plugin_index import IndexEntry, load_bundled_index, load_index, normalize_distribution
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.process.shutdown import print_notice
@@ -71,10 +72,13 @@ def add_plugin(name: str, character: Path | None, *, is_confirmed: bool) -> int:
     return Exit.OK
 
 
-def print_permissions(plugin: Plugin) -> None:
+def print_permissions(plugin: Plugin, *, as_json: bool = False) -> None:
     """Print what a plugin may do."""
     settings = load_settings()
     settings = settings.with_models(plugin.settings) if plugin.settings is not None else settings
+    if as_json:
+        print(json.dumps(permissions_to_json(plugin, settings), ensure_ascii=False, indent=2))
+        return
     print("\n".join(map(strip_terminal_codes, permission_lines(plugin, settings))), flush=True)
 
 

@@ -207,6 +207,51 @@ def permission_lines(plugin: Plugin, settings: Settings) -> Iterator[str]:
         yield f"  off until: {missing}"
 
 
+def permissions_to_json(plugin: Plugin, settings: Settings) -> dict[str, Any]:
+    """Return what a plugin may do as JSON, as `permission_lines` tells it."""
+    package, version, _ = find_origin(plugin.name)
+    variables = list(list_variables(plugin.settings)) if plugin.settings is not None else []
+    return {
+        "name": plugin.name,
+        "description": plugin.description,
+        "package": package,
+        "version": version,
+        "api": plugin.api,
+        "actions": [
+            {
+                "name": action.spec.name,
+                "effect": action.spec.effect.value,
+                "authority": action.spec.authority.kind.value,
+                "role": action.spec.role.value,
+                "has_condition": action.when is not None,
+            }
+            for action in plugin.actions
+        ],
+        "commands": [{"name": item.spec.name, "role": item.spec.role.value} for item in plugin.commands],
+        "routes": [
+            {
+                "method": item.method,
+                "path": f"/plugins/{plugin.name}{item.path}",
+                "scope": item.scope.value,
+                "signature": item.signature.setting if item.signature is not None else "",
+            }
+            for item in plugin.routes
+        ],
+        "components": component_names(plugin),
+        "requires": list(plugin.requires),
+        "replaces": list(plugin.replaces),
+        "stores_everything": plugin.store is not None,
+        "has_tables": plugin.schema is not None,
+        "settings": [
+            {"name": item.name, "secret": item.is_secret, "character": item.is_character_setting} for item in variables
+        ],
+        "addresses": list(address_variables(plugin.settings)) if plugin.settings is not None else [],
+        "world_settings": [{"name": item.name, "secret": item.secret} for item in plugin.world_settings],
+        "network": NETWORK_NOTE,
+        "missing": plugin.missing_settings(settings),
+    }
+
+
 def _use_lines(plugin: Plugin) -> Iterator[str]:
     kinds = component_names(plugin)
     uses = {

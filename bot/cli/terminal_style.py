@@ -1,14 +1,16 @@
 """Tables, colour and a sign of long work, on terminals only; NO_COLOR turns colour off."""
 
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from bot.store.storage import listen_to_progress
 from bot.text import strip_terminal_codes
 
-LINE_SECONDS = 2.0  # between two lines about long work where there is no terminal
+LINE_SECONDS = 2.0  # before the first line about long work and between two, where there is no terminal
 STATE_STYLES = {
     "ok": "green", "warn": "yellow", "fail": "bold red",
     "on": "green", "off": "dim", "held": "yellow", "failed": "bold red", "draining": "yellow",
@@ -31,8 +33,8 @@ def colour_state(line: str) -> str:
 
 def print_rows(header: Sequence[str], rows: Iterable[Sequence[str]], plain_lines: Iterable[str]) -> None:
     """Print rows as a table on a terminal, with states in their colour; elsewhere the plain lines, for programs."""
-    cells = [[strip_terminal_codes(cell) for cell in row] for row in rows]
-    if not cells or not sys.stdout.isatty():
+    cells = [[strip_terminal_codes(cell) for cell in row] for row in rows] if sys.stdout.isatty() else []
+    if not cells:
         print("\n".join(map(strip_terminal_codes, plain_lines)))
         return
     from rich.box import SIMPLE_HEAD
@@ -50,9 +52,15 @@ def print_rows(header: Sequence[str], rows: Iterable[Sequence[str]], plain_lines
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Show on stderr that something takes a while, until the block ends; nothing where stderr is no terminal."""
+    """Show on stderr that something takes a while, until the block ends: elsewhere than on a terminal as one line."""
     if not sys.stderr.isatty():
-        yield
+        line = threading.Timer(LINE_SECONDS, partial(print, f"{what} …", file=sys.stderr, flush=True))
+        line.daemon = True
+        line.start()
+        try:
+            yield
+        finally:
+            line.cancel()
         return
     from rich.console import Console
 

@@ -347,3 +347,14 @@ def test_what_a_plugin_may_do_is_shown(capsys: Out) -> None:
     assert "off until: set OPENAI_API_KEY" in out
     assert entry(["plugin", "show", "bootstrap"]) == 0
     assert "the role ADMIN or higher" in capsys.readouterr().out
+
+
+def test_what_a_plugin_may_do_is_shown_as_json_too(capsys: Out) -> None:
+    assert entry(["plugin", "show", "openai", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert {"name": "OPENAI_API_KEY", "secret": True, "character": True} in shown["settings"]
+    assert "TEXT_SMALL" in shown["components"]["models"]
+    assert shown["missing"].startswith("set OPENAI_API_KEY")
+    assert entry(["plugin", "show", "bootstrap", "--json"]) == 0
+    actions = {action["name"]: action for action in json.loads(capsys.readouterr().out)["actions"]}
+    assert (actions["UPDATE_ROLE"]["role"], actions["UPDATE_ROLE"]["authority"]) == ("ADMIN", "confirmed")

@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,26 @@ def test_long_work_prints_plain_lines_where_there_is_no_terminal(
         report_progress("verifying")
         report_progress("copying the file", 1, 2)
     assert capsys.readouterr().err == "verifying\ncopying the file: 50%\n"
+
+
+def test_work_of_unknown_length_prints_one_line_where_there_is_no_terminal_and_only_if_it_is_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    printed = threading.Event()
+
+    class File(io.StringIO):
+        def flush(self) -> None:
+            printed.set()
+
+    file = File()
+    monkeypatch.setattr(sys, "stderr", file)
+    with terminal_style.working("reading documents"):
+        pass
+    assert file.getvalue() == ""
+    monkeypatch.setattr(terminal_style, "LINE_SECONDS", 0.0)
+    with terminal_style.working("reading documents"):
+        assert printed.wait(30.0)
+    assert file.getvalue() == "reading documents …\n"
 
 
 def test_a_terminal_shows_a_bar_without_colour_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:

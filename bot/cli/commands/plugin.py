@@ -81,10 +81,10 @@ def add(
     return add_plugin(plugin, character, is_confirmed=yes)
 
 
-@app.command(epilog=examples("bot plugin show x_actions", "bot plugin show ./dice"))
-def show(plugin: PluginName) -> int:
+@app.command(epilog=examples("bot plugin show x_actions", "bot plugin show ./dice --json"))
+def show(plugin: PluginName, as_json: AsJson = False) -> int:
     """Print what a plugin may do: actions, routes, settings, network."""
-    print_permissions(_find_named(find_target(plugin, PLUGIN_GROUP).name))
+    print_permissions(_find_named(find_target(plugin, PLUGIN_GROUP).name), as_json=as_json)
     return Exit.OK
 
 
