@@ -226,7 +226,9 @@ class Runtime:
     async def _schedule_backups(self) -> None:
         """Copy each database of the agents as often as its settings say; agents and processes may share one."""
         scheduled: dict[BackupFolder, ScheduledBackups] = {}
-        for config, agent_runtime in zip(self._configs, self.agents, strict=True):
+        # By id, so that all processes of the same agents ask for the lease of the same one.
+        pairs = sorted(zip(self._configs, self.agents, strict=True), key=lambda pair: pair[0].agent_id)
+        for config, agent_runtime in pairs:
             storage = None if config.is_idle or config.store is not None else find_storage(config.plugins)
             folder = BackupFolder.of(storage, config.settings) if storage is not None else None
             if storage is None or folder is None:

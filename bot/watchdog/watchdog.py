@@ -283,7 +283,7 @@ def build_watchdog(
         monitor.ends.update(find_token_ends({name: settings.get(name) or "" for name in settings}))
     if not owner_settings.has_channel and not owner_settings.watch_certificates:
         return None
-    store = agents[0].store
+    store = min(agents, key=lambda agent: agent.id).store  # in all processes of the same agents the same one
     senders = () if role is ProcessRole.WORKER else agents
     channels = build_channels(owner_settings, senders, handles, settings.network_environment())
     place = f"{gethostname()}/{','.join(sorted(platforms))}" + ("" if role is ProcessRole.ALL else f"/{role}")

@@ -1,22 +1,27 @@
 """Processes with roles: who takes in, answers and sends, what they hold, and how one is drained."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Self
 
 import pytest
 
 from bot import Character, ConfigError, Outcome, Settings, SettingsModel, derived_id
+from bot.background.scheduled_backups import ScheduledBackups
 from bot.cli.main import entry
 from bot.domain.ledger import Rule
 from bot.events import DeliveryFinished
 from bot.platform import AdapterSpec
+from bot.runtime import runtime
 from bot.runtime.agent_config import AgentConfig
 from bot.runtime.runtime import Runtime
+from bot.settings import Layer
 from bot.store import Duty, ProcessRole
 from bot.testing import RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from bot.testing.harness import AgentHarness, add_required
+from plugins.sql import plugin as sql_plugin
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
 
@@ -179,3 +184,26 @@ async def test_a_duty_for_all_processes_is_held_by_one_and_passes_on_when_it_lea
         await first.leave()
         assert await second.hold_lease(Duty.BACKUPS)
         await second.leave()
+
+
+async def test_of_processes_that_name_their_characters_in_another_order_one_makes_the_backups(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    duties: list[Callable[[], Awaitable[bool]]] = []
+
+    class NoBackups(ScheduledBackups):
+        """Backups that are never due."""
+
+        async def __aenter__(self) -> Self:
+            assert self._hold_duty is not None
+            duties.append(self._hold_duty)
+            return self
+
+    monkeypatch.setattr(runtime, "ScheduledBackups", NoBackups)
+    values = {"POSTGRES_URL": postgres_url, "BOT_DATA_DIR": str(tmp_path), "BACKUP_EVERY": "1"}
+    plugins = add_required((sql_plugin, ScriptedModel().plugin))
+    configs = [
+        AgentConfig(Character(name=name), plugins, Settings([Layer("environment", values)])) for name in ("Ada", "Eve")
+    ]
+    async with Runtime(configs, []), Runtime(configs[::-1], []):
+        assert [await hold_duty() for hold_duty in duties] == [True, False]
