@@ -121,7 +121,7 @@ export class Room {
   }
 
   // The result of a command is not stored, so it is lost with the page.
-  show({ client_id: id, text, choices, attachments }) {
+  show({ client_id: id, text, choices, attachments = [] }) {
     const isOwn = this.find(id) || this.pressed.delete(id);
     if (!isOwn) return;
     this.edit(id, { state: "sent" });
