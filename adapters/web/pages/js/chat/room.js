@@ -126,7 +126,7 @@ export class Room {
     if (!isOwn) return;
     this.edit(id, { state: "sent" });
     this.save();
-    if (!text) return;
+    if (!text && !attachments.length) return;
     const files = attachments.map((file) => ({ ...file, isGiven: true }));
     this.messages = [...this.messages, { ...this.agentMessage(`${id}.shown`, text), state: "shown", choices, attachments: files }];
   }
