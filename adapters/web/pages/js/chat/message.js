@@ -36,7 +36,7 @@ function Files({ files }) {
 
 function File({ file }) {
   const [isBroken, setBroken] = useState(false);
-  const own = file.isGiven ? file.url : renderer.ownFile(file.url);
+  const own = file.isOfCommand ? file.url : renderer.ownFile(file.url);
   const name = file.title || file.description || file.url || file.kind.toLowerCase();
   if (own && file.kind === "IMAGE" && !isBroken) {
     return html`<a href=${own} target="_blank"><img class="pic" src=${own} alt=${file.description || name}
@@ -51,7 +51,7 @@ function File({ file }) {
     file.bytes ? formatSize(file.bytes) : ""}${file.bytes && file.problem ? ", " : ""}${file.problem}</small>`}</span>`;
   const isWeb = /^https?:/.test(file.url);
   return own || isWeb
-    ? html`<a class="file" href=${own ?? file.url} download=${file.isGiven && name} target="_blank" rel="noopener noreferrer nofollow">${label}</a>`
+    ? html`<a class="file" href=${own ?? file.url} download=${file.isOfCommand && name} target="_blank" rel="noopener noreferrer nofollow">${label}</a>`
     : html`<span class="file">${label}</span>`;
 }
 

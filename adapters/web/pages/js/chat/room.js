@@ -127,7 +127,7 @@ export class Room {
     this.edit(id, { state: "sent" });
     this.save();
     if (!text && !attachments.length) return;
-    const files = attachments.map((file) => ({ ...file, isGiven: true }));
+    const files = attachments.map((file) => ({ ...file, isOfCommand: true }));
     this.messages = [...this.messages, { ...this.agentMessage(`${id}.shown`, text), state: "shown", choices, attachments: files }];
   }
 
