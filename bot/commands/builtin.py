@@ -34,6 +34,7 @@ FORGET_COMMAND, EXPORT_COMMAND = "forget-me", "export-me"
 RESPONSIVENESS = "RESPONSIVENESS"
 EXPORT_INTERVAL = timedelta(minutes=10)  # an export reads all memories
 MAX_EXPORT_BYTES = 8_000_000  # platforms refuse larger files
+TOO_LARGE = "too large"  # what the last attempt came to, if no file
 COMMAND_LOG_KIND = "command"  # the kind of log entry for a command
 
 
@@ -146,10 +147,13 @@ class BuiltinCommands:
             return CommandResponse(user_text("commands.export_me.no_files"))
         if not (adapter.hides_responses or invocation.room.type.is_private_chat):
             return CommandResponse(user_text("commands.export_me.elsewhere", command=EXPORT_COMMAND))
-        key = f"{EXPORT_COMMAND}:{invocation.author.id}"
-        if await agent.store.cache.get(key) is not None:
-            return CommandResponse(user_text("commands.export_me.too_soon"))
-        await agent.store.cache.set(key, True, expires_at=agent.clock() + EXPORT_INTERVAL)
+        key, until = f"{EXPORT_COMMAND}:{invocation.author.id}", agent.clock() + EXPORT_INTERVAL
+        result = await agent.store.cache.get(key)
+        if result is not None:
+            return CommandResponse(
+                user_text(f"commands.export_me.{'too_large' if result == TOO_LARGE else 'too_soon'}")
+            )
+        await agent.store.cache.set(key, True, expires_at=until)
         stored = await agent.store.entities.entities([invocation.author.id])
         file = io.BytesIO()
         try:
@@ -163,6 +167,7 @@ class BuiltinCommands:
                 clock=agent.clock,
             )
         except ArchiveTooLarge:
+            await agent.store.cache.set(key, TOO_LARGE, expires_at=until)
             return CommandResponse(user_text("commands.export_me.too_large"))
         name = f"{EXPORT_COMMAND}-{agent.clock():%Y-%m-%d}.zip"
         archive = Attachment(name, MediaKind.DOCUMENT, content_type="application/zip", name=name, data=file.getvalue())

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import pytest
 
 from bot.agent import Agent
+from bot.commands import builtin
 from bot.commands.dispatcher import MAX_COMMANDS, RATE_WINDOW
 from bot.domain.character import Character
 from bot.domain.environment import ChannelType, ParticipantState, Role
@@ -247,6 +248,15 @@ async def test_an_export_is_a_file_in_a_private_chat_only_and_not_twice_in_ten_m
     assert b"My secret" in contents
     assert b"Not hers" not in contents
     assert ("ten minutes" in again.text, again.attachments) == (True, ())
+
+
+async def test_an_export_that_is_too_large_says_so_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builtin, "MAX_EXPORT_BYTES", 100)
+    async with running_agent(adapter=FileAdapter()) as stage:
+        await stage.send("My secret", author="Alice", kind=DM)
+        for _ in range(2):
+            answer = await give(stage, "export-me", kind=DM)
+            assert ("more than fits" in answer.text, answer.attachments) == (True, ())
 
 
 async def test_where_responses_have_no_files_an_export_names_the_operator(stage: AgentHarness) -> None:
