@@ -58,10 +58,10 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int, int]:
-    """Return three workers for two cores, of long tests four: they wait for processes a third or half of the time."""
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """Return three workers for two cores: they wait for processes a third of the time."""
     cores = yield
-    return cores * 2 if config.option.markexpr == "long" else cores + cores // 2
+    return cores + cores // 2
 
 
 @pytest.fixture(scope="session")

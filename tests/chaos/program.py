@@ -119,12 +119,14 @@ class BotProcess:
         """Send SIGKILL, once."""
         if not self.is_over and not self.is_killed:
             self.is_killed = True
-            os.kill(self.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended, and its exit code is on the way
+                os.kill(self.pid, signal.SIGKILL)
 
     def stop(self) -> None:
         """Send SIGTERM."""
         if not self.is_over:
-            os.kill(self.pid, signal.SIGTERM)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
 
     async def wait(self, seconds: float = TIMEOUT) -> int:
         """Wait for its end and return the exit code; a negative one is the signal that ended it."""
