@@ -145,9 +145,8 @@ class Embeddings:
     async def _embed_batch(self, memories: Sequence[Memory]) -> None:
         agent = self._agent
         result = await agent.models.embed([memory.content.text for memory in memories])
-        set_embedding = agent.store.memories.set_embedding
-        pairs = zip(memories, result.vectors, strict=True)
-        await asyncio.gather(*(set_embedding(memory.id, vector, result.model) for memory, vector in pairs))
+        vectors = zip((memory.id for memory in memories), result.vectors, strict=True)
+        await agent.store.memories.set_embeddings(dict(vectors), result.model)
         for memory in memories:
             agent.events.emit(EmbeddingCompleted(agent.id, memory.id))
 

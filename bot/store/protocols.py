@@ -177,6 +177,9 @@ class MemoryStore(Protocol):
     async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
         """Store the embedding of a memory; do nothing if the memory is gone."""
 
+    async def set_embeddings(self, embeddings: Mapping[UUID, Sequence[float]], model: str) -> None:
+        """Store the embeddings of memories, by their ids, together; those whose memory is gone are left out."""
+
     async def unembedded(self, model: str, before: int | None = None) -> UnembeddedPage:
         """Return messages and facts without an embedding of this model, newest first.
 

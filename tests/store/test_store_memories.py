@@ -252,6 +252,15 @@ async def test_an_embedding_for_a_deleted_memory_changes_nothing(store: Store) -
     assert await recall_texts(store) == []
 
 
+async def test_embeddings_of_several_memories_are_stored_together_but_those_of_deleted_ones(store: Store) -> None:
+    near, far = build_memory("near", kind=MemoryKind.FACT), build_memory("far", kind=MemoryKind.FACT)
+    await store.memories.add([near, far])
+    await store.memories.set_embeddings({near.id: (1.0, 0.0), new_id(): (1.0, 0.0), far.id: (0.6, 0.8)}, MODEL)
+    await store.memories.set_embeddings({}, MODEL)
+
+    assert await recall_texts(store) == ["near", "far"]
+
+
 async def test_unembedded_memories_are_listed_newest_first(store: Store) -> None:
     first, second = build_memory("first"), build_memory("second")
     await store.memories.add(

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
@@ -121,9 +121,13 @@ class InMemoryMemories:
         ]
 
     async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
-        memory = self._memories.get(memory_id)
-        if memory is not None:
-            self.upsert(replace(memory, embedding=tuple(embedding), embedding_model=model))
+        await self.set_embeddings({memory_id: embedding}, model)
+
+    async def set_embeddings(self, embeddings: Mapping[UUID, Sequence[float]], model: str) -> None:
+        for memory_id, embedding in embeddings.items():
+            memory = self._memories.get(memory_id)
+            if memory is not None:
+                self.upsert(replace(memory, embedding=tuple(embedding), embedding_model=model))
 
     async def unembedded(self, model: str, before: int | None = None) -> UnembeddedPage:
         memories = list(self._memories.values())

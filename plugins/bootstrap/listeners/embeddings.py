@@ -114,9 +114,8 @@ class EmbeddingBackfill(Service):
             raise ModelError(f"the embedding model changed from {self.model} to {result.model}")
         for memory in memories:
             agent.events.emit(EmbeddingRequested(agent.id, memory.id))
-        stored = agent.store.memories.set_embedding
-        pairs = zip(memories, result.vectors, strict=True)
-        await asyncio.gather(*(stored(memory.id, vector, result.model) for memory, vector in pairs))
+        vectors = zip((memory.id for memory in memories), result.vectors, strict=True)
+        await agent.store.memories.set_embeddings(dict(vectors), result.model)
         for memory in memories:
             agent.events.emit(EmbeddingCompleted(agent.id, memory.id))
         return len(memories)

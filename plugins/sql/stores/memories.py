@@ -1,6 +1,6 @@
 """Memories: storage, recall and search."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -356,9 +356,12 @@ class SqlMemories(SqlStorePart):
         return await self._database.search(partial(_search_words, self._agent, text, scope, kind, limit))
 
     async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
-        row = search.StoredVector(memory_id, tuple(embedding), model)
+        await self.set_embeddings({memory_id: embedding}, model)
+
+    async def set_embeddings(self, embeddings: Mapping[UUID, Sequence[float]], model: str) -> None:
+        rows = [search.StoredVector(memory_id, tuple(vector), model) for memory_id, vector in embeddings.items()]
         # not durable: what is lost in a power cut is embedded again
-        await self._database.write(lambda db: search.store_embeddings(db, self._agent, [row]), durable=False)
+        await self._database.write(lambda db: search.store_embeddings(db, self._agent, rows), durable=False)
 
     async def unembedded(self, model: str, before: int | None = None) -> UnembeddedPage:
         work = partial(_find_unembedded, self._agent, storable_text(model), MAX_POSITION if before is None else before)
