@@ -9,6 +9,7 @@ spec = AdapterSpec(
     DiscordSettings,
     needs=("DISCORD_API_TOKEN",),
     extra="discord",
+    spreads_connections=True,
     libraries=("discord",),
     check=LazyImport("adapters.discord.checks:check"),
     emulator=LazyImport("adapters.discord.emulator:start_emulator"),

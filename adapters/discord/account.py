@@ -1,32 +1,25 @@
-"""One character's account on Discord: login, connection, receiving and sending."""
+"""One character's account on Discord: login, shards and sending."""
 
 import asyncio
 import logging
-import time
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 import discord
 from discord.http import Route
 
-from adapters.discord.client import POSITION, UNREADABLE, DiscordClient, GatewayEvent, GatewaySession, build_http
+from adapters.discord.client import build_http
 from adapters.discord.commands import CommandHandler, build_registration
-from adapters.discord.config import DiscordSettings, Limits, find_trusted_origin
-from adapters.discord.connection import INVALID_TOKEN_MESSAGE, ConnectionRejected, GatewayConnection
-from adapters.discord.entities import PLATFORM, EntityMapper
-from adapters.discord.errors import (
-    ALREADY_ACKNOWLEDGED,
-    REQUEST_ERRORS,
-    ErrorResponse,
-    disconnect_cause_of,
-    to_delivery_error,
-)
-from adapters.discord.membership import GuildFetcher
-from adapters.discord.probe import GatewayProbe
-from adapters.discord.rate_limits import IdentifyLimiter
-from adapters.discord.receiving import SESSION_CURSOR, EventReceiver
+from adapters.discord.config import PLATFORM, DiscordSettings, Limits, find_trusted_origin
+from adapters.discord.connection import INVALID_TOKEN_MESSAGE, ConnectionRejected, ShardingRequired
+from adapters.discord.entities import EntityMapper
+from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse, disconnect_cause_of, to_delivery_error
+from adapters.discord.rate_limits import IdentifyQueue
 from adapters.discord.sending import MessageSender, TypingIndicator
+from adapters.discord.shard import STOP_TIMEOUT, AccountAccess, DiscordShard
+from adapters.discord.shards import ShardAllocation, ShardId, ShardStatus
 from bot import ChannelType, Clock, Room, World
 from bot.platform import (
     AgentHandle,
@@ -39,9 +32,9 @@ from bot.platform import (
     NotSent,
     TaskSet,
 )
+from bot.store import StoreUnavailable
 
 logger = logging.getLogger(__name__)
-STOP_TIMEOUT = 3.0
 REFUSED_RETRY_SECONDS = 600.0  # retry interval of deliveries that cannot leave before the next start
 
 
@@ -56,38 +49,37 @@ class DiscordAccount:
         self.trusted_origin = find_trusted_origin(handle.settings)
         self._mapper = EntityMapper(handle.agent_id)
         self._known_people = KnownPeople[str]()
-        self._client = DiscordClient(
-            build_http(settings, limits, handle.settings.network_environment()),
-            settings,
-            limits,
-            on_event=self._on_event,
-            before_event=self._before_event,
-        )
+        self._http = build_http(settings, limits, handle.settings.network_environment())
+        self._user: Any = {}
+        self._application_id = 0
         self.status = ConnectionStatus(PLATFORM, handle.character.name, clock, agent_id=handle.agent_id)
-        self._receiver = EventReceiver(
-            handle,
-            self._client,
-            self._mapper,
-            settings,
-            limits,
-            on_author=self._on_author,
-            clock=clock,
-            on_connected=self._on_connected,
-        )
-        self._connection = GatewayConnection(
-            self._client,
-            IdentifyLimiter(time.monotonic),
-            limits,
-            self.status,
-            wait_for_room=self._receiver.queue.wait_for_room,
-        )
         self._message_sender = MessageSender(self._send_request, self._known_people, clock)
         self._typing_indicator = TypingIndicator(self._send_request, limits)
-        self._command_handler = CommandHandler(handle, self._mapper, settings, self._send_request)
-        self._guild_fetcher = GuildFetcher(time.monotonic)
-        self._probe = GatewayProbe(self._send_request, self._list_rooms, self.status, clock)
+        self._identify_queue = IdentifyQueue(limits, lambda: handle.connection_leases)
+        self._shard_access = AccountAccess(
+            handle=handle,
+            http=self._http,
+            mapper=self._mapper,
+            settings=settings,
+            limits=limits,
+            clock=clock,
+            identify_queue=self._identify_queue,
+            send_request=self._send_request,
+            answer_interaction=CommandHandler(handle, self._mapper, settings, self._send_request).handle,
+            on_author=self._on_author,
+            on_connected=self._on_connected,
+        )
+        self._allocation = ShardAllocation(handle, self._mapper.account, settings.discord_shard_count)
+        self._statuses: set[ShardStatus] = set()
+        self.shards: dict[ShardId, DiscordShard] = {}
+        self._running: dict[ShardId, asyncio.Task[None]] = {}
         self._tasks = TaskSet("a task of a Discord account")
         self._is_logged_in = asyncio.Event()
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether other processes connect all shards of the account."""
+        return self._allocation.is_shared and not self.shards and not self.problem
 
     def start(self, *, is_receiving: bool = True) -> None:
         """Start connecting in the background; without receiving, log in only."""
@@ -95,14 +87,13 @@ class DiscordAccount:
             self._tasks.start(self._run_sending())
             return
         self._tasks.start(self._run())
-        self._tasks.start(self._receiver.run())
-        self._tasks.start(self._probe.run(self._limits.probe_seconds))
 
     async def stop(self) -> None:
-        """Disconnect with a close code that lets the next start resume the session."""
+        """Disconnect with a close code that lets the next start resume the sessions."""
         await self._typing_indicator.stop()
         await self._tasks.cancel(STOP_TIMEOUT)
-        await self._client.close()
+        await self._identify_queue.stop()
+        await self._http.close()
 
     async def deliver(self, delivery: Delivery) -> str:
         """Send a part and return its message id."""
@@ -152,20 +143,25 @@ class DiscordAccount:
     async def _send_request(self, *args: Any, **kwargs: Any) -> Any:
         """Send one request; a 401 response stops the account."""
         try:
-            return await self._client.http.request(*args, **kwargs)
+            return await self._http.request(*args, **kwargs)
         except ErrorResponse as error:
             if error.status == 401:
                 await self._stop_with(INVALID_TOKEN_MESSAGE)
             raise
 
     async def _run(self) -> None:
+        refusal: ShardingRequired | None = None
         while True:
             try:
                 if not self._is_logged_in.is_set():
                     await self._log_in()
-                stored = await self.handle.cursor(PLATFORM, self._mapper.account, SESSION_CURSOR)
-                self._connection.session = GatewaySession.from_json(stored)
-                await self._connection.run()
+                    await self._allocation.choose_count(await self._fetch_recommended_count())
+                if refusal is not None:
+                    await self._raise_shard_count(refusal)
+                await self._run_shards()
+            except ShardingRequired as error:
+                refusal = error
+                continue
             except ConnectionRejected as error:
                 await self._stop_with(str(error), error.cause)
                 return
@@ -173,6 +169,45 @@ class DiscordAccount:
                 logger.exception("the Discord account of %s failed and is retried later", self.handle.character.name)
                 self.status.failed(DisconnectCause.FAULT, type(error).__name__)
             await self._limits.sleep(self._limits.max_retry_delay)
+
+    async def _raise_shard_count(self, refusal: ShardingRequired) -> None:
+        """Use the number of shards that Discord recommends; raise ConnectionRejected if it is no larger."""
+        if not await self._allocation.raise_count(await self._fetch_recommended_count()):
+            raise ConnectionRejected(str(refusal), refusal.cause)
+
+    async def _run_shards(self) -> None:
+        """Run the shards that this process connects; raise what ends one of them."""
+        try:
+            while True:
+                with suppress(StoreUnavailable):
+                    await self._connect_own(set(await self._allocation.find_own()))
+                if not self._running:
+                    await asyncio.sleep(self._limits.lease_interval)
+                    continue
+                timeout = self._limits.lease_interval if self._allocation.is_shared else None
+                ended, _ = await asyncio.wait(
+                    self._running.values(), timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in ended:
+                    task.result()
+        finally:
+            await asyncio.gather(*(self._stop_shard(shard) for shard in list(self._running)))
+
+    async def _connect_own(self, own: Collection[ShardId]) -> None:
+        """Connect shards, and leave the others to other processes."""
+        for shard in [shard for shard in self._running if shard not in own]:
+            logger.warning("%s: %s of Discord is left to another process", self.handle.character.name, shard)
+            await self._stop_shard(shard)
+            await self._allocation.release(shard)
+        for shard in sorted(set(own) - self._running.keys()):
+            status = ShardStatus(shard, self.status, self._statuses)
+            self.shards[shard] = DiscordShard(shard, self._shard_access, status, self._user, self._application_id)
+            self._running[shard] = asyncio.create_task(self.shards[shard].run())
+
+    async def _stop_shard(self, shard: ShardId) -> None:
+        task = self._running.pop(shard)
+        task.cancel()
+        await asyncio.gather(asyncio.wait([task]), self.shards.pop(shard).stop())
 
     async def _run_sending(self) -> None:
         try:
@@ -184,25 +219,34 @@ class DiscordAccount:
 
     async def _log_in(self) -> None:
         token = self._settings.discord_api_token
-        backoff = Backoff(1.0, self._limits.max_retry_delay)
-        for failures in count(1):
-            try:
-                await self._client.login(token.get_secret_value() if token else "")
-            except REQUEST_ERRORS as error:
-                if isinstance(error, ErrorResponse) and error.status == 401:
-                    raise ConnectionRejected(INVALID_TOKEN_MESSAGE) from None
-                self.status.failed(disconnect_cause_of(error), error or type(error).__name__)
-                await self._limits.sleep(backoff.delay(failures))
-            else:
-                break
-        self._mapper.bot_id = self._client.user.id if self._client.user else 0
-        self.status.account = f"@{self._client.user.name}" if self._client.user else ""
+        self._user = await self._request(lambda: self._http.static_login(token.get_secret_value() if token else ""))
+        application = await self._request(self._http.application_info)
+        self._application_id, self._mapper.bot_id = int(application["id"]), int(self._user["id"])
+        self.status.account = f"@{self._user['username']}"
         self._is_logged_in.set()
         try:
             commands = build_registration(self.handle.commands)
-            await self._client.http.bulk_upsert_global_commands(self._client.application_id or 0, commands)
+            await self._http.bulk_upsert_global_commands(self._application_id, commands)
         except REQUEST_ERRORS as error:
             logger.warning("Discord did not register the commands: %s", error)
+
+    async def _fetch_recommended_count(self) -> int:
+        """Return how many shards Discord recommends for the bot."""
+        info = await self._request(lambda: self._http.request(Route("GET", "/gateway/bot")))
+        return max(int(info.get("shards") or 1), 1)
+
+    async def _request(self, send: Callable[[], Awaitable[Any]]) -> Any:
+        """Send a request again until Discord answers it; raise ConnectionRejected if the token is invalid."""
+        backoff, failures = Backoff(1.0, self._limits.max_retry_delay), 0
+        while True:
+            try:
+                return await send()
+            except REQUEST_ERRORS as error:
+                if isinstance(error, ErrorResponse) and error.status == 401:
+                    raise ConnectionRejected(INVALID_TOKEN_MESSAGE) from None
+                failures += 1
+                self.status.failed(disconnect_cause_of(error), error or type(error).__name__)
+            await self._limits.sleep(backoff.delay(failures))
 
     async def _stop_with(self, problem: str, cause: DisconnectCause = DisconnectCause.REFUSED) -> None:
         if self.problem:
@@ -213,42 +257,10 @@ class DiscordAccount:
         self.status.stopped(cause, problem)
         await self._tasks.cancel(timeout=0)
 
-    def _on_event(self, event: GatewayEvent) -> None:
-        if event.name == "interaction":
-            self._tasks.start(self._handle_interaction(event))
-        elif event.name == "disconnect":
-            self.is_connected.clear()
-        else:
-            if event.name == "message":
-                [message] = event.args
-                self._probe.note(str(message.channel.id), message.id)
-            elif event.name == UNREADABLE:
-                self._probe.note_unreadable(event.raw)
-            self._receiver.enqueue(event)
-
-    async def _list_rooms(self) -> list[Room]:
-        rooms = await self.handle.conversations.rooms()
-        return [room for room in rooms if (room.platform, room.account) == (PLATFORM, self._mapper.account)]
-
-    async def _handle_interaction(self, event: GatewayEvent) -> None:
-        try:
-            await self._command_handler.handle(*event.args)
-        except REQUEST_ERRORS as error:  # the interaction may have expired, or its channel may be gone
-            if isinstance(error, ErrorResponse) and error.code == ALREADY_ACKNOWLEDGED:
-                logger.debug("an interaction on Discord came again: %s", error)
-            else:
-                logger.warning("an interaction on Discord was not answered: %s", error or type(error).__name__)
-        self._receiver.enqueue(GatewayEvent(POSITION, (), event.session))
-
-    async def _before_event(self, event: str, data: Any) -> None:
-        await self._receiver.queue.require_room(self._limits.queue_full_timeout)
-        await self._guild_fetcher.ensure_guild(self._client, event, data)
-
     def _on_author(self, channel_id: str, user_id: str) -> None:
         self._known_people.note_user(channel_id, user_id)
         self._message_sender.mark_writable(channel_id)
 
     def _on_connected(self) -> None:
-        self._probe.reset()
-        self._connection.mark_connected()
-        self.is_connected.set()
+        if all(shard.status.is_connected for shard in self.shards.values()):
+            self.is_connected.set()

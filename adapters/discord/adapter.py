@@ -7,8 +7,7 @@ from uuid import UUID
 
 import adapters.discord.library  # noqa: F401  # before anything else asks for the library
 from adapters.discord.account import DiscordAccount
-from adapters.discord.config import Limits, read_settings
-from adapters.discord.entities import PLATFORM
+from adapters.discord.config import PLATFORM, Limits, read_settings
 from adapters.discord.outgoing import split_reply
 from bot import Clock, ConfigError, Content, Entity, Room, World, system_clock
 from bot.platform import Adapter, AgentHandle, ConnectionStatus, Delivery, NotSent, select_accounts
@@ -49,8 +48,8 @@ class DiscordAdapter(Adapter):
 
     @property
     def connections(self) -> Sequence[ConnectionStatus]:
-        """Return the gateway connection status of each account."""
-        return [account.status for account in self.accounts.values()]
+        """Return the gateway connection status of each account that this process connects."""
+        return [account.status for account in self.accounts.values() if not account.is_elsewhere]
 
     def split_content(self, content: Content) -> list[Content]:
         """Split a reply into messages."""

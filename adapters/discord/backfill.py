@@ -1,6 +1,5 @@
 """Messages missed while offline: fetched channel by channel, up to a limit."""
 
-import json
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -9,16 +8,16 @@ from uuid import UUID
 
 import discord
 
-from adapters.discord.config import Limits
-from adapters.discord.entities import PLATFORM, EntityMapper
+from adapters.discord.config import PLATFORM, Limits
+from adapters.discord.entities import EntityMapper
 from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse, InvalidResponse
+from adapters.discord.shards import UNREAD_CURSOR, ShardId, UnreadChannel, format_unread, parse_unread
 from bot import ChannelType, Room
 from bot.platform import AgentHandle, StreamCursor
 
 logger = logging.getLogger(__name__)
 MAX_ATTEMPTS = 3
 MAX_DIRECT_CHANNELS = 100
-UNREAD_CURSOR = "unread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +33,20 @@ class MissedMessages:
 
 
 class Backfill:
-    """Fetches the messages that were sent since this account was last connected.
+    """Fetches the messages that were sent since this shard was last connected.
 
     A channel that cannot be read is remembered with its position, because later messages of it move the
     position of the last one stored.
     """
 
-    def __init__(self, handle: AgentHandle, client: discord.Client, mapper: EntityMapper, limits: Limits) -> None:
+    def __init__(
+        self, handle: AgentHandle, client: discord.Client, mapper: EntityMapper, limits: Limits, shard: ShardId
+    ) -> None:
         self._handle, self._client, self._mapper, self._limits = handle, client, mapper, limits
+        self._shard = shard
         self._newest_seen = 0  # the newest message stored of any channel
         self._late_guilds: set[int] = set()
-        self._unread: dict[str, int] = {}  # the last message stored before the gap, by channel id
+        self._unread: dict[int, UnreadChannel] = {}  # by channel id
 
     @property
     def has_unread(self) -> bool:
@@ -76,9 +78,11 @@ class Backfill:
     async def read_unread(self) -> AsyncIterator[MissedMessages]:
         """Yield the missed messages of the channels that could not be read before."""
         await self._load_unread()
-        for channel_id, after_id in list(self._unread.items()):
-            channel = self._client.get_channel(int(channel_id))
-            yield await self._read_channel(channel or self._client.get_partial_messageable(int(channel_id)), after_id)
+        for channel_id, unread in list(self._unread.items()):
+            channel = self._client.get_channel(channel_id) or self._client.get_partial_messageable(
+                channel_id, guild_id=unread.guild_id or None
+            )
+            yield await self._read_channel(channel, unread.after_id)
 
     async def _read_since(
         self, channels: Mapping[UUID, Any], last_seen: Mapping[UUID, int]
@@ -86,28 +90,28 @@ class Backfill:
         for room_id, channel in channels.items():
             # A channel that was created meanwhile has no message of its own.
             after_id = last_seen.get(room_id, self._newest_seen)
-            if str(channel.id) in self._unread or (after_id and (channel.last_message_id or 0) > after_id):
+            if channel.id in self._unread or (after_id and (channel.last_message_id or 0) > after_id):
                 yield await self._read_channel(channel, after_id)
 
     async def _read_channel(self, channel: Any, after_id: int) -> MissedMessages:
         """Fetch the messages of a channel after its gap or, without one, after a message."""
-        key, unread = str(channel.id), dict(self._unread)
-        start_id = self._unread.get(key, after_id)
-        payloads = await self._fetch_after(channel.id, start_id)
+        unread = dict(self._unread)
+        gap = self._unread.get(channel.id) or UnreadChannel(after_id, channel.guild.id if channel.guild else 0)
+        payloads = await self._fetch_after(channel.id, gap.after_id)
         if payloads is None:
-            self._unread[key] = start_id
+            self._unread[channel.id] = gap
         else:
-            self._unread.pop(key, None)
+            self._unread.pop(channel.id, None)
         has_changed = self._unread != unread
         return MissedMessages(channel, payloads or [], self._build_cursor() if has_changed else None)
 
     async def _load_unread(self) -> None:
-        text = await self._handle.cursor(PLATFORM, self._mapper.account, UNREAD_CURSOR)
-        stored = json.loads(text or "{}")
-        self._unread = {str(key): int(after_id) for key, after_id in stored.items()}
+        name = self._shard.cursor_name(UNREAD_CURSOR)
+        self._unread = parse_unread(await self._handle.cursor(PLATFORM, self._mapper.account, name))
 
     def _build_cursor(self) -> StreamCursor:
-        return StreamCursor(PLATFORM, self._mapper.account, UNREAD_CURSOR, json.dumps(self._unread))
+        name = self._shard.cursor_name(UNREAD_CURSOR)
+        return StreamCursor(PLATFORM, self._mapper.account, name, format_unread(self._unread))
 
     async def _last_seen_ids(self, room_ids: Collection[UUID]) -> dict[UUID, int]:
         last_seen = await self._handle.last_seen(room_ids)
@@ -122,6 +126,8 @@ class Backfill:
 
     async def _direct_channels(self) -> Mapping[UUID, discord.PartialMessageable]:
         """Return the stored direct-message channels: Discord cannot list them."""
+        if not self._shard.has_guild(0):
+            return {}
         rooms = [room for room in await self._handle.conversations.rooms() if self._is_direct(room)]
         return {
             room.id: self._client.get_partial_messageable(int(room.external_id)) for room in rooms[:MAX_DIRECT_CHANNELS]

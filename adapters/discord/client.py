@@ -21,6 +21,7 @@ from discord.state import ConnectionState
 from adapters.discord.config import DiscordSettings, Limits
 from adapters.discord.errors import ErrorResponse
 from adapters.discord.rate_limits import RequestGuard
+from adapters.discord.shards import ShardId
 
 logger = logging.getLogger(__name__)
 BEFORE_EVENT = "before_event"  # hook awaited with each event before the library reads it
@@ -140,7 +141,7 @@ class GatewayEvent:
 
 
 class DiscordClient(discord.Client):
-    """The library's client, which caches guilds and channels; `GatewayConnection` connects it.
+    """The library's client of one shard, which caches its guilds and channels; `GatewayConnection` connects it.
 
     `on_event` is called with every event, in order: with one of the name UNREADABLE where the library failed
     (its argument is the error), and with one of the name POSITION after each event of the gateway.
@@ -154,6 +155,7 @@ class DiscordClient(discord.Client):
         *,
         on_event: Callable[[GatewayEvent], None],
         before_event: Callable[[str, Any], Coroutine[Any, Any, None]],
+        shard: ShardId,
     ) -> None:
         discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False  # voice is not used
         self._http_client = http
@@ -162,6 +164,8 @@ class DiscordClient(discord.Client):
         self._raw_event: Any = None
         super().__init__(
             intents=build_intents(settings),
+            shard_id=shard.number if shard.count > 1 else None,
+            shard_count=shard.count if shard.count > 1 else None,
             max_messages=None,
             chunk_guilds_at_startup=False,
             heartbeat_timeout=limits.heartbeat_timeout,
@@ -170,6 +174,12 @@ class DiscordClient(discord.Client):
         )
         self._hooks[BEFORE_EVENT] = self._begin_event
         self._hooks[AFTER_EVENT] = self._end_event
+
+    async def prepare(self, user: Any, application_id: int) -> None:
+        """Do what the library's login does after its requests: `user` is the bot as Discord describes it."""
+        await self._async_setup_hook()
+        self._connection.user = discord.ClientUser(state=self._connection, data=user)
+        self._connection.application_id = application_id
 
     def _get_state(self, **options: Any) -> ConnectionState[Any]:
         self.http = self._http_client

@@ -9,8 +9,8 @@ from typing import Any
 import discord
 from discord.http import Route
 
-from adapters.discord.config import DiscordSettings
-from adapters.discord.entities import PLATFORM, EntityMapper, build_lineage
+from adapters.discord.config import PLATFORM, DiscordSettings
+from adapters.discord.entities import EntityMapper, build_lineage
 from adapters.discord.incoming import apply_rules
 from adapters.discord.outgoing import (
     CHOICE_PREFIX,

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 from bot import CommaList, Secret, Settings, SettingsModel
 from bot.platform import AllowList, BaseUrl
 
+PLATFORM = "discord"
 DEVELOPER_PORTAL_URL = "https://discord.com/developers/applications"
 
 
@@ -39,6 +40,7 @@ class DiscordSettings(SettingsModel):
             "DISCORD_SHOULD_IGNORE_DIRECT_MESSAGES",
             "DISCORD_SHOULD_RESPOND_ONLY_TO_MENTIONS",
             "DISCORD_MEMBERS_INTENT",
+            "DISCORD_SHARD_COUNT",
         ]
     )
 
@@ -64,6 +66,13 @@ class DiscordSettings(SettingsModel):
         False,
         description="Whether to receive who joins and leaves a server; switch on Server Members Intent for "
         "the bot in the developer portal first.",
+    )
+    discord_shard_count: int = Field(
+        0,
+        ge=0,
+        le=10_000,
+        description="How many gateway connections (shards) the bot divides its servers among; 0: as many as Discord "
+        "recommends.",
     )
     discord_api_base_url: BaseUrl = Field(
         "https://discord.com", description="Another server with Discord's API, such as the emulator; without /api."
@@ -96,4 +105,6 @@ class Limits:
     history_limit: int = 100
     probe_seconds: float = 45.0  # between two looks whether the gateway brings what is written
     max_queued_events: int = 2000
+    identify_interval: float = 5.0  # between two gateway sessions that start, as Discord demands
+    lease_interval: float = 0.5  # between two looks which shards this process connects
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep

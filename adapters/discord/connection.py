@@ -13,9 +13,10 @@ from yarl import URL
 from adapters.discord.client import DiscordClient, GatewaySession, GatewaySocket, session_of
 from adapters.discord.config import DEVELOPER_PORTAL_URL, Limits
 from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse, disconnect_cause_of
-from adapters.discord.rate_limits import IdentifyLimiter
+from adapters.discord.rate_limits import IdentifyLimiter, IdentifyQueue
 from adapters.discord.receiving import QueueFull
-from bot.platform import Backoff, ConnectionStatus, DisconnectCause
+from adapters.discord.shards import ShardId, ShardStatus
+from bot.platform import Backoff, DisconnectCause
 
 logger = logging.getLogger(__name__)
 CONNECT_TIMEOUT = 60.0
@@ -24,10 +25,12 @@ INVALID_TOKEN_MESSAGE = (
     "Discord does not accept the token: set DISCORD_API_TOKEN to the one that "
     f"{DEVELOPER_PORTAL_URL} shows for your application under Bot, Reset Token"
 )
+SHARDING_REQUIRED = 4011
 FATAL_CLOSE_CODES = {
     4004: INVALID_TOKEN_MESSAGE,
-    4010: "Discord refuses the shard: Greenroom runs a bot on one connection only",
-    4011: "Discord requires sharding: the bot is in too many servers for one connection",
+    4010: "Discord refuses the shard: unset DISCORD_SHARD_COUNT, so that Discord's recommendation is used",
+    SHARDING_REQUIRED: "Discord requires sharding: the bot is in too many servers for its connections; unset "
+    "DISCORD_SHARD_COUNT, so that Discord's recommendation is used",
     4012: "Discord no longer supports this API version: update discord.py",
     4013: "Discord does not know the requested intents: update discord.py",
     4014: "Discord refuses the intents: open "
@@ -44,6 +47,10 @@ class ConnectionRejected(Exception):
         self.cause = cause
 
 
+class ShardingRequired(ConnectionRejected):
+    """The bot is in too many servers for its number of connections."""
+
+
 class GatewayConnection:
     """Keeps one client connected; `session` is what the next connection resumes.
 
@@ -55,15 +62,18 @@ class GatewayConnection:
         self,
         client: DiscordClient,
         identify_limiter: IdentifyLimiter,
+        identify_queue: IdentifyQueue,
         limits: Limits,
-        status: ConnectionStatus,
+        status: ShardStatus,
         *,
+        shard: ShardId,
         wait_for_room: Callable[[], Awaitable[None]],
         session: GatewaySession | None = None,
     ) -> None:
         self.session = session
         self._client = client
-        self._identify_limiter = identify_limiter
+        self._identify_limiter, self._identify_queue = identify_limiter, identify_queue
+        self._shard = shard
         self._limits = limits
         self._status = status
         self._wait_for_room = wait_for_room
@@ -92,8 +102,7 @@ class GatewayConnection:
                 self._report_disconnect("the gateway ends every connection")
             except ConnectionClosed as closing:
                 if closing.code in FATAL_CLOSE_CODES:
-                    cause = DisconnectCause.REFUSED if closing.code == 4004 else DisconnectCause.FORBIDDEN
-                    raise ConnectionRejected(FATAL_CLOSE_CODES[closing.code], cause) from None
+                    raise _build_rejection(closing.code) from None
                 self._save_session(socket)
                 self._report_disconnect(f"the gateway closes every connection (code {closing.code})")
             except REQUEST_ERRORS as error:
@@ -136,11 +145,19 @@ class GatewayConnection:
             self._status.failed(DisconnectCause.LIMITED, "too many sessions were started")
             await self._limits.sleep(wait)
             limit = {}
-        self._identify_limiter.record()
-        return await self._open_socket(URL(gateway_info["url"]), {})
+        async with self._identify_queue.turn(self._shard.number % max(int(limit.get("max_concurrency") or 1), 1)):
+            self._identify_limiter.record()
+            return await self._open_socket(URL(gateway_info["url"]), {})
 
     async def _open_socket(self, url: URL, options: dict[str, Any]) -> GatewaySocket:
         async with asyncio.timeout(CONNECT_TIMEOUT):
-            socket = await GatewaySocket.from_client(self._client, gateway=url, **options)
+            socket = await GatewaySocket.from_client(
+                self._client, gateway=url, shard_id=self._client.shard_id, **options
+            )
         self._client.ws = socket
         return socket
+
+
+def _build_rejection(code: int) -> ConnectionRejected:
+    kind = ShardingRequired if code == SHARDING_REQUIRED else ConnectionRejected
+    return kind(FATAL_CLOSE_CODES[code], DisconnectCause.REFUSED if code == 4004 else DisconnectCause.FORBIDDEN)

@@ -5,9 +5,8 @@ from uuid import UUID
 
 import discord
 
+from adapters.discord.config import PLATFORM
 from bot import ChannelType, Entity, Role, Room, World, derived_id
-
-PLATFORM = "discord"
 
 CHANNEL_TYPES = {
     discord.ChannelType.private: ChannelType.DM,

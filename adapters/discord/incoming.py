@@ -6,8 +6,8 @@ from datetime import datetime
 
 import discord
 
-from adapters.discord.config import DiscordSettings
-from adapters.discord.entities import PLATFORM, EntityMapper
+from adapters.discord.config import PLATFORM, DiscordSettings
+from adapters.discord.entities import EntityMapper
 from bot import Attachment, Content, Entity, MediaKind
 from bot.platform import InboundMessage, MentionContext, Reaction, RoomRule
 from bot.text import shorten

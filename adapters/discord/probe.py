@@ -9,8 +9,9 @@ from discord.http import Route
 from discord.utils import snowflake_time
 
 from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse
+from adapters.discord.shards import ShardStatus
 from bot import Clock, Room
-from bot.platform import BoundedDict, ConnectionState, ConnectionStatus
+from bot.platform import BoundedDict
 
 MAX_CHANNELS, MAX_KNOWN_CHANNELS = 3, 1000
 TOLERANCE = timedelta(seconds=20)  # within which the gateway may bring a message later than it can be read
@@ -27,7 +28,7 @@ class GatewayProbe:
         self,
         send_request: Callable[..., Awaitable[Any]],
         list_rooms: Callable[[], Awaitable[list[Room]]],
-        status: ConnectionStatus,
+        status: ShardStatus,
         clock: Clock,
     ) -> None:
         self._send_request, self._list_rooms = send_request, list_rooms
@@ -60,7 +61,7 @@ class GatewayProbe:
         while True:
             await asyncio.sleep(seconds)
             is_quiet = self._heard_at is None or self._clock() - self._heard_at >= quiet
-            if is_quiet and self._status.snapshot.state is ConnectionState.CONNECTED:
+            if is_quiet and self._status.is_connected:
                 await self.check()
 
     async def check(self) -> None:

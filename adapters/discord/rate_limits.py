@@ -1,16 +1,20 @@
-"""Checks of requests after refusals, and the limit of new gateway sessions."""
+"""Checks of requests after refusals, and the order and limit of new gateway sessions."""
 
+import asyncio
 import json
-from collections import deque
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
 
+from adapters.discord.config import Limits
 from adapters.discord.errors import ErrorResponse, InvalidResponse, RequestsPaused
 from bot import crash_point
+from bot.platform import TaskSet
+from bot.store import LeaseSharing, StoreUnavailable
 
 INVALID_STATUSES = (401, 403, 429)
 MAX_INVALID, INVALID_WINDOW_SECONDS = 1000, 600.0  # Discord bans an address after 10,000 in ten minutes
@@ -93,6 +97,54 @@ class RequestGuard:
         if response.status == 429 and is_global:
             self._blocked_until = max(self._blocked_until, self._clock() + error.retry_after)
         raise error
+
+
+class IdentifyQueue:
+    """Starts the gateway sessions of an account one after the other, some seconds apart, as Discord demands.
+
+    Sessions of different groups may start at the same time; `max_concurrency` is the number of groups. Processes
+    that share an account take turns by leases.
+    """
+
+    def __init__(self, limits: Limits, find_leases: Callable[[], LeaseSharing | None]) -> None:
+        self._limits, self._find_leases = limits, find_leases
+        self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._releases = TaskSet("ending a turn to start a session")
+
+    @asynccontextmanager
+    async def turn(self, group: int) -> AsyncIterator[None]:
+        """Wait until a session of this group may start; it starts inside."""
+        await self._locks[group].acquire()
+        try:
+            await self._take_lease(group)
+            yield
+        finally:
+            self._releases.start(self._release(group))
+
+    async def stop(self) -> None:
+        """End the waiting after the last sessions."""
+        await self._releases.cancel()
+
+    async def _take_lease(self, group: int) -> None:
+        leases = self._find_leases()
+        while leases is not None:
+            with suppress(StoreUnavailable):
+                if await leases.hold_lease(_lease_name(group)):
+                    return
+            await asyncio.sleep(self._limits.lease_interval)
+
+    async def _release(self, group: int) -> None:
+        try:
+            await self._limits.sleep(self._limits.identify_interval)
+            if (leases := self._find_leases()) is not None:
+                with suppress(StoreUnavailable):  # then it ends with the process
+                    await leases.release_lease(_lease_name(group))
+        finally:
+            self._locks[group].release()
+
+
+def _lease_name(group: int) -> str:
+    return f"start of a Discord session {group}"
 
 
 class IdentifyLimiter:

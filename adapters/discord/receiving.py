@@ -12,16 +12,16 @@ from discord.gateway import ReconnectWebSocket
 from adapters.discord import incoming
 from adapters.discord.backfill import Backfill, MissedMessages
 from adapters.discord.client import POSITION, UNREADABLE, DiscordClient, GatewayEvent, GatewaySession
-from adapters.discord.config import DiscordSettings, Limits
-from adapters.discord.entities import PLATFORM, EntityMapper, build_lineage
+from adapters.discord.config import PLATFORM, DiscordSettings, Limits
+from adapters.discord.entities import EntityMapper, build_lineage
 from adapters.discord.membership import MembershipHandler
+from adapters.discord.shards import SESSION_CURSOR, ShardId
 from bot import Clock
 from bot.platform import AgentHandle, Backoff, InboundMessage, InboxClosed, MentionContext, StreamCursor, TaskSet
 from bot.store import StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
-SESSION_CURSOR = "gateway"
 MAX_BATCH = 100
 STORE_RETRY_SECONDS = 1.0
 MESSAGE_CREATED = "MESSAGE_CREATE"
@@ -49,7 +49,7 @@ class UnreadablePayload:
 
 
 class EventReceiver:
-    """Stores the events of one account in order, together with the position in the gateway session.
+    """Stores the events of one shard in order, together with the position in the gateway session.
 
     After a new session has started, messages wait until the missed ones are stored: otherwise the start of
     the gap would be lost.
@@ -63,6 +63,7 @@ class EventReceiver:
         settings: DiscordSettings,
         limits: Limits,
         *,
+        shard: ShardId,
         on_author: Callable[[str, str], None],
         clock: Clock,
         on_connected: Callable[[], None],
@@ -75,7 +76,8 @@ class EventReceiver:
         self._deferred: list[GatewayEvent] | None = None
         self._enqueued_session: GatewaySession | None = None
         self._saved_session: GatewaySession | None = None
-        self._backfill = Backfill(handle, client, mapper, limits)
+        self._shard = shard
+        self._backfill = Backfill(handle, client, mapper, limits, shard)
         self._unread_failures, self._backoff = 0, Backoff(1.0, limits.max_retry_delay)
         self._tasks = TaskSet("reading missed Discord messages")
         self._handlers: dict[str, Callable[..., Awaitable[object]]] = {
@@ -220,7 +222,10 @@ class EventReceiver:
         )
 
     def _cursor(self, session: GatewaySession | None) -> StreamCursor | None:
-        return StreamCursor(PLATFORM, self._mapper.account, SESSION_CURSOR, session.to_json()) if session else None
+        if session is None:
+            return None
+        name = self._shard.cursor_name(SESSION_CURSOR)
+        return StreamCursor(PLATFORM, self._mapper.account, name, session.to_json())
 
     def _to_inbound(self, message: discord.Message, *, is_backfill: bool = False) -> InboundMessage | None:
         """Build the inbound message with the rule that forbids an answer; return None if it is not stored."""

@@ -38,6 +38,7 @@ from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery, StorePro
 from bot.store.lists import ListStore
 from bot.store.protocols import LogKind, RecallScope, Store
 from bot.store.storage import CheckReport
+from bot.store.work_sharing import LeaseSharing
 
 E = TypeVar("E", bound=Event)
 MAX_SEARCHED_ROOMS = 200
@@ -235,6 +236,7 @@ class AgentHandle:
         self.read_picture = read_picture
         self.operator_tools: OperatorTools | None = None  # set by the program that runs the agent, if it has any
         self.process_monitor: ProcessMonitor | None = None  # set by the runtime
+        self.connection_leases: LeaseSharing | None = None  # likewise, where gateways share the connections
         self.read_failed_backup: Callable[[], str] = str  # likewise: why the last scheduled backup failed, or nothing
         self.inactive_platforms: Mapping[str, str] = {}  # why platforms did not start, by name; set by the runtime
 
@@ -359,7 +361,8 @@ class AdapterSpec:
     loaded only where the platform is on. `emulator` starts the platform on this machine for the named characters;
     it is imported for `bot run --emulate` only. `publishing` is set where `bot post` can publish with it. Where it
     `serves_clients`, as `Adapter.serves_clients` says, every gateway opens it; any other platform is connected by
-    one gateway at a time. `setup_steps` tell a person how to get the values of `needs`, click by click.
+    one gateway at a time, unless it `spreads_connections`: then every gateway opens it, and its connections are shared
+    by `AgentHandle.connection_leases`. `setup_steps` tell a person how to get the values of `needs`, click by click.
     """
 
     name: str
@@ -373,3 +376,4 @@ class AdapterSpec:
     publishing: Publishing | None = None
     setup_steps: tuple[str, ...] = ()
     serves_clients: bool = False
+    spreads_connections: bool = False

@@ -102,7 +102,7 @@ class Runtime:
 
     async def start_adapter(self, spec: AdapterSpec) -> Failure | None:
         """Connect a platform as at the start; return why it is off, as `inactive` says too."""
-        if self._role is ProcessRole.GATEWAY and not spec.serves_clients:
+        if self._role is ProcessRole.GATEWAY and not (spec.serves_clients or spec.spreads_connections):
             self._standbys.start(self._stand_by(spec))
             return None
         supervisor = self._supervise(spec)
@@ -183,6 +183,9 @@ class Runtime:
             for config in self._configs
         ]
         self.agents = tuple([await self._stack.enter_async_context(context) for context in contexts])
+        if self._role is ProcessRole.GATEWAY:
+            for agent_runtime in self.agents:
+                agent_runtime.handle.connection_leases = agent_runtime.agent.store.sharing
         await self._measure_process()
         await self._schedule_backups()
         for agent_runtime in self.agents:

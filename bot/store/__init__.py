@@ -78,6 +78,7 @@ from bot.store.similarity import (
 from bot.store.storage import NO_SCHEMAS, CheckReport, Storage, UpgradeResult, report_progress
 from bot.store.work_sharing import (
     Duty,
+    LeaseSharing,
     Member,
     Members,
     NewWork,
@@ -87,6 +88,7 @@ from bot.store.work_sharing import (
     WorkSharing,
     account_name,
     connection_name,
+    part_name,
 )
 
 __all__ = [
@@ -119,6 +121,7 @@ __all__ = [
     "HeldCosts",
     "InMemoryStore",
     "LeaseLost",
+    "LeaseSharing",
     "LimitScope",
     "ListStore",
     "ListedMessage",
@@ -177,6 +180,7 @@ __all__ = [
     "normalize_wording",
     "opt_out_component",
     "orphaned_deliveries",
+    "part_name",
     "plan_edit",
     "rank_by_word_overlap",
     "recall_audience",

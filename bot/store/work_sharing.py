@@ -43,6 +43,11 @@ def connection_name(platform: str) -> str:
     return f"connection to {platform}"
 
 
+def part_name(name: str, number: int, count: int) -> str:
+    """Return the name of one of several parts, numbered from 0; a whole keeps its name."""
+    return name if count == 1 else f"{name} {number}/{count}"
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """A process that shares the work: its number, what it is, until when it counts as alive, and what it owns.
@@ -101,7 +106,24 @@ class NewWork:
     closed: frozenset[UUID] | None = None
 
 
-class WorkSharing(Protocol):
+class LeaseSharing(Protocol):
+    """Leases of what one process does at a time, by name."""
+
+    async def hold_lease(self, name: str) -> bool:
+        """Return whether this process has the lease of an account or a duty; it is taken if it is free."""
+
+    async def share_leases(self, name: str, count: int) -> frozenset[int]:
+        """Return the numbers of the parts, named by `part_name`, of which this process has the leases.
+
+        Free ones are taken, up to an equal share among the processes of the same role. Of more than its share,
+        those beyond it are left out, and to be released once this process has ended what it does for them.
+        """
+
+    async def release_lease(self, name: str) -> None:
+        """Release a lease, so that another process can take it at once."""
+
+
+class WorkSharing(LeaseSharing, Protocol):
     """Room leases, by which processes share the work of one agent: each room belongs to one process at a
     time.
 
@@ -146,9 +168,6 @@ class WorkSharing(Protocol):
         Returns False if this process was itself considered dead and has no leases left: all its work must end
         before it joins again.
         """
-
-    async def hold_lease(self, name: str) -> bool:
-        """Return whether this process has the lease of an account or a duty; it is taken if it is free."""
 
     async def open_work(self, platforms: Collection[str] = ()) -> OpenWork:
         """Return the open work in this process's rooms, whether it is running or not.

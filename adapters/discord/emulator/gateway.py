@@ -1,5 +1,6 @@
 """The emulated gateway: resumable sessions and connection faults."""
 
+import asyncio
 import json
 import zlib
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from aiohttp import WSMsgType, web
 
 from adapters.discord.emulator.recorder import Recorder
 from adapters.discord.emulator.state import PlatformState
+from adapters.discord.shards import WHOLE_ACCOUNT, ShardId
 
 DISPATCH, HEARTBEAT, IDENTIFY, RESUME, RECONNECT, INVALID_SESSION, HELLO, ACK = 0, 1, 2, 6, 7, 9, 10, 11
 MESSAGE_CONTENT, GUILD_MEMBERS = 1 << 15, 1 << 1
@@ -25,6 +27,7 @@ class Session:
     id: str
     bot: str
     intents: int
+    shard: ShardId = WHOLE_ACCOUNT
     sent_events: list[dict[str, Any]] = field(default_factory=list)
     line: "GatewayLine | None" = None
 
@@ -52,12 +55,24 @@ class GatewayLine:
             await self._socket.close(code=code)
 
 
+def guild_of(event: str, data: Any) -> int:
+    """Return the id of the guild that an event is about; 0 for direct channels."""
+    match data:
+        case {"guild_id": str(guild_id)} if guild_id.isdecimal():
+            return int(guild_id)
+        case {"id": str(guild_id)} if event in ("GUILD_CREATE", "GUILD_UPDATE", "GUILD_DELETE"):
+            return int(guild_id)
+    return 0
+
+
 class GatewayServer:
     """Sends events to bots.
 
     `refusal_code` closes the connection of a bot that identifies, `closes_after` closes every connection
     after that many events, `is_mute` answers nothing, `is_dead` does not even close, `is_deaf` answers
-    heartbeats and sends no events. With `skips_guilds` no guild is announced after identifying.
+    heartbeats and sends no events. With `skips_guilds` no guild is announced after identifying. Bots are told to use
+    `recommended_shards`, and refused with fewer than `required_shards`; a session that starts within
+    `identify_interval` seconds after another one of its group is invalid, as there are `max_concurrency` groups.
     """
 
     def __init__(self, state: PlatformState, recorder: Recorder) -> None:
@@ -69,6 +84,9 @@ class GatewayServer:
         self.skips_guilds = False
         self.allowed_intents = MESSAGE_CONTENT | GUILD_MEMBERS
         self.remaining_identifies = 1000
+        self.recommended_shards = self.required_shards = self.max_concurrency = 1
+        self.identify_interval = 0.0
+        self._identified_at: dict[tuple[str, int], float] = {}  # by bot and group: loop time
         self.heartbeat_interval = 41_250
         self.sessions: dict[str, Session] = {}
         self.url = ""
@@ -81,7 +99,7 @@ class GatewayServer:
             case {"channel_id": str(channel)} if channel in self._state.direct_bots:
                 bots = {self._state.direct_bots[channel]}
         for session in list(self.sessions.values()):
-            if bots is None or session.bot in bots:
+            if (bots is None or session.bot in bots) and session.shard.has_guild(guild_of(event, data)):
                 await self._send_event(session, event, data)
 
     async def drop(self, code: int = RESUMABLE_CLOSE) -> None:
@@ -155,9 +173,21 @@ class GatewayServer:
         if self.refusal_code or bot is None or privileged & ~self.allowed_intents:
             await line.close(self.refusal_code or (4004 if bot is None else 4014))
             return
-        session = Session(self._state.new_id(), bot, payload.get("intents", 0), line=line)
+        shard = ShardId(*payload["shard"]) if "shard" in payload else WHOLE_ACCOUNT
+        if not 0 <= shard.number < shard.count or shard.count < self.required_shards:
+            await line.close(4011 if shard.count < self.required_shards else 4010)
+            return
+        if self._is_too_early(bot, shard):
+            self._recorder.record("identify_too_early")
+            await line.send({"op": INVALID_SESSION, "d": False, "s": None, "t": None})
+            return
+        session = Session(self._state.new_id(), bot, payload.get("intents", 0), shard, line=line)
         self.sessions[session.id] = session
-        guilds = [guild_id for guild_id in self._state.guilds if self._state.find_member(guild_id, bot)]
+        guilds = [
+            guild_id
+            for guild_id in self._state.guilds
+            if shard.has_guild(int(guild_id)) and self._state.find_member(guild_id, bot)
+        ]
         ready = {
             "v": 10,
             "user": self._state.users[bot],
@@ -165,11 +195,18 @@ class GatewayServer:
             "session_id": session.id,
             "resume_gateway_url": self.url,
             "application": {"id": bot, "flags": 0},
+            "shard": [shard.number, shard.count],
         }
         await self._send_event(session, "READY", ready)
         for guild_id in guilds if not self.skips_guilds else ():
             await self._send_event(session, "GUILD_CREATE", self._state.to_guild_create(guild_id, bot))
         self._recorder.record("ready")
+
+    def _is_too_early(self, bot: str, shard: ShardId) -> bool:
+        now, key = asyncio.get_running_loop().time(), (bot, shard.number % self.max_concurrency)
+        is_early = now - self._identified_at.get(key, -self.identify_interval) < self.identify_interval
+        self._identified_at[key] = now
+        return is_early
 
     async def _resume(self, line: GatewayLine, payload: Mapping[str, Any]) -> None:
         self._recorder.record("resume")

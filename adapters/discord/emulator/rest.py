@@ -104,9 +104,10 @@ class RestServer:
             "total": 1000,
             "remaining": max(self._gateway.remaining_identifies, 0),
             "reset_after": 14_400_000,
-            "max_concurrency": 1,
+            "max_concurrency": self._gateway.max_concurrency,
         }
-        return json_response({"url": self._gateway.url, "shards": 1, "session_start_limit": limit})
+        shards = self._gateway.recommended_shards
+        return json_response({"url": self._gateway.url, "shards": shards, "session_start_limit": limit})
 
     async def _list_guilds(self, request: web.Request) -> web.Response:
         bot = self.bot_of(request)

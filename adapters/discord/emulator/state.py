@@ -55,9 +55,11 @@ class PlatformState:
         }
         return user_id
 
-    def add_guild(self, name: str, owner: str, members: Sequence[str] = ()) -> str:
-        """Add a guild; return its id."""
-        guild_id = self.new_id()
+    def add_guild(
+        self, name: str, owner: str, members: Sequence[str] = (), *, created_at: datetime | None = None
+    ) -> str:
+        """Add a guild; return its id, which contains its time and so decides on its shard."""
+        guild_id = self.new_id(created_at)
         now = self.clock().isoformat()
         everyone = _build_role(guild_id, "@everyone", DEFAULT_PERMISSIONS, 0)
         self.guilds[guild_id] = {

@@ -1,6 +1,7 @@
 """Room leases: which process owns a room, if several share one PostgreSQL database."""
 
 import asyncio
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -10,7 +11,7 @@ from sqlalchemy import Connection
 
 from bot import derived_id
 from bot.platform import BoundedSet, Delivery
-from bot.store import LeaseLost, NewWork, ProcessRole, StoredEvent, TurnCommit
+from bot.store import LeaseLost, NewWork, ProcessRole, StoredEvent, TurnCommit, part_name
 from plugins.sql.core.base import AgentRow
 from plugins.sql.core.schema import IS_UNCLAIMED
 from plugins.sql.core.statements import RawStatement
@@ -29,6 +30,9 @@ RETURNING room_id, owner, xmax = 0
 FIND_OWNERS = RawStatement(
     "SELECT room_id, owner, false FROM lanes "
     "WHERE agent_id = ? AND room_id = ANY(CAST(? AS bytea[])) AND owner IS NOT NULL"
+)
+RELEASE_LEASE = RawStatement(
+    "UPDATE lanes SET owner = NULL WHERE agent_id = ? AND room_id = ? AND owner = ? RETURNING 1"
 )
 FIND_ROOMS_WITH_UNCLAIMED = RawStatement(
     f"SELECT DISTINCT room_id FROM receipts WHERE agent_id = ? AND room_id = ANY(CAST(? AS bytea[])) AND {IS_UNCLAIMED}"
@@ -140,6 +144,29 @@ class RoomLeases:
         if lease_id not in self._rooms and not (self.is_draining or self._is_declared_dead):
             await self._take_leases([lease_id])
         return lease_id in self._rooms
+
+    async def share_leases(self, name: str, count: int, processes: int) -> frozenset[int]:
+        """Return the numbers of the parts whose leases this process keeps, at most its share among the processes."""
+        ids = {number: derived_id("account", part_name(name, number, count)) for number in range(count)}
+        share = 0 if self.is_draining else math.ceil(count / max(processes, 1))
+        held = [number for number, lease_id in ids.items() if lease_id in self._rooms]
+        if len(held) < share and not self._is_declared_dead:
+            key = (self._agent, [lease_id.bytes for lease_id in ids.values()])
+            rows = await self._database.main_queries.run(lambda db: FIND_OWNERS.rows(db, *key))
+            taken = {row[0] for row in rows}
+            free = [lease_id for lease_id in ids.values() if lease_id.bytes not in taken]
+            if free:
+                await self._take_leases(free[: share - len(held)])
+            held = [number for number, lease_id in ids.items() if lease_id in self._rooms]
+        return frozenset(held[:share])
+
+    async def release_lease(self, name: str) -> None:
+        """Release a lease if this process has it."""
+        lease_id = derived_id("account", name)
+        if lease_id in self._rooms:
+            key = (self._agent, lease_id.bytes, self.worker)
+            await self._database.main_queries.run(lambda db: RELEASE_LEASE.rows(db, *key))
+            self.remove([lease_id])
 
     async def assign_deliveries(self, accounts: Mapping[UUID, str]) -> frozenset[UUID]:
         """Take the accounts of rooms with open deliveries where they are free; return the rooms to send in."""

@@ -12,7 +12,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from bot import derived_id
-from bot.store import Duty, Member, ProcessRole, WorkLag, account_name, connection_name
+from bot.store import Duty, Member, ProcessRole, WorkLag, account_name, connection_name, part_name
 from plugins.sql.core.base import AgentRow
 from plugins.sql.core.statements import RawStatement, Row
 from plugins.sql.core.values import datetime_of
@@ -20,6 +20,7 @@ from plugins.sql.postgres.database import PostgresDatabase
 
 LEASE_SECONDS = 4.0
 KEY = "member:"  # in the table `cache`, followed by the number of the process
+SHARED_KEY = "shared lease:"  # likewise, followed by its name: the number of its parts
 
 # Written when a process joins; those of processes that have ended are deleted then.
 DESCRIBE = f"""
@@ -47,6 +48,16 @@ LIST_MEMBERS = RawStatement(
     f"LEFT JOIN cache c ON c.agent_id = w.agent_id AND c.key = '{KEY}' || w.position "
     "WHERE w.agent_id = ? ORDER BY w.position"
 )
+COUNT_PROCESSES = RawStatement(
+    f"SELECT count(*) FROM workers w JOIN cache c ON c.agent_id = w.agent_id AND c.key = '{KEY}' || w.position "
+    "WHERE w.agent_id = ? AND CAST(c.value AS jsonb) ->> 'role' = ? "
+    "AND CAST(c.value AS jsonb) ->> 'is_draining' IS DISTINCT FROM 'true'"
+)
+STORE_PARTS = RawStatement(
+    f"INSERT INTO cache (agent_id, key, value) VALUES (?, '{SHARED_KEY}' || CAST(? AS text), CAST(? AS text)) "
+    "ON CONFLICT (agent_id, key) DO UPDATE SET value = excluded.value RETURNING 1"
+)
+LIST_PARTS = RawStatement(f"SELECT key, value FROM cache WHERE agent_id = ? AND key LIKE '{SHARED_KEY}%'")
 LIST_LEASES = RawStatement("SELECT owner, room_id FROM lanes WHERE agent_id = ? AND owner IS NOT NULL")
 LIST_ACCOUNTS = RawStatement("SELECT DISTINCT platform, account FROM rooms WHERE agent_id = ?")
 FIND_LAG = RawStatement(
@@ -74,6 +85,7 @@ class PostgresMembers:
     def __init__(self, database: PostgresDatabase, agent_row: AgentRow) -> None:
         self._database = database
         self._agent = agent_row.number
+        self._stored_parts: dict[str, int] = {}
 
     async def find(self) -> tuple[list[Member], WorkLag]:
         """Return the processes in the order in which they joined, and how late the work is."""
@@ -84,9 +96,23 @@ class PostgresMembers:
         rows = await self._database.write(lambda db: DRAIN.rows(db, self._agent, number))
         return bool(rows)
 
+    async def count_sharing(self, name: str, count: int, role: ProcessRole) -> int:
+        """Return the number of processes that share the parts of a lease: those of a role that are not drained.
+
+        How many parts there are is stored, so that `find` knows their names.
+        """
+        if self._stored_parts.get(name) != count:
+            await self._database.write(lambda db: STORE_PARTS.rows(db, self._agent, name, str(count)))
+            self._stored_parts[name] = count
+        rows = await self._database.read(lambda db: COUNT_PROCESSES.rows(db, self._agent, role.value))
+        return int(rows[0][0])
+
     def _find(self, connection: Connection) -> tuple[list[Member], WorkLag]:
         pairs = list(map(tuple, LIST_ACCOUNTS.rows(connection, self._agent)))
         names = {account_name(*pair) for pair in pairs} | {connection_name(platform) for platform, _ in pairs} | {*Duty}
+        for key, count in LIST_PARTS.rows(connection, self._agent):
+            name = key.removeprefix(SHARED_KEY)
+            names |= {part_name(name, number, int(count)) for number in range(int(count))}
         accounts = {derived_id("account", name): name for name in names}
         leases: dict[int, list[UUID]] = {}
         for owner, room_id in LIST_LEASES.rows(connection, self._agent):

@@ -216,6 +216,15 @@ class PostgresSharing:
         """Return whether this process has the lease of an account or a duty; it is taken if it is free."""
         return await self._leases.hold_lease(name)
 
+    async def share_leases(self, name: str, count: int) -> frozenset[int]:
+        """Return the numbers of the parts whose leases this process has; free ones are taken up to its share."""
+        processes = await self.members.count_sharing(name, count, self.role)
+        return await self._leases.share_leases(name, count, processes)
+
+    async def release_lease(self, name: str) -> None:
+        """Release a lease, so that another process can take it at once."""
+        await self._leases.release_lease(name)
+
     async def open_work(self, platforms: Collection[str] = ()) -> OpenWork:
         """Return our rooms with open messages, and those with open deliveries."""
         if not self.role.answers:

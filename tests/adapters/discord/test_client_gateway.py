@@ -12,6 +12,7 @@ from adapters.discord.emulator.gateway import GUILD_MEMBERS
 from adapters.discord.emulator.server import Fault
 from adapters.discord.membership import RETRY_SECONDS, GuildFetcher
 from adapters.discord.rate_limits import DELAY_SECONDS, HOUR, MAX_PER_HOUR, IdentifyLimiter
+from adapters.discord.shards import WHOLE_ACCOUNT
 from bot import Outcome
 from bot.store import InMemoryStore, StoreUnavailable
 from bot.testing import AgentHarness
@@ -236,7 +237,7 @@ async def test_an_unknown_guild_is_fetched_again_a_minute_later(server: Emulated
         [account] = adapter.accounts.values()
         for moment, left in ((0.0, 98), (RETRY_SECONDS / 2, 98), (RETRY_SECONDS, 97)):
             now = moment
-            await learner.ensure_guild(account._client, "MESSAGE_CREATE", said)
+            await learner.ensure_guild(account.shards[WHOLE_ACCOUNT].client, "MESSAGE_CREATE", said)
             assert fault.times == left
 
 
@@ -304,7 +305,7 @@ async def test_the_latency_is_counted_from_the_heartbeat_that_is_acknowledged(
     """The library notes a heartbeat's time after sending, when a near server has already answered it."""
     async with server.run_bot() as (_, adapter):
         [account] = adapter.accounts.values()
-        socket = account._client.ws
+        socket = account.shards[WHOLE_ACCOUNT].client.ws
         keep_alive = socket._keep_alive
         keep_alive._last_send -= 41.3  # an idle connection: the last heartbeat was one interval ago
         acknowledged = server.emulator.recorder.counts["heartbeat"] + 1

@@ -20,6 +20,8 @@ class Gate:
     is_open: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def pause(self, seconds: float) -> None:
+        if seconds == LIMITS.identify_interval:
+            return
         self.resting.set()
         await (asyncio.Event() if seconds == TYPING else self.is_open).wait()
         await asyncio.sleep(0)

@@ -7,6 +7,7 @@ import pytest
 
 from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.emulator.server import Fault
+from adapters.discord.shards import WHOLE_ACCOUNT
 from bot import system_clock
 from bot.store import InMemoryStore
 from tests.adapters.discord.server import EmulatedServer
@@ -23,7 +24,7 @@ class LaterClock:
 
 async def unheard(adapter: DiscordAdapter) -> datetime | None:
     [account] = adapter.accounts.values()
-    await account._probe.check()
+    await account.shards[WHOLE_ACCOUNT].probe.check()
     return account.status.unheard_since
 
 

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from adapters.discord.adapter import DiscordAdapter
+from adapters.discord.shards import WHOLE_ACCOUNT
 from bot import Outcome, derived_id, system_clock
 from bot.store import InMemoryStore, StoreUnavailable
 from bot.testing import make_message
@@ -45,8 +46,8 @@ async def open_left() -> AsyncIterator[Running]:
         await emulator.people.say(channel, kim, "Hello?")
         [adapter] = [item for item in running.server.runtime.adapters if isinstance(item, DiscordAdapter)]
         [account] = adapter.accounts.values()
-        account._probe._clock = lambda: system_clock() + MINUTE
-        await account._probe.check()
+        account.shards[WHOLE_ACCOUNT].probe._clock = lambda: system_clock() + MINUTE
+        await account.shards[WHOLE_ACCOUNT].probe.check()
         yield running
 
 
