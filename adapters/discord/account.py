@@ -19,7 +19,7 @@ from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse, disconnect_ca
 from adapters.discord.rate_limits import IdentifyQueue
 from adapters.discord.sending import MessageSender, TypingIndicator
 from adapters.discord.shard import STOP_TIMEOUT, AccountAccess, DiscordShard
-from adapters.discord.shards import ShardAllocation, ShardId, ShardStatus
+from adapters.discord.sharding import ShardAllocation, ShardId, ShardStatus
 from bot import ChannelType, Clock, Room, World
 from bot.platform import (
     AgentHandle,

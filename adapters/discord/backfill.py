@@ -11,7 +11,7 @@ import discord
 from adapters.discord.config import PLATFORM, Limits
 from adapters.discord.entities import EntityMapper
 from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse, InvalidResponse
-from adapters.discord.shards import UNREAD_CURSOR, ShardId, UnreadChannel, format_unread, parse_unread
+from adapters.discord.sharding import UNREAD_CURSOR, ShardId, UnreadChannel, format_unread, parse_unread
 from bot import ChannelType, Room
 from bot.platform import AgentHandle, StreamCursor
 

@@ -21,7 +21,7 @@ from discord.state import ConnectionState
 from adapters.discord.config import DiscordSettings, Limits
 from adapters.discord.errors import ErrorResponse
 from adapters.discord.rate_limits import RequestGuard
-from adapters.discord.shards import ShardId
+from adapters.discord.sharding import ShardId
 
 logger = logging.getLogger(__name__)
 BEFORE_EVENT = "before_event"  # hook awaited with each event before the library reads it

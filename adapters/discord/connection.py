@@ -15,7 +15,7 @@ from adapters.discord.config import DEVELOPER_PORTAL_URL, Limits
 from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse, disconnect_cause_of
 from adapters.discord.rate_limits import IdentifyLimiter, IdentifyQueue
 from adapters.discord.receiving import QueueFull
-from adapters.discord.shards import ShardId, ShardStatus
+from adapters.discord.sharding import ShardId, ShardStatus
 from bot.platform import Backoff, DisconnectCause
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from discord.http import Route
 from discord.utils import snowflake_time
 
 from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse
-from adapters.discord.shards import ShardStatus
+from adapters.discord.sharding import ShardStatus
 from bot import Clock, Room
 from bot.platform import BoundedDict
 

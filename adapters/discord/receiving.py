@@ -15,7 +15,7 @@ from adapters.discord.client import POSITION, UNREADABLE, DiscordClient, Gateway
 from adapters.discord.config import PLATFORM, DiscordSettings, Limits
 from adapters.discord.entities import EntityMapper, build_lineage
 from adapters.discord.membership import MembershipHandler
-from adapters.discord.shards import SESSION_CURSOR, ShardId
+from adapters.discord.sharding import SESSION_CURSOR, ShardId
 from bot import Clock
 from bot.platform import AgentHandle, Backoff, InboundMessage, InboxClosed, MentionContext, StreamCursor, TaskSet
 from bot.store import StoreUnavailable

@@ -15,7 +15,7 @@ from adapters.discord.membership import GuildFetcher
 from adapters.discord.probe import GatewayProbe
 from adapters.discord.rate_limits import IdentifyLimiter, IdentifyQueue
 from adapters.discord.receiving import EventReceiver
-from adapters.discord.shards import SESSION_CURSOR, ShardId, ShardStatus
+from adapters.discord.sharding import SESSION_CURSOR, ShardId, ShardStatus
 from bot import ChannelType, Clock, Room
 from bot.platform import AgentHandle, DisconnectCause, TaskSet
 

@@ -12,7 +12,7 @@ from aiohttp import WSMsgType, web
 
 from adapters.discord.emulator.recorder import Recorder
 from adapters.discord.emulator.state import PlatformState
-from adapters.discord.shards import WHOLE_ACCOUNT, ShardId
+from adapters.discord.sharding import WHOLE_ACCOUNT, ShardId
 
 DISPATCH, HEARTBEAT, IDENTIFY, RESUME, RECONNECT, INVALID_SESSION, HELLO, ACK = 0, 1, 2, 6, 7, 9, 10, 11
 MESSAGE_CONTENT, GUILD_MEMBERS = 1 << 15, 1 << 1

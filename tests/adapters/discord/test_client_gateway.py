@@ -12,7 +12,7 @@ from adapters.discord.emulator.gateway import GUILD_MEMBERS
 from adapters.discord.emulator.server import Fault
 from adapters.discord.membership import RETRY_SECONDS, GuildFetcher
 from adapters.discord.rate_limits import DELAY_SECONDS, HOUR, MAX_PER_HOUR, IdentifyLimiter
-from adapters.discord.shards import WHOLE_ACCOUNT
+from adapters.discord.sharding import WHOLE_ACCOUNT
 from bot import Outcome
 from bot.store import InMemoryStore, StoreUnavailable
 from bot.testing import AgentHarness

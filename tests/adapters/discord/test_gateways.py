@@ -10,7 +10,7 @@ import pytest
 
 from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.config import DiscordSettings
-from adapters.discord.shards import ShardId, all_shards
+from adapters.discord.sharding import ShardId, all_shards
 from bot import Character, Settings, derived_id
 from bot.platform import AdapterSpec
 from bot.runtime.agent_config import AgentConfig

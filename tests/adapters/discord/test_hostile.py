@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adapters.discord.shards import WHOLE_ACCOUNT
+from adapters.discord.sharding import WHOLE_ACCOUNT
 from bot.store import InMemoryStore
 from bot.store.inmemory.ledger import InMemoryLedger
 from tests.adapters.discord.server import TOKEN, EmulatedServer, receipts

@@ -7,7 +7,7 @@ import pytest
 
 from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.emulator.server import Fault
-from adapters.discord.shards import WHOLE_ACCOUNT
+from adapters.discord.sharding import WHOLE_ACCOUNT
 from bot import system_clock
 from bot.store import InMemoryStore
 from tests.adapters.discord.server import EmulatedServer

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from adapters.discord import receiving
-from adapters.discord.shards import WHOLE_ACCOUNT
+from adapters.discord.sharding import WHOLE_ACCOUNT
 from bot import Outcome
 from bot.store import InMemoryStore, StoreUnavailable
 from tests.adapters.discord.server import LIMITS, EmulatedServer, outcomes, receipts

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from adapters.discord.adapter import DiscordAdapter
-from adapters.discord.shards import WHOLE_ACCOUNT
+from adapters.discord.sharding import WHOLE_ACCOUNT
 from bot import Outcome, derived_id, system_clock
 from bot.store import InMemoryStore, StoreUnavailable
 from bot.testing import make_message
