@@ -13,6 +13,7 @@ from benchmarks.server import running_durable_server
 from tests.cluster.faults import CALM_SECONDS, FAULTS, Scene
 from tests.cluster.members import Cluster, Platform, cpu_seconds
 from tests.cluster.server import ServerControl, measure_reference, standby_folder
+from tests.cluster.shards import SHARD_FAULTS, SHARDS, disturb_shards
 from tests.plugins.sql.postgres.proxy import Proxy
 from tests.postgres import PostgresServer
 
@@ -30,6 +31,11 @@ def main() -> int:
     parser.add_argument("--hot", type=int, default=10, help="times as many messages in the first room, under faults")
     parser.add_argument(
         "--faults", default=",".join(FAULTS), help="names of the faults, in their order; empty for none"
+    )
+    parser.add_argument(
+        "--shard-faults",
+        default=",".join(SHARD_FAULTS),
+        help="names of the faults of a bot with shards; empty for none",
     )
     parser.add_argument("--members", type=int, default=3, help="workers under faults")
     given = parser.parse_args()
@@ -49,8 +55,9 @@ async def run(given: argparse.Namespace, server: PostgresServer, folder: Path) -
     if costs:
         worker, database = (statistics.median(cost[index] for cost in costs) for index in range(2))
         write(f"\n{describe_model(worker, database)}")
+    is_clean = await disturb_sharded(server, [name for name in given.shard_faults.split(",") if name])
     names = [name for name in given.faults.split(",") if name]
-    return not names or await disturb(server, names, given, folder)
+    return (not names or await disturb(server, names, given, folder)) and is_clean
 
 
 async def measure(server: PostgresServer, count: int, given: argparse.Namespace) -> tuple[float, float]:
@@ -99,6 +106,20 @@ def describe_model(worker: float, database: float) -> str:
         f"{1 / database:.0f}. A server with {cores} cores is the limit at {limit:.0f} messages a second, with "
         f"{limit * worker:.0f} cores of workers; beyond that, each character gets a database of its own."
     )
+
+
+async def disturb_sharded(server: PostgresServer, names: list[str]) -> bool:
+    """Print what each fault did to a bot with shards; return whether nothing was lost, doubled or reordered."""
+    is_clean = True
+    if names:
+        write(f"\n| fault, {SHARDS} Discord shards | answered | lost | doubled | inversions | take-over |")
+        write("|---|---|---|---|---|---|")
+    for name in names:
+        with server.database() as database:
+            verdict, taken = await disturb_shards(server.url(database), name)
+        write(f"| {name} | {' | '.join(map(str, verdict))} | {taken:.2f} s |")
+        is_clean &= not any(verdict[1:])
+    return is_clean
 
 
 async def disturb(server: PostgresServer, names: list[str], given: argparse.Namespace, folder: Path) -> bool:

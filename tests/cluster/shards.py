@@ -1,0 +1,178 @@
+"""A bot with 16 shards on the emulated Discord: two gateways, a worker and a sender, disturbed while people write."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from adapters.discord.emulator import Emulator
+from adapters.discord.sharding import all_shards
+from tests.chaos.model import ModelServer
+from tests.chaos.wire import Wire
+
+ROOT = Path(__file__).parents[2]
+SHARDS, GATEWAYS = 16, 2
+TOKEN = "only-for-the-cluster"
+PATIENCE, CALM_SECONDS, FROZEN_SECONDS = 60.0, 3.0, 7.0
+
+
+class ShardedBot:
+    """The processes, the emulated Discord, and people who write one message after the other in every server."""
+
+    def __init__(self, url: str, emulator: Emulator, model: ModelServer, folder: Path) -> None:
+        self._emulator = emulator
+        self._folder = folder
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
+            "POSTGRES_URL": url,
+            "DISCORD_API_TOKEN": TOKEN,
+            "DISCORD_API_BASE_URL": emulator.url,
+            "OPENAI_BASE_URL": model.url,
+            "OPENAI_API_KEY": "unused",
+            "OPENAI_LARGE_MODEL": "m",
+            "OPENAI_SMALL_MODEL": "m",
+            "LATEST_RESPONSE": "queue",
+            "BURST_PAUSE": "0",
+            "STREAMING": "false",
+            "MESSAGES_PER_PERSON": "0",
+        }
+        self.gateways: list[Process] = []
+        self._stack = AsyncExitStack()
+        self.is_over = False
+        self.sent: dict[str, list[str]] = {}  # by channel
+        gateway = emulator.gateway
+        gateway.recommended_shards = gateway.max_concurrency = SHARDS
+        self._bot = emulator.add_bot("Ada", TOKEN)
+        owner = emulator.state.add_user("Owner")
+        start = datetime(2026, 1, 1, tzinfo=UTC)  # one server in each millisecond: one for each shard
+        for number in range(SHARDS):
+            created_at = start + timedelta(milliseconds=number)
+            guild = emulator.state.add_guild(f"Server {number}", owner, [self._bot], created_at=created_at)
+            self.sent[emulator.state.add_channel(guild, "talk")] = []
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the processes, and wait until all shards are connected."""
+        async with self._stack:
+            await self.start_gateway()
+            await self._until_connected()  # it creates the tables
+            await self._start("worker")
+            await self._start("sender")
+            await self.start_gateway()
+            await self._emulator.recorder.wait_until(
+                lambda: self._emulator.recorder.counts["resume"] >= SHARDS // GATEWAYS, PATIENCE
+            )
+            yield
+
+    async def start_gateway(self) -> None:
+        """Start one more gateway."""
+        self.gateways.append(await self._start("gateway"))
+
+    async def take_over(self, disturb: Callable[[Process], None]) -> float:
+        """Disturb the gateway that was started last; return the seconds until its shards are connected elsewhere."""
+        count = self._emulator.recorder.counts["resume"]
+        began = time.monotonic()
+        disturb(self.gateways[-1])
+        await self._emulator.recorder.wait_until(
+            lambda: self._emulator.recorder.counts["resume"] >= count + SHARDS // GATEWAYS, PATIENCE
+        )
+        return time.monotonic() - began
+
+    async def write(self) -> None:
+        """Write in every channel until it is over, the next message once the one before it is answered."""
+        await asyncio.gather(*(self._write_in(channel) for channel in self.sent))
+
+    def judge(self) -> tuple[int, int, int, int]:
+        """Return how many messages were answered, lost and answered twice, and how many answers were out of order."""
+        answered = lost = doubled = inversions = 0
+        for channel, sent in self.sent.items():
+            texts = self._emulator.recorder.texts(channel)
+            numbers = [sent.index(text.removeprefix("re ")) for text in texts if text.removeprefix("re ") in sent]
+            answered += len(set(numbers))
+            lost += len(sent) - len(set(numbers))
+            doubled += len(texts) - len(set(numbers))
+            inversions += sum(later < earlier for earlier, later in pairwise(numbers))
+        return answered, lost, doubled, inversions
+
+    async def _write_in(self, channel: str) -> None:
+        recorder, sent = self._emulator.recorder, self.sent[channel]
+        while not self.is_over:
+            name = f"m{int(channel) & 0xFFF:04}{len(sent):04}"
+            sent.append(name)
+            author = self._emulator.state.add_user(name)
+            await self._emulator.people.say(channel, author, f"<@{self._bot}> hello")
+            with suppress(TimeoutError):
+                await recorder.wait_until(lambda text=f"re {name}": text in recorder.texts(channel), PATIENCE)
+
+    async def _until_connected(self) -> None:
+        sessions = self._emulator.gateway.sessions.values()
+        await self._emulator.recorder.wait_until(
+            lambda: sorted(item.shard for item in sessions if item.line is not None) == all_shards(SHARDS), PATIENCE
+        )
+
+    async def _start(self, role: str) -> Process:
+        folder = self._folder / f"{role}-{len(self.gateways)}"
+        folder.mkdir()
+        (folder / "ada.json").write_text(json.dumps({"name": "Ada", "plugins": ["sql", "openai"]}))
+        command = [sys.executable, "-m", "bot", "run", "-c", "ada.json", "--role", role]
+        command += [] if role == "worker" else ["--only", "discord"]
+        log = self._stack.enter_context((folder / "log.txt").open("w"))
+        environment = {**self._environment, "BOT_DATA_DIR": str(folder)}
+        process = await asyncio.create_subprocess_exec(
+            *command, cwd=folder, env=environment, stdin=DEVNULL, stdout=log, stderr=log
+        )
+        self._stack.push_async_callback(_stop, process)
+        return process
+
+
+async def _stop(process: Process) -> None:
+    if process.returncode is None:
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+    await process.wait()
+
+
+async def kill(bot: ShardedBot) -> float:
+    """Kill a gateway, then start another."""
+    taken = await bot.take_over(lambda process: process.kill())
+    await bot.start_gateway()
+    return taken
+
+
+async def freeze(bot: ShardedBot) -> float:
+    """Freeze a gateway for longer than its lease."""
+    taken = await bot.take_over(lambda process: process.send_signal(signal.SIGSTOP))
+    await asyncio.sleep(max(0.0, FROZEN_SECONDS - taken))
+    bot.gateways[-1].send_signal(signal.SIGCONT)
+    return taken
+
+
+SHARD_FAULTS: dict[str, Callable[[ShardedBot], Awaitable[float]]] = {
+    f"SIGKILL of one of {GATEWAYS} gateways": kill,
+    f"SIGSTOP of one of {GATEWAYS} gateways": freeze,
+}
+
+
+async def disturb_shards(url: str, name: str) -> tuple[tuple[int, int, int, int], float]:
+    """Run the bot on a database and let a fault happen; return the verdict and the seconds until the take-over."""
+    with TemporaryDirectory(prefix="greenroom-shards-") as folder:
+        async with Emulator() as emulator, ModelServer(Wire()) as model:
+            bot = ShardedBot(url, emulator, model, Path(folder))
+            async with bot.running():
+                writing = asyncio.create_task(bot.write())
+                await asyncio.sleep(CALM_SECONDS)
+                taken = await SHARD_FAULTS[name](bot)
+                await asyncio.sleep(CALM_SECONDS)
+                bot.is_over = True
+                await writing
+            return bot.judge(), taken
