@@ -11,11 +11,9 @@ from uuid import uuid4
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs, SeverityNumber
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource as ResourceMessage
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
@@ -23,17 +21,9 @@ from opentelemetry.sdk.resources import Resource
 from bot import Agent, Outcome, Receipt
 from bot.models import ModelCall
 from plugins.otel.config import OtelSettings, read_pairs
+from plugins.otel.encoding import Attributes, build_attributes, encodable, encode_request
 from plugins.otel.recording import CallNote, DeliveryNote, LogNote, Note, TurnNote
-from plugins.otel.spans import (
-    Attributes,
-    SpanBuilder,
-    build_attributes,
-    describe_call,
-    encodable,
-    operation_of,
-    span_id_of,
-    trace_id_of,
-)
+from plugins.otel.spans import SpanBuilder, describe_call, operation_of, span_id_of, trace_id_of
 
 SCOPE = "greenroom"
 TIMEOUT_SECONDS = 10.0
@@ -105,10 +95,7 @@ class TelemetryExporter:
 
     def _send_traces(self, notes: Sequence[Note], providers: Mapping[str, str]) -> bool:
         spans = [span for note in notes for span in self._builder.build(note, providers)]
-        scoped = ScopeSpans(scope=self._scope, spans=spans)
-        grouped = ResourceSpans(resource=self._resource, scope_spans=[scoped])
-        request = ExportTraceServiceRequest(resource_spans=[grouped])
-        return not spans or self._post("traces", request.SerializeToString())
+        return not spans or self._post("traces", encode_request(self._resource, self._scope, spans))
 
     def _send_logs(self, notes: Sequence[LogNote]) -> bool:
         scoped = ScopeLogs(scope=self._scope, log_records=map(self._build_log, notes))

@@ -9,22 +9,19 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 from uuid import UUID
 
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 
 from bot import Outcome, Receipt
 from bot.models import ModelCall
 from bot.platform import DeliveryState
+from plugins.otel.encoding import Attributes, encodable, encode_span
 from plugins.otel.recording import CallNote, DeliveryNote, Note, PromptText, TurnNote
 
-Value = str | int | float | bool
-Attributes = dict[str, Value]
 Step = tuple[int, int, str, str, str, int | None]  # begin and end in ns, kind, name, problem, number of a model call
 MIN_PROVIDER_NS = 1_000_000  # a provider that took less has no span of its own
 OPERATIONS = {"TEXT_SMALL": "chat", "TEXT_LARGE": "chat", "TEXT_EMBEDDING": "embeddings"}
@@ -34,8 +31,6 @@ PROVIDERS = {"google": "gcp.gemini"}
 ALL_PROVIDERS = "Providers"  # the step of all that are composed together
 CONTAINERS = frozenset({"gate", "provider", "action", "evaluator"})  # kinds of steps within which others run
 STEP_NAMES = {"store": "inbox", "gate": "gate", "wait": "wait", "commit": "commit"}
-UNIQUE = frozenset({"greenroom.turn.id", "greenroom.receipt.id", "greenroom.model.cost_dollars"})
-MAX_KEPT_LENGTH = 100
 FAILED = Status(code=Status.STATUS_CODE_ERROR)
 
 
@@ -54,47 +49,17 @@ def operation_of(call: ModelCall) -> str:
     return OPERATIONS.get(call.type, OTHER_OPERATION)
 
 
-def build_attributes(attributes: Mapping[str, Value]) -> list[KeyValue]:
-    """Return attributes as the protocol has them; those that many spans have are built once."""
-    return [
-        (_build_pair if key in UNIQUE or (isinstance(value, str) and len(value) > MAX_KEPT_LENGTH) else _kept_pair)(
-            key, value
-        )
-        for key, value in attributes.items()
-    ]
-
-
-def encodable(text: str) -> str:
-    """Return a text that the protocol can hold: halves of characters are replaced."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _build_pair(key: str, value: Value) -> KeyValue:
-    if isinstance(value, str):
-        any_value = AnyValue(string_value=encodable(value))
-    elif isinstance(value, bool):
-        any_value = AnyValue(bool_value=value)
-    elif isinstance(value, int):
-        any_value = AnyValue(int_value=value)
-    else:
-        any_value = AnyValue(double_value=value)
-    return KeyValue(key=key, value=any_value)
-
-
-_kept_pair = lru_cache(maxsize=4096, typed=True)(_build_pair)
-
-
 @dataclass(frozen=True, slots=True)
 class SpanBuilder:
-    """Builds the spans of one agent as messages of the protocol, without the SDK's objects: these take five times as
-    long, longer than a message itself. `share` is that of the traces which are sent.
+    """Builds the spans of one agent, encoded, without the SDK's objects: these take ten times as long, longer than a
+    message itself. `share` is that of the traces which are sent.
     """
 
     agent_name: str
     share: float
     captures_content: bool
 
-    def build(self, note: Note, providers: Mapping[str, str]) -> Iterator[Span]:
+    def build(self, note: Note, providers: Mapping[str, str]) -> Iterator[bytes]:
         """Yield the spans of a note whose trace is sent; `providers` are those of the models, by model."""
         if isinstance(note, Receipt):
             turn_id = note.turn_id or note.id
@@ -127,31 +92,7 @@ class SpanBuilder:
         bound = TraceIdRatioBased.get_bound_for_rate(self.share)
         return int.from_bytes(trace_id) & TraceIdRatioBased.TRACE_ID_LIMIT < bound
 
-    def _span(
-        self,
-        name: str,
-        trace_id: bytes,
-        ids: tuple[bytes, bytes],
-        times: tuple[int, int],
-        attributes: Attributes,
-        *,
-        kind: Span.SpanKind.ValueType = Span.SPAN_KIND_INTERNAL,
-        status: Status | None = None,
-    ) -> Span:
-        """Return a span; `ids` are its own and that of the span above it, `times` in nanoseconds."""
-        return Span(
-            trace_id=trace_id,
-            span_id=ids[0],
-            parent_span_id=ids[1],
-            name=encodable(name),
-            kind=kind,
-            start_time_unix_nano=times[0],
-            end_time_unix_nano=max(times),
-            attributes=build_attributes(attributes),
-            status=status,
-        )
-
-    def _build_message(self, receipt: Receipt, turn_id: UUID, trace_id: bytes) -> Span:
+    def _build_message(self, receipt: Receipt, turn_id: UUID, trace_id: bytes) -> bytes:
         """Return the span of a message: the root of its trace, unless another turn took the message over."""
         root = span_id_of(turn_id)
         is_superseded = receipt.superseded_by is not None
@@ -171,7 +112,7 @@ class SpanBuilder:
             attributes["greenroom.attempts"] = receipt.attempts
         if self.captures_content:
             attributes["greenroom.reason"] = receipt.reason
-        return self._span(
+        return encode_span(
             f"process {platform}",
             trace_id,
             (span_id_of(receipt.id), root) if is_superseded else (root, b""),
@@ -181,7 +122,7 @@ class SpanBuilder:
             status=FAILED if receipt.outcome is Outcome.FAILED else None,
         )
 
-    def _build_turn(self, note: TurnNote, trace_id: bytes, providers: Mapping[str, str]) -> Iterator[Span]:
+    def _build_turn(self, note: TurnNote, trace_id: bytes, providers: Mapping[str, str]) -> Iterator[bytes]:
         root = span_id_of(note.receipt.id if note.is_superseded else note.turn_id)
         containers: list[tuple[int, int, str, bytes]] = []  # begin, end, the kind that it cannot contain, id
         for start, end, kind, name, problem, index in _list_steps(note):
@@ -204,25 +145,25 @@ class SpanBuilder:
 
     def _step_span(
         self, kind: str, name: str, problem: str, trace_id: bytes, ids: tuple[bytes, bytes], times: tuple[int, int]
-    ) -> Span:
+    ) -> bytes:
         attributes = Attributes()
         if kind == "action":
             attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
         title = STEP_NAMES.get(kind) or f"{'execute_tool' if kind == 'action' else kind} {name}"
-        return self._span(title, trace_id, ids, times, attributes, status=self._status(problem))
+        return encode_span(title, trace_id, ids, times, attributes, status=self._status(problem))
 
     def _status(self, problem: str) -> Status | None:
         if not problem:
             return None
         return Status(code=Status.STATUS_CODE_ERROR, message=encodable(problem)) if self.captures_content else FAILED
 
-    def _build_delivery(self, note: DeliveryNote, trace_id: bytes) -> Iterator[Span]:
+    def _build_delivery(self, note: DeliveryNote, trace_id: bytes) -> Iterator[bytes]:
         part = note.delivery
         queued, finished = _new_span_id(), _ns(note.finished_at)
         attributes: Attributes = {"greenroom.delivery.state": part.state.value, "greenroom.delivery.part": part.part}
         status = self._status(part.cause or "failed") if part.state is DeliveryState.FAILED else None
         ids = (queued, span_id_of(part.turn_id))
-        yield self._span("outbox", trace_id, ids, (_ns(part.created_at), finished), attributes, status=status)
+        yield encode_span("outbox", trace_id, ids, (_ns(part.created_at), finished), attributes, status=status)
         if part.first_attempt_at is None:
             return
         attributes = {
@@ -234,7 +175,7 @@ class SpanBuilder:
             attributes["greenroom.delivery.text"] = part.content.text
         ids, times = (_new_span_id(), queued), (_ns(part.first_attempt_at), finished)
         kind = Span.SPAN_KIND_PRODUCER
-        yield self._span(f"send {part.platform}", trace_id, ids, times, attributes, kind=kind, status=status)
+        yield encode_span(f"send {part.platform}", trace_id, ids, times, attributes, kind=kind, status=status)
 
     def _model_span(
         self,
@@ -244,7 +185,7 @@ class SpanBuilder:
         times: tuple[int, int],
         providers: Mapping[str, str],
         prompt: PromptText | None,
-    ) -> Span:
+    ) -> bytes:
         attributes: Attributes = {
             **describe_call(operation_of(call), call.model, providers.get(call.model, "")),
             "gen_ai.response.model": call.model,
@@ -263,7 +204,7 @@ class SpanBuilder:
             attributes["gen_ai.input.messages"] = _to_json([{"role": "user", "parts": [_text_part(prompt.prompt)]}])
         name = f"{attributes['gen_ai.operation.name']} {call.model}"
         kind, status = Span.SPAN_KIND_CLIENT, self._status(call.error)
-        return self._span(name, trace_id, ids, times, attributes, kind=kind, status=status)
+        return encode_span(name, trace_id, ids, times, attributes, kind=kind, status=status)
 
 
 def _provider_name(provider: str) -> str:

@@ -28,9 +28,10 @@ from bot.settings import Layer
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, model_answer, running_agent
 from plugins.otel import plugin as otel
 from plugins.otel.config import OtelSettings, missing_settings, privacy_statement, read_pairs
+from plugins.otel.encoding import build_attributes
 from plugins.otel.recording import Recorder
 from plugins.otel.service import Telemetry
-from plugins.otel.spans import build_attributes, span_id_of, trace_id_of
+from plugins.otel.spans import span_id_of, trace_id_of
 from plugins.sql import plugin as sql
 
 ROOT = Path(__file__).parents[3]
