@@ -16,7 +16,7 @@ from bot.models import ModelCall
 from bot.platform import Delivery, LogLine, current_run
 
 MAX_NOTES = 10_000  # that wait for the collector; the oldest are dropped
-EXCLUDED_LOGGERS = frozenset({"opentelemetry", "urllib3", "requests"})  # what sending itself logs
+EXCLUDED_LOGGERS = frozenset({"opentelemetry"})  # what sending itself logs
 
 
 @dataclass(frozen=True, slots=True)

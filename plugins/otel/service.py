@@ -70,7 +70,6 @@ class Telemetry(Service):
         while not self._is_stopping.wait(seconds):
             self._try_to_send()
         self._try_to_send(includes_metrics=True)
-        self._exporter.shutdown()
 
     def _try_to_send(self, *, includes_metrics: bool = False) -> None:
         try:

@@ -22,7 +22,9 @@ VALUES: list[Attributes] = [
 @pytest.mark.parametrize("attributes", VALUES)
 @pytest.mark.parametrize("parent", [b"", PARENT])
 @pytest.mark.parametrize("status", [None, FAILED])
-def test_an_encoded_request_is_that_of_the_library(attributes: Attributes, parent: bytes, status: Status | None) -> None:
+def test_an_encoded_request_is_that_of_the_library(
+    attributes: Attributes, parent: bytes, status: Status | None
+) -> None:
     resource, scope = Resource(attributes=build_attributes({"service.name": "bot"})), InstrumentationScope(name="scope")
     kind = Span.SPAN_KIND_CLIENT
     encoded = encode_span("chat m", TRACE, (ID, parent), (5, 3), attributes, kind=kind, status=status)

@@ -1,0 +1,165 @@
+"""The metrics: sums and distributions since the start, of which each export sends the state.
+
+They are kept here, because the SDK's instruments cost more CPU time a message than its spans.
+"""
+
+import time
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AGGREGATION_TEMPORALITY_CUMULATIVE,
+    Histogram,
+    HistogramDataPoint,
+    Metric,
+    NumberDataPoint,
+    Sum,
+)
+
+from bot import Outcome, Receipt
+from bot.models import ModelCall
+from plugins.otel.encoding import Value, build_attributes
+from plugins.otel.recording import CallNote, DeliveryNote, Note, TurnNote
+from plugins.otel.spans import describe_call, operation_of
+
+Labels = tuple[tuple[str, Value], ...]
+# The bounds are those that the semantic conventions name for the two metrics of model calls.
+SECONDS = tuple(0.01 * 2**power for power in range(14))
+TOKENS = tuple(float(4**power) for power in range(14))
+MAX_LABELS = 2_000  # combinations of labels of one metric; what is new beyond them is counted without labels
+
+
+@dataclass(slots=True)
+class _Distribution:
+    """Values by the intervals between bounds, as counts, and their sum."""
+
+    counts: list[int]
+    total: float = 0.0
+    least: float = float("inf")
+    most: float = float("-inf")
+
+
+@dataclass(slots=True)
+class _Counter:
+    """A metric that is summed up."""
+
+    name: str
+    unit: str
+    description: str
+    sums: dict[Labels, float] = field(default_factory=dict)
+
+    def add(self, amount: float, labels: Labels) -> None:
+        labels = labels if labels in self.sums or len(self.sums) < MAX_LABELS else ()
+        self.sums[labels] = self.sums.get(labels, 0) + amount
+
+    def build(self, start: int, now: int) -> Metric:
+        points = [
+            NumberDataPoint(
+                attributes=build_attributes(dict(labels)),
+                start_time_unix_nano=start,
+                time_unix_nano=now,
+                **{"as_int" if isinstance(total, int) else "as_double": total},  # type: ignore[arg-type]  # as its name
+            )
+            for labels, total in self.sums.items()
+        ]
+        data = Sum(data_points=points, aggregation_temporality=AGGREGATION_TEMPORALITY_CUMULATIVE, is_monotonic=True)
+        return Metric(name=self.name, unit=self.unit, description=self.description, sum=data)
+
+
+@dataclass(slots=True)
+class _Histogram:
+    """A metric of which the distribution is kept."""
+
+    name: str
+    unit: str
+    description: str
+    bounds: Sequence[float]
+    distributions: dict[Labels, _Distribution] = field(default_factory=dict)
+
+    def record(self, value: float, labels: Labels) -> None:
+        found = self.distributions.get(labels)
+        if found is None:
+            labels = labels if len(self.distributions) < MAX_LABELS else ()
+            found = self.distributions.setdefault(labels, _Distribution([0] * (len(self.bounds) + 1)))
+        found.counts[bisect_left(self.bounds, value)] += 1
+        found.total += value
+        found.least, found.most = min(found.least, value), max(found.most, value)
+
+    def build(self, start: int, now: int) -> Metric:
+        points = [
+            HistogramDataPoint(
+                attributes=build_attributes(dict(labels)),
+                start_time_unix_nano=start,
+                time_unix_nano=now,
+                count=sum(item.counts),
+                sum=item.total,
+                bucket_counts=item.counts,
+                explicit_bounds=self.bounds,
+                min=item.least,
+                max=item.most,
+            )
+            for labels, item in self.distributions.items()
+        ]
+        data = Histogram(data_points=points, aggregation_temporality=AGGREGATION_TEMPORALITY_CUMULATIVE)
+        return Metric(name=self.name, unit=self.unit, description=self.description, histogram=data)
+
+
+class Metrics:
+    """What the notes of one agent count up to."""
+
+    def __init__(self) -> None:
+        self._started_at = time.time_ns()
+        self._messages = _Counter("greenroom.messages", "{message}", "Messages by outcome and rule.")
+        self._parts = _Counter("greenroom.deliveries", "{part}", "Parts of replies by state.")
+        self._costs = _Counter("greenroom.model.cost", "USD", "What the calls of models have cost.")
+        self._answers = _Histogram(
+            "greenroom.answer.duration", "s", "From a message's arrival to the end of the work on its answer.", SECONDS
+        )
+        self._durations = _Histogram(
+            "gen_ai.client.operation.duration", "s", "Durations of the calls of models.", SECONDS
+        )
+        self._tokens = _Histogram("gen_ai.client.token.usage", "{token}", "Tokens of the calls of models.", TOKENS)
+
+    def record(self, notes: Sequence[Note], providers: Mapping[str, str]) -> None:
+        """Count what notes say; `providers` are those of the models, by model."""
+        for note in notes:
+            if isinstance(note, Receipt):
+                self._record_message(note)
+            elif isinstance(note, DeliveryNote):
+                part = note.delivery
+                labels = (("messaging.system", part.platform), ("greenroom.delivery.state", part.state.value))
+                self._parts.add(1, labels)
+            elif isinstance(note, TurnNote):
+                for call in note.calls:
+                    self._record_call(call, providers.get(call.model, ""))
+            elif isinstance(note, CallNote):
+                self._record_call(note.call, providers.get(note.call.model, ""))
+
+    def build(self) -> list[Metric]:
+        """Return the state of all metrics as messages of the protocol; those without data are left out."""
+        now = time.time_ns()
+        counters, histograms = (
+            (self._messages, self._parts, self._costs),
+            (self._answers, self._durations, self._tokens),
+        )
+        return [
+            *(item.build(self._started_at, now) for item in counters if item.sums),
+            *(item.build(self._started_at, now) for item in histograms if item.distributions),
+        ]
+
+    def _record_message(self, receipt: Receipt) -> None:
+        platform = ("messaging.system", receipt.key.platform)
+        labels = (platform, ("greenroom.outcome", receipt.outcome.value), ("greenroom.rule", receipt.rule))
+        self._messages.add(1, labels)
+        if receipt.outcome is Outcome.ANSWERED and receipt.closed_at is not None:
+            seconds = (receipt.closed_at - receipt.received_at).total_seconds()
+            self._answers.record(max(0.0, seconds), (platform,))
+
+    def _record_call(self, call: ModelCall, provider: str) -> None:
+        labels = tuple(describe_call(operation_of(call), call.model, provider).items())
+        self._durations.record(call.seconds, (*labels, ("error.type", "_OTHER")) if call.error else labels)
+        if call.is_counted:
+            self._tokens.record(call.tokens_in, (*labels, ("gen_ai.token.type", "input")))
+            self._tokens.record(call.tokens_out, (*labels, ("gen_ai.token.type", "output")))
+            self._costs.add(call.cost or 0.0, labels)
