@@ -73,6 +73,7 @@ class DiscordAccount:
         self._statuses: set[ShardStatus] = set()
         self.shards: dict[ShardId, DiscordShard] = {}
         self._running: dict[ShardId, asyncio.Task[None]] = {}
+        self._unreleased: set[ShardId] = set()  # ended here, with a lease that is still to be released
         self._tasks = TaskSet("a task of a Discord account")
         self._is_logged_in = asyncio.Event()
 
@@ -155,9 +156,11 @@ class DiscordAccount:
             try:
                 if not self._is_logged_in.is_set():
                     await self._log_in()
+                if not self._allocation.count:
                     await self._allocation.choose_count(await self._fetch_recommended_count())
                 if refusal is not None:
                     await self._raise_shard_count(refusal)
+                    refusal = None
                 await self._run_shards()
             except ShardingRequired as error:
                 refusal = error
@@ -197,8 +200,12 @@ class DiscordAccount:
         """Connect shards, and leave the others to other processes."""
         for shard in [shard for shard in self._running if shard not in own]:
             logger.warning("%s: %s of Discord is left to another process", self.handle.character.name, shard)
+            self._unreleased.add(shard)
             await self._stop_shard(shard)
+        self._unreleased.difference_update(own)
+        for shard in list(self._unreleased):
             await self._allocation.release(shard)
+            self._unreleased.discard(shard)
         for shard in sorted(set(own) - self._running.keys()):
             status = ShardStatus(shard, self.status, self._statuses)
             self.shards[shard] = DiscordShard(shard, self._shard_access, status, self._user, self._application_id)
@@ -231,8 +238,10 @@ class DiscordAccount:
             logger.warning("Discord did not register the commands: %s", error)
 
     async def _fetch_recommended_count(self) -> int:
-        """Return how many shards Discord recommends for the bot."""
+        """Return how many shards Discord recommends for the bot; note how many sessions may start at the same time."""
         info = await self._request(lambda: self._http.request(Route("GET", "/gateway/bot")))
+        limit = info.get("session_start_limit") or {}
+        self._identify_queue.max_concurrency = max(int(limit.get("max_concurrency") or 1), 1)
         return max(int(info.get("shards") or 1), 1)
 
     async def _request(self, send: Callable[[], Awaitable[Any]]) -> Any:

@@ -138,16 +138,19 @@ class GatewayConnection:
         if session is not None:
             options = {"session": session.id, "sequence": session.seq, "resume": True}
             return await self._open_socket(URL(session.url), options)
-        gateway_info = await self._client.http.request(Route("GET", "/gateway/bot"))
-        limit: dict[str, Any] = gateway_info.get("session_start_limit") or {}
-        while wait := self._identify_limiter.wait_seconds(limit.get("remaining"), limit.get("reset_after", 0) / 1000):
+        has_waited = False
+        while True:
+            async with self._identify_queue.turn(self._shard.number):
+                gateway_info = await self._client.http.request(Route("GET", "/gateway/bot"))
+                limit: dict[str, Any] = {} if has_waited else gateway_info.get("session_start_limit") or {}
+                wait = self._identify_limiter.wait_seconds(limit.get("remaining"), limit.get("reset_after", 0) / 1000)
+                if not wait:
+                    self._identify_limiter.record()
+                    return await self._open_socket(URL(gateway_info["url"]), {})
             logger.error("too many Discord sessions were started: the next one starts in %.0f s", wait)
             self._status.failed(DisconnectCause.LIMITED, "too many sessions were started")
             await self._limits.sleep(wait)
-            limit = {}
-        async with self._identify_queue.turn(self._shard.number % max(int(limit.get("max_concurrency") or 1), 1)):
-            self._identify_limiter.record()
-            return await self._open_socket(URL(gateway_info["url"]), {})
+            has_waited = True
 
     async def _open_socket(self, url: URL, options: dict[str, Any]) -> GatewaySocket:
         async with asyncio.timeout(CONNECT_TIMEOUT):

@@ -102,18 +102,20 @@ class RequestGuard:
 class IdentifyQueue:
     """Starts the gateway sessions of an account one after the other, some seconds apart, as Discord demands.
 
-    Sessions of different groups may start at the same time; `max_concurrency` is the number of groups. Processes
-    that share an account take turns by leases.
+    The shards are in groups, whose sessions may start at the same time; `max_concurrency` is their number, as Discord
+    tells it. Processes that share an account take turns by leases.
     """
 
     def __init__(self, limits: Limits, find_leases: Callable[[], LeaseSharing | None]) -> None:
         self._limits, self._find_leases = limits, find_leases
+        self.max_concurrency = 1
         self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._releases = TaskSet("ending a turn to start a session")
 
     @asynccontextmanager
-    async def turn(self, group: int) -> AsyncIterator[None]:
-        """Wait until a session of this group may start; it starts inside."""
+    async def turn(self, shard_number: int) -> AsyncIterator[None]:
+        """Wait until the session of a shard may start; it starts inside."""
+        group = shard_number % self.max_concurrency
         await self._locks[group].acquire()
         try:
             await self._take_lease(group)

@@ -67,13 +67,13 @@ class ShardAllocation:
 
     Their number is the operator's or Discord's recommendation. The latter is stored and kept until Discord
     recommends more than twice as many, since with another number every session starts anew. Gateways that share
-    an account take equal shares, by leases.
+    an account take equal shares, by leases. `count` is 0 until it was chosen.
     """
 
     def __init__(self, handle: AgentHandle, account: str, configured_count: int) -> None:
         self._handle, self._account = handle, account
         self._configured_count = configured_count
-        self._count = 1
+        self.count = 0
 
     @property
     def is_shared(self) -> bool:
@@ -88,19 +88,23 @@ class ShardAllocation:
 
     async def raise_count(self, recommended: int) -> bool:
         """Use as many shards as Discord recommends, which refuses fewer; return whether they are more than before."""
-        if self._configured_count or recommended <= self._count:
+        stored = await self._read_count()
+        if stored > self.count:  # another process has raised it
+            self.count = stored
+            return True
+        if self._configured_count or recommended <= self.count:
             return False
-        await self._change_count(self._count, recommended)
+        await self._change_count(self.count, recommended)
         return True
 
     async def find_own(self) -> Collection[ShardId]:
         """Return the shards that this process connects; shared ones are to be found again twice a second."""
         leases = self._handle.connection_leases
         if leases is None:
-            return all_shards(self._count)
-        self._count = await self._read_count() or self._count
-        numbers = await leases.share_leases(connection_name(PLATFORM), self._count)
-        return [ShardId(number, self._count) for number in sorted(numbers)]
+            return all_shards(self.count)
+        self.count = await self._read_count() or self.count
+        numbers = await leases.share_leases(connection_name(PLATFORM), self.count)
+        return [ShardId(number, self.count) for number in sorted(numbers)]
 
     async def release(self, shard: ShardId) -> None:
         """Leave a shard that is no longer connected here to another process."""
@@ -112,8 +116,8 @@ class ShardAllocation:
 
     async def _change_count(self, old_count: int, count: int) -> None:
         """Store another number; the channels that could not be read go to the shards that have them from now on."""
-        self._count = count
         if count == old_count:
+            self.count = count
             return
         unread: dict[int, UnreadChannel] = {}
         for shard in all_shards(old_count):
@@ -123,6 +127,7 @@ class ShardAllocation:
             own = {key: item for key, item in unread.items() if shard.has_guild(item.guild_id)}
             await self._store(shard.cursor_name(UNREAD_CURSOR), format_unread(own))
         await self._store(COUNT_CURSOR, str(count))
+        self.count = count
 
     async def _store(self, name: str, value: str) -> None:
         await self._handle.submit_all([], StreamCursor(PLATFORM, self._account, name, value))

@@ -12,6 +12,7 @@ from adapters.discord.sharding import ShardId, ShardStatus, all_shards
 from bot.platform import ConnectionState, ConnectionStatus, DisconnectCause
 from bot.store import InMemoryStore
 from tests.adapters.discord.server import LIMITS, EmulatedServer, receipts
+from tests.adapters.discord.test_receiving_waiting import Failing
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -92,6 +93,7 @@ async def test_sessions_of_a_group_start_one_after_the_other(server: EmulatedSer
         for started in range(max_concurrency, 5):
             await recorder.wait_until(lambda count=started: recorder.counts["ready"] == count)
             assert recorder.counts["identify"] == started
+            assert sum(path.endswith("/gateway/bot") for _, path, _ in recorder.requests) == 1 + started
             turns.release()
 
 
@@ -108,6 +110,20 @@ async def test_the_number_is_kept_until_discord_recommends_more_than_twice_as_ma
     gateway.recommended_shards = recommended
     async with server.run_bot(store=store, settings={"DISCORD_SHARD_COUNT": configured}):
         assert shards_of(server) == all_shards(expected)
+
+
+async def test_the_number_is_chosen_once_the_store_works(server: EmulatedServer) -> None:
+    server.emulator.gateway.recommended_shards = 4
+    failing = Failing()
+    failing.is_down = True
+    async with server.run_bot(store=failing.store, is_awaited=False) as (_, adapter):
+        [connection] = adapter.connections
+        async with asyncio.timeout(30):
+            while connection.snapshot.state is not ConnectionState.DEGRADED:
+                await LIMITS.sleep(0)
+        failing.is_down = False
+        await server.emulator.recorder.wait_until(lambda: server.emulator.recorder.counts["ready"] == 4)
+        assert shards_of(server) == all_shards(4)
 
 
 async def test_a_bot_that_grows_while_it_runs_takes_as_many_shards_as_discord_requires(server: EmulatedServer) -> None:
