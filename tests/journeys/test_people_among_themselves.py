@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adapters.discord.emulator import Emulator as DiscordEmulator
-from benchmarks.speaking import ANSWERS, OPENINGS, SUBJECTS
+from benchmarks.seeded_rooms import ANSWERS, OPENINGS, SUBJECTS
 from bot import Receipt
 from bot.models import Purpose, TextRequest
 from bot.testing import ScriptedModel, model_answer
