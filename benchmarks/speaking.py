@@ -22,8 +22,9 @@ BURST = 20
 
 def measure_speaking() -> list[Row]:
     """Measure the recorded talk, made-up rooms, a burst, and annotated logs where there are some."""
-    measurements = (_measure_recorded, _measure_rooms, measure_emulated_rooms, _measure_burst)
-    rows = [asyncio.run(measure()) for measure in measurements]
+    rows = [asyncio.run(_measure_recorded()), asyncio.run(_measure_rooms())]
+    rows += [asyncio.run(measure_emulated_rooms("Discord")), asyncio.run(measure_emulated_rooms("Telegram"))]
+    rows.append(asyncio.run(_measure_burst()))
     if folder := os.environ.get(LOGS_VARIABLE):
         rows.append(_measure_logs(Path(folder)))
     return rows
