@@ -37,6 +37,7 @@ def main() -> int:
         default=",".join(SHARD_FAULTS),
         help="names of the faults of a bot with shards; empty for none",
     )
+    parser.add_argument("--snapshot", type=float, default=5.0, help="seconds for which the oldest snapshot is held")
     parser.add_argument("--members", type=int, default=3, help="workers under faults")
     given = parser.parse_args()
     with running_durable_server() as server, standby_folder() as folder:
@@ -149,7 +150,7 @@ async def disturb_once(
         async with cluster.running(given.members):
             writing = asyncio.create_task(cluster.write(given.rooms, hot=given.hot))
             await asyncio.sleep(CALM_SECONDS)
-            scene = Scene(cluster, control, proxy, server.url(database))
+            scene = Scene(cluster, control, proxy, server.url(database), given.snapshot)
             if standby is not None:
                 with standby as scene.standby:
                     taken, lost = await _disturb(scene, name, writing)

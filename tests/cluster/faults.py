@@ -14,7 +14,7 @@ from tests.cluster.members import Cluster, Worker
 from tests.cluster.server import ServerControl, Standby
 from tests.plugins.sql.postgres.proxy import Proxy
 
-FROZEN_SECONDS, READ_ONLY_SECONDS, STALL_SECONDS, SNAPSHOT_SECONDS = 7.0, 3.0, 2.0, 5.0
+FROZEN_SECONDS, READ_ONLY_SECONDS, STALL_SECONDS = 7.0, 3.0, 2.0
 CALM_SECONDS = 1.5
 TAKE_OVER_PATIENCE = 15.0
 OWNED = "SELECT count(*) FROM lanes WHERE owner = $1"
@@ -29,6 +29,7 @@ class Scene:
     control: ServerControl
     proxy: Proxy
     observer_url: str
+    snapshot_seconds: float
     standby: Standby | None = None
 
 
@@ -83,7 +84,7 @@ async def hold_snapshot(scene: Scene) -> float:
     """Hold the oldest snapshot in a transaction for some seconds."""
     async with _observer(scene) as observer, observer.transaction(isolation="repeatable_read"):
         await observer.fetchval("SELECT count(*) FROM receipts")
-        await asyncio.sleep(SNAPSHOT_SECONDS)
+        await asyncio.sleep(scene.snapshot_seconds)
     return 0.0
 
 

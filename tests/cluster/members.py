@@ -188,8 +188,11 @@ class Cluster:
 
     async def wait_answered(self) -> list[tuple[str, int]]:
         """Wait for all answers; return the messages that have none."""
-        for room in {room for room, _ in self.sent_at}:
-            await self.platform.wait_posts(room, max(number for name, number in self.sent_at if name == room))
+        last: dict[str, int] = {}
+        for room, number in self.sent_at:
+            last[room] = max(number, last.get(room, 0))
+        for room, number in last.items():
+            await self.platform.wait_posts(room, number)
         return [key for key in self.sent_at if key not in self.platform.arrived_at]
 
     def latencies(self) -> list[float]:
