@@ -5,7 +5,7 @@ import random
 import pytest
 
 from adapters.x.emulator import Emulator
-from benchmarks.speaking import ANSWERS
+from benchmarks.seeded_rooms import ANSWERS
 from bot.models import Purpose, TextRequest
 from bot.testing import model_answer
 from tests.adapters.x.conftest import RunX
