@@ -23,6 +23,7 @@ class Batcher(Generic[T]):
         self._handle = handle
         self._label = label
         self._items: list[T] = []
+        self._handling = asyncio.Lock()
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -40,18 +41,31 @@ class Batcher(Generic[T]):
         """Add an item to the next batch."""
         self._items.append(item)
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._flush())
+            self._task = asyncio.get_running_loop().create_task(self._flush_later())
 
-    async def _flush(self) -> None:
-        while self._items:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(FLUSH_DELAY_SECONDS):
-                    await self._closing.wait()
+    async def flush(self) -> None:
+        """Pass on at once what was collected; wait for what is being passed on.
+
+        It is passed on even if the caller is cancelled.
+        """
+        await asyncio.shield(asyncio.get_running_loop().create_task(self._pass_on()))
+
+    async def _pass_on(self) -> None:
+        async with self._handling:
             items, self._items = self._items, []
+            if not items:
+                return
             try:
                 await self._handle(items)
             except Exception as error:  # items are lost rather than retried; later batches still run
                 logger.info("%d %s are lost: %s", len(items), self._label, error)
+
+    async def _flush_later(self) -> None:
+        while self._items:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FLUSH_DELAY_SECONDS):
+                    await self._closing.wait()
+            await self._pass_on()
         self._task = None
 
 

@@ -49,11 +49,13 @@ MAX_RUN_LOGS = 1000  # newest log entries of a room that are searched
 class ConversationReader:
     """Read-only view of the rooms, messages, receipts and deliveries of one agent.
 
-    `flush_costs` stores the costs of the last seconds; None where the agent runs in another process.
+    `flush_costs` and `flush_traces` store what the last moments cost and noted; None where the agent runs in another
+    process.
     """
 
     _store: Store
     _flush_costs: Callable[[], Awaitable[None]] | None = None
+    _flush_traces: Callable[[], Awaitable[None]] | None = None
 
     async def rooms(self) -> list[Room]:
         """List all rooms, the most recently active first."""
@@ -120,6 +122,8 @@ class ConversationReader:
 
     async def trace(self, turn_id: UUID) -> Mapping[str, Any] | None:
         """Return what a turn has noted, for `read_steps` and `read_sections`; it is stored as long as its journal."""
+        if self._flush_traces is not None:
+            await self._flush_traces()
         step = (await self._store.ledger.steps(turn_id)).get(TRACE_KEY)
         return step.result if step else None
 

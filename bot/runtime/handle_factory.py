@@ -55,7 +55,7 @@ def build_handle(
         inbox=inbox,
         edits=edits,
         membership=MembershipReporter(agent.id, store=store, inbox=inbox, events=events, clock=clock),
-        conversations=ConversationReader(store, meter.flush),
+        conversations=ConversationReader(store, meter.flush, pipeline.traces.flush),
         activity=AgentActivity(
             store,
             agent.models.statuses,

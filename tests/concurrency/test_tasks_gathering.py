@@ -45,3 +45,23 @@ async def test_a_batch_that_fails_is_logged_and_the_next_is_handled(
         numbers.add(2)
         assert await tried.get() == [2]
     assert "1 numbers are lost: locked" in caplog.text
+
+
+async def test_a_flush_passes_on_at_once_also_what_its_cancelled_caller_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FLUSH_DELAY_SECONDS", 3600)
+    handled, may_end = list[int](), asyncio.Event()
+
+    async def handle(numbers: Sequence[int]) -> None:
+        await may_end.wait()
+        handled.extend(numbers)
+
+    async with Batcher(handle, label="numbers") as numbers:
+        numbers.add(1)
+        cancelled = asyncio.create_task(numbers.flush())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        numbers.add(2)
+        may_end.set()
+        await numbers.flush()
+        assert handled == [1, 2]
