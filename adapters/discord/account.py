@@ -12,10 +12,16 @@ from discord.http import Route
 
 from adapters.discord.client import build_http
 from adapters.discord.commands import CommandHandler, build_registration
-from adapters.discord.config import PLATFORM, DiscordSettings, Limits, find_trusted_origin
+from adapters.discord.config import MAX_SHARDS, PLATFORM, DiscordSettings, Limits, find_trusted_origin
 from adapters.discord.connection import INVALID_TOKEN_MESSAGE, ConnectionRejected, ShardingRequired
 from adapters.discord.entities import EntityMapper
-from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse, disconnect_cause_of, to_delivery_error
+from adapters.discord.errors import (
+    REQUEST_ERRORS,
+    ErrorResponse,
+    InvalidResponse,
+    disconnect_cause_of,
+    to_delivery_error,
+)
 from adapters.discord.rate_limits import IdentifyQueue
 from adapters.discord.sending import MessageSender, TypingIndicator
 from adapters.discord.shard import STOP_TIMEOUT, AccountAccess, DiscordShard
@@ -242,7 +248,10 @@ class DiscordAccount:
         info = await self._request(lambda: self._http.request(Route("GET", "/gateway/bot")))
         limit = info.get("session_start_limit") or {}
         self._identify_queue.max_concurrency = max(int(limit.get("max_concurrency") or 1), 1)
-        return max(int(info.get("shards") or 1), 1)
+        count = max(int(info.get("shards") or 1), 1)
+        if count > MAX_SHARDS:
+            raise InvalidResponse(f"the response recommends {count} shards")
+        return count
 
     async def _request(self, send: Callable[[], Awaitable[Any]]) -> Any:
         """Send a request again until Discord answers it; raise ConnectionRejected if the token is invalid."""

@@ -11,6 +11,7 @@ from bot import CommaList, Secret, Settings, SettingsModel
 from bot.platform import AllowList, BaseUrl
 
 PLATFORM = "discord"
+MAX_SHARDS = 10_000
 DEVELOPER_PORTAL_URL = "https://discord.com/developers/applications"
 
 
@@ -70,7 +71,7 @@ class DiscordSettings(SettingsModel):
     discord_shard_count: int = Field(
         0,
         ge=0,
-        le=10_000,
+        le=MAX_SHARDS,
         description="How many gateway connections (shards) the bot divides its servers among; 0: as many as Discord "
         "recommends.",
     )

@@ -126,6 +126,18 @@ async def test_the_number_is_chosen_once_the_store_works(server: EmulatedServer)
         assert shards_of(server) == all_shards(4)
 
 
+async def test_an_impossible_number_is_refused_until_discord_tells_another(server: EmulatedServer) -> None:
+    server.emulator.gateway.recommended_shards = 10**12
+    async with server.run_bot(is_awaited=False) as (_, adapter):
+        [connection] = adapter.connections
+        async with asyncio.timeout(30):
+            while connection.snapshot.state is not ConnectionState.DEGRADED:
+                await LIMITS.sleep(0)
+        server.emulator.gateway.recommended_shards = 2
+        await server.emulator.recorder.wait_until(lambda: server.emulator.recorder.counts["ready"] == 2)
+        assert shards_of(server) == all_shards(2)
+
+
 async def test_a_bot_that_grows_while_it_runs_takes_as_many_shards_as_discord_requires(server: EmulatedServer) -> None:
     gateway, recorder = server.emulator.gateway, server.emulator.recorder
     channels = add_quays(server, 4)
