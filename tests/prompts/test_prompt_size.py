@@ -4,6 +4,7 @@ A plugin that needs more than its allowance says why where it raises it.
 """
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -15,10 +16,12 @@ from bot.domain.environment import ChannelType, Role
 from bot.models.types import TextRequest
 from bot.plugin_system.loading import find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
-from bot.testing import ScriptedModel, running_agent
+from bot.testing import ManualClock, ScriptedModel, running_agent
 
 KB = 1024
 MOST_IN_ALL = 8 * KB
+
+LONGEST_WEEKDAY = datetime(2026, 3, 4, 9, tzinfo=UTC)  # a Wednesday: the prompt names the day
 
 RULES = 1_280  # how to answer, and the template around it
 FORMS = TAGS, FUNCTIONS = ("actions in tags", "actions as functions")
@@ -40,7 +43,8 @@ def a_model(form: str) -> ScriptedModel:
 
 
 async def measured(*plugins: Plugin, form: str = TAGS) -> PromptSize:
-    async with running_agent(*plugins, character=marlo(), model=a_model(form)) as stage:
+    clock = ManualClock(LONGEST_WEEKDAY).now
+    async with running_agent(*plugins, character=marlo(), model=a_model(form), clock=clock) as stage:
         return await measure_prompt(stage.agent_runtime)
 
 
@@ -53,14 +57,16 @@ def bytes_of(request: TextRequest) -> int:
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.OWNER])
 @pytest.mark.parametrize("form", FORMS)
 async def test_the_first_prompt_of_the_default_character_has_at_most_8_kb(role: Role, form: str) -> None:
-    async with running_agent(character=marlo(), model=a_model(form)) as stage:
+    clock = ManualClock(LONGEST_WEEKDAY).now
+    async with running_agent(character=marlo(), model=a_model(form), clock=clock) as stage:
         await stage.send("Hello!", role=role)
         [request] = stage.model.requests
     assert bytes_of(request) <= MOST_IN_ALL
 
 
 async def test_the_first_prompts_in_a_group_have_at_most_8_kb_with_the_decision() -> None:
-    async with running_agent(character=marlo()) as stage:
+    clock = ManualClock(LONGEST_WEEKDAY).now
+    async with running_agent(character=marlo(), clock=clock) as stage:
         await stage.send("Hello!", kind=ChannelType.GROUP)
         sizes = [bytes_of(request) for request in stage.model.requests]
     assert max(sizes) <= MOST_IN_ALL
@@ -69,7 +75,8 @@ async def test_the_first_prompts_in_a_group_have_at_most_8_kb_with_the_decision(
 @pytest.mark.parametrize("form", FORMS)
 async def test_the_measured_size_is_that_of_the_request(form: str) -> None:
     size = await measured(form=form)
-    async with running_agent(character=marlo(), model=a_model(form)) as stage:
+    clock = ManualClock(LONGEST_WEEKDAY).now
+    async with running_agent(character=marlo(), model=a_model(form), clock=clock) as stage:
         await stage.send("Hello!", role=Role.OWNER)
         [request] = stage.model.requests
     assert size.total == bytes_of(request)

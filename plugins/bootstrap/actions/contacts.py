@@ -60,9 +60,7 @@ async def preview_contact(turn: Turn, kind: ContactKind, value: str, person: str
 )
 async def update_contact(
     turn: Turn,
-    kind: Annotated[
-        ContactKind, "The kind of contact; messages: whether others may ask you to write to them, yes or no"
-    ],
+    kind: Annotated[ContactKind, "The kind; messages: whether others may ask you to write to them, yes or no"],
     value: Annotated[str, "The address; a handle as platform:name; empty to forget it"],
     person: Annotated[str, "The person, if not the speaker"] = "",
 ) -> ActionResult:
