@@ -151,7 +151,10 @@ class _BatchedQuery:
         return found
 
     async def _build_batch_text(self, driver: Any) -> str:
-        """Return a query whose values are a list per parameter; "" if a parameter is a list itself."""
+        """Return a query whose values are a list per parameter; "" if a parameter is a list itself.
+
+        With `OFFSET 0` the server executes it for each call; else it may join the calls with a whole table.
+        """
         statement = await driver.prepare(self._text)
         types = statement.get_parameters()
         if not types or any(type_.kind != "scalar" or type_.schema != "pg_catalog" for type_ in types):
@@ -161,5 +164,5 @@ class _BatchedQuery:
         query = PARAMETER.sub(r"batch.value_\1", self._text)
         return (
             f"SELECT batch.number, found.* FROM unnest({lists}) WITH ORDINALITY AS batch({names}, number) "
-            f"CROSS JOIN LATERAL ({query}) AS found"
+            f"CROSS JOIN LATERAL (SELECT * FROM ({query}) AS call OFFSET 0) AS found"
         )

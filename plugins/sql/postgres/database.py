@@ -17,6 +17,7 @@ from bot import BotError
 from bot.platform import Backoff, TaskSet
 from bot.store import NO_SCHEMAS, Schemas, StoreHealth, StoreUnavailable
 from plugins.sql.core.base import Work
+from plugins.sql.core.schema import metadata
 from plugins.sql.core.upgrade import upgrade_schemas
 from plugins.sql.postgres.batches import BatchedReads
 from plugins.sql.postgres.connection import Address, connect
@@ -29,6 +30,14 @@ MAIN_CONNECTIONS, INBOX_CONNECTIONS, SEARCH_CONNECTIONS = 8, 4, 2
 RECHECK_SECONDS = 1.0
 MAX_COLLISIONS = 6
 CLOSE_TIMEOUT = 2.0
+
+# Tables in which the server has counted no rows, and that have grown beyond a page since. It counts them by itself, but
+# only once a minute: until then it takes the agent's number for selective, and reads whole tables to find one row.
+FIND_TABLES_WITHOUT_STATISTICS = """
+SELECT relname FROM pg_class WHERE relnamespace = CAST(current_schema() AS regnamespace)
+  AND relname = ANY(CAST($1 AS text[])) AND reltuples <= 0
+  AND pg_relation_size(oid) > 8192 * greatest(relpages, 1)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +224,9 @@ class PostgresDatabase:
             await asyncio.sleep(RECHECK_SECONDS)
             if self.health.problem is not None:
                 await self._recheck()
+            else:
+                with suppress(BotError):  # the next round tries again
+                    await self.main_queries.run_on_driver(_collect_statistics)
 
     async def _recheck(self) -> None:
         try:
@@ -226,6 +238,12 @@ class PostgresDatabase:
         except Exception:  # whatever it is, the problem remains; the checks must not end
             return
         self.health.recover()
+
+
+async def _collect_statistics(driver: Any) -> None:
+    rows = await driver.fetch(FIND_TABLES_WITHOUT_STATISTICS, list(metadata.tables))
+    if rows:
+        await driver.execute(f"ANALYZE (SKIP_LOCKED) {', '.join(row[0] for row in rows)}")
 
 
 async def _close_abandoned(opening: asyncio.Task[PooledConnection]) -> None:

@@ -42,9 +42,16 @@ RECEIPT_VALUES = ", ".join(
 NUMBER_OF_CALL = "call AS (SELECT CAST(? AS integer) AS number)"
 NO_CURSOR_VALUES = (None,) * 4
 
-# `place` is empty if the event is known, or if a row is missing or differs from the given one: then nothing
-# is written. A free lane is taken; an event of another process's room is only stored. So is one behind a message that
-# has not been claimed, or that the room's last owner has left: they are claimed in their order.
+
+def stored_or_given(names: Sequence[str], stored: str, given: str) -> str:
+    """Return the columns of a stored row, or those of the given one if there is none."""
+    return ", ".join(f"coalesce({stored}.{name}, {given}.{name}) AS {given}_{name}" for name in names)
+
+
+# `place` is empty if the event is known, if the world is missing, or if a row differs from the given one: then nothing
+# is written. A missing room or author is stored. A free lane is taken; an event of another process's room is only
+# stored. So is one behind a message that has not been claimed, or that the room's last owner has left: they are claimed
+# in their order.
 RECEIVE = BatchableStatement(
     f"""
 WITH {NUMBER_OF_CALL},
@@ -58,29 +65,40 @@ own AS (
   {values_row(participants, ["entity_id"])}, {values_row(workers, ["position"]).removeprefix("SELECT ")}
 ),
 place AS MATERIALIZED (
-  SELECT {column_list(WORLD.names, "w")}, {column_list(ROOM.names, "r")}, {column_list(ENTITY.names, "e")},
+  SELECT {column_list(WORLD.names, "w")}, {stored_or_given(ROOM.names, "r", "room")},
+    {stored_or_given(ENTITY.names, "e", "author")}, r.id IS NULL AS is_new_room, e.id IS NULL AS is_new_author,
     coalesce(p.attendance, 'DEFAULT') AS attendance, l.owner
   FROM receipt CROSS JOIN own
   CROSS JOIN world JOIN worlds w ON w.agent_id = world.agent_id AND w.id = world.id
-  CROSS JOIN room JOIN rooms r ON r.agent_id = room.agent_id AND r.id = room.id
-  CROSS JOIN author JOIN entities e ON e.agent_id = author.agent_id AND e.id = author.id
-  LEFT JOIN participants p ON p.agent_id = r.agent_id AND p.room_id = r.id AND p.entity_id = own.entity_id
-  LEFT JOIN lanes l ON l.agent_id = r.agent_id AND l.room_id = r.id
+  CROSS JOIN room LEFT JOIN rooms r ON r.agent_id = room.agent_id AND r.id = room.id
+  CROSS JOIN author LEFT JOIN entities e ON e.agent_id = author.agent_id AND e.id = author.id
+  LEFT JOIN participants p ON p.agent_id = room.agent_id AND p.room_id = room.id AND p.entity_id = own.entity_id
+  LEFT JOIN lanes l ON l.agent_id = room.agent_id AND l.room_id = room.id
   WHERE w.platform = world.platform AND w.external_id = world.external_id AND w.metadata = world.metadata
     AND world.name IN ('', w.name)
     AND w.roles = CAST(jsonb_strip_nulls(CAST(w.roles AS jsonb) || CAST(world.roles AS jsonb)) AS text)
-    AND r.world_id = room.world_id AND r.type = room.type AND r.platform = room.platform
-    AND r.external_id = room.external_id AND r.account = room.account AND r.metadata = room.metadata
-    AND r.parent_id IS NOT DISTINCT FROM room.parent_id AND room.name IN ('', r.name)
-    AND e.platform = author.platform AND e.external_id = author.external_id AND e.is_bot = author.is_bot
-    AND e.metadata = author.metadata
-    AND (e.names = author.names OR starts_with(e.names, left(author.names, -1) || ','))
+    AND (r.id IS NULL OR r.world_id = room.world_id AND r.type = room.type AND r.platform = room.platform
+      AND r.external_id = room.external_id AND r.account = room.account AND r.metadata = room.metadata
+      AND r.parent_id IS NOT DISTINCT FROM room.parent_id AND room.name IN ('', r.name))
+    AND (e.id IS NULL OR e.platform = author.platform AND e.external_id = author.external_id
+      AND e.is_bot = author.is_bot AND e.metadata = author.metadata
+      AND (e.names = author.names OR starts_with(e.names, left(author.names, -1) || ',')))
     AND NOT EXISTS (
       SELECT FROM receipts k WHERE k.agent_id = receipt.agent_id AND k.platform = receipt.platform
         AND k.account = receipt.account AND k.event_id = receipt.event_id)
     AND NOT EXISTS (
       SELECT FROM receipts k WHERE k.agent_id = receipt.agent_id AND k.room_id = receipt.room_id
         AND k.message_id = receipt.message_id AND k.revision = receipt.revision)
+),
+met AS (
+  INSERT INTO entities ({column_list(ENTITY_NAMES)}) SELECT {column_list(ENTITY_NAMES, "author")} FROM place, author
+  WHERE place.is_new_author ON CONFLICT DO NOTHING
+),
+entered AS (
+  INSERT INTO rooms ({column_list(ROOM_NAMES)}, active)
+  SELECT {column_list(ROOM_NAMES, "room")}, 1 + coalesce((
+    SELECT max(x.active) FROM rooms x WHERE x.agent_id = room.agent_id), 0)
+  FROM place, room WHERE place.is_new_room ON CONFLICT DO NOTHING
 ),
 taken AS (
   INSERT INTO lanes (agent_id, room_id, owner)
@@ -161,7 +179,7 @@ def read_received(inbound: InboundMessage, receipt: Receipt, row: Row) -> Stored
     """Return the event that `RECEIVE` has stored."""
     values = iter(row)
     world, room, author = WORLD.take(values), ROOM.take(values), ENTITY.take(values)
-    participant, owner, is_local = values
+    _, _, participant, owner, is_local = values
     stored = InboundMessage(inbound.key, with_role(world, author), room, author, inbound.message)
     receipt = receipt if is_local else without_claim(receipt)
     return StoredEvent(
@@ -188,14 +206,15 @@ held AS MATERIALIZED (
 may AS MATERIALIZED (
   SELECT position IS NULL OR (SELECT count(*) FROM held) = cardinality(rooms) AS go FROM own
 )"""
-# If every receipt is closed already, another process has closed them, and nothing is stored.
+# If every receipt is closed already, another process has closed them, and nothing is stored. With `is_open = 1` the
+# index of open receipts would be used: it is full of dead entries while an old snapshot is held.
 COMMIT_TURN = BatchableStatement(
     f"""
 WITH {NUMBER_OF_CALL}, {CHECK_LEASES},
 closed AS (
   UPDATE receipts r SET {assignments(RECEIPT_STATE_NAMES, "new")}
   FROM may, {values_table(receipts, UPDATED_NAMES)}
-  WHERE may.go AND r.agent_id = new.agent_id AND r.id = new.id AND r.is_open = 1 RETURNING 1
+  WHERE may.go AND r.agent_id = new.agent_id AND r.id = new.id AND r.is_open <> 0 RETURNING 1
 ),
 news AS MATERIALIZED (
   SELECT go AND (CAST(? AS integer) = 0 OR EXISTS (SELECT FROM closed)) AS go FROM may

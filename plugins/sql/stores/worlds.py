@@ -153,22 +153,29 @@ FIND_PARTICIPANT_STATE = Statement(
 
 
 def put_worlds(connection: Connection, agent: int, submitted: Sequence[World]) -> dict[UUID, World]:
-    """Insert or update worlds, writing only changes; return them as they are stored."""
+    """Insert or update worlds, writing only changes; return them as they are stored.
+
+    An unchanged world is not even locked: on PostgreSQL all rooms of a server would wait for each other.
+    """
     cache = row_cache_of(connection).worlds
-    stored: dict[UUID, World] = {}
+    ids = dict.fromkeys(world.id for world in submitted)
+    stored = {world_id: world for world_id in ids if (world := cache.get((agent, world_id))) is not None}
+    stored |= _find_worlds(connection, agent, [world_id for world_id in ids if world_id not in stored])
     changed: dict[UUID, World] = {}
     for world in submitted:
-        cached = cache.get((agent, world.id))
-        if cached is not None and _adds_nothing(world, cached):
-            stored[world.id] = cached
-        elif changed.get(world.id) != world:
+        previous = changed.get(world.id) or stored.get(world.id)
+        if previous != world and (world.id in changed or previous is None or not _adds_nothing(world, previous)):
             UPSERT_WORLD.run(connection, *world_values(agent, world))
             changed[world.id] = world
-    rows = FIND_WORLDS.rows(connection, agent, ids=[world_id.bytes for world_id in changed])
-    for world in map(WORLD.read, rows):
-        stored[world.id] = world
-        cache_row(cache, (agent, world.id), world)
+    stored |= _find_worlds(connection, agent, list(changed))
+    for world_id, world in stored.items():
+        cache_row(cache, (agent, world_id), world)
     return stored
+
+
+def _find_worlds(connection: Connection, agent: int, ids: Sequence[UUID]) -> dict[UUID, World]:
+    rows = FIND_WORLDS.rows(connection, agent, ids=[world_id.bytes for world_id in ids])
+    return {world.id: world for world in map(WORLD.read, rows)}
 
 
 def _adds_nothing(world: World, stored: World) -> bool:

@@ -1,17 +1,24 @@
 """On PostgreSQL the statements of the pipeline use an index, and its order."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import asyncpg  # type: ignore[import-untyped]  # it brings no types
 import pytest
 from sqlalchemy import Column, Table
 from sqlalchemy.dialects.postgresql.asyncpg import dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 
+from bot import derived_id, system_clock
+from bot.testing import make_message
 from plugins.sql.core.schema import metadata
 from plugins.sql.core.statements import ListStatement, RawStatement, Statement
+from plugins.sql.postgres import database as postgres_database
 from plugins.sql.postgres import ledger_statements as committing
 from plugins.sql.postgres import ledger_statements as receiving
+from plugins.sql.postgres.connection import parse_address
+from plugins.sql.postgres.storage import OpenServers
 from plugins.sql.reports import activity
 from plugins.sql.stores import cache_logs_costs, deliveries, entities, memories, receipts, search, tasks, worlds
 from tests.postgres import PostgresServer
@@ -108,3 +115,17 @@ def test_the_pipeline_uses_the_intended_index(postgres_server: PostgresServer, d
     assert index in plan
     assert "Seq Scan" not in plan
     assert name in SORTING or "Sort" not in plan
+
+
+async def test_a_table_that_has_grown_gets_statistics_at_once(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_database, "RECHECK_SECONDS", 0.0)
+    store_of = OpenServers().open_store(parse_address(postgres_url, "the url"), derived_id("agent", "Ada"))
+    async with asyncio.timeout(20), store_of as store:
+        connection = await asyncpg.connect(postgres_url)
+        while await connection.fetchval("SELECT reltuples FROM pg_class WHERE relname = 'receipts'") <= 0:
+            await store.ledger.receive([make_message("Hello", sent_at=system_clock())], system_clock())
+        never = "SELECT reltuples FROM pg_class WHERE relname = 'worlds'"
+        assert await connection.fetchval(never) == -1  # one row says nothing
+        await connection.close()
