@@ -21,7 +21,7 @@ from bot.models.types import (
     TextResult,
 )
 from bot.models.usage import build_model_call
-from bot.receipts.trace import current_trace
+from bot.receipts.trace import TracedCall, current_trace
 from bot.text import sanitize_text
 
 Record = Callable[[ModelCall], None]
@@ -97,8 +97,8 @@ async def attempt_call(handler: ModelHandler, pending: PendingCall[R], timeouts:
             error = "cancelled"
         ended_at = time.monotonic()
         if (trace := current_trace.get()) is not None:
-            sent = request if isinstance(request, TextRequest) else None
-            trace.calls.append((started_at, ended_at, sent, trace.composed))
+            sent, given = (request, result) if isinstance(request, TextRequest) else (None, None)
+            trace.calls.append(TracedCall(started_at, ended_at, sent, given, trace.composed))
         record(build_model_call(handler, pending.kind, request, result, ended_at - started_at, error))
         if cancellation.requested:  # also if the handler swallowed the cancellation
             raise asyncio.CancelledError

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from bot.domain.ledger import ModelCall, Step, StepState
@@ -55,11 +55,21 @@ NOT_COMPOSED: Composed = ((), (), "")
 text_of: Callable[[ProviderResult], str] = attrgetter("text")
 
 
+class TracedCall(NamedTuple):
+    """A model call: when it began and ended, the text that was requested and its result, and the providers then."""
+
+    started: float
+    ended: float
+    request: SentPrompt | None
+    result: object
+    composed: Composed
+
+
 @dataclass(slots=True, eq=False)
 class TurnTrace:
     """What one turn notes; `gate_rule` decided whether to answer, `composed` are the providers composed last.
 
-    A span is kind, name, start, end and note; a call is start, end, the prompt if it was one, and the providers then.
+    A span is kind, name, start, end and note.
     """
 
     started: float = 0.0
@@ -68,7 +78,7 @@ class TurnTrace:
     earlier_calls: int = 0
     composed: Composed = NOT_COMPOSED
     spans: list[tuple[str, str, float, float, str]] = field(default_factory=list)
-    calls: list[tuple[float, float, SentPrompt | None, Composed]] = field(default_factory=list)
+    calls: list[TracedCall] = field(default_factory=list)
 
     def note(self, kind: str, name: str, started: float, failure: str = "") -> None:
         """Note a step that has ended now."""
@@ -83,8 +93,8 @@ class TurnTrace:
             "earlier_calls": self.earlier_calls,
             "spans": self.spans[:MAX_SPANS],
             "calls": [
-                (start, end, call.purpose, call.model, call.error)
-                for (start, end, _, _), call in zip(self.calls, calls, strict=False)
+                (traced.started, traced.ended, call.purpose, call.model, call.error)
+                for traced, call in zip(self.calls, calls, strict=False)
             ],
         }
 
@@ -102,12 +112,11 @@ class TurnTrace:
         return Step(turn_id, TRACE_KEY, TRACE_KEY, StepState.DONE, " ".join([mark.hex for mark in marks]), body, now)
 
 
-def _prompts_to_json(
-    noted: Iterable[tuple[tuple[float, float, SentPrompt | None, Composed], ModelCall]],
-) -> list[dict[str, Any]]:
+def _prompts_to_json(noted: Iterable[tuple[TracedCall, ModelCall]]) -> list[dict[str, Any]]:
     prompts: list[dict[str, Any]] = []
     previous: SentPrompt | None = None
-    for number, ((_, _, request, (names, results, joined)), call) in enumerate(noted):
+    for number, (traced, call) in enumerate(noted):
+        request, (names, results, joined) = traced.request, traced.composed
         if request is None or request is previous or len(prompts) == MAX_PROMPTS:  # the same may be sent again
             continue
         previous, text = request, request.prompt

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from bot import Agent, Receipt, Turn, new_id
 from bot.events import DeliveryFinished, MessageClosed, ModelUsed, TurnEnded
-from bot.models import ModelCall
+from bot.models import ModelCall, TextRequest, TextResult
 from bot.platform import Delivery, LogLine, current_run
 
 MAX_NOTES = 10_000  # that wait for the collector; the oldest are dropped
@@ -20,16 +20,16 @@ EXCLUDED_LOGGERS = frozenset({"opentelemetry"})  # what sending itself logs
 
 
 @dataclass(frozen=True, slots=True)
-class PromptText:
-    """A prompt as it was sent; noted only where content is captured."""
+class CallContent:
+    """The prompt of a call as it was sent, and what the model answered; noted only where content is captured."""
 
-    system: str
-    prompt: str
+    request: TextRequest
+    result: TextResult | None
 
 
 @dataclass(frozen=True, slots=True)
 class TurnNote:
-    """The steps of a turn, as `read_steps` takes them, and its model calls with their prompts, if these are captured.
+    """The steps of a turn, as `read_steps` takes them, and its model calls with their content, if it is captured.
 
     `turn_id` is that of the turn which answered in the end.
     """
@@ -39,7 +39,7 @@ class TurnNote:
     receipt: Receipt
     steps: Mapping[str, Any]
     calls: Sequence[ModelCall]
-    prompts: Sequence[PromptText | None]
+    contents: Sequence[CallContent | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +93,11 @@ class Recorder:
         """Note the steps of a turn."""
         turn, turn_input = event.turn, event.turn.inputs[-1]
         final = _find_final(turn)
-        prompts: Sequence[PromptText | None] = ()
+        contents: Sequence[CallContent | None] = ()
         if self._captures_content:
-            requests = [request for _, _, request, _ in turn.trace.calls]
-            prompts = [None if item is None else PromptText(item.system, item.prompt) for item in requests]
+            contents = [_content_of(call.request, call.result) for call in turn.trace.calls]
         steps, calls = turn.trace.to_body(turn_input.calls), tuple(turn_input.calls)
-        self._notes.append(TurnNote(final.id, final is not turn, turn_input.receipt, steps, calls, prompts))
+        self._notes.append(TurnNote(final.id, final is not turn, turn_input.receipt, steps, calls, contents))
 
     def on_delivery(self, event: DeliveryFinished) -> None:
         """Note what became of a part."""
@@ -114,6 +113,12 @@ class Recorder:
         if line.logger.partition(".")[0] not in EXCLUDED_LOGGERS:
             run = current_run.get()
             self._notes.append(LogNote(line, None if run is None else run.id))
+
+
+def _content_of(request: object, result: object) -> CallContent | None:
+    if not isinstance(request, TextRequest):
+        return None
+    return CallContent(request, result if isinstance(result, TextResult) else None)
 
 
 def _find_final(turn: Turn) -> Turn:

@@ -20,7 +20,7 @@ from bot import Outcome, Receipt
 from bot.models import ModelCall
 from bot.platform import DeliveryState
 from plugins.otel.encoding import Attributes, encodable, encode_span
-from plugins.otel.recording import CallNote, DeliveryNote, Note, PromptText, TurnNote
+from plugins.otel.recording import CallContent, CallNote, DeliveryNote, Note, TurnNote
 
 Step = tuple[int, int, str, str, str, int | None]  # begin and end in ns, kind, name, problem, number of a model call
 MIN_PROVIDER_NS = 1_000_000  # a provider that took less has no span of its own
@@ -140,8 +140,8 @@ class SpanBuilder:
             if index is None:
                 yield self._step_span(kind, name, problem, trace_id, ids, (start, end))
                 continue
-            prompt = note.prompts[index] if index < len(note.prompts) else None
-            yield self._model_span(note.calls[index], trace_id, ids, (start, end), providers, prompt)
+            content = note.contents[index] if index < len(note.contents) else None
+            yield self._model_span(note.calls[index], trace_id, ids, (start, end), providers, content)
 
     def _step_span(
         self, kind: str, name: str, problem: str, trace_id: bytes, ids: tuple[bytes, bytes], times: tuple[int, int]
@@ -184,7 +184,7 @@ class SpanBuilder:
         ids: tuple[bytes, bytes],
         times: tuple[int, int],
         providers: Mapping[str, str],
-        prompt: PromptText | None,
+        content: CallContent | None,
     ) -> bytes:
         attributes: Attributes = {
             **describe_call(operation_of(call), call.model, providers.get(call.model, "")),
@@ -199,9 +199,8 @@ class SpanBuilder:
             attributes["greenroom.model.cost_dollars"] = call.cost
         if call.error:
             attributes["error.type"] = "_OTHER"
-        if prompt is not None:
-            attributes["gen_ai.system_instructions"] = _to_json([_text_part(prompt.system)])
-            attributes["gen_ai.input.messages"] = _to_json([{"role": "user", "parts": [_text_part(prompt.prompt)]}])
+        if content is not None:
+            attributes |= _describe_content(content)
         name = f"{attributes['gen_ai.operation.name']} {call.model}"
         kind, status = Span.SPAN_KIND_CLIENT, self._status(call.error)
         return encode_span(name, trace_id, ids, times, attributes, kind=kind, status=status)
@@ -218,6 +217,24 @@ def describe_call(operation: str, model: str, provider: str) -> Attributes:
         "gen_ai.provider.name": _provider_name(provider),
         "gen_ai.request.model": model,
     }
+
+
+def _describe_content(content: CallContent) -> Attributes:
+    """Return the texts of a call as the semantic conventions want them: messages in JSON."""
+    request, result = content.request, content.result
+    attributes: Attributes = {
+        "gen_ai.system_instructions": _to_json([_text_part(request.system)]),
+        "gen_ai.input.messages": _to_json([{"role": "user", "parts": [_text_part(request.prompt)]}]),
+    }
+    if result is not None:
+        parts = [_text_part(result.text)] if result.text else []
+        parts += [
+            {"type": "tool_call", "name": call.name, "arguments": dict(call.arguments)} for call in result.tool_calls
+        ]
+        reason = "length" if result.is_truncated else "tool_call" if result.tool_calls else "stop"
+        message = {"role": "assistant", "parts": parts, "finish_reason": reason}
+        attributes["gen_ai.output.messages"] = _to_json([message])
+    return attributes
 
 
 def _list_steps(note: TurnNote) -> list[Step]:

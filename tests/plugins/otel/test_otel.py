@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import json
 import logging
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -21,7 +22,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from bot import ActionResult, Character, Outcome, Plugin, ProviderResult, Settings, Turn, action, provider
 from bot.domain.environment import ChannelType
 from bot.logs import configure_logging
-from bot.models import Purpose, TextRequest
+from bot.models import Purpose, TextRequest, TextResult, ToolCall
 from bot.platform import DeliveryUnknown, NotSent, Undeliverable, find_log_buffer
 from bot.plugin_system.loading import find_plugin, load_plugins
 from bot.settings import Layer
@@ -186,7 +187,7 @@ async def test_a_model_call_follows_the_conventions_for_generative_models(collec
     assert attributes["gen_ai.request.model"] == attributes["gen_ai.response.model"] == "scripted"
     assert attributes["gen_ai.usage.input_tokens"] == call.tokens_in
     assert attributes["gen_ai.usage.output_tokens"] == call.tokens_out
-    assert not {"gen_ai.input.messages", "gen_ai.system_instructions"} & attributes.keys()
+    assert not {"gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions"} & attributes.keys()
 
 
 async def test_the_trace_of_a_message_goes_on_after_a_restart(collector: Collector, tmp_path: Path) -> None:
@@ -277,10 +278,25 @@ async def test_content_is_exported_where_it_is_switched_on(collector: Collector)
         ) as harness:
             await harness.send("How is the platypus?")
             await flush(harness)
-    prompt = read_attributes(collector.find("chat scripted"))
-    assert "platypus" in prompt["gen_ai.input.messages"]
+    call = read_attributes(collector.find("chat scripted"))
+    assert "platypus" in call["gen_ai.input.messages"]
+    [answer] = json.loads(call["gen_ai.output.messages"])
+    assert (answer["role"], answer["finish_reason"]) == ("assistant", "stop")
+    assert "Fine, Quillon" in answer["parts"][0]["content"]
     assert read_attributes(collector.find("send test"))["greenroom.delivery.text"] == "Fine, Quillon"
     assert any("answered" in line.body.string_value for line in collector.lines)
+
+
+async def test_the_exported_answer_of_a_model_names_the_functions_that_it_calls(collector: Collector) -> None:
+    settings = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true"}
+    answer = TextResult("", tool_calls=(ToolCall("IGNORE", {"reason": "the platypus"}),))
+    model = ScriptedModel(lambda _: answer, can_call_tools=True)
+    async with observed(collector, settings=settings, model=model) as harness:
+        await harness.send("Hello")
+        await flush(harness)
+    [message] = json.loads(read_attributes(collector.find("chat scripted"))["gen_ai.output.messages"])
+    part = {"type": "tool_call", "name": "IGNORE", "arguments": {"reason": "the platypus"}}
+    assert message == {"role": "assistant", "parts": [part], "finish_reason": "tool_call"}
 
 
 async def test_a_line_of_the_log_names_the_trace_of_its_message(collector: Collector) -> None:
