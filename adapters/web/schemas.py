@@ -29,15 +29,18 @@ Text = Annotated[str, AfterValidator(_replace_surrogates)]
 
 
 class RequestModel(BaseModel):
-    """Base of request bodies: strict types, unknown fields are refused."""
+    """Base of request bodies: strict types, unknown fields are refused.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+    The validators of a model are built when it is first used: those of all routes would slow down the start.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True, defer_build=True)
 
 
 class ResponseModel(BaseModel):
     """Base of responses."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     @classmethod
     def build(cls, source: object, **fields: object) -> Self:

@@ -57,6 +57,10 @@ def test_help_imports_no_heavy_library() -> None:
     assert not _imported_of(HEAVY, ["bot.cli.main"])
 
 
+def test_the_store_on_sqlite_does_not_import_the_dialect_of_postgresql() -> None:
+    assert not _imported_of(["sqlalchemy.dialects.postgresql", "asyncpg"], ["plugins.sql.sqlite.storage"])
+
+
 def test_help_of_single_commands_imports_neither_pipeline_nor_http_client_nor_test_kit() -> None:
     heavy = ("aiohttp", "mcp", "rich", "sqlalchemy", "bot.runtime.agent_runtime", "bot.testing")
     assert not _imported_of(heavy, [command.module for command in COMMANDS])

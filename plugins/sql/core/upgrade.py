@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from bot import ConfigError
 from bot.store import NO_SCHEMAS, Schema, Schemas
+from plugins.sql.core.columns import add_postgres_options
 from plugins.sql.core.plugin_tables import check_schemas, find_additions
 from plugins.sql.core.schema import COMPATIBLE_FROM, VERSION, metadata
 
@@ -193,6 +194,7 @@ def _create_tables(connection: Connection, name: str, schema: Schema, location: 
     """Create the tables at their current version, without running migrations."""
     if name == CORE_NAME and connection.dialect.name == "postgresql":
         add_vector_extension(connection, location)
+        add_postgres_options(schema.metadata)
     schema.metadata.create_all(connection, checkfirst=False)
     table = version_table_name(name)
     connection.exec_driver_sql(

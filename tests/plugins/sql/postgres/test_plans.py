@@ -12,6 +12,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from bot import derived_id, system_clock
 from bot.testing import make_message
+from plugins.sql.core.columns import add_postgres_options
 from plugins.sql.core.schema import metadata
 from plugins.sql.core.statements import ListStatement, RawStatement, Statement
 from plugins.sql.postgres import database as postgres_database
@@ -71,6 +72,7 @@ def database(postgres_server: PostgresServer) -> Iterator[str]:
 
 def create_statements() -> str:
     """Return the statements that create all tables."""
+    add_postgres_options(metadata)
     elements = [
         element
         for table in metadata.sorted_tables
