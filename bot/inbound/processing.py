@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -46,7 +47,8 @@ class MessageProcessor:
 
     `process` is awaited once per event and calls `resolve` when the receipt is final; it may leave that to
     the processing of a newer event. Where it raises, the event stays open in the ledger. `on_outcome`
-    receives every final receipt, `on_failure` the error of an event that this process gives up.
+    receives every final receipt, `on_failure` the error of an event that this process gives up. `on_resumed` is told
+    of an event, and when, before it waits until fewer others are resumed: later ones of its room wait for it.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class MessageProcessor:
         self._on_closed = on_closed
         self._clock = clock
         self._shutdown_deadline = shutdown_deadline or ShutdownDeadline()
+        self.on_resumed: Callable[[Receipt, float], object] = lambda receipt, now: None
         self._is_open = True
         self._states: dict[UUID, EventState] = {}  # of every event that is not closed
         self._closed = BoundedSet[UUID](MAX_CLOSED_IDS)  # `submit` may store an event that `resume` has closed
@@ -338,15 +341,14 @@ class MessageProcessor:
     def _start(self, event: StoredEvent) -> asyncio.Task[None]:
         receipt_id = event.receipt.id
         self._transition(receipt_id, EventState.RUNNING)
+        if _takes_slot(event):
+            self.on_resumed(event.receipt, time.monotonic())
         task = self._tasks.start(self._run(event))
         task.add_done_callback(partial(self._on_done, receipt_id))
         return task
 
     async def _run(self, event: StoredEvent) -> None:
-        if event.is_new or event.receipt.outcome.is_final:  # what is closed is evaluated one after another
-            await self._process(event, self.resolve)
-            return
-        async with self._resume_slots:
+        async with self._resume_slots if _takes_slot(event) else nullcontext():
             await self._process(event, self.resolve)
 
     def _on_done(self, receipt_id: UUID, task: asyncio.Task[None]) -> None:
@@ -383,3 +385,8 @@ class MessageProcessor:
             except StoreUnavailable:
                 self._transition(receipt_id, EventState.DEFERRED)
                 raise
+
+
+def _takes_slot(event: StoredEvent) -> bool:
+    """Return whether few events like this run at once: neither new ones nor closed ones, whose evaluations queue."""
+    return not (event.is_new or event.receipt.outcome.is_final)

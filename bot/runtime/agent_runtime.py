@@ -157,6 +157,7 @@ async def _running_agent(
         activity = await enter(PersonActivityRecorder(store.entities, events, shutdown_deadline=shutdown_deadline))
         inbox = _build_inbox(agent, config, pipeline, activity, shutdown_deadline)
         pipeline.turn_queue.is_processing = inbox.processor.is_processing
+        inbox.processor.on_resumed = pipeline.turn_queue.expect
         rooms.start(inbox)
         post_scheduler = PostScheduler(agent, registry)
         await enter(pipeline.evaluated)

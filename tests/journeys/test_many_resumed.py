@@ -1,0 +1,41 @@
+"""More messages are resumed after a crash than are processed at once: the order within a room holds all the same."""
+
+import asyncio
+import re
+
+from bot import system_clock
+from bot.inbound.processing import MAX_CONCURRENT_RESUMED
+from bot.models import TextRequest
+from bot.platform import InboundMessage
+from bot.store import InMemoryStore
+from bot.testing import ScriptedModel, make_message, model_answer, running_agent
+
+ROOMS = [f"room {number}" for number in range(MAX_CONCURRENT_RESUMED + 1)]
+TO_WHOM = re.compile(r"The next message is .+'s, to (\w+)")
+
+
+def written(author: str, room: str) -> InboundMessage:
+    return make_message("Hello", sent_at=system_clock(), room=room, author=author)
+
+
+async def test_a_new_message_waits_for_one_of_its_room_that_is_resumed_behind_many_others() -> None:
+    store, are_many_asked, may_answer = InMemoryStore(), asyncio.Event(), asyncio.Event()
+    asked: list[str] = []
+
+    async def answer(request: TextRequest) -> str:
+        asked.append(TO_WHOM.findall(request.prompt)[-1])
+        if len(asked) == MAX_CONCURRENT_RESUMED:
+            are_many_asked.set()
+        await may_answer.wait()
+        return model_answer(f"To {TO_WHOM.findall(request.prompt)[-1]}.")
+
+    await store.ledger.receive([written("Kim", room) for room in ROOMS], system_clock())
+    settings = {"LATEST_RESPONSE": "queue", "BURST_PAUSE": "0"}
+    async with running_agent(store=store, model=ScriptedModel(answer), settings=settings) as stage:
+        await are_many_asked.wait()
+        await stage.agent_runtime.inbox.submit(written("Robin", ROOMS[-1]))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        may_answer.set()
+        texts = await stage.adapter.wait_until_sent(len(ROOMS) + 1)
+    assert texts == ["To Kim."] * len(ROOMS) + ["To Robin."]
