@@ -92,7 +92,7 @@ def partial_index(condition: str) -> dict[str, Any]:
 
 
 def add_postgres_options(metadata: MetaData) -> None:
-    """Give the tables and indexes their options of PostgreSQL, before they are created there."""
+    """Add to the tables and indexes their options of PostgreSQL, before they are created there."""
     for table in metadata.tables.values():
         items: list[Table | Index] = [table, *table.indexes]
         for item in items:
