@@ -225,7 +225,7 @@ class PostgresDatabase:
             if self.health.problem is not None:
                 await self._recheck()
             else:
-                with suppress(BotError):  # the next round tries again
+                with suppress(Exception):  # whatever it is, the next round tries again
                     await self.main_queries.run_on_driver(_collect_statistics)
 
     async def _recheck(self) -> None:
