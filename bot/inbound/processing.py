@@ -47,8 +47,8 @@ class MessageProcessor:
 
     `process` is awaited once per event and calls `resolve` when the receipt is final; it may leave that to
     the processing of a newer event. Where it raises, the event stays open in the ledger. `on_outcome`
-    receives every final receipt, `on_failure` the error of an event that this process gives up. `on_resumed` is told
-    of an event, and when, before it waits until fewer others are resumed: later ones of its room wait for it.
+    receives every final receipt, `on_failure` the error of an event that this process gives up. `on_resumed`
+    receives the receipt of a resumed event and the time before it waits for its slot: later ones of its room wait for it.
     """
 
     def __init__(
@@ -388,5 +388,5 @@ class MessageProcessor:
 
 
 def _takes_slot(event: StoredEvent) -> bool:
-    """Return whether few events like this run at once: neither new ones nor closed ones, whose evaluations queue."""
+    """Return whether an event counts against the limit of resumed ones: not if it is new, or closed and unevaluated."""
     return not (event.is_new or event.receipt.outcome.is_final)

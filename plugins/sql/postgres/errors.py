@@ -26,6 +26,7 @@ ACTIONS = {
     "40001": ErrorAction.RETRY,  # serialization failure
     "40P01": ErrorAction.RETRY,  # deadlock
     "23505": ErrorAction.RETRY,  # unique violation: another transaction has inserted the row
+    "23503": ErrorAction.RETRY,  # foreign key violation: another transaction has deleted the row, such as a person's
     "55P03": ErrorAction.RETRY,  # lock not available
     "08": ErrorAction.WAIT,  # connection lost
     "25006": ErrorAction.WAIT,  # read-only: a standby answers during a failover

@@ -90,11 +90,11 @@ place AS MATERIALIZED (
       SELECT FROM receipts k WHERE k.agent_id = receipt.agent_id AND k.room_id = receipt.room_id
         AND k.message_id = receipt.message_id AND k.revision = receipt.revision)
 ),
-met AS (
+new_author AS (
   INSERT INTO entities ({column_list(ENTITY_NAMES)}) SELECT {column_list(ENTITY_NAMES, "author")} FROM place, author
   WHERE place.is_new_author ON CONFLICT DO NOTHING
 ),
-entered AS (
+new_room AS (
   INSERT INTO rooms ({column_list(ROOM_NAMES)}, active)
   SELECT {column_list(ROOM_NAMES, "room")}, 1 + coalesce((
     SELECT max(x.active) FROM rooms x WHERE x.agent_id = room.agent_id), 0)

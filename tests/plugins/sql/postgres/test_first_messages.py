@@ -16,6 +16,7 @@ from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
 
 ADA = derived_id("agent", "Ada")
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
 def written(author: str, room: str) -> InboundMessage:
@@ -89,6 +90,29 @@ async def test_messages_do_not_wait_for_a_transaction_that_holds_their_unchanged
     finally:
         await connection.close()
     assert [event.is_new for event in events] == [True, True]
+
+
+@pytest.mark.parametrize("table", ["entities", "rooms"])
+async def test_a_message_is_stored_while_its_author_or_room_is_erased(
+    stores: tuple[Store, Store], postgres_url: str, table: str
+) -> None:
+    erasing, watching = await asyncpg.connect(postgres_url), await asyncpg.connect(postgres_url)
+    try:
+        async with asyncio.timeout(20):
+            async with erasing.transaction():
+                message = written("Kim", "lobby")
+                erased = message.author.id if table == "entities" else message.room.id
+                await erasing.execute(f"DELETE FROM {table} WHERE id = $1", erased.bytes)
+                receiving = asyncio.create_task(stores[0].ledger.receive([message], system_clock()))
+                while not await watching.fetchval(WAITING):
+                    pass  # it has found the row, and waits for the transaction
+            [event] = await receiving
+    finally:
+        await erasing.close()
+        await watching.close()
+    assert event.is_new
+    assert await stores[1].ledger.receipt(event.receipt.id) == event.receipt
+    assert await stores[1].entities.participants(message.room.id) == [message.author]
 
 
 def _room(name: str) -> UUID:
