@@ -48,7 +48,8 @@ class MessageProcessor:
     `process` is awaited once per event and calls `resolve` when the receipt is final; it may leave that to
     the processing of a newer event. Where it raises, the event stays open in the ledger. `on_outcome`
     receives every final receipt, `on_failure` the error of an event that this process gives up. `on_resumed`
-    receives the receipt of a resumed event and the time before it waits for its slot: later ones of its room wait for it.
+    receives the receipt of a resumed event and the time before it waits for its slot: later ones of its room wait
+    for it.
     """
 
     def __init__(
