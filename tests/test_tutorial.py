@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.doc_blocks import ROOT, Block, find_blocks
+from tests.ports import free_port
 
 pytestmark = pytest.mark.long
 
@@ -127,12 +127,6 @@ class Reader:
             assert self.dev is not None
             assert self.dev.poll() is None
             time.sleep(0.1)
-
-
-def free_port() -> int:
-    """Return a port of the loopback that no program uses now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def commands_of(body: str) -> Iterator[tuple[str, str]]:

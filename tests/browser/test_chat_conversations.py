@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from bot.platform import AccessTokens, TokenScope
 from tests.adapters.web.conftest import TOKEN
 from tests.adapters.web.test_agents import PICTURE
 from tests.browser.conftest import run_browser
+from tests.ports import free_port
 
 pytestmark = pytest.mark.long
 ID = re.compile(r"/c/[0-9a-f]{8}-")
@@ -331,9 +331,7 @@ async def run_process(port: int, folder: Path, start: str) -> AsyncIterator[asyn
 
 
 async def test_a_killed_server_loses_nothing_that_was_written(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     server: Any = SimpleNamespace(origin=f"http://127.0.0.1:{port}")
     async with run_process(port, tmp_path, "first") as process, run_browser(server) as browser:
         tab = await browser.enter(token=TOKEN)

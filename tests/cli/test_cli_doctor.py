@@ -9,6 +9,7 @@ import pytest
 
 from bot.cli.doctor import checks
 from bot.cli.main import entry
+from tests.ports import free_port
 
 Out = pytest.CaptureFixture[str]
 
@@ -27,8 +28,7 @@ def failed_findings(findings: list[dict[str, Any]]) -> list[tuple[str, str]]:
 @pytest.fixture(autouse=True)
 def port(monkeypatch: pytest.MonkeyPatch) -> int:
     """Set the web page's port to a free one; return it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        number: int = free.getsockname()[1]
+    number = free_port()
     monkeypatch.setenv("SERVER_PORT", str(number))
     return number
 
@@ -113,8 +113,7 @@ def test_an_old_python_is_reported_with_advice(capsys: Out, monkeypatch: pytest.
 
 
 def test_an_unavailable_model_is_a_temporary_failure(capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        closed = gone.getsockname()[1]
+    closed = free_port()
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{closed}/v1")
     code, findings = run_doctor(capsys)
     assert code == 75

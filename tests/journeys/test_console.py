@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from tests.chaos.program import CommandResult, ForkServer, inherited_variables
+from tests.ports import free_port
 from tests.trust import trust_code
 
 ROOT = Path(__file__).parents[2]
@@ -92,12 +93,6 @@ async def bot_folder(tmp_path: Path, fork_server: ForkServer) -> AsyncIterator[B
         if process.returncode is None:  # the test has failed before its end
             process.kill()
             await process.communicate()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        number: int = server.getsockname()[1]
-        return number
 
 
 @pytest.fixture
@@ -308,8 +303,7 @@ async def test_run_reports_active_platforms_and_stops_at_a_signal(
 
 @pytest.mark.long
 async def test_run_reports_an_unavailable_platform(bot_folder: BotFolder) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        address = f"http://127.0.0.1:{gone.getsockname()[1]}"
+    address = f"http://127.0.0.1:{free_port()}"
     process = await bot_folder.start(
         "run", DISCORD_API_TOKEN=f"{'a' * 24}.bcdefg.{'h' * 38}", DISCORD_API_BASE_URL=address
     )

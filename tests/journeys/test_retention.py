@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-import socket
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -16,6 +15,7 @@ import pytest
 from aiohttp import ClientSession
 
 from tests.chaos.program import CommandResult, ForkServer, inherited_variables
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 20.0
@@ -58,9 +58,10 @@ class BotFolder:
         )
         try:
             assert process.stdout is not None
+            assert process.stderr is not None
             async with asyncio.timeout(DEADLINE):
                 while b"web " not in (line := await process.stdout.readline()):
-                    assert line, "it ended at once"
+                    assert line, (await process.stderr.read()).decode()
             yield
         finally:
             process.send_signal(signal.SIGTERM)
@@ -92,9 +93,7 @@ class BotFolder:
 def bot_folder(tmp_path: Path, fork_server: ForkServer) -> BotFolder:
     """Return an empty folder and a clean environment without storage settings."""
     kept = inherited_variables("PATH", "HOME", "LANG", "SSL_CERT_FILE")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    own = {"SERVER_PORT": str(port), "SERVER_TOKEN": TOKEN, "PYTHONPATH": str(ROOT)}
+    own = {"SERVER_PORT": str(free_port()), "SERVER_TOKEN": TOKEN, "PYTHONPATH": str(ROOT)}
     return BotFolder(tmp_path, kept | own, fork_server)
 
 

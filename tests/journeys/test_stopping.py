@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sqlite3
 import sys
 import time
@@ -22,6 +21,7 @@ from bot.runtime.runtime import STOP_TIMEOUT, TURNS_TIMEOUT
 from bot.testing import model_answer
 from plugins.sql.sqlite.database import OpenFiles
 from tests.chaos.program import inherited_variables
+from tests.ports import free_port
 from tests.trust import trust_code
 
 pytestmark = pytest.mark.long
@@ -279,8 +279,7 @@ class Process:
 async def program(tmp_path: Path, model: ModelServer) -> AsyncIterator[Program]:
     """Return an empty folder, a clean environment and the character Ada."""
     kept = inherited_variables("PATH", "HOME", "LANG", "SSL_CERT_FILE")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
     own = {
         "BOT_DATA_DIR": str(tmp_path / "data"),
         "CRASH_LOOP_BOOTS": "0",

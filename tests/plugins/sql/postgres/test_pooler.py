@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
 from plugins.sql.postgres.work_sharing import PostgresSharing
 from tests.plugins.sql.postgres.proxy import Proxy
+from tests.ports import free_port
 
 pytestmark = pytest.mark.long
 
@@ -47,8 +47,7 @@ async def pooler(url: str, *, size: int) -> AsyncIterator[str]:
     with TemporaryDirectory(prefix="greenroom-pgbouncer-") as folder:
         os.chmod(folder, 0o755)  # in a coroutine
         async with proxy.running():
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                port = free.getsockname()[1]
+            port = free_port()
             file = Path(folder) / "pgbouncer.ini"
             file.write_text(CONFIGURATION.format(server_port=proxy.port, port=port, size=size))
             user = ("-u", "nobody") if os.geteuid() == 0 else ()  # it refuses to run as root
