@@ -1,9 +1,9 @@
-"""`TaskSet` and `Batcher`: background tasks and who owns them."""
+"""`TaskSet`, `Batcher` and `TaskSlots`: background tasks, who owns them, and how many run at once."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -107,3 +107,50 @@ class TaskSet:
         error = None if task.cancelled() else task.exception()
         if error is not None and self._logs_failures:
             logger.error("%s failed: %s", self._label, error, exc_info=error)
+
+
+class TaskSlots:
+    """At most `count` tasks run at once, besides at most `count` that have left their slot to wait for others.
+
+    A task that waits for another one must not keep its slot: the other may itself wait for one.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._first = asyncio.Semaphore(count)
+        self._after_waiting = asyncio.Semaphore(count)
+        self._held: dict[asyncio.Task[object], asyncio.Semaphore] = {}
+
+    @asynccontextmanager
+    async def hold(self) -> AsyncIterator[None]:
+        """Wait for a slot, and keep it during the block unless the block leaves it."""
+        task = _running_task()
+        await self._take(task, self._first)
+        try:
+            yield
+        finally:
+            self._release(task)
+
+    @asynccontextmanager
+    async def leave(self) -> AsyncIterator[None]:
+        """Release the slot of the running task, if it has one, and wait for another one after the block."""
+        task = _running_task()
+        had_slot = self._release(task)
+        yield
+        if had_slot:
+            await self._take(task, self._after_waiting)
+
+    async def _take(self, task: asyncio.Task[object], slots: asyncio.Semaphore) -> None:
+        await slots.acquire()
+        self._held[task] = slots
+
+    def _release(self, task: asyncio.Task[object]) -> bool:
+        slots = self._held.pop(task, None)
+        if slots is not None:
+            slots.release()
+        return slots is not None
+
+
+def _running_task() -> asyncio.Task[object]:
+    task = asyncio.current_task()
+    assert task is not None, "slots belong to tasks"
+    return task

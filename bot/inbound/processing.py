@@ -12,7 +12,7 @@ from uuid import UUID
 
 from bot.concurrency.bounded import BoundedSet
 from bot.concurrency.clock import Clock, ShutdownDeadline, system_clock
-from bot.concurrency.tasks import TaskSet
+from bot.concurrency.tasks import TaskSet, TaskSlots
 from bot.domain.ids import new_id
 from bot.domain.inbound import MAX_BACKFILL_AGE, StoredEvent
 from bot.domain.ledger import EventKey, Outcome, Receipt, Rule
@@ -49,7 +49,7 @@ class MessageProcessor:
     the processing of a newer event. Where it raises, the event stays open in the ledger. `on_outcome`
     receives every final receipt, `on_failure` the error of an event that this process gives up. `on_resumed`
     receives the receipt of a resumed event and the time before it waits for its slot: later ones of its room wait
-    for it.
+    for it. Who waits for a room leaves its slot of `resume_slots` meanwhile.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class MessageProcessor:
         self._clock = clock
         self._shutdown_deadline = shutdown_deadline or ShutdownDeadline()
         self.on_resumed: Callable[[Receipt, float], object] = lambda receipt, now: None
+        self.resume_slots = TaskSlots(MAX_CONCURRENT_RESUMED)
         self._is_open = True
         self._states: dict[UUID, EventState] = {}  # of every event that is not closed
         self._closed = BoundedSet[UUID](MAX_CLOSED_IDS)  # `submit` may store an event that `resume` has closed
         self._claiming_rooms: set[UUID] = set()
         self._behind_earlier: dict[UUID, StoredEvent] = {}  # new events that wait for earlier ones of their rooms
         self._tasks = TaskSet("message processing", logs_failures=False)
-        self._resume_slots = asyncio.Semaphore(MAX_CONCURRENT_RESUMED)
         self._deferred = DeferredRetries(ledger.health, self._retry)
         self._trials = SuspectTrials(self._start_held, self._tasks.wait)
 
@@ -349,7 +349,7 @@ class MessageProcessor:
         return task
 
     async def _run(self, event: StoredEvent) -> None:
-        async with self._resume_slots if _takes_slot(event) else nullcontext():
+        async with self.resume_slots.hold() if _takes_slot(event) else nullcontext():
             await self._process(event, self.resolve)
 
     def _on_done(self, receipt_id: UUID, task: asyncio.Task[None]) -> None:

@@ -14,6 +14,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from bot.concurrency.bounded import BoundedSet
+from bot.concurrency.tasks import TaskSlots
 from bot.domain.ledger import Receipt
 from bot.errors import StoreUnavailable
 from bot.turn import Turn, TurnInput
@@ -84,12 +85,14 @@ class TurnQueue:
     """The running and waiting turns of all rooms of one agent; `clock` is monotonic, in seconds.
 
     `mode` may be changed: it counts for messages that come after. `is_processing` says whether a receipt is still
-    processed by this process.
+    processed by this process. A turn that waits for its room leaves its slot of `resume_slots`, so that an earlier
+    message of the room can get it.
     """
 
     def __init__(self, mode: LatestResponse, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.mode = mode
         self.is_processing: Callable[[UUID], bool] = lambda receipt_id: False
+        self.resume_slots = TaskSlots(1)
         self._clock = clock
         self._rooms: dict[UUID, _RoomTurns] = {}
         self._expected: dict[UUID, dict[UUID, float]] = {}  # by room: when receipts to be tried again were received
@@ -136,10 +139,13 @@ class TurnQueue:
         turn = claim.turn
         while True:
             if self._is_expecting_earlier(turn):
-                await asyncio.sleep(RECHECK_SECONDS)
+                async with self.resume_slots.leave():
+                    await asyncio.sleep(RECHECK_SECONDS)
                 continue
             self._enqueue(claim)
-            await claim.granted.wait()
+            if not claim.granted.is_set():
+                async with self.resume_slots.leave():
+                    await claim.granted.wait()
             if not self._is_expecting_earlier(turn):
                 break
             self._release(claim)  # an outage of the store ended the turn before it

@@ -158,6 +158,7 @@ async def _running_agent(
         inbox = _build_inbox(agent, config, pipeline, activity, shutdown_deadline)
         pipeline.turn_queue.is_processing = inbox.processor.is_processing
         inbox.processor.on_resumed = pipeline.turn_queue.expect
+        pipeline.turn_queue.resume_slots = inbox.processor.resume_slots
         rooms.start(inbox)
         post_scheduler = PostScheduler(agent, registry)
         await enter(pipeline.evaluated)

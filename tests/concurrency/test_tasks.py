@@ -3,7 +3,7 @@ import logging
 
 import pytest
 
-from bot.concurrency.tasks import TaskSet
+from bot.concurrency.tasks import TaskSet, TaskSlots
 
 
 async def test_a_task_set_waits_for_its_tasks_and_counts_those_that_are_late() -> None:
@@ -37,3 +37,52 @@ async def test_a_failure_is_logged_once_unless_the_caller_awaits_it(
     with caplog.at_level(logging.ERROR):
         await tasks.wait()
     assert [record.getMessage() for record in caplog.records] == ["greeting failed: broken"] * logs_failures
+
+
+async def test_a_task_that_left_its_slot_lets_another_run_and_takes_one_again() -> None:
+    slots, may_go_on, order = TaskSlots(1), asyncio.Event(), []
+
+    async def wait_for_other() -> None:
+        async with slots.hold():
+            async with slots.leave():
+                await may_go_on.wait()
+            order.append("waited")
+
+    async def other() -> None:
+        async with slots.hold():
+            order.append("other")
+            may_go_on.set()
+
+    await asyncio.gather(wait_for_other(), other())
+    assert order == ["other", "waited"]
+
+
+async def test_a_task_cancelled_while_it_has_left_its_slot_gives_none_back_twice() -> None:
+    slots, running, highest = TaskSlots(1), 0, 0
+
+    async def wait_for_ever() -> None:
+        async with slots.hold(), slots.leave():
+            await asyncio.Event().wait()
+
+    async def work() -> None:
+        nonlocal running, highest
+        async with slots.hold():
+            running += 1
+            highest = max(highest, running)
+            await asyncio.sleep(0)
+            running -= 1
+
+    cancelled = asyncio.create_task(wait_for_ever())
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
+    await asyncio.gather(work(), work(), work())
+    assert highest == 1
+
+
+async def test_a_task_without_a_slot_leaves_none() -> None:
+    slots = TaskSlots(1)
+    async with slots.leave():
+        pass
+    async with slots.hold(), slots.leave():
+        pass

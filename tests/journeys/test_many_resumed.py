@@ -39,3 +39,22 @@ async def test_a_new_message_waits_for_one_of_its_room_that_is_resumed_behind_ma
         may_answer.set()
         texts = await stage.adapter.wait_until_sent(len(ROOMS) + 1)
     assert texts == ["To Kim."] * len(ROOMS) + ["To Robin."]
+
+
+async def test_resumed_messages_that_wait_for_their_room_do_not_delay_other_rooms() -> None:
+    store, may_answer_robin = InMemoryStore(), asyncio.Event()
+
+    async def answer(request: TextRequest) -> str:
+        to = TO_WHOM.findall(request.prompt)[-1]
+        if to == "Robin":
+            await may_answer_robin.wait()
+        return model_answer(f"To {to}.")
+
+    waiting = [written("Robin", "porch") for _ in range(MAX_CONCURRENT_RESUMED)]
+    await store.ledger.receive([*waiting, written("Kim", "kitchen")], system_clock())
+    settings = {"LATEST_RESPONSE": "queue", "BURST_PAUSE": "0"}
+    async with running_agent(store=store, model=ScriptedModel(answer), settings=settings) as stage:
+        assert await stage.adapter.wait_until_sent(1) == ["To Kim."]
+        may_answer_robin.set()
+        texts = await stage.adapter.wait_until_sent(1 + len(waiting))
+    assert texts == ["To Kim.", *["To Robin."] * len(waiting)]
