@@ -24,6 +24,7 @@ from bot.store.work_sharing import NewWork, WorkSharing
 
 logger = logging.getLogger(__name__)
 HEARTBEAT_SECONDS, POLL_SECONDS = 0.5, 0.5
+FREQUENTLY_POLLED_AGENTS = 20  # with more of them, each looks less often what it was not told of
 BLOCKED_POLL_SECONDS, MAX_FREQUENTLY_POLLED = 0.05, 100
 HEARTBEAT_TIMEOUT, POLL_TIMEOUT, DRAIN_SECONDS = 5.0, 60.0, 3.0
 
@@ -101,7 +102,8 @@ class WorkSharingLoop:
             self._is_blocked = False
             look = self._resume_open_work(sharing, new_work)
             await run_isolated(look, label="looking what is open", timeout=POLL_TIMEOUT)
-            new_work = await sharing.wait_for_work(BLOCKED_POLL_SECONDS if self._is_blocked else POLL_SECONDS)
+            interval = POLL_SECONDS * max(1.0, sharing.agent_count / FREQUENTLY_POLLED_AGENTS)
+            new_work = await sharing.wait_for_work(BLOCKED_POLL_SECONDS if self._is_blocked else interval)
 
     async def _resume_open_work(self, sharing: WorkSharing, new_work: NewWork) -> None:
         with suppress(StoreUnavailable):

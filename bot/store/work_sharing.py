@@ -139,6 +139,10 @@ class WorkSharing(LeaseSharing, Protocol):
         """Whether the process takes no further rooms and accounts."""
 
     @property
+    def agent_count(self) -> int:
+        """The number of agents of this process that share their work over the same database."""
+
+    @property
     def members(self) -> Members:
         """All processes."""
 

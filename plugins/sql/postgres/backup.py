@@ -20,7 +20,7 @@ from plugins.sql.core.schema import metadata
 from plugins.sql.core.upgrade import CORE_NAME, LOCK_KEY, version_table_name
 from plugins.sql.postgres.connection import Address
 from plugins.sql.postgres.database import run_once
-from plugins.sql.postgres.work_sharing import LOCK_CLASS
+from plugins.sql.postgres.heartbeat import LOCK_CLASS
 from plugins.sql.sqlite.backup import COPYING, build_holding_statements
 from plugins.sql.sqlite.check import find_version_problem
 

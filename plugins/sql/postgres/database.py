@@ -22,6 +22,7 @@ from plugins.sql.core.upgrade import upgrade_schemas
 from plugins.sql.postgres.batches import BatchedReads
 from plugins.sql.postgres.connection import Address, connect
 from plugins.sql.postgres.errors import DRIVER_ERRORS, SLOW, ErrorAction, action_for, explain_error, opening_error
+from plugins.sql.postgres.heartbeat import Heartbeat
 
 T = TypeVar("T")
 MAX_WAIT_SECONDS = 10.0
@@ -164,6 +165,7 @@ class PostgresDatabase:
         self.direct = direct or address
         self.health = StoreHealth()
         self._engine = build_engine(address).execution_options(isolation_level="AUTOCOMMIT")
+        self.heartbeat = Heartbeat(self.direct)
         self.dialect = self._engine.dialect
         self._pools = tuple(
             ConnectionPool(self._connect, size) for size in (MAIN_CONNECTIONS, INBOX_CONNECTIONS, SEARCH_CONNECTIONS)
@@ -186,6 +188,7 @@ class PostgresDatabase:
     async def close(self) -> None:
         """Finish running work and close all connections."""
         await self._rechecks.cancel()
+        await self.heartbeat.close()
         await self.batches.wait(CLOSE_TIMEOUT)
         await self.batches.cancel()  # of callers that were cancelled
         await asyncio.gather(*(pool.close() for pool in self._pools))

@@ -62,7 +62,7 @@ class NoticeQueue:
     """Notices of one agent that are to be sent; `requested` is set while there are any."""
 
     def __init__(self, agent: int) -> None:
-        self._prefix = f"{agent}"
+        self.all_work = f"{agent}"  # tells every process to look for work of this agent
         self._waiting: dict[str, None] = {}
         self.requested = asyncio.Event()
 
@@ -74,7 +74,7 @@ class NoticeQueue:
 
     def take_payload(self) -> str:
         """Remove as many notices as one notification carries, and return its text."""
-        payload = self._prefix
+        payload = self.all_work
         for item in list(self._waiting):
             if len(payload) + len(item) > MAX_PAYLOAD:
                 return payload
@@ -88,7 +88,7 @@ class NoticeQueue:
         prefix, *items = payload.split(" ")
         if not items:
             return None
-        return [(Notice(item[0]), UUID(item[1:])) for item in items] if prefix == self._prefix else []
+        return [(Notice(item[0]), UUID(item[1:])) for item in items] if prefix == self.all_work else []
 
 
 class RoomLeases:

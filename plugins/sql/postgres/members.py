@@ -17,39 +17,35 @@ from plugins.sql.core.base import AgentRow
 from plugins.sql.core.statements import RawStatement, Row
 from plugins.sql.core.values import datetime_of
 from plugins.sql.postgres.database import PostgresDatabase
+from plugins.sql.postgres.heartbeat import LEASE_SECONDS, MEMBER_KEY
 
-LEASE_SECONDS = 4.0
-KEY = "member:"  # in the table `cache`, followed by the number of the process
 SHARED_KEY = "shared lease:"  # likewise, followed by its name: the number of its parts
 
 # Written when a process joins; those of processes that have ended are deleted then.
-DESCRIBE = f"""
-INSERT INTO cache (agent_id, key, value) VALUES ($1, '{KEY}' || CAST($2 AS bigint), $3)
-ON CONFLICT (agent_id, key) DO UPDATE SET value = excluded.value
-"""
-FORGET = f"""
-DELETE FROM cache c WHERE c.agent_id = $1 AND c.key LIKE '{KEY}%' AND NOT EXISTS (
-  SELECT FROM workers w WHERE w.agent_id = $1 AND c.key = '{KEY}' || w.position)
-"""
-IS_DRAINING = f"""EXISTS (
-  SELECT FROM cache c WHERE c.agent_id = workers.agent_id AND c.key = '{KEY}' || workers.position
-    AND CAST(c.value AS jsonb) @> '{{"is_draining": true}}')"""
+DESCRIBE = RawStatement(
+    f"INSERT INTO cache (agent_id, key, value) VALUES (?, '{MEMBER_KEY}' || CAST(? AS bigint), ?) "
+    "ON CONFLICT (agent_id, key) DO UPDATE SET value = excluded.value"
+)
+FORGET = RawStatement(
+    f"DELETE FROM cache c WHERE c.agent_id = ? AND c.key LIKE '{MEMBER_KEY}%' AND NOT EXISTS ("
+    f"SELECT FROM workers w WHERE w.agent_id = c.agent_id AND c.key = '{MEMBER_KEY}' || w.position)"
+)
 DRAIN = RawStatement(
     f"UPDATE cache SET value = CAST(CAST(value AS jsonb) || '{{\"is_draining\": true}}' AS text) "
-    f"WHERE agent_id = ? AND key = '{KEY}' || CAST(? AS bigint) RETURNING 1"
+    f"WHERE agent_id = ? AND key = '{MEMBER_KEY}' || CAST(? AS bigint) RETURNING 1"
 )
-OTHER_ROLES = f"""
-SELECT DISTINCT coalesce(CAST(c.value AS jsonb) ->> 'role', '{ProcessRole.ALL}') FROM workers w
-LEFT JOIN cache c ON c.agent_id = w.agent_id AND c.key = '{KEY}' || w.position
-WHERE w.agent_id = $1 AND w.alive_until > CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)
-"""
+OTHER_ROLES = RawStatement(
+    f"SELECT DISTINCT coalesce(CAST(c.value AS jsonb) ->> 'role', '{ProcessRole.ALL}') FROM workers w "
+    f"LEFT JOIN cache c ON c.agent_id = w.agent_id AND c.key = '{MEMBER_KEY}' || w.position "
+    "WHERE w.agent_id = ? AND w.alive_until > CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"
+)
 LIST_MEMBERS = RawStatement(
     f"SELECT w.position, w.alive_until, c.value FROM workers w "
-    f"LEFT JOIN cache c ON c.agent_id = w.agent_id AND c.key = '{KEY}' || w.position "
+    f"LEFT JOIN cache c ON c.agent_id = w.agent_id AND c.key = '{MEMBER_KEY}' || w.position "
     "WHERE w.agent_id = ? ORDER BY w.position"
 )
 COUNT_PROCESSES = RawStatement(
-    f"SELECT count(*) FROM workers w JOIN cache c ON c.agent_id = w.agent_id AND c.key = '{KEY}' || w.position "
+    f"SELECT count(*) FROM workers w JOIN cache c ON c.agent_id = w.agent_id AND c.key = '{MEMBER_KEY}' || w.position "
     "WHERE w.agent_id = ? AND CAST(c.value AS jsonb) ->> 'role' = ? "
     "AND CAST(c.value AS jsonb) ->> 'is_draining' IS DISTINCT FROM 'true'"
 )

@@ -16,6 +16,7 @@ from bot.platform import InboundMessage
 from bot.store import StoreUnavailable
 from bot.testing import ScriptedModel, make_message, model_answer, running_agent
 from bot.testing.harness import AgentHarness
+from plugins.sql.postgres import heartbeat
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
 from plugins.sql.postgres.work_sharing import PostgresSharing
@@ -113,6 +114,7 @@ async def test_what_a_dead_process_left_is_answered_before_a_message_that_comes_
 ) -> None:
     monkeypatch.setattr(work_sharing, "POLL_SECONDS", 600.0)
     monkeypatch.setattr(work_sharing, "HEARTBEAT_SECONDS", 600.0)
+    monkeypatch.setattr(heartbeat, "MIN_INTERVAL_SECONDS", 0.0)
     address = parse_address(postgres_url, "the url")
     async with (
         asyncio.timeout(10.0),
