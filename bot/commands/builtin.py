@@ -6,13 +6,15 @@ from datetime import timedelta
 from functools import partial
 from random import Random
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 from bot.addressing.attention import Responsiveness
+from bot.agent import Agent
 from bot.commands.world_settings import build_settings_command
 from bot.domain.component_specs import CommandSpec
 from bot.domain.content import Attachment, Choice, Content, MediaKind, MentionContext
 from bot.domain.edits import ERASURE_COMPONENT, ErasureResult
-from bot.domain.environment import ParticipantState, Role
+from bot.domain.environment import Entity, ParticipantState, Role
 from bot.domain.ids import new_id
 from bot.domain.inbound import CommandInvocation, CommandResponse, InboundMessage
 from bot.domain.ledger import EventKey, Receipt
@@ -46,6 +48,7 @@ class BuiltinCommands:
     ) -> None:
         self._inbox, self._edits, self._plugins = inbox, edits, tuple(plugins)
         self._secrets = frozenset(secrets)
+        self._exporting: set[UUID] = set()  # people whose file is being written
 
     def commands(self) -> list[Command[Any]]:
         """Return the commands, in the order of /help."""
@@ -147,19 +150,33 @@ class BuiltinCommands:
             return CommandResponse(user_text("commands.export_me.no_files"))
         if not (adapter.hides_responses or invocation.room.type.is_private_chat):
             return CommandResponse(user_text("commands.export_me.elsewhere", command=EXPORT_COMMAND))
-        key, until = f"{EXPORT_COMMAND}:{invocation.author.id}", agent.clock() + EXPORT_INTERVAL
+        person = invocation.author
+        key = f"{EXPORT_COMMAND}:{person.id}"
         result = await agent.store.cache.get(key)
-        if result is not None:
+        if result is not None or person.id in self._exporting:
             return CommandResponse(
                 user_text(f"commands.export_me.{'too_large' if result == TOO_LARGE else 'too_soon'}")
             )
-        await agent.store.cache.set(key, True, expires_at=until)
-        stored = await agent.store.entities.entities([invocation.author.id])
+        self._exporting.add(person.id)
+        try:
+            data = await self._write_archive(agent, person)
+            await agent.store.cache.set(key, data is not None or TOO_LARGE, expires_at=agent.clock() + EXPORT_INTERVAL)
+        finally:
+            self._exporting.discard(person.id)
+        if data is None:
+            return CommandResponse(user_text("commands.export_me.too_large"))
+        name = f"{EXPORT_COMMAND}-{agent.clock():%Y-%m-%d}.zip"
+        archive = Attachment(name, MediaKind.DOCUMENT, content_type="application/zip", name=name, data=data)
+        return CommandResponse(user_text("commands.export_me.done"), attachments=(archive,))
+
+    async def _write_archive(self, agent: Agent, person: Entity) -> bytes | None:
+        """Return the file with everything that is stored about a person; None if platforms refuse one of its size."""
+        stored = await agent.store.entities.entities([person.id])
         file = io.BytesIO()
         try:
             await write_person_archive(
                 agent.store,
-                stored.get(invocation.author.id, invocation.author),
+                stored.get(person.id, person),
                 file,
                 agent_name=agent.name,
                 redact=redactor_of(self._secrets).redact,
@@ -167,11 +184,8 @@ class BuiltinCommands:
                 clock=agent.clock,
             )
         except ArchiveTooLarge:
-            await agent.store.cache.set(key, TOO_LARGE, expires_at=until)
-            return CommandResponse(user_text("commands.export_me.too_large"))
-        name = f"{EXPORT_COMMAND}-{agent.clock():%Y-%m-%d}.zip"
-        archive = Attachment(name, MediaKind.DOCUMENT, content_type="application/zip", name=name, data=file.getvalue())
-        return CommandResponse(user_text("commands.export_me.done"), attachments=(archive,))
+            return None
+        return file.getvalue()
 
     async def help(self, context: CommandContext) -> str:
         """List the commands."""

@@ -250,6 +250,24 @@ async def test_an_export_is_a_file_in_a_private_chat_only_and_not_twice_in_ten_m
     assert ("ten minutes" in again.text, again.attachments) == (True, ())
 
 
+async def test_an_export_that_fails_may_be_asked_for_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*arguments: object, **settings: object) -> None:
+        raise OSError("the file could not be written")
+
+    async with running_agent(adapter=FileAdapter()) as stage:
+        with monkeypatch.context() as patch:
+            patch.setattr(builtin, "write_person_archive", fail)
+            with pytest.raises(OSError, match="could not be written"):  # the adapter answers that it failed
+                await give(stage, "export-me", kind=DM)
+        assert len((await give(stage, "export-me", kind=DM)).attachments) == 1
+
+
+async def test_two_exports_of_one_person_are_not_written_at_once() -> None:
+    async with running_agent(adapter=FileAdapter()) as stage:
+        answers = await asyncio.gather(*(give(stage, "export-me", kind=DM, event_id=f"{n}") for n in range(3)))
+    assert sum(len(answer.attachments) for answer in answers) == 1
+
+
 async def test_an_export_that_is_too_large_says_so_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builtin, "MAX_EXPORT_BYTES", 100)
     async with running_agent(adapter=FileAdapter()) as stage:
