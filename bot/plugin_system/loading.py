@@ -5,6 +5,7 @@ import importlib.metadata
 import importlib.util
 import pkgutil
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -219,9 +220,16 @@ def _duplicate_error(name: str) -> PluginError:
 
 def _adapter_modules() -> dict[str, str]:
     modules = {name: f"{ADAPTERS_PACKAGE}.{name}" for name in _list_subpackages(ADAPTERS_PACKAGE)}
-    for entry in importlib.metadata.entry_points(group=ADAPTER_GROUP):
-        modules.setdefault(entry.name, entry.module)
+    for name, module in _adapter_entry_points(tuple(sys.path)):
+        modules.setdefault(name, module)
     return modules
+
+
+@lru_cache(maxsize=4)  # it reads a file of every installed package
+def _adapter_entry_points(path: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return the name and the module of each adapter in the packages on a path, which is `sys.path`."""
+    entries = importlib.metadata.entry_points(group=ADAPTER_GROUP)
+    return [(entry.name, entry.module) for entry in entries]
 
 
 def _load_adapter(name: str, module: str) -> AdapterSpec | str:
