@@ -144,12 +144,12 @@ class Runtime:
 
     async def _hold_connection(self, platform: str) -> bool:
         """Return whether this process has the leases of a platform; one gateway gets all, by the fixed order."""
-        for agent_runtime in self.agents:
-            sharing = agent_runtime.agent.store.sharing
-            is_free = sharing is not None and not sharing.is_draining
-            if sharing is None or not (is_free and await sharing.hold_lease(connection_name(platform))):
-                return False
-        return True
+        found = [agent_runtime.agent.store.sharing for agent_runtime in self.agents]
+        sharings = [sharing for sharing in found if sharing is not None and not sharing.is_draining]
+        if not sharings or len(sharings) < len(found):
+            return False
+        first, *others = (sharing.hold_lease(connection_name(platform)) for sharing in sharings)
+        return await first and all(await asyncio.gather(*others))
 
     async def _on_adapter_up(self, name: str, adapter: Adapter) -> None:
         self.inactive.pop(name, None)

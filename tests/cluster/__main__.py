@@ -14,6 +14,7 @@ from tests.cluster.faults import CALM_SECONDS, FAULTS, Scene
 from tests.cluster.members import Cluster, Platform, cpu_seconds
 from tests.cluster.server import ServerControl, measure_reference, standby_folder
 from tests.cluster.shards import SHARD_FAULTS, SHARDS, disturb_shards
+from tests.cluster.tokens import disturb_tokens
 from tests.plugins.sql.postgres.proxy import Proxy
 from tests.postgres import PostgresServer
 
@@ -37,6 +38,7 @@ def main() -> int:
         default=",".join(SHARD_FAULTS),
         help="names of the faults of a bot with shards; empty for none",
     )
+    parser.add_argument("--tokens", type=int, default=1000, help="characters with a Telegram token each; 0 for none")
     parser.add_argument("--snapshot", type=float, default=5.0, help="seconds for which the oldest snapshot is held")
     parser.add_argument("--members", type=int, default=3, help="workers under faults")
     given = parser.parse_args()
@@ -57,6 +59,7 @@ async def run(given: argparse.Namespace, server: PostgresServer, folder: Path) -
         worker, database = (statistics.median(cost[index] for cost in costs) for index in range(2))
         write(f"\n{describe_model(worker, database)}")
     is_clean = await disturb_sharded(server, [name for name in given.shard_faults.split(",") if name])
+    is_clean &= await disturb_many(server, given.tokens)
     names = [name for name in given.faults.split(",") if name]
     return (not names or await disturb(server, names, given, folder)) and is_clean
 
@@ -121,6 +124,18 @@ async def disturb_sharded(server: PostgresServer, names: list[str]) -> bool:
         write(f"| {name} | {' | '.join(map(str, verdict))} | {taken:.2f} s |")
         is_clean &= not any(verdict[1:])
     return is_clean
+
+
+async def disturb_many(server: PostgresServer, tokens: int) -> bool:
+    """Print what a killed gateway did to many characters; return whether nothing was lost, doubled or reordered."""
+    if not tokens:
+        return True
+    write(f"\n| {tokens} Telegram tokens | answered | lost | doubled | inversions | ready | take-over |")
+    write("|---|---|---|---|---|---|---|")
+    with server.database() as database:
+        verdict, ready, taken = await disturb_tokens(server.url(database), tokens)
+    write(f"| SIGKILL of one of 2 gateways | {' | '.join(map(str, verdict))} | {ready:.0f} s | {taken:.2f} s |")
+    return not any(verdict[1:])
 
 
 async def disturb(server: PostgresServer, names: list[str], given: argparse.Namespace, folder: Path) -> bool:

@@ -1,16 +1,12 @@
 """A bot with 16 shards on the emulated Discord: two gateways, a worker and a sender, disturbed while people write."""
 
 import asyncio
-import json
-import os
 import signal
-import sys
 import time
-from asyncio.subprocess import DEVNULL, Process
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,8 +14,8 @@ from adapters.discord.emulator import Emulator
 from adapters.discord.sharding import all_shards
 from tests.chaos.model import ModelServer
 from tests.chaos.wire import Wire
+from tests.cluster.roles import RoleProcesses, judge
 
-ROOT = Path(__file__).parents[2]
 SHARDS, GATEWAYS = 16, 2
 TOKEN = "only-for-the-cluster"
 PATIENCE, CALM_SECONDS, FROZEN_SECONDS = 60.0, 3.0, 7.0
@@ -30,24 +26,9 @@ class ShardedBot:
 
     def __init__(self, url: str, emulator: Emulator, model: ModelServer, folder: Path) -> None:
         self._emulator = emulator
-        self._folder = folder
-        self._environment = {
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(ROOT),
-            "POSTGRES_URL": url,
-            "DISCORD_API_TOKEN": TOKEN,
-            "DISCORD_API_BASE_URL": emulator.url,
-            "OPENAI_BASE_URL": model.url,
-            "OPENAI_API_KEY": "unused",
-            "OPENAI_LARGE_MODEL": "m",
-            "OPENAI_SMALL_MODEL": "m",
-            "LATEST_RESPONSE": "queue",
-            "BURST_PAUSE": "0",
-            "STREAMING": "false",
-            "MESSAGES_PER_PERSON": "0",
-        }
+        settings = {"DISCORD_API_TOKEN": TOKEN, "DISCORD_API_BASE_URL": emulator.url}
+        self._processes = RoleProcesses(url, model.url, folder, "discord", [{"name": "Ada"}], settings)
         self.gateways: list[Process] = []
-        self._stack = AsyncExitStack()
         self.is_over = False
         self.sent: dict[str, list[str]] = {}  # by channel
         gateway = emulator.gateway
@@ -63,11 +44,11 @@ class ShardedBot:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run the processes, and wait until all shards are connected."""
-        async with self._stack:
+        async with self._processes:
             await self.start_gateway()
             await self._until_connected()  # it creates the tables
-            await self._start("worker")
-            await self._start("sender")
+            await self._processes.start("worker")
+            await self._processes.start("sender")
             await self.start_gateway()
             await self._emulator.recorder.wait_until(
                 lambda: self._emulator.recorder.counts["resume"] >= SHARDS // GATEWAYS, PATIENCE
@@ -76,7 +57,7 @@ class ShardedBot:
 
     async def start_gateway(self) -> None:
         """Start one more gateway."""
-        self.gateways.append(await self._start("gateway"))
+        self.gateways.append(await self._processes.start("gateway"))
 
     async def take_over(self, disturb: Callable[[Process], None]) -> float:
         """Disturb the gateway that was started last; return the seconds until its shards are connected elsewhere."""
@@ -94,14 +75,8 @@ class ShardedBot:
 
     def judge(self) -> tuple[int, int, int, int]:
         """Return how many messages were answered, lost and answered twice, and how many answers were out of order."""
-        answered = lost = doubled = inversions = 0
-        for channel, sent in self.sent.items():
-            texts = self._emulator.recorder.texts(channel)
-            numbers = [sent.index(text.removeprefix("re ")) for text in texts if text.removeprefix("re ") in sent]
-            answered += len(set(numbers))
-            lost += len(sent) - len(set(numbers))
-            doubled += len(texts) - len(set(numbers))
-            inversions += sum(later < earlier for earlier, later in pairwise(numbers))
+        verdicts = [judge(sent, self._emulator.recorder.texts(channel)) for channel, sent in self.sent.items()]
+        answered, lost, doubled, inversions = map(sum, zip(*verdicts, strict=True))
         return answered, lost, doubled, inversions
 
     async def _write_in(self, channel: str) -> None:
@@ -119,27 +94,6 @@ class ShardedBot:
         await self._emulator.recorder.wait_until(
             lambda: sorted(item.shard for item in sessions if item.line is not None) == all_shards(SHARDS), PATIENCE
         )
-
-    async def _start(self, role: str) -> Process:
-        folder = self._folder / f"{role}-{len(self.gateways)}"
-        folder.mkdir()
-        (folder / "ada.json").write_text(json.dumps({"name": "Ada", "plugins": ["sql", "openai"]}))
-        command = [sys.executable, "-m", "bot", "run", "-c", "ada.json", "--role", role]
-        command += [] if role == "worker" else ["--only", "discord"]
-        log = self._stack.enter_context((folder / "log.txt").open("w"))
-        environment = {**self._environment, "BOT_DATA_DIR": str(folder)}
-        process = await asyncio.create_subprocess_exec(
-            *command, cwd=folder, env=environment, stdin=DEVNULL, stdout=log, stderr=log
-        )
-        self._stack.push_async_callback(_stop, process)
-        return process
-
-
-async def _stop(process: Process) -> None:
-    if process.returncode is None:
-        process.send_signal(signal.SIGCONT)
-        process.terminate()
-    await process.wait()
 
 
 async def kill(bot: ShardedBot) -> float:

@@ -6,6 +6,7 @@ is detected within a second, a frozen one when its rows expire.
 
 import asyncio
 import math
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from bot.platform import TaskSet
 from plugins.sql.postgres.connection import Address, connect
 from plugins.sql.postgres.errors import explain_error
 
-LEASE_SECONDS = 4.0
+LEASE_SECONDS, MAX_TAKE_OVER_SECONDS = 4.0, 0.25
 LEASE_MICROSECONDS = int(LEASE_SECONDS * 1_000_000)
 MIN_INTERVAL_SECONDS, TIMEOUT_SECONDS = 0.4, 5.0
 MAX_SILENCE_MICROSECONDS, RECONNECT_GRACE_SECONDS = 750_000, 2.0
@@ -39,13 +40,17 @@ TAKE_LOCKS = (
 )
 RELEASE_LOCKS = f"SELECT pg_advisory_unlock({LOCK_CLASS}, {LOCK_NUMBER}) FROM unnest(CAST($1 AS bigint[])) AS position"
 # A worker that is silent or without its lock is dead.
+LOCKED = f"""locked AS MATERIALIZED (
+  SELECT CAST(l.objid AS bigint) AS number FROM pg_locks l
+  WHERE l.locktype = 'advisory' AND l.classid = {LOCK_CLASS} AND l.objsubid = 2
+    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+)"""
 IS_DEAD = f"""(
-  w.alive_until < {NOW} OR w.alive_until < {NOW} + {LEASE_MICROSECONDS - MAX_SILENCE_MICROSECONDS} AND NOT EXISTS (
-    SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.classid = {LOCK_CLASS} AND l.objsubid = 2
-      AND CAST(l.objid AS bigint) = w.position % 2147483647
-      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())))"""
+  w.alive_until < {NOW} OR w.alive_until < {NOW} + {LEASE_MICROSECONDS - MAX_SILENCE_MICROSECONDS}
+    AND w.position % 2147483647 NOT IN (SELECT number FROM locked))"""
 # Those of the agents $1, with the workers $2, that have dead workers, or work in a room without a living one.
 FIND_AGENTS_TO_LOOK_AFTER = f"""
+WITH {LOCKED}
 SELECT w.agent_id FROM workers w WHERE w.agent_id = ANY($1) AND w.position <> ALL($2) AND {IS_DEAD}
 UNION
 SELECT open.agent_id FROM (
@@ -57,7 +62,8 @@ WHERE open.agent_id = ANY($1) AND NOT EXISTS (SELECT FROM workers w WHERE w.posi
 # The rooms of dead workers, and those without an owner, become ours if work is open there and this process takes
 # rooms, else free. A worker that joins at the same time may lose a room by this: no harm.
 TAKE_OVER_ROOMS = f"""
-WITH buried AS (
+WITH {LOCKED},
+buried AS (
   DELETE FROM workers w WHERE w.agent_id = $1 AND w.position <> $2 AND {IS_DEAD} RETURNING w.position
 ),
 alive AS MATERIALIZED (
@@ -201,7 +207,11 @@ class Heartbeat:
             rows = await connection.fetch(FIND_AGENTS_TO_LOOK_AFTER, agents, numbers)
             concerned = {row[0] for row in rows}
             workers = [worker for worker in workers if worker.agent in concerned]
+            random.shuffle(workers)  # so that other processes begin with other agents
+        end = time.monotonic() + MAX_TAKE_OVER_SECONDS
         for worker in workers:
+            if time.monotonic() > end:  # what is left follows after the next renewal
+                return
             key = (worker.agent, worker.number)
             rows = await connection.fetch(TAKE_OVER_ROOMS, *key, worker.takes_rooms())
             worker.on_taken_over([UUID(bytes=row[0]) for row in rows])

@@ -23,13 +23,16 @@ TAKE_LEASES = RawStatement(
 INSERT INTO lanes (agent_id, room_id, owner)
 SELECT CAST(? AS integer), room_id, CAST(? AS bigint) FROM unnest(CAST(? AS bytea[])) AS room_id
 ORDER BY room_id
-ON CONFLICT (agent_id, room_id) DO UPDATE SET owner = coalesce(lanes.owner, excluded.owner)
+ON CONFLICT (agent_id, room_id) DO UPDATE SET owner = CASE
+  WHEN EXISTS (SELECT FROM workers w WHERE w.position = lanes.owner)
+    OR lanes.owner > (SELECT max(position) FROM workers)  -- it joined after this statement began
+  THEN lanes.owner ELSE excluded.owner END
 RETURNING room_id, owner, xmax = 0
 """
 )
 FIND_OWNERS = RawStatement(
-    "SELECT room_id, owner, false FROM lanes "
-    "WHERE agent_id = ? AND room_id = ANY(CAST(? AS bytea[])) AND owner IS NOT NULL"
+    "SELECT l.room_id, l.owner, false FROM lanes l JOIN workers w ON w.position = l.owner "
+    "WHERE l.agent_id = ? AND l.room_id = ANY(CAST(? AS bytea[]))"
 )
 RELEASE_LEASE = RawStatement(
     "UPDATE lanes SET owner = NULL WHERE agent_id = ? AND room_id = ? AND owner = ? RETURNING 1"
