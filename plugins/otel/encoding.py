@@ -41,6 +41,7 @@ def encode_span(
     *,
     kind: Span.SpanKind.ValueType = Span.SPAN_KIND_INTERNAL,
     status: Status | None = None,
+    event: Span.Event | None = None,
 ) -> bytes:
     """Return a span as a field of its scope; `ids` are its own and that of the span above it, `times` in nanoseconds.
 
@@ -55,6 +56,8 @@ def encode_span(
         parts.append(_encode_attribute(key, value) if is_unique else _kept_attribute(key, value))
     if status is not None:
         parts.append(Span(status=status).SerializeToString())
+    if event is not None:
+        parts.append(Span(events=[event]).SerializeToString())
     return _field(SPANS_OF_SCOPE, b"".join(parts))
 
 

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 from bot import Outcome, Receipt
 from bot.models import ModelCall
 from bot.platform import DeliveryState
-from plugins.otel.encoding import Attributes, encodable, encode_span
+from plugins.otel.encoding import Attributes, build_attributes, encodable, encode_span
 from plugins.otel.recording import CallContent, CallNote, DeliveryNote, Note, TurnNote
 
 Step = tuple[int, int, str, str, str, int | None]  # begin and end in ns, kind, name, problem, number of a model call
@@ -31,6 +31,7 @@ PROVIDERS = {"google": "gcp.gemini"}
 ALL_PROVIDERS = "Providers"  # the step of all that are composed together
 CONTAINERS = frozenset({"gate", "provider", "action", "evaluator"})  # kinds of steps within which others run
 STEP_NAMES = {"store": "inbox", "gate": "gate", "wait": "wait", "commit": "commit"}
+INTERRUPTED = "interrupted: the process ended"
 FAILED = Status(code=Status.STATUS_CODE_ERROR)
 
 
@@ -120,6 +121,7 @@ class SpanBuilder:
             attributes,
             kind=Span.SPAN_KIND_CONSUMER,
             status=FAILED if receipt.outcome is Outcome.FAILED else None,
+            event=_build_interruption(receipt),
         )
 
     def _build_turn(self, note: TurnNote, trace_id: bytes, providers: Mapping[str, str]) -> Iterator[bytes]:
@@ -204,6 +206,18 @@ class SpanBuilder:
         name = f"{attributes['gen_ai.operation.name']} {call.model}"
         kind, status = Span.SPAN_KIND_CLIENT, self._status(call.error)
         return encode_span(name, trace_id, ids, times, attributes, kind=kind, status=status)
+
+
+def _build_interruption(receipt: Receipt) -> Span.Event | None:
+    """Return an event where earlier attempts ended with their process, at the begin of the attempt that came after.
+
+    The receipt has their number, not when the process ended; attempts that a stop or an outage of the store ended are
+    not counted.
+    """
+    if receipt.attempts <= 1 or receipt.claimed_at is None:
+        return None
+    counts = build_attributes({"greenroom.attempts.interrupted": receipt.attempts - 1})
+    return Span.Event(time_unix_nano=_ns(receipt.claimed_at), name=INTERRUPTED, attributes=counts)
 
 
 def _provider_name(provider: str) -> str:

@@ -7,7 +7,8 @@ import logging
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from bot.models import Purpose, TextRequest, TextResult, ToolCall
 from bot.platform import DeliveryUnknown, NotSent, Undeliverable, find_log_buffer
 from bot.plugin_system.loading import find_plugin, load_plugins
 from bot.settings import Layer
-from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, model_answer, running_agent
+from bot.store.inmemory import InMemoryStore
+from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from plugins.otel import plugin as otel
 from plugins.otel.config import OtelSettings, missing_settings, privacy_statement, read_pairs
 from plugins.otel.encoding import build_attributes
@@ -205,6 +207,32 @@ async def test_the_trace_of_a_message_goes_on_after_a_restart(collector: Collect
         await harness.agent.outbox.drain(5.0)
     assert len(collector.spans) > before
     check_connected(collector.spans, collector.find("process test"))
+
+
+async def test_the_trace_says_that_earlier_attempts_ended_with_their_process(collector: Collector) -> None:
+    store, received_at = InMemoryStore(), datetime.now(UTC) - timedelta(minutes=1)
+    [event] = await store.ledger.receive([make_message("Hello", sent_at=received_at)], received_at)
+    await store.ledger.save_receipts([replace(event.receipt, attempts=2)])
+    async with observed(collector, store=store) as harness:
+        await harness.agent_runtime.inbox.wait_outcome(event.receipt.id)
+        await harness.agent.outbox.drain(5.0)
+        await harness.send("Hello again")
+        await flush(harness)
+        receipt = await store.ledger.receipt(event.receipt.id)
+    assert receipt is not None
+    assert receipt.claimed_at is not None
+    assert receipt.attempts == 3
+    told = {
+        read_attributes(span)["greenroom.receipt.id"]: [
+            (item.name, item.time_unix_nano, read_attributes(item)) for item in span.events
+        ]
+        for span in collector.spans
+        if span.name == "process test"
+    }
+    at = round(receipt.claimed_at.timestamp() * 1e6) * 1000
+    interruption = ("interrupted: the process ended", at, {"greenroom.attempts.interrupted": 2})
+    assert told.pop(str(receipt.id)) == [interruption]
+    assert list(told.values()) == [[]]
 
 
 async def test_messages_that_are_answered_together_share_a_trace(collector: Collector) -> None:
