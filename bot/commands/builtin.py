@@ -153,10 +153,12 @@ class BuiltinCommands:
         person = invocation.author
         key = f"{EXPORT_COMMAND}:{person.id}"
         result = await agent.store.cache.get(key)
-        if result is not None or person.id in self._exporting:
+        if result is not None:
             return CommandResponse(
                 user_text(f"commands.export_me.{'too_large' if result == TOO_LARGE else 'too_soon'}")
             )
+        if person.id in self._exporting:
+            return CommandResponse(user_text("commands.export_me.under_way"))
         self._exporting.add(person.id)
         try:
             data = await self._write_archive(agent, person)
