@@ -1,6 +1,6 @@
 // Shortcuts of the page; their list and the palette are loaded when first opened.
 
-import { html, readStored, useEffect, useRef, useState } from "./lib.js";
+import { html, readStored, useLayoutEffect, useRef, useState } from "./lib.js";
 
 const RECEIPT = "button.why, a[href*='/console/receipts/'], a[href*='message=']";
 const GO = { o: "", r: "rooms", d: "deliveries", c: "costs", p: "people", k: "knowledge", t: "tasks" };
@@ -28,7 +28,7 @@ const isField = (node) => node.closest?.("input, textarea, select, [contentedita
 export function useShortcuts(actions) {
   const latest = useRef(actions);
   latest.current = actions;
-  useEffect(() => {
+  useLayoutEffect(() => { // before the page is painted: a key pressed at once is not lost
     let goes = 0;
     const onKey = (event) => {
       const { key } = event;
