@@ -21,7 +21,15 @@ from plugins.sql.core.schema import metadata
 from plugins.sql.core.upgrade import upgrade_schemas
 from plugins.sql.postgres.batches import BatchedReads
 from plugins.sql.postgres.connection import Address, connect
-from plugins.sql.postgres.errors import DRIVER_ERRORS, SLOW, ErrorAction, action_for, explain_error, opening_error
+from plugins.sql.postgres.errors import (
+    DRIVER_ERRORS,
+    SLOW,
+    ErrorAction,
+    action_for,
+    explain_error,
+    is_broken,
+    opening_error,
+)
 from plugins.sql.postgres.heartbeat import Heartbeat
 
 T = TypeVar("T")
@@ -91,6 +99,10 @@ class ConnectionPool:
                 connection = None
             connection = connection or await self._connect()
             yield connection
+        except DRIVER_ERRORS as error:
+            if connection is not None and is_broken(error):
+                connection.driver.terminate()
+            raise
         finally:
             if connection is not None and (connection.driver.is_closed() or connection.driver.is_in_transaction()):
                 await connection.close()

@@ -57,10 +57,20 @@ def action_for(error: BaseException) -> ErrorAction:
     error = _origin(error)
     if isinstance(error, OSError) or type(error) is asyncpg.InterfaceError:  # "connection is closed"
         return ErrorAction.WAIT  # timeouts are OSErrors too; other errors of the driver are bugs
+    if is_broken(error):
+        return ErrorAction.WAIT
     if _is_from_pooler(error):
         return ErrorAction.FAIL
     state = _state(error)
     return next((action for prefix, action in ACTIONS.items() if state.startswith(prefix)), ErrorAction.FAIL)
+
+
+def is_broken(error: BaseException) -> bool:
+    """Return whether an error leaves its connection unusable, although the driver does not say that it is closed.
+
+    So it is where the server has ended the transaction of a process that was frozen.
+    """
+    return isinstance(_origin(error), asyncpg.InternalClientError)
 
 
 def explain_error(error: BaseException, label: str) -> BaseException:

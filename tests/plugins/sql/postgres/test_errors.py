@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 
+import asyncpg  # type: ignore[import-untyped]  # it brings no types
 import pytest
 from sqlalchemy import Connection
 
@@ -202,3 +203,19 @@ def test_an_address_may_say_that_a_pooler_stands_between() -> None:
     assert (pooled.label, pooled.url) == ("postgresql://db:6432/bot", "postgresql://db:6432/bot")
     assert pooled.is_pooled
     assert "hunter2" not in repr(plain)
+
+
+async def test_work_is_repeated_on_another_connection_when_the_driver_lost_the_state_of_its_own(
+    postgres_url: str,
+) -> None:
+    processes: list[int] = []
+
+    def work(connection: Connection) -> None:
+        processes.append(int(connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()))
+        if len(processes) == 1:  # what the driver raises once the server has ended a frozen process's transaction
+            raise asyncpg.InternalClientError("cannot switch to state 15; another operation (2) is in progress")
+
+    async with OpenServers().use(parse_address(postgres_url, "the url")) as database:
+        await database.write(work)
+        assert database.health.problem is None
+    assert len(set(processes)) == 2
