@@ -28,7 +28,7 @@ const isField = (node) => node.closest?.("input, textarea, select, [contentedita
 export function useShortcuts(actions) {
   const latest = useRef(actions);
   latest.current = actions;
-  useLayoutEffect(() => { // before the page is painted: a key pressed at once is not lost
+  useLayoutEffect(() => { // listens before the first paint
     let goes = 0;
     const onKey = (event) => {
       const { key } = event;
