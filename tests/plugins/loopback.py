@@ -49,6 +49,7 @@ class Asked:
     json: Any
     headers: Mapping[str, str]
     form: Mapping[str, Any] = field(default_factory=dict)
+    client: Any = None  # the other end of its connection
 
 
 Answering = Callable[[Asked], Answer]
@@ -115,8 +116,12 @@ async def _read(request: web.Request) -> Asked:
             name = getattr(part, "filename", None)
             data = await part.read()  # type: ignore[union-attr]  # the API nests no multiparts
             parts[str(part.name)] = (name, data) if name else data.decode()  # type: ignore[union-attr]
-        return Asked(request.path, None, request.headers, parts)
-    return Asked(request.path, await request.json(), request.headers)
+        return Asked(request.path, None, request.headers, parts, _client_of(request))
+    return Asked(request.path, await request.json(), request.headers, client=_client_of(request))
+
+
+def _client_of(request: web.Request) -> Any:
+    return request.transport.get_extra_info("peername") if request.transport else None
 
 
 @asynccontextmanager

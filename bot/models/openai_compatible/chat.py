@@ -8,7 +8,7 @@ from typing import Any
 
 from bot.models.openai_compatible.client import CompatibleClient
 from bot.models.openai_compatible.connection import PROMPT_TOO_LONG, Connection, is_content_refusal
-from bot.models.openai_compatible.requests import StatusError
+from bot.models.openai_compatible.requests import StatusError, finish
 from bot.models.openai_compatible.responses import parse_completion
 from bot.models.openai_compatible.streaming import CompletionStream
 from bot.models.types import TextRequest, TextResult
@@ -84,7 +84,10 @@ async def _fetch(connection: Connection, body: Mapping[str, Any], request: TextR
     if request is None or request.sink is None:
         return parse_completion(await connection.requests.fetch("POST", PATH, body), model, connection.endpoint)
     async with connection.requests.open("POST", PATH, {**body, "stream": True}) as response:
-        return await CompletionStream(model, request.sink, connection.endpoint).read(response.content.iter_any())
+        result = await CompletionStream(model, request.sink, connection.endpoint).read(response.content.iter_any())
+        if not response.content.at_eof():
+            await finish(response)
+        return result
 
 
 def _build_body(

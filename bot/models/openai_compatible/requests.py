@@ -4,10 +4,11 @@ A library for OpenAI's API prepares and sends the same request for ten times the
 half a second to import, and its types fit OpenAI's own server better than the others that speak the API.
 """
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import aiohttp
@@ -18,6 +19,7 @@ from bot.fetch.addresses import Proxies
 CONNECT_TIMEOUT = 10.0  # seconds; for the rest the router has deadlines
 MAX_CONNECTIONS = 1000
 IDLE_SECONDS = 5.0  # a server may close a connection that is idle for longer
+FINISH_SECONDS = 0.1  # for the end of a response whose text is complete
 MAX_REDIRECTS = 5
 REDIRECT_STATUSES = (307, 308)  # these repeat the request
 MAX_RESPONSE_BYTES = 64 << 20
@@ -120,6 +122,14 @@ async def read_body(response: aiohttp.ClientResponse) -> bytes:
     if len(body) > MAX_RESPONSE_BYTES:
         raise aiohttp.ClientPayloadError(f"the response is larger than {MAX_RESPONSE_BYTES} bytes")
     return body
+
+
+async def finish(response: aiohttp.ClientResponse) -> None:
+    """Read what follows a stream's end, so that its connection can be used again; wait for it for a moment only."""
+    with suppress(TimeoutError, aiohttp.ClientError, OSError):
+        async with asyncio.timeout(FINISH_SECONDS):
+            while not response.content.at_eof():
+                await response.content.readany()
 
 
 async def _read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:

@@ -151,6 +151,38 @@ async def test_a_call_without_a_first_byte_is_closed_when_it_is_cancelled(there:
     await api.gone.wait()
 
 
+class CountingSink(Sink):
+    """Sets an event when it has been told of a number of lines."""
+
+    def __init__(self, lines: int, event: asyncio.Event) -> None:
+        super().__init__()
+        self._left, self._event = lines, event
+
+    async def write(self, text: str) -> None:
+        """Take the next piece; a blank one tells of a line."""
+        await super().write(text)
+        self._left -= not text
+        if not self._left:
+            self._event.set()
+
+
+async def test_the_connection_of_a_streamed_answer_is_used_again(there: AgentHarness, api: Loopback) -> None:
+    for _ in range(3):
+        is_read = asyncio.Event()
+        api.answers = [Answer(events=(delta(content="Hello."), finish(), DONE, is_read))]
+        assert (await ask(there, CountingSink(5, is_read))).text == "Hello."  # each event is a line and a blank one
+
+    assert len({asked.client for asked in api.asked}) == 1
+
+
+async def test_a_response_that_stays_open_after_its_end_does_not_hold_up_the_answer(
+    there: AgentHarness, api: Loopback
+) -> None:
+    api.answers = [Answer(events=(*HELLO, finish(), DONE, Hang()))]
+
+    assert (await ask(there, Sink())).text == "Hello."
+
+
 async def test_a_server_that_does_not_stream_is_understood_all_the_same(there: AgentHarness, api: Loopback) -> None:
     sink = Sink()
     api.answers = [Answer(completion())]
