@@ -94,11 +94,15 @@ class WebAdapter(Adapter):
 
     async def deliver(self, delivery: Delivery) -> str:
         """Publish a reply to the clients in the room; later clients read it from the store."""
-        handle = self._handles.get(UUID(delivery.account))
-        message = await load_message(handle, delivery.memory_id) if handle else None
-        self._web_app.broadcaster.drafts.end(delivery.room_id, delivery.memory_id)
-        if message is not None:
-            self._web_app.broadcaster.publish(delivery.room_id, message)
+        broadcaster = self._web_app.broadcaster
+        if broadcaster.has_listeners(delivery.room_id):
+            handle = self._handles.get(UUID(delivery.account))
+            message = await load_message(handle, delivery.memory_id) if handle else None
+            broadcaster.drafts.end(delivery.room_id, delivery.memory_id)
+            if message is not None:
+                broadcaster.publish(delivery.room_id, message)
+        else:
+            broadcaster.drafts.end(delivery.room_id, delivery.memory_id)
         return str(delivery.memory_id)
 
     async def edit(self, delivery: Delivery) -> str:

@@ -122,13 +122,16 @@ class MessageService:
             if message is not None:
                 self._broadcaster.publish(response.receipt.room_id, message, exclude=exclude)
 
-    async def wait_response(self, handle: AgentHandle, receipt: Receipt) -> MessageResponse:
-        """Wait for a message's outcome and return it with the replies."""
-        return await load_message_response(handle, await handle.wait_outcome(receipt.id))
+    async def wait_response(self, handle: AgentHandle, receipt: Receipt, room: str = "") -> MessageResponse:
+        """Wait for a message's outcome and return it with the replies; `room` is the room's name if that is known."""
+        return await load_message_response(handle, await handle.wait_outcome(receipt.id), room)
 
     def announce_outcome(self, handle: AgentHandle, receipt: Receipt, *, has_files: bool = False) -> None:
-        """Publish the outcome of a message to its room once it is known; with files, first what was read in them."""
-        if receipt.id not in self._watched:
+        """Publish the outcome of a message to its room once it is known; with files, first what was read in them.
+
+        Clients that join a room later ask for the outcomes of its open messages.
+        """
+        if receipt.id not in self._watched and self._broadcaster.has_listeners(receipt.room_id):
             self._watched.add(receipt.id)
             self._announcements.start(self._announce_outcome(handle, receipt, has_files))
 
@@ -196,7 +199,7 @@ class MessageService:
             await self._check_same_message(handle, receipt, submitted)
         if on_stored is not None:
             on_stored(receipt)
-        if is_new:
+        if is_new and self._broadcaster.has_listeners(receipt.room_id):
             body = build_message_body(inbound.message, handle.agent_id, {inbound.author.id: inbound.author})
             self._broadcaster.publish(receipt.room_id, body, exclude=sender)
         self.announce_outcome(handle, receipt, has_files=bool(submitted.attachments))

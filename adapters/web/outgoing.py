@@ -56,6 +56,7 @@ def build_message_body(
 ) -> schemas.MessageBody:
     """Return a message; with its receipt, also its outcome, told with the agent's name."""
     author = authors.get(memory.entity_id)
+    author_name = author.name if author else agent_name if memory.entity_id == agent_id else ""
     versions = [schemas.VersionBody.build(version) for version in list_versions(memory)]
     is_edited = bool(versions) and memory.entity_id != agent_id
     figures = {} if receipt is None else build_figures(receipt, agent_name)
@@ -63,7 +64,7 @@ def build_message_body(
         memory.content,
         id=memory.id,
         room_id=memory.room_id,
-        author=build_author_body(memory.entity_id, author.name if author else "", agent_id),
+        author=build_author_body(memory.entity_id, author_name, agent_id),
         created_at=memory.created_at,
         attachments=[
             _build_attachment_body(memory.id, number, attachment)

@@ -225,14 +225,15 @@ async def load_replies(handle: AgentHandle, receipt: Receipt) -> list[MessageBod
     return await _build_message_bodies(handle, replies)
 
 
-async def load_message_response(handle: AgentHandle, receipt: Receipt) -> MessageResponse:
-    """Return the outcome of a message with its replies."""
-    room = await handle.conversations.room(receipt.room_id)
+async def load_message_response(handle: AgentHandle, receipt: Receipt, room: str = "") -> MessageResponse:
+    """Return the outcome of a message with its replies; the name of the room is read if it is not given."""
+    if not room and (stored := await handle.conversations.room(receipt.room_id)) is not None:
+        room = stored.external_id
     return MessageResponse.build(
         receipt,
         message_id=receipt.memory_id,
         replies=await load_replies(handle, receipt),
-        room=room.external_id if room else "",
+        room=room,
         **build_figures(receipt, handle.character.name),
     )
 
@@ -240,7 +241,8 @@ async def load_message_response(handle: AgentHandle, receipt: Receipt) -> Messag
 async def _build_message_bodies(
     handle: AgentHandle, memories: list[Memory], outcomes: dict[UUID, Receipt] | None = None
 ) -> list[MessageBody]:
-    authors = await handle.conversations.authors(memories)
+    people = [memory for memory in memories if memory.entity_id != handle.agent_id]
+    authors = await handle.conversations.authors(people) if people else {}
     receipts, name = outcomes or {}, handle.character.name
     return [
         build_message_body(memory, handle.agent_id, authors, receipts.get(memory.id), agent_name=name)

@@ -1,6 +1,7 @@
 """Request and response models; the OpenAPI document is built from them."""
 
 from datetime import datetime
+from functools import cache
 from typing import Annotated, Literal, Self
 from uuid import UUID
 
@@ -37,6 +38,11 @@ class RequestModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True, defer_build=True)
 
 
+@cache
+def _required_names(model: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(name for name, field in model.model_fields.items() if field.is_required())
+
+
 class ResponseModel(BaseModel):
     """Base of responses."""
 
@@ -45,8 +51,8 @@ class ResponseModel(BaseModel):
     @classmethod
     def build(cls, source: object, **fields: object) -> Self:
         """Return the model with these fields; the other required ones are attributes of the source."""
-        required = [name for name, field in cls.model_fields.items() if field.is_required() and name not in fields]
-        return cls.model_validate({**{name: getattr(source, name) for name in required}, **fields})
+        missing = {name: getattr(source, name) for name in _required_names(cls) if name not in fields}
+        return cls.model_validate(missing | fields)
 
 
 class AttachmentRequest(RequestModel):

@@ -40,7 +40,7 @@ class MessagesApi:
         if body.stream:
             return await self._streams.respond(request, handle, submitted)
         receipt = await self._message_service.submit(handle, submitted)
-        return self._responder.respond(await self._message_service.wait_response(handle, receipt))
+        return self._responder.respond(await self._message_service.wait_response(handle, receipt, submitted.room))
 
     async def stop_answer(self, request: web.Request) -> web.StreamResponse:
         """Stop the answer to a message, named by its id or its reply's, and return its outcome."""

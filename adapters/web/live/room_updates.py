@@ -106,6 +106,10 @@ class RoomBroadcaster:
             if listener != exclude:
                 listener(update)
 
+    def has_listeners(self, room_id: UUID) -> bool:
+        """Return whether a room has subscribers: without any, what would be published need not be read."""
+        return room_id in self._rooms
+
     def set_typing(self, room_id: UUID, is_active: bool) -> None:
         """Count the turns in a room; publish a change of the first and the last of overlapping turns."""
         before = self._typing_counts[room_id]
