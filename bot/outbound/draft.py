@@ -5,6 +5,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from uuid import UUID
 
 from bot.adapter.adapter import Adapter
@@ -44,12 +45,14 @@ def is_ambiguous(part: Delivery) -> bool:
 class Draft(ABC):
     """Shows the text of one reply so far, at most once in `interval` seconds.
 
-    Nothing is shown in the first interval: a reply that is complete by then is sent as any other. Where an
-    update fails, the final text follows all the same.
+    Nothing is shown in the first interval: a reply that is complete by then is sent as any other, and `build_part`
+    is not called. Where an update fails, the final text follows all the same.
     """
 
-    def __init__(self, part: Delivery, adapter: Adapter, interval: float, context: DraftContext) -> None:
-        self.part = part
+    def __init__(
+        self, build_part: Callable[[], Delivery], adapter: Adapter, interval: float, context: DraftContext
+    ) -> None:
+        self._build_part = build_part
         self.adapter = adapter
         self._interval = interval
         self._context = context
@@ -60,6 +63,11 @@ class Draft(ABC):
         self._is_updating = False
         self._is_stopped = False
         self.shown_text = ""
+
+    @cached_property
+    def part(self) -> Delivery:
+        """The part of the reply that is shown."""
+        return self._build_part()
 
     def follow(self, read_text: ReadText, can_show: Callable[[], bool]) -> None:
         """Show what `read_text` returns from now on, as long as `can_show` allows it."""

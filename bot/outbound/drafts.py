@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 from bot.adapter.adapter import Adapter
@@ -70,16 +71,19 @@ class Drafts:
         draft = self._live.get(turn_id)
         return "" if draft is None else draft.shown_text
 
-    def open_draft(self, reply: OutgoingReply, adapter: Adapter, interval: float) -> Draft:
+    def open_draft(
+        self, turn_id: UUID, build_reply: Callable[[], OutgoingReply], adapter: Adapter, interval: float
+    ) -> Draft:
         """Return the draft of a turn's next reply: the one that is shown already, or a new one."""
-        turn_id = reply.memory.turn_id or reply.memory.id
         if (existing := self._live.get(turn_id)) is not None:
             return existing
         is_preview = type(adapter).preview is not Adapter.preview
         if is_preview or turn_id not in self._unfinished:
             draft_class = PreviewDraft if is_preview else PostedDraft
-            return draft_class(self._build_draft_part(reply, turn_id), adapter, interval, self._context)
-        self._live[turn_id] = PostedDraft(self._unfinished.pop(turn_id), adapter, interval, self._context)
+            build_part = partial(self._build_draft_part, turn_id, build_reply)
+            return draft_class(build_part, adapter, interval, self._context)
+        unfinished = self._unfinished.pop(turn_id)
+        self._live[turn_id] = PostedDraft(lambda: unfinished, adapter, interval, self._context)
         return self._live[turn_id]
 
     async def replace_drafts(self, parts: Sequence[Delivery], closed_turns: Collection[UUID]) -> list[Delivery]:
@@ -237,8 +241,8 @@ class Drafts:
         receipts = await self._ledger.receipts(room_id=draft.room_id, is_open=True, limit=MAX_OPEN_RECEIPTS)
         return any(receipt.turn_id == draft.turn_id for receipt in receipts)
 
-    def _build_draft_part(self, reply: OutgoingReply, turn_id: UUID) -> Delivery:
-        [part] = split_reply(reply, None, self._clock())
+    def _build_draft_part(self, turn_id: UUID, build_reply: Callable[[], OutgoingReply]) -> Delivery:
+        [part] = split_reply(build_reply(), None, self._clock())
         draft_id = delivery_id(turn_id, DRAFT_REPLY_INDEX, 0)
         return replace(part, id=draft_id, draft_id=draft_id)
 

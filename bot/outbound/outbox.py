@@ -149,16 +149,17 @@ class Outbox:
         await self._commit(TurnCommit((*stored, *results), tuple(deliveries), tuple(receipts)))
         return stored
 
-    def open_draft(self, room: Room, reply: Callable[[], OutgoingReply]) -> Draft | None:
+    def open_draft(self, room: Room, turn_id: UUID, build_reply: Callable[[], OutgoingReply]) -> Draft | None:
         """Return what shows a reply while it is written; None where the platform takes whole replies only.
 
-        The turn's first reply takes its place. Where the turn closes without one, the draft is removed.
+        The turn's first reply takes its place. Where the turn closes without one, the draft is removed. `build_reply`
+        is called when something is to be shown.
         """
         adapter = self._queue.adapters.get(room.platform)
         interval = adapter.stream_interval(room) if adapter is not None and self.is_streaming else None
         if adapter is None or interval is None:
             return None
-        return self._drafts.open_draft(self._with_current_room(reply()), adapter, interval)
+        return self._drafts.open_draft(turn_id, lambda: self._with_current_room(build_reply()), adapter, interval)
 
     def on_closed(self, receipt: Receipt) -> None:
         """Report the outcome of a message, and remove the draft of a turn that was closed without a reply."""

@@ -145,7 +145,7 @@ def stream_draft(turn: Turn, *, has_functions: bool = False) -> Iterator[TextSin
     """
     adapter = turn.agent.outbox.adapter(turn.room.platform)
     is_whole = turn.is_spoken or (turn.replaces is not None and not (adapter and adapter.shows_versions))
-    draft = None if is_whole else turn.agent.outbox.open_draft(turn.room, turn.peek_reply)
+    draft = None if is_whole else turn.agent.outbox.open_draft(turn.room, turn.id, turn.peek_reply)
     if draft is None:
         yield None
         return

@@ -59,7 +59,7 @@ class Writing:
         self.outbox = Outbox(self.ledger, EventBus(), AGENT, secrets=(), clock=lambda: NOW, sleep=self.watch.sleep)
         self.outbox.connect(adapter)
         self.turn_id = new_id()
-        draft = self.outbox.open_draft(ROOM, lambda: reply(self.turn_id))
+        draft = self.outbox.open_draft(ROOM, self.turn_id, lambda: reply(self.turn_id))
         assert draft is not None
         self.draft: Draft = draft
         self.draft.follow(lambda: self.text, lambda: True)
