@@ -19,6 +19,7 @@ from benchmarks.starting import measure_start
 from benchmarks.store import measure_store
 from benchmarks.tabs import measure_tabs
 from benchmarks.talking import measure_talking
+from benchmarks.telegram import measure_telegram
 from benchmarks.throughput import measure_throughput
 from benchmarks.vectors import measure_vectors
 
@@ -30,6 +31,7 @@ MEASUREMENTS: Mapping[str, Callable[[], list[Row]]] = {
     "growth": measure_growth,
     "throughput": measure_throughput,
     "program": measure_program,
+    "telegram": measure_telegram,
     "vectors": measure_vectors,
     "memory": measure_memory,
     "recall": measure_recall,

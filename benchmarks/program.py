@@ -12,7 +12,7 @@ import statistics
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -35,6 +35,7 @@ ANSWER = {
     "usage": {"prompt_tokens": 1500, "completion_tokens": 20, "total_tokens": 1520},
 }
 TICKS = os.sysconf("SC_CLK_TCK")
+Run = tuple[float, ...]
 
 
 def measure_program() -> list[Row]:
@@ -43,24 +44,34 @@ def measure_program() -> list[Row]:
 
 
 async def _measure_program() -> list[Row]:
-    here = str(Path(__file__).parents[1])
-    runs = []
-    for number in range(PAIRS):
-        report_progress(f"run {number + 1} of {PAIRS}")
-        folders = [here, REFERENCE] if REFERENCE else [here]
-        order = folders[::-1] if number % 2 else folders
-        runs.append({folder: await _run_program(folder) for folder in order})
-    ready, cpu, rate = (statistics.median(run[here][index] for run in runs) for index in range(3))
+    runs, reference_runs = await run_pairs(_run_program)
+    ready, cpu, rate = (statistics.median(run[index] for run in runs) for index in range(3))
     rows = [
         ("real program: CPU time until it is ready", f"{ready:.2f} s"),
         (f"real program: {MESSAGES} messages in {ROOMS} rooms", f"{format_milliseconds(cpu)} CPU each, {rate:.0f}/s"),
     ]
-    if REFERENCE:
-        ratios = [run[REFERENCE][1] / run[here][1] for run in runs]
-        low, high = find_interval(ratios)
-        text = f"{statistics.median(ratios):.2f} times (95 % interval {low:.2f} to {high:.2f}, {PAIRS} pairs)"
-        rows.append(("real program: CPU time of the reference", text))
+    if reference_runs:
+        rows.append(("real program: CPU time of the reference", describe_ratios(runs, reference_runs, 1)))
     return rows
+
+
+async def run_pairs(run: Callable[[str], Awaitable[Run]]) -> tuple[list[Run], list[Run]]:
+    """Return the figures of PAIRS runs of this folder, and those of the reference, in alternating order."""
+    here = str(Path(__file__).parents[1])
+    runs: dict[str, list[Run]] = {here: [], REFERENCE: []}
+    for number in range(PAIRS):
+        report_progress(f"run {number + 1} of {PAIRS}")
+        folders = [here, REFERENCE] if REFERENCE else [here]
+        for folder in folders[::-1] if number % 2 else folders:
+            runs[folder].append(await run(folder))
+    return runs[here], runs[REFERENCE]
+
+
+def describe_ratios(runs: Sequence[Run], reference_runs: Sequence[Run], index: int) -> str:
+    """Return one figure of the reference relative to this version: the median of the pairs and its interval."""
+    ratios = [reference[index] / run[index] for run, reference in zip(runs, reference_runs, strict=True)]
+    low, high = find_interval(ratios)
+    return f"{statistics.median(ratios):.2f} times (95 % interval {low:.2f} to {high:.2f}, {len(ratios)} pairs)"
 
 
 async def _run_program(folder: str) -> tuple[float, float, float]:
@@ -72,12 +83,12 @@ async def _run_program(folder: str) -> tuple[float, float, float]:
             settings = {"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_API_KEY": "a-key", **model}
             settings |= {"SERVER_PORT": "0", "SERVER_TOKEN": TOKEN, "BOT_DATA_DIR": data, "LOG_LEVEL": "info"}
             async with _running_bot(folder, data, settings) as (process, url):
-                ready = _cpu_seconds(process.pid)
+                ready = cpu_seconds(process.pid)
                 await _exchange(url, ROOMS * 2)  # nothing is measured while the first statements are prepared
-                before, started = _cpu_seconds(process.pid), asyncio.get_running_loop().time()
+                before, started = cpu_seconds(process.pid), asyncio.get_running_loop().time()
                 await _exchange(url, MESSAGES)
                 seconds = asyncio.get_running_loop().time() - started
-                return ready, (_cpu_seconds(process.pid) - before) / MESSAGES, MESSAGES / seconds
+                return ready, (cpu_seconds(process.pid) - before) / MESSAGES, MESSAGES / seconds
 
 
 def _write_character(path: Path) -> None:
@@ -135,12 +146,12 @@ async def _exchange_in_room(session: ClientSession, url: str, room: int, count: 
                 raise SystemExit(f"the measurement is invalid, a message was not answered: {answer}")
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """Return the CPU time of a process and of its children, of which the ended ones are in its own figures."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     own = sum(int(value) for value in fields[11:15]) / TICKS
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return own + sum(_cpu_seconds(int(child)) for child in children)
+    return own + sum(cpu_seconds(int(child)) for child in children)
 
 
 @asynccontextmanager
