@@ -1,5 +1,6 @@
 """Conversion of Markdown to text with formatted spans; pure."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -12,6 +13,9 @@ STYLES = {"strong": "bold", "em": "italic", "s": "strikethrough", "blockquote": 
 CODE, PRE, LINK, BOLD, QUOTE = "code", "pre", "text_link", "bold", "blockquote"
 LINKABLE_SCHEMES = frozenset({"http", "https", "mailto"})  # `tg` links could notify users outside the chat
 MAX_MARKDOWN_LENGTH = 40_000
+# Paragraphs whose lines begin with a letter, and which have no character that CommonMark gives a meaning.
+PLAIN_LINE = r"[^\W\d_](?: ?[^\\`*_\[\]<>~|&\s\0])*"
+PLAIN_PATTERN = re.compile(rf"{PLAIN_LINE}(?:\n\n?{PLAIN_LINE})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class FormattedText:
 
 def parse_markdown(markdown: str) -> FormattedText:
     """Parse CommonMark with tables and strike-through; HTML is plain text."""
-    if len(markdown) > MAX_MARKDOWN_LENGTH:
+    if len(markdown) > MAX_MARKDOWN_LENGTH or PLAIN_PATTERN.fullmatch(markdown):
         return FormattedText(markdown)
     writer = _TextWriter(markdown.split("\n"))
     writer.write(_parser().parse(markdown))

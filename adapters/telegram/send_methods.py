@@ -12,7 +12,6 @@ from telegram import (
     InputMediaPhoto,
     InputMediaVideo,
     LinkPreviewOptions,
-    Message,
     ReplyParameters,
 )
 from telegram.error import BadRequest, ChatMigrated, TelegramError
@@ -144,16 +143,15 @@ class SendMethods:
     async def _send_message(
         self, target: ChatTarget, text: OutgoingText, reply_to: str, content: Content | None = None
     ) -> str:
-        message = await self._client.send_message(
+        message_id = await self._client.send_text(
             target.chat_id,
             text.text,
-            entities=text.entities or None,
+            entities=text.entities,
             message_thread_id=target.thread_id,
-            reply_parameters=_reply_parameters(reply_to),
+            reply_to=int(reply_to) if reply_to.isdecimal() else None,
             reply_markup=build_keyboard(content.choices) if content is not None else None,
-            link_preview_options=NO_PREVIEW,
         )
-        return _message_id_of(message)
+        return _check_message_id(message_id)
 
     async def _send_file(self, target: ChatTarget, content: Content, reply_to: str, *, is_repeat: bool) -> str:
         """Send a file with its caption; if Telegram rejects the file, the caption and a notice."""
@@ -182,7 +180,7 @@ class SendMethods:
             reply_markup=build_keyboard(content.choices),
             read_timeout=UPLOAD_TIMEOUT,
         )
-        return _message_id_of(message)
+        return _check_message_id(message.message_id)
 
     def _file_source(self, file: Attachment) -> InputFile | str:
         if file.data is not None:
@@ -243,7 +241,8 @@ def _is_file_id(text: str) -> bool:
     return FILE_ID_PATTERN.fullmatch(text) is not None and not Path(text).exists()
 
 
-def _message_id_of(message: Message) -> str:
-    if not isinstance(message.message_id, int) or message.message_id <= 0:
+def _check_message_id(message_id: object) -> str:
+    """Return the id of a sent message as text. Raises DeliveryUnknown if it is none."""
+    if not isinstance(message_id, int) or message_id <= 0:
         raise DeliveryUnknown("Telegram did not return the id of the message")
-    return str(message.message_id)
+    return str(message_id)

@@ -21,6 +21,7 @@ UNAVAILABLE_REASON = "the bot is blocked there, or was removed; it is tried agai
 MAX_TRIES = 3
 SHORT_WAIT = 1.0
 TYPING_TIMEOUT = 4.0
+TYPING_DELAY = 0.5  # what is answered within it needs no indicator, which costs a request
 
 
 class MessageSender:
@@ -173,6 +174,7 @@ class TypingIndicator:
             await self.hide(target)
 
     async def _repeat(self, target: ChatTarget) -> None:
+        await self._time.sleep(TYPING_DELAY)
         while True:
             if self._rate_limiter.try_acquire(target.chat_id):
                 try:

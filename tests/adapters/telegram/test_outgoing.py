@@ -68,6 +68,12 @@ def test_formatting_becomes_entities() -> None:
     assert marks("~~gone~~") == [("strikethrough", "gone", "")]
 
 
+@given(st.text(alphabet="Ab é1.-=#+>:!)' \n\t\u00a0", max_size=60))
+def test_text_without_markdown_is_what_the_parser_makes_of_it(text: str) -> None:
+    parsed = parse_markdown(f"{text}\n\n*end*")  # which is never taken as plain
+    assert parse_markdown(f"{text}\n\nend").text == parsed.text
+
+
 @pytest.mark.failure("F-16", "O-07")
 def test_a_part_notifies_at_most_three_known_users() -> None:
     people = {"ann", "bea", "carl", "dora"}

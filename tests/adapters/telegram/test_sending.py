@@ -15,7 +15,7 @@ from adapters.telegram.emulator import Emulator, Fault, build_refusal, too_many_
 from adapters.telegram.outgoing import DUPLICATE_NOTICE, split_reply
 from adapters.telegram.rate_limits import RateLimiter
 from adapters.telegram.send_methods import SendMethods
-from adapters.telegram.sending import MessageSender
+from adapters.telegram.sending import TYPING_DELAY, MessageSender
 from bot import Attachment, Choice, Content, MediaKind, new_id
 from bot.models import TextRequest
 from bot.platform import Delivery, DeliveryHeld, DeliveryState, DeliveryUnknown, MessageGone, NotSent, Undeliverable
@@ -378,6 +378,15 @@ async def test_the_typing_indicator_is_renewed_while_the_turn_runs(open_harness:
         await harness.telegram.recorder.wait_until(lambda: harness.telegram.recorder.counts["sendChatAction"] >= 3)
         go.set()
         assert await harness.wait_texts(1) == ["Done."]
+
+
+async def test_a_quick_answer_costs_no_typing_request(open_harness: OpenHarness) -> None:
+    async with open_harness(clock=SkippingClock(held=frozenset({TYPING_DELAY}))) as harness:
+        alice = harness.people.add_user("Alice")
+        harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
+        await harness.wait_deliveries()
+        assert TYPING_DELAY in harness.clock.pauses
+        assert not harness.telegram.recorder.counts["sendChatAction"]
 
 
 @pytest.mark.failure("D-07")
