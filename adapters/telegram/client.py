@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
@@ -98,7 +99,7 @@ class TelegramRequest(BaseRequest):
             self._session = aiohttp.ClientSession(
                 connector=self._connector(),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=URL(self._base_url).host not in LOCAL_HOSTS,
+                proxy=_find_proxy(URL(self._base_url)),  # with trust_env, two threads would look for it at each request
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
             )
 
@@ -174,6 +175,12 @@ def label_crash_points(label: str) -> Iterator[None]:
         yield
     finally:
         crash_point_label.reset(token)
+
+
+def _find_proxy(url: URL) -> str | None:
+    """Return the proxy that the environment names for a server, if any."""
+    host = url.host or ""
+    return None if host in LOCAL_HOSTS or proxy_bypass(host) else getproxies().get(url.scheme)
 
 
 def _create_tls_connector() -> aiohttp.BaseConnector:
