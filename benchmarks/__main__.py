@@ -16,6 +16,7 @@ from benchmarks.recall import measure_recall
 from benchmarks.remembering import measure_remembering
 from benchmarks.speaking import measure_speaking
 from benchmarks.starting import measure_start
+from benchmarks.statements import measure_statements
 from benchmarks.store import measure_store
 from benchmarks.tabs import measure_tabs
 from benchmarks.talking import measure_talking
@@ -28,6 +29,7 @@ MEASUREMENTS: Mapping[str, Callable[[], list[Row]]] = {
     "talking": measure_talking,
     "conversation": measure_conversation,
     "store": measure_store,
+    "statements": measure_statements,
     "growth": measure_growth,
     "throughput": measure_throughput,
     "program": measure_program,

@@ -46,9 +46,14 @@ def recording_connection(script: list[SqlCall]) -> type[sqlite3.Connection]:
     return Connection
 
 
+def is_statement(sql: str) -> bool:
+    """Return whether a call reads or writes rows."""
+    return not sql.startswith(CONTROL)
+
+
 def count_statements(script: Iterable[SqlCall]) -> int:
     """Return the number of statements that read or write rows."""
-    return sum(not sql.startswith(CONTROL) for sql, _ in script)
+    return sum(is_statement(sql) for sql, _ in script)
 
 
 def count_transactions(script: Iterable[SqlCall]) -> int:

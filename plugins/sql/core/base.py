@@ -9,9 +9,11 @@ from uuid import UUID
 from sqlalchemy import Connection, select
 
 from bot.store import StoreHealth
+from plugins.sql.core.inserts import insert_into
+from plugins.sql.core.people_cache import PeopleCache
 from plugins.sql.core.recent_cache import RecentMemoryCache
 from plugins.sql.core.schema import agents
-from plugins.sql.core.statements import Statement, insert_into, matches
+from plugins.sql.core.statements import Statement, matches
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -50,6 +52,10 @@ class Access(Protocol):
     @property
     def recent_cache(self) -> RecentMemoryCache | None:
         """The cache of recent memories; None if other processes write too."""
+
+    @property
+    def people_cache(self) -> PeopleCache | None:
+        """The cache of people and participants; None if other processes write too."""
 
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
         """Run work that writes; return once it is committed.

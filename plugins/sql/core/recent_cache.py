@@ -15,8 +15,8 @@ from bot import Memory
 from plugins.sql.core.schema import memories
 from plugins.sql.core.statements import Row, column_names
 
-MAX_WINDOWS = 768  # three of each room: messages, results of actions, reactions
-MAX_LIMIT = 50  # longer windows are not cached
+MAX_WINDOWS = 1024  # four of each room: messages, results of actions, reactions, facts
+MAX_MEMORIES = 50  # longer windows are not cached
 MAX_TEXT_LENGTH = 2_000  # of stored content and metadata; a window with a larger memory is not cached
 MAX_TRACKED_CHANGES = 10_000
 INFO_KEY = "greenroom-recents-told"
@@ -100,6 +100,8 @@ class RecentMemoryCache:
                     self._windows.pop(key, None)
                 else:
                     window.append(stored)
+                    if len(window.memories) > MAX_MEMORIES:
+                        del self._windows[key]
             if len(self._changed_in) > MAX_TRACKED_CHANGES:
                 self._changed_in, self._first_version = {}, self._version
 
@@ -140,7 +142,8 @@ class RecentMemoryCache:
     def store(self, key: WindowKey, limit: int, memories: Sequence[Memory], version: int) -> None:
         """Store what was read of a key at a version, unless it has changed since."""
         with self._lock:
-            if not 1 <= limit <= MAX_LIMIT or self._changed_in.get(key, self._first_version) > version:
+            is_short = limit >= 1 and len(memories) <= MAX_MEMORIES
+            if not is_short or self._changed_in.get(key, self._first_version) > version:
                 return
             self._windows[key] = _Window(limit, list(memories))
             while len(self._windows) > MAX_WINDOWS:

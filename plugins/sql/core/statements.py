@@ -235,24 +235,6 @@ def column_names(table: Table) -> tuple[str, ...]:
     return tuple(column.name for column in table.columns if column.name != "position")
 
 
-def insert_into(table: Table, columns: Sequence[str], **expressions: ColumnElement[Any]) -> Callable[[Insert], Any]:
-    """Return a builder of an insert of these columns; `expressions` are computed by the database."""
-    values = {name: bindparam(name, type_=table.c[name].type) for name in columns} | expressions
-    return lambda insert: insert(table).values(values)
-
-
-def upsert(table: Table, keys: Sequence[str], columns: Sequence[str], *, unchanged: Sequence[str] = ()) -> Statement:
-    """Return a statement that inserts a row or updates the row of that key, except its `unchanged` columns."""
-    begin = insert_into(table, columns)
-
-    def build(insert: Insert) -> Executable:
-        statement = begin(insert)
-        updates = {name: statement.excluded[name] for name in columns if name not in (*keys, *unchanged)}
-        return statement.on_conflict_do_update(index_elements=list(keys), set_=updates)  # type: ignore[no-any-return]
-
-    return Statement(build)
-
-
 def typed_parameter(column: ColumnElement[Any], name: str) -> BindParameter[Any]:
     """Return a parameter of a column's type."""
     return bindparam(name, type_=column.type)

@@ -170,7 +170,7 @@ class PostgresDatabase:
     """
 
     is_sole_writer = False  # other processes may write
-    recent_cache = None
+    recent_cache = people_cache = None
 
     def __init__(self, address: Address, direct: Address | None = None) -> None:
         self.address = address

@@ -6,6 +6,7 @@ write-ahead log bug of SQLite before 3.51.3, which needs two writers.
 
 import os
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from sqlalchemy.pool import NullPool
 
 from bot import ConfigError
 from plugins.sql.core import vector_cache
-from plugins.sql.core.recent_cache import recent_cache_of
+from plugins.sql.core.people_cache import PeopleCache, people_cache_of
+from plugins.sql.core.recent_cache import RecentMemoryCache, recent_cache_of
 from plugins.sql.core.row_cache import enable_row_cache, invalidate, invalidate_unless
 from plugins.sql.core.settings import Synchronous
 
@@ -140,16 +142,16 @@ def begin(connection: Connection, *, to_write: bool = False) -> None:
     [version] = cursor.execute("PRAGMA data_version").fetchone()
     if invalidate_unless(connection, version):
         vector_cache.vector_cache_of(connection).clear()
-        if recent_cache := recent_cache_of(connection):
-            recent_cache.clear()
+        for cache in _read_caches_of(connection):
+            cache.clear()
 
 
 def commit(connection: Connection) -> None:
     """Commit the transaction of `begin`."""
     driver_of(connection).commit()
     vector_cache.vector_cache_of(connection).on_commit()
-    if recent_cache := recent_cache_of(connection):
-        recent_cache.on_commit()
+    for cache in _read_caches_of(connection):
+        cache.on_commit()
     _end_core_transaction(connection)
 
 
@@ -157,10 +159,21 @@ def roll_back(connection: Connection) -> None:
     """Roll back the transaction of `begin`."""
     driver_of(connection).rollback()
     vector_cache.vector_cache_of(connection).on_rollback()
-    if recent_cache := recent_cache_of(connection):
-        recent_cache.on_rollback()
+    for cache in _read_caches_of(connection):
+        cache.on_rollback()
     _end_core_transaction(connection)
     invalidate(connection)
+
+
+def invalidate_caches(connection: Connection) -> None:
+    """Drop what the caches hold of a transaction of which a part was rolled back."""
+    invalidate(connection)
+    for cache in _read_caches_of(connection):
+        cache.invalidate()
+
+
+def _read_caches_of(connection: Connection) -> Iterator[RecentMemoryCache | PeopleCache]:
+    return (cache for cache in (recent_cache_of(connection), people_cache_of(connection)) if cache is not None)
 
 
 def _end_core_transaction(connection: Connection) -> None:

@@ -100,7 +100,7 @@ class ReadOnlyDatabase:
     """A file that is only read; see `Access`. The running bot may write it."""
 
     is_sole_writer = False
-    recent_cache = None
+    recent_cache = people_cache = None
 
     def __init__(self, path: Path) -> None:
         self._path = path

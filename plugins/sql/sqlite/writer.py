@@ -6,10 +6,16 @@ from collections.abc import Callable
 from sqlalchemy import Connection
 
 from bot.store import StoreUnavailable
-from plugins.sql.core.recent_cache import recent_cache_of
-from plugins.sql.core.row_cache import invalidate
 from plugins.sql.core.settings import Synchronous
-from plugins.sql.sqlite.connection import begin, checkpoint, commit, driver_of, roll_back, set_synchronous
+from plugins.sql.sqlite.connection import (
+    begin,
+    checkpoint,
+    commit,
+    driver_of,
+    invalidate_caches,
+    roll_back,
+    set_synchronous,
+)
 from plugins.sql.sqlite.health import DATABASE_ERRORS, FileMonitor, is_full
 from plugins.sql.sqlite.threads import Job, Worker
 
@@ -105,9 +111,7 @@ class Writer(Worker):
                 raise  # an error such as a full disk ends the whole transaction
             job.error = self._monitor.explain(error)
             driver_of(connection).execute("ROLLBACK TO job")
-            invalidate(connection)
-            if recent_cache := recent_cache_of(connection):
-                recent_cache.invalidate()
+            invalidate_caches(connection)
         driver_of(connection).execute("RELEASE job")
 
     def _on_idle(self, connection: Connection, *, is_quiet: bool) -> float | None:

@@ -17,17 +17,9 @@ from bot import Clock
 from bot.store import CostDimension, CostEntry, LogEntry, LogKind
 from plugins.sql.core.audit_log import entry_content, seal_entries
 from plugins.sql.core.base import Access, AgentRow, SqlStorePart
+from plugins.sql.core.inserts import insert_into, insert_rows, upsert
 from plugins.sql.core.schema import COST_SUMS, cache, logs, spending, spending_sums
-from plugins.sql.core.statements import (
-    Insert,
-    Row,
-    Statement,
-    insert_into,
-    limit_parameter,
-    matches,
-    typed_parameter,
-    upsert,
-)
+from plugins.sql.core.statements import Insert, Row, Statement, limit_parameter, matches, typed_parameter
 from plugins.sql.core.values import (
     NO_ID,
     datetime_of,
@@ -56,7 +48,7 @@ DELETE_EXPIRED = Statement(
         matches(cache, "agent_id"), cache.c.expires_at <= typed_parameter(cache.c.expires_at, "now")
     )
 )
-INSERT_LOG = Statement(lambda insert: insert_into(logs, LOG_NAMES)(insert))
+INSERT_LOG = insert_rows(logs, LOG_NAMES)
 SAME_KIND = matches(logs, "agent_id", "kind")
 
 NANO = 1_000_000_000

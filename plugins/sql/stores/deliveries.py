@@ -11,6 +11,7 @@ from sqlalchemy.sql.expression import Executable
 from bot import Content
 from bot.platform import Delivery, DeliveryState
 from bot.store import Page
+from plugins.sql.core.inserts import insert_into
 from plugins.sql.core.schema import UNDECIDED, UNFINISHED, deliveries
 from plugins.sql.core.statements import (
     Columns,
@@ -20,7 +21,6 @@ from plugins.sql.core.statements import (
     Statement,
     column_names,
     flag_equals,
-    insert_into,
     limit_parameter,
     matches,
     position_key,

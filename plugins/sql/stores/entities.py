@@ -1,6 +1,7 @@
 """Entities, participants, components and relationships."""
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache, partial
@@ -13,6 +14,8 @@ from bot import Component, Entity, ParticipantState, Relationship
 from bot.store import MAX_NAME_MATCHES, PersonActivity
 from plugins.sql.core.base import SqlStorePart
 from plugins.sql.core.columns import text_position
+from plugins.sql.core.inserts import insert_into, upsert
+from plugins.sql.core.people_cache import people_cache_of
 from plugins.sql.core.row_cache import cache_row, row_cache_of
 from plugins.sql.core.schema import activity, components, entities, participants, relationships
 from plugins.sql.core.statements import (
@@ -23,11 +26,9 @@ from plugins.sql.core.statements import (
     Statement,
     column_names,
     equals,
-    insert_into,
     limit_parameter,
     matches,
     typed_parameter,
-    upsert,
 )
 from plugins.sql.core.values import (
     NO_ID,
@@ -222,7 +223,9 @@ def touch_participants(connection: Connection, agent: int, active: Sequence[tupl
         if cache.get((agent, room_id)) != entity_id:
             cache_row(cache, (agent, room_id), entity_id)
             rows.append((agent, room_id.bytes, entity_id.bytes, "DEFAULT"))
-    TOUCH_PARTICIPANT.run_many(connection, rows)
+    people_cache = people_cache_of(connection)
+    with people_cache.note_speakers(agent, active) if people_cache is not None else nullcontext():
+        TOUCH_PARTICIPANT.run_many(connection, rows)
 
 
 def ensure_entity(connection: Connection, agent: int, entity_id: UUID) -> None:
@@ -297,18 +300,32 @@ class SqlEntities(SqlStorePart):
             await self._database.write(partial(_save_entities, self._agent, entities, room_id))
 
     async def entities(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
+        cache = self._database.people_cache
+        if cache is not None and (cached := cache.get_people(self._agent, ids)) is not None:
+            return cached
         if not ids:
             return {}
-        return await self._database.read(lambda db: find_entities(db, self._agent, ids))
+        version = cache.version if cache is not None else 0
+        people = await self._database.read(lambda db: find_entities(db, self._agent, ids))
+        if cache is not None:
+            cache.store_people(self._agent, people.values(), version)
+        return people
 
     async def leave_rooms(self, entity_id: UUID, room_ids: Collection[UUID]) -> None:
         if room_ids:
             await self._database.write(partial(_leave_rooms, self._agent, entity_id, room_ids))
 
     async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
+        cache = self._database.people_cache
+        if cache is not None and (cached := cache.get_participants(self._agent, room_id, limit)) is not None:
+            return cached
+        version = cache.version if cache is not None else 0
         key = (self._agent, room_id.bytes, limit)
         rows = await self._database.read(lambda db: FIND_PARTICIPANTS.rows(db, *key))
-        return [ENTITY.read(row) for row in rows]
+        people = [ENTITY.read(row) for row in rows]
+        if cache is not None:
+            cache.store_participants(self._agent, room_id, limit, people, version)
+        return people
 
     async def entities_by_name(self, name: str, *, platform: str | None = None, limit: int = 100) -> list[Entity]:
         stored_name = storable_text(name)

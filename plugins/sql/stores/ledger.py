@@ -19,18 +19,9 @@ from bot.store import (
     TurnCommit,
     UnreadableEvent,
 )
+from plugins.sql.core.inserts import insert_into, upsert
 from plugins.sql.core.schema import UNFINISHED, deliveries, receipts, rooms, steps, unreadable_events
-from plugins.sql.core.statements import (
-    Columns,
-    ListStatement,
-    Row,
-    Statement,
-    column_names,
-    insert_into,
-    limit_parameter,
-    matches,
-    upsert,
-)
+from plugins.sql.core.statements import Columns, ListStatement, Row, Statement, column_names, limit_parameter, matches
 from plugins.sql.core.values import (
     datetime_of,
     datetime_or_none,

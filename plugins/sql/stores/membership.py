@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Table, delete, func, literal_column, select, 
 from bot import Entity, Room, World
 from bot.platform import Delivery, DeliveryState
 from bot.store import MEMBERSHIP_EVENT_TTL, MembershipChange, MembershipUpdate
+from plugins.sql.core.inserts import insert_into
 from plugins.sql.core.row_cache import invalidate, row_cache_of
 from plugins.sql.core.schema import (
     cache,
@@ -24,7 +25,7 @@ from plugins.sql.core.schema import (
     tasks,
     words,
 )
-from plugins.sql.core.statements import ListStatement, Statement, equals, insert_into, matches, typed_parameter
+from plugins.sql.core.statements import ListStatement, Statement, equals, matches, typed_parameter
 from plugins.sql.core.values import microseconds_of, storable_text
 from plugins.sql.stores.cache_logs_costs import CACHE_NAMES, DELETE_EXPIRED
 from plugins.sql.stores.deliveries import find_deliveries, list_deliveries

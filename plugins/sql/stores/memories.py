@@ -23,10 +23,11 @@ from bot.store import (
     recall_audience,
 )
 from plugins.sql.core.base import SqlStorePart
+from plugins.sql.core.inserts import upsert
 from plugins.sql.core.memory_rows import MEMORY, MEMORY_NAMES, memory_values
 from plugins.sql.core.recent_cache import WindowKey, is_small, recent_cache_of
 from plugins.sql.core.schema import IS_FACT, embeddings, memories
-from plugins.sql.core.statements import ListStatement, Row, Statement, limit_parameter, matches, typed_parameter, upsert
+from plugins.sql.core.statements import ListStatement, Row, Statement, limit_parameter, matches, typed_parameter
 from plugins.sql.core.values import content_of, id_of, microseconds_of, storable_text
 from plugins.sql.stores import search
 

@@ -33,6 +33,7 @@ from bot.models import ModelCall
 from bot.platform import EventKey
 from bot.store import ListedReceipt, ReceiptCount, ReceiptQuery
 from plugins.sql.core.base import SqlStorePart
+from plugins.sql.core.inserts import insert_into, insert_rows
 from plugins.sql.core.schema import receipts
 from plugins.sql.core.statements import (
     Columns,
@@ -41,7 +42,6 @@ from plugins.sql.core.statements import (
     Statement,
     column_names,
     flag_equals,
-    insert_into,
     limit_parameter,
     matches,
     typed_parameter,
@@ -102,7 +102,7 @@ def _read_receipt(row: Row) -> Receipt:
 
 RECEIPT = Columns(receipts, RECEIPT_NAMES[1:-1], _read_receipt)
 INSERT_IF_NEW = Statement(lambda insert: insert_into(receipts, RECEIPT_NAMES)(insert).on_conflict_do_nothing())
-INSERT_RECEIPT = Statement(lambda insert: insert_into(receipts, RECEIPT_NAMES)(insert))
+INSERT_RECEIPT = insert_rows(receipts, RECEIPT_NAMES)
 SAVE_RECEIPT = Statement(
     lambda _: (
         update(receipts)

@@ -10,9 +10,10 @@ from bot import Entity, Receipt, Role, World, crash_point
 from bot.platform import InboundMessage, StreamCursor
 from bot.store import StoredEvent, new_receipt
 from plugins.sql.core.base import AgentRow
+from plugins.sql.core.inserts import upsert
 from plugins.sql.core.memory_rows import MEMORY
 from plugins.sql.core.schema import cursors, entities, memories, rooms, worlds
-from plugins.sql.core.statements import Row, Statement, equals, matches, upsert
+from plugins.sql.core.statements import Row, Statement, equals, matches
 from plugins.sql.core.values import storable_text
 from plugins.sql.stores.entities import ENTITY, is_entity_unchanged, put_entities, touch_participants
 from plugins.sql.stores.memories import put_memories

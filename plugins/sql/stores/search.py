@@ -10,21 +10,24 @@ from dataclasses import dataclass
 from hashlib import sha256
 from heapq import nlargest
 from math import hypot
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Double, Table, bindparam, case, delete, func, literal_column, select
+from sqlalchemy import Connection, Double, Select, Table, bindparam, case, delete, func, literal_column, select
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import Executable
 
 from bot import Memory, MemoryKind, MemoryScope, RecallScope
 from bot.store import TRANSCRIPT_KINDS, cosine, index_words, normalize_wording, top_by_word_overlap, word_weights
 from plugins.sql.core.columns import json_elements
+from plugins.sql.core.inserts import RowsStatement
 from plugins.sql.core.schema import embeddings, memories, words
 from plugins.sql.core.statements import (
     Insert,
     ListStatement,
     RawStatement,
     Statement,
+    equals,
     limit_parameter,
     matches,
     typed_parameter,
@@ -65,23 +68,28 @@ AUDIENCE = case(
 )
 
 
-def _save_embeddings(insert: Insert) -> Executable:
-    source = select(
+def _select_embedding(suffix: str) -> Select[Any]:
+    """Select the row of one memory's vector; the parameters end in `suffix`."""
+    return select(
         memories.c.agent_id,
-        typed_parameter(embeddings.c.model, "model"),
-        typed_parameter(embeddings.c.dimension, "dimension"),
+        typed_parameter(embeddings.c.model, f"model{suffix}"),
+        typed_parameter(embeddings.c.dimension, f"dimension{suffix}"),
         memories.c.kind,
         AUDIENCE,
         memories.c.position,
-        typed_parameter(embeddings.c.vector, "vector"),
-    ).where(matches(memories, "agent_id", "id"))
+        typed_parameter(embeddings.c.vector, f"vector{suffix}"),
+    ).where(equals(memories.c.agent_id, f"agent_id{suffix}"), equals(memories.c.id, f"id{suffix}"))
+
+
+def _save_embeddings(insert: Insert, suffixes: Sequence[str]) -> Executable:
     names = ("agent_id", "model", "dimension", "kind", "audience", "memory", "vector")
-    statement = insert(embeddings).from_select(names, source)
+    first, *others = map(_select_embedding, suffixes)
+    statement = insert(embeddings).from_select(names, first.union_all(*others) if others else first)
     updates = {name: statement.excluded[name] for name in names if name not in ("agent_id", "memory")}
     return statement.on_conflict_do_update(index_elements=["memory"], set_=updates)  # type: ignore[no-any-return]
 
 
-SAVE_EMBEDDINGS = Statement(_save_embeddings)
+SAVE_EMBEDDINGS = RowsStatement(_save_embeddings)
 
 
 def _delete_of_memories(table: Table) -> ListStatement:

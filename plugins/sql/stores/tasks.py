@@ -10,6 +10,7 @@ from sqlalchemy import Connection, and_, bindparam, case, delete, func, or_, sel
 
 from bot import Task, TaskTag
 from plugins.sql.core.base import Access, AgentRow, SqlStorePart
+from plugins.sql.core.inserts import upsert
 from plugins.sql.core.schema import tasks
 from plugins.sql.core.statements import (
     Columns,
@@ -21,7 +22,6 @@ from plugins.sql.core.statements import (
     limit_parameter,
     matches,
     typed_parameter,
-    upsert,
 )
 from plugins.sql.core.values import (
     datetime_of,

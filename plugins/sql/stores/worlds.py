@@ -24,19 +24,10 @@ from sqlalchemy.sql.expression import Executable
 from bot import ChannelType, ParticipantState, Role, Room, World
 from plugins.sql.core.base import SqlStorePart
 from plugins.sql.core.columns import merge_json
+from plugins.sql.core.inserts import insert_into, upsert
 from plugins.sql.core.row_cache import cache_row, row_cache_of
 from plugins.sql.core.schema import participants, rooms, worlds
-from plugins.sql.core.statements import (
-    Columns,
-    Insert,
-    ListStatement,
-    Row,
-    Statement,
-    column_names,
-    insert_into,
-    matches,
-    upsert,
-)
+from plugins.sql.core.statements import Columns, Insert, ListStatement, Row, Statement, column_names, matches
 from plugins.sql.core.values import dumps, id_bytes, id_of, id_or_none, loads, storable_text
 from plugins.sql.stores.entities import ensure_entity
 

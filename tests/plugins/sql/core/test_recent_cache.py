@@ -144,14 +144,26 @@ async def test_an_unreadable_memory_does_not_fail_the_commit(open_store: OpenSto
         assert await last(store, ROOMS[1]) == ["beside"]
 
 
-@pytest.mark.parametrize("limit", [0, -1, recent_cache.MAX_LIMIT + 1])
-async def test_windows_above_the_limit_are_not_cached(open_store: OpenStore, limit: int) -> None:
+@pytest.mark.parametrize("limit", [0, -1])
+async def test_windows_without_a_limit_are_not_cached(open_store: OpenStore, limit: int) -> None:
     async with open_store() as store:
         await store.memories.recent(ROOMS[0], limit)
         await store.memories.add([said(str(number), after=number) for number in range(3)])
         known = store.memories._database.recent_cache
         assert known is not None
         assert not known._windows
+
+
+async def test_windows_that_become_long_are_not_cached(open_store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_cache, "MAX_MEMORIES", 3)
+    async with open_store() as store:
+        known = store.memories._database.recent_cache
+        assert known is not None
+        assert await store.memories.recent(ROOMS[0], 200) == []
+        for number in range(5):
+            await store.memories.add([said(str(number), after=number)])
+            assert len(await store.memories.recent(ROOMS[0], 200)) == number + 1
+            assert bool(known._windows) is (number < 3)
 
 
 async def test_changes_of_another_program_are_seen_after_the_next_write(open_store: OpenStore, path: Path) -> None:

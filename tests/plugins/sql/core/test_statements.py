@@ -2,16 +2,8 @@
 
 from sqlalchemy import Column, Integer, MetaData, Table, Text, create_engine, select, update
 
-from plugins.sql.core.statements import (
-    Columns,
-    ListStatement,
-    Row,
-    Statement,
-    column_names,
-    insert_into,
-    matches,
-    typed_parameter,
-)
+from plugins.sql.core.inserts import insert_into
+from plugins.sql.core.statements import Columns, ListStatement, Row, Statement, column_names, matches, typed_parameter
 
 TABLE = Table("notes", MetaData(), Column("position", Integer), Column("agent_id", Integer), Column("body", Text))
 
