@@ -15,7 +15,16 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
-from telegram import Bot, InlineKeyboardMarkup, MessageEntity
+from telegram import (
+    Bot,
+    CallbackQuery,
+    ChatMemberUpdated,
+    InlineKeyboardMarkup,
+    Message,
+    MessageEntity,
+    MessageReactionUpdated,
+    TelegramObject,
+)
 from telegram.error import BadRequest, EndPointNotFound, NetworkError, TelegramError
 from telegram.request import BaseRequest, RequestData
 from yarl import URL
@@ -34,16 +43,16 @@ DEFAULT_RETRY_AFTER = 5.0  # if Telegram reports a limit without a number of sec
 LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 crash_point_label: ContextVar[str] = ContextVar("watched", default="")  # crash points of the running request
 Connector = Callable[[], aiohttp.BaseConnector]
-UPDATE_TYPES = (
-    "message",
-    "edited_message",
-    "channel_post",
-    "edited_channel_post",
-    "callback_query",
-    "message_reaction",
-    "my_chat_member",
-    "chat_member",
-)
+UPDATE_KINDS: Mapping[str, type[TelegramObject]] = {  # those that are requested: the library would look for 25
+    "message": Message,
+    "edited_message": Message,
+    "channel_post": Message,
+    "edited_channel_post": Message,
+    "callback_query": CallbackQuery,
+    "message_reaction": MessageReactionUpdated,
+    "my_chat_member": ChatMemberUpdated,
+    "chat_member": ChatMemberUpdated,
+}
 MAX_UPDATES = 100  # per getUpdates call
 
 
@@ -300,7 +309,7 @@ class BotClient(Bot):
 
         Raises ResponseTooLarge if they do not fit into `max_update_bytes`.
         """
-        data = {"offset": offset, "timeout": poll_seconds, "limit": limit, "allowed_updates": list(UPDATE_TYPES)}
+        data = {"offset": offset, "timeout": poll_seconds, "limit": limit, "allowed_updates": list(UPDATE_KINDS)}
         result = await self._post("getUpdates", data, read_timeout=poll_seconds + grace_seconds)
         return result if isinstance(result, list) else []
 

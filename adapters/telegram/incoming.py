@@ -75,15 +75,18 @@ def locate_message(message: Message, context: IncomingContext) -> ChatLocation:
     """Return the location of a message with known roles, always including that of its author."""
     author, role = author_of(message, context.identity)
     location = build_location(context.identity, message.chat, thread_id_of(message), context.roles)
+    if role is None and context.roles is None:
+        return location
     roles = dict(location.world.roles)
-    if role is not None or context.roles is not None:
-        roles.setdefault(author.id, role or Role.MEMBER)  # a former administrator
+    roles.setdefault(author.id, role or Role.MEMBER)  # a former administrator
     return replace(location, world=replace(location.world, roles=roles))
 
 
-def parse_message(message: Message, update_id: int, context: IncomingContext) -> InboundMessage:
-    """Convert a message or its edited version."""
-    identity, location = context.identity, locate_message(message, context)
+def parse_message(
+    message: Message, update_id: int, context: IncomingContext, location: ChatLocation | None = None
+) -> InboundMessage:
+    """Convert a message or its edited version; `location` is that of `locate_message`, if it is known already."""
+    identity, location = context.identity, location or locate_message(message, context)
     author, _ = author_of(message, identity)
     text, attachments = text_of(message), tuple(attachments_of(message, identity.account))
     quotation = build_quotation(message)
@@ -206,7 +209,7 @@ def _build_mention(
         denial = "a command for another bot"
     if not denial and is_service:
         denial = "service message"
-    return replace(mention, denied_by=denial)
+    return replace(mention, denied_by=denial) if denial else mention
 
 
 def _revision_of(message: Message, update_id: int) -> int:

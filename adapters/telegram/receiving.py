@@ -12,6 +12,7 @@ from typing import Any
 from telegram import Bot, Message, Update
 from telegram.error import TelegramError
 
+from adapters.telegram.client import UPDATE_KINDS
 from adapters.telegram.entities import PLATFORM, build_location
 from adapters.telegram.errors import PARSE_ERRORS
 from adapters.telegram.incoming import (
@@ -143,8 +144,8 @@ def _parse_message(message: Message, update_id: int, context: UpdateContext) -> 
     if (command := parse_command(message, update_id, incoming, context.command_names)) is not None:
         return [CommandItem(command, message.message_id)]
     album_id = f"{message.chat.id}/{message.media_group_id}" if message.media_group_id else ""
-    inbound = replace(parse_message(message, update_id, incoming), is_backfill=context.may_be_old)
-    return [MessageItem(inbound, album_id)]
+    inbound = parse_message(message, update_id, incoming, location)
+    return [MessageItem(replace(inbound, is_backfill=True) if context.may_be_old else inbound, album_id)]
 
 
 def _parse_edit(message: Message, update_id: int, incoming: IncomingContext) -> list[UpdateItem]:
@@ -305,7 +306,10 @@ class UpdateReceiver:
 
     def _parse_raw(self, raw: RawUpdate) -> tuple[Update, int | None]:
         check_update(raw)
-        update = Update.de_json(raw, self._bot)
+        parts: dict[str, Any] = {
+            name: kind.de_json(raw[name], self._bot) for name, kind in UPDATE_KINDS.items() if raw.get(name) is not None
+        }
+        update = Update(raw["update_id"], **parts)
         chat = update.effective_chat
         return update, None if chat is None else int(chat.id)
 
@@ -313,7 +317,7 @@ class UpdateReceiver:
         if update.my_chat_member or update.chat_member:
             self._administrators.invalidate(chat_id or 0)
         roles = self._administrators.find(chat_id) if chat_id is not None else None
-        context = replace(self._context, roles=roles)
+        context = self._context if roles is None else replace(self._context, roles=roles)
         update_context = UpdateContext(context, self._command_names, self._threads, self._time.now(), may_be_old)
         message = update.effective_message
         if message is not None and getattr(message, "is_topic_message", None):

@@ -14,7 +14,16 @@ from adapters.telegram.outgoing import is_part, limit_mentions, split_reply
 from adapters.telegram.rate_limits import RateLimiter
 from adapters.telegram.send_methods import SendMethods
 from bot import Content
-from bot.platform import Delivery, DeliveryHeld, DeliveryUnknown, KnownPeople, NotSent, TimeSource, Undeliverable
+from bot.platform import (
+    Delivery,
+    DeliveryHeld,
+    DeliveryUnknown,
+    KnownPeople,
+    NotSent,
+    TaskSet,
+    TimeSource,
+    Undeliverable,
+)
 
 HOLD_REASON = "Telegram cannot be asked whether it arrived, and TELEGRAM_UNCLEAR is hold"
 UNAVAILABLE_REASON = "the bot is blocked there, or was removed; it is tried again when a user writes"
@@ -155,6 +164,7 @@ class TypingIndicator:
         self._client, self._rate_limiter = client, rate_limiter
         self._time, self._interval = time_source, interval
         self._tasks: dict[ChatTarget, asyncio.Task[None]] = {}
+        self._requests = TaskSet("a typing request")
 
     def show(self, target: ChatTarget) -> None:
         """Start showing the indicator in a chat."""
@@ -172,15 +182,23 @@ class TypingIndicator:
         """Stop all indicators."""
         for target in list(self._tasks):
             await self.hide(target)
+        await self._requests.cancel()
 
     async def _repeat(self, target: ChatTarget) -> None:
+        """Show it after a while and then again and again; hiding it lets a request end, and keeps its connection."""
         await self._time.sleep(TYPING_DELAY)
-        while True:
-            if self._rate_limiter.try_acquire(target.chat_id):
-                try:
-                    await self._client.send_chat_action(
-                        target.chat_id, "typing", message_thread_id=target.thread_id, read_timeout=TYPING_TIMEOUT
-                    )
-                except TelegramError:
-                    return  # the next turn tries again
+        while not self._rate_limiter.try_acquire(target.chat_id) or await self._send(target):
             await self._time.sleep(self._interval)
+
+    async def _send(self, target: ChatTarget) -> bool:
+        """Send one request; return whether it succeeded, else the next turn tries again."""
+        return await asyncio.shield(self._requests.start(self._request(target)))
+
+    async def _request(self, target: ChatTarget) -> bool:
+        try:
+            await self._client.send_chat_action(
+                target.chat_id, "typing", message_thread_id=target.thread_id, read_timeout=TYPING_TIMEOUT
+            )
+        except TelegramError:
+            return False
+        return True

@@ -9,7 +9,7 @@ from aiohttp import web
 from telegram import WebhookInfo
 from telegram.error import InvalidToken, TelegramError
 
-from adapters.telegram.client import UPDATE_TYPES, BotClient
+from adapters.telegram.client import UPDATE_KINDS, BotClient
 from adapters.telegram.config import Limits, TelegramSettings
 from adapters.telegram.errors import PARSE_ERRORS, disconnect_cause_of, error_text
 from adapters.telegram.receiving import ParsedUpdate, UpdateReceiver
@@ -81,7 +81,7 @@ class Webhook:
             await self._tasks.cancel()
 
     async def _register(self) -> None:
-        await self._client.set_webhook(self.url, allowed_updates=UPDATE_TYPES, drop_pending_updates=False)
+        await self._client.set_webhook(self.url, allowed_updates=list(UPDATE_KINDS), drop_pending_updates=False)
         self._status.connected()
 
     def _check_registration(self, info: WebhookInfo) -> bool:
