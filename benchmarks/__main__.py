@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from benchmarks.console import measure_console
 from benchmarks.conversation import measure_conversation
+from benchmarks.crowds import measure_crowds
 from benchmarks.figures import Row
 from benchmarks.growth import measure_growth
 from benchmarks.memory import measure_memory
@@ -31,6 +32,7 @@ MEASUREMENTS: Mapping[str, Callable[[], list[Row]]] = {
     "store": measure_store,
     "statements": measure_statements,
     "growth": measure_growth,
+    "crowds": measure_crowds,
     "throughput": measure_throughput,
     "program": measure_program,
     "telegram": measure_telegram,

@@ -1,0 +1,107 @@
+"""Measure whether the cost of a message grows with the number of rooms, and with the members of a room.
+
+Each message goes through the whole pipeline, with a SQLite file and a model that answers at once.
+"""
+
+import asyncio
+import random
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.doubles import DiscardingAdapter, StatelessModel
+from benchmarks.figures import Row, check_answered, measure, report_progress
+from bot import ChannelType, Content
+from bot.cli.process.limits import reduce_gc_frequency
+from bot.plugin_system.loading import find_plugin
+from bot.testing import AgentHarness, running_agent
+
+ROOM_COUNTS = (10, 1_000, 10_000)
+MEMBER_COUNTS = (5, 100, 1_000)
+LANES, MESSAGES, ROUNDS = 2, 400, 7
+GOAL = "goal ≤ 1.1"
+Place = dict[str, str | ChannelType]
+ListPlaces = Callable[[int], Sequence[Sequence[Place]]]
+
+
+@dataclass(slots=True)
+class Crowd:
+    """An agent with a number of rooms or members, and the CPU seconds of a message in each round."""
+
+    count: int
+    stage: AgentHarness
+    places: Sequence[Sequence[Place]]  # of each lane
+    costs: list[float] = field(default_factory=list)
+
+
+def measure_crowds() -> list[Row]:
+    """Measure with each number of rooms and members, in turns."""
+    return [
+        asyncio.run(_measure("rooms", ROOM_COUNTS, _list_rooms)),
+        asyncio.run(_measure("members of a room", MEMBER_COUNTS, _list_members)),
+    ]
+
+
+def _list_rooms(count: int) -> Sequence[Sequence[Place]]:
+    return [
+        [{"room": f"room {n}", "author": f"person {n}"} for n in range(lane, count, LANES)] for lane in range(LANES)
+    ]
+
+
+def _list_members(count: int) -> Sequence[Sequence[Place]]:
+    """Return the members of one room for each lane."""
+    return [
+        [
+            {"room": f"group {lane}", "author": f"member {number} of {lane}", "kind": ChannelType.GROUP}
+            for number in range(count)
+        ]
+        for lane in range(LANES)
+    ]
+
+
+async def _measure(name: str, counts: Sequence[int], list_places: ListPlaces) -> Row:
+    async with AsyncExitStack() as stack:
+        crowds = [await stack.enter_async_context(_crowd(name, count, list_places(count))) for count in counts]
+        reduce_gc_frequency()
+        report_progress(f"messages with {', '.join(f'{count:,}' for count in counts)} {name}, in turns")
+        for number in range(ROUNDS):
+            for crowd in crowds:
+                await _measure_round(crowd, number)
+    costs = [min(crowd.costs) for crowd in crowds]
+    figures = ", ".join(f"{1e6 * cost:.0f}" for cost in costs)
+    ratio = max(costs) / costs[0]
+    return (
+        f"{', '.join(f'{count:,}' for count in counts)} {name}",
+        f"{figures} µs CPU a message: {ratio:.2f} × ({GOAL})",
+    )
+
+
+@asynccontextmanager
+async def _crowd(name: str, count: int, places: Sequence[Sequence[Place]]) -> AsyncIterator[Crowd]:
+    """Run an agent that has heard a message at each place."""
+    sql = find_plugin("sql")
+    if sql is None:
+        raise SystemExit("the sql plugin is not installed")
+    report_progress(f"{count:,} {name}")
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {"DATABASE_URL": f"sqlite:///{Path(folder, 'bench.db')}"}
+        async with running_agent(sql, model=StatelessModel(), adapter=DiscardingAdapter(), settings=settings) as stage:
+            await asyncio.gather(*(_send_all(stage, lane) for lane in places))
+            yield Crowd(count, stage, places)
+
+
+async def _measure_round(crowd: Crowd, number: int) -> None:
+    chance = random.Random(number)
+    chosen = [chance.choices(lane, k=MESSAGES // LANES) for lane in crowd.places]
+    with measure() as usage:
+        await asyncio.gather(*(_send_all(crowd.stage, lane) for lane in chosen))
+        await crowd.stage.agent.outbox.drain(10.0)
+    crowd.costs.append(usage.cpu / MESSAGES)
+
+
+async def _send_all(stage: AgentHarness, places: Sequence[Place]) -> None:
+    for place in places:
+        receipt = await stage.submit(Content(text="Ada, what do you think of it?", source="test"), **place)
+        check_answered(await stage.agent_runtime.inbox.wait_outcome(receipt.id))
