@@ -218,11 +218,8 @@ async def load_replies(handle: AgentHandle, receipt: Receipt) -> list[MessageBod
     """Return the replies to a message; none for a superseded one."""
     if receipt.turn_id is None or receipt.outcome is Outcome.SUPERSEDED:
         return []
-    memories = await handle.conversations.replies(receipt.turn_id)
-    replies = [
-        memory for memory in memories if memory.kind is MemoryKind.MESSAGE and memory.entity_id == handle.agent_id
-    ]
-    return await _build_message_bodies(handle, replies)
+    replies = await handle.conversations.replies(receipt.turn_id, receipt.room_id)
+    return await _build_message_bodies(handle, [reply for reply in replies if reply.entity_id == handle.agent_id])
 
 
 async def load_message_response(handle: AgentHandle, receipt: Receipt, room: str = "") -> MessageResponse:

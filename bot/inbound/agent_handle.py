@@ -95,8 +95,10 @@ class ConversationReader:
         """Return the authors of these messages by id."""
         return await self._store.entities.entities({message.entity_id for message in messages})
 
-    async def replies(self, turn_id: UUID) -> list[Memory]:
-        """List the replies of a turn, oldest first."""
+    async def replies(self, turn_id: UUID, room_id: UUID | None = None) -> list[Memory]:
+        """List what a turn has created, oldest first; of a room only the messages."""
+        if room_id is not None:
+            return await self._store.memories.replies(turn_id, room_id)
         return await self._store.memories.by_turn(turn_id)
 
     async def receipt(self, receipt_id: UUID) -> Receipt | None:

@@ -146,6 +146,9 @@ class MemoryStore(Protocol):
     async def by_turn(self, turn_id: UUID) -> list[Memory]:
         """Return what a turn has created, in the order in which it was stored."""
 
+    async def replies(self, turn_id: UUID, room_id: UUID) -> list[Memory]:
+        """Return the messages that a turn has written to a room, oldest first; their vectors may be left out."""
+
     async def facts(self, entity_id: UUID, limit: int = 50, before: int | None = None) -> MemoryPage:
         """Return the facts that an entity told, newest first; `before` is where the last page ended."""
 

@@ -163,6 +163,25 @@ async def test_memories_of_a_turn_are_listed_in_the_order_of_their_arrival(store
     assert await store.memories.by_turn(new_id()) == []
 
 
+async def test_the_replies_of_a_turn_are_its_messages_in_a_room(store: Store) -> None:
+    turn, question = new_id(), build_memory("question")
+    content = Content(text="reply", in_reply_to=question.id)
+    replies = [replace(build_memory("", at=number, turn_id=turn), content=content) for number in (1, 2)]
+    elsewhere = replace(build_memory("", at=3, turn_id=turn, room=ATTIC), content=content)
+    result = replace(build_memory("result", at=4, turn_id=turn), kind=MemoryKind.ACTION_RESULT)
+    for memory in (question, *replies, elsewhere, result, build_memory("later", at=5)):
+        await store.memories.recent(LOBBY, 3)  # some windows that may be cached begin within the turn
+        await store.memories.add([memory])
+        assert await store.memories.replies(new_id(), LOBBY) == []
+
+    assert await store.memories.replies(turn, LOBBY) == replies
+    assert await store.memories.replies(turn, ATTIC) == [elsewhere]
+    await store.memories.recent(LOBBY)
+    assert await store.memories.replies(turn, LOBBY) == replies
+    await store.memories.remove([replies[0].id])
+    assert await store.memories.replies(turn, LOBBY) == replies[1:]
+
+
 async def test_removed_memories_are_gone_everywhere_and_counted(store: Store) -> None:
     turn = new_id()
     gone, stays = build_fact("gone", (1.0, 0.0), turn_id=turn), build_fact("stays", (1.0, 0.0))

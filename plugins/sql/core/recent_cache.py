@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from sqlalchemy import Connection
 
@@ -138,6 +139,15 @@ class RecentMemoryCache:
                 return None
             self._windows[key] = window  # now the last to be dropped
             return window.memories[-limit:] if 1 <= limit <= window.limit else None
+
+    def find_replies(self, key: WindowKey, turn_id: UUID) -> list[Memory]:
+        """Return the messages of a turn, all of them if the one that it answers is in the window too; else nothing."""
+        with self._lock:
+            window = self._windows.get(key)
+            memories = [] if window is None else list(window.memories)
+        replies = [memory for memory in memories if memory.turn_id == turn_id]
+        is_whole = any(memory.id == replies[0].content.in_reply_to for memory in memories) if replies else False
+        return replies if is_whole else []
 
     def store(self, key: WindowKey, limit: int, memories: Sequence[Memory], version: int) -> None:
         """Store what was read of a key at a version, unless it has changed since."""

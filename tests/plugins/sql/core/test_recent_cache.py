@@ -144,6 +144,24 @@ async def test_an_unreadable_memory_does_not_fail_the_commit(open_store: OpenSto
         assert await last(store, ROOMS[1]) == ["beside"]
 
 
+async def test_the_replies_to_a_cached_message_are_not_read(open_store: OpenStore) -> None:
+    async with open_store() as store:
+        question, turn = said("question"), new_id()
+        reply = replace(said("reply", after=1), turn_id=turn, content=Content(text="reply", in_reply_to=question.id))
+        await last(store)
+        await store.memories.add([question])
+        await store.memories.add([reply])
+        found: list[list[Memory]] = []
+
+        async def ask() -> None:
+            found.append(await store.memories.replies(turn, ROOMS[0]))
+
+        assert await questions(store, ask) == []
+        await store.memories.add([said(str(number), after=2) for number in range(2)])  # the window loses the question
+        assert len(await questions(store, ask)) == 1
+        assert found == [[reply], [reply]]
+
+
 @pytest.mark.parametrize("limit", [0, -1])
 async def test_windows_without_a_limit_are_not_cached(open_store: OpenStore, limit: int) -> None:
     async with open_store() as store:
