@@ -126,7 +126,7 @@ class TelegramAdapter(Adapter):
         if active:
             account.typing_indicator.show(target)
         else:
-            await account.typing_indicator.hide(target)
+            account.typing_indicator.hide(target)
 
     def _find_webhook(self, account_id: str) -> Webhook | None:
         account = self._accounts.get(account_id)

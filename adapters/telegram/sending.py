@@ -171,21 +171,20 @@ class TypingIndicator:
         if target not in self._tasks:
             self._tasks[target] = asyncio.get_running_loop().create_task(self._repeat(target))
 
-    async def hide(self, target: ChatTarget) -> None:
-        """Stop showing it in a chat."""
+    def hide(self, target: ChatTarget) -> None:
+        """Stop showing it in a chat; a request that is under way may end, which keeps its connection."""
         task = self._tasks.pop(target, None)
         if task is not None:
             task.cancel()
-            await asyncio.wait([task])
 
     async def stop(self) -> None:
         """Stop all indicators."""
         for target in list(self._tasks):
-            await self.hide(target)
+            self.hide(target)
         await self._requests.cancel()
 
     async def _repeat(self, target: ChatTarget) -> None:
-        """Show it after a while and then again and again; hiding it lets a request end, and keeps its connection."""
+        """Show it after a while and then again and again."""
         await self._time.sleep(TYPING_DELAY)
         while not self._rate_limiter.try_acquire(target.chat_id) or await self._send(target):
             await self._time.sleep(self._interval)

@@ -10,11 +10,11 @@ from sqlalchemy.sql.expression import Executable
 
 from plugins.sql.core.statements import Insert, Row, Statement
 
-MAX_INSERTED_ROWS = 16  # by one statement
+MAX_INSERTED_ROWS = 8  # by one statement
 
 
 class RowsStatement(Statement):
-    """An insert of rows, which SQLite executes for 1, 2, 4 … 16 of them at once.
+    """An insert of rows, which SQLite executes for up to eight of them at once.
 
     `build` gets a suffix for the parameters of each row, which take its values in the order of the text.
     """
@@ -29,12 +29,9 @@ class RowsStatement(Statement):
         if connection.dialect.name != "sqlite":
             super().run_many(connection, rows)
             return
-        start = 0
-        while count := len(rows) - start:
-            size = min(MAX_INSERTED_ROWS, 1 << (count.bit_length() - 1))
-            values = chain.from_iterable(rows[start : start + size])
-            self._for_size(size).run(connection, *values)
-            start += size
+        for start in range(0, len(rows), MAX_INSERTED_ROWS):
+            batch = rows[start : start + MAX_INSERTED_ROWS]
+            self._for_size(len(batch)).run(connection, *chain.from_iterable(batch))
 
     def _for_size(self, size: int) -> Statement:
         statement = self._sizes.get(size)
