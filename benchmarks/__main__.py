@@ -12,6 +12,7 @@ from benchmarks.crowds import measure_crowds
 from benchmarks.figures import Row
 from benchmarks.growth import measure_growth
 from benchmarks.memory import measure_memory
+from benchmarks.otel import measure_otel
 from benchmarks.program import measure_program
 from benchmarks.recall import measure_recall
 from benchmarks.remembering import measure_remembering
@@ -36,6 +37,7 @@ MEASUREMENTS: Mapping[str, Callable[[], list[Row]]] = {
     "throughput": measure_throughput,
     "program": measure_program,
     "telegram": measure_telegram,
+    "otel": measure_otel,
     "vectors": measure_vectors,
     "memory": measure_memory,
     "recall": measure_recall,

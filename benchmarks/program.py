@@ -12,18 +12,23 @@ import statistics
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from aiohttp import ClientSession, TCPConnector, web
+from aiohttp import ClientConnectionError, ClientSession, TCPConnector, web
 
 from benchmarks.figures import Row, find_interval, format_milliseconds, report_progress
 
 ROOMS = 100
+WARM_UP_MESSAGES = ROOMS * 2  # nothing is measured while the first statements are prepared
 MESSAGES = int(os.environ.get("MESSAGES", "2000"))
 PAIRS = int(os.environ.get("PAIRS", "3"))
 REFERENCE = os.environ.get("REFERENCE", "")
+MAX_DISCONNECTS = 5
 TOKEN = "a-token-for-the-benchmark"
 SAID = "<response><thought>t</thought><actions>REPLY</actions><text>Hello from the model.</text></response>"
 ANSWER = {
@@ -76,19 +81,47 @@ def describe_ratios(runs: Sequence[Run], reference_runs: Sequence[Run], index: i
 
 async def _run_program(folder: str) -> tuple[float, float, float]:
     """Return the CPU seconds until it is ready, those of a message, and messages a second."""
+    async with model_server() as server, running_program(folder, server) as program:
+        ready = program.cpu_seconds()
+        await program.exchange(WARM_UP_MESSAGES)
+        before, started = program.cpu_seconds(), asyncio.get_running_loop().time()
+        await program.exchange(MESSAGES)
+        seconds = asyncio.get_running_loop().time() - started
+        return ready, (program.cpu_seconds() - before) / MESSAGES, MESSAGES / seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A running `bot run`; `session` keeps its connections, since few new ones may be open at once."""
+
+    pid: int
+    url: str
+    session: ClientSession
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time of the process and its children until now."""
+        return cpu_seconds(self.pid)
+
+    async def exchange(self, count: int) -> None:
+        """Send `count` messages in all rooms at once, and wait for their answers."""
+        async with asyncio.TaskGroup() as group:
+            for room in range(ROOMS):
+                group.create_task(_exchange_in_room(self.session, self.url, room, count // ROOMS))
+
+
+@asynccontextmanager
+async def running_program(
+    folder: str, server: str, settings: Mapping[str, str] | None = None
+) -> AsyncIterator[Program]:
+    """Run the program of a checkout with a character and a model of its own; `server` is the address of the models."""
     with tempfile.TemporaryDirectory() as data:
         _write_character(Path(data, "ada.json"))
-        async with _model_server() as port:
-            model = {f"OPENAI_{size}_MODEL": "model" for size in ("LARGE", "SMALL")}
-            settings = {"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_API_KEY": "a-key", **model}
-            settings |= {"SERVER_PORT": "0", "SERVER_TOKEN": TOKEN, "BOT_DATA_DIR": data, "LOG_LEVEL": "info"}
-            async with _running_bot(folder, data, settings) as (process, url):
-                ready = cpu_seconds(process.pid)
-                await _exchange(url, ROOMS * 2)  # nothing is measured while the first statements are prepared
-                before, started = cpu_seconds(process.pid), asyncio.get_running_loop().time()
-                await _exchange(url, MESSAGES)
-                seconds = asyncio.get_running_loop().time() - started
-                return ready, (cpu_seconds(process.pid) - before) / MESSAGES, MESSAGES / seconds
+        model = {f"OPENAI_{size}_MODEL": "model" for size in ("LARGE", "SMALL")}
+        layer = {"OPENAI_BASE_URL": f"{server}/v1", "OPENAI_API_KEY": "a-key", **model, **(settings or {})}
+        layer |= {"SERVER_PORT": "0", "SERVER_TOKEN": TOKEN, "BOT_DATA_DIR": data, "LOG_LEVEL": "info"}
+        session = ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}, connector=TCPConnector(limit=0))
+        async with session, _running_bot(folder, data, layer) as (process, url):
+            yield Program(process.pid, url, session)
 
 
 def _write_character(path: Path) -> None:
@@ -130,20 +163,21 @@ async def _until_ready(url: str) -> None:
             await asyncio.sleep(0.02)
 
 
-async def _exchange(url: str, count: int) -> None:
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    async with ClientSession(headers=headers, connector=TCPConnector(limit=0)) as session, asyncio.TaskGroup() as group:
-        for room in range(ROOMS):
-            group.create_task(_exchange_in_room(session, f"{url}/api/agents/ada/messages", room, count // ROOMS))
-
-
 async def _exchange_in_room(session: ClientSession, url: str, room: int, count: int) -> None:
     for number in range(count):
         body = {"text": f"Message number {number}", "room": f"room {room}", "user": f"person {room}"}
-        async with session.post(url, json=body) as response:
-            answer = await response.json()
-            if answer.get("outcome") != "answered":
-                raise SystemExit(f"the measurement is invalid, a message was not answered: {answer}")
+        answer = await _post(session, f"{url}/api/agents/ada/messages", body)
+        if answer.get("outcome") != "answered":
+            raise SystemExit(f"the measurement is invalid, a message was not answered: {answer}")
+
+
+async def _post(session: ClientSession, url: str, body: Mapping[str, str]) -> Any:
+    """Post a message, again where the server has closed the connection: it does with those that were silent."""
+    for _ in range(MAX_DISCONNECTS):
+        with suppress(ClientConnectionError):
+            async with session.post(url, json=body) as response:
+                return await response.json()
+    raise SystemExit("the measurement is invalid, the server closes all connections")
 
 
 def cpu_seconds(pid: int) -> float:
@@ -155,11 +189,12 @@ def cpu_seconds(pid: int) -> float:
 
 
 @asynccontextmanager
-async def _model_server() -> AsyncIterator[int]:
+async def model_server() -> AsyncIterator[str]:
+    """Run the model server, which takes the data of OpenTelemetry too, in a process of its own; yield its address."""
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "benchmarks.program", stdout=PIPE)
     try:
         assert process.stdout is not None
-        yield int(await process.stdout.readline())
+        yield f"http://127.0.0.1:{int(await process.stdout.readline())}"
     finally:
         process.terminate()
         await process.wait()
@@ -175,8 +210,19 @@ async def _serve_model() -> None:
     async def list_models(request: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": "model", "object": "model"}]})
 
-    app = web.Application()
+    received: Counter[str] = Counter()
+
+    async def receive(request: web.Request) -> web.Response:
+        received[request.match_info["signal"]] += len(await request.read())
+        return web.Response(content_type="application/x-protobuf")
+
+    async def list_received(request: web.Request) -> web.Response:
+        return web.json_response(received)
+
+    app = web.Application(client_max_size=0)
     app.router.add_post("/v1/chat/completions", answer)
+    app.router.add_post("/v1/{signal:traces|metrics|logs}", receive)
+    app.router.add_get("/received", list_received)
     app.router.add_get("/v1/models", list_models)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
