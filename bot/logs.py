@@ -11,7 +11,6 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from logging.handlers import QueueHandler, QueueListener
 
@@ -30,20 +29,44 @@ LEAKY_LOGGERS = ("discord", "oauthlib", "tweepy")  # they log tokens, keys and s
 _TOKEN = re.compile(r"(?<=[?&]token=)[^&\s\"']+")  # the page's own, made after logging has begun
 
 
-@dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line of the log without secrets: `number` counts up from 1; `error` is a traceback, if there is one.
+    """A line of the log without secrets; `number` counts up from 1. What is not read is not built."""
 
-    `template` is the text before the values were filled in, as the code has it.
-    """
+    __slots__ = ("_record", "number")
 
-    number: int
-    at: datetime
-    level: str
-    logger: str
-    text: str
-    error: str = ""
-    template: str = ""
+    def __init__(self, number: int, record: logging.LogRecord) -> None:
+        self.number = number
+        self._record = record
+
+    @property
+    def at(self) -> datetime:
+        """When it was written."""
+        return datetime.fromtimestamp(self._record.created, UTC)
+
+    @property
+    def level(self) -> str:
+        """The name of its level, such as INFO."""
+        return self._record.levelname
+
+    @property
+    def logger(self) -> str:
+        """The name of its logger."""
+        return self._record.name
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+        return self._record.getMessage()
+
+    @property
+    def error(self) -> str:
+        """A traceback, if there is one."""
+        return self._record.exc_text or ""
+
+    @property
+    def template(self) -> str:
+        """The text before the values were filled in, as the code has it."""
+        return str(getattr(self._record, TEMPLATE, ""))
 
 
 class LogBuffer:
@@ -60,7 +83,7 @@ class LogBuffer:
         number = next(self._numbers)
         self._records.append((number, record))
         if self._listeners:
-            line = _to_log_line(number, record)
+            line = LogLine(number, record)
             for listener in self._listeners:
                 listener(line)
 
@@ -93,26 +116,13 @@ class LogBuffer:
             if record.levelno >= threshold
             and (words in record.getMessage().casefold() or words in record.name.casefold())
         )
-        return [_to_log_line(number, record) for number, record in itertools.islice(chosen, limit)]
+        return [LogLine(number, record) for number, record in itertools.islice(chosen, limit)]
 
 
 def find_log_buffer() -> LogBuffer | None:
     """Return the lines that the process has logged lately; None where `configure_logging` is not in effect."""
     handlers = (handler for handler in logging.getLogger().handlers if isinstance(handler, _QueueHandler))
     return next((handler.buffer for handler in handlers), None)
-
-
-def _to_log_line(number: int, record: logging.LogRecord) -> LogLine:
-    at = datetime.fromtimestamp(record.created, UTC)
-    return LogLine(
-        number,
-        at,
-        record.levelname,
-        record.name,
-        record.getMessage(),
-        record.exc_text or "",
-        getattr(record, TEMPLATE, ""),
-    )
 
 
 @contextmanager

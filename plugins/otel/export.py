@@ -1,27 +1,28 @@
 """Sends notes to a collector over OTLP: traces, metrics and logs. It is called from a thread, and may block it."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from http.client import HTTPException
 from time import monotonic
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 from uuid import uuid4
 
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope
-from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs, SeverityNumber
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.logs.v1.logs_pb2 import SeverityNumber
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics, ScopeMetrics
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource as ResourceMessage
 from opentelemetry.sdk.resources import Resource
 
 from bot import Agent
 from plugins.otel.config import OtelSettings, read_pairs
-from plugins.otel.encoding import Attributes, build_attributes, encodable, encode_request
+from plugins.otel.encoding import Attributes, build_attributes, encode_line, encode_line_fields, encode_request
 from plugins.otel.metrics import Metrics
 from plugins.otel.recording import LogNote, Note
-from plugins.otel.spans import SpanBuilder, span_id_of, trace_id_of
+from plugins.otel.spans import SpanBuilder, ids_of
 
 SCOPE = "greenroom"
+LOGGER_NAME = "logger.name"
 TIMEOUT_SECONDS = 10.0
 OWN_LOGGERS = frozenset({"bot", "adapters", "plugins"})  # the templates of their lines hold no words of people
 SEVERITIES = {
@@ -95,9 +96,8 @@ class TelemetryExporter:
         return not scoped.metrics or self._post("metrics", request.SerializeToString())
 
     def _send_logs(self, notes: Sequence[LogNote]) -> bool:
-        scoped = ScopeLogs(scope=self._scope, log_records=map(self._build_log, notes))
-        grouped = ResourceLogs(resource=self._resource, scope_logs=[scoped])
-        return not notes or self._post("logs", ExportLogsServiceRequest(resource_logs=[grouped]).SerializeToString())
+        lines = map(self._encode_line, notes)
+        return not notes or self._post("logs", encode_request(self._resource, self._scope, lines))
 
     def _post(self, signal: str, body: bytes) -> bool:
         """Return whether the collector took a request."""
@@ -109,21 +109,18 @@ class TelemetryExporter:
         except (OSError, HTTPException):  # refused, unreachable, or an answer that is not HTTP
             return False
 
-    def _build_log(self, note: LogNote) -> LogRecord:
-        line, at = note.line, round(note.line.at.timestamp() * 1e6) * 1000
-        attributes: Attributes = {"logger.name": line.logger}
+    def _encode_line(self, note: LogNote) -> bytes:
+        line = note.line
         if self._captures_content:
-            body = line.text
-            attributes |= {"exception.stacktrace": line.error} if line.error else {}
+            attributes = {LOGGER_NAME: line.logger} | ({"exception.stacktrace": line.error} if line.error else {})
+            fields = encode_line_fields(SEVERITIES.get(line.level, 0), line.level, line.text, attributes)
         else:
-            body = line.template if line.logger.partition(".")[0] in OWN_LOGGERS else ""
-        return LogRecord(
-            time_unix_nano=at,
-            observed_time_unix_nano=at,
-            trace_id=trace_id_of(note.turn_id) if note.turn_id is not None else b"",
-            span_id=span_id_of(note.turn_id) if note.turn_id is not None else b"",
-            severity_text=line.level,
-            severity_number=SEVERITIES.get(line.level, SeverityNumber.SEVERITY_NUMBER_UNSPECIFIED),
-            body=AnyValue(string_value=encodable(body)),
-            attributes=build_attributes(attributes),
-        )
+            fields = _template_fields(line.level, line.logger, line.template)
+        ids = None if note.turn_id is None else ids_of(note.turn_id)
+        return encode_line(round(line.at.timestamp() * 1e6) * 1000, ids, fields)
+
+
+@lru_cache(maxsize=1024)
+def _template_fields(level: str, logger: str, template: str) -> bytes:
+    body = template if logger.partition(".")[0] in OWN_LOGGERS else ""
+    return encode_line_fields(SEVERITIES.get(level, 0), level, body, {LOGGER_NAME: logger})

@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AGGREGATION_TEMPORALITY_CUMULATIVE,
     Histogram,
@@ -19,11 +20,11 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 
 from bot import Outcome, Receipt
 from bot.models import ModelCall
-from plugins.otel.encoding import Value, build_attributes
+from plugins.otel.encoding import build_attributes
 from plugins.otel.recording import CallNote, DeliveryNote, Note, TurnNote
-from plugins.otel.spans import describe_call, operation_of
+from plugins.otel.spans import operation_of, provider_name
 
-Labels = tuple[tuple[str, Value], ...]
+Labels = tuple[str, ...]  # the values of labels, in the order of their names; empty ones are left out
 # The bounds are those that the semantic conventions name for the two metrics of model calls.
 SECONDS = tuple(0.01 * 2**power for power in range(14))
 TOKENS = tuple(float(4**power) for power in range(14))
@@ -47,6 +48,7 @@ class _Counter:
     name: str
     unit: str
     description: str
+    label_names: Sequence[str]
     sums: dict[Labels, float] = field(default_factory=dict)
 
     def add(self, amount: float, labels: Labels) -> None:
@@ -56,7 +58,7 @@ class _Counter:
     def build(self, start: int, now: int) -> Metric:
         points = [
             NumberDataPoint(
-                attributes=build_attributes(dict(labels)),
+                attributes=_build_labels(self.label_names, labels),
                 start_time_unix_nano=start,
                 time_unix_nano=now,
                 **{"as_int" if isinstance(total, int) else "as_double": total},  # type: ignore[arg-type]  # as its name
@@ -74,6 +76,7 @@ class _Histogram:
     name: str
     unit: str
     description: str
+    label_names: Sequence[str]
     bounds: Sequence[float]
     distributions: dict[Labels, _Distribution] = field(default_factory=dict)
 
@@ -89,7 +92,7 @@ class _Histogram:
     def build(self, start: int, now: int) -> Metric:
         points = [
             HistogramDataPoint(
-                attributes=build_attributes(dict(labels)),
+                attributes=_build_labels(self.label_names, labels),
                 start_time_unix_nano=start,
                 time_unix_nano=now,
                 count=sum(item.counts),
@@ -105,21 +108,42 @@ class _Histogram:
         return Metric(name=self.name, unit=self.unit, description=self.description, histogram=data)
 
 
+def _build_labels(names: Sequence[str], labels: Labels) -> list[KeyValue]:
+    return build_attributes({name: value for name, value in zip(names, labels, strict=False) if value})
+
+
 class Metrics:
     """What the notes of one agent count up to."""
 
     def __init__(self) -> None:
         self._started_at = time.time_ns()
-        self._messages = _Counter("greenroom.messages", "{message}", "Messages by outcome and rule.")
-        self._parts = _Counter("greenroom.deliveries", "{part}", "Parts of replies by state.")
-        self._costs = _Counter("greenroom.model.cost", "USD", "What the calls of models have cost.")
+        messages = ("messaging.system", "greenroom.outcome", "greenroom.rule")
+        parts = ("messaging.system", "greenroom.delivery.state")
+        calls = ("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model")
+        self._messages = _Counter("greenroom.messages", "{message}", "Messages by outcome and rule.", messages)
+        self._parts = _Counter("greenroom.deliveries", "{part}", "Parts of replies by state.", parts)
+        self._costs = _Counter("greenroom.model.cost", "USD", "What the calls of models have cost.", calls)
         self._answers = _Histogram(
-            "greenroom.answer.duration", "s", "From a message's arrival to the end of the work on its answer.", SECONDS
+            "greenroom.answer.duration",
+            "s",
+            "From a message's arrival to the end of the work on its answer.",
+            ("messaging.system",),
+            SECONDS,
         )
         self._durations = _Histogram(
-            "gen_ai.client.operation.duration", "s", "Durations of the calls of models.", SECONDS
+            "gen_ai.client.operation.duration",
+            "s",
+            "Durations of the calls of models.",
+            (*calls, "error.type"),
+            SECONDS,
         )
-        self._tokens = _Histogram("gen_ai.client.token.usage", "{token}", "Tokens of the calls of models.", TOKENS)
+        self._tokens = _Histogram(
+            "gen_ai.client.token.usage",
+            "{token}",
+            "Tokens of the calls of models.",
+            (*calls, "gen_ai.token.type"),
+            TOKENS,
+        )
 
     def record(self, notes: Sequence[Note], providers: Mapping[str, str]) -> None:
         """Count what notes say; `providers` are those of the models, by model."""
@@ -127,9 +151,7 @@ class Metrics:
             if isinstance(note, Receipt):
                 self._record_message(note)
             elif isinstance(note, DeliveryNote):
-                part = note.delivery
-                labels = (("messaging.system", part.platform), ("greenroom.delivery.state", part.state.value))
-                self._parts.add(1, labels)
+                self._parts.add(1, (note.delivery.platform, note.delivery.state.value))
             elif isinstance(note, TurnNote):
                 for call in note.calls:
                     self._record_call(call, providers.get(call.model, ""))
@@ -149,17 +171,16 @@ class Metrics:
         ]
 
     def _record_message(self, receipt: Receipt) -> None:
-        platform = ("messaging.system", receipt.key.platform)
-        labels = (platform, ("greenroom.outcome", receipt.outcome.value), ("greenroom.rule", receipt.rule))
-        self._messages.add(1, labels)
+        platform = receipt.key.platform
+        self._messages.add(1, (platform, receipt.outcome.value, receipt.rule))
         if receipt.outcome is Outcome.ANSWERED and receipt.closed_at is not None:
             seconds = (receipt.closed_at - receipt.received_at).total_seconds()
             self._answers.record(max(0.0, seconds), (platform,))
 
     def _record_call(self, call: ModelCall, provider: str) -> None:
-        labels = tuple(describe_call(operation_of(call), call.model, provider).items())
-        self._durations.record(call.seconds, (*labels, ("error.type", "_OTHER")) if call.error else labels)
+        labels = (operation_of(call), provider_name(provider), call.model)
+        self._durations.record(call.seconds, (*labels, "_OTHER" if call.error else ""))
         if call.is_counted:
-            self._tokens.record(call.tokens_in, (*labels, ("gen_ai.token.type", "input")))
-            self._tokens.record(call.tokens_out, (*labels, ("gen_ai.token.type", "output")))
+            self._tokens.record(call.tokens_in, (*labels, "input"))
+            self._tokens.record(call.tokens_out, (*labels, "output"))
             self._costs.add(call.cost or 0.0, labels)

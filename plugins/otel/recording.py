@@ -4,10 +4,10 @@ A note holds no text of people unless content is captured.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import NamedTuple
 from uuid import UUID
 
 from bot import Agent, Receipt, Turn, new_id
@@ -15,8 +15,9 @@ from bot.events import DeliveryFinished, MessageClosed, ModelUsed, TurnEnded
 from bot.models import ModelCall, TextRequest, TextResult
 from bot.platform import Delivery, LogLine, current_run
 
+MAX_SPANS = 200  # of one turn
 MAX_NOTES = 10_000  # that wait for the collector; the oldest are dropped
-EXCLUDED_LOGGERS = frozenset({"opentelemetry"})  # what sending itself logs
+EXCLUDED_LOGGERS = "opentelemetry"  # what sending itself logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,31 +28,32 @@ class CallContent:
     result: TextResult | None
 
 
-@dataclass(frozen=True, slots=True)
-class TurnNote:
-    """The steps of a turn, as `read_steps` takes them, and its model calls with their content, if it is captured.
+class TurnNote(NamedTuple):
+    """The steps of a turn as its trace has them, and its model calls: when each began and ended, and their content.
 
-    `turn_id` is that of the turn which answered in the end.
+    `turn_id` is that of the turn which answered in the end. The times of steps and calls are seconds of the clock
+    that stood at `started` at `started_at`. `contents` is empty unless content is captured.
     """
 
     turn_id: UUID
     is_superseded: bool
     receipt: Receipt
-    steps: Mapping[str, Any]
+    started_at: datetime | None
+    started: float
+    spans: Sequence[tuple[str, str, float, float, str]]
     calls: Sequence[ModelCall]
+    call_times: Sequence[tuple[float, float]]
     contents: Sequence[CallContent | None]
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryNote:
+class DeliveryNote(NamedTuple):
     """A part of a reply, and when it was finished."""
 
     delivery: Delivery
     finished_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class CallNote:
+class CallNote(NamedTuple):
     """A model call that belongs to no message; `id` is for its trace."""
 
     id: UUID
@@ -59,8 +61,7 @@ class CallNote:
     ended_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class LogNote:
+class LogNote(NamedTuple):
     """A line of the log, and the turn within which it was written."""
 
     line: LogLine
@@ -92,12 +93,23 @@ class Recorder:
     def on_turn(self, event: TurnEnded) -> None:
         """Note the steps of a turn."""
         turn, turn_input = event.turn, event.turn.inputs[-1]
-        final = _find_final(turn)
+        final, trace = _find_final(turn), turn.trace
         contents: Sequence[CallContent | None] = ()
         if self._captures_content:
-            contents = [_content_of(call.request, call.result) for call in turn.trace.calls]
-        steps, calls = turn.trace.to_body(turn_input.calls), tuple(turn_input.calls)
-        self._notes.append(TurnNote(final.id, final is not turn, turn_input.receipt, steps, calls, contents))
+            contents = [_content_of(call.request, call.result) for call in trace.calls]
+        self._notes.append(
+            TurnNote(
+                final.id,
+                final is not turn,
+                turn_input.receipt,
+                trace.started_at,
+                trace.started,
+                trace.spans[:MAX_SPANS],
+                tuple(turn_input.calls),
+                [(call.started, call.ended) for call in trace.calls],
+                contents,
+            )
+        )
 
     def on_delivery(self, event: DeliveryFinished) -> None:
         """Note what became of a part."""
@@ -110,7 +122,7 @@ class Recorder:
 
     def on_line(self, line: LogLine) -> None:
         """Note a line of the log, but none about sending."""
-        if line.logger.partition(".")[0] not in EXCLUDED_LOGGERS:
+        if not line.logger.startswith(EXCLUDED_LOGGERS):
             run = current_run.get()
             self._notes.append(LogNote(line, None if run is None else run.id))
 

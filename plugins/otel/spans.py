@@ -9,21 +9,32 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 from uuid import UUID
 
-from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 
 from bot import Outcome, Receipt
 from bot.models import ModelCall
 from bot.platform import DeliveryState
-from plugins.otel.encoding import Attributes, build_attributes, encodable, encode_span
+from plugins.otel.encoding import (
+    Attributes,
+    Ids,
+    encode_attribute,
+    encode_event,
+    encode_failure,
+    encode_span,
+    encode_span_fields,
+)
 from plugins.otel.recording import CallContent, CallNote, DeliveryNote, Note, TurnNote
 
-Step = tuple[int, int, str, str, str, int | None]  # begin and end in ns, kind, name, problem, number of a model call
-MIN_PROVIDER_NS = 1_000_000  # a provider that took less has no span of its own
+# Begin in ns, its end below zero, its place in the note, kind, name, problem, number of a model call or -1: in this
+# order the outer ones of several come first.
+Step = tuple[int, int, int, str, str, str, int]
+MIN_PROVIDER_SECONDS = 0.001  # a provider that took less has no span of its own
 OPERATIONS = {"TEXT_SMALL": "chat", "TEXT_LARGE": "chat", "TEXT_EMBEDDING": "embeddings"}
 OTHER_OPERATION = "generate_content"
 # Names of the semantic conventions for providers that are called differently here.
@@ -32,7 +43,7 @@ ALL_PROVIDERS = "Providers"  # the step of all that are composed together
 CONTAINERS = frozenset({"gate", "provider", "action", "evaluator"})  # kinds of steps within which others run
 STEP_NAMES = {"store": "inbox", "gate": "gate", "wait": "wait", "commit": "commit"}
 INTERRUPTED = "interrupted: the process ended"
-FAILED = Status(code=Status.STATUS_CODE_ERROR)
+FAILED = encode_failure()
 
 
 def trace_id_of(turn_id: UUID) -> bytes:
@@ -43,6 +54,12 @@ def trace_id_of(turn_id: UUID) -> bytes:
 def span_id_of(key: UUID) -> bytes:
     """Return the id of the span of a turn, or of a message that another turn took over."""
     return blake2b(key.bytes, digest_size=8).digest()
+
+
+@lru_cache(maxsize=1024)
+def ids_of(turn_id: UUID) -> Ids:
+    """Return the ids of the trace and of the span of a turn."""
+    return trace_id_of(turn_id), span_id_of(turn_id)
 
 
 def operation_of(call: ModelCall) -> str:
@@ -72,19 +89,19 @@ class SpanBuilder:
             turn_id = note.id
         else:
             return
-        trace_id = trace_id_of(turn_id)
+        trace_id, root = ids_of(turn_id)
         if not self._is_sent(trace_id):
             return
         if isinstance(note, Receipt):
-            yield self._build_message(note, turn_id, trace_id)
+            yield self._build_message(note, turn_id, trace_id, root)
         elif isinstance(note, TurnNote):
-            yield from self._build_turn(note, trace_id, providers)
+            yield from self._build_turn(note, trace_id, root, providers)
         elif isinstance(note, DeliveryNote):
-            yield from self._build_delivery(note, trace_id)
+            yield from self._build_delivery(note, trace_id, root)
         else:
             started_at = note.ended_at - timedelta(seconds=note.call.seconds)
             times = (_ns(started_at), _ns(note.ended_at))
-            yield self._model_span(note.call, trace_id, (span_id_of(turn_id), b""), times, providers, None)
+            yield self._model_span(note.call, trace_id, (root, b""), times, providers, None)
 
     def _is_sent(self, trace_id: bytes) -> bool:
         """Return the decision of the sampler of the conventions, by which other services decide alike."""
@@ -93,144 +110,165 @@ class SpanBuilder:
         bound = TraceIdRatioBased.get_bound_for_rate(self.share)
         return int.from_bytes(trace_id) & TraceIdRatioBased.TRACE_ID_LIMIT < bound
 
-    def _build_message(self, receipt: Receipt, turn_id: UUID, trace_id: bytes) -> bytes:
+    def _build_message(self, receipt: Receipt, turn_id: UUID, trace_id: bytes, root: bytes) -> bytes:
         """Return the span of a message: the root of its trace, unless another turn took the message over."""
-        root = span_id_of(turn_id)
-        is_superseded = receipt.superseded_by is not None
-        platform = receipt.key.platform
-        attributes: Attributes = {
-            "messaging.system": platform,
-            "messaging.operation.type": "process",
-            "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.agent.name": self.agent_name,
-            "gen_ai.conversation.id": str(receipt.room_id),
-            "greenroom.turn.id": str(turn_id),
-            "greenroom.receipt.id": str(receipt.id),
-            "greenroom.outcome": receipt.outcome.value,
-            "greenroom.rule": receipt.rule,
-        }
+        fields = [
+            _message_fields(receipt.key.platform, self.agent_name, receipt.outcome.value, receipt.rule),
+            _room_attribute(receipt.room_id),
+            encode_attribute("greenroom.turn.id", str(turn_id)),
+            encode_attribute("greenroom.receipt.id", str(receipt.id)),
+        ]
         if receipt.attempts > 1:
-            attributes["greenroom.attempts"] = receipt.attempts
+            fields += [encode_attribute("greenroom.attempts", receipt.attempts), _encode_interruption(receipt)]
         if self.captures_content:
-            attributes["greenroom.reason"] = receipt.reason
-        return encode_span(
-            f"process {platform}",
-            trace_id,
-            (span_id_of(receipt.id), root) if is_superseded else (root, b""),
-            (_ns(receipt.received_at), _ns(receipt.closed_at or receipt.received_at)),
-            attributes,
-            kind=Span.SPAN_KIND_CONSUMER,
-            status=FAILED if receipt.outcome is Outcome.FAILED else None,
-            event=_build_interruption(receipt),
-        )
+            fields.append(encode_attribute("greenroom.reason", receipt.reason))
+        if receipt.outcome is Outcome.FAILED:
+            fields.append(FAILED)
+        ids = (root, b"") if receipt.superseded_by is None else (span_id_of(receipt.id), root)
+        times = (_ns(receipt.received_at), _ns(receipt.closed_at or receipt.received_at))
+        return encode_span(trace_id, ids, times, b"".join(fields))
 
-    def _build_turn(self, note: TurnNote, trace_id: bytes, providers: Mapping[str, str]) -> Iterator[bytes]:
-        root = span_id_of(note.receipt.id if note.is_superseded else note.turn_id)
+    def _build_turn(
+        self, note: TurnNote, trace_id: bytes, root: bytes, providers: Mapping[str, str]
+    ) -> Iterator[bytes]:
+        if note.is_superseded:
+            root = span_id_of(note.receipt.id)
         containers: list[tuple[int, int, str, bytes]] = []  # begin, end, the kind that it cannot contain, id
-        for start, end, kind, name, problem, index in _list_steps(note):
-            fitting = (
-                span_id
-                for first, last, other, span_id in reversed(containers)
-                if first <= start and end <= last and other != kind
-            )
-            is_part = kind == "provider" and name != ALL_PROVIDERS
-            if is_part and end - start < MIN_PROVIDER_NS and not problem:
-                continue
-            ids = (_new_span_id(), next(fitting, root))
-            if kind in CONTAINERS and start < end:  # those of one kind run at the same time, not within each other
-                containers.append((start, end, "" if name == ALL_PROVIDERS else kind, ids[0]))
-            if index is None:
-                yield self._step_span(kind, name, problem, trace_id, ids, (start, end))
+        for start, negative_end, _, kind, name, problem, index in _list_steps(note):
+            times = start, -negative_end
+            ids = (_new_span_id(), _find_container(containers, times, kind, root) if containers else root)
+            if kind in CONTAINERS and start < times[1]:  # those of one kind run at the same time, not within each other
+                containers.append((*times, "" if name == ALL_PROVIDERS else kind, ids[0]))
+            if index < 0:
+                fields = _step_fields(kind, name)
+                yield encode_span(trace_id, ids, times, fields + self._status(problem) if problem else fields)
                 continue
             content = note.contents[index] if index < len(note.contents) else None
-            yield self._model_span(note.calls[index], trace_id, ids, (start, end), providers, content)
+            yield self._model_span(note.calls[index], trace_id, ids, times, providers, content)
 
-    def _step_span(
-        self, kind: str, name: str, problem: str, trace_id: bytes, ids: tuple[bytes, bytes], times: tuple[int, int]
-    ) -> bytes:
-        attributes = Attributes()
-        if kind == "action":
-            attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
-        title = STEP_NAMES.get(kind) or f"{'execute_tool' if kind == 'action' else kind} {name}"
-        return encode_span(title, trace_id, ids, times, attributes, status=self._status(problem))
-
-    def _status(self, problem: str) -> Status | None:
+    def _status(self, problem: str) -> bytes:
         if not problem:
-            return None
-        return Status(code=Status.STATUS_CODE_ERROR, message=encodable(problem)) if self.captures_content else FAILED
+            return b""
+        return encode_failure(problem) if self.captures_content else FAILED
 
-    def _build_delivery(self, note: DeliveryNote, trace_id: bytes) -> Iterator[bytes]:
+    def _build_delivery(self, note: DeliveryNote, trace_id: bytes, root: bytes) -> Iterator[bytes]:
         part = note.delivery
         queued, finished = _new_span_id(), _ns(note.finished_at)
-        attributes: Attributes = {"greenroom.delivery.state": part.state.value, "greenroom.delivery.part": part.part}
-        status = self._status(part.cause or "failed") if part.state is DeliveryState.FAILED else None
-        ids = (queued, span_id_of(part.turn_id))
-        yield encode_span("outbox", trace_id, ids, (_ns(part.created_at), finished), attributes, status=status)
+        status = self._status(part.cause or "failed") if part.state is DeliveryState.FAILED else b""
+        fields = _outbox_fields(part.state.value, part.part) + status
+        yield encode_span(trace_id, (queued, root), (_ns(part.created_at), finished), fields)
         if part.first_attempt_at is None:
             return
-        attributes = {
-            "messaging.system": part.platform,
-            "messaging.operation.type": "send",
-            "greenroom.delivery.attempts": part.attempts,
-        }
+        fields = _send_fields(part.platform, part.attempts) + status
         if self.captures_content:
-            attributes["greenroom.delivery.text"] = part.content.text
-        ids, times = (_new_span_id(), queued), (_ns(part.first_attempt_at), finished)
-        kind = Span.SPAN_KIND_PRODUCER
-        yield encode_span(f"send {part.platform}", trace_id, ids, times, attributes, kind=kind, status=status)
+            fields += encode_attribute("greenroom.delivery.text", part.content.text)
+        yield encode_span(trace_id, (_new_span_id(), queued), (_ns(part.first_attempt_at), finished), fields)
 
     def _model_span(
         self,
         call: ModelCall,
         trace_id: bytes,
-        ids: tuple[bytes, bytes],
+        ids: Ids,
         times: tuple[int, int],
         providers: Mapping[str, str],
         content: CallContent | None,
     ) -> bytes:
-        attributes: Attributes = {
-            **describe_call(operation_of(call), call.model, providers.get(call.model, "")),
-            "gen_ai.response.model": call.model,
-            "gen_ai.usage.input_tokens": call.tokens_in,
-            "gen_ai.usage.output_tokens": call.tokens_out,
-            "greenroom.model.purpose": call.purpose,
-        }
+        fields = [
+            _call_fields(operation_of(call), call.model, providers.get(call.model, ""), call.purpose),
+            encode_attribute("gen_ai.usage.input_tokens", call.tokens_in),
+            encode_attribute("gen_ai.usage.output_tokens", call.tokens_out),
+        ]
         if call.tokens_cached:
-            attributes["gen_ai.usage.cache_read.input_tokens"] = call.tokens_cached
+            fields.append(encode_attribute("gen_ai.usage.cache_read.input_tokens", call.tokens_cached))
         if call.cost is not None:
-            attributes["greenroom.model.cost_dollars"] = call.cost
+            fields.append(encode_attribute("greenroom.model.cost_dollars", call.cost))
         if call.error:
-            attributes["error.type"] = "_OTHER"
+            fields += [encode_attribute("error.type", "_OTHER"), self._status(call.error)]
         if content is not None:
-            attributes |= _describe_content(content)
-        name = f"{attributes['gen_ai.operation.name']} {call.model}"
-        kind, status = Span.SPAN_KIND_CLIENT, self._status(call.error)
-        return encode_span(name, trace_id, ids, times, attributes, kind=kind, status=status)
+            fields += [encode_attribute(key, value) for key, value in _describe_content(content).items()]
+        return encode_span(trace_id, ids, times, b"".join(fields))
 
 
-def _build_interruption(receipt: Receipt) -> Span.Event | None:
+@lru_cache(maxsize=1024)
+def _message_fields(platform: str, agent_name: str, outcome: str, rule: str) -> bytes:
+    attributes: Attributes = {
+        "messaging.system": platform,
+        "messaging.operation.type": "process",
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": agent_name,
+        "greenroom.outcome": outcome,
+        "greenroom.rule": rule,
+    }
+    return encode_span_fields(f"process {platform}", attributes, Span.SPAN_KIND_CONSUMER)
+
+
+@lru_cache(maxsize=1024)
+def _room_attribute(room_id: UUID) -> bytes:
+    return encode_attribute("gen_ai.conversation.id", str(room_id))
+
+
+@lru_cache(maxsize=1024)
+def _step_fields(kind: str, name: str) -> bytes:
+    attributes = Attributes()
+    if kind == "action":
+        attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
+    return encode_span_fields(
+        STEP_NAMES.get(kind) or f"{'execute_tool' if kind == 'action' else kind} {name}", attributes
+    )
+
+
+@lru_cache(maxsize=1024)
+def _outbox_fields(state: str, part: int) -> bytes:
+    return encode_span_fields("outbox", {"greenroom.delivery.state": state, "greenroom.delivery.part": part})
+
+
+@lru_cache(maxsize=1024)
+def _send_fields(platform: str, attempts: int) -> bytes:
+    attributes: Attributes = {
+        "messaging.system": platform,
+        "messaging.operation.type": "send",
+        "greenroom.delivery.attempts": attempts,
+    }
+    return encode_span_fields(f"send {platform}", attributes, Span.SPAN_KIND_PRODUCER)
+
+
+@lru_cache(maxsize=1024)
+def _call_fields(operation: str, model: str, provider: str, purpose: str) -> bytes:
+    attributes: Attributes = {
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": provider_name(provider),
+        "gen_ai.request.model": model,
+        "gen_ai.response.model": model,
+        "greenroom.model.purpose": purpose,
+    }
+    return encode_span_fields(f"{operation} {model}", attributes, Span.SPAN_KIND_CLIENT)
+
+
+def _find_container(
+    containers: list[tuple[int, int, str, bytes]], times: tuple[int, int], kind: str, root: bytes
+) -> bytes:
+    """Return the id of the innermost step that contains another one, which is the last that fits."""
+    for first, last, excluded, span_id in reversed(containers):
+        if first <= times[0] and times[1] <= last and excluded != kind:
+            return span_id
+    return root
+
+
+def _encode_interruption(receipt: Receipt) -> bytes:
     """Return an event where earlier attempts ended with their process, at the begin of the attempt that came after.
 
     The receipt has their number, not when the process ended; attempts that a stop or an outage of the store ended are
     not counted.
     """
-    if receipt.attempts <= 1 or receipt.claimed_at is None:
-        return None
-    counts = build_attributes({"greenroom.attempts.interrupted": receipt.attempts - 1})
-    return Span.Event(time_unix_nano=_ns(receipt.claimed_at), name=INTERRUPTED, attributes=counts)
+    if receipt.claimed_at is None:
+        return b""
+    counts: Attributes = {"greenroom.attempts.interrupted": receipt.attempts - 1}
+    return encode_event(_ns(receipt.claimed_at), INTERRUPTED, counts)
 
 
-def _provider_name(provider: str) -> str:
+def provider_name(provider: str) -> str:
+    """Return the name of a provider in the semantic conventions."""
     return PROVIDERS.get(provider, provider) or "_OTHER"
-
-
-def describe_call(operation: str, model: str, provider: str) -> Attributes:
-    """Return the attributes that name a call, of spans and of metrics."""
-    return {
-        "gen_ai.operation.name": operation,
-        "gen_ai.provider.name": _provider_name(provider),
-        "gen_ai.request.model": model,
-    }
 
 
 def _describe_content(content: CallContent) -> Attributes:
@@ -253,20 +291,22 @@ def _describe_content(content: CallContent) -> Attributes:
 
 def _list_steps(note: TurnNote) -> list[Step]:
     """Return the steps of a turn with what was before it, in the order of their begin; outer ones first."""
-    body, received = note.steps, _ns(note.receipt.received_at)
-    if body["at"] is None:
+    if note.started_at is None:
         return []
-    base = _ns(datetime.fromisoformat(body["at"])) - round(body["started"] * 1e9)
+    begun = _ns(note.started_at)
+    base = begun - round(note.started * 1e9)
     steps: list[Step] = [
-        (base + round(start * 1e9), base + round(end * 1e9), kind, name, problem, None)
-        for kind, name, start, end, problem in body["spans"]
+        (base + int(start * 1e9), -base - int(end * 1e9), number, kind, name, problem, -1)
+        for number, (kind, name, start, end, problem) in enumerate(note.spans)
+        if kind != "provider" or name == ALL_PROVIDERS or problem or end - start >= MIN_PROVIDER_SECONDS
     ]
-    steps += [
-        (base + round(start * 1e9), base + round(end * 1e9), "model", purpose, error, number)
-        for number, (start, end, purpose, _, error) in enumerate(body["calls"])
-    ]
-    steps.append((received, max(received, base + round(body["started"] * 1e9)), "store", "", "", None))
-    steps.sort(key=lambda step: (step[0], -step[1]))
+    place = len(note.spans)
+    for number, ((start, end), call) in enumerate(zip(note.call_times, note.calls, strict=False)):
+        times = base + int(start * 1e9), -base - int(end * 1e9)
+        steps.append((*times, place + number, "model", call.purpose, call.error, number))
+    received = _ns(note.receipt.received_at)
+    steps.append((received, -max(received, begun), place + len(note.calls), "store", "", "", -1))
+    steps.sort()
     return steps
 
 
@@ -279,7 +319,7 @@ def _to_json(value: object) -> str:
 
 
 def _new_span_id() -> bytes:
-    return random.randbytes(8)
+    return random.getrandbits(64).to_bytes(8)
 
 
 def _ns(at: datetime) -> int:
