@@ -108,7 +108,7 @@ async def _stage(store: Store) -> AsyncIterator[AgentHarness]:
 
 
 async def _measure(stage: AgentHarness) -> Throughput:
-    await _exchange_messages(stage, WARM_UP_MESSAGES)
+    await exchange_messages(stage, WARM_UP_MESSAGES)
     reduce_gc_frequency()
     times = []
     for number in range(SEQUENTIAL_MESSAGES):
@@ -116,7 +116,7 @@ async def _measure(stage: AgentHarness) -> Throughput:
         check_answered(await stage.send(f"Message {number}", **_room_and_author(number % ROOMS)))
         times.append(time.perf_counter() - started)
     with measure() as usage:
-        await _exchange_messages(stage, CONCURRENT_MESSAGES)
+        await exchange_messages(stage, CONCURRENT_MESSAGES)
     count = ROOMS * CONCURRENT_MESSAGES
     return Throughput(count / usage.wall, statistics.median(times), usage.cpu / count)
 
@@ -130,7 +130,7 @@ async def _run_counted(stage: AgentHarness, begin: Callable[[], None]) -> None:
         check_answered(await stage.send(f"Message {number}", **_room_and_author(0)))
 
 
-async def _exchange_messages(stage: AgentHarness, count: int) -> None:
+async def exchange_messages(stage: AgentHarness, count: int) -> None:
     """Send `count` messages in every room, one after another, and wait for all replies."""
     await asyncio.gather(*(_exchange_in_room(stage, room, count) for room in range(ROOMS)))
     await stage.agent.outbox.drain(10.0)
