@@ -8,6 +8,8 @@ INPUTS := pyproject.toml constraints.txt
 # What `make lock`, `make wheel`, `make dist` and `make sbom` need, apart from what the bot needs.
 TOOLS := build/tools
 LOCKED := build/locked
+# What `make docs` needs.
+SITE_TOOLS := build/site-tools
 LOCK = $(TOOLS)/bin/uv pip compile --quiet --no-progress --universal --generate-hashes --no-header --no-annotate \
   --constraint constraints.txt
 
@@ -58,12 +60,11 @@ vendor:
 	@$(PYTHON) .ci/vendor.py $(VERSIONS)
 
 # Builds the documentation site into build/site. With npm it fetches what draws the diagrams, once.
-docs: $(VENV)/.installed
+docs: $(SITE_TOOLS)/.installed
 	@test -d build/mermaid/package || (mkdir -p build/mermaid && cd build/mermaid \
-	  && npm pack --silent mermaid@$(MERMAID) >/dev/null && tar -xzf mermaid-$(MERMAID).tgz) \
+	  && npm pack --silent --fetch-retries=0 mermaid@$(MERMAID) >/dev/null && tar -xzf mermaid-$(MERMAID).tgz) \
 	  || echo "no npm here: diagrams are shown as text"
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[all,docs]"
-	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --quiet && echo "open build/site/index.html"
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=.:$(SITE_TOOLS) $(BIN)/python -m mkdocs build && echo "open build/site/index.html"
 
 wheel: $(TOOLS)/.installed
 	@$(TOOLS)/bin/hatchling build --target wheel --directory dist
@@ -134,3 +135,11 @@ $(VENV)/.installed-dev: $(INPUTS) | $(BIN)/python
 	@echo "Installing what the tests need too into $(VENV), once: about 90 packages, 2 minutes."
 	$(call install,.[all$(COMMA)dev])
 	@touch $@ $(VENV)/.installed
+
+# What builds the documentation, beside $(VENV), which it leaves as it is.
+$(SITE_TOOLS)/.installed: $(INPUTS) | $(VENV)/.installed
+	@echo "Installing what builds the documentation into $(SITE_TOOLS), once: about 30 packages."
+	@rm -rf $(SITE_TOOLS)
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' \
+	  | $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --target $(SITE_TOOLS) --requirement /dev/stdin
+	@touch $@

@@ -4,6 +4,7 @@ import asyncio
 import importlib
 import inspect
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,11 +28,16 @@ from bot.testing import ScriptedModel, running_agent
 
 ROOT = Path(__file__).parents[1]
 LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?(https?://[^\s"'>]+)""")
-LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\n]*)\]\((?P<target>[^)\s]+)\)")
+LINK = re.compile(r"(?<!!)\[(?P<text>(?:[^\]\n]|\n(?! *\n))*)\]\((?P<target>[^)\s]+)\)")
 MODULES = ("platform", "models", "store", "prompts", "text", "testing")
 COPIES = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 NAMES = {name: copy for copy, name in COPIES.items()}
 MERMAID = ROOT / "build" / "mermaid" / "package" / "dist" / "mermaid.min.js"
+
+
+def on_startup(*, command: str, dirty: bool) -> None:
+    """Print warnings and errors only; `--quiet` would hide warnings from the check that they fail the build, too."""
+    logging.getLogger("mkdocs").setLevel(logging.WARNING)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -55,7 +61,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Write a link to a file of the repository that is no page as its text."""
+    """Write a link to a file of the repository that is no page as its text, and name pages by their headings."""
     is_copy = page.file.src_uri in COPIES
     folder = Path() if is_copy else Path("docs", page.file.src_uri).parent
 
@@ -65,10 +71,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return link[0]
         place = _normalise(folder / target)
         found = NAMES.get(place) or place.removeprefix("docs/")
-        if files.get_file_from_path(found) is None or not (place in NAMES or place.startswith("docs/")):
+        if not (place in NAMES or place.startswith("docs/")) and (ROOT / place).exists():
             return link["text"]
         up = "../" * page.file.src_uri.count("/")
-        return f"[{link['text']}]({up}{found}{'#' if anchor else ''}{anchor})"
+        file = files.get_file_from_path(found)
+        text = _find_title(file) if file is not None and link["text"].endswith(".md") else link["text"]
+        return f"[{text}]({up}{found}{'#' if anchor else ''}{anchor})"
 
     text = LINK.sub(replace, markdown)
     return text.replace("](docs/images/", "](images/") if is_copy else text
@@ -79,6 +87,11 @@ def on_post_build(config: MkDocsConfig) -> None:
     for path in Path(config.site_dir).rglob("*.html"):
         if found := LOADED.search(path.read_text(encoding="utf-8")):
             raise PluginError(f"{path.name} loads {found[1]} from another host")
+
+
+def _find_title(file: File) -> str:
+    """Return the heading of a page: a link that has the file's name as its text is meant for readers of the folder."""
+    return next(line.removeprefix("# ") for line in file.content_string.splitlines() if line.startswith("# "))
 
 
 def _page(config: MkDocsConfig, path: str, text: str) -> File:
@@ -98,8 +111,8 @@ def _normalise(path: Path) -> str:
 def _reference() -> Mapping[str, str]:
     """Return the generated pages by name."""
     pages = {"commands": _commands(), "settings": _settings(), "http": _http_operations(), "events": _events()}
-    pages["bot"] = "# bot\n\n::: bot\n"
-    return pages | {name: f"# bot.{name}\n\n::: bot.{name}\n" for name in MODULES}
+    pages["bot"] = "::: bot\n"
+    return pages | {name: f"::: bot.{name}\n" for name in MODULES}
 
 
 def _commands() -> str:
