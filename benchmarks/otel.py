@@ -77,7 +77,6 @@ async def _run_agent() -> list[Pair]:
 
 
 async def _run_turns(stage: AgentHarness, number: int) -> Pair:
-    report_progress(f"in process {number + 1} of {PAIRS}")
     cpu, turns = {False: 0.0, True: 0.0}, _take_turns([False, True], number, TURNS_IN_PROCESS)
     for is_exporting in turns:
         async with Telemetry(stage.agent) if is_exporting else nullcontext() as telemetry:
@@ -86,12 +85,11 @@ async def _run_turns(stage: AgentHarness, number: int) -> Pair:
                 if telemetry is not None:
                     await asyncio.to_thread(telemetry.flush)
         cpu[is_exporting] += usage.cpu / (ROOMS * MESSAGES_PER_ROOM * TURNS_IN_PROCESS)
-    return cpu[False], cpu[True]
+    return _report("in process", number, (cpu[False], cpu[True]))
 
 
 async def _run_programs(number: int) -> Pair:
     """Run two programs at the same time; the CPU time is that of the whole run, with what is sent at its end."""
-    report_progress(f"programs {number + 1} of {PROGRAM_PAIRS}")
     here = str(Path(__file__).parents[1])
     async with model_server() as server:
         settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": server}
@@ -106,7 +104,13 @@ async def _run_programs(number: int) -> Pair:
             await asyncio.sleep(DELAY_SECONDS)
             await _check_received(server)
             used = [program.cpu_seconds() - earlier for program, earlier in zip(programs, before, strict=True)]
-    return used[0] / MESSAGES, used[1] / MESSAGES
+    return _report("real program", number, (used[0] / MESSAGES, used[1] / MESSAGES))
+
+
+def _report(name: str, number: int, pair: Pair) -> Pair:
+    without, exporting = map(format_milliseconds, pair)
+    report_progress(f"{name}, pair {number + 1}: {without}, with the plugin {exporting}")
+    return pair
 
 
 def _take_turns(sides: Sequence[Side], number: int, count: int) -> list[Side]:

@@ -15,6 +15,7 @@ from bot.settings import (
     Secret,
     Settings,
     SettingsModel,
+    find_unreadable_lines,
     is_secret_name,
     load_settings,
 )
@@ -208,6 +209,18 @@ def test_a_file_may_be_written_as_everybody_writes_it(tmp_path: Path) -> None:
     assert found.get("B") == "b # b"
     assert found.get("C") == "${FIRST}"
     assert set(found) == {"FIRST", "B", "C"}
+
+
+def test_lines_that_set_nothing_are_found_and_the_others_count(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / ".env"
+    file.write_text("FIRST=1\nbroken line\nSECOND=2\nTHIRD='not closed\n", encoding="utf-8")
+    found = load_settings(environment={}, env_file=file)
+    assert (found.get("FIRST"), found.get("SECOND"), found.get("THIRD")) == ("1", "2", None)
+    assert find_unreadable_lines(file) == [2, 4]
+    assert find_unreadable_lines(tmp_path / "missing") == []
+    assert not caplog.records
 
 
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -130,11 +131,12 @@ def export_card(character: Character) -> Fields:
 
 def _read_source(path: Path) -> tuple[SourceText, bytes]:
     """Return the text of a file or of the card inside a picture, and the picture."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_PNG_BYTES + 1) if file.read(len(PNG_SIGNATURE)) == PNG_SIGNATURE else b""
-    except OSError:
-        data = b""  # reading it as text says what is wrong
+    begin = data = b""
+    with suppress(OSError), path.open("rb") as file:  # reading it as text says what is wrong
+        begin = file.read(len(PNG_SIGNATURE))
+        data = file.read(MAX_PNG_BYTES + 1) if begin == PNG_SIGNATURE else b""
+    if not data and begin.startswith(PNG_SIGNATURE[:4]):
+        raise CharacterError(f"{path}: a damaged PNG picture: export the character again")
     if not data:
         return SourceText(str(path), read_character_source(path)), b""
     if len(data) > MAX_PNG_BYTES:

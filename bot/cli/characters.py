@@ -27,7 +27,15 @@ from bot.plugin_system.plugin import Plugin, check_templates
 from bot.plugin_system.source import Approve, PluginSource
 from bot.plugin_system.trust import TrustedPlugins
 from bot.runtime.agent_config import AgentConfig
-from bot.settings import MIN_SECRET_LENGTH, NETWORK_VARIABLES, CoreSettings, Layer, Settings, load_settings
+from bot.settings import (
+    MIN_SECRET_LENGTH,
+    NETWORK_VARIABLES,
+    CoreSettings,
+    Layer,
+    Settings,
+    find_unreadable_lines,
+    load_settings,
+)
 from bot.store.inmemory import InMemoryStore
 from bot.store.work_sharing import ProcessRole
 from bot.text import strip_terminal_codes
@@ -301,7 +309,9 @@ def ignored_settings_note(settings: Settings) -> Iterator[str]:
 
 
 def print_notes(configs: Sequence[CharacterConfig]) -> None:
-    """Print a few notes for each character about ignored or changed parts of its file."""
+    """Print a few notes for each character about ignored or changed parts of its file, and of `.env`."""
+    if lines := find_unreadable_lines(ENV_FILE):
+        print_notice(f"{ENV_FILE}: not NAME=value, so it sets nothing: line {', '.join(map(str, lines[:MAX_NOTES]))}")
     for config in configs:
         notes = list(_notes(config))
         for note in notes[:MAX_NOTES]:

@@ -7,6 +7,7 @@ from bot.settings.layers import (
     NETWORK_VARIABLES,
     Layer,
     Settings,
+    find_unreadable_lines,
     load_settings,
     reject_redirected_key,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "TimeZoneName",
     "address_variables",
     "character_settings",
+    "find_unreadable_lines",
     "is_quiet",
     "is_secret_name",
     "load_settings",

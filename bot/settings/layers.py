@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dotenv import dotenv_values
+from dotenv.parser import Binding, parse_stream
 from pydantic import ValidationError
 
 from bot.errors import SettingError
@@ -226,10 +226,21 @@ def load_settings(
     return Settings(layers)
 
 
+def find_unreadable_lines(env_file: Path = Path(".env")) -> list[int]:
+    """Return the numbers of the lines of `.env` that set nothing, because they are not NAME=value."""
+    if not env_file.is_file():
+        return []
+    return [binding.original.line for binding in _parse_env_file(env_file) if binding.error]
+
+
 def _read_env_file(path: Path) -> dict[str, str]:
+    return {binding.key: binding.value or "" for binding in _parse_env_file(path) if binding.key is not None}
+
+
+def _parse_env_file(path: Path) -> list[Binding]:
     try:
-        values = dotenv_values(path, interpolate=False, encoding="utf-8-sig")
-        return {name: value or "" for name, value in values.items()}
+        with path.open(encoding="utf-8-sig") as file:
+            return list(parse_stream(file))
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"{path}: cannot be read as text in UTF-8: {error}") from None
 

@@ -59,6 +59,16 @@ def test_a_character_is_exported_as_a_card_in_a_picture_and_read_back(workdir: P
     assert (again / "seraphine.png").is_file()
 
 
+def test_an_export_does_not_need_another_name_than_its_source(workdir: Path, capsys: Out) -> None:
+    save(workdir, {"name": "Robin", "bio": ["x"]}, "robin.json")
+    assert entry(["character", "export", "robin.json"]) == 0
+    assert capsys.readouterr().out == "wrote robin.elizaos.json\n"
+    save(workdir, {"name": "Robin", "bio": ["x"]}, "mine.json")
+    (workdir / "robin.json").unlink()
+    assert entry(["character", "export", "mine.json"]) == 0
+    assert capsys.readouterr().out == "wrote robin.json\n"
+
+
 def test_an_export_holds_no_secret(workdir: Path) -> None:
     key = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
     save(workdir, {"name": "Robin", "bio": "x", "settings": {"secrets": {"OPENAI_API_KEY": key}}}, "robin.json")
@@ -72,6 +82,7 @@ def test_an_export_holds_no_secret(workdir: Path) -> None:
     ("arguments", "problem"),
     [
         (["import", "missing.png"], "no such file"),
+        (["import", "damaged.png"], "a damaged PNG picture"),
         (["import", "empty"], "no card"),
         (["export", "robin.json", "--to", "x.png", "--card"], "--picture"),
         (["export", "robin.json", "--picture", "robin.json"], "not a PNG"),
@@ -81,6 +92,7 @@ def test_an_export_holds_no_secret(workdir: Path) -> None:
 )
 def test_a_mistake_is_named_in_one_line(workdir: Path, capsys: Out, arguments: list[str], problem: str) -> None:
     (workdir / "empty").mkdir()
+    (workdir / "damaged.png").write_bytes(b"\x89PNG\r\n")
     save(workdir, {"name": "Robin"}, "robin.json")
     assert entry(["character", *arguments]) == 78
     err = capsys.readouterr().err

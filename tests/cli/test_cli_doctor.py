@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bot.cli.characters import print_notes
 from bot.cli.doctor import checks
 from bot.cli.main import entry
 from tests.ports import free_port
@@ -48,6 +49,15 @@ def test_every_wrong_variable_is_reported_with_its_source(workdir: Path, capsys:
     told = [what for check, what in failed_findings(findings) if check == "settings"]
     assert [what.split(":")[0] for what in told] == ["CONVERSATION_LENGTH (in .env)", "OPENAI_API_KEY (in .env)"]
     assert all(one["advice"] for one in findings if one["status"] != "ok")
+
+
+def test_a_line_that_sets_nothing_is_named_by_the_doctor_and_at_the_start(workdir: Path, capsys: Out) -> None:
+    (workdir / ".env").write_text("BUDGET_USD=1\nthis is no setting\n", encoding="utf-8")
+    code, findings = run_doctor(capsys)
+    assert code == 0
+    assert {one["what"]: one["advice"] for one in findings}[".env, line 2: it sets nothing"] == "write NAME=value"
+    print_notes([])
+    assert capsys.readouterr().err == ".env: not NAME=value, so it sets nothing: line 2\n"
 
 
 def test_a_misspelled_variable_gets_a_suggestion_and_a_foreign_one_is_ignored(workdir: Path, capsys: Out) -> None:

@@ -22,13 +22,16 @@ from bot.concurrency.clock import system_clock
 from bot.errors import ConfigError, SettingError, TemporaryError
 from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.plugin_system.plugin import find_storage
-from bot.settings import CoreSettings, Settings
+from bot.settings import CoreSettings, Settings, find_unreadable_lines
 from bot.store.storage import Storage
 from bot.text import strip_terminal_codes
 
 MIN_PYTHON = (3, 11)
 NAME_SIMILARITY = 0.85
 OTHERS_MODE_BITS = 0o077
+NOT_INSTALLED = "which is not installed"
+INSTALLING_ADVICE = "install it, or remove the plugin from the character's file"
+SETTING_ADVICE = "set the variable, or remove the plugin from the character's file"
 SETTINGS_ADVICE = "correct the setting; `bot settings` explains each variable"
 
 
@@ -72,8 +75,8 @@ def check_description(config: CharacterConfig) -> Iterator[Finding]:
 def check_plugins(config: CharacterConfig) -> Iterator[Finding]:
     """Report which plugins are on, and notes about the others."""
     yield Finding(FindingStatus.OK, "plugins", ", ".join(plugin.name for plugin in config.plugins))
-    advice = "set the variable, or remove the plugin from the character's file"
     for note in config.notes:
+        advice = INSTALLING_ADVICE if NOT_INSTALLED in note else SETTING_ADVICE
         yield Finding(FindingStatus.WARN, "plugins", note, advice)
 
 
@@ -91,6 +94,8 @@ def check_settings(settings: Settings, groups: Sequence[SettingsGroup]) -> Itera
     if not error_count:
         count = sum(name in settings for name in known_names)
         yield Finding(FindingStatus.OK, "settings", f"{count} of {len(known_names)} variables are set, all well-formed")
+    for number in find_unreadable_lines(ENV_FILE):
+        yield Finding(FindingStatus.WARN, "settings", f"{ENV_FILE}, line {number}: it sets nothing", "write NAME=value")
     for name in settings:
         if settings.source_of(name) == str(ENV_FILE) and name not in known_names:
             suggestions = difflib.get_close_matches(name.upper(), known_names, n=1, cutoff=NAME_SIMILARITY)

@@ -48,11 +48,17 @@ def write_starter(path: Path, name: str) -> None:
 
 
 def write_exported(path: Path, target: Path | None, *, is_card: bool, picture: Path | None) -> Path:
-    """Write a character as an elizaOS file, or as a card in JSON or in a picture. Raises CharacterError."""
+    """Write a character as an elizaOS file, or as a card in JSON or in a picture. Raises CharacterError.
+
+    Without a target it is NAME.json, NAME.card.json or NAME.card.png; NAME.elizaos.json where that is the file itself.
+    """
     character = load_character(path).character
     if is_card or picture:
         return _write_card(character, target, picture)
-    target = target or Path(f"{file_stem(character.name)}.json")
+    if target is None:
+        stem = file_stem(character.name)
+        target = Path(f"{stem}.json")
+        target = Path(f"{stem}.elizaos.json") if target.resolve() == path.resolve() else target
     _write_new(target, _to_text(export_character(character)).encode())
     return target
 
