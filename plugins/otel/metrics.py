@@ -52,8 +52,11 @@ class _Counter:
     sums: dict[Labels, float] = field(default_factory=dict)
 
     def add(self, amount: float, labels: Labels) -> None:
-        labels = labels if labels in self.sums or len(self.sums) < MAX_LABELS else ()
-        self.sums[labels] = self.sums.get(labels, 0) + amount
+        total = self.sums.get(labels)
+        if total is None:
+            labels = labels if len(self.sums) < MAX_LABELS else ()
+            total = self.sums.get(labels, 0)
+        self.sums[labels] = total + amount
 
     def build(self, start: int, now: int) -> Metric:
         points = [
@@ -87,7 +90,10 @@ class _Histogram:
             found = self.distributions.setdefault(labels, _Distribution([0] * (len(self.bounds) + 1)))
         found.counts[bisect_left(self.bounds, value)] += 1
         found.total += value
-        found.least, found.most = min(found.least, value), max(found.most, value)
+        if value < found.least:
+            found.least = value
+        if value > found.most:
+            found.most = value
 
     def build(self, start: int, now: int) -> Metric:
         points = [

@@ -6,7 +6,7 @@ handed on.
 
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -44,6 +44,11 @@ CONTAINERS = frozenset({"gate", "provider", "action", "evaluator"})  # kinds of 
 STEP_NAMES = {"store": "inbox", "gate": "gate", "wait": "wait", "commit": "commit"}
 INTERRUPTED = "interrupted: the process ended"
 FAILED = encode_failure()
+# Attributes without their values, which all have the same length.
+NO_ID = str(UUID(int=0))
+TURN_ID, RECEIPT_ID = (
+    encode_attribute(f"greenroom.{name}.id", NO_ID).removesuffix(NO_ID.encode()) for name in ("turn", "receipt")
+)
 
 
 def trace_id_of(turn_id: UUID) -> bytes:
@@ -77,8 +82,8 @@ class SpanBuilder:
     share: float
     captures_content: bool
 
-    def build(self, note: Note, providers: Mapping[str, str]) -> Iterator[bytes]:
-        """Yield the spans of a note whose trace is sent; `providers` are those of the models, by model."""
+    def build(self, note: Note, providers: Mapping[str, str]) -> Sequence[bytes]:
+        """Return the spans of a note whose trace is sent; `providers` are those of the models, by model."""
         if isinstance(note, Receipt):
             turn_id = note.turn_id or note.id
         elif isinstance(note, TurnNote):
@@ -88,20 +93,19 @@ class SpanBuilder:
         elif isinstance(note, CallNote):
             turn_id = note.id
         else:
-            return
+            return ()
         trace_id, root = ids_of(turn_id)
         if not self._is_sent(trace_id):
-            return
+            return ()
         if isinstance(note, Receipt):
-            yield self._build_message(note, turn_id, trace_id, root)
-        elif isinstance(note, TurnNote):
-            yield from self._build_turn(note, trace_id, root, providers)
-        elif isinstance(note, DeliveryNote):
-            yield from self._build_delivery(note, trace_id, root)
-        else:
-            started_at = note.ended_at - timedelta(seconds=note.call.seconds)
-            times = (_ns(started_at), _ns(note.ended_at))
-            yield self._model_span(note.call, trace_id, (root, b""), times, providers, None)
+            return (self._build_message(note, turn_id, trace_id, root),)
+        if isinstance(note, TurnNote):
+            return self._build_turn(note, trace_id, root, providers)
+        if isinstance(note, DeliveryNote):
+            return self._build_delivery(note, trace_id, root)
+        started_at = note.ended_at - timedelta(seconds=note.call.seconds)
+        times = (_ns(started_at), _ns(note.ended_at))
+        return (self._model_span(note.call, trace_id, (root, b""), times, providers, None),)
 
     def _is_sent(self, trace_id: bytes) -> bool:
         """Return the decision of the sampler of the conventions, by which other services decide alike."""
@@ -115,8 +119,8 @@ class SpanBuilder:
         fields = [
             _message_fields(receipt.key.platform, self.agent_name, receipt.outcome.value, receipt.rule),
             _room_attribute(receipt.room_id),
-            encode_attribute("greenroom.turn.id", str(turn_id)),
-            encode_attribute("greenroom.receipt.id", str(receipt.id)),
+            TURN_ID + str(turn_id).encode(),
+            RECEIPT_ID + str(receipt.id).encode(),
         ]
         if receipt.attempts > 1:
             fields += [encode_attribute("greenroom.attempts", receipt.attempts), _encode_interruption(receipt)]
@@ -128,41 +132,42 @@ class SpanBuilder:
         times = (_ns(receipt.received_at), _ns(receipt.closed_at or receipt.received_at))
         return encode_span(trace_id, ids, times, b"".join(fields))
 
-    def _build_turn(
-        self, note: TurnNote, trace_id: bytes, root: bytes, providers: Mapping[str, str]
-    ) -> Iterator[bytes]:
+    def _build_turn(self, note: TurnNote, trace_id: bytes, root: bytes, providers: Mapping[str, str]) -> list[bytes]:
         if note.is_superseded:
             root = span_id_of(note.receipt.id)
+        spans = []
         containers: list[tuple[int, int, str, bytes]] = []  # begin, end, the kind that it cannot contain, id
         for start, negative_end, _, kind, name, problem, index in _list_steps(note):
             times = start, -negative_end
-            ids = (_new_span_id(), _find_container(containers, times, kind, root) if containers else root)
+            ids = (random.getrandbits(64).to_bytes(8), _find_container(containers, times, kind) or root)
             if kind in CONTAINERS and start < times[1]:  # those of one kind run at the same time, not within each other
                 containers.append((*times, "" if name == ALL_PROVIDERS else kind, ids[0]))
             if index < 0:
                 fields = _step_fields(kind, name)
-                yield encode_span(trace_id, ids, times, fields + self._status(problem) if problem else fields)
+                spans.append(encode_span(trace_id, ids, times, fields + self._status(problem) if problem else fields))
                 continue
             content = note.contents[index] if index < len(note.contents) else None
-            yield self._model_span(note.calls[index], trace_id, ids, times, providers, content)
+            spans.append(self._model_span(note.calls[index], trace_id, ids, times, providers, content))
+        return spans
 
     def _status(self, problem: str) -> bytes:
         if not problem:
             return b""
         return encode_failure(problem) if self.captures_content else FAILED
 
-    def _build_delivery(self, note: DeliveryNote, trace_id: bytes, root: bytes) -> Iterator[bytes]:
+    def _build_delivery(self, note: DeliveryNote, trace_id: bytes, root: bytes) -> list[bytes]:
         part = note.delivery
-        queued, finished = _new_span_id(), _ns(note.finished_at)
+        queued, finished = random.getrandbits(64).to_bytes(8), _ns(note.finished_at)
         status = self._status(part.cause or "failed") if part.state is DeliveryState.FAILED else b""
         fields = _outbox_fields(part.state.value, part.part) + status
-        yield encode_span(trace_id, (queued, root), (_ns(part.created_at), finished), fields)
+        outbox = encode_span(trace_id, (queued, root), (_ns(part.created_at), finished), fields)
         if part.first_attempt_at is None:
-            return
+            return [outbox]
         fields = _send_fields(part.platform, part.attempts) + status
         if self.captures_content:
             fields += encode_attribute("greenroom.delivery.text", part.content.text)
-        yield encode_span(trace_id, (_new_span_id(), queued), (_ns(part.first_attempt_at), finished), fields)
+        ids = (random.getrandbits(64).to_bytes(8), queued)
+        return [outbox, encode_span(trace_id, ids, (_ns(part.first_attempt_at), finished), fields)]
 
     def _model_span(
         self,
@@ -244,14 +249,12 @@ def _call_fields(operation: str, model: str, provider: str, purpose: str) -> byt
     return encode_span_fields(f"{operation} {model}", attributes, Span.SPAN_KIND_CLIENT)
 
 
-def _find_container(
-    containers: list[tuple[int, int, str, bytes]], times: tuple[int, int], kind: str, root: bytes
-) -> bytes:
-    """Return the id of the innermost step that contains another one, which is the last that fits."""
+def _find_container(containers: list[tuple[int, int, str, bytes]], times: tuple[int, int], kind: str) -> bytes:
+    """Return the id of the innermost step that contains another one, which is the last that fits; empty for none."""
     for first, last, excluded, span_id in reversed(containers):
         if first <= times[0] and times[1] <= last and excluded != kind:
             return span_id
-    return root
+    return b""
 
 
 def _encode_interruption(receipt: Receipt) -> bytes:
@@ -316,10 +319,6 @@ def _text_part(text: str) -> dict[str, Any]:
 
 def _to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _new_span_id() -> bytes:
-    return random.getrandbits(64).to_bytes(8)
 
 
 def _ns(at: datetime) -> int:

@@ -30,8 +30,8 @@ MIN_PYTHON = (3, 11)
 NAME_SIMILARITY = 0.85
 OTHERS_MODE_BITS = 0o077
 NOT_INSTALLED = "which is not installed"
-INSTALLING_ADVICE = "install it, or remove the plugin from the character's file"
-SETTING_ADVICE = "set the variable, or remove the plugin from the character's file"
+INSTALLING_ADVICE = "install it; a plugin that is not needed can be taken out of the character's file"
+SETTING_ADVICE = "set the variable; a plugin that is not needed can be taken out of the character's file"
 SETTINGS_ADVICE = "correct the setting; `bot settings` explains each variable"
 
 
