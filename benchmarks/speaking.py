@@ -11,6 +11,7 @@ from benchmarks.emulated_rooms import measure_emulated_rooms
 from benchmarks.figures import Row
 from benchmarks.seeded_rooms import PEOPLE, ROOMS, SEED, TruthfulModel, format_counts, generate_room
 from benchmarks.train_addressed import MIN_LINES, describe, find_cases, read_logs
+from benchmarks.two_bots import measure_two_bots
 from bot import ChannelType, Outcome
 from bot.addressing.classifier import load_classifier
 from bot.models import Purpose, TextRequest
@@ -24,7 +25,7 @@ def measure_speaking() -> list[Row]:
     """Measure the recorded talk, made-up rooms, a burst, and annotated logs where there are some."""
     rows = [asyncio.run(_measure_recorded()), asyncio.run(_measure_rooms())]
     rows += [asyncio.run(measure_emulated_rooms("Discord")), asyncio.run(measure_emulated_rooms("Telegram"))]
-    rows.append(asyncio.run(_measure_burst()))
+    rows += [asyncio.run(measure_two_bots()), asyncio.run(_measure_burst())]
     if folder := os.environ.get(LOGS_VARIABLE):
         rows.append(_measure_logs(Path(folder)))
     return rows

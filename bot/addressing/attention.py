@@ -15,7 +15,7 @@ from bot.addressing.classifier import MAX_NAMED, Estimate, load_classifier
 from bot.addressing.lines import TalkLine
 from bot.addressing.talk import CERTAIN, CONTAINS_NAME, OPENS_WITH_NAME, WINDOW, RoomTalk
 from bot.concurrency.bounded import BoundedDict
-from bot.domain.environment import ParticipantState
+from bot.domain.environment import Entity, ParticipantState
 from bot.domain.events import MessageSent, ReactionReceived
 from bot.domain.memory import Memory
 from bot.text import user_text
@@ -30,6 +30,7 @@ MAX_CONTINUED_LINES = 2
 CONTINUED_PROBABILITY = 0.3
 REPLY_TO_OTHER_PROBABILITY = 0.02  # at most, of a line that replies to another person and does not name the agent
 REPLY_TO_OTHER_REASONS = ("reply to other",)
+OTHER_BOT_REASONS = ("other bot",)  # as improbable as a reply to another person
 EXCESS_DECAY = 0.98  # a line
 MIN_EXCESS, EXCESS_WEIGHT, MAX_EXCESS_CORRECTION = 0.6, 2.5, 3.0
 NAMED_CORRECTION = 0.5  # a shift from here on is named among the reasons
@@ -102,6 +103,7 @@ class HeardLine:
     is_open_question: bool = False
     is_continued: bool = False
     is_reply_to_other: bool = False
+    is_for_other_bot: bool = False
     probability: float = 0.0  # as the classifier estimated it
 
 
@@ -146,6 +148,7 @@ class RoomAttention:
                 self._is_open_question(line),
                 not line.names and not line.opens_unknown and talk.continues_talk(line, MAX_CONTINUED_LINES),
                 talk.replies_to_other(line) and talk.agent not in line.names,
+                talk.is_for_other_bot(line),
             )
         talk.add(line)
         self.authors[memory.id] = line.author
@@ -171,7 +174,9 @@ class RoomAttention:
     def _is_open_question(self, line: TalkLine) -> bool:
         """Return whether a line asks everybody in a talk in which the agent takes part, or that has just begun."""
         takes_part = self.talk.lines_since_agent(line) <= WINDOW or self.talk.line_count < NEW_ROOM_LINES
-        is_new_question = takes_part and line.is_question and not line.continues()
+        is_new_question = (
+            takes_part and line.is_question and not line.continues() and not self.talk.was_other_bot_last()
+        )
         return is_new_question and not line.opening and not line.opens_unknown and line.certainty <= CONTAINS_NAME
 
     def _learn(self, line: TalkLine) -> None:
@@ -204,7 +209,7 @@ class Attention:
         if room.is_followed and participant_state is ParticipantState.DEFAULT:
             room.correct(-2 * MAX_CORRECTION)
         room.is_followed = participant_state is ParticipantState.FOLLOWED
-        entry = (turn.message, _to_line(turn, turn.message), turn.author.names)
+        entry = (turn.message, _to_line(turn, turn.message, turn.author), turn.author.names)
         if room.heard_at is None:
             room.pending.append(entry)
         else:
@@ -251,8 +256,9 @@ class Attention:
         heard.probability = estimate.probability
         if estimate.probability < THRESHOLDS[responsiveness].answer or room.correction < 0:
             estimate = _correct(estimate, room.correction, room.decided_correction(heard))
-        if heard.is_reply_to_other:
-            estimate = Estimate(min(estimate.probability, REPLY_TO_OTHER_PROBABILITY), REPLY_TO_OTHER_REASONS)
+        if heard.is_reply_to_other or heard.is_for_other_bot:
+            reasons = REPLY_TO_OTHER_REASONS if heard.is_reply_to_other else OTHER_BOT_REASONS
+            estimate = Estimate(min(estimate.probability, REPLY_TO_OTHER_PROBABILITY), reasons)
         elif heard.is_continued:
             estimate = replace(estimate, probability=max(estimate.probability, CONTINUED_PROBABILITY))
         choice = _choose(estimate.probability, heard, THRESHOLDS[responsiveness], has_others=room.has_others)
@@ -289,14 +295,14 @@ class Attention:
         waiting, room.pending = room.pending, deque(maxlen=WINDOW)
         for memory in memories:
             author = entities.get(memory.entity_id)
-            room.hear(memory, _to_line(turn, memory), author.names if author else ())
+            room.hear(memory, _to_line(turn, memory, author), author.names if author else ())
         room.heard_at = room.heard_at or turn.message.created_at
         for memory, line, names in waiting:
             room.hear(memory, line, names)
-        room.hear(turn.message, _to_line(turn, turn.message), turn.author.names)
+        room.hear(turn.message, _to_line(turn, turn.message, turn.author), turn.author.names)
 
 
-def _to_line(turn: Turn, memory: Memory) -> TalkLine:
+def _to_line(turn: Turn, memory: Memory, author: Entity | None = None) -> TalkLine:
     content = memory.content
     mention = content.mention
     line = TalkLine(str(memory.entity_id), _written(content.text), memory.created_at.timestamp() / 60)
@@ -308,6 +314,7 @@ def _to_line(turn: Turn, memory: Memory) -> TalkLine:
     elif mention.replies_to not in (None, memory.entity_id):
         line.answers, line.certainty = str(mention.replies_to), CERTAIN
     line.opens_unknown = mention.mentions_others and not mention.is_mention
+    line.is_by_bot = author is not None and author.is_bot
     return line
 
 
@@ -336,7 +343,7 @@ def _choose(probability: float, heard: HeardLine, thresholds: Thresholds, *, has
     if probability >= thresholds.answer:
         return Choice.ANSWER
     is_improbable = has_others and probability < IMPROBABLE
-    is_known = heard.is_reply_to_other or is_improbable or heard.line_count >= MIN_LINES
+    is_known = heard.is_reply_to_other or heard.is_for_other_bot or is_improbable or heard.line_count >= MIN_LINES
     is_clear = probability < thresholds.silence and is_known
     if is_clear and not (thresholds.asks_open_questions and heard.is_open_question):
         return Choice.SILENCE

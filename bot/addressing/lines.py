@@ -49,7 +49,8 @@ class TalkLine:
     """One line of a room. `answers` is the author whom it answers, as the platform says or as was found.
 
     `certainty` is how sure that is, 0 to 1. `names` maps the authors whom the text names to how exactly. With
-    `opens_unknown` it is for a person who is not known here: it opens with a name or mentions another.
+    `opens_unknown` it is for a person who is not known here: it opens with a name or mentions another. With
+    `is_by_bot` its author is another bot.
     """
 
     author: str
@@ -65,6 +66,7 @@ class TalkLine:
     words: tuple[str, ...] = ()
     length: int = 0
     is_question: bool = False
+    is_by_bot: bool = False
 
     def continues(self) -> bool:
         """Whether it opens with a word that continues a talk, such as "and" or "so"."""

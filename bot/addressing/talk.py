@@ -19,6 +19,7 @@ MAX_NAMES = 5  # of each speaker
 NEVER = 200  # lines since something that has not happened
 MAX_MINUTES = 600
 MAX_OPEN_LINES = 5
+MAX_BOT_LINES = 5  # since an author and another bot spoke to each other: a line without a name is still for that bot
 PAIR_DECAY = 0.8  # per line of the speaker
 DAY_MINUTES = 1440
 CERTAIN, OPENS_WITH_NAME, CONTAINS_NAME, CONTINUES, ANSWERS_LAST = 1.0, 0.9, 0.6, 0.3, 0.5
@@ -105,6 +106,7 @@ class RoomTalk:
         self.names = NameIndex()
         self._authors: deque[str] = deque(maxlen=WINDOW)  # of the last lines
         self._speakers: dict[str, Speaker] = {}
+        self._bots: set[str] = set()  # other bots among the speakers
         self._position = 0
         self._last_question: tuple[int, str] = (-NEVER, "")
         for name in names:
@@ -124,6 +126,26 @@ class RoomTalk:
         """Return whether the platform says that a line replies to another person."""
         return line.certainty == CERTAIN and line.answers != self.agent
 
+    def is_for_other_bot(self, line: TalkLine) -> bool:
+        """Return whether a line that does not name the agent names another bot, or goes on with what it last said.
+
+        Of several bots, that is the one which spoke to the author last.
+        """
+        if line.answers not in self._bots or self.agent in line.names:
+            return False
+        if line.certainty >= CONTAINS_NAME:
+            return line.certainty > CONTAINS_NAME or not self.continues_talk(line, MAX_BOT_LINES)
+        author = self._speakers.get(line.author, _NO_SPEAKER)
+        said = [spoken.position for spoken in author.lines if spoken.answers == line.answers]
+        heard_at, _ = author.received.get(line.answers, (-NEVER, 0.0))
+        return line.position - max([heard_at, *said]) <= MAX_BOT_LINES
+
+    def was_other_bot_last(self) -> bool:
+        """Return whether another bot has spoken since the agent did: questions to all are for the last of them."""
+        own = self._speakers.get(self.agent, _NO_SPEAKER)
+        own_at = own.lines[-1].position if own.lines else -NEVER
+        return any(self._speakers[bot].lines[-1].position > own_at for bot in self._bots if self._speakers[bot].lines)
+
     def continues_talk(self, line: TalkLine, max_lines: int) -> bool:
         """Whether a line stands close behind one that its author addressed to the agent, and replies to no other."""
         if self.replies_to_other(line):
@@ -138,6 +160,8 @@ class RoomTalk:
         line.position = self._position
         if line.author not in self._speakers:
             self._add_speaker(line.author, names or (line.author,))
+        if line.is_by_bot:
+            self._bots.add(line.author)
         read_line(line, self.names)
         if line.opening == self.agent and line.answers != self.agent:
             line.answers, line.certainty = "", 0.0  # a reply to another person that calls the agent
@@ -190,6 +214,7 @@ class RoomTalk:
             present = {*self._authors, self.agent, author}
             gone = next(known for known in self._speakers if known not in present)
             del self._speakers[gone]
+            self._bots.discard(gone)
             self.names.remove(gone)
 
     def _find_answered(self, line: TalkLine) -> tuple[str, float]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.two_bots import play_two_bots
 from bot.addressing.attention import MAX_CORRECTION, MAX_EXCESS_CORRECTION, Attention, Responsiveness
 from bot.domain.content import Content, MentionContext
 from bot.domain.environment import ChannelType, ParticipantState
@@ -192,3 +193,47 @@ async def test_a_burst_in_a_group_takes_one_decision_and_gets_one_reply() -> Non
         assert replies <= 2
         assert {receipt.outcome.value for receipt in outcomes} <= {"answered", "superseded"}
         assert len(stage.texts) == 1
+
+
+BRUNO = ("Bruno", "Which one do you mean?")
+
+
+async def bot_says(stage: AgentHarness, author: str, text: str) -> None:
+    """Send a line that another bot writes to the group."""
+    receipt = await stage.send(text, author=author, kind=GROUP, is_bot=True)
+    assert receipt.rule == "RESPOND_TO_BOTS"
+
+
+async def test_a_line_that_names_another_bot_is_passed_over_without_asking(agent_harness: AgentHarness) -> None:
+    await bot_says(agent_harness, *BRUNO)
+    receipt = await agent_harness.send("Bruno, what is the weather?", author="Cy", kind=GROUP)
+    assert (receipt.rule, asked(agent_harness)) == ("not addressed", 0)
+    assert "it is for another bot here" in receipt.reason
+
+
+async def test_what_names_nobody_is_for_the_bot_that_spoke_to_its_author_last(agent_harness: AgentHarness) -> None:
+    await bot_says(agent_harness, *BRUNO)
+    await say(agent_harness, ("Cy", "Bruno, can you find the parcel?"))
+    await bot_says(agent_harness, *BRUNO)
+    assert await say(agent_harness, ("Cy", "the red one")) == ["not addressed"]
+    assert asked(agent_harness) == 0
+    await say(agent_harness, ("Cy", "Ada, can you find the parcel?"))
+    assert await say(agent_harness, ("Cy", "the red one")) != ["not addressed"]
+
+
+async def test_a_question_to_all_is_for_the_bot_that_spoke_last(agent_harness: AgentHarness) -> None:
+    question = ("Bo", "does anyone know where the parcel is?")
+    await say(agent_harness, ("Cy", "Ada, can you help?"), *TALK)
+    assert await say(agent_harness, question) != ["not addressed"]
+    await bot_says(agent_harness, *BRUNO)
+    await say(agent_harness, *TALK)
+    assert await say(agent_harness, question) == ["not addressed"]
+
+
+async def test_of_two_bots_in_a_room_each_line_is_answered_by_the_one_it_is_for() -> None:
+    counts = await play_two_bots(rooms=4)
+    assert counts["lines"] > 100
+    assert counts["answered by that bot"] == counts["for a bot"]
+    assert counts["answered by the other"] == counts["answered among people"] == 0
+    assert counts["to all, answered by nobody"] == 0
+    assert counts["asked though another bot was meant"] <= counts["for a bot"] / 10
