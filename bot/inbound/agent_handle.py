@@ -96,10 +96,8 @@ class ConversationReader:
         return await self._store.entities.entities({message.entity_id for message in messages})
 
     async def replies(self, turn_id: UUID, room_id: UUID | None = None) -> list[Memory]:
-        """List what a turn has created, oldest first; of a room only the messages."""
-        if room_id is not None:
-            return await self._store.memories.replies(turn_id, room_id)
-        return await self._store.memories.by_turn(turn_id)
+        """List what a turn has created, oldest first; with a room, only the messages that it has written there."""
+        return await self._store.memories.by_turn(turn_id, room_id)
 
     async def receipt(self, receipt_id: UUID) -> Receipt | None:
         """Return the receipt of an event, by the receipt's id or the message's."""

@@ -143,11 +143,11 @@ class MemoryStore(Protocol):
     async def conversation(self, room_id: UUID, limit: int = 20) -> Conversation:
         """Return the last messages of a room, with results of actions and reactions, by one query."""
 
-    async def by_turn(self, turn_id: UUID) -> list[Memory]:
-        """Return what a turn has created, in the order in which it was stored."""
+    async def by_turn(self, turn_id: UUID, room_id: UUID | None = None) -> list[Memory]:
+        """Return what a turn has created, in the order in which it was stored.
 
-    async def replies(self, turn_id: UUID, room_id: UUID) -> list[Memory]:
-        """Return the messages that a turn has written to a room, oldest first; their vectors may be left out."""
+        With a room, only the messages that it has written there; their vectors may be left out.
+        """
 
     async def facts(self, entity_id: UUID, limit: int = 50, before: int | None = None) -> MemoryPage:
         """Return the facts that an entity told, newest first; `before` is where the last page ended."""

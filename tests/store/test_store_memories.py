@@ -172,14 +172,14 @@ async def test_the_replies_of_a_turn_are_its_messages_in_a_room(store: Store) ->
     for memory in (question, *replies, elsewhere, result, build_memory("later", at=5)):
         await store.memories.recent(LOBBY, 3)  # some windows that may be cached begin within the turn
         await store.memories.add([memory])
-        assert await store.memories.replies(new_id(), LOBBY) == []
+        assert await store.memories.by_turn(new_id(), LOBBY) == []
 
-    assert await store.memories.replies(turn, LOBBY) == replies
-    assert await store.memories.replies(turn, ATTIC) == [elsewhere]
+    assert await store.memories.by_turn(turn, LOBBY) == replies
+    assert await store.memories.by_turn(turn, ATTIC) == [elsewhere]
     await store.memories.recent(LOBBY)
-    assert await store.memories.replies(turn, LOBBY) == replies
+    assert await store.memories.by_turn(turn, LOBBY) == replies
     await store.memories.remove([replies[0].id])
-    assert await store.memories.replies(turn, LOBBY) == replies[1:]
+    assert await store.memories.by_turn(turn, LOBBY) == replies[1:]
 
 
 async def test_removed_memories_are_gone_everywhere_and_counted(store: Store) -> None:

@@ -76,13 +76,11 @@ class InMemoryMemories:
             self._rooms.get((room_id, MemoryKind.REACTION), [])[-MAX_CONVERSATION_REACTIONS:],
         )
 
-    async def by_turn(self, turn_id: UUID) -> list[Memory]:
+    async def by_turn(self, turn_id: UUID, room_id: UUID | None = None) -> list[Memory]:
         memories = (self._memories.get(memory_id) for memory_id in self._turns.get(turn_id, ()))
-        return sorted((memory for memory in memories if memory is not None), key=self._sort_key)
-
-    async def replies(self, turn_id: UUID, room_id: UUID) -> list[Memory]:
-        memories = await self.by_turn(turn_id)
-        return [item for item in memories if item.kind is MemoryKind.MESSAGE and item.room_id == room_id]
+        found = sorted((memory for memory in memories if memory is not None), key=self._sort_key)
+        wanted = (MemoryKind.MESSAGE, room_id)
+        return [memory for memory in found if room_id is None or (memory.kind, memory.room_id) == wanted]
 
     async def facts(self, entity_id: UUID, limit: int = 50, before: int | None = None) -> MemoryPage:
         facts = [memory for memory in self._of_entity(entity_id, before) if memory.kind is MemoryKind.FACT]

@@ -327,16 +327,15 @@ class SqlMemories(SqlStorePart):
                 recent_cache.store(keys[kind], limits[kind], found[-1], version)
         return Conversation(*found)
 
-    async def by_turn(self, turn_id: UUID) -> list[Memory]:
+    async def by_turn(self, turn_id: UUID, room_id: UUID | None = None) -> list[Memory]:
+        if room_id is not None and (cache := self._database.recent_cache) is not None:
+            key = WindowKey(self._agent, room_id.bytes, MemoryKind.MESSAGE.value)
+            if cached := cache.find_replies(key, turn_id):
+                return cached
         rows = await self._database.read(lambda db: MEMORIES_OF_TURN.rows(db, self._agent, turn_id.bytes))
-        return read_memories(rows)
-
-    async def replies(self, turn_id: UUID, room_id: UUID) -> list[Memory]:
-        key = WindowKey(self._agent, room_id.bytes, MemoryKind.MESSAGE.value)
-        if (cache := self._database.recent_cache) is not None and (cached := cache.find_replies(key, turn_id)):
-            return cached
-        memories = await self.by_turn(turn_id)
-        return [item for item in memories if item.kind is MemoryKind.MESSAGE and item.room_id == room_id]
+        found = read_memories(rows)
+        wanted = (MemoryKind.MESSAGE, room_id)
+        return [memory for memory in found if room_id is None or (memory.kind, memory.room_id) == wanted]
 
     async def facts(self, entity_id: UUID, limit: int = 50, before: int | None = None) -> MemoryPage:
         key = (self._agent, entity_id.bytes, MAX_POSITION if before is None else before, limit + 1)

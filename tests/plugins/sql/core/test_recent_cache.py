@@ -154,7 +154,7 @@ async def test_the_replies_to_a_cached_message_are_not_read(open_store: OpenStor
         found: list[list[Memory]] = []
 
         async def ask() -> None:
-            found.append(await store.memories.replies(turn, ROOMS[0]))
+            found.append(await store.memories.by_turn(turn, ROOMS[0]))
 
         assert await questions(store, ask) == []
         await store.memories.add([said(str(number), after=2) for number in range(2)])  # the window loses the question
