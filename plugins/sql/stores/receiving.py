@@ -57,9 +57,7 @@ def receive(
     agent = agent_row.number
     if cursor is not None:
         save_cursor(connection, agent, cursor)
-    elif len(inbound_messages) == 1 and (
-        received := _receive_unchanged(connection, agent_row, inbound_messages[0], now)
-    ):
+    if len(inbound_messages) == 1 and (received := _receive_unchanged(connection, agent_row, inbound_messages[0], now)):
         return [received]
     existing = find_by_keys(connection, agent, [inbound.key for inbound in inbound_messages])
     results: list[StoredEvent | None] = []

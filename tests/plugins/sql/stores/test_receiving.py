@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from bot import Entity, Outcome, derived_id, new_id
+from bot.platform import StreamCursor
 from bot.store import StoredEvent
 from bot.testing import make_message
 from plugins.sql.sqlite import connection
@@ -28,10 +29,9 @@ async def test_a_batch_of_events_makes_no_query_per_event(open_store: OpenStore)
     asked: list[str] = []
     async with open_store() as store:
         await store.ledger.receive(arrivals[:50], NOW)
-        trace = lambda to: lambda db: connection.driver_of(db).set_trace_callback(to)  # noqa: E731
-        await store.ledger._database.write(trace(asked.append))
+        await store.ledger._database.write(lambda db: connection.driver_of(db).set_trace_callback(asked.append))
         kept = await store.ledger.receive([*arrivals, arrivals[199]], NOW)
-        await store.ledger._database.write(trace(None))
+        await store.ledger._database.write(lambda db: connection.driver_of(db).set_trace_callback(None))
 
         assert [one.is_new for one in kept] == [False] * 50 + [True] * 150 + [False]
         assert kept[199].receipt == kept[200].receipt
@@ -87,3 +87,20 @@ async def test_a_stored_entity_is_read_once_after_a_start(open_store: OpenStore)
             await store.ledger.receive([arrival], NOW)
         await store.ledger._database.write(lambda db: connection.driver_of(db).set_trace_callback(None))
     assert len([text for text in asked if text.startswith("SELECT") and "FROM entities" in text]) == 1
+
+
+async def test_one_message_of_a_known_room_is_stored_with_its_cursor_without_a_query(open_store: OpenStore) -> None:
+    first, second = (make_message(text, sent_at=NOW, message_id=text) for text in ("first", "second"))
+    asked: list[str] = []
+    async with open_store() as store:
+        await store.ledger.receive([first], NOW)
+        await store.ledger._database.write(lambda db: connection.driver_of(db).set_trace_callback(asked.append))
+        events = [
+            await store.ledger.receive([second], NOW, StreamCursor("test", "account", "offset", position))
+            for position in ("1", "2")
+        ]
+        await store.ledger._database.write(lambda db: connection.driver_of(db).set_trace_callback(None))
+
+        assert [event.is_new for [event] in events] == [True, False]
+        assert await store.ledger.cursor("test", "account", "offset") == "2"
+    assert len([text for text in asked if text.startswith("SELECT")]) == 1  # for the repeated one
