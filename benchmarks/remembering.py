@@ -3,20 +3,23 @@
 import asyncio
 import re
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from random import Random
 
 from benchmarks.exchange import AGENT
 from benchmarks.figures import Row, report_progress
+from benchmarks.group_talks import CHATTER, load_topics
 from bot import ChannelType, Content, Entity, Memory, MemoryKind, MemoryScope, Role, Room, World, derived_id, new_id
 from bot.events import RunEnded
 from bot.models import Purpose, TextRequest
 from bot.platform import InboundMessage
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
-from plugins.bootstrap.providers.memory import HEADING
+from plugins.bootstrap.providers.memory import HEADING, IN_DOUBT
 from plugins.sql.sqlite.database import OpenFiles
 
 PRIVATE_FACTS, CORRECTED_FACTS = 1_000, 500
@@ -43,20 +46,24 @@ class Place:
 
 HERE = Place("the inn", "the hall")
 SETTINGS = {"CONVERSATION_LENGTH": "4"}  # reflection after every message
+_SAID = re.compile(r"^(\d+)\. \S+ .+? \(id \w+\): (.*)$", re.MULTILINE)
 _LINE = re.compile(r"^(\d+)\. \S+ (.+?) \(id \w+\): .*\b(?:I live in|I moved to) (Town\w+)", re.MULTILINE)
 
 
 def measure_remembering() -> list[Row]:
-    """Measure both with the whole pipeline on SQLite, with a scripted model."""
+    """Measure with the whole pipeline on SQLite, with a scripted model."""
     report_progress(f"{PRIVATE_FACTS:,} private facts")
     leaked, told = asyncio.run(count_leaks(PRIVATE_FACTS))
     report_progress(f"{CORRECTED_FACTS} corrected facts")
     stale, current = asyncio.run(count_stale(CORRECTED_FACTS))
+    unread = asyncio.run(count_unread(CORRECTED_FACTS))
     return [
         ("private facts asked for in another room", f"{leaked} of {PRIVATE_FACTS:,} leaked; goal 0"),
         ("  the same asked where they were told", f"{told} of {PRIVATE_FACTS:,} told"),
         ("old values told as current", f"{stale} of {CORRECTED_FACTS}; goal 0"),
         ("  the new value is told instead", f"{current} of {CORRECTED_FACTS}"),
+        ("old values unmarked before that is noted", f"{unread['old unmarked']} of {CORRECTED_FACTS}; goal 0"),
+        ("  other facts of the person marked too", f"{unread['other marked']} of {CORRECTED_FACTS}"),
     ]
 
 
@@ -112,6 +119,43 @@ async def count_stale(count: int) -> tuple[int, int]:
     return stale, current
 
 
+async def count_unread(count: int) -> Counter[str]:
+    """Return what MEMORY does with facts whose author has corrected one of them, before reflection has read it.
+
+    Facts and corrections have the wordings of the topics that are not for tuning. Each person tells two facts and
+    corrects one; five messages make a reflection due, so the correction is not noted when the question comes.
+    """
+    counts, random, topics = Counter[str](), Random(1), load_topics("test")
+    noted: dict[str, str] = {}
+
+    def note(request: TextRequest) -> str:
+        if request.purpose is not Purpose.REFLECTION:
+            return model_answer("I see.")
+        found = [(number, noted[text]) for number, text in _SAID.findall(request.prompt) if text in noted]
+        facts = "".join(f"<fact><message>{number}</message><text>{text}</text></fact>" for number, text in found)
+        return f"<response><facts>{facts}</facts></response>"
+
+    async with _stage(note, CONVERSATION_LENGTH="20") as stage:
+        for number in range(count):
+            place, person = Place("the inn", f"alone {number}", ChannelType.DM), f"Person{number}"
+            topic, other_topic = random.sample(topics, 2)
+            (old, new), other = random.sample(topic["values"], 2), random.choice(other_topic["values"])
+            told = [(topic, old), (other_topic, other)]
+            random.shuffle(told)
+            said = [random.choice(each["said"]).format(v=value) for each, value in told]
+            facts = [random.choice(each["about"]).format(v=value, p=person) for each, value in told]
+            noted.clear()
+            noted.update(zip(said, facts, strict=True))
+            for text in (*said, *random.sample(CHATTER, 3), random.choice(topic["changed"]).format(v=new)):
+                await _send(stage, place, person, text)
+            memory = memory_section(await _prompts(stage, place, person, random.choice(topic["asked"]).format(p="I")))
+            for (each, value), fact in zip(told, facts, strict=True):
+                line = next((line for line in memory.splitlines() if fact in line), "")
+                fate = "marked" if IN_DOUBT in line else "unmarked" if line else "missing"
+                counts[f"{'old' if (each, value) == (topic, old) else 'other'} {fate}"] += 1
+    return counts
+
+
 def memory_section(prompt: str) -> str:
     """Return what a prompt has in its section MEMORY."""
     return prompt.partition(HEADING)[2].partition("\n#")[0]
@@ -154,10 +198,10 @@ async def _learn(stage: AgentHarness, place: Place, person: str, text: str) -> N
 
 
 @asynccontextmanager
-async def _stage(script: Callable[[TextRequest], str]) -> AsyncIterator[AgentHarness]:
+async def _stage(script: Callable[[TextRequest], str], **settings: str) -> AsyncIterator[AgentHarness]:
     async with AsyncExitStack() as stack:
         path = Path(stack.enter_context(tempfile.TemporaryDirectory()), "a.db")
         store = await stack.enter_async_context(OpenFiles().open_store(path, AGENT))
         yield await stack.enter_async_context(
-            running_agent(model=ScriptedModel(script), store=store, settings=SETTINGS)
+            running_agent(model=ScriptedModel(script), store=store, settings=SETTINGS | settings)
         )

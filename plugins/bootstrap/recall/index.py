@@ -61,6 +61,11 @@ _CALLED = re.compile(
 )
 
 
+def tells_change(text: str) -> bool:
+    """Return whether a text says that something has changed or was wrong."""
+    return _UPDATE.search(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """A message of a conversation; `speaker` identifies its author, `name` is what people call them."""
@@ -100,7 +105,7 @@ class IndexedLine:
     @property
     def is_update(self) -> bool:
         """Whether the line says that something has changed or was wrong."""
-        return _UPDATE.search(self.text) is not None
+        return tells_change(self.text)
 
     @property
     def is_personal(self) -> bool:

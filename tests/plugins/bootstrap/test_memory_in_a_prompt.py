@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.remembering import count_leaks, count_stale
+from benchmarks.remembering import count_leaks, count_stale, count_unread
 from bot import (
     Agent,
     ChannelType,
@@ -25,7 +25,7 @@ from bot import (
 from bot.models import EmbeddingRequest, EmbeddingResult, ModelType, Usage
 from bot.platform import CommandInvocation
 from bot.testing import AgentHarness, make_message, make_turn, running_agent
-from plugins.bootstrap.providers.memory import DEFAULT_MEMORY_BYTES, memory, recall
+from plugins.bootstrap.providers.memory import DEFAULT_MEMORY_BYTES, IN_DOUBT, memory, recall
 from tests.plugins.bootstrap.reflecting import person
 
 NOW = datetime(2026, 11, 21, 12, 3, tzinfo=UTC)
@@ -106,6 +106,42 @@ async def test_a_private_fact_reaches_no_other_room_whatever_the_model_asks_for(
 
 async def test_a_corrected_value_is_not_told_as_current() -> None:
     assert await count_stale(3) == (0, 3)
+
+
+async def test_old_values_are_marked_until_their_correction_is_noted() -> None:
+    assert (await count_unread(8))["old marked"] >= 7
+
+
+async def note_home(stage: AgentHarness) -> Turn:
+    """Have Alice tell where she lives, which is noted; give a turn in which she asks for it."""
+    await stage.send("I live in Graz", kind=ChannelType.GROUP)
+    turn = make_turn(stage.agent, "Where do I live now?", kind=ChannelType.GROUP)
+    message, _ = await stage.agent.store.memories.recent(turn.room.id, 2)
+    content = Content(text="Alice lives in Graz.")
+    parts = new_id(), MemoryKind.FACT, message.entity_id, turn.room.id, turn.world.id, content
+    fact = Memory(*parts, message.created_at, scope=MemoryScope.ROOM, source_id=message.id)
+    await stage.agent.store.memories.add([fact])
+    return turn
+
+
+@pytest.mark.parametrize(
+    ("author", "text", "is_marked"),
+    [
+        ("Alice", "no, I moved to Linz. Nice, is it not?", True),
+        ("Bob", "I moved to Linz", False),
+        ("Alice", "have I moved to Linz?", False),
+        ("Alice", "the weather is fine", False),
+    ],
+)
+async def test_a_fact_is_marked_while_its_author_tells_of_a_change_that_is_not_noted_yet(
+    agent_harness: AgentHarness, author: str, text: str, is_marked: bool
+) -> None:
+    turn = await note_home(agent_harness)
+    await agent_harness.send(text, author=author, kind=ChannelType.GROUP)
+
+    told = await shown(turn)
+    assert "Graz" in told
+    assert (IN_DOUBT in told) == is_marked
 
 
 async def recalled(stage: AgentHarness, question: str, **place: Any) -> list[str]:
