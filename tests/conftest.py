@@ -59,9 +59,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
-    """Return three workers for two cores: they wait for processes a third of the time."""
+    """Return two workers for each core: they wait for processes and servers a third of the time."""
     cores = yield
-    return cores + cores // 2
+    return cores * 2
 
 
 @pytest.fixture(scope="session")

@@ -424,6 +424,7 @@ def test_a_public_name_stands_in_one_module() -> None:
     assert set(twice) <= {"Adapter", "ModelType"}, twice
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("module", PUBLIC)
 def test_a_public_module_can_be_imported_alone(module: str) -> None:
     command = [sys.executable, "-W", "error", "-c", f"import {module}"]

@@ -59,6 +59,7 @@ def new_token(folder: Path, scope: TokenScope) -> str:
     return AccessTokens(folder).create(scope.value, scope, datetime.now(UTC))[1]
 
 
+@pytest.mark.long
 async def test_a_token_for_chats_asks_and_sees_no_rooms(tmp_path: Path) -> None:
     async with (
         running_bot(tmp_path) as port,

@@ -81,6 +81,7 @@ def test_an_export_holds_everything_of_the_person_and_a_deletion_leaves_nothing(
         assert not any(b"Tom" in archive.read(name) or b"kim@" in archive.read(name) for name in archive.namelist())
 
 
+@pytest.mark.long
 async def test_a_person_is_forgotten_through_the_bot_that_runs(workdir: Path) -> None:
     await asyncio.to_thread(answer_messages, "My cat is Tom")
     config = load_character_config(Path(FILE), Layer("the test", {"SERVER_PORT": "0"}))

@@ -98,6 +98,7 @@ def test_an_unknown_platform_is_a_usage_error(text: str, said: str) -> None:
         parse_platforms(text)
 
 
+@pytest.mark.long
 def test_only_the_libraries_of_platforms_that_are_on_are_loaded(workdir: Path) -> None:
     command = [sys.executable, "-c", CHECK_LATER, load_config(workdir).path, "LOG_LEVEL=INFO", TELEGRAM]
     ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)

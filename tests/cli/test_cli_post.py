@@ -280,7 +280,7 @@ OUTAGE = Fault("POST /2/tweets", status=429, body="{}")
     ("fault", "code", "problem"),
     [
         (REFUSAL, Exit.CONFIG, "was not sent: X says 403: Your app may only read.\n"),
-        (OUTAGE, Exit.TRY_AGAIN, "was not sent: X says 429"),
+        pytest.param(OUTAGE, Exit.TRY_AGAIN, "was not sent: X says 429", marks=pytest.mark.long),
     ],
 )
 def test_a_refusal_for_good_has_another_exit_code_than_a_limit(

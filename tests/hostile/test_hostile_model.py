@@ -26,12 +26,14 @@ def test_a_model_that_obeys_every_attacker_has_no_effect_beyond_the_senders_righ
     assert report.entitled["task"]  # questions were asked
 
 
+@pytest.mark.long
 @pytest.mark.failure("L-07", "L-13")
 def test_the_same_holds_on_sqlite(tmp_path: Path) -> None:
     report = run_episode(SEED, 99, 60, folder=tmp_path)
     assert not report.beyond, described(report)
 
 
+@pytest.mark.long
 def test_the_gate_finds_effects_where_actions_run_without_authority(monkeypatch: pytest.MonkeyPatch) -> None:
     async def find_no_reason(*call: object) -> str:
         return ""

@@ -106,6 +106,7 @@ async def test_a_chat_is_stored_and_can_be_explained_after_its_process_ended(bot
     assert {one["outcome"] for one in result} == {"answered"}
 
 
+@pytest.mark.long
 async def test_while_a_bot_runs_messages_can_be_explained_and_the_database_checked_and_copied(
     bot_folder: BotFolder,
 ) -> None:
@@ -123,6 +124,7 @@ async def test_while_a_bot_runs_messages_can_be_explained_and_the_database_check
     copy.close()
 
 
+@pytest.mark.long
 async def test_a_chat_while_a_bot_runs_is_kept_in_memory_and_says_so_once(bot_folder: BotFolder) -> None:
     async with bot_folder.running():
         result = await bot_folder.run("chat", said="Hello\n")

@@ -162,6 +162,7 @@ async def test_text_of_others_counts_as_long_as_it_may_have_been_repeated() -> N
         assert NOTES == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_deleted", [False, True])
 async def test_a_reply_may_repeat_a_quotation_that_was_taken_out_of_the_message_since(*, is_deleted: bool) -> None:
     obedient = Obedient()

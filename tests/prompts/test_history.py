@@ -121,6 +121,7 @@ def test_a_history_has_one_line_per_message_and_day_lines(history: list[HistoryL
     assert len(days) <= len(history)
 
 
+@pytest.mark.long
 @given(HISTORIES, TEXTS)
 def test_a_history_parsed_from_any_prompt_renders_to_the_same_lines(history: list[HistoryLine], frame: str) -> None:
     around = frame.replace("[", "(")

@@ -30,6 +30,7 @@ async def problems_of(rule: str, adapter: type[Adapter]) -> Sequence[str]:
     return list(await RULES[rule](replace(SPEC, open=open_adapter)))
 
 
+@pytest.mark.long
 async def test_the_example_obeys_the_contract_in_less_than_120_lines() -> None:
     results = await check_adapter_contract(SPEC)
     assert len(results) == len(RULES)

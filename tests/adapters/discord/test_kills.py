@@ -12,6 +12,7 @@ SECONDS = 60.0
 STAGES = ["ingress.pre_commit", "send.pre_write", "send.post_write", "send.pre_record"]
 
 
+@pytest.mark.long
 @pytest.mark.failure("A-16")
 async def test_killed_at_every_stage_nothing_is_lost_or_sent_twice(tmp_path: Path, fork_server: ForkServer) -> None:
     async with Emulator() as emulator:

@@ -97,6 +97,7 @@ async def test_a_part_of_unknown_outcome_is_resolved_at_the_next_start(
     assert server.emulator.recorder.texts() == ["Aye."]
 
 
+@pytest.mark.long
 async def test_an_edit_is_repeated_until_discord_confirms_it(server: EmulatedServer) -> None:
     fault = Fault(EDIT, 502, times=FAILURES)
     async with server.run_bot(settings={"ON_EDIT": "rerun"}) as (stage, _):

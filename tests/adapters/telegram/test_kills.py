@@ -35,6 +35,7 @@ def program_on(tmp_path: Path, fork_server: ForkServer) -> ProgramFactory:
     return program_on
 
 
+@pytest.mark.long
 @pytest.mark.failure("A-01", "A-16")
 async def test_killed_at_every_stage_nothing_is_lost_and_possible_duplicates_are_marked(
     program_on: ProgramFactory,

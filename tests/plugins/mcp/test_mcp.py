@@ -21,7 +21,7 @@ from tests.plugins.mcp.servers import RawServer, describe_tool
 # A server that ends by itself while the machine is busy leaves the SDK's pipes to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:.*BaseSubprocessTransport:pytest.PytestUnraisableExceptionWarning")
 
-MISBEHAVIOUR = ("die", "hang", "flood", "endless_line")
+MISBEHAVIOUR = ("die", *(pytest.param(name, marks=pytest.mark.long) for name in ("hang", "flood", "endless_line")))
 
 
 def calling(action: str, **parameters: str) -> ScriptedModel:

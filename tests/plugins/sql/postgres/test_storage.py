@@ -57,9 +57,9 @@ async def test_two_processes_may_open_a_database_and_a_third_may_read_it(postgre
             pass
 
 
-async def test_a_missing_schema_is_reported_and_created_by_an_upgrade(postgres_url: str) -> None:
+async def test_a_missing_schema_is_reported_and_created_by_an_upgrade(url_without_schema: str) -> None:
     assert plugin.store is not None
-    chosen = settings(postgres_url)
+    chosen = settings(url_without_schema)
     assert not (await plugin.store.check(chosen)).exists
     with pytest.raises(ConfigError, match="bot db upgrade"):
         async with plugin.store.open_read_only(ADA, chosen):

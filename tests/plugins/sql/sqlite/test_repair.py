@@ -70,7 +70,7 @@ def has_readable_schema(path: Path) -> bool:
 
 
 @pytest.mark.failure("I-06")
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(6, 24))])
 async def test_a_damaged_file_ends_in_an_error_that_names_it_and_what_is_copied_can_be_used(
     file: Path, seed: int
 ) -> None:
