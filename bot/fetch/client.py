@@ -62,7 +62,8 @@ class Fetcher:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        context = await asyncio.to_thread(_build_tls_context, self._ca_file)
+        # Without a file it is the context that aiohttp has built: reading all certificates again takes 30 ms.
+        context = await asyncio.to_thread(_build_tls_context, self._ca_file) if self._ca_file else True
         self._guard = _AddressGuard(self._resolver or aiohttp.ThreadedResolver(), self._allowed)
         guarded = aiohttp.TCPConnector(
             resolver=self._guard,
@@ -252,7 +253,7 @@ def _open_session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
     )
 
 
-def _build_tls_context(ca_file: str | None) -> ssl.SSLContext:
+def _build_tls_context(ca_file: str) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca_file)
     except OSError as error:  # ssl.SSLError is one
