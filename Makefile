@@ -27,8 +27,9 @@ chat: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/pytest --numprocesses auto -m "not long"
 
+# Only the files that have long tests are read.
 test-full: $(VENV)/.installed-dev
-	$(BIN)/pytest --numprocesses auto -m long $(if $(SELECT),-k "$(SELECT)")
+	$(BIN)/pytest --numprocesses auto -m long $(if $(SELECT),-k "$(SELECT)") $$(grep -rl --include=*.py "mark\.long" tests examples)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
