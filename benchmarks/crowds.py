@@ -5,6 +5,7 @@ Each message goes through the whole pipeline, with a SQLite file and a model tha
 
 import asyncio
 import random
+import statistics
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.doubles import DiscardingAdapter, StatelessModel
-from benchmarks.figures import Row, check_answered, measure, report_progress
+from benchmarks.figures import Row, check_answered, find_interval, measure, report_progress
 from bot import ChannelType, Content
 from bot.cli.process.limits import reduce_gc_frequency
 from bot.plugin_system.loading import find_plugin
@@ -20,7 +21,7 @@ from bot.testing import AgentHarness, running_agent
 
 ROOM_COUNTS = (10, 1_000, 10_000)
 MEMBER_COUNTS = (5, 100, 1_000)
-LANES, MESSAGES, ROUNDS = 2, 400, 7
+LANES, MESSAGES, ROUNDS = 2, 400, 12
 GOAL = "goal ≤ 1.1"
 Place = dict[str, str | ChannelType]
 ListPlaces = Callable[[int], Sequence[Sequence[Place]]]
@@ -69,13 +70,19 @@ async def _measure(name: str, counts: Sequence[int], list_places: ListPlaces) ->
         for number in range(ROUNDS):
             for crowd in crowds:
                 await _measure_round(crowd, number)
-    costs = [min(crowd.costs) for crowd in crowds]
-    figures = ", ".join(f"{1e6 * cost:.0f}" for cost in costs)
-    ratio = max(costs) / costs[0]
+    figures = ", ".join(f"{1e6 * statistics.median(crowd.costs):.0f}" for crowd in crowds)
+    ratios = ", ".join(describe_growth(crowd.costs, crowds[0].costs) for crowd in crowds[1:])
     return (
         f"{', '.join(f'{count:,}' for count in counts)} {name}",
-        f"{figures} µs CPU a message: {ratio:.2f} × ({GOAL})",
+        f"{figures} µs CPU a message: {ratios} of the first ({GOAL})",
     )
+
+
+def describe_growth(costs: Sequence[float], first: Sequence[float]) -> str:
+    """Return the median of the ratios of all rounds, with its 95 % interval."""
+    ratios = [cost / other for cost, other in zip(costs, first, strict=True)]
+    low, high = find_interval(ratios)
+    return f"{statistics.median(ratios):.2f} × ({low:.2f} to {high:.2f})"
 
 
 @asynccontextmanager

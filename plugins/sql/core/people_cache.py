@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from bot import Entity
 
 MAX_PEOPLE = 10_000
-MAX_ROOMS = 1_000
+MAX_ROOMS = 10_000
 MAX_PARTICIPANTS = 50  # longer lists are not cached
 MAX_NAMES_LENGTH = 2_000  # of stored names and metadata; a person with more is not cached
 MAX_TRACKED_CHANGES = 20_000

@@ -16,8 +16,9 @@ from bot import Memory
 from plugins.sql.core.schema import memories
 from plugins.sql.core.statements import Row, column_names
 
-MAX_WINDOWS = 1024  # four of each room: messages, results of actions, reactions, facts
+MAX_WINDOWS = 40_000  # four of each room: messages, results of actions, reactions, facts
 MAX_MEMORIES = 50  # longer windows are not cached
+MAX_CACHED_MEMORIES = 50_000  # of all windows
 MAX_TEXT_LENGTH = 2_000  # of stored content and metadata; a window with a larger memory is not cached
 MAX_TRACKED_CHANGES = 10_000
 INFO_KEY = "greenroom-recents-told"
@@ -44,9 +45,13 @@ class _Window:
     limit: int
     memories: list[Memory]
 
-    def append(self, memory: Memory) -> None:
+    def append(self, memory: Memory) -> int:
+        """Add a memory; return how many more there are then."""
         self.memories.append(memory)
-        del self.memories[: -self.limit]
+        if len(self.memories) <= self.limit:
+            return 1
+        del self.memories[0]
+        return 0
 
 
 class RecentMemoryCache:
@@ -55,7 +60,8 @@ class RecentMemoryCache:
     def __init__(self, as_stored: Callable[[Row, Memory], Memory]) -> None:
         self._as_stored = as_stored
         self._lock = Lock()
-        self._windows: dict[WindowKey, _Window] = {}
+        self._windows: dict[WindowKey, _Window] = {}  # the one that was read last is the last
+        self._memory_count = 0  # of all windows
         self._changed_in: dict[WindowKey, int] = {}  # the version of each key's last change; `_first_version` if absent
         self._first_version = self._version = 0
         self._pending: list[tuple[WindowKey, Row, Memory]] = []  # in the open transaction
@@ -98,11 +104,11 @@ class RecentMemoryCache:
                 if window is not None and window.memories and window.memories[-1].id == last_ids[key]:
                     continue  # it was read after the commit
                 if window is None or key in invalidated or not (stored := self._to_stored(row, memory)):
-                    self._windows.pop(key, None)
+                    self._remove(key)
                 else:
-                    window.append(stored)
+                    self._memory_count += window.append(stored)
                     if len(window.memories) > MAX_MEMORIES:
-                        del self._windows[key]
+                        self._remove(key)
             if len(self._changed_in) > MAX_TRACKED_CHANGES:
                 self._changed_in, self._first_version = {}, self._version
 
@@ -129,6 +135,7 @@ class RecentMemoryCache:
             self._version += 1
             self._first_version = self._version
             self._windows.clear()
+            self._memory_count = 0
             self._changed_in.clear()
 
     def get(self, key: WindowKey, limit: int) -> list[Memory] | None:
@@ -155,13 +162,20 @@ class RecentMemoryCache:
             is_short = limit >= 1 and len(memories) <= MAX_MEMORIES
             if not is_short or self._changed_in.get(key, self._first_version) > version:
                 return
+            self._remove(key)
             self._windows[key] = _Window(limit, list(memories))
-            while len(self._windows) > MAX_WINDOWS:
-                del self._windows[next(iter(self._windows))]
+            self._memory_count += len(memories)
+            while len(self._windows) > MAX_WINDOWS or self._memory_count > MAX_CACHED_MEMORIES:
+                self._remove(next(iter(self._windows)))
 
     def _drop(self, key: WindowKey) -> None:
         self._changed_in[key] = self._version
-        self._windows.pop(key, None)
+        self._remove(key)
+
+    def _remove(self, key: WindowKey) -> None:
+        window = self._windows.pop(key, None)
+        if window is not None:
+            self._memory_count -= len(window.memories)
 
 
 def is_small(row: Row) -> bool:

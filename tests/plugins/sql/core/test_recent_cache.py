@@ -239,3 +239,16 @@ def test_only_the_latest_windows_stay_cached(monkeypatch: pytest.MonkeyPatch) ->
     known.get(lanes[0], 3)
     known.store(lanes[2], 3, [], known.version)
     assert [known.get(lane, 3) for lane in lanes] == [[], None, []]
+
+
+def test_the_windows_hold_a_limited_number_of_memories_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_cache, "MAX_CACHED_MEMORIES", 3)
+    known = held()
+    lanes = [LANE._replace(room=bytes([number])) for number in range(3)]
+    first, second, third = ([said(f"{number} {name}") for name in ("a", "b")] for number in range(3))
+    known.store(lanes[0], 2, first, known.version)
+    known.store(lanes[0], 2, first, known.version)
+    known.store(lanes[1], 2, second[:1], known.version)
+    assert known.get(lanes[0], 2) == first, "a window that is stored again counts once"
+    known.store(lanes[2], 2, third, known.version)
+    assert [known.get(lane, 2) for lane in lanes] == [None, None, third]
