@@ -109,6 +109,7 @@ class RecentMemoryCache:
                     self._memory_count += window.append(stored)
                     if len(window.memories) > MAX_MEMORIES:
                         self._remove(key)
+            self._limit_size()
             if len(self._changed_in) > MAX_TRACKED_CHANGES:
                 self._changed_in, self._first_version = {}, self._version
 
@@ -165,12 +166,15 @@ class RecentMemoryCache:
             self._remove(key)
             self._windows[key] = _Window(limit, list(memories))
             self._memory_count += len(memories)
-            while len(self._windows) > MAX_WINDOWS or self._memory_count > MAX_CACHED_MEMORIES:
-                self._remove(next(iter(self._windows)))
+            self._limit_size()
 
     def _drop(self, key: WindowKey) -> None:
         self._changed_in[key] = self._version
         self._remove(key)
+
+    def _limit_size(self) -> None:
+        while len(self._windows) > MAX_WINDOWS or self._memory_count > MAX_CACHED_MEMORIES:
+            self._remove(next(iter(self._windows)))
 
     def _remove(self, key: WindowKey) -> None:
         window = self._windows.pop(key, None)

@@ -252,3 +252,17 @@ def test_the_windows_hold_a_limited_number_of_memories_together(monkeypatch: pyt
     assert known.get(lanes[0], 2) == first, "a window that is stored again counts once"
     known.store(lanes[2], 2, third, known.version)
     assert [known.get(lane, 2) for lane in lanes] == [None, None, third]
+
+
+def test_a_committed_memory_drops_the_window_that_was_read_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_cache, "MAX_CACHED_MEMORIES", 2)
+    known, new = held(), said("new")
+    other = LANE._replace(room=b"other")
+    known.store(other, 3, [said("a")], known.version)
+    known.store(LANE, 3, [said("b")], known.version)
+    tell(known, new)
+    known.on_commit()
+    window = known.get(LANE, 3)
+    assert window is not None
+    assert window[-1] == new
+    assert known.get(other, 3) is None
