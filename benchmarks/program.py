@@ -180,15 +180,6 @@ async def _post(session: ClientSession, url: str, body: Mapping[str, str]) -> An
     raise SystemExit("the measurement is invalid, the server closes all connections")
 
 
-async def _post(session: ClientSession, url: str, body: Mapping[str, str]) -> Any:
-    """Post a message, again where the server has closed the connection: it does with those that were silent."""
-    for _ in range(MAX_DISCONNECTS):
-        with suppress(ClientConnectionError):
-            async with session.post(url, json=body) as response:
-                return await response.json()
-    raise SystemExit("the measurement is invalid, the server closes all connections")
-
-
 def cpu_seconds(pid: int) -> float:
     """Return the CPU time of a process and of its children, of which the ended ones are in its own figures."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
