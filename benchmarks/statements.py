@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -63,4 +62,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
