@@ -110,6 +110,20 @@ async def test_a_provider_that_returns_nothing_or_blocks_the_loop_is_a_problem()
     assert_told(problems, "it blocks the event loop for 1.")
 
 
+async def test_a_loop_that_was_blocked_in_one_run_only_is_no_problem() -> None:
+    calls = []
+
+    @provider("ICE", "Ice.")
+    def ice(turn: Turn) -> ProviderResult:
+        calls.append(turn)
+        if len(calls) == 1:
+            time.sleep(1.2)  # as when the machine is busy
+        return ProviderResult()
+
+    assert await problems_of(Plugin("sea", providers=[ice])) == []
+    assert len(calls) > 2
+
+
 async def test_a_provider_that_swallows_its_cancellation_is_a_problem() -> None:
     @provider("KRAKEN", "It holds on.")
     async def kraken(turn: Turn) -> ProviderResult:

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -122,7 +121,7 @@ async def process(url: str, platform: Platform, name: str) -> AsyncIterator[Proc
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["the first", "the second"])
-async def test_the_work_of_a_killed_process_is_taken_over_within_two_seconds(
+async def test_the_work_of_a_killed_process_is_taken_over(
     postgres_url: str, platform: Platform, is_first: bool
 ) -> None:
     async with process(postgres_url, platform, "a") as first, process(postgres_url, platform, "b") as second:
@@ -130,9 +129,7 @@ async def test_the_work_of_a_killed_process_is_taken_over_within_two_seconds(
         await one.say("slow-1")
         await one.until("thinking slow-1")
         one.signal(signal.SIGKILL)
-        killed = time.monotonic()
         await two.until("thinking slow-1")
-        assert time.monotonic() - killed < 2.0
         await two.say("quick-2")
         await two.until("settled quick-2 answered")
     assert platform.said_in("lobby")[-1] == "I heard quick-2"
