@@ -1,12 +1,13 @@
 """Generate group conversations with questions whose evidence is known, from templates and a seed.
 
-Every second topic of group_topics.toml and every second question about something that was never said is held out: the
-half "tune" is for choosing weights, the half "test" for stating figures.
+The half "tune" is for choosing weights, the half "test" for stating figures. Their topics, and the questions about what
+was never said, are in group_topics_tune.toml and group_topics_test.toml.
 """
 
 import tomllib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -36,6 +37,7 @@ NAMES = [
 LAST_NAMES = ["Berg", "Novak", "Silva", "Okoro", "Haas", "Lindt"]
 NICKNAMES = ["Sparrow", "Bear", "Ziggy", "Moss", "Captain", "Pixel", "Turbo", "Beans"]
 SHARE_ABOUT, SHARE_CHANGED, SHARE_WHO, SHARE_NICKNAME, SHARE_LOWER = 0.3, 0.35, 0.5, 0.5, 0.2
+TOPICS, NEVER_SAID_QUESTIONS = 12, 30  # of each conversation
 START, LENGTH, CHATTER_LINES = datetime(2026, 3, 2, 8, tzinfo=UTC), timedelta(days=90), 600
 CHATTER = (
     "good morning everyone",
@@ -97,69 +99,6 @@ CHATTER = (
     "my brother called me twice",
     "fair enough",
 )
-NEVER_SAID = (
-    "What is {p}'s shoe size?",
-    "Which football club does {p} support?",
-    "What is {p}'s blood type?",
-    "Which wine does {p} prefer?",
-    "What was {p}'s first teacher called?",
-    "What colour are {p}'s curtains?",
-    "When did {p} get the driving licence?",
-    "What is {p}'s lucky number?",
-    "How many tattoos does {p} have?",
-    "Which perfume does {p} wear?",
-    "Where did {p} learn Greek?",
-    "What is the name of {p}'s yoga teacher?",
-    "Which opera did {p} sing in?",
-    "How much did {p} pay for the sofa?",
-    "Did {p} ever win a medal in judo?",
-    "What medicine does {p}'s grandmother take?",
-    "Which bank is {p} with?",
-    "When did {p} last visit the dentist?",
-    "Which political party does {p} vote for?",
-    "What password hint does {p} use?",
-    "What is {p}'s middle name?",
-    "How many cousins does {p} have?",
-    "Which newspaper does {p} subscribe to?",
-    "What is {p}'s star sign?",
-    "When did {p} retire?",
-    "Which tea does {p} drink?",
-    "Has {p} ever been to court?",
-    "What did {p} name the boat?",
-    "Which phone contract does {p} have?",
-    "How much does {p} weigh?",
-    "What colour is {p}'s hair?",
-    "Who cuts {p}'s hair?",
-    "Which church does {p} go to?",
-    "What is {p}'s bike lock code?",
-    "How many keys are on {p}'s ring?",
-    "Which poem does {p} know by heart?",
-    "What does {p}'s father collect?",
-    "Which gym did {p} join?",
-    "When does {p} wake up?",
-    "What is {p}'s favourite season?",
-    "Which prize did {p} win at the raffle?",
-    "How many stamps does {p} own?",
-    "What did {p} order for the garden?",
-    "Which mattress does {p} sleep on?",
-    "Who inherited {p}'s clock?",
-    "What brand is {p}'s camera?",
-    "Where did {p} lose the wallet?",
-    "Which insurance did {p} cancel?",
-    "What is {p}'s landlord called?",
-    "How fast can {p} swim a mile?",
-    "Which charity does {p} donate to?",
-    "What joke did {p} tell at the wedding?",
-    "Did {p} vaccinate the children?",
-    "What size of shirt does {p} wear?",
-    "Which river did {p} cross by canoe?",
-    "How did {p} break the window?",
-    "What is {p}'s favourite cheese?",
-    "When did {p} plant the apple tree?",
-    "Which comet did {p} see?",
-    "Who taught {p} to knit?",
-)
-
 
 Turn = dict[str, Any]
 
@@ -180,11 +119,11 @@ class Talk:
     questions: list[dict[str, Any]] = field(default_factory=list)
 
 
-def load_topics(half: str) -> list[dict[str, list[str]]]:
-    """Return the topics of a half, "tune" or "test"."""
-    with Path(__file__).with_name("group_topics.toml").open("rb") as file:
-        topics = tomllib.load(file)["topic"]
-    return [topic for number, topic in enumerate(topics) if (number % 2 == 0) == (half == "tune")]
+@cache
+def load_half(half: str) -> dict[str, Any]:
+    """Return the topics (`topic`) and the questions about what was never said (`never_said`) of "tune" or "test"."""
+    with Path(__file__).with_name(f"group_topics_{half}.toml").open("rb") as file:
+        return tomllib.load(file)
 
 
 def generate_talks(half: str, *, count: int = 24, seed: int = 1) -> list[dict[str, Any]]:
@@ -197,11 +136,11 @@ def generate_talks(half: str, *, count: int = 24, seed: int = 1) -> list[dict[st
 
 def _generate_talk(half: str, number: int, random: Random) -> dict[str, Any]:
     company = _invite(random)
-    talk = Talk()
+    stored, talk = load_half(half), Talk()
     for person, nickname in company.nicknames.items():
         text = random.choice(["everyone calls me {n}, by the way", "just call me {n}", "at school they called me {n}"])
         talk.told.append((random.random() * 0.2, {"speaker": person, "text": text.format(n=nickname)}))
-    for topic in load_topics(half):
+    for topic in random.sample(stored["topic"], TOPICS):
         for person, value in zip(random.sample(company.people, 4), random.sample(topic["values"], 4), strict=True):
             _tell(talk, topic, person, value, company, random)
     for _ in range(CHATTER_LINES):
@@ -214,7 +153,7 @@ def _generate_talk(half: str, number: int, random: Random) -> dict[str, Any]:
         | {"evidence": [question["evidence"]["id"]], "superseded": [turn["id"] for turn in question["superseded"]]}
         for question in talk.questions
     ]
-    for text in NEVER_SAID[::2] if half == "tune" else NEVER_SAID[1::2]:
+    for text in random.sample(stored["never_said"], NEVER_SAID_QUESTIONS):
         text, asker = text.format(p=random.choice(company.people)), random.choice(company.people)
         questions.append({"question": text, "asker": asker, "evidence": [], "category": "never said"})
     return {"conversation": f"{half} {number}", "turns": [turn for _, turn in talk.told], "questions": questions}

@@ -13,7 +13,7 @@ from random import Random
 
 from benchmarks.exchange import AGENT
 from benchmarks.figures import Row, report_progress
-from benchmarks.group_talks import CHATTER, load_topics
+from benchmarks.group_talks import CHATTER, load_half
 from bot import ChannelType, Content, Entity, Memory, MemoryKind, MemoryScope, Role, Room, World, derived_id, new_id
 from bot.events import RunEnded
 from bot.models import Purpose, TextRequest
@@ -125,7 +125,7 @@ async def count_unread(count: int) -> Counter[str]:
     Facts and corrections have the wordings of the topics that are not for tuning. Each person tells two facts and
     corrects one; five messages make a reflection due, so the correction is not noted when the question comes.
     """
-    counts, random, topics = Counter[str](), Random(1), load_topics("test")
+    counts, random, topics = Counter[str](), Random(1), load_half("test")["topic"]
     noted: dict[str, str] = {}
 
     def note(request: TextRequest) -> str:

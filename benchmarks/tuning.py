@@ -28,7 +28,7 @@ def main() -> None:
     """Search until the time is over."""
     end = time.monotonic() + float(sys.argv[1] if len(sys.argv) > 1 else 300)
     generator = random.Random(1)
-    groups, pairs = _cases(generate_talks("tune", count=3)), _cases(read_two_person_talks())
+    groups, pairs = _cases(generate_talks("tune", count=5)), _cases(read_two_person_talks())
     weights = Weights()
     best = _score(groups, GROUP_DEPTHS, weights) + _score(pairs, PAIR_DEPTHS, weights)
     names = [item.name for item in fields(weights) if item.name not in KEPT_BY_HAND]

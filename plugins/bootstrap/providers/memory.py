@@ -11,7 +11,7 @@ from bot.store import index_words
 from bot.text import escape_line, sanitize_name, shorten
 from plugins.bootstrap.evaluators.facts import fact_authors, fact_subjects, fact_tellers, is_outdated, quote_fact
 from plugins.bootstrap.evaluators.progress import count_until, get_conversation_length, seen_until
-from plugins.bootstrap.recall.index import tells_change
+from plugins.bootstrap.recall.changes import tells_change
 from plugins.bootstrap.recall.rooms import RoomRecall
 from plugins.bootstrap.shared_facts import SharedFacts
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import log
 
+from plugins.bootstrap.recall.changes import tells_change
 from plugins.bootstrap.recall.words import Stems, find_language, split_words
 
 SAMPLED_LINES = 200  # tell the language of a conversation
@@ -26,16 +27,6 @@ _TIME = re.compile(
 )
 _NUMBER = re.compile(
     r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|dozen|hundred|thousand)\b", re.IGNORECASE
-)
-_UPDATE = re.compile(
-    r"\b(?:now|actually|instead|anymore|any more|no longer|not any|correct(?:ion|ed)|update[ds]?|chang(?:e[ds]?|ing)|"
-    r"switch(?:ed|ing)|mov(?:ed|ing)|re(?:located|assigned|placed|scheduled|measured|named)|new|scrap|meant|mistake|"
-    r"sorry|since then|these days|finally|as of|decided|ended up|turn(?:s|ed) out|transferred|migrated|dropp?ed|quit|"
-    r"left|gave up|give up|given up|done with|broke up|sold|closed|cancell?ed|postponed|over to|on to|"
-    r"got rid|became|wiped|handed|make (?:that|it)|started|rather than|"
-    r"doch|jetzt|mittlerweile|inzwischen|korrektur|statt\w*|nicht mehr|umgezogen|geändert|verschoben|gewechselt|"
-    r"maintenant|désormais|finalement|changé|ahora|ya no|cambi\w+|adesso|agora|теперь|больше не)\b",
-    re.IGNORECASE,
 )
 _PERSONAL = re.compile(
     r"\b(?:i|i'm|i’m|i've|i’ve|i'd|i'll|me|my|mine|myself|we|we're|we've|our|us|ich|mir|mich|mein\w*|wir|uns\w*|je|"
@@ -59,11 +50,6 @@ _CALLS = re.compile(
 _CALLED = re.compile(
     r"\b(?:call(?:s|ed|ing)?|nicknamed|nennen|nannten)\s+([^\W\d_]{2,20})\s+[\"'“]?([^\W\d_]{2,20})", re.IGNORECASE
 )
-
-
-def tells_change(text: str) -> bool:
-    """Return whether a text says that something has changed or was wrong."""
-    return _UPDATE.search(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

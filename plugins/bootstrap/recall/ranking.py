@@ -22,29 +22,28 @@ class Weights:
     """How much each sign counts; chosen by `python -m benchmarks.tuning` and by hand."""
 
     related: float = 0.6
-    min_likeness: float = 0.15
-    length: float = 0.1  # of BM25: how much a long line loses
+    min_likeness: float = 0.21
+    length: float = 0.07  # of BM25: how much a long line loses
     before: float = 0.3
-    after: float = 0.12
-    further: float = 0.3
-    speaker: float = 0.3
-    mention: float = 0.8
-    statement: float = 0.4
-    question_line: float = 0.3
-    number: float = 0.4
-    time: float = 0.3
+    after: float = 0.102
+    further: float = 0.36
+    speaker: float = 0.504
+    statement: float = 0.8
+    question_line: float = 0.36
+    number: float = 0.96
+    time: float = 0.72
     date: float = 0.2
-    latest: float = 0.2
+    latest: float = 0.1
     recency: float = 0.15
     update: float = 0.2
-    pair: float = 0.2
-    coverage: float = 0.1
+    pair: float = 0.17
+    coverage: float = 0.07
     repeated: float = 0.6
     corrected: float = 0.35
-    same_topic: float = 0.1
+    same_topic: float = 0.2
     correction: float = 0.03  # how likely a line must correct another to come before it
     meaning: float = 1.5  # of how near in meaning a line is, where an embedding model tells it
-    past_correction: float = 0.5  # the same for a question in the past tense, which may mean the value of then
+    past_correction: float = 0.49  # the same for a question in the past tense, which may mean the value of then
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +286,6 @@ class Ranking:
         factor = 1.0
         if line.speaker in question.people:
             factor += weights.speaker
-        elif question.people and self._is_about(line):
-            factor += weights.mention
         if line.is_question:
             factor -= weights.question_line
         share = number / len(self._index.lines)

@@ -1,0 +1,43 @@
+"""Whether a text tells that something has changed or was wrong: by signs of several languages and by weighted words.
+
+`python -m benchmarks.train_recall` makes the weights, for English, from the topics that are for tuning.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from plugins.bootstrap.recall.words import split_words
+
+WEIGHTS_NAME = "change_words.json"
+_SIGNS = re.compile(
+    r"\b(?:now|actually|instead|anymore|any more|no longer|not any|correct(?:ion|ed)|update[ds]?|chang(?:e[ds]?|ing)|"
+    r"switch(?:ed|ing)|mov(?:ed|ing)|re(?:located|assigned|placed|scheduled|measured|named)|new|scrap|meant|mistake|"
+    r"sorry|since then|these days|finally|as of|decided|ended up|turn(?:s|ed) out|transferred|migrated|dropp?ed|quit|"
+    r"left|gave up|give up|given up|done with|broke up|sold|closed|cancell?ed|postponed|over to|on to|"
+    r"got rid|became|wiped|handed|make (?:that|it)|started|rather than|"
+    r"doch|jetzt|mittlerweile|inzwischen|korrektur|statt\w*|nicht mehr|umgezogen|geändert|verschoben|gewechselt|"
+    r"maintenant|désormais|finalement|changé|ahora|ya no|cambi\w+|adesso|agora|теперь|больше не)\b",
+    re.IGNORECASE,
+)
+
+
+def tells_change(text: str) -> bool:
+    """Return whether a text says that something has changed or was wrong."""
+    if _SIGNS.search(text) is not None:
+        return True
+    weights, bias = _load_weights()
+    return sum(weights.get(word, 0.0) for word in change_words(text)) + bias >= 0
+
+
+def change_words(text: str) -> set[str]:
+    """Return the words of a text as the weights have them."""
+    return {word.replace("’", "'") for word in split_words(text)}
+
+
+@cache
+def _load_weights() -> tuple[Mapping[str, float], float]:
+    stored = json.loads(files("plugins.bootstrap.recall").joinpath(WEIGHTS_NAME).read_text(encoding="utf-8"))
+    return stored["words"], stored["bias"]
