@@ -142,7 +142,7 @@ def test_lines_of_unseen_topics_are_found():
 def test_lines_of_two_person_talks_are_found():
     for talk in read_two_person_talks():
         shares = share_found(talk, 5)
-        assert sum(shares) / len(shares) > 0.7
+        assert sum(shares) / len(shares) > 0.65
 
 
 def test_ranking_sees_a_time_in_words_and_one_in_seconds():
