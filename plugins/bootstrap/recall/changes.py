@@ -12,6 +12,7 @@ from importlib.resources import files
 from plugins.bootstrap.recall.words import split_words
 
 WEIGHTS_NAME = "change_words.json"
+MAX_LENGTH = 1_000  # characters that are read: a correction is short, and a long text costs time
 _SIGNS = re.compile(
     r"\b(?:now|actually|instead|anymore|any more|no longer|not any|correct(?:ion|ed)|update[ds]?|chang(?:e[ds]?|ing)|"
     r"switch(?:ed|ing)|mov(?:ed|ing)|re(?:located|assigned|placed|scheduled|measured|named)|new|scrap|meant|mistake|"
@@ -25,7 +26,8 @@ _SIGNS = re.compile(
 
 
 def tells_change(text: str) -> bool:
-    """Return whether a text says that something has changed or was wrong."""
+    """Return whether a text says that something has changed or was wrong; reads its first `MAX_LENGTH` characters."""
+    text = text[:MAX_LENGTH]
     if _SIGNS.search(text) is not None:
         return True
     weights, bias = _load_weights()
