@@ -6,7 +6,7 @@
 import json
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 
 from plugins.bootstrap.recall.words import split_words
@@ -27,7 +27,11 @@ _SIGNS = re.compile(
 
 def tells_change(text: str) -> bool:
     """Return whether a text says that something has changed or was wrong; reads its first `MAX_LENGTH` characters."""
-    text = text[:MAX_LENGTH]
+    return _tells_change(text[:MAX_LENGTH])
+
+
+@lru_cache(maxsize=4096)
+def _tells_change(text: str) -> bool:
     if _SIGNS.search(text) is not None:
         return True
     weights, bias = _load_weights()
