@@ -15,7 +15,7 @@ def new_id() -> UUID:
     return uuid7()
 
 
-@lru_cache(maxsize=16_384, typed=True)  # every message needs the same rooms and people
+@lru_cache(maxsize=4096, typed=True)  # every message needs the same rooms and people
 def derived_id(*parts: str | UUID) -> UUID:
     """Return the id that these parts always have (UUID version 5, RFC 9562).
 

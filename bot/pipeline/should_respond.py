@@ -31,7 +31,7 @@ BYPASS_SOURCES = frozenset({"client_chat", "api", "postman"})
 RESPOND_ACTIONS = frozenset({"RESPOND", "REPLY"})
 SILENT_ACTIONS = frozenset({"IGNORE", "NONE", "STOP"})
 MAX_NOTICES = 1_000
-MAX_COUNTED_RECEIPTS = 10_000
+MAX_COUNTED_RECEIPTS = 4_000
 PROMPT_KINDS = (ProviderKind.PERSONA, ProviderKind.STYLE, ProviderKind.PARTICIPANTS, ProviderKind.HISTORY)
 
 

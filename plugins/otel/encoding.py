@@ -31,14 +31,14 @@ def build_attributes(attributes: Mapping[str, Value]) -> list[KeyValue]:
     return [KeyValue(key=key, value=AnyValue.FromString(_encode_value(value))) for key, value in attributes.items()]
 
 
-def encode_span(trace_id: bytes, ids: Ids, times: tuple[int, int], fields: bytes) -> bytes:
-    """Return a span as a field of its scope; `ids` are its own and that of the span above it, `times` in nanoseconds.
+def encode_span(trace_id: bytes, span_id: bytes, parent_id: bytes, start: int, end: int, fields: bytes) -> bytes:
+    """Return a span as a field of its scope; `start` and `end` in nanoseconds.
 
     A trace has an id of 16 bytes, a span one of 8; that of the span above is empty for the first one. `fields` are
     all others, encoded.
     """
-    (span_id, parent_id), (start, end) = ids, times
-    end = max(start, end)
+    if end < start:
+        end = start
     if parent_id:
         head = SPAN_HEAD.pack(TRACE_ID, trace_id, SPAN_ID, span_id, PARENT, parent_id, START, start, END, end)
     else:
@@ -57,6 +57,12 @@ def encode_span_fields(name: str, attributes: Mapping[str, Value], kind: int = S
 def encode_attribute(key: str, value: Value) -> bytes:
     """Return an attribute as a field of a span."""
     return _encode_field(ATTRIBUTE, _encode_pair(key, value))
+
+
+@lru_cache(maxsize=4096)
+def encode_count(key: str, count: int) -> bytes:
+    """Return an attribute with a number that is likely to come again as a field of a span."""
+    return encode_attribute(key, count)
 
 
 def encode_failure(message: str = "") -> bytes:

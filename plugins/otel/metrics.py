@@ -4,9 +4,11 @@ They are kept here, because the SDK's instruments cost more CPU time a message t
 """
 
 import time
-from bisect import bisect_left
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
@@ -83,17 +85,19 @@ class _Histogram:
     bounds: Sequence[float]
     distributions: dict[Labels, _Distribution] = field(default_factory=dict)
 
-    def record(self, value: float, labels: Labels) -> None:
-        found = self.distributions.get(labels)
-        if found is None:
-            labels = labels if len(self.distributions) < MAX_LABELS else ()
-            found = self.distributions.setdefault(labels, _Distribution([0] * (len(self.bounds) + 1)))
-        found.counts[bisect_left(self.bounds, value)] += 1
-        found.total += value
-        if value < found.least:
-            found.least = value
-        if value > found.most:
-            found.most = value
+    def record(self, values: Mapping[Labels, list[float]]) -> None:
+        """Add values by their labels; the lists are sorted in place."""
+        for labels, group in values.items():
+            found = self.distributions.get(labels)
+            if found is None:
+                labels = labels if len(self.distributions) < MAX_LABELS else ()
+                found = self.distributions.setdefault(labels, _Distribution([0] * (len(self.bounds) + 1)))
+            group.sort()
+            ends = [bisect_right(group, bound) for bound in self.bounds]
+            for place, (begin, end) in enumerate(pairwise((0, *ends, len(group)))):
+                found.counts[place] += end - begin
+            found.total += sum(group)
+            found.least, found.most = min(found.least, group[0]), max(found.most, group[-1])
 
     def build(self, start: int, now: int) -> Metric:
         points = [
@@ -153,16 +157,30 @@ class Metrics:
 
     def record(self, notes: Sequence[Note], providers: Mapping[str, str]) -> None:
         """Count what notes say; `providers` are those of the models, by model."""
+        answers, durations, tokens = (defaultdict[Labels, list[float]](list) for _ in range(3))
+        calls: list[ModelCall] = []
         for note in notes:
             if isinstance(note, Receipt):
-                self._record_message(note)
+                platform = note.key.platform
+                self._messages.add(1, (platform, note.outcome.value, note.rule))
+                if note.outcome is Outcome.ANSWERED and note.closed_at is not None:
+                    answers[(platform,)].append(max(0.0, (note.closed_at - note.received_at).total_seconds()))
             elif isinstance(note, DeliveryNote):
                 self._parts.add(1, (note.delivery.platform, note.delivery.state.value))
             elif isinstance(note, TurnNote):
-                for call in note.calls:
-                    self._record_call(call, providers.get(call.model, ""))
+                calls += note.calls
             elif isinstance(note, CallNote):
-                self._record_call(note.call, providers.get(note.call.model, ""))
+                calls.append(note.call)
+        for call in calls:
+            labels = (operation_of(call), provider_name(providers.get(call.model, "")), call.model)
+            durations[(*labels, "_OTHER" if call.error else "")].append(call.seconds)
+            if call.is_counted:
+                tokens[(*labels, "input")].append(call.tokens_in)
+                tokens[(*labels, "output")].append(call.tokens_out)
+                self._costs.add(call.cost or 0.0, labels)
+        self._answers.record(answers)
+        self._durations.record(durations)
+        self._tokens.record(tokens)
 
     def build(self) -> list[Metric]:
         """Return the state of all metrics as messages of the protocol; those without data are left out."""
@@ -175,18 +193,3 @@ class Metrics:
             *(item.build(self._started_at, now) for item in counters if item.sums),
             *(item.build(self._started_at, now) for item in histograms if item.distributions),
         ]
-
-    def _record_message(self, receipt: Receipt) -> None:
-        platform = receipt.key.platform
-        self._messages.add(1, (platform, receipt.outcome.value, receipt.rule))
-        if receipt.outcome is Outcome.ANSWERED and receipt.closed_at is not None:
-            seconds = (receipt.closed_at - receipt.received_at).total_seconds()
-            self._answers.record(max(0.0, seconds), (platform,))
-
-    def _record_call(self, call: ModelCall, provider: str) -> None:
-        labels = (operation_of(call), provider_name(provider), call.model)
-        self._durations.record(call.seconds, (*labels, "_OTHER" if call.error else ""))
-        if call.is_counted:
-            self._tokens.record(call.tokens_in, (*labels, "input"))
-            self._tokens.record(call.tokens_out, (*labels, "output"))
-            self._costs.add(call.cost or 0.0, labels)

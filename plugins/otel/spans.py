@@ -24,6 +24,7 @@ from plugins.otel.encoding import (
     Attributes,
     Ids,
     encode_attribute,
+    encode_count,
     encode_event,
     encode_failure,
     encode_span,
@@ -104,8 +105,8 @@ class SpanBuilder:
         if isinstance(note, DeliveryNote):
             return self._build_delivery(note, trace_id, root)
         started_at = note.ended_at - timedelta(seconds=note.call.seconds)
-        times = (_ns(started_at), _ns(note.ended_at))
-        return (self._model_span(note.call, trace_id, (root, b""), times, providers, None),)
+        fields = self._call_fields(note.call, providers, None)
+        return (encode_span(trace_id, root, b"", _ns(started_at), _ns(note.ended_at), fields),)
 
     def _is_sent(self, trace_id: bytes) -> bool:
         """Return the decision of the sampler of the conventions, by which other services decide alike."""
@@ -129,25 +130,35 @@ class SpanBuilder:
         if receipt.outcome is Outcome.FAILED:
             fields.append(FAILED)
         ids = (root, b"") if receipt.superseded_by is None else (span_id_of(receipt.id), root)
-        times = (_ns(receipt.received_at), _ns(receipt.closed_at or receipt.received_at))
-        return encode_span(trace_id, ids, times, b"".join(fields))
+        received_at = receipt.received_at
+        return encode_span(
+            trace_id, *ids, _ns(received_at), _ns(receipt.closed_at or received_at), b"".join(fields)
+        )
 
     def _build_turn(self, note: TurnNote, trace_id: bytes, root: bytes, providers: Mapping[str, str]) -> list[bytes]:
         if note.is_superseded:
             root = span_id_of(note.receipt.id)
         spans = []
         containers: list[tuple[int, int, str, bytes]] = []  # begin, end, the kind that it cannot contain, id
-        for start, negative_end, _, kind, name, problem, index in _list_steps(note):
-            times = start, -negative_end
-            ids = (random.getrandbits(64).to_bytes(8), _find_container(containers, times, kind) or root)
-            if kind in CONTAINERS and start < times[1]:  # those of one kind run at the same time, not within each other
-                containers.append((*times, "" if name == ALL_PROVIDERS else kind, ids[0]))
-            if index < 0:
+        steps = _list_steps(note)
+        new_ids = random.randbytes(8 * len(steps))
+        for number, (start, negative_end, _, kind, name, problem, index) in enumerate(steps):
+            span_id, end = new_ids[8 * number : 8 * number + 8], -negative_end
+            parent_id = root
+            for begin, last, excluded, container_id in reversed(containers):
+                if begin <= start and end <= last and excluded != kind:
+                    parent_id = container_id
+                    break
+            if kind in CONTAINERS and start < end:  # those of one kind run at the same time, not within each other
+                containers.append((start, end, "" if name == ALL_PROVIDERS else kind, span_id))
+            if index >= 0:
+                content = note.contents[index] if index < len(note.contents) else None
+                fields = self._call_fields(note.calls[index], providers, content)
+            elif problem:
+                fields = _step_fields(kind, name) + self._status(problem)
+            else:
                 fields = _step_fields(kind, name)
-                spans.append(encode_span(trace_id, ids, times, fields + self._status(problem) if problem else fields))
-                continue
-            content = note.contents[index] if index < len(note.contents) else None
-            spans.append(self._model_span(note.calls[index], trace_id, ids, times, providers, content))
+            spans.append(encode_span(trace_id, span_id, parent_id, start, end, fields))
         return spans
 
     def _status(self, problem: str) -> bytes:
@@ -157,31 +168,23 @@ class SpanBuilder:
 
     def _build_delivery(self, note: DeliveryNote, trace_id: bytes, root: bytes) -> list[bytes]:
         part = note.delivery
-        queued, finished = random.getrandbits(64).to_bytes(8), _ns(note.finished_at)
+        new_ids, finished = random.randbytes(16), _ns(note.finished_at)
+        queued, sent = new_ids[:8], new_ids[8:]
         status = self._status(part.cause or "failed") if part.state is DeliveryState.FAILED else b""
         fields = _outbox_fields(part.state.value, part.part) + status
-        outbox = encode_span(trace_id, (queued, root), (_ns(part.created_at), finished), fields)
+        outbox = encode_span(trace_id, queued, root, _ns(part.created_at), finished, fields)
         if part.first_attempt_at is None:
             return [outbox]
         fields = _send_fields(part.platform, part.attempts) + status
         if self.captures_content:
             fields += encode_attribute("greenroom.delivery.text", part.content.text)
-        ids = (random.getrandbits(64).to_bytes(8), queued)
-        return [outbox, encode_span(trace_id, ids, (_ns(part.first_attempt_at), finished), fields)]
+        return [outbox, encode_span(trace_id, sent, queued, _ns(part.first_attempt_at), finished, fields)]
 
-    def _model_span(
-        self,
-        call: ModelCall,
-        trace_id: bytes,
-        ids: Ids,
-        times: tuple[int, int],
-        providers: Mapping[str, str],
-        content: CallContent | None,
-    ) -> bytes:
+    def _call_fields(self, call: ModelCall, providers: Mapping[str, str], content: CallContent | None) -> bytes:
         fields = [
             _call_fields(operation_of(call), call.model, providers.get(call.model, ""), call.purpose),
-            encode_attribute("gen_ai.usage.input_tokens", call.tokens_in),
-            encode_attribute("gen_ai.usage.output_tokens", call.tokens_out),
+            encode_count("gen_ai.usage.input_tokens", call.tokens_in),
+            encode_count("gen_ai.usage.output_tokens", call.tokens_out),
         ]
         if call.tokens_cached:
             fields.append(encode_attribute("gen_ai.usage.cache_read.input_tokens", call.tokens_cached))
@@ -191,7 +194,7 @@ class SpanBuilder:
             fields += [encode_attribute("error.type", "_OTHER"), self._status(call.error)]
         if content is not None:
             fields += [encode_attribute(key, value) for key, value in _describe_content(content).items()]
-        return encode_span(trace_id, ids, times, b"".join(fields))
+        return b"".join(fields)
 
 
 @lru_cache(maxsize=1024)
@@ -247,14 +250,6 @@ def _call_fields(operation: str, model: str, provider: str, purpose: str) -> byt
         "greenroom.model.purpose": purpose,
     }
     return encode_span_fields(f"{operation} {model}", attributes, Span.SPAN_KIND_CLIENT)
-
-
-def _find_container(containers: list[tuple[int, int, str, bytes]], times: tuple[int, int], kind: str) -> bytes:
-    """Return the id of the innermost step that contains another one, which is the last that fits; empty for none."""
-    for first, last, excluded, span_id in reversed(containers):
-        if first <= times[0] and times[1] <= last and excluded != kind:
-            return span_id
-    return b""
 
 
 def _encode_interruption(receipt: Receipt) -> bytes:

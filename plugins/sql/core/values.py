@@ -33,7 +33,7 @@ def id_bytes(value: UUID | None) -> bytes | None:
     return None if value is None else value.bytes
 
 
-@lru_cache(maxsize=16_384)  # the ids of rooms, worlds and entities repeat with every message
+@lru_cache(maxsize=4096)  # the ids of rooms, worlds and entities repeat with every message
 def id_of(value: bytes) -> UUID:
     """Return the id of its bytes."""
     return UUID(bytes=value)

@@ -51,7 +51,7 @@ def test_an_encoded_request_of_spans_is_that_of_the_library(
     fields = encode_span_fields("chat m", attributes, Span.SPAN_KIND_CLIENT) + encode_event(4, "event", attributes)
     if status is not None:
         fields += encode_failure(status.message)
-    encoded = encode_span(TRACE, (ID, parent), (5, 3), fields)
+    encoded = encode_span(TRACE, ID, parent, 5, 3, fields)
     span = Span(
         trace_id=TRACE,
         span_id=ID,
