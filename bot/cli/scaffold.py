@@ -92,7 +92,10 @@ def find_target(name: str, group: str) -> CodeTarget:
         location = next((place for place in candidates if find_plugin_file(place) is not None), candidates[0])
         prefix = "" if location.is_absolute() else "./"
         return CodeTarget(f"{prefix}{location}", _existing(path / "tests"), path)
-    tests = _existing(path.parent / f"test_{path.stem}.py", path.parent / "tests", path / "tests")
+    project = path.parent / PROJECT_FILE
+    is_apart = project.is_file() and path.stem not in (module.split(".")[-1] for module in _entry_modules(project, group))
+    shared = () if is_apart else (path.parent / "tests",)  # else they are those of the project that it only lies in
+    tests = _existing(path.parent / f"test_{path.stem}.py", path / "tests", *shared)
     return CodeTarget(name, tests, path.parent)
 
 
@@ -114,11 +117,17 @@ def _existing(*paths: Path) -> tuple[Path, ...]:
 
 
 def _entry_module(file: Path, group: str) -> str:
+    modules = _entry_modules(file, group)
+    if len(modules) != 1:
+        raise PluginError(f"{file} must have one entry point in the group {group!r}, it has {len(modules)}")
+    return modules[0]
+
+
+def _entry_modules(file: Path, group: str) -> list[str]:
+    """Return the modules of a project's entry points. Raises PluginError for a file that cannot be read."""
     try:
         project = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {})
         values = list(project.get("entry-points", {}).get(group, {}).values())
     except (OSError, ValueError, AttributeError) as error:
         raise PluginError(f"{file} cannot be read: {error}") from None
-    if len(values) != 1 or not isinstance(values[0], str):
-        raise PluginError(f"{file} must have one entry point in the group {group!r}, it has {len(values)}")
-    return values[0].partition(":")[0].strip()
+    return [value.partition(":")[0].strip() for value in values if isinstance(value, str)]

@@ -156,6 +156,14 @@ def test_a_broken_plugin_is_not_tested_and_one_without_tests_says_so(workdir: Pa
     assert "warn  tests      plain has no tests of its own" in capsys.readouterr().out
 
 
+def test_tests_of_the_project_in_which_a_plugin_lies_are_not_its_tests(workdir: Path, capsys: Out) -> None:
+    (workdir / "pyproject.toml").write_text("[project]\nname = 'other'\n", encoding="utf-8")
+    (workdir / "tests").mkdir()
+    (workdir / "tests" / "test_other.py").write_text("def test_other():\n    assert False\n", encoding="utf-8")
+    assert entry(["plugin", "test", write(workdir, "plain", "plugin = Plugin('plain')")]) == 0
+    assert "warn  tests      plain has no tests of its own" in capsys.readouterr().out
+
+
 def test_nothing_is_overwritten(workdir: Path, capsys: Out) -> None:
     (workdir / "test_mine.py").write_text("mine", encoding="utf-8")
     assert entry(["plugin", "new", "--single-file", "mine"]) == 78
