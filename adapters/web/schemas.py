@@ -89,7 +89,7 @@ class MessageRequest(RequestModel):
 class Query(BaseModel):
     """Base of query strings; all values are text, unknown names are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
 
 class AgentQuery(Query):
