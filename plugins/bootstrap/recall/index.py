@@ -2,7 +2,7 @@
 
 import re
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,10 +35,16 @@ _PERSONAL = re.compile(
     re.IGNORECASE,
 )
 _MAY_NAME = re.compile("call|nick|name|known|goes|aka|nenn|hei|appelle|llam", re.IGNORECASE)
+# What follows "call me" is no name: call me back, call me when you are there.
+_NO_NAME = (
+    r"(?!(?:back|later|again|twice|once|early|late|now|soon|today|tonight|tomorrow|yesterday|any\w*|every\w*|when\w*|"
+    r"if|on|at|in|after|before|about|for|from|to|and|or|but|the|a|an|by|up|out|over|last|next|this|that|names|instead|"
+    r"during|while|because|so|just|right|first|morgen|heute|gestern|wenn|zurück|später|wieder|demain|mañana)\b)"
+)
 _ALIAS = re.compile(
-    r"\b(?:calls? me|called me|my name is|my (?:nick(?:name)?|handle) is|known as|goes? by|nicknamed|aka|nennt mich|"
-    r"nennen mich|"
-    r"heiße|on m'appelle|me llamo|me llaman)\s+[\"'“]?([^\W\d_]{2,20})",
+    rf"\b(?:(?:calls? me|my name is|my (?:nick(?:name)?|handle) is|known as|goes? by|nicknamed|aka|nennt mich|"
+    rf"nennen mich|heiße|on m'appelle|me llamo|me llaman)\s+[\"'“]?{_NO_NAME}|"
+    r"called me\s+(?:[\"'“]|(?-i:(?=[A-ZÀ-Þ]))))([^\W\d_]{2,20})",
     re.IGNORECASE,
 )
 _CALLS = re.compile(
@@ -48,7 +54,8 @@ _CALLS = re.compile(
     re.IGNORECASE,
 )
 _CALLED = re.compile(
-    r"\b(?:call(?:s|ed|ing)?|nicknamed|nennen|nannten)\s+([^\W\d_]{2,20})\s+[\"'“]?([^\W\d_]{2,20})", re.IGNORECASE
+    rf"\b(?:call(?:s|ed|ing)?|nicknamed|nennen|nannten)\s+([^\W\d_]{{2,20}})\s+[\"'“]?{_NO_NAME}([^\W\d_]{{2,20}})",
+    re.IGNORECASE,
 )
 
 
@@ -110,10 +117,12 @@ class ConversationIndex:
     def __init__(self, lines: Sequence[Line] = (), *, language: str = "") -> None:
         self.stems = Stems(language or find_language(line.text for line in lines[-SAMPLED_LINES:]))
         self.lines: list[IndexedLine] = []
-        self.speakers: defaultdict[str, set[str]] = defaultdict(set)
+        self.speakers: defaultdict[str, set[str]] = defaultdict(set)  # by each word of their names
+        self.names: defaultdict[str, set[str]] = defaultdict(set)  # the words of their names, by speaker
         self.of_speaker: defaultdict[str, array[int]] = defaultdict(lambda: array("I"))
         self.corrections: dict[int, Mapping[int, float]] = {}  # see judging.find_corrections
         self._postings: defaultdict[str, array[int]] = defaultdict(lambda: array("I"))
+        self._counts: Counter[tuple[str, ...]] = Counter()  # of lines with the same stems
         self._rarities: dict[int, float] = {}  # by the number of lines that have a stem
         self._total_length = 0
         self.add(lines)
@@ -127,6 +136,7 @@ class ConversationIndex:
             number = len(self.lines)
             for stem in stems:
                 self._postings[stem].append(number)
+            self._counts[stems] += 1
             self._total_length += len(stems)
             if not self.of_speaker[line.speaker]:
                 self._add_names(line.speaker, line.name)
@@ -137,7 +147,11 @@ class ConversationIndex:
     def _add_names(self, speaker: str, name: str) -> None:
         for word in {name.casefold(), *split_words(name)}:
             if len(word) > 1:
-                self.speakers[word].add(speaker)
+                self._add_name(speaker, word)
+
+    def _add_name(self, speaker: str, word: str) -> None:
+        self.speakers[word].add(speaker)
+        self.names[speaker].add(word)
 
     def _find_aliases(self, speaker: str, text: str) -> None:
         """Note what people ask to be called, and what others are called."""
@@ -145,15 +159,19 @@ class ConversationIndex:
             return
         for alias in _ALIAS.findall(text):
             if self.stems.of(alias.casefold()):
-                self.speakers[alias.casefold()].add(speaker)
+                self._add_name(speaker, alias.casefold())
         for name, alias in _CALLED.findall(text):
             if self.stems.of(alias.casefold()):
                 for named in tuple(self.speakers.get(name.casefold(), ())):
-                    self.speakers[alias.casefold()].add(named)
+                    self._add_name(named, alias.casefold())
 
     def postings(self, stem: str) -> Sequence[int]:
         """Return the numbers of the lines that have a stem, in ascending order."""
         return self._postings.get(stem, ())
+
+    def times_said(self, line: IndexedLine) -> int:
+        """Return how many lines have the stems of a line, itself included."""
+        return self._counts[line.stems]
 
     def rarity(self, count: int) -> float:
         """Return the inverse document frequency of a stem that so many lines have."""

@@ -38,6 +38,7 @@ class Weights:
     update: float = 0.2
     pair: float = 0.17
     coverage: float = 0.07
+    common: float = 0.2  # how much a line loses for each other line of the same words: small talk comes again
     repeated: float = 0.6
     corrected: float = 0.35
     same_topic: float = 0.2
@@ -109,7 +110,8 @@ class Ranking:
         ]
         self._total = sum(topic.rarity for topic in self._topics)
         self._unit = self._total / len(self._topics) if self._topics else index.rarity(1)
-        self._name_stems = {index.stems.of(name) for name in question.names} - {""}
+        names = question.names.union(*(index.names[person] for person in question.people))
+        self._name_stems = {index.stems.of(name) for name in names} - {""}
         self._found = self._find_by_words(table)
         self._mean_length = index.mean_length
         self._stem_values: dict[str, tuple[tuple[int, float], ...]] = {}
@@ -126,15 +128,25 @@ class Ranking:
             return []
         near |= self._meanings.keys()
         scores = {number: score for number in near if (score := self._score(number) + self._meaning_score(number)) > 0}
-        ranked = nlargest(limit * 3, scores, key=lambda number: (scores[number], number))
+        ranked = nlargest(limit * 5, scores, key=lambda number: (scores[number], number))
         if not self._question.wants_original and (self._question.wants_latest or not self._question.is_past):
             for number in ranked:
                 scores[number] *= 1 + self._weights.update * self._index.lines[number].is_update
             ranked.sort(key=lambda number: (-scores[number], -number))
-        ordered = self._with_newer_first(ranked, scores)[:limit]
+        ordered = self._with_newer_first(self._with_repetitions_last(ranked)[: limit * 3], scores)[:limit]
         return [
             Ranked(self._index.lines[number].id, scores.get(number, 0.0), self._reasons(number)) for number in ordered
         ]
+
+    def _with_repetitions_last(self, ranked: Sequence[int]) -> list[int]:
+        """Move what the same person says in the same words as in a line before it behind all others."""
+        seen = set[tuple[str, tuple[str, ...]]]()
+        first, again = [], []
+        for number in ranked:
+            said = self._index.lines[number].speaker, self._index.lines[number].stems
+            (again if said in seen else first).append(number)
+            seen.add(said)
+        return first + again
 
     def _with_newer_first(self, ranked: Sequence[int], scores: Mapping[int, float]) -> list[int]:
         """Move what repeats or corrects a line with another value ahead of it: the latest such line of the person."""
@@ -273,7 +285,12 @@ class Ranking:
             own *= 1 + weights.coverage * self._shared(number) / self._total
         near = weights.before * self._words_score(number - 1) + weights.after * self._words_score(number + 1)
         near += weights.further * (self._words_score(number - 2) + self._words_score(number + 2))
-        return (own + near) * self._factor(number) + self._unit * self._bonus(line)
+        score = (own + near) * self._factor(number) + self._unit * self._bonus(line)
+        return score * self._distinctness(line)
+
+    def _distinctness(self, line: IndexedLine) -> float:
+        """Return 1 for a line whose words were said once, less for what is said again and again."""
+        return 1 / (1 + self._weights.common * (self._index.times_said(line) - 1))
 
     def _is_about(self, line: IndexedLine) -> bool:
         """Return whether a line has a name of the question, other than to address that person."""
@@ -329,7 +346,7 @@ class Ranking:
             is_about = bool(people) and line.speaker not in people and self._is_about(line)
             if line.is_question or (people and line.speaker not in people and not is_about):
                 continue
-            share = self._shared(number) / self._total
+            share = self._shared(number) / self._total * self._distinctness(line)
             score, coverage = max(score, self._score(number) / self._total), max(coverage, share)
             if share > statement and (not people or is_about or line.is_personal):
                 statement = max(statement, share * min(1.0, richness(self._index, line)))

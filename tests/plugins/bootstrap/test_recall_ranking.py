@@ -51,6 +51,25 @@ def test_a_person_is_found_by_the_nickname_they_told():
     assert found(index, "What does Sparrow work as?")[0] == "I work as a nurse"
 
 
+def test_what_is_told_of_a_person_by_name_is_found_by_their_nickname():
+    index = index_of("Kim: just call me Sparrow", "Ann: Tom works on Sundays", "Ann: Kim works as a nurse")
+
+    assert found(index, "What is Sparrow's job?")[0] == "Kim works as a nurse"
+
+
+@pytest.mark.parametrize("text", ["my brother called me twice", "call me tomorrow", "please call Kim tomorrow"])
+def test_when_or_how_often_a_person_is_called_is_no_nickname(text: str):
+    assert index_of(f"Kim: {text}").names["Kim"] == {"kim"}
+
+
+def test_what_a_person_says_again_and_again_comes_last():
+    talk = ["Kim: my train is late"] * 3 + ["Kim: I take the train at seven", "Kim: the train has no heating"]
+    lines = found(index_of(*talk), "Which train does Kim take?", limit=20)
+
+    assert set(lines[:2]) == {"I take the train at seven", "the train has no heating"}
+    assert lines[-2:] == ["my train is late"] * 2
+
+
 def test_a_last_name_tells_two_people_of_one_name_apart():
     index = index_of("Kim Berg: I play the harp", "Kim Haas: I play the drums")
 
