@@ -4,6 +4,7 @@ The half "tune" is for choosing weights, the half "test" for stating figures. Th
 was never said, are in group_topics_tune.toml and group_topics_test.toml.
 """
 
+import re
 import tomllib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -39,65 +40,66 @@ NICKNAMES = ["Sparrow", "Bear", "Ziggy", "Moss", "Captain", "Pixel", "Turbo", "B
 SHARE_ABOUT, SHARE_CHANGED, SHARE_WHO, SHARE_NICKNAME, SHARE_LOWER = 0.3, 0.35, 0.5, 0.5, 0.2
 TOPICS, NEVER_SAID_QUESTIONS = 12, 30  # of each conversation
 START, LENGTH, CHATTER_LINES = datetime(2026, 3, 2, 8, tzinfo=UTC), timedelta(days=90), 600
+# Small talk; of {a|b} one is said, so that few lines are alike.
 CHATTER = (
-    "good morning everyone",
-    "haha nice one",
-    "did anybody watch the game last night?",
-    "lunch anyone?",
-    "brb",
-    "that made my day",
-    "the weather is awful today",
-    "so much rain, I want summer back",
-    "coffee first",
-    "same here",
-    "what a week",
-    "I'm so tired",
-    "let me check and get back to you",
-    "can someone send me the link?",
-    "sure, one moment",
-    "who is in on Thursday?",
-    "my train is late again",
-    "the new office chairs are great",
-    "thanks a lot!",
-    "no problem",
-    "I need a holiday",
-    "did you see the news?",
-    "the printer is broken again",
-    "we should play cards again some time",
-    "I forgot my umbrella",
-    "anyone up for a walk?",
-    "that film was boring",
-    "my phone battery is dying",
-    "great work, team",
-    "is the kitchen free?",
-    "I had pizza yesterday",
-    "someone left a blue jacket in the hall",
-    "the cat video is hilarious",
-    "the concert was loud",
-    "I'd love to travel more",
-    "what do you mean?",
-    "makes sense",
-    "see you tomorrow",
-    "happy Friday!",
-    "my neighbour is drilling holes since 8",
-    "reading the minutes now",
-    "I'll be five minutes late",
-    "wow, congratulations",
-    "who wants the last cookie?",
-    "the wifi is slow at home",
-    "no idea, sorry",
-    "good question",
-    "let's talk later",
-    "the bus was full again",
-    "I love this song",
-    "how was your weekend?",
-    "nothing special, cleaned the flat",
-    "ouch",
-    "I'll bring snacks",
-    "can we do it next week?",
-    "the deadline is getting close",
-    "my brother called me twice",
-    "fair enough",
+    "good {morning|evening|afternoon|night} everyone",
+    "haha {nice|good|brilliant|silly} one",
+    "did anybody watch the {game|match|race|final|show|debate} {last night|yesterday|on Sunday|on Friday}?",
+    "{lunch|coffee|tea|a beer|pizza|ice cream} anyone?",
+    "brb, {door|phone|kettle|laundry|delivery} is {waiting|calling|ringing|done}",
+    "that {made|saved|spoiled|brightened} my {day|week|morning|evening}",
+    "the weather is {awful|lovely|strange|freezing|damp} {today|again|this week|over here}",
+    "so much {rain|snow|wind|fog|heat}, I want {summer|spring|autumn|sunshine} back",
+    "{coffee|breakfast|a shower|the mails|a nap} first, then {talking|work|the rest|everything else}",
+    "same {here|problem here|on my side|for me}",
+    "what a {week|day|month|morning|mess|Monday}",
+    "I'm so {tired|hungry|bored|sleepy|behind} {today|already|again|since lunch}",
+    "let me {check|think|ask around|look it up|sleep on it} and get back to you",
+    "can someone send me the {link|file|slides|photo|address|invoice}?",
+    "sure, {one moment|give me an hour|after lunch|when I'm home|tonight}",
+    "who is in {the office|the building|the call|town} on {Thursday|Monday|Tuesday|Wednesday}?",
+    "my {train|tram|bus|lift|flight} is {late|full|cancelled|crowded} {again|once more|as ever|today}",
+    "the new {office chairs|lamps|mugs|screens|curtains|doors} are {great|ugly|fine|too bright|huge}",
+    "thanks {a lot|so much|for that|anyway|for the help}!",
+    "no {problem|worries|stress|hurry|rush}",
+    "I need a {holiday|break|massage|longer weekend|second coffee|haircut}",
+    "did you see the {news|mail|memo|weather map|headline|invitation}?",
+    "the {printer|scanner|coffee machine|lift|heating|doorbell} is broken {again|since noon|on our floor|once more}",
+    "we should play {cards|chess|darts|table tennis|board games} again some {time|evening|weekend}",
+    "I forgot my {umbrella|keys|charger|badge|wallet|lunch box} {at home|on the bus|in the hall|again}",
+    "anyone up for a {walk|run|swim|quick break|quiz|picnic}?",
+    "that {film|series|lecture|meeting|podcast|play} was {boring|too long|fun|odd|moving}",
+    "my {phone|laptop|watch|headset} battery is {dying|flat|hopeless|at one percent}",
+    "great {work|job|talk|idea|effort}, {team|all|folks|everybody}",
+    "is the {kitchen|meeting room|small desk|car park|terrace} free?",
+    "I had {pizza|soup|curry|leftovers|a salad|pancakes} {yesterday|for lunch|at midnight|again}",
+    "someone left a {blue|green|wet|woolly|long} {jacket|scarf|bag|hat} in the {hall|kitchen|lift|lobby}",
+    "the {cat|dog|goat|parrot|penguin} video is {hilarious|cute|too loud|old}",
+    "the {concert|party|fair|neighbourhood feast|parade} was {loud|packed|lovely|short}",
+    "I'd love to {travel|read|sleep|dance|cook} more",
+    "what do you {mean|think|suggest|say} {exactly|there|now|by that}?",
+    "makes {sense|me laugh|no difference|me wonder}",
+    "see you {tomorrow|later|on Monday|at noon|around}",
+    "happy {Friday|holidays|weekend|new year|name day}!",
+    "my {neighbour|landlord|flatmate|uncle|cousin} is {drilling holes|playing drums|moving sofas|singing} since {8|6|dawn|noon}",
+    "reading the {minutes|report|contract|manual|thread} now",
+    "I'll be {five|ten|two|twenty} minutes late, {sorry|traffic|long queue|no seat}",
+    "wow, {congratulations|that was quick|impressive|lucky you}",
+    "who wants the last {cookie|slice|banana|sandwich|muffin|chocolate}?",
+    "the wifi is {slow|down|patchy|unusable} {at home|in here|on the train|in the cellar}",
+    "no {idea|clue}, sorry",
+    "good {question|point|catch|luck}",
+    "let's {talk|meet|decide|eat} {later|tomorrow|next week|outside}",
+    "the {bus|canteen|gym|car park|waiting room} was {full|empty|closed|noisy} {again|today|at eight|all morning}",
+    "I love this {song|colour of the sky|time of the year|smell|view}",
+    "how was your {weekend|trip|evening|exam|appointment|interview}?",
+    "nothing special, {cleaned|painted|tidied|aired} the {flat|balcony|cellar|windows}",
+    "ouch, {that hurts|not again|poor you|my back}",
+    "I'll bring {snacks|drinks|plates|a speaker|fruit|cushions}",
+    "can we do it {next week|on Tuesday|after the holidays|in the afternoon}?",
+    "the {deadline|inspection|trade fair|audit|summer break} is getting close",
+    "my {brother|aunt|dentist|bank|old school friend} called me {twice|back|at work|in the middle of dinner}",
+    "fair {enough|point|deal}",
 )
 
 Turn = dict[str, Any]
@@ -134,6 +136,11 @@ def generate_talks(half: str, *, count: int = 24, seed: int = 1) -> list[dict[st
     return [_generate_talk(half, number, Random(f"{seed} {half} {number}")) for number in range(count)]
 
 
+def small_talk(random: Random, template: str = "") -> str:
+    """Return a line that tells nothing worth asking for, from one of CHATTER or the one given."""
+    return re.sub(r"\{(.*?)\}", lambda match: random.choice(match[1].split("|")), template or random.choice(CHATTER))
+
+
 def _generate_talk(half: str, number: int, random: Random) -> dict[str, Any]:
     company = _invite(random)
     stored, talk = load_half(half), Talk()
@@ -144,7 +151,8 @@ def _generate_talk(half: str, number: int, random: Random) -> dict[str, Any]:
         for person, value in zip(random.sample(company.people, 4), random.sample(topic["values"], 4), strict=True):
             _tell(talk, topic, person, value, company, random)
     for _ in range(CHATTER_LINES):
-        talk.told.append((random.random(), {"speaker": random.choice(company.people), "text": random.choice(CHATTER)}))
+        turn = {"speaker": random.choice(company.people), "text": small_talk(random)}
+        talk.told.append((random.random(), turn))
     talk.told.sort(key=lambda item: item[0])
     for position, (place, turn) in enumerate(talk.told):
         turn |= {"id": f"m{position}", "time": (START + LENGTH * place).isoformat()}

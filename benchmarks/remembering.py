@@ -13,7 +13,7 @@ from random import Random
 
 from benchmarks.exchange import AGENT
 from benchmarks.figures import Row, report_progress
-from benchmarks.group_talks import CHATTER, load_half
+from benchmarks.group_talks import load_half, small_talk
 from bot import ChannelType, Content, Entity, Memory, MemoryKind, MemoryScope, Role, Room, World, derived_id, new_id
 from bot.events import RunEnded
 from bot.models import Purpose, TextRequest
@@ -146,7 +146,7 @@ async def count_unread(count: int) -> Counter[str]:
             facts = [random.choice(each["about"]).format(v=value, p=person) for each, value in told]
             noted.clear()
             noted.update(zip(said, facts, strict=True))
-            for text in (*said, *random.sample(CHATTER, 3), random.choice(topic["changed"]).format(v=new)):
+            for text in (*said, *(small_talk(random) for _ in range(3)), random.choice(topic["changed"]).format(v=new)):
                 await _send(stage, place, person, text)
             memory = memory_section(await _prompts(stage, place, person, random.choice(topic["asked"]).format(p="I")))
             for (each, value), fact in zip(told, facts, strict=True):

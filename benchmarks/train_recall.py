@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from random import Random
 from typing import Any
 from zlib import crc32
 
-from benchmarks.group_talks import CHATTER, generate_talks, load_half
+from benchmarks.group_talks import CHATTER, generate_talks, load_half, small_talk
 from benchmarks.recall import build_index
 from plugins.bootstrap.recall import changes, judging
 from plugins.bootstrap.recall.changes import change_words
@@ -58,7 +59,8 @@ def _write(name: str, stored: Mapping[str, Any]) -> None:
 def train_changes(topics: Sequence[Mapping[str, Sequence[str]]]) -> tuple[dict[str, float], float]:
     """Return weights of words by which a line tells of a change, and a bias: a logistic regression."""
     numpy = import_module("numpy")
-    lines = [(set[str](change_words(line)), False) for line in CHATTER]
+    random = Random(1)
+    lines = [(change_words(small_talk(random, template)), False) for template in CHATTER]
     counts = Counter[str]()
     for topic in topics:
         told = [(line, kind == "changed") for kind in ("said", "about", "changed") for line in topic[kind]]
