@@ -81,7 +81,8 @@ CHATTER = (
     "makes {sense|me laugh|no difference|me wonder}",
     "see you {tomorrow|later|on Monday|at noon|around}",
     "happy {Friday|holidays|weekend|new year|name day}!",
-    "my {neighbour|landlord|flatmate|uncle|cousin} is {drilling holes|playing drums|moving sofas|singing} since {8|6|dawn|noon}",
+    "my {neighbour|landlord|flatmate|uncle|cousin} is {drilling holes|playing drums|moving sofas|singing} "
+    "since {8|6|dawn|noon}",
     "reading the {minutes|report|contract|manual|thread} now",
     "I'll be {five|ten|two|twenty} minutes late, {sorry|traffic|long queue|no seat}",
     "wow, {congratulations|that was quick|impressive|lucky you}",

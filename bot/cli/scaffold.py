@@ -93,7 +93,8 @@ def find_target(name: str, group: str) -> CodeTarget:
         prefix = "" if location.is_absolute() else "./"
         return CodeTarget(f"{prefix}{location}", _existing(path / "tests"), path)
     project = path.parent / PROJECT_FILE
-    is_apart = project.is_file() and path.stem not in (module.split(".")[-1] for module in _entry_modules(project, group))
+    modules = _entry_modules(project, group) if project.is_file() else [path.stem]
+    is_apart = path.stem not in (module.split(".")[-1] for module in modules)
     shared = () if is_apart else (path.parent / "tests",)  # else they are those of the project that it only lies in
     tests = _existing(path.parent / f"test_{path.stem}.py", path / "tests", *shared)
     return CodeTarget(name, tests, path.parent)

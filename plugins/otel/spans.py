@@ -131,9 +131,7 @@ class SpanBuilder:
             fields.append(FAILED)
         ids = (root, b"") if receipt.superseded_by is None else (span_id_of(receipt.id), root)
         received_at = receipt.received_at
-        return encode_span(
-            trace_id, *ids, _ns(received_at), _ns(receipt.closed_at or received_at), b"".join(fields)
-        )
+        return encode_span(trace_id, *ids, _ns(received_at), _ns(receipt.closed_at or received_at), b"".join(fields))
 
     def _build_turn(self, note: TurnNote, trace_id: bytes, root: bytes, providers: Mapping[str, str]) -> list[bytes]:
         if note.is_superseded:

@@ -141,7 +141,7 @@ class Ranking:
     def _with_repetitions_last(self, ranked: Sequence[int]) -> list[int]:
         """Move what the same person says in the same words as in a line before it behind all others."""
         seen = set[tuple[str, tuple[str, ...]]]()
-        first, again = [], []
+        first, again = list[int](), list[int]()
         for number in ranked:
             said = self._index.lines[number].speaker, self._index.lines[number].stems
             (again if said in seen else first).append(number)
