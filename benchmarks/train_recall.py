@@ -23,9 +23,7 @@ from plugins.bootstrap.recall.question import parse_question
 from plugins.bootstrap.recall.ranking import Ranking, Weights
 
 TALKS, DIGITS = 48, 3
-FALSE_EMPTINESS = (
-    0.04  # of questions that are answered, in the tuning half: the limit stated, 0.05, is for unseen topics
-)
+FALSE_EMPTINESS = 0.04  # of answered questions in the tuning half; the limit of 0.05 is for unseen topics
 STEPS, RATE, PENALTY = 400, 0.05, 0.003
 ANSWER_STEPS, ANSWER_RATE, ANSWER_PENALTY = 2_000, 0.5, 0.01
 CHANGE_STEPS, CHANGE_RATE, CHANGE_PENALTY = 600, 1.0, 0.003

@@ -105,7 +105,7 @@ class SpanBuilder:
         if isinstance(note, DeliveryNote):
             return self._build_delivery(note, trace_id, root)
         started_at = note.ended_at - timedelta(seconds=note.call.seconds)
-        fields = self._call_fields(note.call, providers, None)
+        fields = self._describe_call(note.call, providers, None)
         return (encode_span(trace_id, root, b"", _ns(started_at), _ns(note.ended_at), fields),)
 
     def _is_sent(self, trace_id: bytes) -> bool:
@@ -151,7 +151,7 @@ class SpanBuilder:
                 containers.append((start, end, "" if name == ALL_PROVIDERS else kind, span_id))
             if index >= 0:
                 content = note.contents[index] if index < len(note.contents) else None
-                fields = self._call_fields(note.calls[index], providers, content)
+                fields = self._describe_call(note.calls[index], providers, content)
             elif problem:
                 fields = _step_fields(kind, name) + self._status(problem)
             else:
@@ -178,7 +178,7 @@ class SpanBuilder:
             fields += encode_attribute("greenroom.delivery.text", part.content.text)
         return [outbox, encode_span(trace_id, sent, queued, _ns(part.first_attempt_at), finished, fields)]
 
-    def _call_fields(self, call: ModelCall, providers: Mapping[str, str], content: CallContent | None) -> bytes:
+    def _describe_call(self, call: ModelCall, providers: Mapping[str, str], content: CallContent | None) -> bytes:
         fields = [
             _call_fields(operation_of(call), call.model, providers.get(call.model, ""), call.purpose),
             encode_count("gen_ai.usage.input_tokens", call.tokens_in),

@@ -12,6 +12,7 @@ from plugins.bootstrap.recall.changes import tells_change
 from plugins.bootstrap.recall.words import Stems, find_language, split_words
 
 SAMPLED_LINES = 200  # tell the language of a conversation
+MAX_NAMES = 16  # words by which a person is known: a question looks for each of them
 MAX_LINE_LENGTH = 1_000
 _TIME = re.compile(
     r"\b(?:yesterday|today|tonight|tomorrow|ago|last|next|this (?:week|month|year|morning|weekend)|weekend|monday|"
@@ -122,7 +123,7 @@ class ConversationIndex:
         self.of_speaker: defaultdict[str, array[int]] = defaultdict(lambda: array("I"))
         self.corrections: dict[int, Mapping[int, float]] = {}  # see judging.find_corrections
         self._postings: defaultdict[str, array[int]] = defaultdict(lambda: array("I"))
-        self._counts: Counter[tuple[str, ...]] = Counter()  # of lines with the same stems
+        self.times_said: Counter[tuple[str, ...]] = Counter()  # how many lines have the same stems
         self._rarities: dict[int, float] = {}  # by the number of lines that have a stem
         self._total_length = 0
         self.add(lines)
@@ -136,7 +137,7 @@ class ConversationIndex:
             number = len(self.lines)
             for stem in stems:
                 self._postings[stem].append(number)
-            self._counts[stems] += 1
+            self.times_said[stems] += 1
             self._total_length += len(stems)
             if not self.of_speaker[line.speaker]:
                 self._add_names(line.speaker, line.name)
@@ -150,8 +151,9 @@ class ConversationIndex:
                 self._add_name(speaker, word)
 
     def _add_name(self, speaker: str, word: str) -> None:
-        self.speakers[word].add(speaker)
-        self.names[speaker].add(word)
+        if len(self.names[speaker]) < MAX_NAMES:
+            self.speakers[word].add(speaker)
+            self.names[speaker].add(word)
 
     def _find_aliases(self, speaker: str, text: str) -> None:
         """Note what people ask to be called, and what others are called."""
@@ -168,10 +170,6 @@ class ConversationIndex:
     def postings(self, stem: str) -> Sequence[int]:
         """Return the numbers of the lines that have a stem, in ascending order."""
         return self._postings.get(stem, ())
-
-    def times_said(self, line: IndexedLine) -> int:
-        """Return how many lines have the stems of a line, itself included."""
-        return self._counts[line.stems]
 
     def rarity(self, count: int) -> float:
         """Return the inverse document frequency of a stem that so many lines have."""

@@ -290,7 +290,7 @@ class Ranking:
 
     def _distinctness(self, line: IndexedLine) -> float:
         """Return 1 for a line whose words were said once, less for what is said again and again."""
-        return 1 / (1 + self._weights.common * (self._index.times_said(line) - 1))
+        return 1 / (1 + self._weights.common * (self._index.times_said[line.stems] - 1))
 
     def _is_about(self, line: IndexedLine) -> bool:
         """Return whether a line has a name of the question, other than to address that person."""
@@ -346,8 +346,12 @@ class Ranking:
             is_about = bool(people) and line.speaker not in people and self._is_about(line)
             if line.is_question or (people and line.speaker not in people and not is_about):
                 continue
-            share = self._shared(number) / self._total * self._distinctness(line)
-            score, coverage = max(score, self._score(number) / self._total), max(coverage, share)
+            score = max(score, self._score(number) / self._total)
+            share = self._shared(number) / self._total
+            if share <= statement:  # which is never above the coverage
+                continue
+            share *= self._distinctness(line)
+            coverage = max(coverage, share)
             if share > statement and (not people or is_about or line.is_personal):
                 statement = max(statement, share * min(1.0, richness(self._index, line)))
         known = sum(topic.rarity for topic in self._topics if self._index.postings(topic.stem)) / self._total

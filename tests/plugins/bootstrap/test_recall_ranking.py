@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.group_talks import generate_talks
 from benchmarks.recall import rank, read_two_person_talks, share_found
-from plugins.bootstrap.recall.index import ConversationIndex, Line
+from plugins.bootstrap.recall.index import MAX_NAMES, ConversationIndex, Line
 from plugins.bootstrap.recall.question import AskedTime, find_time
 from plugins.bootstrap.recall.ranking import compare_nearness, rank_lines
 from plugins.bootstrap.recall.words import find_language
@@ -60,6 +60,15 @@ def test_what_is_told_of_a_person_by_name_is_found_by_their_nickname():
 @pytest.mark.parametrize("text", ["my brother called me twice", "call me tomorrow", "please call Kim tomorrow"])
 def test_when_or_how_often_a_person_is_called_is_no_nickname(text: str):
     assert index_of(f"Kim: {text}").names["Kim"] == {"kim"}
+
+
+def test_names_that_others_give_a_person_are_limited():
+    index = index_of(
+        "Kim: I work as a nurse", *(f"Mallory: we call Kim {name}ster" for name in "abcdefghijklmnopqrstuvw")
+    )
+
+    assert len(index.names["Kim"]) == MAX_NAMES
+    assert found(index, "What does Kim work as?")[0] == "I work as a nurse"
 
 
 def test_what_a_person_says_again_and_again_comes_last():
