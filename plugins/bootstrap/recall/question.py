@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from plugins.bootstrap.recall.words import Stems, split_words
+from plugins.bootstrap.recall.words import WORD, Stems, split_words
 
 MONTHS = {
     name: number
@@ -70,6 +70,30 @@ OWN = re.compile(
     re.I,
 )
 
+# What may stand before a question: a greeting, and whom it is asked.
+_GREETING = re.compile(
+    r"\W*(?:(?:hey|hi|hello|yo|ok|okay|so|well|and|please|hallo|salut|bonjour|hola|ciao|oi|olá|hej|привет)\b[\s,.!]*)+",
+    re.IGNORECASE,
+)
+_OPENING = re.compile(
+    r"\W*?(?:(?P<mention><@[!&]?\w+>|@[\w.]*\w)|(?P<name>[^\W_]+)(?P<mark>\s*[,:!])?)(?![\w'’])[\s,:!]*"
+)
+_POLITE = re.compile(
+    r"\W*(?:(?:do|did|can|could|would|will) you (?:still |also |please |happen to |even )*(?:know|remember|recall|"
+    r"tell (?:me|us)|remind (?:me|us)|say)|(?:please )?(?:tell|remind) (?:me|us)|"
+    r"(?:did|have) (?:i|we) (?:ever |already )?(?:tell|told|mention(?:ed)?|say|said)(?: you)?(?: that| about)?|"
+    r"any(?:body|one) (?:know|remember)s?|"
+    r"wei(?:ß|ss)t du (?:noch)?|kannst du (?:mir|uns) sagen|erinnerst du dich|te souviens-tu|tu te souviens|"
+    r"te acuerdas|recuerdas|sai|ricordi)\b(?: again| noch)?[\s,:]*",
+    re.IGNORECASE,
+)
+_CLOSING = re.compile(r"\s*,\s*@?([^\W_]+)[\s.?!]*$")
+MAX_OPENING = 4  # words of a name
+_OF_ASKED = re.compile(
+    r"\byou\b(?! (?:know|remember|recall|think|mean|find|guys|all)\b)|\byour\w*|\b(?:du|dein\w*|tu|tes|tú|tus)\b",
+    re.IGNORECASE,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class AskedTime:
@@ -82,10 +106,11 @@ class AskedTime:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A parsed question; `people` are the keys of the speakers it names, `names` the words that named them."""
+    """A parsed question; `people` are the keys of the speakers it is about, `names` the words that named them."""
 
     stems: tuple[str, ...]
     people: frozenset[str] = frozenset()
+    asked: str = ""
     names: frozenset[str] = frozenset()
     unknown_names: frozenset[str] = frozenset()
     time: AskedTime | None = None
@@ -98,20 +123,28 @@ class Question:
     pairs: tuple[tuple[str, str], ...] = field(default=())
 
 
-def parse_question(text: str, asker: str, speakers: Mapping[str, Collection[str]], stems: Stems) -> Question:
-    """Return what a question asks for; `speakers` has the keys of speakers by each word of their names."""
+def parse_question(
+    text: str, asker: str, speakers: Mapping[str, Collection[str]], stems: Stems, *, asked: str = ""
+) -> Question:
+    """Return what a question of one speaker to another asks for.
+
+    `speakers` has the keys of speakers by each word of their names.
+    """
+    text = _strip_address(text, speakers, asked)
     said = split_words(text)
     plain = [re.sub(r"['’]s?$", "", word) for word in said]
     names = frozenset(word for word in plain if word in speakers and (stems.of(word) or len(word) > 1))
     people = _named_people(plain, names, speakers)
-    if not people and asker and OWN.search(text):
-        people = frozenset({asker})
+    if not people:
+        subjects = (asker, OWN.search(text)), (asked, _OF_ASKED.search(text))
+        people = frozenset(person for person, is_meant in subjects if person and is_meant)
     topic = [stem for word, name in zip(said, plain, strict=True) if name not in names and (stem := stems.of(word))]
     capitalised = {word.casefold() for word in re.findall(r"(?<=[^.?!:\s]\s)[A-Z][\w]+", text)}
     unknown = frozenset(stem for word in capitalised - names if word not in MONTHS and (stem := stems.of(word)))
     return Question(
         stems=tuple(dict.fromkeys(topic)),
         people=people,
+        asked=asked,
         names=names,
         unknown_names=unknown,
         time=find_time(text),
@@ -123,6 +156,27 @@ def parse_question(text: str, asker: str, speakers: Mapping[str, Collection[str]
         is_past=bool(PAST.search(text)),
         pairs=tuple(itertools.pairwise(topic)),
     )
+
+
+def _strip_address(text: str, speakers: Mapping[str, Collection[str]], asked: str) -> str:
+    """Return a question without the name of whom it is asked, and without "do you know" and the like."""
+    rest = text
+    if greeting := _GREETING.match(rest):
+        rest = rest[greeting.end() :]
+    for _ in range(MAX_OPENING):
+        opening = _OPENING.match(rest)
+        if opening is None:
+            break
+        named = speakers.get((opening["name"] or "").casefold(), ())
+        if not (opening["mention"] or (asked and asked in named) or (named and opening["mark"])):
+            break
+        rest = rest[opening.end() :]
+    if polite := _POLITE.match(rest):
+        rest = rest[polite.end() :]
+    closing = _CLOSING.search(rest)
+    if closing and closing[1].casefold() in speakers:
+        rest = f"{rest[: closing.start()]}?"
+    return rest if WORD.search(rest) else text
 
 
 def _named_people(words: list[str], names: frozenset[str], speakers: Mapping[str, Collection[str]]) -> frozenset[str]:

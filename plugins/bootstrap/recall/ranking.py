@@ -30,6 +30,7 @@ class Weights:
     speaker: float = 0.504
     statement: float = 0.8
     question_line: float = 0.36
+    answer: float = 0.6  # of what the one who is asked said: it often repeats the words of others
     number: float = 0.96
     time: float = 0.72
     date: float = 0.2
@@ -70,17 +71,20 @@ def rank_lines(
     text: str,
     *,
     asker: str = "",
+    asked: str = "",
     limit: int = 20,
     weights: Weights | None = None,
     meanings: Mapping[Hashable, float] | None = None,
 ) -> list[Ranked]:
     """Return the lines that most likely answer a question, best first; none if its topic never came up.
 
+    `asker` and `asked` are the speakers who asks it, and whom: a question that begins with the name of the latter is
+    not about them.
     `meanings` has, by the ids of lines, how near in meaning to the question they are, from 0 to 1.
     """
     if not index.lines or limit <= 0:
         return []
-    question = parse_question(text, asker, index.speakers, index.stems)
+    question = parse_question(text, asker, index.speakers, index.stems, asked=asked)
     return Ranking(index, question, weights or Weights(), meanings).best(limit)
 
 
@@ -305,6 +309,8 @@ class Ranking:
             factor += weights.speaker
         if line.is_question:
             factor -= weights.question_line
+        if line.speaker == question.asked and line.speaker not in question.people:
+            factor *= weights.answer
         share = number / len(self._index.lines)
         if question.wants_original:
             return factor + weights.latest * (1 - share)
@@ -354,8 +360,12 @@ class Ranking:
             coverage = max(coverage, share)
             if share > statement and (not people or is_about or line.is_personal):
                 statement = max(statement, share * min(1.0, richness(self._index, line)))
-        known = sum(topic.rarity for topic in self._topics if self._index.postings(topic.stem)) / self._total
+        known = sum(topic.rarity for topic in self._topics if self._is_stated(topic.stem)) / self._total
         return score, coverage, known, statement, len(self._topics) / 5
+
+    def _is_stated(self, stem: str) -> bool:
+        """Return whether a word occurs in a line that is no question."""
+        return any(not self._index.lines[number].is_question for number in self._index.postings(stem))
 
     def _is_never_said(self, near: set[int]) -> bool:
         """Return whether no line is likely to tell what a question is about."""

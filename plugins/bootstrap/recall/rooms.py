@@ -1,9 +1,10 @@
 """Search in the conversations of rooms: an index for each room that was asked about, which follows its messages."""
 
 import asyncio
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from uuid import UUID
 
 from bot import Agent, Memory, MemoryKind, RecallScope, Service, Turn, on
@@ -46,12 +47,11 @@ class RoomRecall(Service):
         rooms, neither is ever searched for the other.
         """
         async with self._building:
-            index = await self._follow(turn.room.id)
-        own = {item.message.id for item in turn.inputs}
+            index = await self._follow(turn.room.id, {item.message.id for item in turn.inputs})
         meanings = await self._find_by_meaning(turn, question)
-        ranked = rank_lines(index, question, asker=str(turn.author.id), limit=limit + len(own), meanings=meanings)
-        ids = (line.id for line in ranked if isinstance(line.id, UUID))
-        wanted = [memory_id for memory_id in ids if memory_id not in own][:limit]
+        asker, asked = str(turn.author.id), str(self.agent.id)
+        ranked = rank_lines(index, question, asker=asker, asked=asked, limit=limit, meanings=meanings)
+        wanted = [line.id for line in ranked if isinstance(line.id, UUID)]
         stored = await self.agent.store.memories.memories(wanted)
         return [stored[memory_id] for memory_id in wanted if memory_id in stored]
 
@@ -63,32 +63,36 @@ class RoomRecall(Service):
         """Drop all indexes."""
         self._rooms.clear()
 
-    async def _follow(self, room_id: UUID) -> ConversationIndex:
-        """Return the index of a room with all its messages up to now."""
+    async def _follow(self, room_id: UUID, asking: Collection[UUID]) -> ConversationIndex:
+        """Return the index of a room with its messages up to those that ask: a question is no answer to itself."""
         known = self._rooms.get(room_id)
         if known is None or len(known.index.lines) > 2 * MAX_LINES:
-            known = await self._build(room_id)
-        lists, key = self.agent.store.lists, known.last_key
-        while True:
-            page = await lists.messages_after(room_id, key, PAGE_SIZE)
-            known.index.add(await self._read_lines([item for _, item in page.items]))
-            if page.items:
-                known.last_key = key = page.items[-1][0]
-            if page.next is None:
+            known = await self._build(room_id, asking)
+        lists, page = self.agent.store.lists, None
+        while page is None or page.next is not None:
+            page = await lists.messages_after(room_id, known.last_key, PAGE_SIZE)
+            before = list(takewhile(lambda item: item[1].memory.id not in asking, page.items))
+            known.index.add(await self._read_lines([item for _, item in before]))
+            if before:
+                known.last_key = before[-1][0]
+            if len(before) < len(page.items):
                 break
         self._rooms[room_id] = known
         return known.index
 
-    async def _build(self, room_id: UUID) -> _RoomIndex:
-        """Return the index of the last messages of a room."""
+    async def _build(self, room_id: UUID, asking: Collection[UUID]) -> _RoomIndex:
+        """Return the index of the last messages of a room before those that ask."""
         pages: list[list[Line]] = []
         before: PageKey | None = None
-        last_key: PageKey = (0,)
+        last_key: PageKey | None = None
         while sum(map(len, pages)) < MAX_LINES:
             page = await self.agent.store.lists.messages(room_id, MessageFilter(), before=before, limit=PAGE_SIZE)
-            if page.items and before is None:
-                last_key = page.items[0][0]
-            pages.append(await self._read_lines([item for _, item in reversed(page.items)]))
+            items = list(page.items)
+            if last_key is None:
+                newest = 1 + max((n for n, (_, item) in enumerate(items) if item.memory.id in asking), default=-1)
+                items = items[newest:]
+                last_key = items[0][0] if items else None
+            pages.append(await self._read_lines([item for _, item in reversed(items)]))
             before = page.next
             if before is None:
                 break
@@ -98,13 +102,14 @@ class RoomRecall(Service):
             for lines in reversed(pages):
                 index.add(lines)
                 await asyncio.sleep(0)
-        return _RoomIndex(index, last_key)
+        return _RoomIndex(index, last_key or (0,))
 
     async def _read_lines(self, items: Sequence[ListedMessage]) -> list[Line]:
         messages = [item.memory for item in items if not is_blank(item.memory.content.text)]
         authors = {message.entity_id for message in messages} - {self.agent.id}
         people = await self.agent.store.entities.entities(authors) if authors else {}
-        names = {entity.id: entity.name for entity in people.values()} | {self.agent.id: self.agent.name}
+        names = {entity.id: entity.name for entity in people.values()}
+        names[self.agent.id] = f"{self.agent.name} {self.agent.character.username}".rstrip()
         return [
             Line(
                 message.id,

@@ -24,9 +24,10 @@ from bot import (
 )
 from bot.models import EmbeddingRequest, EmbeddingResult, ModelType, Usage
 from bot.platform import CommandInvocation
-from bot.testing import AgentHarness, make_message, make_turn, running_agent
+from bot.testing import AgentHarness, ScriptedModel, make_message, make_turn, running_agent
 from plugins.bootstrap.providers.memory import DEFAULT_MEMORY_BYTES, IN_DOUBT, memory, recall
 from tests.plugins.bootstrap.reflecting import person
+from tests.remembering import RememberingModel
 
 NOW = datetime(2026, 11, 21, 12, 3, tzinfo=UTC)
 
@@ -158,6 +159,20 @@ async def test_what_was_said_is_recalled_with_who_when_and_where(agent_harness: 
     [line, *_] = await recalled(agent_harness, "Where did Alice relocate to?", author="Bob", kind=ChannelType.GROUP)
     assert line.startswith(f"- Alice (id {short_id(person('Alice'))}), 20")
     assert line.endswith('"I relocated to Graz last month" (message m1)')
+
+
+async def test_a_question_is_no_answer_to_itself_nor_to_the_lines_before_it() -> None:
+    asking = RememberingModel()
+    async with running_agent(model=ScriptedModel(asking)) as agent_harness:
+        for text in ("I play the harp", "lunch was late", "my sister visits", "it rains all day"):
+            await agent_harness.send(text)
+        await agent_harness.send("Ada, what is my favourite colour?")
+        assert asking.recalled == []
+        await agent_harness.send("Ada, which instrument do I play?")
+        assert '"I play the harp"' in asking.recalled[0]
+        assert not any("instrument" in line for line in asking.recalled)
+        await agent_harness.send("Ada, what is my favourite colour again?")
+        assert asking.recalled == []
 
 
 @model(ModelType.TEXT_EMBEDDING)

@@ -57,6 +57,46 @@ def test_what_is_told_of_a_person_by_name_is_found_by_their_nickname():
     assert found(index, "What is Sparrow's job?")[0] == "Kim works as a nurse"
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Ada, where do I live?",
+        "hey Ada where do I live?",
+        "@Ada where do I live?",
+        "<@!4711> where do I live?",
+        "@ada_bot where do I live?",
+        "where do I live, Ada?",
+        "Tom: where do I live?",
+        "do you still remember where I live?",
+        "Ada, can you tell me where I live?",
+    ],
+)
+def test_a_question_is_not_about_whom_it_is_asked(question: str):
+    index = index_of(
+        "Kim: I live in Graz", "Ada: how do you live in Graz?", "Tom: I live in Rome", "Ada: I live online"
+    )
+
+    lines = [line.id for line in rank_lines(index, question, asker="Kim", asked="Ada")]
+    assert lines == [line.id for line in rank_lines(index, "where do I live?", asker="Kim", asked="Ada")]
+    assert lines[0] == "I live in Graz"
+
+
+@pytest.mark.parametrize("question", ["Where does Ada live?", "Ada's home, where is it?", "Ada, where do you live?"])
+def test_a_question_may_be_about_whom_it_is_asked(question: str):
+    index = index_of("Kim: I live in Graz", "Ada: I live online", "Tom: I live in Rome")
+
+    assert rank_lines(index, question, asker="Kim", asked="Ada")[0].id == "I live online"
+
+
+def test_what_people_said_comes_before_what_the_one_who_is_asked_made_of_it():
+    index = index_of(
+        "Kim: the boiler rattles at night", "Ada: so the boiler rattles at night, Kim?", "Ada: rattling boiler"
+    )
+
+    lines = [line.id for line in rank_lines(index, "Ada, which boiler rattles?", asker="Tom", asked="Ada")]
+    assert lines[0] == "the boiler rattles at night"
+
+
 @pytest.mark.parametrize("text", ["my brother called me twice", "call me tomorrow", "please call Kim tomorrow"])
 def test_when_or_how_often_a_person_is_called_is_no_nickname(text: str):
     assert index_of(f"Kim: {text}").names["Kim"] == {"kim"}
@@ -161,10 +201,12 @@ def test_generated_conversations_are_the_same_for_the_same_seed():
 
 
 def test_lines_of_unseen_topics_are_found():
-    talk = generate_talks("test", count=1)[0]
-    answered = [question for question in talk["questions"] if question["evidence"]]
+    shares = list[float]()
+    for talk in generate_talks("test", count=3):
+        answered = [question for question in talk["questions"] if question["evidence"]]
+        shares += share_found(talk | {"questions": answered}, 20)
 
-    assert sum(share_found(talk | {"questions": answered}, 20)) / len(answered) > 0.8
+    assert sum(shares) / len(shares) > 0.8
 
 
 def test_lines_of_two_person_talks_are_found():
