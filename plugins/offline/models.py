@@ -13,12 +13,17 @@ from bot.models import EmbeddingRequest, EmbeddingResult, ModelType, Purpose, Te
 from bot.prompts import parse_history
 from plugins.offline.embedding import embed
 from plugins.offline.input_analysis import ChatLine
-from plugins.offline.responder import Persona, respond, should_respond, write_post
+from plugins.offline.responder import Persona, asks_what_was_said, quote_statement, respond, should_respond, write_post
 
 MODEL_NAME = "offline"
 NO_USAGE = Usage()
+RECALL = "RECALL"  # the provider of what was said before
 SPEECH_ACTIONS = frozenset({"REPLY", "IGNORE", "NONE"})
 _RESULT_LINE = re.compile(r"^- [A-Z][A-Z0-9_]*: (?P<outcome>ok|failed): (?P<text>.*)$", re.MULTILINE)
+_QUOTED_LINE = re.compile(
+    r'^- (?P<name>[^()\[\]\n]+) \(id (?P<id>[0-9a-f]+)\), [0-9-]+ [0-9:]+: "(?P<text>.*)"(?: \([^()\n]*\))?$',
+    re.MULTILINE,
+)  # of the provider RECALL
 _CONFIRMATION = re.compile(r"\bconfirm [A-Z2-9]{5}\b")  # what a question asks its reader to answer
 _GIVEN_PARAMETERS = re.compile(r"^What was given: (\{.*\})$", re.MULTILINE)
 
@@ -27,7 +32,8 @@ _GIVEN_PARAMETERS = re.compile(r"^What was given: (\{.*\})$", re.MULTILINE)
 async def generate_text(agent: Agent, request: TextRequest) -> TextResult:
     """Answer a text request from patterns."""
     persona = _build_persona(agent)
-    history = [ChatLine(line.name, line.text, line.is_agent) for line in parse_history(request.prompt)]
+    parsed = parse_history(request.prompt)
+    history = [ChatLine(line.name, line.text, line.is_agent) for line in parsed]
     if request.purpose is Purpose.SHOULD_RESPOND:
         decision = "RESPOND" if should_respond(history, persona) else "IGNORE"
         return _text_result(f"<response><reasoning>by pattern</reasoning><action>{decision}</action></response>")
@@ -47,10 +53,24 @@ async def generate_text(agent: Agent, request: TextRequest) -> TextResult:
         return _text_result(f"<response><text>{escape(' '.join(lines))}</text></response>")
     if request.purpose is Purpose.REPLY and (call := find_call(history, agent.catalog.actions)):
         return _text_result(call)
-    reply_text = escape(respond(history, persona, seed=_read_seed(agent)))
+    reply_text = respond(history, persona, seed=_read_seed(agent))
+    wanted = ""
+    if request.purpose is Purpose.REPLY and parsed and asks_what_was_said(history, persona):
+        recalled = _read_recalled(request.prompt, persona, {line.id: line.name for line in parsed})
+        reply_text = quote_statement(recalled, parsed[-1].text, parsed[-1].name, persona) or reply_text
+        wanted = "" if recalled else RECALL
     return _text_result(
-        f"<response><thought>by pattern</thought><actions>REPLY</actions><text>{reply_text}</text></response>"
+        f"<response><thought>by pattern</thought><actions>REPLY</actions><providers>{wanted}</providers>"
+        f"<text>{escape(reply_text)}</text></response>"
     )
+
+
+def _read_recalled(prompt: str, persona: Persona, names: Mapping[str, str]) -> list[ChatLine]:
+    """Return the lines that the provider RECALL quotes in a prompt, with the names that their ids have now."""
+    return [
+        ChatLine(names.get(line["id"], line["name"]), line["text"], line["name"] == persona.name)
+        for line in _QUOTED_LINE.finditer(prompt)
+    ]
 
 
 @model(ModelType.TEXT_EMBEDDING)

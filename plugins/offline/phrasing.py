@@ -93,6 +93,14 @@ def is_coarse(text: str) -> bool:
     return bool(_COARSE_PATTERN.search(text))
 
 
+def quote_line(text: str, max_length: int) -> str:
+    """Return a user's line without @, as many sentences as fit; empty if it has links or coarse words."""
+    plain = normalize_line(text)
+    if _LINK_PATTERN.search(plain) or is_coarse(plain):
+        return ""
+    return fit_sentences(plain.replace("@", ""), max_length)
+
+
 def quote_words(text: str, max_length: int) -> str:
     """Return one clause of a user's text without markup; empty if it has links or coarse words."""
     plain = normalize_line(text)

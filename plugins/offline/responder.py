@@ -35,10 +35,20 @@ from plugins.offline.phrasing import (
     normalize_line,
     pick_freshest,
     pick_index,
+    quote_line,
     quote_words,
     rotate_items,
 )
-from plugins.offline.script import CRISIS, FRANK, OPERATOR_SYMBOLS, POST_TEMPLATES, RULES_WITHOUT_EXAMPLES, SOCIAL, Rule
+from plugins.offline.script import (
+    CRISIS,
+    FRANK,
+    OPERATOR_SYMBOLS,
+    POST_TEMPLATES,
+    RECALLING_RULES,
+    RULES_WITHOUT_EXAMPLES,
+    SOCIAL,
+    Rule,
+)
 
 MAX_EXAMPLES = 100
 MIN_SIMILARITY = 0.66  # minimum similarity of a line and an example's prompt
@@ -162,6 +172,30 @@ def respond(history: Sequence[ChatLine], persona: Persona, *, seed: int = 0) -> 
             if answer := pick_freshest(candidates, excluded=stale, recent_answers=context.agent_lines[-3:]):
                 return answer
     raise AssertionError("the last rule must have more plain answers than the five lines that are excluded")
+
+
+def asks_what_was_said(history: Sequence[ChatLine], persona: Persona) -> bool:
+    """Return whether the sentence to answer asks for something that people said."""
+    open_lines = find_unanswered(history)
+    focus = pick_focus([line.text for line in open_lines], persona.name)
+    return any(rule.name in RECALLING_RULES for rule, _ in find_matching_rules(focus.text)[:1])
+
+
+def quote_statement(lines: Sequence[ChatLine], question: str, asker: str, persona: Persona) -> str:
+    """Return who said the first of the lines that is no question; empty if none can be quoted.
+
+    Also empty if no line shares a word with the question: then the lines are a guess.
+    """
+    statements = [line for line in lines if not line.is_agent and _is_statement(line, persona)]
+    words = content_words(question)
+    if not any(words & content_words(line.text) for line in statements):
+        return ""
+    quotes = ((line.name, quote_line(line.text, MAX_ANSWER_LENGTH)) for line in statements)
+    return next((f'{"You" if name == asker else name} said: "{quote}"' for name, quote in quotes if quote), "")
+
+
+def _is_statement(line: ChatLine, persona: Persona) -> bool:
+    return not all(sentence.is_question for sentence in parse_sentences(line.text, persona.name))
 
 
 def should_respond(history: Sequence[ChatLine], persona: Persona) -> bool:

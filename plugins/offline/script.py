@@ -57,6 +57,7 @@ def _pairs(pairs: str) -> Mapping[str, str]:
 
 RULES = parse_rules(Path(__file__).with_name("script.txt").read_text(encoding="utf-8"))
 CLOSING_RULES = _words("bye never-mind quiet")  # rules: as the last sentence they end the open questions
+RECALLING_RULES = _words("told remember")  # questions about what was said: it is looked up
 RULES_WITHOUT_EXAMPLES = _words("request live machine link code sum")  # an example would be untrue here
 
 REFLECTIONS = _pairs(

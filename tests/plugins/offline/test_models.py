@@ -146,6 +146,48 @@ async def test_a_whole_conversation_without_key_or_network(capsys: pytest.Captur
     assert all(texts)
 
 
+async def talk(*lines: tuple[str, str]) -> list[str]:
+    """Return what Ada, who knows no other model, answers in a direct message to each line of a person."""
+    adapter = RecordingAdapter()
+    config = AgentConfig(ADA, (bootstrap, plugin), Settings([Layer("the test", {})]))
+    async with Runtime([config], is_strict=True) as runtime:
+        await runtime.connect(adapter)
+        [agent_runtime] = runtime.agents
+        for author, text in lines:
+            message = make_message(text, author=author, sent_at=agent_runtime.agent.clock())
+            receipt = await agent_runtime.inbox.submit(message)
+            await agent_runtime.inbox.wait_outcome(receipt.id)
+            await agent_runtime.agent.outbox.drain(5)
+    return adapter.texts
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("Where do I live?", 'You said: "no, I moved to Ghent"'),
+        ("Ada, do you remember where I live?", 'You said: "no, I moved to Ghent"'),
+        ("What is my dog called?", 'You said: "I have a dog called Rufus"'),
+        ("Who has a boat?", 'Bob said: "My boat leaks again."'),
+    ],
+)
+async def test_a_question_about_what_was_said_is_answered_with_a_quote(question: str, answer: str) -> None:
+    said = ["I live in Graz", "no, I moved to Ghent", "I have a dog called Rufus"]
+    lines = [*(("Alice", text) for text in said), ("Bob", "My boat leaks again."), ("Alice", question)]
+    assert (await talk(*lines))[-1] == answer
+
+
+@pytest.mark.parametrize("question", ["What is my favourite colour?", "Who won the war?", "Did I mention my sister?"])
+async def test_what_was_never_said_is_not_made_up(question: str) -> None:
+    answer = (await talk(("Alice", "I live in Graz"), ("Alice", "I play the harp"), ("Alice", question)))[-1]
+    assert "said:" not in answer
+    assert any(words in answer for words in ("find nothing", "has not come up", "Nobody has said"))
+
+
+async def test_a_line_with_a_link_is_not_quoted() -> None:
+    lines = [("Alice", "my blog is at www.example.com"), ("Alice", "Where is my blog?")]
+    assert "example" not in (await talk(*lines))[-1]
+
+
 async def test_any_other_model_has_priority() -> None:
     async with running_agent(plugin) as stage:
         await stage.send("hi")
