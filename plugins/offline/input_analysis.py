@@ -15,7 +15,7 @@ from plugins.offline.phrasing import (
     reflect_pronouns,
     split_sentences,
 )
-from plugins.offline.script import CLOSING_RULES, CRISIS, NOT_NAMES, RULES, STRONG, Rule
+from plugins.offline.script import CLOSING_RULES, CRISIS, NOT_NAMES, STRONG, Rule, load_rules
 
 MAX_SENTENCES = 40
 
@@ -85,7 +85,7 @@ def parse_sentences(line: str, name: str) -> list[Sentence]:
 
 def find_matching_rules(sentence: str) -> list[tuple[Rule, re.Match[str]]]:
     """Return the rules that match a sentence, highest rank first."""
-    return [(rule, match) for rule in RULES if (match := rule.pattern.search(sentence))]
+    return [(rule, match) for rule in load_rules() if (match := rule.pattern.search(sentence))]
 
 
 def pick_focus(lines: Sequence[str], name: str) -> Sentence:

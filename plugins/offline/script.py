@@ -14,6 +14,7 @@ In an answer `{1}` is a group with pronouns reflected, `{1:raw}` as written, `{1
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -47,6 +48,12 @@ def parse_rules(script: str) -> tuple[Rule, ...]:
     return tuple(sorted(rules, key=lambda rule: -rule.rank))
 
 
+@cache
+def load_rules() -> tuple[Rule, ...]:
+    """Return the rules of `script.txt`. They are read at the first message: their patterns take 30 ms to compile."""
+    return parse_rules(Path(__file__).with_name("script.txt").read_text(encoding="utf-8"))
+
+
 def _words(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
@@ -55,7 +62,6 @@ def _pairs(pairs: str) -> Mapping[str, str]:
     return MappingProxyType(dict(pair.split("=") for pair in pairs.split("; ")))
 
 
-RULES = parse_rules(Path(__file__).with_name("script.txt").read_text(encoding="utf-8"))
 CLOSING_RULES = _words("bye never-mind quiet")  # rules: as the last sentence they end the open questions
 RECALLING_RULES = _words("told remember")  # questions about what was said: it is looked up
 RULES_WITHOUT_EXAMPLES = _words("request live machine link code sum")  # an example would be untrue here
