@@ -56,7 +56,7 @@ async def generate_text(agent: Agent, request: TextRequest) -> TextResult:
     reply_text = respond(history, persona, seed=_read_seed(agent))
     wanted = ""
     if request.purpose is Purpose.REPLY and parsed and asks_what_was_said(history, persona):
-        recalled = _read_recalled(request.prompt, persona, {line.id: line.name for line in parsed})
+        recalled = _read_recalled(request.prompt, {line.id: line.name for line in parsed})
         reply_text = quote_statement(recalled, parsed[-1].text, parsed[-1].name, persona) or reply_text
         wanted = "" if recalled else RECALL
     return _text_result(
@@ -65,10 +65,10 @@ async def generate_text(agent: Agent, request: TextRequest) -> TextResult:
     )
 
 
-def _read_recalled(prompt: str, persona: Persona, names: Mapping[str, str]) -> list[ChatLine]:
-    """Return the lines that the provider RECALL quotes in a prompt, with the names that their ids have now."""
+def _read_recalled(prompt: str, names: Mapping[str, str]) -> list[ChatLine]:
+    """Return the lines of people that RECALL quotes in a prompt, with the names that their ids have now."""
     return [
-        ChatLine(names.get(line["id"], line["name"]), line["text"], line["name"] == persona.name)
+        ChatLine(names.get(line["id"], line["name"]), line["text"], is_agent=False)
         for line in _QUOTED_LINE.finditer(prompt)
     ]
 

@@ -186,7 +186,7 @@ def quote_statement(lines: Sequence[ChatLine], question: str, asker: str, person
 
     Also empty if no line shares a word with the question: then the lines are a guess.
     """
-    statements = [line for line in lines if not line.is_agent and _is_statement(line, persona)]
+    statements = [line for line in lines if _is_statement(line, persona)]
     words = content_words(question)
     if not any(words & content_words(line.text) for line in statements):
         return ""

@@ -119,10 +119,11 @@ async def _quote_messages(turn: Turn, messages: Sequence[Memory]) -> list[str]:
     lines = []
     for message in messages:
         author = people.get(message.entity_id)
-        name = turn.agent.name if message.entity_id == turn.agent.id else author.name if author else ""
+        who = f"{sanitize_name(author.name if author else '')} (id {short_id(message.entity_id)})"
+        if message.entity_id == turn.agent.id:
+            who = f"{sanitize_name(turn.agent.name)} (you)"  # as in the conversation of the prompt
         quote = escape_line(shorten(message.content.text, MAX_QUOTE_LENGTH).replace('"', "'"))
         source = message.content.url or (f"message {message.external_id}" if message.external_id else "")
         place = f" ({escape_line(source)})" if source else ""
-        who = f"{sanitize_name(name)} (id {short_id(message.entity_id)})"
         lines.append(f'- {who}, {message.created_at:%Y-%m-%d %H:%M}: "{quote}"{place}')
     return lines

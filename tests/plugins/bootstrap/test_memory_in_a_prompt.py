@@ -24,7 +24,7 @@ from bot import (
 )
 from bot.models import EmbeddingRequest, EmbeddingResult, ModelType, Usage
 from bot.platform import CommandInvocation
-from bot.testing import AgentHarness, ScriptedModel, make_message, make_turn, running_agent
+from bot.testing import AgentHarness, ScriptedModel, make_message, make_turn, model_answer, running_agent
 from plugins.bootstrap.providers.memory import DEFAULT_MEMORY_BYTES, IN_DOUBT, memory, recall
 from tests.plugins.bootstrap.reflecting import person
 from tests.remembering import RememberingModel
@@ -173,6 +173,16 @@ async def test_a_question_is_no_answer_to_itself_nor_to_the_lines_before_it() ->
         assert not any("instrument" in line for line in asking.recalled)
         await agent_harness.send("Ada, what is my favourite colour again?")
         assert asking.recalled == []
+
+
+async def test_what_the_character_said_is_recalled_as_its_own() -> None:
+    async with running_agent(model=ScriptedModel(model_answer("The ferry leaves at noon."))) as agent_harness:
+        await agent_harness.send("when does it leave?")
+        [line] = [
+            line for line in await recalled(agent_harness, "When did you say leaves the ferry?") if "noon" in line
+        ]
+
+    assert line.startswith("- Ada (you), 20")
 
 
 @model(ModelType.TEXT_EMBEDDING)
