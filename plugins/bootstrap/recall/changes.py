@@ -19,6 +19,14 @@ _SIGNS = re.compile(
     r"sorry|since then|these days|finally|as of|decided|ended up|turn(?:s|ed) out|transferred|migrated|dropp?ed|quit|"
     r"left|gave up|give up|given up|done with|broke up|sold|closed|cancell?ed|postponed|over to|on to|"
     r"got rid|became|wiped|handed|make (?:that|it)|started|rather than|"
+    r"oops|whoops|typo|mis(?:read|typed|spoke|counted|remembered|heard)|wrong|mixed up|(?:scratch|strike) that|my bad|"
+    r"(?:take|took) (?:it|that) back|on second thoughts?|after all|in the end|eventually|at last|reconsidered|"
+    r"(?:i'd|would) rather|nowadays|from (?:here|now|today|this \w+|next \w+) on(?:wards?)?|from today|for good|"
+    r"since (?:last|yesterday|this)|lately|swap(?:ped|ping)?|traded|(?:up|down)graded|converted|withdrew|"
+    r"(?:pulled|backed) out|opted|settled (?:on|for)|talked me into|won me over|bumped|pushed (?:back|to)|"
+    r"brought forward|delay(?:ed)?|re(?:planted|booked|painted|homed|made|built|newed)|went (?:for|with|back)|"
+    r"fell through|(?:takes|took) over|broke down|promoted|expired|ran out|made way|stopped|not going back|"
+    r"(?:forget|ignore) (?:that|what|the|about|it)|never mind|(?:is|it's|it’s) (?:correct|right)|make do|the real|"
     r"doch|jetzt|mittlerweile|inzwischen|korrektur|statt\w*|nicht mehr|umgezogen|geändert|verschoben|gewechselt|"
     r"maintenant|désormais|finalement|changé|ahora|ya no|cambi\w+|adesso|agora|теперь|больше не)\b",
     re.IGNORECASE,

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.group_talks import generate_talks
 from benchmarks.recall import rank, read_two_person_talks, share_found
+from plugins.bootstrap.recall.changes import tells_change
 from plugins.bootstrap.recall.index import MAX_NAMES, ConversationIndex, Line
 from plugins.bootstrap.recall.question import AskedTime, find_time
 from plugins.bootstrap.recall.ranking import compare_nearness, rank_lines
@@ -86,6 +87,19 @@ def test_a_question_may_be_about_whom_it_is_asked(question: str):
     index = index_of("Kim: I live in Graz", "Ada: I live online", "Tom: I live in Rome")
 
     assert rank_lines(index, question, asker="Kim", asked="Ada")[0].id == "I live online"
+
+
+@pytest.mark.parametrize(
+    "text", ["oops, it's tea that I drink", "on second thought, tea please", "I swapped it for tea", "tea from here on"]
+)
+def test_slips_and_second_thoughts_tell_of_a_change(text: str):
+    assert tells_change(text)
+
+
+def test_a_correction_comes_before_what_it_corrects():
+    index = index_of("Kim: my drink is coffee", "Ann: fine by me", "Kim: I swapped it for tea")
+
+    assert found(index, "What does Kim drink?")[0] == "I swapped it for tea"
 
 
 def test_what_people_said_comes_before_what_the_one_who_is_asked_made_of_it():
