@@ -364,8 +364,9 @@ class Ranking:
         return score, coverage, known, statement, len(self._topics) / 5
 
     def _is_stated(self, stem: str) -> bool:
-        """Return whether a word occurs in a line that is no question."""
-        return any(not self._index.lines[number].is_question for number in self._index.postings(stem))
+        """Return whether a word occurs in a line that is no question, of the latest that have it."""
+        latest = self._index.postings(stem)[-MAX_POSTINGS:]
+        return any(not self._index.lines[number].is_question for number in latest)
 
     def _is_never_said(self, near: set[int]) -> bool:
         """Return whether no line is likely to tell what a question is about."""
