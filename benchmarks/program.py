@@ -11,6 +11,7 @@ import re
 import statistics
 import sys
 import tempfile
+import time
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -50,10 +51,16 @@ def measure_program() -> list[Row]:
 
 async def _measure_program() -> list[Row]:
     runs, reference_runs = await run_pairs(_run_program)
-    ready, cpu, rate = (statistics.median(run[index] for run in runs) for index in range(3))
+    ready, cpu, rate, calls = (statistics.median(run[index] for run in runs) for index in range(4))
+    ratios = [run[1] / run[3] for run in runs]
     rows = [
         ("real program: CPU time until it is ready", f"{ready:.2f} s"),
         (f"real program: {MESSAGES} messages in {ROOMS} rooms", f"{format_milliseconds(cpu)} CPU each, {rate:.0f}/s"),
+        (
+            "its model calls alone, a bare HTTP client",
+            f"{format_milliseconds(calls)} CPU a message; the program takes {statistics.median(ratios):.1f} times as "
+            f"much ({min(ratios):.1f} to {max(ratios):.1f}, {len(ratios)} runs)",
+        ),
     ]
     if reference_runs:
         rows.append(("real program: CPU time of the reference", describe_ratios(runs, reference_runs, 1)))
@@ -79,15 +86,36 @@ def describe_ratios(runs: Sequence[Run], reference_runs: Sequence[Run], index: i
     return f"{statistics.median(ratios):.2f} times (95 % interval {low:.2f} to {high:.2f}, {len(ratios)} pairs)"
 
 
-async def _run_program(folder: str) -> tuple[float, float, float]:
-    """Return the CPU seconds until it is ready, those of a message, and messages a second."""
+async def _run_program(folder: str) -> tuple[float, float, float, float]:
+    """Return the CPU seconds until it is ready, those of a message, messages a second, and those of its model calls."""
     async with model_server() as server, running_program(folder, server) as program:
         ready = program.cpu_seconds()
         await program.exchange(WARM_UP_MESSAGES)
         before, started = program.cpu_seconds(), asyncio.get_running_loop().time()
         await program.exchange(MESSAGES)
         seconds = asyncio.get_running_loop().time() - started
-        return ready, (program.cpu_seconds() - before) / MESSAGES, MESSAGES / seconds
+        cpu = (program.cpu_seconds() - before) / MESSAGES
+        return ready, cpu, MESSAGES / seconds, await _call_models(server)
+
+
+async def _call_models(server: str) -> float:
+    """Make as many and as long model calls as the program with a bare HTTP client; return the CPU seconds a message."""
+    async with ClientSession(connector=TCPConnector(limit=ROOMS)) as session:
+        async with session.get(f"{server}/received") as response:
+            received = await response.json()
+        count = received["completions"] * MESSAGES // (WARM_UP_MESSAGES + MESSAGES)
+        content = "x" * (received["completion_bytes"] // received["completions"])
+
+        async def call_in_turn(calls: int) -> None:
+            for _ in range(calls):
+                body = {"model": "model", "messages": [{"role": "user", "content": content}]}
+                async with session.post(f"{server}/v1/chat/completions", json=body) as answer:
+                    await answer.json()
+
+        await asyncio.gather(*(call_in_turn(2) for _ in range(ROOMS)))
+        started = time.process_time()
+        await asyncio.gather(*(call_in_turn(count // ROOMS) for _ in range(ROOMS)))
+        return (time.process_time() - started) / MESSAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,14 +231,14 @@ async def model_server() -> AsyncIterator[str]:
 async def _serve_model() -> None:
     body = json.dumps(ANSWER).encode()
 
+    received: Counter[str] = Counter()
+
     async def answer(request: web.Request) -> web.Response:
-        await request.read()
+        received.update(completions=1, completion_bytes=len(await request.read()))
         return web.Response(body=body, content_type="application/json")
 
     async def list_models(request: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": "model", "object": "model"}]})
-
-    received: Counter[str] = Counter()
 
     async def receive(request: web.Request) -> web.Response:
         received[request.match_info["signal"]] += len(await request.read())
