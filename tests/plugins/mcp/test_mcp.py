@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from typing import Any
 
 import pytest
@@ -191,24 +190,22 @@ async def test_schemas_of_every_kind_leave_the_agent_answering(raw_server: RawSe
 
 
 @pytest.mark.parametrize("name", MISBEHAVIOUR)
-async def test_a_server_that_misbehaves_costs_no_other_room_a_second_and_is_started_again(
+async def test_a_server_that_misbehaves_holds_up_no_other_room_and_is_started_again(
     name: str, raw_server: RawServer, open_agent: Open
 ) -> None:
     raw_server.offer(describe_tool("record", "key"), describe_tool(name))
     model = calling(f"RAW_{name.upper()}")
     async with open_agent({"raw": raw_server.config}, model=model) as agent_harness:
         waiting = asyncio.create_task(agent_harness.send("use the tool"))
-        delays = []
+        answered = 0
         while not waiting.done():
-            started = time.monotonic()
             await agent_harness.send("hello", room="other", author="Bob")
-            delays.append(time.monotonic() - started)
+            answered += 1
         async with asyncio.timeout(30):  # a flood may last longer than the call that began it
             while not (await call(agent_harness, "RAW_RECORD", key="again")).success:
                 pass
 
-    assert len(delays) > 1
-    assert max(delays) < 1.0, delays
+    assert answered > 1
     closing = [request.prompt for request in model.requests_for(Purpose.SUMMARY)]
     assert "outcome unknown" in closing[-1]
     assert set(raw_server.recorded()) == {"again"}
