@@ -183,6 +183,11 @@ async def test_what_was_never_said_is_not_made_up(question: str) -> None:
     assert any(words in answer for words in ("find nothing", "has not come up", "Nobody has said"))
 
 
+@pytest.mark.parametrize("question", ["How do I get a real model?", "where do I put my API key?"])
+async def test_how_to_get_a_real_model_is_answered(question: str) -> None:
+    assert "OPENAI_API_KEY" in (await talk(("Alice", question)))[-1]
+
+
 async def test_a_line_with_a_link_is_not_quoted() -> None:
     lines = [("Alice", "my blog is at www.example.com"), ("Alice", "Where is my blog?")]
     assert "example" not in (await talk(*lines))[-1]
