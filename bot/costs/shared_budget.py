@@ -114,7 +114,10 @@ class SharedBudget:
     async def flush(self, day: date) -> None:
         """Store costs, and return what no call needs. Raises StoreUnavailable; a later call then stores them."""
         async with self._lock:
+            is_repeated = self._batch is not None
             await self._call(day)
+            if is_repeated:  # what was spent since that attempt is not in its batch
+                await self._call(day)
 
     async def close(self) -> None:
         """Stop what returns holds in the background; a last `flush` follows."""

@@ -11,13 +11,20 @@ from pathlib import Path
 import pytest
 
 from bot import ChannelType, CoreSettings, Room, new_id
-from bot.domain.costs import LimitScope
+from bot.costs.budget import Budget
+from bot.costs.metering import CostMeter
+from bot.costs.prices import load_prices
+from bot.costs.shared_budget import SharedBudget
+from bot.domain.costs import Limit, LimitScope
+from bot.domain.ledger import ModelCall
+from bot.errors import StoreUnavailable
 from bot.pipeline.rate_limits import PUBLIC_LIMITS, MessageRateLimiter, SharedTokens
 from bot.store import BucketRequest, Store
 from tests.plugins.sql.postgres.limits_process import ROOM, noon, open_store, spending
 
 SCRIPT = Path(__file__).with_name("limits_process.py")
 ROOT = SCRIPT.parents[4]
+CALL = ModelCall("TEXT_LARGE", "reply", "scripted", tokens_in=80, tokens_out=20)
 
 
 @asynccontextmanager
@@ -42,6 +49,26 @@ async def test_the_costs_of_all_members_are_stored_once(postgres_url: str) -> No
             assert [await spender.spend(40) for spender in spenders] == [40, 40]
         entries = await stores[0].costs.costs_between(noon().date(), noon().date())
     assert [(entry.room_id, entry.calls, entry.tokens) for entry in entries] == [(ROOM, 80, 8_000)]
+
+
+async def test_costs_recorded_after_a_failed_attempt_are_stored_at_the_end(postgres_url: str) -> None:
+    async with members(postgres_url, 1) as [store]:
+        assert store.sharing is not None
+        limits, budget = store.sharing.limits, Budget((Limit("BUDGET_TOKENS", LimitScope.ALL, False, 1_000),), noon)
+        budget.sharing, hold = SharedBudget(limits), limits.hold_costs
+
+        async def fail(*_: object) -> object:
+            raise StoreUnavailable("the server is away", cause="unreachable")
+
+        async with CostMeter(store.costs, load_prices(()), budget, clock=noon, is_shared=True) as meter:
+            meter.record(CALL, None)
+            limits.hold_costs = fail  # type: ignore[method-assign, assignment]
+            with pytest.raises(StoreUnavailable):
+                await meter.flush()
+            limits.hold_costs = hold  # type: ignore[method-assign]
+            meter.record(CALL, None)
+        [entry] = await store.costs.costs_between(noon().date(), noon().date())
+    assert (entry.calls, entry.tokens) == (2, 200)
 
 
 async def test_most_calls_ask_nobody_while_much_is_left(postgres_url: str) -> None:
