@@ -2,6 +2,7 @@
 
 import re
 from array import array
+from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -73,9 +74,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class IndexedLine:
-    """A line with its stems; what its form tells is found when a question needs it."""
+    """A line with its stems; what its form tells is found when a question needs it. Without `id` it was deleted."""
 
-    id: Hashable
+    id: Hashable | None
     speaker: str
     time: datetime | None
     text: str
@@ -118,6 +119,7 @@ class ConversationIndex:
     def __init__(self, lines: Sequence[Line] = (), *, language: str = "") -> None:
         self.stems = Stems(language or find_language(line.text for line in lines[-SAMPLED_LINES:]))
         self.lines: list[IndexedLine] = []
+        self._numbers: dict[Hashable, int] = {}  # of the lines, by their ids
         self.speakers: defaultdict[str, set[str]] = defaultdict(set)  # by each word of their names
         self.names: defaultdict[str, set[str]] = defaultdict(set)  # the words of their names, by speaker
         self.of_speaker: defaultdict[str, array[int]] = defaultdict(lambda: array("I"))
@@ -132,18 +134,50 @@ class ConversationIndex:
         """Add lines that were said after all others."""
         self._rarities.clear()
         for line in lines:
-            text = line.text[:MAX_LINE_LENGTH]
-            stems = tuple(dict.fromkeys(self.stems.of_text(text)))
             number = len(self.lines)
-            for stem in stems:
-                self._postings[stem].append(number)
-            self.times_said[stems] += 1
-            self._total_length += len(stems)
             if not self.of_speaker[line.speaker]:
                 self._add_names(line.speaker, line.name)
             self.of_speaker[line.speaker].append(number)
-            self._find_aliases(line.speaker, text)
-            self.lines.append(IndexedLine(line.id, line.speaker, line.time, text, stems))
+            self._numbers[line.id] = number
+            self.lines.append(self._read(line, number))
+
+    def replace(self, line_id: Hashable, text: str) -> bool:
+        """Read the new text of a line that was edited, none if it was deleted; a line that is not known is ignored.
+
+        Returns False if the earlier text may have told a name, which stays known: only a new index is without it.
+        """
+        number = self._numbers.get(line_id)
+        if number is None:
+            return True
+        earlier = self.lines[number]
+        for stem in earlier.stems:
+            postings = self._postings[stem]
+            del postings[bisect_left(postings, number)]
+        self.times_said[earlier.stems] -= 1
+        self._total_length -= len(earlier.stems)
+        self._rarities.clear()
+        self.corrections.clear()
+        if text:
+            self.lines[number] = self._read(Line(line_id, earlier.speaker, "", text, earlier.time), number)
+        else:
+            del self._numbers[line_id]
+            self.lines[number] = IndexedLine(None, earlier.speaker, earlier.time, "", ())
+        return not _MAY_NAME.search(earlier.text)
+
+    def _read(self, line: Line, number: int) -> IndexedLine:
+        """Note the words of a line under its number."""
+        text = line.text[:MAX_LINE_LENGTH]
+        stems = tuple(dict.fromkeys(self.stems.of_text(text)))
+        for stem in stems:
+            postings = self._postings[stem]
+            if postings and postings[-1] > number:  # of an edited line
+                insort(postings, number)
+            else:
+                postings.append(number)
+        self.times_said[stems] += 1
+        self._total_length += len(stems)
+        self._find_aliases(line.speaker, text)
+        return IndexedLine(line.id, line.speaker, line.time, text, stems)
 
     def _add_names(self, speaker: str, name: str) -> None:
         for word in {name.casefold(), *split_words(name)}:

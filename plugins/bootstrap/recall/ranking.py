@@ -207,8 +207,8 @@ class Ranking:
         found: defaultdict[int, float] = defaultdict(float)
         read = 0
         for count, value, postings in entries:
-            if read and read + count > MAX_POSTINGS:
-                postings = postings[-max(0, MAX_POSTINGS - read) :] if read < MAX_POSTINGS else ()
+            if read + count > MAX_POSTINGS:
+                postings = postings[-(MAX_POSTINGS - read) :] if read < MAX_POSTINGS else ()
             read += len(postings)
             for number in postings:
                 found[number] += value
@@ -231,7 +231,8 @@ class Ranking:
             candidates.update(index.of_speaker[person][-limit:])
         for stem in self._name_stems:
             candidates.update(index.postings(stem)[-limit:])
-        return {number for number in candidates if 0 <= number < len(index.lines)}
+        numbers = range(len(index.lines))
+        return {number for number in candidates if number in numbers and index.lines[number].id is not None}
 
     def _values(self, stem: str) -> tuple[tuple[int, float], ...]:
         """Return what a stem contributes to each word of the question, by the number of that word."""

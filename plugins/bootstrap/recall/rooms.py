@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Collection, Hashable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from uuid import UUID
 
@@ -19,26 +19,28 @@ from plugins.bootstrap.recall.ranking import compare_nearness, rank_lines
 MAX_ROOMS = 16
 MAX_LINES = 100_000  # of a room: older ones are not searched
 PAGE_SIZE = 500
+MAX_EDITED = 1_000  # messages of a room between two questions: more are read again
 MAX_NEAR = 50  # messages near in meaning: the last of them is as near as any message is by chance
 
 
 @dataclass(slots=True)
 class _RoomIndex:
-    """The index of a room, and the key of the last message in it."""
+    """The index of a room, empty until it is built, and what was edited or deleted since the last question."""
 
-    index: ConversationIndex
-    last_key: PageKey
+    index: ConversationIndex = field(default_factory=ConversationIndex)
+    last_key: PageKey | None = None  # of the last message in the index
+    edited: dict[UUID, str] = field(default_factory=dict)  # the new texts, "" of deleted messages
+    following: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class RoomRecall(Service):
-    """Finds what was said in a room. An index is built at the first question, and forgotten when messages change."""
+    """Finds what was said in a room. An index is built at the first question, and follows what is said and edited."""
 
     uses_models = True
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
-        self._rooms: BoundedDict[UUID, _RoomIndex] = BoundedDict(MAX_ROOMS)
-        self._building = asyncio.Lock()
+        self._rooms: BoundedDict[UUID, _RoomIndex] = BoundedDict(MAX_ROOMS, _RoomIndex)
 
     async def search(self, turn: Turn, question: str, limit: int) -> list[Memory]:
         """Return the messages of the turn's room that most likely answer a question, best first.
@@ -46,14 +48,22 @@ class RoomRecall(Service):
         They are read from the store again, so that nothing is quoted that was deleted or edited meanwhile. Of two
         rooms, neither is ever searched for the other.
         """
-        async with self._building:
-            index = await self._follow(turn.room.id, {item.message.id for item in turn.inputs})
+        index = await self._follow(turn.room.id, {item.message.id for item in turn.inputs})
         meanings = await self._find_by_meaning(turn, question)
         asker, asked = str(turn.author.id), str(self.agent.id)
         ranked = rank_lines(index, question, asker=asker, asked=asked, limit=limit, meanings=meanings)
         wanted = [line.id for line in ranked if isinstance(line.id, UUID)]
         stored = await self.agent.store.memories.memories(wanted)
         return [stored[memory_id] for memory_id in wanted if memory_id in stored]
+
+    def note_edit(self, room_id: UUID, message_id: UUID, text: str) -> None:
+        """Note the new text of a message, "" if it was deleted; the next question sees it."""
+        room = self._rooms.get(room_id)
+        if room is None:
+            return
+        room.edited[message_id] = text
+        if len(room.edited) > MAX_EDITED:
+            self.forget(room_id)
 
     def forget(self, room_id: UUID) -> None:
         """Drop the index of a room; the next question builds it anew."""
@@ -65,23 +75,33 @@ class RoomRecall(Service):
 
     async def _follow(self, room_id: UUID, asking: Collection[UUID]) -> ConversationIndex:
         """Return the index of a room with its messages up to those that ask: a question is no answer to itself."""
-        known = self._rooms.get(room_id)
-        if known is None or len(known.index.lines) > 2 * MAX_LINES:
-            known = await self._build(room_id, asking)
-        lists, page = self.agent.store.lists, None
-        while page is None or page.next is not None:
-            page = await lists.messages_after(room_id, known.last_key, PAGE_SIZE)
+        if room_id in self._rooms and len(self._rooms[room_id].index.lines) > 2 * MAX_LINES:
+            self.forget(room_id)
+        room = self._rooms[room_id]
+        async with room.following:
+            if room.last_key is None:
+                await self._build(room, room_id, asking)
+            await self._add_new(room, room_id, asking)
+            edited, room.edited = room.edited, {}
+            for message_id, text in edited.items():
+                if not room.index.replace(message_id, "" if is_blank(text) else text):
+                    self.forget(room_id)
+        return room.index
+
+    async def _add_new(self, room: _RoomIndex, room_id: UUID, asking: Collection[UUID]) -> None:
+        """Add the messages that came since the last question."""
+        page = None
+        while room.last_key is not None and (page is None or page.next is not None):
+            page = await self.agent.store.lists.messages_after(room_id, room.last_key, PAGE_SIZE)
             before = list(takewhile(lambda item: item[1].memory.id not in asking, page.items))
-            known.index.add(await self._read_lines([item for _, item in before]))
+            room.index.add(await self._read_lines([item for _, item in before]))
             if before:
-                known.last_key = before[-1][0]
+                room.last_key = before[-1][0]
             if len(before) < len(page.items):
                 break
-        self._rooms[room_id] = known
-        return known.index
 
-    async def _build(self, room_id: UUID, asking: Collection[UUID]) -> _RoomIndex:
-        """Return the index of the last messages of a room before those that ask."""
+    async def _build(self, room: _RoomIndex, room_id: UUID, asking: Collection[UUID]) -> None:
+        """Build the index of the last messages of a room before those that ask."""
         pages: list[list[Line]] = []
         before: PageKey | None = None
         last_key: PageKey | None = None
@@ -102,7 +122,7 @@ class RoomRecall(Service):
             for lines in reversed(pages):
                 index.add(lines)
                 await asyncio.sleep(0)
-        return _RoomIndex(index, last_key or (0,))
+        room.index, room.last_key = index, last_key or (0,)
 
     async def _read_lines(self, items: Sequence[ListedMessage]) -> list[Line]:
         messages = [item.memory for item in items if not is_blank(item.memory.content.text)]
@@ -139,14 +159,18 @@ class RoomRecall(Service):
 
 @on(MessageEdited)
 def on_message_edited(agent: Agent, event: MessageEdited) -> None:
-    """Forget the index that has the earlier text."""
-    agent.services[RoomRecall].forget(event.message.room_id)
+    """Note the new text for the index; a message that had none is not in it."""
+    message, recall = event.message, agent.services[RoomRecall]
+    if is_blank(event.previous.content.text):
+        recall.forget(message.room_id)
+    else:
+        recall.note_edit(message.room_id, message.id, message.content.text)
 
 
 @on(MessageDeleted)
 def on_message_deleted(agent: Agent, event: MessageDeleted) -> None:
-    """Forget the index that has the message."""
-    agent.services[RoomRecall].forget(event.room_id)
+    """Note for the index that the message is gone."""
+    agent.services[RoomRecall].note_edit(event.room_id, event.message_id, "")
 
 
 @on(ChannelCleared)

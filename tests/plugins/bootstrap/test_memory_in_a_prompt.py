@@ -1,5 +1,6 @@
 """What a prompt tells unasked of what people told before, and what RECALL finds of the conversation."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -225,6 +226,20 @@ async def test_what_is_said_later_is_found_and_what_is_deleted_is_not(agent_harn
 
     await agent_harness.agent_runtime.handle.edits.delete_messages(receipt.room_id, ["m2"])
     assert not await recalled(agent_harness, "Who plays the harp?")
+
+
+async def test_what_is_edited_is_found_by_its_new_words_only(agent_harness: AgentHarness) -> None:
+    await agent_harness.send("", message_id="m1")
+    await agent_harness.send("I play the harp", message_id="m2")
+    assert await recalled(agent_harness, "Who plays the harp?")
+
+    edits = agent_harness.agent_runtime.handle.edits
+    for message_id, text in [("m1", "I keep bees"), ("m2", "I play the drums")]:
+        message = make_message(text, sent_at=NOW, message_id=message_id)
+        await edits.submit_edit(replace(message, key=replace(message.key, event_id=f"edit-{message_id}", revision=1)))
+    assert "I keep bees" in (await recalled(agent_harness, "Who keeps bees?"))[0]
+    assert "I play the drums" in (await recalled(agent_harness, "Who plays the drums?"))[0]
+    assert not await recalled(agent_harness, "Who has a harp?")
 
 
 async def known_of(stage: AgentHarness, author: str = "Alice", **place: Any) -> str:

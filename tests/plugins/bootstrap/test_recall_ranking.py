@@ -1,5 +1,6 @@
 """What recall finds in a conversation, and what comes first."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,9 +8,9 @@ import pytest
 from benchmarks.group_talks import generate_talks
 from benchmarks.recall import rank, read_two_person_talks, share_found
 from plugins.bootstrap.recall.changes import tells_change
-from plugins.bootstrap.recall.index import MAX_NAMES, ConversationIndex, Line
+from plugins.bootstrap.recall.index import MAX_NAMES, ConversationIndex, IndexedLine, Line
 from plugins.bootstrap.recall.question import AskedTime, find_time
-from plugins.bootstrap.recall.ranking import compare_nearness, rank_lines
+from plugins.bootstrap.recall.ranking import MAX_POSTINGS, compare_nearness, rank_lines
 from plugins.bootstrap.recall.words import find_language
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -131,6 +132,45 @@ def test_what_a_person_says_again_and_again_comes_last():
 
     assert set(lines[:2]) == {"I take the train at seven", "the train has no heating"}
     assert lines[-2:] == ["my train is late"] * 2
+
+
+def test_of_lines_that_all_have_the_words_of_a_question_only_the_latest_are_read():
+    read = set()
+
+    class NotedLines(list[IndexedLine]):
+        def __getitem__(self, number: int) -> IndexedLine:  # type: ignore[override]
+            read.add(number)
+            return super().__getitem__(number)
+
+    count = MAX_POSTINGS + 500
+    index = ConversationIndex([Line(number, "Kim", "Kim", f"a boat, {number} of them") for number in range(count)])
+    index.lines = NotedLines(index.lines)
+
+    assert len(found(index, "Who has a boat?", limit=20)) == 20
+    assert min(read) >= 500 - 2  # neighbours count too
+
+
+def test_an_index_with_edited_lines_ranks_as_one_that_is_built_anew():
+    talk = generate_talks("test", count=1)[0]
+    lines = [Line(turn["id"], turn["speaker"], turn["speaker"], turn["text"]) for turn in talk["turns"]]
+    index = ConversationIndex(lines[::-1])
+    for earlier, line in zip(lines, reversed(lines), strict=True):
+        index.replace(line.id, earlier.text)
+    anew = ConversationIndex([replace(line, text=other.text) for line, other in zip(lines[::-1], lines, strict=True)])
+    anew.names, anew.speakers = index.names, index.speakers  # of the earlier texts too
+
+    for question in talk["questions"]:
+        text = question["question"]
+        assert rank_lines(index, text) == rank_lines(anew, text)
+
+
+def test_a_deleted_line_is_not_found_and_may_have_told_a_name():
+    index = index_of("Kim: I play the harp", "Tom: just call me Sparrow", "Kim: I play the drums")
+
+    assert index.replace("I play the harp", "")
+    assert found(index, "What does Kim play?")[0] == "I play the drums"
+    assert "I play the harp" not in found(index, "What does Kim play?", limit=20)
+    assert not index.replace("just call me Sparrow", "")
 
 
 def test_a_last_name_tells_two_people_of_one_name_apart():
