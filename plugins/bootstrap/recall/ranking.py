@@ -117,7 +117,7 @@ class Ranking:
         names = question.names.union(*(index.names[person] for person in question.people))
         self._name_stems = {index.stems.of(name) for name in names} - {""}
         self._found = self._find_by_words(table)
-        self._mean_length = index.mean_length
+        self._mean_length, self._numbers = index.mean_length, range(len(index.lines))
         self._stem_values: dict[str, tuple[tuple[int, float], ...]] = {}
         self._shares: dict[int, float] = {}
         self._scores: dict[int, float] = {}
@@ -231,29 +231,29 @@ class Ranking:
             candidates.update(index.of_speaker[person][-limit:])
         for stem in self._name_stems:
             candidates.update(index.postings(stem)[-limit:])
-        numbers = range(len(index.lines))
-        return {number for number in candidates if number in numbers and index.lines[number].id is not None}
+        return {number for number in candidates if number in self._numbers and index.lines[number].id is not None}
 
-    def _values(self, stem: str) -> tuple[tuple[int, float], ...]:
+    def _compute_values(self, stem: str) -> tuple[tuple[int, float], ...]:
         """Return what a stem contributes to each word of the question, by the number of that word."""
-        known = self._stem_values.get(stem)
-        if known is None:
-            weights = self._weights
-            values = []
-            for number, topic in enumerate(self._topics):
-                likeness = topic.likeness(stem)
-                if likeness < EQUAL:
-                    likeness = weights.related * (likeness - weights.min_likeness) / (1 - weights.min_likeness)
-                if likeness > 0:
-                    values.append((number, likeness * topic.rarity))
-            known = self._stem_values[stem] = tuple(values)
-        return known
+        weights = self._weights
+        values = []
+        for number, topic in enumerate(self._topics):
+            likeness = topic.likeness(stem)
+            if likeness < EQUAL:
+                likeness = weights.related * (likeness - weights.min_likeness) / (1 - weights.min_likeness)
+            if likeness > 0:
+                values.append((number, likeness * topic.rarity))
+        return tuple(values)
 
     def _match(self, number: int) -> dict[int, float]:
         """Return how much a line has of each word of the question, up to its rarity."""
         matched: dict[int, float] = {}
+        known = self._stem_values
         for stem in self._index.lines[number].stems:
-            for topic, value in self._values(stem):
+            values = known.get(stem)
+            if values is None:
+                values = known[stem] = self._compute_values(stem)
+            for topic, value in values:
                 if value > matched.get(topic, 0.0):
                     matched[topic] = value
         return matched
@@ -267,7 +267,7 @@ class Ranking:
 
     def _words_score(self, number: int) -> float:
         """Return the score of the words of a line, as BM25 has it for words that occur once."""
-        if not 0 <= number < len(self._index.lines) or not (share := self._shared(number)):
+        if number not in self._numbers or not (share := self._shared(number)):
             return 0.0
         weights = self._weights
         length = len(self._index.lines[number].stems) / self._mean_length
@@ -299,8 +299,10 @@ class Ranking:
 
     def _is_about(self, line: IndexedLine) -> bool:
         """Return whether a line has a name of the question, other than to address that person."""
+        if self._name_stems.isdisjoint(line.stems):
+            return False
         named = self._name_stems.intersection(line.stems)
-        return bool(named) and not named <= {self._index.stems.of(word) for word in line.called}
+        return not named <= {self._index.stems.of(word) for word in line.called}
 
     def _factor(self, number: int) -> float:
         """Return by how much the speaker, the form and the time of a line raise its score."""
