@@ -52,11 +52,13 @@ class BackupFolder:
         files = self.path.iterdir() if self.path.is_dir() else ()
         return sorted((file for file in files if pattern.fullmatch(file.name)), reverse=True)
 
-    def last_time(self) -> datetime | None:
-        """Return when the latest copy was made."""
+    def last_time(self, now: datetime) -> datetime | None:
+        """Return when the latest copy was made; one of the future was made while the clock was wrong."""
         for copy in self.copies():
             with suppress(ValueError):
-                return datetime.strptime(copy.stem[-len("20260101-000000") :], TIME_FORMAT).replace(tzinfo=UTC)
+                made_at = datetime.strptime(copy.stem[-len("20260101-000000") :], TIME_FORMAT).replace(tzinfo=UTC)
+                if made_at <= now:
+                    return made_at
         return None
 
     def new_copy(self, now: datetime) -> Path:
@@ -64,9 +66,12 @@ class BackupFolder:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self.path / f"{Path(self.name).stem}-{now:{TIME_FORMAT}}{Path(self.name).suffix}"
 
-    def delete_surplus(self, keep: int) -> list[Path]:
-        """Delete all copies but the latest, and what killed processes left; return the deleted copies."""
-        surplus = self.copies()[keep:]
+    def delete_surplus(self, keep: int, latest: Path) -> list[Path]:
+        """Delete all copies but `latest` and those before it, and what killed processes left; return the deleted ones.
+
+        Copies of the future, made while the clock was wrong, count as the oldest.
+        """
+        surplus = sorted(self.copies(), key=lambda copy: copy.name > latest.name)[keep:]
         for file in (*surplus, *self.path.glob(f"{Path(self.name).stem}-*.part")):
             file.unlink(missing_ok=True)
         return surplus
@@ -136,21 +141,24 @@ class ScheduledBackups:
         if self._is_stopping.is_set() and isinstance(result, Failure):
             return None
         if isinstance(result, Failure):
-            self.failure = result.cause
-            self._retry_at = self._time.now() + min(self._interval, MAX_RETRY_DELAY)
-            self._folder.record_result(self.failure)
-            logger.error("the scheduled backup failed: %s; it is tried again within the hour", self.failure)
+            self._note_failure(result.cause)
             return None
         self.failure, self._retry_at = "", None
         self._folder.record_result("")
         logger.info("the database was backed up to %s", result)
         return result
 
+    def _note_failure(self, cause: str) -> None:
+        self.failure = cause
+        self._retry_at = self._time.now() + min(self._interval, MAX_RETRY_DELAY)
+        self._folder.record_result(cause)
+        logger.error("the scheduled backup failed: %s; it is tried again within the hour", cause)
+
     async def _copy(self) -> Path | Failure:
         try:
             with listen_to_progress(self._check_stopping):
                 copy = await self._storage.backup(self._settings, self._folder.new_copy(self._time.now()))
-            for deleted in self._folder.delete_surplus(self._keep):
+            for deleted in self._folder.delete_surplus(self._keep, copy):
                 logger.debug("deleted the old backup %s", deleted)
         except (BotError, OSError) as error:
             return Failure(str(error), error)
@@ -164,7 +172,11 @@ class ScheduledBackups:
     async def _run(self) -> None:
         await self._time.sleep(FIRST_DELAY_SECONDS)
         while True:
-            wait = (self._due_at() - self._time.now()).total_seconds()
+            try:
+                wait = (self._due_at() - self._time.now()).total_seconds()
+            except OSError as error:  # the folder cannot be read
+                self._note_failure(str(error))
+                continue
             if wait <= 0 and await self._has_duty():
                 await self.back_up()
             else:
@@ -177,10 +189,11 @@ class ScheduledBackups:
             return False
 
     def _due_at(self) -> datetime:
-        if self._retry_at is not None:
+        now = self._time.now()
+        if self._retry_at is not None and self._retry_at - now <= MAX_RETRY_DELAY:
             return self._retry_at
-        last = self._folder.last_time()
-        return self._time.now() if last is None else last + self._interval
+        last = self._folder.last_time(now)
+        return now if last is None else last + self._interval
 
 
 def find_backup_problem(storage: Storage, settings: Settings, now: Callable[[], datetime]) -> str:
@@ -193,7 +206,7 @@ def find_backup_problem(storage: Storage, settings: Settings, now: Callable[[], 
         return ""
     if folder.failure:
         return f"the last scheduled backup failed: {folder.failure}"
-    last = folder.last_time()
+    last = folder.last_time(now())
     interval = timedelta(hours=settings.operator_only().load(CoreSettings).backup_every)
     if last is not None and now() - last > OVERDUE_FACTOR * interval:
         cause = "does another process make them now?" if storage.is_shared(settings) else "is the bot running?"

@@ -20,8 +20,8 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 class FastTime:
     """A clock that sleeping moves, until `until`; then the sleeper is stopped."""
 
-    def __init__(self, until: timedelta) -> None:
-        self.now, self._end = NOW, NOW + until
+    def __init__(self, until: timedelta, start: datetime = NOW) -> None:
+        self.now, self._end = start, start + until
 
     async def sleep(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
@@ -52,8 +52,10 @@ def folder_of(storage: SqlStorage, settings: Settings) -> BackupFolder:
     return folder
 
 
-async def run_until(storage: SqlStorage, settings: Settings, until: timedelta) -> ScheduledBackups:
-    clock = FastTime(until)
+async def run_until(
+    storage: SqlStorage, settings: Settings, until: timedelta, start: datetime = NOW
+) -> ScheduledBackups:
+    clock = FastTime(until, start)
     backups = ScheduledBackups(storage, settings, folder_of(storage, settings), clock.source)
     with pytest.raises(TimeoutError):
         await backups._run()
@@ -105,6 +107,25 @@ async def test_a_failed_copy_is_told_until_one_succeeds_also_after_a_restart(
     hidden.rename(database)
     assert (await run_until(storage, settings, timedelta(minutes=65))).failure == ""
     assert find_backup_problem(storage, settings, lambda: NOW) == ""
+
+
+async def test_copies_go_on_after_the_clock_was_a_year_ahead(storage: SqlStorage, settings: Settings) -> None:
+    folder = folder_of(storage, settings)
+    await run_until(storage, settings, timedelta(hours=7), NOW + timedelta(days=365))
+    ahead = [copy.name for copy in folder.copies()]
+    await run_until(storage, settings, timedelta(minutes=5))
+    assert [copy.name for copy in folder.copies()] == [ahead[0], "greenroom-20260301-120100.db"]
+    await run_until(storage, settings, timedelta(hours=7))
+    names = ["greenroom-20260301-180100.db", "greenroom-20260301-120100.db"]
+    assert [copy.name for copy in folder.copies()] == names
+
+
+async def test_a_folder_that_cannot_be_read_is_a_failure_and_does_not_end_the_copies(
+    storage: SqlStorage, settings: Settings, tmp_path: Path
+) -> None:
+    values = {"BOT_DATA_DIR": str(tmp_path / "data"), "BACKUP_EVERY": "6", "BACKUP_DIR": str(tmp_path / ("x" * 300))}
+    unreadable = Settings([Layer("environment", values)])
+    assert "File name too long" in (await run_until(storage, unreadable, timedelta(minutes=65))).failure
 
 
 async def test_a_missing_copy_is_told_after_twice_the_interval(storage: SqlStorage, settings: Settings) -> None:

@@ -170,7 +170,7 @@ def _check_backups(storage: Storage, settings: Settings) -> Iterator[Finding]:
         advice = f"look at {folder.path} and its disk; `bot db backup` makes a copy at once"
         yield Finding(FindingStatus.FAIL, "backups", problem, advice, is_outside=True)
         return
-    last = folder.last_time()
+    last = folder.last_time(system_clock())
     state = "none yet" if last is None else f"{len(folder.copies())} copies, the last of {last:%Y-%m-%d %H:%M} UTC"
     yield Finding(FindingStatus.OK, "backups", f"{folder.path}: {state}")
 
