@@ -1,6 +1,7 @@
 """Usage of model calls: as the provider counted it, or estimated."""
 
 import json
+from typing import TypeGuard
 
 from bot.domain.ledger import ModelCall
 from bot.models.handler import ModelHandler
@@ -34,7 +35,7 @@ def build_model_call(
     """Return the record of one call; missing or implausible numbers are estimated and flagged."""
     prompt_bytes = _count_prompt_bytes(request)
     usage = result.usage if result is not None else None
-    if usage is None or not _is_plausible(usage):
+    if not _is_plausible(usage):
         output_bytes = _count_bytes(result.text) if isinstance(result, TextResult) else 0
         usage = Usage(prompt_bytes // BYTES_PER_TOKEN, output_bytes // BYTES_PER_TOKEN, is_estimate=True)
     return ModelCall(
@@ -71,10 +72,13 @@ def estimate_usage(kind: ModelType, request: ModelRequest) -> ModelCall:
     )
 
 
-def _is_plausible(usage: Usage) -> bool:
+def _is_plausible(usage: object) -> TypeGuard[Usage]:
+    if not isinstance(usage, Usage):
+        return False
     numbers = (usage.tokens_in, usage.tokens_out, usage.tokens_cached)
-    is_from_nothing = usage.tokens_out and not usage.tokens_in
-    return not is_from_nothing and all(0 <= tokens < MAX_PLAUSIBLE_TOKENS for tokens in numbers)
+    if not all(isinstance(tokens, int) and 0 <= tokens < MAX_PLAUSIBLE_TOKENS for tokens in numbers):
+        return False  # plugins give anything
+    return bool(usage.tokens_in or not usage.tokens_out)
 
 
 def _count_prompt_bytes(request: ModelRequest) -> int:

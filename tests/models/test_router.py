@@ -41,8 +41,20 @@ async def test_a_call_is_recorded_as_the_provider_counted_it() -> None:
 
 
 @pytest.mark.failure("E-11")
-@pytest.mark.parametrize("usage", [None, Usage(-1, 2), Usage(3, -2), Usage(3, 2, -1), Usage(10**12, 2), Usage(0, 2)])
-async def test_numbers_that_are_missing_or_impossible_are_estimated_and_flagged(usage: Usage | None) -> None:
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        Usage(-1, 2),
+        Usage(3, -2),
+        Usage(3, 2, -1),
+        Usage(10**12, 2),
+        Usage(0, 2),
+        Usage(None, None),  # type: ignore[arg-type]
+        {"tokens_in": 3},
+    ],
+)
+async def test_numbers_that_are_missing_or_impossible_are_estimated_and_flagged(usage: Any) -> None:
     bench = RouterBench()
     bench.serve(TextResult("12345678", usage=usage))
     await bench.router.text(REQUEST)
