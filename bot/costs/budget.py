@@ -11,6 +11,7 @@ from uuid import UUID
 
 from pydantic import Field, field_validator
 
+from bot.concurrency.bounded import BoundedDict
 from bot.concurrency.clock import Clock, system_clock
 from bot.costs.prices import parse_price
 from bot.costs.shared_budget import LimitKey, SharedBudget
@@ -19,6 +20,7 @@ from bot.errors import BudgetSpent
 from bot.settings import CommaList, SettingsModel
 
 logger = logging.getLogger(__name__)
+MAX_DAYS = 3  # of which the usage is known: a clock that was wrong may come back to an earlier day
 
 
 class BudgetSettings(SettingsModel):
@@ -99,7 +101,7 @@ class Budget:
     def __init__(self, limits: Sequence[Limit] = (), clock: Clock = system_clock) -> None:
         self.limits = tuple(limits)
         self._clock = clock
-        self._daily_usage = DailyUsage(clock().date())
+        self._days = BoundedDict[date, DailyUsage](MAX_DAYS)
         self._reservations: list[Reservation] = []
         self._released = asyncio.Event()
         self.sharing: SharedBudget | None = None
@@ -209,9 +211,9 @@ class Budget:
 
     def _current_usage(self) -> DailyUsage:
         day = self._clock().date()
-        if day != self._daily_usage.day:
-            self._daily_usage = DailyUsage(day)
-        return self._daily_usage
+        if day not in self._days:
+            self._days[day] = DailyUsage(day)
+        return self._days[day]
 
     def _scopes(self, room_id: UUID | None, person_id: UUID | None) -> Iterable[tuple[LimitScope, UUID | None]]:
         yield LimitScope.ALL, None

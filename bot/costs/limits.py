@@ -1,5 +1,6 @@
 """`CostLimits`: the daily limits in effect, from the operator's variables and from values set while the bot runs."""
 
+import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
@@ -47,6 +48,7 @@ class CostLimits:
         self._budget = budget
         self._stored: dict[str, float] = {}
         self._reload: Callable[[], Awaitable[None]] = self.load
+        self._changing = asyncio.Lock()
 
     def bind(self, reload: Callable[[], Awaitable[None]]) -> None:
         """Set what is called after a change: it loads the limits and the costs that count against them."""
@@ -54,10 +56,13 @@ class CostLimits:
 
     async def load(self) -> None:
         """Read the stored values, and apply them from now on."""
-        stored = await self._store.cache.get(STORED_LIMITS_KEY)
-        self._stored = {name: value for name, value in (stored or {}).items() if name in LIMIT_SCOPES}
+        self._stored = await self._read_stored()
         values = {name.lower(): value for name, value in self._stored.items()}
         self._budget.limits = tuple(build_limits(self._settings.model_copy(update=values)))
+
+    async def _read_stored(self) -> dict[str, float]:
+        stored = await self._store.cache.get(STORED_LIMITS_KEY)
+        return {name: value for name, value in (stored or {}).items() if name in LIMIT_SCOPES}
 
     def states(self) -> list[LimitState]:
         """Return all limits that can be set."""
@@ -71,15 +76,16 @@ class CostLimits:
         """
         for name, value in values.items():
             _check_limit(name, value)
-        before = {state.setting: state.value for state in self.states()}
-        stored = {**self._stored, **values}
-        stored_values = {name: value for name, value in stored.items() if value is not None}
-        if stored_values:
-            await self._store.cache.set(STORED_LIMITS_KEY, stored_values)
-        else:
-            await self._store.cache.delete(STORED_LIMITS_KEY)
-        await self._reload()
-        after = {state.setting: state.value for state in self.states()}
+        async with self._changing:
+            before = {state.setting: state.value for state in self.states()}
+            stored = {**await self._read_stored(), **values}
+            stored_values = {name: value for name, value in stored.items() if value is not None}
+            if stored_values:
+                await self._store.cache.set(STORED_LIMITS_KEY, stored_values)
+            else:
+                await self._store.cache.delete(STORED_LIMITS_KEY)
+            await self._reload()
+            after = {state.setting: state.value for state in self.states()}
         changed = {name: value for name, value in after.items() if value != before[name]}
         logger.info("limits changed by %s: %s", source, changed or "none")
         body = {"action": "UPDATE_LIMITS", "allowed": True, "old": before, "new": changed, "event": source}

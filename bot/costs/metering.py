@@ -96,8 +96,9 @@ class CostMeter:
         await asyncio.shield(self._flushes.start(self._flush()))
 
     async def _flush(self) -> None:
-        if self._budget.sharing is not None and self._budget.limits:
-            await self._budget.sharing.flush(self._clock().date())
+        sharing = self._budget.sharing
+        if sharing is not None and (self._budget.limits or sharing.is_storing):
+            await sharing.flush(self._clock().date())
             return
         entries = self._take_unwritten()
         if not entries:

@@ -114,10 +114,15 @@ class SharedBudget:
     async def flush(self, day: date) -> None:
         """Store costs, and return what no call needs. Raises StoreUnavailable; a later call then stores them."""
         async with self._lock:
-            is_repeated = self._batch is not None
+            is_repeated = self.is_storing
             await self._call(day)
             if is_repeated:  # what was spent since that attempt is not in its batch
                 await self._call(day)
+
+    @property
+    def is_storing(self) -> bool:
+        """Whether costs were handed to the store that it has not confirmed yet."""
+        return self._batch is not None
 
     async def close(self) -> None:
         """Stop what returns holds in the background; a last `flush` follows."""

@@ -55,6 +55,8 @@ def test_a_total_limit_applies_to_everyone_and_restarts_the_next_day() -> None:
     assert (limit.setting, str(limit)) == ("BUDGET_USD", "$1 a day in all")
     clock.now += timedelta(hours=12)
     assert budget.find_reached_limit(ROOM, PERSON) is None
+    clock.now -= timedelta(hours=12)  # it was wrong
+    assert budget.find_reached_limit(ROOM, PERSON) is limit
 
 
 @pytest.mark.failure("O-02")

@@ -1,7 +1,11 @@
 """Limits that are changed while the bot runs."""
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
+from bot import derived_id
 from bot.errors import BudgetSpent, SettingError
 from bot.models.types import ImageRequest, ImageResult, ModelType
 from bot.plugin_system.components import model
@@ -9,6 +13,7 @@ from bot.plugin_system.plugin import Plugin
 from bot.store.inmemory.store import InMemoryStore
 from bot.store.protocols import LogKind
 from bot.testing import running_agent
+from plugins.sql.sqlite.database import OpenFiles
 
 
 @model(ModelType.IMAGE)
@@ -38,6 +43,16 @@ async def test_a_limit_in_dollars_that_is_set_later_counts_models_without_a_pric
         await harness.agent.models.draw(ImageRequest("a boat"))
         with pytest.raises(BudgetSpent):
             await harness.agent.models.draw(ImageRequest("a boat"))
+
+
+async def test_limits_that_are_set_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    path, agent_id = tmp_path / "greenroom.db", derived_id("agent", "Ada")
+    async with OpenFiles().open_store(path, agent_id) as store, running_agent(store=store) as harness:
+        limits = harness.agent_runtime.handle.limits
+        changes = [{"BUDGET_USD": 5}, {"BUDGET_TOKENS": 1_000}]
+        await asyncio.gather(*(limits.change(change, source="the test") for change in changes))
+        set_limits = {state.setting: state.value for state in limits.states() if state.is_stored}
+    assert set_limits == {"BUDGET_USD": 5, "BUDGET_TOKENS": 1_000}
 
 
 async def test_a_stored_limit_survives_a_restart_and_wins_over_the_variable_until_it_is_removed() -> None:

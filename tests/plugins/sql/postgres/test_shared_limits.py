@@ -51,7 +51,10 @@ async def test_the_costs_of_all_members_are_stored_once(postgres_url: str) -> No
     assert [(entry.room_id, entry.calls, entry.tokens) for entry in entries] == [(ROOM, 80, 8_000)]
 
 
-async def test_costs_recorded_after_a_failed_attempt_are_stored_at_the_end(postgres_url: str) -> None:
+@pytest.mark.parametrize("keeps_limits", [True, False])
+async def test_costs_recorded_after_a_failed_attempt_are_stored_at_the_end(
+    postgres_url: str, keeps_limits: bool
+) -> None:
     async with members(postgres_url, 1) as [store]:
         assert store.sharing is not None
         limits, budget = store.sharing.limits, Budget((Limit("BUDGET_TOKENS", LimitScope.ALL, False, 1_000),), noon)
@@ -66,6 +69,7 @@ async def test_costs_recorded_after_a_failed_attempt_are_stored_at_the_end(postg
             with pytest.raises(StoreUnavailable):
                 await meter.flush()
             limits.hold_costs = hold  # type: ignore[method-assign]
+            budget.limits = budget.limits if keeps_limits else ()
             meter.record(CALL, None)
         [entry] = await store.costs.costs_between(noon().date(), noon().date())
     assert (entry.calls, entry.tokens) == (2, 200)
