@@ -148,6 +148,18 @@ class Scheduler:
         self._wake_event.set()
 
     async def _claim(self, limit: int) -> list[Task]:
+        """Claim what is due; cancelled meanwhile, end the leases of what was claimed."""
+        claiming = asyncio.get_running_loop().create_task(self._claim_by_turns(limit))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            with suppress(Exception):  # the store's fault: the leases end in time
+                for task in await claiming:
+                    await self._release(task)
+                    del self._claimed[task.id]
+            raise
+
+    async def _claim_by_turns(self, limit: int) -> list[Task]:
         if not self._workers:
             return []
         claimed = await self._claim_excluding(self._served_rooms, limit)

@@ -59,6 +59,7 @@ class CostMeter:
         self._interval = interval
         self._load_limits = load_limits
         self._unwritten: dict[CostKey, CostEntry] = {}
+        self._storing = asyncio.Lock()  # while entries are stored, they are neither here nor there
         self._recent_costs: dict[datetime, float] = {clock(): 0.0}
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -100,13 +101,13 @@ class CostMeter:
         if sharing is not None and (self._budget.limits or sharing.is_storing):
             await sharing.flush(self._clock().date())
             return
-        entries = self._take_unwritten()
-        if not entries:
-            return
-        with ExitStack() as on_failure:
-            on_failure.callback(self._add_unwritten, entries)
-            await self._store.add(entries)
-            on_failure.pop_all()
+        async with self._storing:
+            if not (entries := self._take_unwritten()):
+                return
+            with ExitStack() as on_failure:
+                on_failure.callback(self._add_unwritten, entries)
+                await self._store.add(entries)
+                on_failure.pop_all()
         self._note_stored(entries)
 
     def _take_unwritten(self) -> list[CostEntry]:
@@ -156,7 +157,8 @@ class CostMeter:
         if not self._budget.limits:
             return
         today = self._clock().date()
-        entries = await self._store.costs_between(today, today)
+        async with self._storing:
+            entries = await self._store.costs_between(today, today)
         self._budget.reload([*entries, *self._unwritten.values()])
 
 

@@ -1,5 +1,6 @@
 """`People`: who writes to an agent, what they told, and what an operator may do with it."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -72,7 +73,7 @@ class People:
         muted: set[UUID],
     ) -> None:
         self._agent_id = agent_id
-        self._muted = muted
+        self._muted, self._muting = muted, asyncio.Lock()
         self._store, self._models = store, models
         self._flush_activity = flush_activity
 
@@ -170,11 +171,12 @@ class People:
 
     async def mute(self, entity_id: UUID, *, is_muted: bool, source: str) -> None:
         """Store whether a person's messages are answered; it holds from the next one on, and after a restart."""
-        await refresh_muted_people(self._store, self._muted)
-        muted = self._muted | {entity_id} if is_muted else self._muted - {entity_id}
-        await self._store.cache.set(MUTED_KEY, sorted(map(str, muted)))
-        self._muted.clear()
-        self._muted.update(muted)
+        async with self._muting:
+            await refresh_muted_people(self._store, self._muted)
+            muted = self._muted | {entity_id} if is_muted else self._muted - {entity_id}
+            await self._store.cache.set(MUTED_KEY, sorted(map(str, muted)))
+            self._muted.clear()
+            self._muted.update(muted)
         await self._log("MUTE_PERSON" if is_muted else "UNMUTE_PERSON", {"person": str(entity_id)}, source)
 
     async def export(self, entity_id: UUID) -> AsyncIterator[Sequence[Memory]]:

@@ -27,7 +27,8 @@ class SendingQueue:
 
     `not_before` is the time before which nothing could be sent, where that is known: a delivery is late only
     after it. `resting_until` is the end of the pause between two attempts, `attempted_at` the start of the
-    latest one. `withdrawn` is the current delivery as it was cancelled while it was being sent.
+    latest one. `withdrawn` is the current delivery as it was cancelled while it was being sent. `is_disconnected`
+    while the task is stopped because its platform was disconnected.
     """
 
     pending: deque[Delivery] = field(default_factory=deque)
@@ -37,6 +38,7 @@ class SendingQueue:
     resting_until: datetime | None = None
     attempted_at: datetime | None = None
     withdrawn: Delivery | None = None
+    is_disconnected: bool = False
 
     @property
     def deliveries(self) -> tuple[Delivery, ...]:

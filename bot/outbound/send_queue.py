@@ -115,6 +115,7 @@ class SendQueue:
         del self.adapters[adapter.platform]
         for queue in self._all_queues():
             if queue.task and any(item.platform == adapter.platform for item in queue.deliveries):
+                queue.is_disconnected = True
                 queue.task.cancel()
 
     def is_busy(self, room_id: UUID) -> bool:
@@ -295,10 +296,11 @@ class SendQueue:
     def _on_sender_done(
         self, room_id: UUID, room_queue: RoomQueue, queue: SendingQueue, task: asyncio.Task[None]
     ) -> None:
-        queue.task = None
+        may_be_back = queue.is_disconnected  # connected again while the sender was stopping
+        queue.task, queue.is_disconnected = None, False
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("sending in room %s failed; its replies wait for the next one", room_id, exc_info=error)
-        elif not (task.cancelled() and any(room_queue.unfinished)):
+        elif may_be_back or not (task.cancelled() and any(room_queue.unfinished)):
             self._start_sender(room_id)
 
     async def _run_sender(self, room_queue: RoomQueue, queue: SendingQueue) -> None:

@@ -1,5 +1,6 @@
 """What code that answers no message can do with its agent: register components, work in rooms."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -51,6 +52,7 @@ class AgentComponents:
         self._registry = registry
         self._world_settings = world_settings
         self._stored_settings = stored_settings  # a layer of the agent's settings, changed in place
+        self._setting = asyncio.Lock()
         self._agent: Agent | None = None
 
     def bind(self, agent: Agent) -> None:
@@ -93,11 +95,12 @@ class AgentComponents:
             raise SettingError(f"{name} is no setting that plugin {plugin!r} declares{hint}")
         if is_secret_name(name) or fields[name] in dict(secret_fields(model)):
             raise SettingError(f"{name} is a secret: only the operator sets it, in .env or the environment")
-        changed = {key: item for key, item in {**self._stored_settings, name: value.strip()}.items() if item}
         agent.settings.with_layer(Layer(f"a change by plugin {plugin}", {name: value})).load(model)
-        await agent.store.cache.set(STORED_SETTINGS_KEY, changed)
-        self._stored_settings.clear()
-        self._stored_settings.update(changed)
+        async with self._setting:
+            changed = {key: item for key, item in {**self._stored_settings, name: value.strip()}.items() if item}
+            await agent.store.cache.set(STORED_SETTINGS_KEY, changed)
+            self._stored_settings.clear()
+            self._stored_settings.update(changed)
 
     def _check_component(self, component: Component) -> None:
         component_type = self._registry.component_types.get(component.type)

@@ -135,6 +135,7 @@ class Runtime:
                         await supervisor.start(None)
                     elif supervisor is not None and not has_lease:
                         logger.warning("%s is left to another gateway", spec.name)
+                        self._remove_adapter(spec.name)
                         await supervisor.stop(DISCONNECT_TIMEOUT)
                         supervisor = None
                 await asyncio.sleep(STANDBY_SECONDS)
@@ -166,6 +167,10 @@ class Runtime:
         self.inactive[name] = cause
         if self._is_running:
             logger.warning("%s is off: %s", name, cause)
+        self._remove_adapter(name)
+
+    def _remove_adapter(self, name: str) -> None:
+        """No longer send by a platform's adapter."""
         removed = [candidate for candidate in self.adapters if candidate.platform == name]
         self.adapters = tuple(candidate for candidate in self.adapters if candidate not in removed)
         for agent_runtime in self.agents:

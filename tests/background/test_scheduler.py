@@ -311,6 +311,29 @@ async def test_stopping_ends_the_lease_of_what_is_under_way_and_nothing_is_left_
         assert again.run_key == bench.runs[0].run_key
 
 
+async def test_stopping_while_a_task_is_claimed_ends_its_lease() -> None:
+    is_claimed = asyncio.Event()
+
+    class SlowTasks(InMemoryTasks):
+        async def claim_tasks(self, *arguments: Any) -> list[Task]:
+            claimed = await super().claim_tasks(*arguments)
+            if claimed:
+                is_claimed.set()
+                for _ in range(5):  # the answer is on its way
+                    await asyncio.sleep(0)
+            return claimed
+
+    store = InMemoryStore()
+    store.tasks = SlowTasks()
+    async with a_bench(store=store) as bench:
+        task = await bench.save()
+        async with bench.scheduler:
+            await is_claimed.wait()
+
+        assert (await bench.now(task)).leased_until is None
+        assert bench.runs == []
+
+
 async def test_what_a_stopped_worker_has_noted_or_removed_stays_so() -> None:
     started = [asyncio.Event() for _ in range(2)]
 

@@ -102,6 +102,27 @@ async def test_a_failed_call_costs_nothing_unless_it_was_counted_or_cancelled() 
     assert (line.calls, line.failed_calls, line.estimated_calls, line.tokens_in) == (3, 1, 1, 2_000_000)
 
 
+async def test_what_is_being_stored_counts_when_limits_are_loaded() -> None:
+    is_storing = asyncio.Event()
+
+    class SlowCosts(InMemoryCosts):
+        async def add(self, entries: Sequence[CostEntry]) -> None:
+            is_storing.set()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            await super().add(entries)
+
+    meter, budget = build_meter(SlowCosts(), LIMIT)
+    async with meter:
+        for _ in range(3):
+            meter.record(CALL, RUN)
+        flush = asyncio.create_task(meter.flush())
+        await is_storing.wait()
+        await meter.reload()
+        await flush
+        assert budget.find_reached_limit(None, None) == LIMIT
+
+
 async def test_sums_are_written_while_it_runs() -> None:
     store = CountingCosts()
     meter, _ = build_meter(store, interval=0.01)

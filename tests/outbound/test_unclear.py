@@ -284,6 +284,28 @@ async def test_disconnecting_stops_the_attempts_and_connecting_resumes_them(
     assert adapter.texts == ["first", "second"]
 
 
+async def test_a_platform_that_is_back_before_its_sender_has_stopped_is_sent_what_waits(
+    outbox: Outbox, timeline: Timeline, clock: Any
+) -> None:
+    class Closing(Unsure):
+        async def deliver(self, delivery: Delivery) -> str:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await timeline.sleep(2)
+            return ""
+
+    lost, again = Closing(), Unsure()
+    outbox.connect(lost)
+    await outbox.commit([reply("first", clock()), reply("second", clock())])
+    await timeline.run(1)
+    outbox.disconnect(lost)
+    await timeline.run(1)
+    outbox.connect(again)
+    await timeline.run(10)
+    assert again.texts == ["first", "second"]
+
+
 async def test_a_part_found_missing_is_sent_at_once(outbox: Outbox, timeline: Timeline, clock: Any) -> None:
     adapter = Unsure(faults=[UNCLEAR], repeats=[NotSent("not there")])
     outbox.connect(adapter)

@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -51,6 +52,7 @@ from bot.events import MessageReceived, MessageSent, VoiceMessageSent
 from bot.models import Purpose, TextRequest
 from bot.plugin_system.registry import Registry
 from bot.prompts import render_template
+from bot.runtime.agent_access import load_stored_settings
 from bot.store import InMemoryStore
 from bot.testing import (
     AgentHarness,
@@ -61,6 +63,7 @@ from bot.testing import (
     model_answer,
     running_agent,
 )
+from plugins.sql.sqlite.database import OpenFiles
 
 HOOK = Entity(derived_id("hooks", "entity", "CI"), "hooks", "CI", ("CI",))
 
@@ -431,6 +434,7 @@ class DigestSettings(SettingsModel):
     """Variables of a plugin."""
 
     digest_hour: int = Field(7, ge=0, le=23)
+    digest_minute: int = Field(0, ge=0, le=59)
     digest_api_key: Secret | None = None
 
 
@@ -446,6 +450,16 @@ async def test_a_plugin_sets_its_own_variables_for_now_and_after_a_restart() -> 
         assert harness.agent.settings.load(DigestSettings).digest_hour == 9
         await harness.agent.components.set_setting("digest", "DIGEST_HOUR", "")
         assert harness.agent.settings.load(DigestSettings).digest_hour == 8
+
+
+async def test_variables_that_a_plugin_sets_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    plugin, path = Plugin("digest", settings=DigestSettings), tmp_path / "greenroom.db"
+    async with OpenFiles().open_store(path, derived_id("agent", "Ada")) as store:
+        async with running_agent(plugin, store=store) as harness:
+            values = {"DIGEST_HOUR": "9", "DIGEST_MINUTE": "30"}
+            set_setting = partial(harness.agent.components.set_setting, "digest")
+            await asyncio.gather(*(set_setting(name, value) for name, value in values.items()))
+        assert await load_stored_settings(store, [plugin]) == values
 
 
 @pytest.mark.parametrize(

@@ -123,13 +123,13 @@ async def test_one_gateway_at_a_time_connects_a_platform_and_senders_receive_not
     address = parse_address(postgres_url, "the url")
 
     @asynccontextmanager
-    async def runtime(role: ProcessRole, entered: asyncio.Queue[Connection]) -> AsyncIterator[None]:
+    async def runtime(role: ProcessRole, entered: asyncio.Queue[Connection]) -> AsyncIterator[Runtime]:
         spec = AdapterSpec("test", lambda handles: Connection(entered), NoSettings)
         async with OpenServers().open_store(address, ADA) as store:
             plugins = (*add_required(()), ScriptedModel().plugin)
             config = AgentConfig(Character(name="Ada"), plugins, Settings(()), store, role=role)
-            async with Runtime([config], [spec]):
-                yield
+            async with Runtime([config], [spec]) as entered_runtime:
+                yield entered_runtime
 
     first, second, sending = (asyncio.Queue[Connection]() for _ in range(3))
     async with asyncio.timeout(30.0), runtime(ProcessRole.SENDER, sending):
@@ -138,11 +138,20 @@ async def test_one_gateway_at_a_time_connects_a_platform_and_senders_receive_not
             await stack.enter_async_context(runtime(ProcessRole.GATEWAY, first))
             connection = await first.get()
             assert connection.is_receiving
-            async with runtime(ProcessRole.GATEWAY, second):
+            async with runtime(ProcessRole.GATEWAY, second) as successor:
                 assert second.empty()
                 await stack.aclose()
                 assert not connection.is_connected
-                await second.get()
+                connection = await second.get()
+
+                [agent_runtime] = successor.agents
+                sharing, outbox = agent_runtime.agent.store.sharing, agent_runtime.agent.outbox
+                assert sharing is not None
+                listed, _ = await sharing.members.find()
+                await sharing.members.drain(listed[-1].number)
+                while connection.is_connected:
+                    await sharing.members.find()
+                assert (successor.adapters, outbox.adapter("test")) == ((), None)
 
 
 @pytest.mark.long
