@@ -244,8 +244,11 @@ class MessageProcessor:
             if event := self._behind_earlier.pop(receipt.id, None):
                 self._transition(receipt.id, None)
                 self.start_new(event, is_next=True)
-            else:
+                continue
+            try:
                 count += await self.resume(receipt)
+            except StoreUnavailable:  # an expired one could not be closed
+                self._defer(receipt.id)
         self._trials.begin()
         return count
 
@@ -267,13 +270,19 @@ class MessageProcessor:
                 self._start(StoredEvent(receipt))
 
     async def restart(self, receipt_id: UUID) -> None:
-        """Process an event whose turn was cancelled from the beginning; this counts as no further attempt."""
+        """Process an event whose turn was cancelled from the beginning; this counts as no further attempt.
+
+        Where the store is away, it is processed once that is back.
+        """
         self._transition(receipt_id, None)
-        receipt = await self._ledger.receipt(receipt_id)
-        if receipt is not None and not receipt.outcome.is_final:
-            restarted = replace(receipt, turn_id=new_id(), attempts=receipt.attempts - 1)
-            await self._ledger.save_receipts([restarted])
-            await self.resume(restarted)
+        try:
+            receipt = await self._ledger.receipt(receipt_id)
+            if receipt is not None and not receipt.outcome.is_final:
+                restarted = replace(receipt, turn_id=new_id(), attempts=receipt.attempts - 1)
+                await self._ledger.save_receipts([restarted])
+                await self.resume(restarted)
+        except StoreUnavailable:
+            self._defer(receipt_id)
 
     def resolve(self, receipt: Receipt) -> None:
         """Close an event whose receipt is final; one that is not is retried when the store is back.

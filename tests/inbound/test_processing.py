@@ -1,7 +1,7 @@
 """Processing during store outages: nothing new is accepted, and interrupted events are retried."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -151,13 +151,65 @@ async def until(is_reached: Callable[[], bool]) -> None:
     raise AssertionError("it was never reached")
 
 
+async def test_an_outage_while_an_old_message_is_closed_leaves_no_other_behind(
+    store: InMemoryStore, clock: Any
+) -> None:
+    old = make_message("Hello", sent_at=clock(), room="one")
+    await store.ledger.receive([old], clock())
+    clock.advance(minutes=20)
+    new = make_message("Hi", sent_at=clock(), room="two")
+    [event] = await store.ledger.receive([new], clock())
+
+    async def process(received: StoredEvent, on_outcome: OnOutcome) -> None:
+        closed = replace(received.receipt, outcome=Outcome.ANSWERED)
+        await store.ledger.save_receipts([closed])
+        on_outcome(closed)
+
+    ledger = FailingLedger(store.ledger)
+    inbox = Inbox(ledger, process, clock=clock)  # type: ignore[arg-type]
+    ledger.save_failures = 1
+    await inbox.processor.resume_all()
+    assert (await inbox.wait_outcome(event.receipt.id)).outcome is Outcome.ANSWERED
+    while open_receipts := await store.ledger.receipts(is_open=True):
+        await inbox.wait_outcome(open_receipts[0].id)
+    assert {receipt.outcome for receipt in await store.ledger.receipts()} == {Outcome.ANSWERED, Outcome.EXPIRED}
+
+
+async def test_a_message_that_is_restarted_during_an_outage_is_processed_after_it(
+    store: InMemoryStore, clock: Any
+) -> None:
+    started: list[UUID] = []
+
+    async def process(event: StoredEvent, on_outcome: OnOutcome) -> None:
+        started.append(event.receipt.id)
+        await asyncio.Event().wait()
+
+    ledger = FailingLedger(store.ledger)
+    inbox = Inbox(ledger, process, clock=clock)  # type: ignore[arg-type]
+    receipt = await inbox.submit(make_message("Hello", sent_at=clock()))
+    await until(lambda: bool(started))
+    ledger.save_failures = 1
+    await inbox.processor.restart(receipt.id)
+    assert inbox.processor.state_of(receipt.id) is EventState.DEFERRED
+    await until(lambda: len(started) > 1)
+
+    assert started == [receipt.id] * 2
+    await inbox.drain(0)
+
+
 class FailingLedger:
-    """A ledger whose every second read of a receipt fails, `failures` times."""
+    """A ledger whose every second read of a receipt fails, `failures` times, and saving `save_failures` times."""
 
     def __init__(self, ledger: Any) -> None:
         self._ledger = ledger
-        self.failures = 0
+        self.failures = self.save_failures = 0
         self._is_second = False
+
+    async def save_receipts(self, receipts: Sequence[Receipt]) -> None:
+        if self.save_failures:
+            self.save_failures -= 1
+            raise GONE
+        await self._ledger.save_receipts(receipts)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ledger, name)
