@@ -51,7 +51,7 @@ class CommandDispatcher:
         Raises InboxClosed while the bot is stopping and StoreUnavailable while nothing can be stored.
         """
         room = invocation.room
-        key = f"command:{room.platform}:{room.account}:{invocation.event_id}"
+        key = f"command:{invocation.author.id}:{room.platform}:{room.account}:{invocation.event_id}"
         if key not in self._in_progress:
             dispatching = asyncio.ensure_future(
                 self._inbox.run_shielded(self._dispatch_once(key, _sanitize(invocation)))

@@ -82,6 +82,7 @@ def action(
 
     def decorate(handler: Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]) -> Action[P]:
         check_name(name, "action")
+        check_async(handler, name, "action")
         try:
             arguments = build_arguments_model(handler, name)
             schema = arguments.model_json_schema(schema_generator=_SchemaWithoutTitles)
@@ -109,6 +110,13 @@ class _SchemaWithoutTitles(GenerateJsonSchema):
 
     def field_title_should_be_set(self, schema: object) -> bool:
         return False
+
+
+def check_async(handler: Callable[..., Any], name: str, kind: str) -> None:
+    """Raise PluginError for the function of a component that is not async: its result would be awaited."""
+    candidates = (handler, inspect.unwrap(handler), type(handler).__call__)
+    if not any(map(inspect.iscoroutinefunction, candidates)):
+        raise PluginError(f"{kind} {name}: its function must be async: write `async def`")
 
 
 def check_name(name: str, kind: str) -> None:

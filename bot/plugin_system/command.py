@@ -17,7 +17,7 @@ from bot.domain.component_specs import CommandSpec
 from bot.domain.environment import Role
 from bot.domain.inbound import CommandInvocation, CommandResponse
 from bot.errors import PluginError
-from bot.plugin_system.action import build_arguments_model
+from bot.plugin_system.action import build_arguments_model, check_async
 
 P = ParamSpec("P")
 CommandResult = str | CommandResponse | None
@@ -88,6 +88,7 @@ def command(
     def decorate(handler: Callable[Concatenate[CommandContext, P], Awaitable[CommandResult]]) -> Command[P]:
         if not NAME_PATTERN.fullmatch(name):
             raise PluginError(f"command {name!r}: a command's name is lower-case, as in roll-dice")
+        check_async(handler, name, "command")
         try:
             function = handler.__func__ if ismethod(handler) else handler
             arguments, schema = _read_signature(function, name, is_method=ismethod(handler))

@@ -14,7 +14,7 @@ from bot.domain.results import ProviderResult
 from bot.domain.task import Task
 from bot.errors import PluginError
 from bot.models.types import ModelResult, ModelType
-from bot.plugin_system.action import TurnCondition, check_name
+from bot.plugin_system.action import TurnCondition, check_async, check_name
 from bot.settings import Settings
 from bot.turn import Turn
 
@@ -107,6 +107,7 @@ def evaluator(
 
     def decorate(handler: EvaluatorHandler) -> Evaluator:
         check_name(name, "evaluator")
+        check_async(handler, name, "evaluator")
         return Evaluator(EvaluatorSpec(name, description, tuple(similes), always_run), handler, when)
 
     return decorate
@@ -197,6 +198,7 @@ def model(
     )
 
     def decorate(handler: ModelFunction) -> Model:
+        check_async(handler, str(kind.value), "model")
         return Model(kind, handler, priority, supports_tools, when, has_tools_now)
 
     return decorate
@@ -296,6 +298,7 @@ def worker(
 
     def decorate(handler: WorkerHandler) -> Worker:
         check_name(name, "worker")
+        check_async(handler, name, "worker")
         return Worker(name, handler, deadline, validate)
 
     return decorate

@@ -79,6 +79,27 @@ class Plugin:
 
     def __post_init__(self) -> None:
         check_api(self.name, self.api)
+        for part, kind in COMPONENT_KINDS.items():
+            items = getattr(self, part)
+            if not isinstance(items, Sequence):
+                raise PluginError(f"plugin {self.name!r}: {part} is a {type(items).__name__}: write a list")
+            for item in items:
+                if not isinstance(item, kind):
+                    label = getattr(item, "__name__", repr(item))[:80]
+                    hint = f"decorate the function with @{part[:-1] if part != 'listeners' else 'on'}(...)"
+                    raise PluginError(f"plugin {self.name!r}: {label} in its {part} is none of them: {hint}")
+
+
+COMPONENT_KINDS = {
+    "actions": Action,
+    "providers": Provider,
+    "evaluators": Evaluator,
+    "models": Model,
+    "workers": Worker,
+    "listeners": Listener,
+    "commands": Command,
+    "routes": Route,
+}
 
 
 def find_storage(plugins: Sequence[Plugin]) -> Storage | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from bot.agent import Agent
 from bot.errors import PluginError
 from bot.http import DEFAULT_BODY_BYTES, MAX_BODY_BYTES, RouteRequest, RouteResponse, RouteScope
+from bot.plugin_system.action import check_async
 
 logger = logging.getLogger(__name__)
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
@@ -113,6 +114,7 @@ def route(
         raise PluginError(f"{label}: max_body_bytes is at most {limit}{' for a public route' if is_public else ''}")
 
     def decorate(handler: RouteHandler) -> Route:
+        check_async(handler, f"{method} {path!r}", "route")
         return Route(method.upper(), path, handler, scope, max_body_bytes, files, signature)
 
     return decorate

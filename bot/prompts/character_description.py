@@ -26,9 +26,6 @@ MAX_ITEMS = 1_000  # of a section that are looked at
 GUARANTEED_EXAMPLES = 2
 MAX_EXAMPLES = 5
 NAME_PLACEHOLDERS = ("Robin", "Sam", "Alex", "Kim", "Jo", "Max", "Chris", "Toni", "Sasha", "Mika")
-PLACEHOLDERS = {
-    f"{kind}{number}": name for number, name in enumerate(NAME_PLACEHOLDERS, 1) for kind in ("user", "name")
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +198,9 @@ def _choose(prose: _Prose, seed: str) -> CharacterDescription:
 def _prose(key: _ByIdentity, is_feed: bool, has_knowledge_index: bool) -> _Prose:
     character = key.character
     name = sanitize_name(character.name)
-    values = {"agentName": name, "agent": name, "user": NAME_PLACEHOLDERS[0], **PLACEHOLDERS}
+    others = [other for other in NAME_PLACEHOLDERS if other.casefold() not in name.casefold().split()]
+    placeholders = {f"{kind}{number}": other for number, other in enumerate(others, 1) for kind in ("user", "name")}
+    values = {"agentName": name, "agent": name, "user": others[0], **placeholders}
     read = partial(_read_section, values=values)
     knowledge = () if has_knowledge_index else tuple(item.content for item in character.knowledge if not item.is_keyed)
     style = partial(read, guaranteed=MAX_ITEMS, is_ordered=True)

@@ -252,7 +252,10 @@ class TaskStore(Protocol):
 
 
 class CacheStore(Protocol):
-    """Small values by key, each with an optional expiry time."""
+    """Small values by key, each with an optional expiry time.
+
+    Where a key contains the id of a person, erasing the person deletes its value.
+    """
 
     async def get(self, key: str) -> Any | None:
         """Return a value that has not expired."""

@@ -116,3 +116,22 @@ def test_a_characters_own_settings_have_their_own_source(workdir: Path, capsys: 
     (workdir / "ada.json").write_text('{"name": "Ada", "settings": {"USE_MULTI_STEP": true}}', encoding="utf-8")
     assert entry(["settings", "-c", "ada.json"]) == 0
     assert "USE_MULTI_STEP = true  (from the character's settings)" in capsys.readouterr().out
+
+
+def test_variables_of_the_plugins_of_a_character_are_listed(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (workdir / "weather.py").write_text(
+        "from bot import Plugin, SettingsModel\n\n\n"
+        "class WeatherSettings(SettingsModel):\n    weather_city: str = 'Graz'\n\n\n"
+        "PLUGIN = Plugin('weather', settings=WeatherSettings)\n"
+    )
+    (workdir / "mine.json").write_text(json.dumps({"name": "Ada", "plugins": ["./weather.py"]}))
+    assert entry(["settings", "-c", "mine.json"]) == 0
+    printed = capsys.readouterr()
+    assert "variables of its own plugins are not listed" in printed.err
+    assert "bot character trust" in printed.err
+
+    assert entry(["character", "trust", "mine.json"]) == 0
+    capsys.readouterr()
+    assert entry(["settings", "-c", "mine.json", "--json"]) == 0
+    names = {variable["name"] for variable in json.loads(capsys.readouterr().out)["variables"]}
+    assert {"WEATHER_CITY", "LOG_LEVEL"} <= names

@@ -1,5 +1,6 @@
 """Actions: the signature is the schema, and invalid arguments are rejected before the call."""
 
+import re
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -11,7 +12,12 @@ from bot.domain.component_specs import Effect, ExampleLine
 from bot.domain.environment import Role
 from bot.domain.results import ActionResult
 from bot.errors import PluginError
+from bot.models import ModelType
 from bot.plugin_system.action import Action, action
+from bot.plugin_system.command import command
+from bot.plugin_system.components import evaluator, model, worker
+from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.routes import route
 from bot.testing import AgentHarness, make_turn
 from bot.turn import Turn
 
@@ -160,6 +166,38 @@ async def no_turn() -> None: ...
 def test_a_parameter_type_unknown_to_json_is_rejected_at_definition(handler: Any) -> None:
     with pytest.raises(PluginError, match="action ACT"):
         action("ACT", "x")(handler)
+
+
+@pytest.mark.parametrize(
+    "decorate",
+    [
+        action("LOOK", "Looks."),
+        command("look", "Looks."),
+        evaluator("LOOK", "Looks."),
+        model(ModelType.TEXT_LARGE),
+        route("GET", "/look"),
+        worker("LOOK"),
+    ],
+    ids=["action", "command", "evaluator", "model", "route", "worker"],
+)
+def test_a_function_that_is_not_async_is_rejected_at_definition(decorate: Any) -> None:
+    def look(turn: Turn, request: int = 0) -> None:
+        return None
+
+    with pytest.raises(PluginError, match="its function must be async"):
+        decorate(look)
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        ([len], "plugin 'test': len in its actions is none of them: decorate the function with @action"),
+        (len, "plugin 'test': actions is a builtin_function_or_method: write a list"),
+    ],
+)
+def test_what_is_no_component_is_rejected_with_the_name_of_its_plugin(actions: Any, message: str) -> None:
+    with pytest.raises(PluginError, match=re.escape(message)):
+        Plugin("test", actions=actions)
 
 
 async def test_the_decorated_function_can_be_called_directly(agent_harness: AgentHarness) -> None:

@@ -136,7 +136,9 @@ async def test_erasure_cancels_open_work(store: Store, state: DeliveryState) -> 
     assert (left.state, left.content) == (DeliveryState.CANCELLED, Content())
 
 
-async def test_erasure_deletes_components_relationships_tasks_and_logs_and_leaves_a_mark(store: Store) -> None:
+async def test_erasure_deletes_components_relationships_tasks_cached_values_and_logs_and_leaves_a_mark(
+    store: Store,
+) -> None:
     hers, _ = await receive_message(store, "Alice", "Hi")
     his, _ = await receive_message(store, "Bob", "Hi")
     alice, bob = hers.author.id, his.author.id
@@ -150,8 +152,11 @@ async def test_erasure_deletes_components_relationships_tasks_and_logs_and_leave
     await store.tasks.save_task(Task(new_id(), "remind", NOW, entity_id=bob))
     await store.logs.log(LogKind.AUTHORIZATION, {"a": 1}, entity_id=alice)
     await store.logs.log(LogKind.AUTHORIZATION, {"b": 2}, entity_id=bob)
+    for person in (alice, bob):
+        await store.cache.set(f"reminders/{person}", "the oak")
     found = await store.edits.erase_entity(alice, LATER)
     assert (found.components, found.relationships, found.tasks) == (2, 2, 1)
+    assert [await store.cache.get(f"reminders/{person}") for person in (alice, bob)] == [None, "the oak"]
     [mark] = await store.entities.components(alice)
     assert (mark.type, mark.data) == (ERASURE_COMPONENT, {"at": LATER.isoformat()})
     assert [component.data for component in await store.entities.components(bob)] == [{"b": 2}]

@@ -9,12 +9,14 @@ import typer
 
 from bot.characters import load_character
 from bot.characters.secret_detection import mask_secrets
-from bot.cli.characters import ignored_settings_note, read_character_settings
+from bot.cli.characters import ignored_settings_note, load_character_config, read_character_settings
 from bot.cli.options import AsJson, CharacterFile, examples, new_command
 from bot.cli.process.exit_codes import Exit
 from bot.cli.process.shutdown import print_notice
 from bot.cli.terminal_style import print_rows
 from bot.cli.variables import SettingsGroup, Variable, find_settings_groups, group_summary, list_variables
+from bot.errors import ConfigError
+from bot.plugin_system.plugin import Plugin
 from bot.settings import Settings
 from bot.text import strip_terminal_codes
 
@@ -38,7 +40,13 @@ def settings(
     as_json: AsJson = False,
 ) -> int:
     """List every variable with its meaning, its value and where that comes from; secrets are never shown."""
-    groups, problems = find_settings_groups()
+    plugins: Sequence[Plugin] = ()
+    if not (example or owners):
+        try:
+            plugins = load_character_config(character).plugins
+        except ConfigError as error:
+            print_notice(strip_terminal_codes(f"variables of its own plugins are not listed: {error}"))
+    groups, problems = find_settings_groups(plugins)
     for problem in problems:
         print_notice(strip_terminal_codes(f"not listed: {problem}"))
     if example:

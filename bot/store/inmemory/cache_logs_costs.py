@@ -43,6 +43,10 @@ class InMemoryCache:
     async def delete(self, key: str) -> None:
         self._values.pop(key, None)
 
+    def erase(self, entity_id: UUID) -> None:
+        """Delete the values whose keys name a person."""
+        self._values = {key: item for key, item in self._values.items() if str(entity_id) not in key}
+
     def add_if_absent(self, key: str, until: datetime) -> bool:
         """Store a key until a time; return False if it is stored already."""
         _, end = self._values.get(key, ("", self._clock()))

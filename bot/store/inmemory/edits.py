@@ -179,6 +179,7 @@ class InMemoryEdits:
             self._ledger.erase_unreadable(entity)
         component_count, relationship_count = self._entities.erase(entity_id, opt_out_component(entity_id, now))
         self._logs.erase(entity_id)
+        self._cache.erase(entity_id)
         task_count = self._tasks.erase(entity_id)
         return ErasureResult(
             message_count,

@@ -26,6 +26,7 @@ from plugins.sql.core.columns import text_position
 from plugins.sql.core.row_cache import invalidate
 from plugins.sql.core.schema import (
     activity,
+    cache,
     components,
     deliveries,
     logs,
@@ -95,6 +96,12 @@ DELETE_RELATIONSHIPS = _delete_of_entity(relationships, relationships.c.source_i
 DELETE_TASKS = _delete_of_entity(tasks, tasks.c.entity_id)
 DELETE_PARTICIPATION = _delete_of_entity(participants, participants.c.entity_id)
 DELETE_ACTIVITY = _delete_of_entity(activity, activity.c.entity_id)
+DELETE_CACHED = Statement(
+    lambda _: delete(cache).where(
+        matches(cache, "agent_id"),
+        text_position(cache.c.key, typed_parameter(cache.c.key, "entity")) > literal_column("0"),
+    )
+)
 DELETE_LOGS = _delete_of_entity(logs, logs.c.entity_id)
 UNREADABLE_OF_PLATFORM = Statement(
     lambda _: select(unreadable_events.c.position, unreadable_events.c.raw).where(
@@ -131,6 +138,7 @@ def erase_entity(agent: int, entity_id: UUID, now: datetime, connection: Connect
     DELETE_ACTIVITY.run(connection, *key)
     EMPTY_LOG.run_many(connection, build_tombstones(connection, *key))
     DELETE_LOGS.run(connection, *key)
+    DELETE_CACHED.run(connection, agent, str(entity_id))
     cost_count = anonymize_costs(connection, *key)
     if (entity := find_entities(connection, agent, [entity_id]).get(entity_id)) is not None:
         _delete_unreadable(connection, agent, entity)

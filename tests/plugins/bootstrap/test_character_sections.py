@@ -130,3 +130,9 @@ def test_the_check_and_the_doctor_print_what_is_kept(
     [document] = json.loads(capsys.readouterr().out)["characters"]
     assert document["prompt"]["chat"]["style.all"]["kept"] == 20
     assert 0 < document["prompt"]["chat"]["bio"]["keptCharacters"] < document["prompt"]["chat"]["bio"]["characters"]
+
+
+def test_a_character_does_not_talk_to_itself_in_its_examples() -> None:
+    lines = [{"name": "{{name1}}", "content": {"text": "Who are you?"}}, {"name": "Robin", "content": {"text": "Me."}}]
+    character = Character.model_validate({"name": "Robin", "messageExamples": [lines]})
+    assert "Sam: Who are you?\nRobin: Me." in describe_character(character).text
