@@ -26,6 +26,8 @@ EXTENSION_FIELDS: Final = ("username", "topics", "postExamples", "style", "sugge
 PERSONALITY, SCENARIO = "Personality: ", "Scenario: "  # begin those lines of a bio
 MAX_ADJECTIVES_LENGTH: Final = 300
 DEFAULT_ORDER: Final = 100
+MAX_NESTED_MACROS: Final = 5
+OPEN, CLOSE = "\1", "\2"  # stand for the braces of a placeholder that stays
 
 Fields = dict[str, JsonValue]
 
@@ -53,13 +55,18 @@ _BOOK_SETTINGS: Final[Mapping[str, tuple[str, int, int]]] = {  # the setting, an
     "scan_depth": ("KEYED_KNOWLEDGE_MESSAGES", 1, 100),
     "recursive_scanning": ("KEYED_KNOWLEDGE_RECURSIVE", 0, 1),
 }
-_REGEX_PROBLEM: Final = "its keys are regular expressions, which are not run: write the words that they stand for"
+_REGEX_PROBLEM: Final = "its regular expressions are not run: write the words that they stand for"
+_NEGATED_LOGIC: Final = (1, 2)  # `selectiveLogic`: not all, and none, of the secondary keys
+ALL_SECONDARY: Final = 3
 _READ_KEYS: Final = frozenset(
     {*_ABOUT_CARD, "name", "nickname", "description", "personality", "scenario", "first_mes", "mes_example"}
     | {"system_prompt", "post_history_instructions", "alternate_greetings", "character_book", "extensions"}
     | {"char_name", "char_persona", "char_greeting", "world_scenario", "example_dialogue", "metadata", "spec_version"}
 )
 _MACRO: Final = re.compile(r"\{\{([^{}]*)\}\}|<(user|bot|char)>", re.IGNORECASE)
+_LANGUAGE: Final = re.compile(r"[a-z]{2,3}(?:-[A-Za-z]{2,4})?")
+_REGEX: Final = re.compile(r"/.+/[gimsuy]*", re.DOTALL)  # a key of SillyTavern that is a regular expression
+_REGEX_SIGN: Final = re.compile(r"[\\^$|?*+(){}\[\]]")  # in a key of other programs, which say so by `use_regex`
 _START: Final = re.compile(r"^\s*<START>\s*$", re.IGNORECASE | re.MULTILINE)
 _SPEAKER: Final = re.compile(r"^(\{\{(?:user|char)\}\}|<(?:USER|BOT)>|[^\n:{}]{1,60}):[ \t]*", re.IGNORECASE)
 
@@ -161,7 +168,8 @@ class _CardConversion:
         fields: Fields = {"name": name, **self._read_prompts(), **self._read_talk(), **self._read_extension()}
         if "character_book" in self._members:
             fields |= self.read_book(self._members["character_book"], (*self._path, "character_book"))
-        about = {key: to_json(node) for key, node in self._members.items() if key in _ABOUT_CARD and not is_empty(node)}
+        about = {key: _plain(to_json(node)) for key, node in self._members.items() if key in _ABOUT_CARD}
+        about = {key: value for key, value in about.items() if value not in (None, "", [], {})}
         if about:
             fields["card"] = about
             self._collector.add_preserved(root.offset, self._path, f"kept as card, without effect: {', '.join(about)}")
@@ -250,7 +258,11 @@ class _CardConversion:
     def _read_extension(self) -> Fields:
         """Return the fields that an export of this program wrote into the card."""
         own = self._extension(EXTENSION)
-        return {key: to_json(own[key]) for key in EXTENSION_FIELDS if key in own}
+        fields: Fields = {key: _plain(to_json(own[key])) for key in EXTENSION_FIELDS if key in own and key != "style"}
+        style = to_json(own["style"]) if "style" in own else None
+        if isinstance(style, dict):
+            fields["style"] = {place: _plain(style[place]) for place in ("all", "chat", "post") if place in style}
+        return {key: value for key, value in fields.items() if value is not None}
 
     def _depth_prompt(self) -> str:
         """Return the note that SillyTavern inserts between the last messages."""
@@ -290,36 +302,59 @@ class _CardConversion:
         entry = self._reader.mapping(node, path)
         is_off = ("enabled" in entry and not entry["enabled"].value) or ("disable" in entry and entry["disable"].value)
         lines = str(entry["content"].value if "content" in entry else "").splitlines()
+        is_off = is_off or "@@dont_activate" in lines or _number(entry, "probability") == 0
         content = self._replace_macros("character_book", "\n".join(line for line in lines if not line.startswith("@@")))
         if is_off or not content:
             self._collector.add_ignored(node.offset, path, "is switched off" if is_off else "has no text")
             return {}
-        if "use_regex" in entry and entry["use_regex"].value:
-            self._collector.add_ignored(node.offset, (*path, "use_regex"), _REGEX_PROBLEM)
-            return {}
-        keys = self._entry_texts(entry, "keys", path)
+        keys = self._read_keys(entry, "keys", path)
+        secondary = self._read_keys(entry, "secondary_keys", path) if entry.get("selective", node).value else []
         is_constant = bool("constant" in entry and entry["constant"].value)
         if not (keys or is_constant):
             self._collector.add_ignored(node.offset, path, "has no keys, and is not constant")
             return {}
+        if not self._can_be_shown(entry, len(secondary), node, path):
+            return {}
         item: Fields = {"content": content}
         if keys:
             item["keys"] = keys
-        if entry.get("selective", node).value and (secondary := self._entry_texts(entry, "secondary_keys", path)):
+        if secondary:
             item["secondaryKeys"] = secondary
         if is_constant:
             item["always"] = True
-        if (sensitive := _member(entry, "case_sensitive")) and sensitive.value is True:
+        sensitive = _member(entry, "case_sensitive") or _entry_extension(entry, "case_sensitive")
+        if sensitive and sensitive.value is True:
             item["caseSensitive"] = True
         order = _member(entry, "insertion_order")
         if order and isinstance(order.value, int) and order.value != DEFAULT_ORDER:
             item["order"] = order.value
         return item
 
-    def _entry_texts(self, entry: Mapping[str, Node], key: str, path: Path) -> list[JsonValue]:
+    def _can_be_shown(self, entry: Mapping[str, Node], secondary_count: int, node: Node, path: Path) -> bool:
+        """Return False for an entry that would be shown where it must not be; report what else differs."""
+        logic, chance = _number(entry, "selectiveLogic"), _number(entry, "probability")
+        if secondary_count and logic in _NEGATED_LOGIC:
+            message = "is shown where its secondary keys do not occur, which has no counterpart here"
+            self._collector.add_ignored(node.offset, path, message)
+            return False
+        if logic == ALL_SECONDARY and secondary_count > 1:
+            self._collector.add_warning(node.offset, path, "needs all of its secondary keys: here one is enough")
+        if chance is not None and chance < 100:
+            self._collector.add_warning(node.offset, path, f"is shown in {chance} % of the cases: here in all")
+        return True
+
+    def _read_keys(self, entry: Mapping[str, Node], key: str, path: Path) -> list[JsonValue]:
+        """Return the words of an entry; regular expressions are left out and reported.
+
+        SillyTavern sets `use_regex` on every entry, and a key is one there if it stands in slashes.
+        """
         node = _member(entry, key)
         texts = self._reader.texts(node, (*path, key)) if node else ()
-        return [text for text in (self._replace_macros("character_book", text) for text in texts) if text]
+        is_regex = bool("use_regex" in entry and entry["use_regex"].value)
+        words = [text for text in texts if not (_REGEX.fullmatch(text) or (is_regex and _REGEX_SIGN.search(text)))]
+        if node and len(words) < len(texts):
+            self._collector.add_ignored(node.offset, (*path, key), _REGEX_PROBLEM)
+        return [word for word in (self._replace_macros("character_book", text) for text in words) if word]
 
     def _text(self, *keys: str) -> str:
         """Return the text of the first of the keys that the card has."""
@@ -334,6 +369,8 @@ class _CardConversion:
 
     def _replace_macros(self, key: str, text: str, user: str = "the user") -> str:
         """Return a text with the macros of cards replaced; those without a counterpart are removed and reported."""
+        text = text.replace(OPEN, "").replace(CLOSE, "")
+        kept_user = user.replace("{{", OPEN).replace("}}", CLOSE)  # so that a macro around it is read too
 
         def replace(match: re.Match[str]) -> str:
             name, _, argument = (match[1] or match[2] or "").partition(":")
@@ -343,20 +380,25 @@ class _CardConversion:
                 case "user":
                     before = text[: match.start()].rstrip(' *"')
                     is_start = not before or before[-1] in ".!?\n"
-                    return user[0].upper() + user[1:] if is_start else user
+                    return kept_user[0].upper() + kept_user[1:] if is_start else kept_user
                 case "newline":
                     return "\n"
                 case "random" | "pick":
                     return re.split(r"::|,", argument.removeprefix(":"))[0].strip()
                 case "name1" if user == "{{name1}}":
-                    return user
+                    return kept_user
                 case word if word.startswith("//") or word in ("", "trim", "noop", "comment", "hidden_key"):
                     return ""
             node = self._members.get(key)
             self._lost_macros.setdefault(name.strip()[:40], node.key_offset if node else 0)
             return ""
 
-        return _MACRO.sub(replace, text).strip()
+        for _ in range(MAX_NESTED_MACROS):
+            replaced = _MACRO.sub(replace, text)
+            if replaced == text:
+                break
+            text = replaced
+        return text.replace(OPEN, "{{").replace(CLOSE, "}}").strip()
 
     def _note_mapped(self, key: str, message: str) -> None:
         if (node := self._members.get(key)) is not None and not is_empty(node):
@@ -365,6 +407,27 @@ class _CardConversion:
 
 def _line(name: str, text: str) -> Fields:
     return {"name": name, "content": {"text": text}}
+
+
+def _entry_extension(entry: Mapping[str, Node], key: str) -> Node | None:
+    """Return what SillyTavern keeps of an entry: in a card below `extensions`, in a lorebook beside the keys."""
+    extensions = entry.get("extensions")
+    found = extensions.value.get(key) if extensions and isinstance(extensions.value, dict) else None
+    return found or entry.get(key)
+
+
+def _number(entry: Mapping[str, Node], key: str) -> int | float | None:
+    node = _entry_extension(entry, key)
+    return node.value if node and isinstance(node.value, int | float) else None
+
+
+def _plain(value: JsonValue) -> JsonValue:
+    """Return a text, a number or a list of them; of translations those by language; None for anything else."""
+    if isinstance(value, list):
+        return [item for item in value if isinstance(item, str | int | float)]
+    if isinstance(value, dict):
+        return {key: text for key, text in value.items() if _LANGUAGE.fullmatch(key) and isinstance(text, str)} or None
+    return value
 
 
 def _member(entry: Mapping[str, Node], key: str) -> Node | None:

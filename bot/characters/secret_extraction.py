@@ -60,8 +60,13 @@ def extract_secrets(root: Node, collector: ReportCollector) -> tuple[Node, Secre
     return replace(root, value=members), extractor.secrets()
 
 
+def _is_prose(key: str) -> bool:
+    """Return whether a field holds texts; `card` is what a stranger wrote about a card."""
+    return key == "card" or (key in FIELDS and FIELDS[key] not in FREE_FIELDS)
+
+
 def _zone_of(key: str) -> _Zone:
-    if key in FIELDS and FIELDS[key] not in FREE_FIELDS:
+    if _is_prose(key):
         return _Zone.PROSE
     return _Zone.SECRETS if is_secret_name(key) else _Zone.SETTINGS
 
@@ -160,11 +165,13 @@ def _rank_of(path: Path) -> _Rank:
 
 
 def _setting_name(path: Path) -> str:
-    """Return the setting's name of a secret: its key if that is such a name, else its path."""
+    """Return the setting's name of a secret: its key if that is such a name and no text's, else its path."""
     for prefix in (("secrets",), ("settings", "secrets"), ("settings",)):
         if path[: len(prefix)] == prefix and len(path) == len(prefix) + 1:
             return str(path[-1])
     last = path[-1]
+    if _is_prose(str(path[0])):
+        return format_path(path)
     return last if isinstance(last, str) and _SETTING_NAME.fullmatch(last) else format_path(path)
 
 

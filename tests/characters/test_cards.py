@@ -3,6 +3,7 @@
 import base64
 import json
 import random
+import re
 import struct
 import zlib
 from contextlib import suppress
@@ -123,11 +124,81 @@ def test_the_report_names_what_is_lost(tmp_path: Path) -> None:
     ignored = {note.path: note.message for note in imported(tmp_path, V2).report.ignored}
     entries = "data.character_book.entries"
     assert ignored[f"{entries}[3]"] == "is switched off"
-    assert "regular expressions" in ignored[f"{entries}[4].use_regex"]
+    assert "regular expressions" in ignored[f"{entries}[4].keys"]
     assert "has no keys" in ignored[f"{entries}[5]"]
     assert ignored[f"{entries}[6]"] == "has no text"
     assert "{{time_UTC+1}}" in ignored["data"]
     assert ignored["data.unheard_of"] == "has no counterpart here"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"creator_notes_multilingual": {"OPENAI_API_KEY": "sk-strange0123456789abcdef0123456789abcd"}},
+        {"tags": {"DISCORD_API_TOKEN": "strange-token-0123456789"}, "creator": {"X_API_KEY": "strange-key-0123456789"}},
+        {"extensions": {"greenroom": {"style": {"OPENAI_API_KEY": "sk-strange0123456789abcdef0123456789abcd"}}}},
+        {"extensions": {"greenroom": {"topics": {"OPENAI_API_KEY": "sk-strange0123456789abcdef0123456789abcd"}}}},
+        {"creator_notes_multilingual": {"en": "sk-strange0123456789abcdef0123456789abcd"}},
+    ],
+)
+def test_a_card_sets_no_variable(tmp_path: Path, data: dict[str, Any]) -> None:
+    item = imported(tmp_path, {**V2, "data": {**DATA, **data}})
+    path = tmp_path / "imported.json"
+    path.write_text(item.text)
+    loaded = load_character(path)
+    assert [name for name in loaded.secrets if re.fullmatch("[A-Z0-9_]+", name)] == []
+
+
+def book_of(tmp_path: Path, *entries: dict[str, Any]) -> tuple[list[tuple[str, tuple[str, ...]]], list[str]]:
+    """Return the contents and keys that are read of the entries of a lorebook, and what is reported of the others."""
+    book = {"entries": [{"content": f"text {number}", **entry} for number, entry in enumerate(entries)]}
+    item = imported(tmp_path, {**V2, "data": {**DATA, "character_book": book}})
+    notes = (*item.report.ignored, *item.report.warnings)
+    return (
+        [(entry.content, entry.keys) for entry in character_of(item).knowledge],
+        [note.message for note in notes if "character_book" in note.path],
+    )
+
+
+def test_keys_are_regular_expressions_by_their_form(tmp_path: Path) -> None:
+    read, notes = book_of(
+        tmp_path,
+        {"keys": ["oolong", "kettle"], "use_regex": True},
+        {"keys": ["/drag(on|ons)/i", "wyrm"], "use_regex": True},
+        {"keys": ["/fox(es)?/"]},
+        {"keys": ["fox(es)?"], "use_regex": True},
+        {"keys": ["/a/"], "use_regex": True, "constant": True},
+        {"keys": ["and/or", "why?"]},
+    )
+    assert read == [
+        ("text 0", ("oolong", "kettle")),
+        ("text 1", ("wyrm",)),
+        ("text 4", ()),
+        ("text 5", ("and/or", "why?")),
+    ]
+    assert sum("regular expressions" in note for note in notes) == 4
+
+
+def test_entries_that_would_mean_the_opposite_are_left_out_and_others_reported(tmp_path: Path) -> None:
+    keys = {"keys": ["dragon"], "secondary_keys": ["tame", "old"], "selective": True}
+    read, notes = book_of(
+        tmp_path,
+        {**keys, "extensions": {"selectiveLogic": 2}},
+        {**keys, "extensions": {"selectiveLogic": 3}},
+        {"keys": ["a"], "extensions": {"probability": 0}},
+        {"keys": ["b"], "extensions": {"probability": 40}},
+        {"keys": ["c"], "content": "@@dont_activate\nhidden"},
+    )
+    assert [content for content, _ in read] == ["text 1", "text 3"]
+    for message in ("where its secondary keys do not occur", "here one is enough", "in 40 % of the cases: here in all"):
+        assert any(message in note for note in notes)
+
+
+def test_macros_in_macros_are_replaced_from_the_inside(tmp_path: Path) -> None:
+    item = imported(
+        tmp_path, {**V2, "data": {**DATA, "first_mes": "Roll {{random:{{char}},x}}. {{// note {{user}} }}"}}
+    )
+    assert character_of(item).greetings[0] == "Roll Seraphine."
 
 
 def test_a_card_of_the_first_version_has_its_parts_at_the_top(tmp_path: Path) -> None:

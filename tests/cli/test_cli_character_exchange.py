@@ -98,3 +98,18 @@ def test_a_mistake_is_named_in_one_line(workdir: Path, capsys: Out, arguments: l
     err = capsys.readouterr().err
     assert problem in err
     assert err.count("\n") == 1
+
+
+def test_a_character_never_gets_the_documents_of_another_one(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, fact in (("Ann", "Ann was born in Lisbon."), ("Bert", "Bert was born in Graz.")):
+        folder = workdir / name
+        (folder / "knowledge").mkdir(parents=True)
+        (folder / "knowledge" / "facts.md").write_text(fact)
+        character = {"name": name, "bio": ["Somebody."], "knowledge": [{"path": "knowledge/facts.md"}]}
+        (folder / "character.json").write_text(json.dumps(character))
+    assert entry(["character", "import", "Ann/character.json", "--to", "out"]) == 0
+    assert entry(["character", "import", "Bert/character.json", "--to", "out"]) == 78
+    assert "another document stands there" in capsys.readouterr().err
+    assert not (workdir / "out" / "bert.json").exists()
+    assert entry(["character", "import", "Bert/character.json", "--to", "other"]) == 0
+    assert "Graz" in (workdir / "other" / "knowledge" / "facts.md").read_text()

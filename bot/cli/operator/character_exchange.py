@@ -1,5 +1,6 @@
 """`bot character import` and `export`: files that are read and written beside each other."""
 
+import filecmp
 import json
 import shutil
 from collections.abc import Sequence
@@ -83,6 +84,9 @@ def _write_card(character: Character, target: Path | None, picture: Path | None)
 def _write(imported: ImportedCharacter, folder: Path) -> WrittenCharacter:
     stem = file_stem(imported.name)
     file = folder / f"{stem}.json"
+    for name in imported.documents:
+        if _differs(imported.path.parent / name, folder / name):
+            raise CharacterError(f"{folder / name}: another document stands there: name another folder with --to")
     _write_new(file, imported.text.encode())
     files = [file]
     if imported.picture:
@@ -93,12 +97,21 @@ def _write(imported: ImportedCharacter, folder: Path) -> WrittenCharacter:
     return WrittenCharacter(imported, tuple(files))
 
 
+def _differs(origin: Path, target: Path) -> bool:
+    """Return whether something else than a document or folder of documents stands at its place."""
+    if not origin.exists() or not target.exists():
+        return False
+    if not origin.is_dir():
+        return target.is_dir() or not filecmp.cmp(origin, target, shallow=False)
+    return not target.is_dir() or any(_differs(child, target / child.name) for child in origin.iterdir())
+
+
 def _copy_document(source: Path, name: str, folder: Path) -> Path | None:
     """Copy a document or a folder of documents to the same place below `folder`; None if there is none inside."""
     origin, target = (source / name).resolve(), folder / name
     is_inside = origin.is_relative_to(source.resolve()) and target.resolve().is_relative_to(folder.resolve())
     if not is_inside or not origin.exists() or target.exists():
-        return None
+        return None  # an existing one is the same, see _differs
     target.parent.mkdir(parents=True, exist_ok=True)
     if origin.is_dir():
         shutil.copytree(origin, target, symlinks=True)
