@@ -156,12 +156,12 @@ class _CardConversion:
     ) -> None:
         self._collector, self._reader = collector, reader
         self._path, self._members = path, members
-        self._name = name
+        self._name = self._full_name = name  # a nickname is what {{char}} stands for
         self._lost_macros: dict[str, int] = {}
 
     def convert(self, root: Node) -> Fields:
         name = self._text("name", "char_name").strip()
-        self._name = self._text("nickname").strip() or name
+        self._full_name, self._name = name, self._text("nickname").strip() or name
         if not name:
             self._collector.add_problem(root.offset, (*self._path, "name"), "is missing; every character has a name")
             return {}
@@ -225,7 +225,7 @@ class _CardConversion:
             self._note_mapped("mes_example", f"read as {len(examples)} messageExamples")
         elif greetings:
             opening = self._replace_macros("first_mes", greetings[0].replace("{{user}}", "{{name1}}"), "{{name1}}")
-            examples = [[_line("{{name1}}", "Hello!"), _line(self._name, opening)]]
+            examples = [[_line("{{name1}}", "Hello!"), _line(self._full_name, opening)]]
         if examples:
             fields["messageExamples"] = list[JsonValue](examples)
         return fields
@@ -251,8 +251,8 @@ class _CardConversion:
     def _speaker(self, label: str) -> str:
         """Return the name of a speaker of an example; empty if the label is only a part of a text."""
         word = label.strip("{}<> ").lower()
-        if word in ("char", "bot", self._name.lower()):
-            return self._name
+        if word in ("char", "bot", self._name.lower(), self._full_name.lower()):
+            return self._full_name
         return "{{name1}}" if word == "user" else ""
 
     def _read_extension(self) -> Fields:

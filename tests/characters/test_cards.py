@@ -216,6 +216,13 @@ def test_a_card_of_the_third_version_is_called_by_its_nickname(tmp_path: Path) -
     assert character_of(item).greetings == ("I am Ding.",)
 
 
+def test_the_lines_of_a_character_with_a_nickname_are_its_own(tmp_path: Path) -> None:
+    talk = "{{user}}: Full?\nBell: My full name.\nDing: My short one.\n{{char}}: Mine."
+    data = {**V1, "nickname": "Ding", "mes_example": talk}
+    character = character_of(imported(tmp_path, {"spec": "chara_card_v3", "spec_version": "3.0", "data": data}))
+    assert [line.name for line in character.message_examples[0]] == ["{{name1}}", "Bell", "Bell", "Bell"]
+
+
 def test_the_newer_card_in_a_picture_is_read_and_the_picture_kept(tmp_path: Path) -> None:
     old, new = json.dumps(V1).encode(), json.dumps(V2).encode()
     data = png((b"chara", base64.b64encode(old)), (b"ccv3", base64.b64encode(new)))
