@@ -10,18 +10,16 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from bot.characters.card_pictures import MAX_PNG_BYTES, PNG_SIGNATURE, read_png_card
 from bot.characters.cards import (
     EXTENSION,
     EXTENSION_FIELDS,
-    MAX_PNG_BYTES,
     PERSONALITY,
-    PNG_SIGNATURE,
     SCENARIO,
     Fields,
     is_card,
     read_card,
     read_lorebook,
-    read_png_card,
 )
 from bot.characters.json_scanner import scan_json
 from bot.characters.loader import load_character, parse_character, read_character_source

@@ -270,10 +270,7 @@ class MessageProcessor:
                 self._start(StoredEvent(receipt))
 
     async def restart(self, receipt_id: UUID) -> None:
-        """Process an event whose turn was cancelled from the beginning; this counts as no further attempt.
-
-        Where the store is away, it is processed once that is back.
-        """
+        """Process an event whose turn was cancelled from the beginning; this counts as no further attempt."""
         self._transition(receipt_id, None)
         try:
             receipt = await self._ledger.receipt(receipt_id)

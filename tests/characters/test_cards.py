@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bot.characters import Format, load_character, parse_character
-from bot.characters.cards import PNG_SIGNATURE, write_png_card
+from bot.characters.card_pictures import PNG_SIGNATURE, write_png_card
 from bot.characters.exchange import ImportedCharacter, export_card, find_characters, import_character
 from bot.domain.character import Character
 from bot.errors import CharacterError

@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 
 from bot.characters import load_character, parse_character
-from bot.characters.cards import write_png_card
+from bot.characters.card_pictures import write_png_card
 from bot.characters.exchange import (
     ImportedCharacter,
     export_card,
