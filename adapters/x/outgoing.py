@@ -147,6 +147,7 @@ def _fitting_length(text: str, max_weight: int = MAX_WEIGHT) -> int:
 
 
 def _last_break(pattern: re.Pattern[str], text: str, max_length: int) -> int:
-    """Return the last end of a match within `max_length`; 0 if it is in the first quarter."""
-    ends = [match.end() for match in pattern.finditer(text, 0, max_length + 2) if match.start() <= max_length]
-    return max((end for end in ends if end >= max_length // 4), default=0)
+    """Return the last end of a match within `max_length`, spaces apart; 0 if it is in the first quarter."""
+    ends = [match.end() for match in pattern.finditer(text, 0, max_length + 2)]
+    fitting = [end for end in ends if len(text[:end].rstrip()) <= max_length]
+    return max((end for end in fitting if end >= max_length // 4), default=0)

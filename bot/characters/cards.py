@@ -61,7 +61,7 @@ _MACRO: Final = re.compile(r"\{\{([^{}]*)\}\}|<(user|bot|char)>", re.IGNORECASE)
 _LANGUAGE: Final = re.compile(r"[a-z]{2,3}(?:-[A-Za-z]{2,4})?")
 _REGEX: Final = re.compile(r"/.+/[gimsuy]*", re.DOTALL)  # a key of SillyTavern that is a regular expression
 _REGEX_SIGN: Final = re.compile(r"[\\^$|?*+(){}\[\]]")  # in a key of other programs, which say so by `use_regex`
-_START: Final = re.compile(r"^\s*<START>\s*$", re.IGNORECASE | re.MULTILINE)
+_START: Final = re.compile(r"^[^\S\n]*<START>[^\S\n]*$", re.IGNORECASE | re.MULTILINE)
 _SPEAKER: Final = re.compile(r"^(\{\{(?:user|char)\}\}|<(?:USER|BOT)>|[^\n:{}]{1,60}):[ \t]*", re.IGNORECASE)
 
 

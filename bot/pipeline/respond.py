@@ -14,21 +14,24 @@ from bot.domain.component_specs import ProviderKind
 from bot.domain.content import MediaKind
 from bot.domain.ids import short_id
 from bot.errors import ModelError, NoAnswer
-from bot.models.types import ModelType, Purpose, TextRequest, TextResult, TextSink, Tool
+from bot.models.types import ModelType, Purpose, TextRequest, TextResult, TextSink, Tool, ToolCall
 from bot.outbound.content_filter import is_empty_reply, strip_scaffolding
 from bot.outbound.draft import Draft
 from bot.pipeline.compose import CONTEXT_KINDS, Composer, generate_text
 from bot.pipeline.journal import cached_response, save_response
 from bot.pipeline.reply_plan import REPLY, SILENT_ACTIONS
+from bot.plugin_system.confirmation import CONFIRM, find_task_to_confirm, read_code
 from bot.plugin_system.registry import fold_name
 from bot.prompts.history import MAX_OPEN_MESSAGE_LENGTH, HistoryLine, render_history
 from bot.prompts.reply_parser.reader import MAX_ACTIONS, NextStep, Reply, partial_reply_text, read_reply, read_step
 from bot.prompts.templates import CONTINUE, MESSAGE_HANDLER
 from bot.text import truncate_line
 from bot.turn import MAX_ANSWERED_INPUTS, Turn, TurnInput
+from bot.user_texts import user_text
 
 MAX_TRIES = 3
 ANSWER_KEY = "answer"
+CHOOSE_OPTION = "CHOOSE_OPTION"
 EXCLUDED_TOOLS = frozenset({REPLY, "NONE"})  # these are never offered as functions
 MAX_TOOL_NAME_LENGTH = 64  # the limit of most model providers
 
@@ -67,6 +70,25 @@ async def respond(turn: Turn, composer: Composer) -> Reply:
             return reply
         tries += 1
     raise NoAnswer(f"the model gave {MAX_TRIES} answers with neither a text nor an action")
+
+
+async def confirm_by_code(turn: Turn) -> Reply | None:
+    """Return the reply that carries out what a message only confirms by its code, and commit the turn.
+
+    No model is asked. None for any other message.
+    """
+    if len(turn.inputs) > 1 or not (code := read_code(turn.own_text)):
+        return None
+    if (cached := await cached_response(turn, ANSWER_KEY)) is not None:
+        return build_reply(cached)
+    task = await find_task_to_confirm(turn, code)
+    if task is None or not any(spec.name == CHOOSE_OPTION for spec in turn.actions):
+        return None
+    turn.commit()
+    call = ToolCall(CHOOSE_OPTION, {"option": CONFIRM, "task": str(task.id)})
+    result = TextResult(user_text("choices.done", choice=CONFIRM), tool_calls=(call,))
+    await save_response(turn, ANSWER_KEY, result)
+    return build_reply(result)
 
 
 def _select_providers(turn: Turn, composer: Composer) -> list[str]:

@@ -1,6 +1,7 @@
 """Confirmation of a change by its author, with a button or a code."""
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -19,6 +20,11 @@ CONFIRMED_WORKER = "RUN_CONFIRMED_ACTION"
 CONFIRMATION_TTL = timedelta(minutes=10)
 CODE_ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 CODE_LENGTH = 5
+MAX_CONFIRMATION_LENGTH = 200
+MAX_WORDS_BEFORE = 3  # of a message that only confirms: whom it is for, and a greeting
+_CONFIRMATION = re.compile(
+    rf"\W*(?:\S+\s+){{0,{MAX_WORDS_BEFORE}}}{CONFIRM}\s+([{CODE_ALPHABET}]{{{CODE_LENGTH}}})\W*", re.IGNORECASE
+)
 
 
 async def ask_to_confirm(turn: Turn, worker: str, operation: Mapping[str, str], summary: str) -> ActionResult:
@@ -60,6 +66,23 @@ async def ask_to_confirm(turn: Turn, worker: str, operation: Mapping[str, str], 
     )
     await turn.reply(Content(text=question, choices=request.choices(task_id)))
     return ActionResult(text="asked for confirmation; nothing has been changed yet", authors=frozenset())
+
+
+def read_code(text: str) -> str:
+    """Return the code of a message that only confirms something, as the question asks; else an empty text."""
+    found = _CONFIRMATION.fullmatch(text[:MAX_CONFIRMATION_LENGTH])
+    return found[1].upper() if found else ""
+
+
+async def find_task_to_confirm(turn: Turn, code: str) -> Task | None:
+    """Return the task for whose confirmation the author was asked in this room with a code."""
+    agent = turn.agent
+    tasks, tags = agent.store.tasks, {TaskTag.AWAITING_CHOICE}
+    for task in await tasks.tasks(room_id=turn.room.id, entity_id=turn.author.id, tags=tags):
+        request = ChoiceRequest.from_metadata(task.metadata)
+        if request.code == code and request.is_open(task, agent.clock()):
+            return task
+    return None
 
 
 def confirmed_operation(turn: Turn, action: str, arguments: Mapping[str, Any]) -> dict[str, str]:

@@ -24,7 +24,6 @@ _QUOTED_LINE = re.compile(
     r'^- (?P<name>[^()\[\]\n]+) \(id (?P<id>[0-9a-f]+)\), [0-9-]+ [0-9:]+: "(?P<text>.*)"(?: \([^()\n]*\))?$',
     re.MULTILINE,
 )  # of the provider RECALL
-_CONFIRMATION = re.compile(r"\bconfirm [A-Z2-9]{5}\b")  # what a question asks its reader to answer
 _GIVEN_PARAMETERS = re.compile(r"^What was given: (\{.*\})$", re.MULTILINE)
 
 
@@ -84,13 +83,11 @@ def find_call(history: Sequence[ChatLine], actions: Iterable[ActionSpec]) -> str
     """Return an answer that calls the action with whose name the last line begins; empty if it begins with none.
 
     `ROLL_DICE sides=20` passes an argument; one with spaces stands in quotation marks. This is how an action is
-    tried without a language model, and a call is confirmed.
+    tried without a language model.
     """
     if not history or history[-1].is_agent:
         return ""
     line = history[-1].text.strip()
-    if _CONFIRMATION.search(line):
-        line = "CHOOSE_OPTION option=confirm"
     name, _, rest = line.partition(" ")
     spec = next((spec for spec in actions if spec.name == name and name not in SPEECH_ACTIONS), None)
     if spec is None:

@@ -216,6 +216,11 @@ def test_a_card_of_the_third_version_is_called_by_its_nickname(tmp_path: Path) -
     assert character_of(item).greetings == ("I am Ding.",)
 
 
+def test_a_card_of_empty_lines_is_read_line_by_line(tmp_path: Path) -> None:
+    item = imported(tmp_path, {**V2, "data": {**DATA, "mes_example": "\n" * 300_000 + "<START>\n{{char}}: Tea?"}})
+    assert [line.content.text for line in character_of(item).message_examples[0]] == ["Tea?"]
+
+
 def test_the_lines_of_a_character_with_a_nickname_are_its_own(tmp_path: Path) -> None:
     talk = "{{user}}: Full?\nBell: My full name.\nDing: My short one.\n{{char}}: Mine."
     data = {**V1, "nickname": "Ding", "mes_example": talk}

@@ -515,15 +515,12 @@ class Rubbish:
     async def gives_no_values(self, turn: Turn) -> Any:
         return ProviderResult(values=None)  # type: ignore[arg-type]  # what is tested
 
-    def is_not_async(self, turn: Turn) -> Any:
-        return ProviderResult("sync")
-
 
 RUBBISH = [name for name in vars(Rubbish) if not name.startswith("_")]
 
 
 @pytest.mark.parametrize("kind", [ChannelType.DM, GROUP])
-@pytest.mark.parametrize("fault", [one for one in RUBBISH if one != "is_not_async"])
+@pytest.mark.parametrize("fault", RUBBISH)
 async def test_a_broken_provider_affects_only_itself_and_is_noted(
     fault: str, kind: ChannelType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -610,7 +607,7 @@ async def test_a_broken_listener_affects_only_itself(fault: str) -> None:
     assert receipt.outcome is again.outcome is Outcome.ANSWERED
 
 
-@pytest.mark.parametrize("fault", [one for one in RUBBISH if one not in ("hangs", "cancels_its_task", "is_not_async")])
+@pytest.mark.parametrize("fault", [one for one in RUBBISH if one not in ("hangs", "cancels_its_task")])
 async def test_a_broken_check_makes_its_action_unavailable_and_no_other(fault: str) -> None:
     @action("PICKY", "Cannot decide.", when=getattr(Rubbish(), fault))
     async def picky(turn: Turn) -> None:

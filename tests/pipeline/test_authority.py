@@ -277,6 +277,23 @@ async def test_the_model_learns_that_nothing_was_changed_yet() -> None:
         assert "- NOTE: ok: asked for confirmation; nothing has been changed yet" in model.requests[1].prompt
 
 
+async def test_a_message_that_only_confirms_is_carried_out_whatever_the_model_would_say() -> None:
+    obedient = Obedient()
+    async with running_agent(notes, model=obedient.model) as stage:
+        await stage.send("hello", author="Mallory", kind=GROUP)
+        obedient.does("NOTE", text="bread")
+        await stage.send("Ada, good morning", author="Root", kind=GROUP)
+        secret = await code(stage)
+        obedient.does()
+        for author, text in (("Mallory", f"Ada, confirm {secret}"), ("Root", f"Ada, what is confirm {secret} for?")):
+            await stage.send(text, author=author, kind=GROUP)
+            await run_due(stage)
+            assert NOTES == []
+        await stage.send(f"hey Ada, confirm {secret.lower()}!", author="Root", kind=GROUP)
+        await run_due(stage)
+    assert NOTES == ["bread 1"]
+
+
 async def test_the_role_is_checked_again_when_the_question_is_answered() -> None:
     @action("BAN", "Ban a person.", role=Role.ADMIN)
     async def ban(turn: Turn) -> None:

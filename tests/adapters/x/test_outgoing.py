@@ -46,6 +46,14 @@ def test_any_text_can_be_split(text: str) -> None:
     assert all(text_weight(piece) <= MAX_WEIGHT or len(piece) == 1 for piece in pieces)
 
 
+@pytest.mark.parametrize("end", ['." ', ".) ", ".” ", ". "])
+@pytest.mark.parametrize("length", range(276, 283))
+def test_a_sentence_that_ends_at_the_limit_fits_with_its_quotation_mark(end: str, length: int) -> None:
+    start = ("word " * 56)[:length].rstrip()
+    text = start + "x" * (length - len(start)) + end + "Then he went home and slept for the whole day."
+    assert max(text_weight(part.text) for part in split_reply(Content(text=text))) <= 280
+
+
 def test_a_reply_has_at_most_five_posts_and_other_texts_any_number() -> None:
     content = Content(text=SENTENCE * 100)
     assert len(split_reply(content)) > 20

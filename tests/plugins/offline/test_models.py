@@ -223,13 +223,6 @@ def test_any_other_line_calls_no_action(said: str) -> None:
     assert find_call([ChatLine("Alice", said, is_agent=False)], [MARK_SEAT]) == ""
 
 
-def test_a_line_that_confirms_chooses_that_option() -> None:
-    choose = ActionSpec("CHOOSE_OPTION", "Choose.")
-    reply = read_reply(find_call([ChatLine("Alice", "Ada, confirm VJX2U", is_agent=False)], [choose]))
-    assert (reply.actions, reply.parameters) == (("CHOOSE_OPTION",), {"CHOOSE_OPTION": {"option": "confirm"}})
-    assert find_call([ChatLine("Alice", "I can confirm THAT", is_agent=False)], [choose]) == ""
-
-
 @pytest.mark.parametrize("row", ["[" * 9000, "1" * 9000, "NaN"])
 def test_a_hostile_argument_is_passed_on_as_text_or_refused(row: str) -> None:
     assert "MARK_SEAT" in find_call([ChatLine("Alice", f"MARK_SEAT row={row}", is_agent=False)], [MARK_SEAT])
