@@ -70,7 +70,7 @@ async def ask_to_confirm(turn: Turn, worker: str, operation: Mapping[str, str], 
 
 def read_code(text: str) -> str:
     """Return the code of a message that only confirms something, as the question asks; else an empty text."""
-    found = _CONFIRMATION.fullmatch(text[:MAX_CONFIRMATION_LENGTH])
+    found = _CONFIRMATION.fullmatch(text) if len(text) <= MAX_CONFIRMATION_LENGTH else None
     return found[1].upper() if found else ""
 
 
