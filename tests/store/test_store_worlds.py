@@ -8,6 +8,7 @@ import pytest
 from bot.concurrency.clock import Clock
 from bot.domain.environment import ChannelType, ParticipantState, Role, Room, World
 from bot.domain.ids import derived_id, new_id
+from bot.settings import room_setting
 from bot.store.protocols import Store
 from bot.testing import make_message
 
@@ -134,10 +135,12 @@ async def test_a_setting_of_a_world_survives_later_messages_and_can_be_removed(s
     await store.worlds.set_setting(first.world.id, "CONVERSATION_LENGTH", "7")
     await store.worlds.set_setting(first.world.id, "ON_EDIT", "rerun")
     await store.worlds.set_setting(first.world.id, "ON_EDIT", "")
+    of_room = room_setting("RESPONSIVENESS", first.room.id)
+    await store.worlds.set_setting(first.world.id, of_room, "lively")
     [received] = await store.ledger.receive([make_message("again", sent_at=clock())], clock())
 
     assert received.inbound is not None
-    assert received.inbound.world.settings == {"CONVERSATION_LENGTH": "7"}
+    assert received.inbound.world.settings == {"CONVERSATION_LENGTH": "7", of_room: "lively"}
 
 
 async def test_a_setting_of_an_unknown_world_is_refused(store: Store) -> None:

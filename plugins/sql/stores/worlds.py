@@ -42,7 +42,7 @@ def _read_world(row: Row) -> World:
     grants: dict[UUID, Role] = {}
     settings: dict[str, str] = {}
     for key, value in loads(roles).items():
-        kind, _, subject = key.rpartition(":")
+        kind, _, subject = key.partition(":") if ":" in key else ("", "", key)  # a setting of a room has a colon too
         if kind == SETTING_PREFIX:
             settings[subject] = value
         else:
