@@ -48,7 +48,7 @@ class CostLimits:
         self._budget = budget
         self._stored: dict[str, float] = {}
         self._reload: Callable[[], Awaitable[None]] = self.load
-        self._changing = asyncio.Lock()
+        self._change_lock = asyncio.Lock()
 
     def bind(self, reload: Callable[[], Awaitable[None]]) -> None:
         """Set what is called after a change: it loads the limits and the costs that count against them."""
@@ -76,7 +76,7 @@ class CostLimits:
         """
         for name, value in values.items():
             _check_limit(name, value)
-        async with self._changing:
+        async with self._change_lock:
             before = {state.setting: state.value for state in self.states()}
             stored = {**await self._read_stored(), **values}
             stored_values = {name: value for name, value in stored.items() if value is not None}

@@ -59,7 +59,7 @@ class CostMeter:
         self._interval = interval
         self._load_limits = load_limits
         self._unwritten: dict[CostKey, CostEntry] = {}
-        self._storing = asyncio.Lock()  # while entries are stored, they are neither here nor there
+        self._store_lock = asyncio.Lock()  # while entries are stored, they are neither here nor there
         self._recent_costs: dict[datetime, float] = {clock(): 0.0}
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -101,7 +101,7 @@ class CostMeter:
         if sharing is not None and (self._budget.limits or sharing.is_storing):
             await sharing.flush(self._clock().date())
             return
-        async with self._storing:
+        async with self._store_lock:
             if not (entries := self._take_unwritten()):
                 return
             with ExitStack() as on_failure:
@@ -157,7 +157,7 @@ class CostMeter:
         if not self._budget.limits:
             return
         today = self._clock().date()
-        async with self._storing:
+        async with self._store_lock:
             entries = await self._store.costs_between(today, today)
         self._budget.reload([*entries, *self._unwritten.values()])
 

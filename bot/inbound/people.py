@@ -73,7 +73,7 @@ class People:
         muted: set[UUID],
     ) -> None:
         self._agent_id = agent_id
-        self._muted, self._muting = muted, asyncio.Lock()
+        self._muted, self._mute_lock = muted, asyncio.Lock()
         self._store, self._models = store, models
         self._flush_activity = flush_activity
 
@@ -171,7 +171,7 @@ class People:
 
     async def mute(self, entity_id: UUID, *, is_muted: bool, source: str) -> None:
         """Store whether a person's messages are answered; it holds from the next one on, and after a restart."""
-        async with self._muting:
+        async with self._mute_lock:
             await refresh_muted_people(self._store, self._muted)
             muted = self._muted | {entity_id} if is_muted else self._muted - {entity_id}
             await self._store.cache.set(MUTED_KEY, sorted(map(str, muted)))

@@ -26,6 +26,7 @@ MAX_ITEMS = 1_000  # of a section that are looked at
 GUARANTEED_EXAMPLES = 2
 MAX_EXAMPLES = 5
 NAME_PLACEHOLDERS = ("Robin", "Sam", "Alex", "Kim", "Jo", "Max", "Chris", "Toni", "Sasha", "Mika")
+SPARE_NAME = "Nico"  # for the one of them that is the character's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +199,8 @@ def _choose(prose: _Prose, seed: str) -> CharacterDescription:
 def _prose(key: _ByIdentity, is_feed: bool, has_knowledge_index: bool) -> _Prose:
     character = key.character
     name = sanitize_name(character.name)
-    others = [other for other in NAME_PLACEHOLDERS if other.casefold() not in name.casefold().split()]
+    own = name.casefold().split()
+    others = [SPARE_NAME if other.casefold() in own else other for other in NAME_PLACEHOLDERS]
     placeholders = {f"{kind}{number}": other for number, other in enumerate(others, 1) for kind in ("user", "name")}
     values = {"agentName": name, "agent": name, "user": others[0], **placeholders}
     read = partial(_read_section, values=values)

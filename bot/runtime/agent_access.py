@@ -52,7 +52,7 @@ class AgentComponents:
         self._registry = registry
         self._world_settings = world_settings
         self._stored_settings = stored_settings  # a layer of the agent's settings, changed in place
-        self._setting = asyncio.Lock()
+        self._settings_lock = asyncio.Lock()
         self._agent: Agent | None = None
 
     def bind(self, agent: Agent) -> None:
@@ -96,7 +96,7 @@ class AgentComponents:
         if is_secret_name(name) or fields[name] in dict(secret_fields(model)):
             raise SettingError(f"{name} is a secret: only the operator sets it, in .env or the environment")
         agent.settings.with_layer(Layer(f"a change by plugin {plugin}", {name: value})).load(model)
-        async with self._setting:
+        async with self._settings_lock:
             changed = {key: item for key, item in {**self._stored_settings, name: value.strip()}.items() if item}
             await agent.store.cache.set(STORED_SETTINGS_KEY, changed)
             self._stored_settings.clear()

@@ -112,4 +112,7 @@ def test_a_character_never_gets_the_documents_of_another_one(workdir: Path, caps
     assert "another document stands there" in capsys.readouterr().err
     assert not (workdir / "out" / "bert.json").exists()
     assert entry(["character", "import", "Bert/character.json", "--to", "other"]) == 0
+    (workdir / "other" / "bert.json").unlink()
+    (workdir / "Bert" / "knowledge" / "again").symlink_to(".")
+    assert entry(["character", "import", "Bert/character.json", "--to", "other"]) == 0  # the same document
     assert "Graz" in (workdir / "other" / "knowledge" / "facts.md").read_text()

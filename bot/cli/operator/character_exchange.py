@@ -2,6 +2,7 @@
 
 import filecmp
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -84,34 +85,39 @@ def _write_card(character: Character, target: Path | None, picture: Path | None)
 def _write(imported: ImportedCharacter, folder: Path) -> WrittenCharacter:
     stem = file_stem(imported.name)
     file = folder / f"{stem}.json"
-    for name in imported.documents:
-        if _differs(imported.path.parent / name, folder / name):
-            raise CharacterError(f"{folder / name}: another document stands there: name another folder with --to")
+    places = [place for name in imported.documents if (place := _find_places(imported.path.parent, name, folder))]
+    for origin, target in places:
+        if _differs(origin, target):
+            raise CharacterError(f"{target}: another document stands there: name another folder with --to")
     _write_new(file, imported.text.encode())
     files = [file]
     if imported.picture:
         files.append(folder / f"{stem}.png")
         _write_new(files[-1], imported.picture)
-    if imported.path.resolve().parent != folder.resolve():
-        files += [copy for name in imported.documents if (copy := _copy_document(imported.path.parent, name, folder))]
+    files += [_copy_document(origin, target) for origin, target in places if not target.exists()]
     return WrittenCharacter(imported, tuple(files))
 
 
-def _differs(origin: Path, target: Path) -> bool:
-    """Return whether something else than a document or folder of documents stands at its place."""
-    if not origin.exists() or not target.exists():
-        return False
-    if not origin.is_dir():
-        return target.is_dir() or not filecmp.cmp(origin, target, shallow=False)
-    return not target.is_dir() or any(_differs(child, target / child.name) for child in origin.iterdir())
-
-
-def _copy_document(source: Path, name: str, folder: Path) -> Path | None:
-    """Copy a document or a folder of documents to the same place below `folder`; None if there is none inside."""
+def _find_places(source: Path, name: str, folder: Path) -> tuple[Path, Path] | None:
+    """Return where a document or folder of documents is, and where below `folder` it belongs; None outside of them."""
     origin, target = (source / name).resolve(), folder / name
     is_inside = origin.is_relative_to(source.resolve()) and target.resolve().is_relative_to(folder.resolve())
-    if not is_inside or not origin.exists() or target.exists():
-        return None  # an existing one is the same, see _differs
+    return (origin, target) if is_inside and origin.exists() else None
+
+
+def _differs(origin: Path, target: Path) -> bool:
+    """Return whether something else stands at the place of a document or a folder of documents."""
+    if not os.path.lexists(target) or origin == target.resolve():
+        return False
+    if origin.is_symlink() or target.is_symlink():
+        return not (origin.is_symlink() and target.is_symlink() and origin.readlink() == target.readlink())
+    if origin.is_dir() and target.is_dir():
+        return any(_differs(child, target / child.name) for child in origin.iterdir())
+    return origin.is_dir() or target.is_dir() or not filecmp.cmp(origin, target, shallow=False)
+
+
+def _copy_document(origin: Path, target: Path) -> Path:
+    """Copy a document or a folder of documents; return the copy."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if origin.is_dir():
         shutil.copytree(origin, target, symlinks=True)

@@ -30,7 +30,7 @@ class _RoomIndex:
     index: ConversationIndex = field(default_factory=ConversationIndex)
     last_key: PageKey | None = None  # of the last message in the index
     edited: dict[UUID, str] = field(default_factory=dict)  # the new texts, "" of deleted messages
-    following: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class RoomRecall(Service):
@@ -78,7 +78,7 @@ class RoomRecall(Service):
         if room_id in self._rooms and len(self._rooms[room_id].index.lines) > 2 * MAX_LINES:
             self.forget(room_id)
         room = self._rooms[room_id]
-        async with room.following:
+        async with room.lock:
             if room.last_key is None:
                 await self._build(room, room_id, asking)
             await self._add_new(room, room_id, asking)

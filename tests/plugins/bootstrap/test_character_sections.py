@@ -10,6 +10,7 @@ from bot.characters import load_character
 from bot.cli.main import entry
 from bot.domain.character import Character
 from bot.prompts import describe_character
+from bot.prompts.character_description import NAME_PLACEHOLDERS
 from bot.testing import ManualClock, make_turn, running_agent
 from plugins.bootstrap.providers.character import character as provider
 
@@ -132,7 +133,8 @@ def test_the_check_and_the_doctor_print_what_is_kept(
     assert 0 < document["prompt"]["chat"]["bio"]["keptCharacters"] < document["prompt"]["chat"]["bio"]["characters"]
 
 
-def test_a_character_does_not_talk_to_itself_in_its_examples() -> None:
-    lines = [{"name": "{{name1}}", "content": {"text": "Who are you?"}}, {"name": "Robin", "content": {"text": "Me."}}]
-    character = Character.model_validate({"name": "Robin", "messageExamples": [lines]})
-    assert "Sam: Who are you?\nRobin: Me." in describe_character(character).text
+@pytest.mark.parametrize("name", ["Robin", " ".join(NAME_PLACEHOLDERS)])
+def test_a_character_does_not_talk_to_itself_in_its_examples(name: str) -> None:
+    lines = [{"name": "{{name1}}", "content": {"text": "Who are you?"}}, {"name": name, "content": {"text": "Me."}}]
+    character = Character.model_validate({"name": name, "messageExamples": [lines]})
+    assert f"Nico: Who are you?\n{name}: Me." in describe_character(character).text
