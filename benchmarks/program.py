@@ -5,6 +5,7 @@ in alternating pairs with this one, and the ratio of CPU time is reported.
 """
 
 import asyncio
+import compileall
 import json
 import os
 import re
@@ -29,6 +30,7 @@ WARM_UP_MESSAGES = ROOMS * 2  # nothing is measured while the first statements a
 MESSAGES = int(os.environ.get("MESSAGES", "2000"))
 PAIRS = int(os.environ.get("PAIRS", "3"))
 REFERENCE = os.environ.get("REFERENCE", "")
+PACKAGES = ("bot", "adapters", "plugins")
 MAX_DISCONNECTS = 5
 TOKEN = "a-token-for-the-benchmark"
 SAID = "<response><thought>t</thought><actions>REPLY</actions><text>Hello from the model.</text></response>"
@@ -71,6 +73,9 @@ async def run_pairs(run: Callable[[str], Awaitable[Run]]) -> tuple[list[Run], li
     """Return the figures of PAIRS runs of this folder, and those of the reference, in alternating order."""
     here = str(Path(__file__).parents[1])
     runs: dict[str, list[Run]] = {here: [], REFERENCE: []}
+    for folder in filter(None, runs):  # as an installed program has it, also where Python may not write it
+        for package in PACKAGES:
+            compileall.compile_dir(Path(folder, package), quiet=1)
     for number in range(PAIRS):
         report_progress(f"run {number + 1} of {PAIRS}")
         folders = [here, REFERENCE] if REFERENCE else [here]
