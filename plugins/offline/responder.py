@@ -66,6 +66,12 @@ _ROOM_QUESTION_PATTERN = re.compile(
     r"up for|talk|chat|how are|doing|say)\b|^how (?:is|are) (?:everyone|everybody|you all)\b",
     re.IGNORECASE,
 )
+# Questions, and what a line has that may answer them though it shares no word with them: a place, a number.
+_KINDS_OF_ANSWERS = (
+    (re.compile(r"\bwhere\b", re.IGNORECASE), re.compile(r"\b(?:in|to|at|from|near)\s+[^\W\d]", re.IGNORECASE)),
+    (re.compile(r"\b(?:when|how (?:old|many|much|long|often))\b", re.IGNORECASE), re.compile(r"\d")),
+)
+_OWN_PATTERN = re.compile(r"\b(?:i|me|my|mine)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +190,26 @@ def asks_what_was_said(history: Sequence[ChatLine], persona: Persona) -> bool:
 def quote_statement(lines: Sequence[ChatLine], question: str, asker: str, persona: Persona) -> str:
     """Return who said the first of the lines that is no question; empty if none can be quoted.
 
-    Also empty if no line shares a word with the question: then the lines are a guess.
+    If no line shares a word with the question, the lines are a guess: then only one that tells a place or a number
+    that is asked for is quoted, with a word of doubt.
     """
     statements = [line for line in lines if _is_statement(line, persona)]
-    words = content_words(question)
+    words, doubt = content_words(question), ""
     if not any(words & content_words(line.text) for line in statements):
-        return ""
-    quotes = ((line.name, quote_line(line.text, MAX_ANSWER_LENGTH)) for line in statements)
-    return next((f'{"You" if name == asker else name} said: "{quote}"' for name, quote in quotes if quote), "")
+        statements = [line for line in statements if _may_answer(line, question, asker)]
+        doubt = "Nobody said it in these words, but "
+    for line in statements:
+        if quote := quote_line(line.text, MAX_ANSWER_LENGTH - len(doubt)):
+            you = "you" if doubt else "You"
+            return f'{doubt}{you if line.name == asker else line.name} said: "{quote}"'
+    return ""
+
+
+def _may_answer(line: ChatLine, question: str, asker: str) -> bool:
+    """Return whether a line tells what kind of thing is asked for: of the asker, if the question is about them."""
+    if _OWN_PATTERN.search(question) and line.name != asker:
+        return False
+    return any(asked.search(question) and told.search(line.text) for asked, told in _KINDS_OF_ANSWERS)
 
 
 def _is_statement(line: ChatLine, persona: Persona) -> bool:

@@ -176,6 +176,25 @@ async def test_a_question_about_what_was_said_is_answered_with_a_quote(question:
     assert (await talk(*lines))[-1] == answer
 
 
+@pytest.mark.parametrize(
+    ("said", "question", "quoted"),
+    [
+        ("no, I moved to Graz", "Where do I live?", "no, I moved to Graz"),
+        ("I turned 41 last week", "How old am I?", "I turned 41 last week"),
+    ],
+)
+async def test_a_line_of_other_words_that_tells_what_is_asked_for_is_quoted_with_doubt(
+    said: str, question: str, quoted: str
+) -> None:
+    answer = (await talk(("Alice", said), ("Alice", question)))[-1]
+    assert answer == f'Nobody said it in these words, but you said: "{quoted}"'
+
+
+async def test_a_guess_about_the_asker_quotes_nobody_else() -> None:
+    answer = (await talk(("Bob", "I moved to Graz"), ("Alice", "Where do I live?")))[-1]
+    assert "Graz" not in answer
+
+
 @pytest.mark.parametrize("question", ["What is my favourite colour?", "Who won the war?", "Did I mention my sister?"])
 async def test_what_was_never_said_is_not_made_up(question: str) -> None:
     answer = (await talk(("Alice", "I live in Graz"), ("Alice", "I play the harp"), ("Alice", question)))[-1]
