@@ -62,7 +62,7 @@ def measure_remembering() -> list[Row]:
         ("  the same asked where they were told", f"{told} of {PRIVATE_FACTS:,} told"),
         ("old values told as current", f"{stale} of {CORRECTED_FACTS}; goal 0"),
         ("  the new value is told instead", f"{current} of {CORRECTED_FACTS}"),
-        ("old values unmarked before that is noted", f"{unread['old unmarked']} of {CORRECTED_FACTS}; goal 0"),
+        ("old values without a mark before that is noted", f"{unread['old unmarked']} of {CORRECTED_FACTS}; goal 0"),
         ("  other facts of the person marked too", f"{unread['other marked']} of {CORRECTED_FACTS}"),
     ]
 
