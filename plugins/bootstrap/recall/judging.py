@@ -27,6 +27,9 @@ CORRECTION_FEATURES = (
     "is_question",
     "same_kinds",
     "other_kinds",
+    "newer_is_personal",
+    "newer_richness",
+    "newer_kinds",
 )
 ANSWER_FEATURES = ("score", "coverage", "known_words", "statement_coverage", "words")
 MAX_EARLIER = 40  # lines of the author that a line may correct: an elliptic correction comes soon
@@ -104,6 +107,7 @@ def correction_cases(index: ConversationIndex, newer: int) -> tuple[list[int], l
     earlier = list(own[max(0, place - MAX_EARLIER) : place])
     kinds, norm = _kinds(line), sqrt(_likeness(index, line, line)[2])
     cases: list[tuple[float, ...]] = []
+    own_features = float(line.is_personal), min(richness(index, line), MAX_RICHNESS), float(sum(kinds))
     for distance, number in zip(range(len(earlier), 0, -1), earlier, strict=True):
         other = index.lines[number]
         alike, best, product = _likeness(index, line, other)
@@ -120,6 +124,7 @@ def correction_cases(index: ConversationIndex, newer: int) -> tuple[list[int], l
                 float(other.is_question),
                 float(sum(map(mul, kinds, theirs))),
                 float(sum(own_kind != their_kind for own_kind, their_kind in zip(kinds, theirs, strict=True))),
+                *own_features,
             )
         )
     return earlier, cases

@@ -45,7 +45,7 @@ class Weights:
     same_topic: float = 0.2
     correction: float = 0.03  # how likely a line must correct another to come before it
     meaning: float = 1.5  # of how near in meaning a line is, where an embedding model tells it
-    past_correction: float = 0.49  # the same for a question in the past tense, which may mean the value of then
+    past_correction: float = 0.1  # the same for a question in the past tense, which may mean the value of then
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Ranking:
         weights: Weights,
         meanings: Mapping[Hashable, float] | None = None,
     ) -> None:
-        self._index, self._question, self._weights, self._judging = index, question, weights, load_weights()
+        self._index, self._question, self._weights = index, question, weights
         table = related_words(index.stems.language)
         self._topics = [
             _Topic(stem, index.rarity(len(index.postings(stem))), table.likeness_to(stem)) for stem in question.stems
@@ -176,7 +176,7 @@ class Ranking:
 
     def _corrections_of(self, number: int, ordered: Sequence[int], least: float) -> list[int]:
         """Return the lines that most likely correct a line in words that need not be those of the question."""
-        found = find_corrections(self._index, number, self._judging)
+        found = find_corrections(self._index, number, load_weights())
         likely = [newer for newer, share in found.items() if share >= least and newer not in ordered]
         return sorted(nlargest(MAX_CORRECTIONS, likely, key=lambda newer: found[newer]), reverse=True)
 
@@ -376,7 +376,7 @@ class Ranking:
         features = self.answer_features(near)
         if features is None:
             return not self._topics and not self._question.people
-        return not is_answered(features, self._judging)
+        return not is_answered(features, load_weights())
 
 
 def _is_near(asked: AskedTime, line: IndexedLine) -> bool:
