@@ -17,7 +17,7 @@ _SIGNS = re.compile(
     r"\b(?:now|actually|instead|anymore|any more|no longer|not any|correct(?:ion|ed)|update[ds]?|chang(?:e[ds]?|ing)|"
     r"switch(?:ed|ing)|mov(?:ed|ing)|re(?:located|assigned|placed|scheduled|measured|named)|new|scrap|meant|mistake|"
     r"sorry|since then|these days|finally|as of|decided|ended up|turn(?:s|ed) out|transferred|migrated|dropp?ed|quit|"
-    r"left|gave up|give up|given up|done with|broke up|sold|closed|cancell?ed|postponed|over to|on to|"
+    r"left(?! an? \w+)|gave up|give up|given up|done with|broke up|sold|closed|cancell?ed|postponed|over to|on to|"
     r"got rid|became|wiped|handed|make (?:that|it)|started|rather than|"
     r"oops|whoops|typo|mis(?:read|typed|spoke|counted|remembered|heard)|wrong|mixed up|(?:scratch|strike) that|my bad|"
     r"(?:take|took) (?:it|that) back|on second thoughts?|after all|in the end|eventually|at last|reconsidered|"
@@ -27,6 +27,8 @@ _SIGNS = re.compile(
     r"brought forward|delay(?:ed)?|re(?:planted|booked|painted|homed|made|built|newed)|went (?:for|with|back)|"
     r"fell through|(?:takes|took) over|broke down|promoted|expired|ran out|made way|stopped|not going back|"
     r"(?:forget|ignore) (?:that|what|the|about|it)|never mind|(?:is|it's|it’s) (?:correct|right)|make do|the real|"
+    r"pulling your leg|(?:an)?other one|different one|(?:even|way|much|something) better|too \w+,? (?:to|for|so)|"
+    r"no[,.;:!] (?!thanks?|problem|worries|idea|clue|need)|instead|"
     r"doch|jetzt|mittlerweile|inzwischen|korrektur|statt\w*|nicht mehr|umgezogen|geändert|verschoben|gewechselt|"
     r"maintenant|désormais|finalement|changé|ahora|ya no|cambi\w+|adesso|agora|теперь|больше не)\b",
     re.IGNORECASE,

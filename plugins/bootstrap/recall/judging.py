@@ -30,6 +30,7 @@ CORRECTION_FEATURES = (
     "newer_is_personal",
     "newer_richness",
     "newer_kinds",
+    "same_shapes",
 )
 ANSWER_FEATURES = ("score", "coverage", "known_words", "statement_coverage", "words")
 MAX_EARLIER = 40  # lines of the author that a line may correct: an elliptic correction comes soon
@@ -38,6 +39,8 @@ MIN_LIKENESS, SCALE, MAX_RICHNESS = 0.15, 10.0, 1.5
 MIN_KEPT = 0.01  # less likely corrections are not remembered
 _MONEY = re.compile(r"[$€£¥]|\b(?:euros?|dollars?|bucks|pounds|francs?|crowns)\b", re.IGNORECASE)
 _NAME = re.compile(r"(?<=[\w,:;] )(?!I\b)[^\W\d_a-zà-ÿ][^\W\d_]+")
+
+_SHAPED_NUMBER, _DIGIT = re.compile(r"\d+(?:[^\w\s]\d+)+"), re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ def correction_cases(index: ConversationIndex, newer: int) -> tuple[list[int], l
     earlier = list(own[max(0, place - MAX_EARLIER) : place])
     kinds, norm = _kinds(line), sqrt(_likeness(index, line, line)[2])
     cases: list[tuple[float, ...]] = []
+    shapes = _shapes(line)
     own_features = float(line.is_personal), min(richness(index, line), MAX_RICHNESS), float(sum(kinds))
     for distance, number in zip(range(len(earlier), 0, -1), earlier, strict=True):
         other = index.lines[number]
@@ -125,6 +129,7 @@ def correction_cases(index: ConversationIndex, newer: int) -> tuple[list[int], l
                 float(sum(map(mul, kinds, theirs))),
                 float(sum(own_kind != their_kind for own_kind, their_kind in zip(kinds, theirs, strict=True))),
                 *own_features,
+                float(not shapes.isdisjoint(_shapes(other))),
             )
         )
     return earlier, cases
@@ -156,3 +161,8 @@ def _likeness(index: ConversationIndex, line: IndexedLine, other: IndexedLine) -
 def _kinds(line: IndexedLine) -> tuple[bool, ...]:
     """Return which kinds of value a line may tell: a time, a number, money, a name."""
     return line.has_time, line.has_number, _MONEY.search(line.text) is not None, _NAME.search(line.text) is not None
+
+
+def _shapes(line: IndexedLine) -> frozenset[str]:
+    """Return the shapes of the numbers of a line, with 0 for each digit: "31/34" and "7:45" have one of their own."""
+    return frozenset(_DIGIT.sub("0", found) for found in _SHAPED_NUMBER.findall(line.text))
