@@ -28,7 +28,16 @@ _SIGNS = re.compile(
     r"fell through|(?:takes|took) over|broke down|promoted|expired|ran out|made way|stopped|not going back|"
     r"(?:forget|ignore) (?:that|what|the|about|it)|never mind|(?:is|it's|it’s) (?:correct|right)|make do|the real|"
     r"pulling your leg|(?:an)?other one|different one|(?:even|way|much|something) better|too \w+,? (?:to|for|so)|"
-    r"no[,.;:!] (?!thanks?|problem|worries|idea|clue|need)|instead|"
+    r"no[,.;:!] (?!thanks?|problem|worries|idea|clue|need)|"
+    r"ditched|dumped|scrapped|chose|picked|persuaded|convinced|kidding|joking|i lied|edit:|in fact|to be (?:exact|precise)|"
+    r"(?:should|must) (?:be|have been|read|say)|truth is|full story|grown into|turned into|replacement|had to|"
+    r"did ?n[o']?t (?:work out|fit|last|suit)|wo ?n[o']?t (?:do|fit|work)|fell apart|died|broke|got stolen|lost my|"
+    r"was taken|sold out|booked out|fully booked|let go of|said goodbye|farewell|in favou?r of|on reflection|thinking about it|"
+    r"last.minute|short notice|extended|shortened|slipped|gone up|went (?:up|down|over)|grew|raised|cut (?:down|back|to)|"
+    r"one more|(?:re)?counted|(?:checked|looked|measured|counted|asked|tried|weighed)(?: \w+)? (?:again|properly|out|on)|"
+    r"double.checked|by now|no more|meanwhile|stuck with|hooked on|fell for|tempted|changed hands|passed (?:it|them|on)|"
+    r"gave (?:it|them|him|her)|not (?:\w+ ){0,2}(?:as|what) (?:i|we|you)|than i (?:said|thought|told)|"
+    r"used to|these are|for me (?:now|then|this)|next time|luckily|unfortunately|sadly|turns? into|"
     r"doch|jetzt|mittlerweile|inzwischen|korrektur|statt\w*|nicht mehr|umgezogen|geändert|verschoben|gewechselt|"
     r"maintenant|désormais|finalement|changé|ahora|ya no|cambi\w+|adesso|agora|теперь|больше не)\b",
     re.IGNORECASE,
