@@ -13,7 +13,7 @@ from plugins.bootstrap.recall.words import RelatedWords, related_words
 MAX_POSTINGS = 6_000  # of all words of a question: the most frequent words of a large room only re-rank
 MAX_CANDIDATES, MAX_PERSON_LINES = 120, 80
 EQUAL = 0.999  # a likeness as of the same stem
-CORRECTED_LINES, MAX_CORRECTIONS = 20, 2  # of so many first lines, so many corrections of each are looked for
+CORRECTED_LINES, MAX_CORRECTIONS = 20, 3  # of so many first lines, so many corrections of each are looked for
 SMALL_ROOM = 3_000  # lines: of these all lines of a named person are compared
 
 
@@ -41,11 +41,10 @@ class Weights:
     coverage: float = 0.07
     common: float = 0.2  # how much a line loses for each other line of the same words: small talk comes again
     repeated: float = 0.6
-    corrected: float = 0.35
-    same_topic: float = 0.2
+    corrected: float = 0.25
+    same_topic: float = 0.1
     correction: float = 0.03  # how likely a line must correct another to come before it
     meaning: float = 1.5  # of how near in meaning a line is, where an embedding model tells it
-    past_correction: float = 0.1  # the same for a question in the past tense, which may mean the value of then
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +153,8 @@ class Ranking:
 
     def _with_newer_first(self, ranked: Sequence[int], scores: Mapping[int, float]) -> list[int]:
         """Move what repeats or corrects a line with another value ahead of it: the latest such line of the person."""
-        question = self._question
-        if question.wants_original:
+        if self._question.wants_original:
             return list(ranked)
-        least = self._weights.correction
-        if question.is_past and not question.wants_latest:
-            least = self._weights.past_correction
         ordered: list[int] = []
         limit = CORRECTED_LINES if len(self._index.lines) <= SMALL_ROOM else CORRECTED_LINES // 4
         for number in ranked:
@@ -169,14 +164,14 @@ class Ranking:
             if newer:
                 ordered.append(max(newer))
             if len(ordered) < limit:
-                ordered += self._corrections_of(number, ordered, least)
+                ordered += self._corrections_of(number, ordered)
             if number not in ordered:
                 ordered.append(number)
         return ordered
 
-    def _corrections_of(self, number: int, ordered: Sequence[int], least: float) -> list[int]:
+    def _corrections_of(self, number: int, ordered: Sequence[int]) -> list[int]:
         """Return the lines that most likely correct a line in words that need not be those of the question."""
-        found = find_corrections(self._index, number, load_weights())
+        found, least = find_corrections(self._index, number, load_weights()), self._weights.correction
         likely = [newer for newer, share in found.items() if share >= least and newer not in ordered]
         return sorted(nlargest(MAX_CORRECTIONS, likely, key=lambda newer: found[newer]), reverse=True)
 
