@@ -209,7 +209,7 @@ def _may_answer(line: ChatLine, question: str, asker: str) -> bool:
     """Return whether a line tells what kind of thing is asked for: of the asker, if the question is about them."""
     if _OWN_PATTERN.search(question) and line.name != asker:
         return False
-    return any(asked.search(question) and told.search(line.text) for asked, told in _KINDS_OF_ANSWERS)
+    return any(kind.search(question) and answer.search(line.text) for kind, answer in _KINDS_OF_ANSWERS)
 
 
 def _is_statement(line: ChatLine, persona: Persona) -> bool:
