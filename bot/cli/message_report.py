@@ -173,17 +173,19 @@ def explain_receipt(receipt: Receipt) -> Iterator[str]:
 def _format_call(call: ModelCall) -> str:
     estimate_prefix = "about " if call.is_estimate else ""
     cached = f" ({call.tokens_cached} of them cached)" if call.tokens_cached else ""
-    failed = f", failed: {call.error}" if call.error else ""
+    price = format_price(call.cost) if call.is_counted else "not counted"
+    error = (f", failed: {call.error}" if call.has_failed else ", cancelled") if call.error else ""
     return (
         f"called {call.model} for {call.purpose}: {estimate_prefix}{call.tokens_in} tokens in{cached}, "
-        f"{call.tokens_out} out, {format_price(call.cost)}, {call.seconds * 1000:.0f} ms{failed}"
+        f"{call.tokens_out} out, {price}, {call.seconds * 1000:.0f} ms{error}"
     )
 
 
 def _format_total(calls: Sequence[ModelCall]) -> str:
-    costs = [call.cost for call in calls if call.cost is not None]
-    total_text = format_dollars(sum(costs))
-    return total_text if len(costs) == len(calls) else f"{total_text}, and what {len(calls) - len(costs)} of them cost"
+    costs = [call.cost for call in calls if call.is_counted]
+    total_text = format_dollars(sum(cost for cost in costs if cost is not None))
+    unpriced = costs.count(None)
+    return f"{total_text}, and what {unpriced} of them cost" if unpriced else total_text
 
 
 def format_price(cost: float | None) -> str:

@@ -82,8 +82,11 @@ class CostMeter:
             await run_isolated(self._task, label=FLUSH_LABEL, timeout=self._shutdown_deadline.remaining(FLUSH_TIMEOUT))
 
     def record(self, call: ModelCall, run: Run | None) -> ModelCall:
-        """Return a call with its cost, and count it for its room and person."""
-        call = replace(call, cost=self._prices.cost_of(call, assume_unknown=self._budget.has_money_limit))
+        """Return a call with its cost, and count it for its room and person; a call that is not counted is free."""
+        cost: float | None = 0.0
+        if call.is_counted:
+            cost = self._prices.cost_of(call, assume_unknown=self._budget.has_money_limit)
+        call = replace(call, cost=cost)
         entry = _to_cost_entry(call, self._clock().date(), run)
         self._budget.record(entry)
         self._add_unwritten([entry])
@@ -174,6 +177,7 @@ def _to_cost_entry(call: ModelCall, day: date, run: Run | None) -> CostEntry:
         room_id,
         person_id,
         calls=1,
+        failed_calls=int(call.has_failed),
         tokens_in=call.tokens_in,
         tokens_cached=call.tokens_cached,
         tokens_out=call.tokens_out,

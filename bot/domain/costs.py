@@ -28,7 +28,8 @@ class CostEntry:
 
     Room and person are None for calls that belong to no message, such as tasks and posts. `cost` is in US
     dollars and covers all calls but the `unpriced_calls`. The tokens of `estimated_calls` were not counted by
-    the provider. `failed_calls` cost nothing. The purpose is empty for what was stored before purposes were.
+    the provider. `failed_calls` cost nothing unless a part of the answer came. The purpose is empty for what was
+    stored before purposes were.
     """
 
     day: date

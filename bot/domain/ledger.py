@@ -141,11 +141,16 @@ class ModelCall:
 
     @property
     def is_counted(self) -> bool:
-        """Whether its tokens cost something: not those of a call that failed before the provider counted it.
+        """Whether its tokens cost something: not those of a call that failed before anything of its answer came.
 
         A cancelled call is counted, because the provider had started it.
         """
-        return not self.error or self.error == CANCELLED_ERROR or not self.is_estimate
+        return not self.has_failed or not self.is_estimate or self.tokens_out > 0
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it ended with an error; a cancelled call has not failed."""
+        return self.error not in ("", CANCELLED_ERROR)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from bot.models.types import (
     TranscriptionRequest,
     Usage,
 )
+from bot.models.usage import note_call
 
 __all__ = [
     "EmbeddingRequest",
@@ -62,5 +63,6 @@ __all__ = [
     "TranscriptionRequest",
     "Usage",
     "host_label",
+    "note_call",
     "parse_retry_after",
 ]

@@ -3,7 +3,9 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -20,7 +22,7 @@ from bot.models.types import (
     TextRequest,
     TextResult,
 )
-from bot.models.usage import build_model_call
+from bot.models.usage import CallProgress, build_model_call, current_call
 from bot.receipts.trace import TracedCall, current_trace
 from bot.text import sanitize_text
 
@@ -60,9 +62,12 @@ class _CallTimer:
             self.cause = f"not finished within {self._timeouts.total:g} s"
 
 
-async def attempt_call(handler: ModelHandler, pending: PendingCall[R], timeouts: CallTimeouts, reserve: Reserve) -> R:
+async def attempt_call(
+    handler: ModelHandler, pending: PendingCall[R], timeouts: CallTimeouts, reserve: Reserve, last_model: str = ""
+) -> R:
     """Call a handler once, after its cost is reserved.
 
+    A call without a result counts for the model that the handler has noted, else for its `last_model`.
     Raises ModelBusy if another attempt may succeed, BudgetSpent if it may not be paid for, ModelError for any
     other failure of the handler.
     """
@@ -72,10 +77,12 @@ async def attempt_call(handler: ModelHandler, pending: PendingCall[R], timeouts:
     result: R | None = None
     error = "cancelled"
     request = pending.request
+    progress = CallProgress(last_model)
+    token = current_call.set(progress)
     try:
         async with asyncio.timeout(timeouts.first) as timeout:
             timer = _CallTimer(timeout, timeouts)
-            async with StreamRelay(pending.output, timer.extend) as relay:
+            async with StreamRelay(pending.output, partial(_note_piece, timer, progress)) as relay:
                 output = await handler.handle(_with_relay(request, relay))
         result = validate_result(output, request, pending.result_type, handler.name)
         error = ""
@@ -95,13 +102,20 @@ async def attempt_call(handler: ModelHandler, pending: PendingCall[R], timeouts:
     finally:
         if cancellation.requested:
             error = "cancelled"
+        with suppress(ValueError):  # a call stopped by force ends in another context
+            current_call.reset(token)
         ended_at = time.monotonic()
         if (trace := current_trace.get()) is not None:
             sent, given = (request, result) if isinstance(request, TextRequest) else (None, None)
             trace.calls.append(TracedCall(started_at, ended_at, sent, given, trace.composed))
-        record(build_model_call(handler, pending.kind, request, result, ended_at - started_at, error))
+        record(build_model_call(handler, pending.kind, request, result, ended_at - started_at, error, progress))
         if cancellation.requested:  # also if the handler swallowed the cancellation
             raise asyncio.CancelledError
+
+
+def _note_piece(timer: _CallTimer, progress: CallProgress, text: str) -> None:
+    timer.extend()
+    progress.note_piece(text)
 
 
 def _with_relay(request: ModelRequest, relay: StreamRelay) -> ModelRequest:

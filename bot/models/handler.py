@@ -63,7 +63,7 @@ class StreamRelay(AbstractAsyncContextManager["StreamRelay"], RenamedMembers):
 
     _renamed: ClassVar[Mapping[str, str]] = {"piece": "write"}
 
-    def __init__(self, output: StreamOutput, on_piece: Callable[[], None]) -> None:
+    def __init__(self, output: StreamOutput, on_piece: Callable[[str], None]) -> None:
         self._output = output
         self._on_piece = on_piece
         self._is_closed = False
@@ -80,7 +80,7 @@ class StreamRelay(AbstractAsyncContextManager["StreamRelay"], RenamedMembers):
     async def write(self, text: str) -> None:
         """Pass on the next piece."""
         if not self._is_closed:
-            self._on_piece()
+            self._on_piece(text)
             await self._output.write(text)
 
     async def restart(self) -> None:

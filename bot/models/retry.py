@@ -280,7 +280,7 @@ class HandlerClient:
         started_at, failures, has_invalid = policy.time.monotonic(), 0, False
         while True:
             try:
-                return await attempt_call(self.handler, pending, policy.timeouts, self._reserve)
+                return await attempt_call(self.handler, pending, policy.timeouts, self._reserve, self._model)
             except ModelBusy as error:
                 failures += 1
                 elapsed = policy.time.monotonic() - started_at

@@ -1,6 +1,8 @@
 """Usage of model calls: as the provider counted it, or estimated."""
 
 import json
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TypeGuard
 
 from bot.domain.ledger import ModelCall
@@ -24,6 +26,32 @@ DEFAULT_OUTPUT_TOKENS, IMAGE_TOKENS = 1024, 1500  # assumed if unknown
 MAX_PLAUSIBLE_TOKENS = 100_000_000  # per call
 
 
+@dataclass(slots=True)
+class CallProgress:
+    """What is known of a call before its result: the model, the usage counted so far, and the text streamed so far."""
+
+    model: str = ""
+    usage: Usage | None = None
+    output_bytes: int = 0
+
+    def note_piece(self, text: str) -> None:
+        """Note a streamed piece."""
+        self.output_bytes += _count_bytes(text)
+
+
+current_call: ContextVar[CallProgress | None] = ContextVar("current_call", default=None)
+
+
+def note_call(model: str, usage: Usage | None = None) -> None:
+    """Note the model that the current call goes to, and what its provider has counted so far.
+
+    A handler calls it before it sends a request: a call that is cancelled or fails is priced by it. Without a call in
+    progress nothing happens.
+    """
+    if (progress := current_call.get()) is not None:
+        progress.model, progress.usage = model, usage or progress.usage
+
+
 def build_model_call(
     handler: ModelHandler,
     kind: ModelType,
@@ -31,17 +59,18 @@ def build_model_call(
     result: ModelResult | None,
     seconds: float,
     error: str,
+    progress: CallProgress,
 ) -> ModelCall:
     """Return the record of one call; missing or implausible numbers are estimated and flagged."""
     prompt_bytes = _count_prompt_bytes(request)
     usage = result.usage if result is not None else None
     if not _is_plausible(usage):
-        output_bytes = _count_bytes(result.text) if isinstance(result, TextResult) else 0
-        usage = Usage(prompt_bytes // BYTES_PER_TOKEN, output_bytes // BYTES_PER_TOKEN, is_estimate=True)
+        output_bytes = _count_bytes(result.text) if isinstance(result, TextResult) else progress.output_bytes
+        usage = _estimate_from(progress.usage, prompt_bytes // BYTES_PER_TOKEN, output_bytes // BYTES_PER_TOKEN)
     return ModelCall(
         type=kind.value,
         purpose=request.purpose.value,
-        model=(result.model if result is not None else "") or handler.name,
+        model=(result.model if result is not None else progress.model) or handler.name,
         tokens_in=usage.tokens_in,
         tokens_out=usage.tokens_out,
         tokens_cached=usage.tokens_cached,
@@ -70,6 +99,13 @@ def estimate_usage(kind: ModelType, request: ModelRequest) -> ModelCall:
         is_estimate=True,
         prompt_bytes=prompt_bytes,
     )
+
+
+def _estimate_from(counted: object, tokens_in: int, tokens_out: int) -> Usage:
+    """Return an estimate with the numbers that a provider has counted before its answer ended, if it has."""
+    if not _is_plausible(counted):
+        return Usage(tokens_in, tokens_out, is_estimate=True)
+    return Usage(counted.tokens_in, max(counted.tokens_out, tokens_out), counted.tokens_cached, is_estimate=True)
 
 
 def _is_plausible(usage: object) -> TypeGuard[Usage]:

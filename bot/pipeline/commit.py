@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Self
@@ -16,7 +17,7 @@ from bot.domain.ids import derived_id
 from bot.domain.ledger import EditState, Outcome, Receipt, Rule
 from bot.domain.memory import AUTHORS_KEY, Memory, MemoryKind
 from bot.domain.results import ActionResult
-from bot.errors import BudgetSpent, ModelError, NoAnswer
+from bot.errors import BudgetSpent, ModelError, NoAnswer, StoreUnavailable
 from bot.outbound.message_parts import OutgoingReply
 from bot.pipeline.compose import Composer
 from bot.pipeline.evaluate import has_evaluation_work
@@ -215,6 +216,15 @@ async def mark_late_evaluations(turn: Turn, closed: Iterable[tuple[TurnInput, Re
     receipt_ids = [receipt.id for turn_input, receipt in closed if turn_input.is_evaluated and not receipt.is_evaluated]
     if receipt_ids:
         await turn.agent.store.ledger.mark_evaluated(receipt_ids)
+
+
+async def record_cancelled_calls(turn: Turn) -> None:
+    """Add the model calls of a cancelled turn to the newest of its receipts that was closed before they ended."""
+    calls = [call for turn_input in turn.inputs for call in turn_input.calls]
+    with suppress(StoreUnavailable):  # the sums of the costs have them
+        for turn_input in reversed(turn.inputs if calls else ()):
+            if await turn.agent.store.ledger.add_model_calls(turn_input.receipt.id, calls):
+                return
 
 
 async def previous_replies(turn: Turn) -> list[Memory]:

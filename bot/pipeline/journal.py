@@ -116,8 +116,16 @@ async def claim(agent: Agent, receipt: Receipt) -> StoredEvent:
 
 async def release_claim(turn: Turn) -> None:
     """Release the turn's messages because the process is stopped: they are not under way when it ends."""
-    open_receipts = (turn_input.receipt for turn_input in turn.inputs if not turn_input.receipt.outcome.is_final)
-    receipts = [replace(receipt, outcome=Outcome.RECEIVED, attempts=receipt.attempts - 1) for receipt in open_receipts]
+    receipts = [
+        replace(
+            turn_input.receipt,
+            outcome=Outcome.RECEIVED,
+            attempts=turn_input.receipt.attempts - 1,
+            model_calls=(*turn_input.receipt.model_calls, *turn_input.calls),
+        )
+        for turn_input in turn.inputs
+        if not turn_input.receipt.outcome.is_final
+    ]
     with suppress(StoreUnavailable):
         await turn.agent.store.ledger.save_receipts(receipts)
 

@@ -34,6 +34,7 @@ from bot.pipeline.commit import (
     drop_echo,
     mark_late_evaluations,
     previous_replies,
+    record_cancelled_calls,
 )
 from bot.pipeline.compose import Composer
 from bot.pipeline.evaluate import Evaluation, has_evaluation_work
@@ -121,6 +122,8 @@ class MessagePipeline:
         cancellation = CancellationScope()
         try:
             await self._run_turn(turn, turn_input, event.participant_state)
+            if turn.is_cancelled:
+                await record_cancelled_calls(turn)
             self._save_trace(turn, turn_input)
         except asyncio.CancelledError:
             if cancellation.requested:

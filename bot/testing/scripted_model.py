@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape
 from bot.agent import Agent
 from bot.deprecation import RenamedMembers
 from bot.models.types import EmbeddingRequest, EmbeddingResult, ModelType, Purpose, TextRequest, TextResult, Usage
+from bot.models.usage import note_call
 from bot.plugin_system.components import Model, model
 from bot.plugin_system.plugin import Plugin
 
@@ -101,6 +102,7 @@ class ScriptedModel(RenamedMembers):
 
     async def _write(self, agent: Agent, request: TextRequest) -> TextResult:
         self.requests.append(request)
+        note_call("scripted")
         scripted = self._script(request)
         output = await scripted if inspect.isawaitable(scripted) else scripted
         if isinstance(output, TextResult):

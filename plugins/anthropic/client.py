@@ -17,6 +17,7 @@ from bot.models import (
     TextRequest,
     TextResult,
     TextSink,
+    note_call,
     parse_retry_after,
 )
 from bot.platform import LazyModule
@@ -82,6 +83,7 @@ class Client(Service):
     async def send(self, body: dict[str, Any], sink: TextSink | None = None) -> TextResult:
         """Send a request without parameters that its model refused before. Raises as `write` does."""
         model = str(body["model"])
+        note_call(model)
         for name in self._refused.get(model, ()):
             body.pop(name, None)
         while True:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
-from bot.models import ModelBusy, ModelError, TextResult, TextSink
+from bot.models import ModelBusy, ModelError, TextResult, TextSink, note_call
 from bot.platform import LazyModule
 from plugins.anthropic.responses import ContentBlock, Lenient, StopDetails, UsageBody, build_result
 
@@ -96,6 +96,7 @@ class MessageStream:
         if event.type == "message_start" and event.message:
             self._model = event.message.model or self._model
             self._usage = event.message.usage or self._usage
+            note_call(self._model, self._usage.to_usage())
         elif event.type == "content_block_start" and event.content_block:
             await self._start_block(event.index or 0, event.content_block)
         elif event.type == "content_block_delta" and event.delta:

@@ -18,6 +18,7 @@ from bot.models import (
     PromptTooLong,
     TextResult,
     TextSink,
+    note_call,
 )
 from bot.platform import LazyModule
 from plugins.google.responses import AnswerReader
@@ -94,6 +95,7 @@ class GoogleClient(Service):
         Raises ModelRefused if a retry cannot help, ModelUnreachable if there is no connection, ModelBusy if
         the server is busy or too slow, ModelError otherwise.
         """
+        note_call(model)
         while True:
             allowed = {name: parameters[name] for name in parameters.keys() - self._refused.get(model, set())}
             with self.mapped_errors(model):

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from bot.models import ModelError, TextResult, TextSink, ToolCall, Usage
+from bot.models import ModelError, TextResult, TextSink, ToolCall, Usage, note_call
 from bot.text import user_text
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class AnswerReader:
             await self._sink.write("")  # reports progress, also while the model thinks
         self._model = piece.model_version or self._model
         self._usage = piece.usage_metadata or self._usage
+        note_call(self._model, self._to_usage())
         self._is_refused |= piece.prompt_feedback is not None and piece.prompt_feedback.block_reason is not None
         for candidate in (piece.candidates or ())[:1]:
             if candidate.finish_reason is not None:

@@ -90,16 +90,17 @@ async def test_many_calls_are_one_write_with_an_entry_per_room_person_model_and_
     )
 
 
-async def test_a_failed_call_costs_nothing_unless_it_was_counted_or_cancelled() -> None:
+async def test_a_failed_call_costs_nothing_unless_it_was_counted_or_a_part_of_its_answer_came() -> None:
     store = CountingCosts()
     meter, _ = build_meter(store)
     estimated = replace(CALL, is_estimate=True)
     async with meter:
-        meter.record(replace(estimated, error="503"), RUN)
+        assert meter.record(replace(estimated, error="503", tokens_out=0), RUN).cost == 0.0
         meter.record(replace(estimated, error="cancelled"), RUN)
         meter.record(replace(CALL, error="refused, and paid for"), RUN)
+        meter.record(replace(estimated, error="it broke off"), RUN)
     [line] = await store.costs_between(DAY, DAY)
-    assert (line.calls, line.failed_calls, line.estimated_calls, line.tokens_in) == (3, 1, 1, 2_000_000)
+    assert (line.calls, line.failed_calls, line.estimated_calls, line.tokens_in) == (4, 3, 2, 3_000_000)
 
 
 async def test_what_is_being_stored_counts_when_limits_are_loaded() -> None:

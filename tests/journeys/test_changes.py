@@ -28,7 +28,15 @@ from bot.pipeline.rate_limits import EditPacer
 from bot.platform import Delivery, DeliveryState, InboundMessage, InboxClosed, Reaction
 from bot.prompts import parse_history
 from bot.store import InMemoryStore, Store
-from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
+from bot.testing import (
+    AgentHarness,
+    RecordingAdapter,
+    ScriptedModel,
+    StreamedText,
+    make_message,
+    model_answer,
+    running_agent,
+)
 from plugins.sql.sqlite.database import OpenFiles
 
 AGENT = derived_id("agent", "Ada")
@@ -445,10 +453,64 @@ async def test_a_message_deleted_before_its_answer_is_not_answered(staged: OnSta
         settled = await waiting
         await quiet(stage)
         assert (settled.outcome, settled.reason) == (Outcome.CANCELLED, "its message was removed")
-        assert await kept(stage, receipt) == settled
+        assert replace(await kept(stage, receipt), model_calls=()) == settled
         assert stage.texts == await texts_in(stage, receipt.room_id) == []
         [deleted] = await heard.of(MessageDeleted)
         assert deleted == MessageDeleted(stage.agent.id, receipt.memory_id, receipt.room_id)
+
+
+@pytest.mark.failure("B-08")
+@pytest.mark.parametrize("change", ["delete", "edit"])
+async def test_a_call_cancelled_by_a_change_is_in_the_receipt_and_charged(staged: OnStage, change: str) -> None:
+    streamed = asyncio.Event()
+
+    async def write(request: TextRequest) -> str:
+        assert request.sink is not None
+        await request.sink.write("<response><actions>REPLY</actions><text>Once upon a time")
+        streamed.set()
+        await asyncio.Event().wait()
+        return ""
+
+    settings = {"MODEL_PRICES": "scripted=1/1", "BUDGET_USD": "0.000001"}
+    adapter = RecordingAdapter(can_edit=True, stream_interval=3600)
+    async with staged(model=ScriptedModel(write), adapter=adapter, settings=settings) as stage:
+        arrival = said(stage, "a story")
+        receipt = await put(stage, arrival)
+        await streamed.wait()
+        if change == "delete":
+            await changes(stage).delete_messages(receipt.room_id, ["1"])
+        else:
+            await changes(stage).submit_edit(edit_of(arrival, "no story"))
+        await ended(stage, receipt)
+        await quiet(stage)
+        [call] = (await kept(stage, receipt)).model_calls
+        assert (call.model, call.error, call.is_estimate, call.tokens_out) == ("scripted", "cancelled", True, 14)
+        assert call.cost == pytest.approx((call.tokens_in + 14) / 1e6)
+        assert stage.agent.budget.find_reached_limit(None, None) is not None
+
+
+@pytest.mark.failure("B-08")
+async def test_a_call_that_ends_after_its_message_was_deleted_is_in_the_receipt(staged: OnStage) -> None:
+    shown, released = asyncio.Event(), asyncio.Event()
+
+    class Reader(RecordingAdapter):
+        async def preview(self, delivery: Delivery) -> None:
+            shown.set()
+
+    adapter = Reader(can_edit=True, stream_interval=0)
+    model = ScriptedModel(
+        [StreamedText("<response><actions>REPLY</actions><text>Once upon a", released, " time</text></response>")]
+    )
+    async with staged(model=model, adapter=adapter, settings={"MODEL_PRICES": "scripted=1/1"}) as stage:
+        receipt = await put(stage, said(stage, "a story"))
+        await shown.wait()
+        await changes(stage).delete_messages(receipt.room_id, ["1"])
+        released.set()
+        await ended(stage, receipt)
+        await quiet(stage)
+        [call] = (await kept(stage, receipt)).model_calls
+        assert (call.model, call.error) == ("scripted", "")
+        assert call.cost
 
 
 @pytest.mark.failure("B-08")

@@ -23,7 +23,8 @@ from bot.models.types import (
     TranscriptionRequest,
     Usage,
 )
-from tests.models.bench import RouterBench, answer_never, build_result
+from bot.models.usage import note_call
+from tests.models.bench import RouterBench, Sink, answer_never, build_result, stream_pieces
 
 REQUEST = TextRequest("12345678", Purpose.REPLY, system="1234")
 
@@ -223,6 +224,46 @@ async def test_a_cancelled_call_is_recorded_and_no_other_handler_is_called() -> 
 
     assert [(call.error, call.tokens_in, call.is_estimate) for call in bench.calls] == [("cancelled", 3, True)]
     assert bench.handler_calls == ["first"]
+
+
+async def test_a_call_without_a_result_counts_for_its_model_with_what_was_streamed() -> None:
+    bench, streamed = RouterBench(), asyncio.Event()
+
+    async def write(request: Any) -> TextResult:
+        note_call("a-noted-model", Usage(70, 1, 50))
+        await request.sink.write("eight by")
+        await request.sink.write("tes and ")
+        streamed.set()
+        return await answer_never()
+
+    bench.serve(write)
+    task = asyncio.ensure_future(bench.router.text(TextRequest("the prompt", sink=Sink())))
+    await streamed.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    [call] = bench.calls
+    assert (call.model, call.error, call.is_estimate, call.is_counted) == ("a-noted-model", "cancelled", True, True)
+    assert (call.tokens_in, call.tokens_out, call.tokens_cached) == (70, 4, 50)
+
+
+async def test_a_call_whose_handler_notes_no_model_counts_for_the_last_one_that_answered() -> None:
+    bench = RouterBench()
+    bench.serve([build_result(), ModelError("no luck")])
+    await bench.router.text(REQUEST)
+    with pytest.raises(ModelError):
+        await bench.router.text(REQUEST)
+    assert [(call.model, call.is_counted) for call in bench.calls] == [("a-model", True), ("a-model", False)]
+
+
+async def test_an_answer_that_broke_off_is_counted_by_estimate() -> None:
+    bench = RouterBench()
+    bench.serve(stream_pieces("twelve bytes", then=[ModelError("it broke off")]))
+    with pytest.raises(ModelError):
+        await bench.router.text(TextRequest("the prompt", sink=Sink()))
+    [call] = bench.calls
+    assert (call.tokens_out, call.has_failed, call.is_counted) == (3, True, True)
 
 
 async def test_a_handler_that_cancels_itself_has_failed() -> None:

@@ -296,8 +296,8 @@ def build_receipt_body(receipt: Receipt, handle: AgentHandle) -> ReceiptBody:
         platform=receipt.key.platform,
         seconds=None if duration is None else duration.total_seconds(),
         carried=receipt.supersede_count,
-        tokens_in=sum(call.tokens_in for call in calls),
-        tokens_out=sum(call.tokens_out for call in calls),
+        tokens_in=sum(call.tokens_in for call in calls if call.is_counted),
+        tokens_out=sum(call.tokens_out for call in calls if call.is_counted),
         cost=sum(costs) if costs else None,
         model_calls=[CallBody.build(call) for call in calls],
     )

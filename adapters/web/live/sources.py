@@ -276,7 +276,7 @@ class LiveSources:
     def _on_model_step(self, handle: AgentHandle, event: ModelUsed) -> None:
         call, number = event.call, str(self._clock().timestamp())
         if event.run_id is not None:
-            state = "failed" if call.error else "done"
+            state = "failed" if call.has_failed else "done"
             self._publish_step(event, "model", call.model, state, number=number, seconds=call.seconds, note=call.error)
 
     def _on_delivery(self, handle: AgentHandle, event: DeliveryFinished) -> None:
@@ -319,7 +319,7 @@ class LiveSources:
             return  # it is being loaded
         if before.day != now.date():
             before = _Spending(now.date())
-        unpriced = before.unpriced_calls + (cost is None and not event.call.error)
+        unpriced = before.unpriced_calls + (cost is None)
         self._publish_spending(event.agent_id, _Spending(before.day, before.usd + (cost or 0.0), unpriced))
 
     async def _load_spending(self, handle: AgentHandle) -> None:

@@ -111,7 +111,7 @@ class EventCounters:
         call = event.call
         sums = self.models[event.agent_id, self._models.find(call.model), call.purpose]
         sums.calls += 1
-        sums.failed += bool(call.error)
+        sums.failed += call.has_failed
         sums.seconds.observe(call.seconds)
         if call.is_counted:
             sums.input_tokens += call.tokens_in

@@ -135,7 +135,7 @@ def _cost_row(name: str, entry: CostEntry) -> tuple[str, ...]:
 
 
 def _is_unpriced(entry: CostEntry) -> bool:
-    return 0 < entry.unpriced_calls == entry.calls - entry.failed_calls
+    return not entry.cost and 0 < entry.unpriced_calls >= entry.calls - entry.failed_calls
 
 
 def _cost_parts(entry: CostEntry) -> Iterator[str]:

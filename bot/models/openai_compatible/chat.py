@@ -12,6 +12,7 @@ from bot.models.openai_compatible.requests import StatusError, finish
 from bot.models.openai_compatible.responses import parse_completion
 from bot.models.openai_compatible.streaming import CompletionStream
 from bot.models.types import TextRequest, TextResult
+from bot.models.usage import note_call
 from bot.text import user_text
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ async def send(
     Parameters that the server refuses for this model are omitted from then on.
     """
     model = str(body["model"])
+    note_call(model)
     key = (connection.host, model)
     while True:
         for name in client.refused_parameters.get(key, ()):

@@ -26,6 +26,7 @@ from bot.models.types import (
     TranscriptionRequest,
     Usage,
 )
+from bot.models.usage import note_call
 
 DEFAULT_DESCRIPTION_PROMPT = "Describe this picture in a few sentences."
 SIGNATURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"RIFF": "image/webp", b"GIF8": "image/gif"}
@@ -46,6 +47,7 @@ class ImagesBody(BaseModel):
 
 async def generate_image(connection: Connection, name: str, request: ImageRequest) -> ImageResult:
     """Return a picture that a model generates. Raises as `Connection.mapped_errors` does."""
+    note_call(name)
     wanted: dict[str, Any] = {"model": name, "prompt": request.prompt, "n": 1}
     wanted |= {"size": "x".join(map(str, request.size))} if request.size else {}
     with connection.mapped_errors(name):
@@ -124,6 +126,7 @@ class TranscriptBody(BaseModel):
 
 async def transcribe(connection: Connection, name: str, request: TranscriptionRequest) -> TextResult:
     """Return the transcript of a recording. Raises as `Connection.mapped_errors` does."""
+    note_call(name)
     content_type = request.content_type.partition(";")[0].strip().lower()
     file_name = f"recording{_suffix_of(content_type, request.audio)}"
     form = aiohttp.FormData({"model": name, "response_format": "json"})
@@ -146,6 +149,7 @@ async def synthesize_speech(
     connection: Connection, name: str, request: SpeechRequest, *, voice: str, instructions: str | None
 ) -> SpeechResult:
     """Return a text as speech; `voice` is the default one. Raises as `Connection.mapped_errors` does."""
+    note_call(name)
     is_opus = request.content_type in ("audio/ogg", "audio/opus")
     wanted = {"model": name, "voice": request.voice or voice, "input": request.text}
     wanted |= {"instructions": instructions} if instructions else {}

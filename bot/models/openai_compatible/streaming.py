@@ -18,6 +18,7 @@ from bot.models.openai_compatible.responses import (
     parse_completion,
 )
 from bot.models.types import TextResult, TextSink
+from bot.models.usage import note_call
 
 MAX_LINE_BYTES = 4_000_000  # a longer line is treated as an error
 MAX_ANSWER_LENGTH = 1_000_000  # characters
@@ -113,6 +114,7 @@ class CompletionStream:
             raise ModelBusy(f"{self._provider}: {self._model} broke its answer off: {_error_message(chunk.error)}")
         self._model = chunk.model or self._model
         self._usage = chunk.usage or self._usage
+        note_call(self._model)
         for choice in chunk.choices[:1]:
             self._finish_reason = choice.finish_reason or self._finish_reason
             await self._add_delta(choice.delta or Delta())

@@ -19,7 +19,7 @@ from bot.domain.inbound import (
     UnreadableEvent,
     new_receipt,
 )
-from bot.domain.ledger import PLUGIN_MESSAGE_PREFIX, Delivery, DeliveryState, EventKey, Receipt, Step
+from bot.domain.ledger import PLUGIN_MESSAGE_PREFIX, Delivery, DeliveryState, EventKey, ModelCall, Receipt, Step
 from bot.store.inmemory.environment import InMemoryEntities, InMemoryWorlds
 from bot.store.inmemory.memories import InMemoryMemories
 from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery, StoreHealth, TurnCommit
@@ -188,6 +188,13 @@ class InMemoryLedger(InMemoryReceiptLists):
 
     async def mark_evaluated(self, receipt_ids: Sequence[UUID]) -> None:
         self.receipt_table.mark_evaluated(receipt_ids)
+
+    async def add_model_calls(self, receipt_id: UUID, calls: Sequence[ModelCall]) -> bool:
+        receipt = self.receipt_table.find(receipt_id)
+        if receipt is None or not receipt.outcome.is_final:
+            return False
+        self.receipt_table.overwrite([replace(receipt, model_calls=(*receipt.model_calls, *calls))])
+        return True
 
     async def commit(self, turn_commit: TurnCommit) -> list[Delivery]:
         if turn_commit.receipts and not self.receipt_table.save(turn_commit.receipts):

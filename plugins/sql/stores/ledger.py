@@ -8,6 +8,7 @@ from uuid import UUID
 from sqlalchemy import Connection, delete, literal_column, select, text
 
 from bot import Receipt
+from bot.models import ModelCall
 from bot.platform import Delivery, DeliveryState, InboundMessage, StreamCursor
 from bot.store import (
     MAX_UNREADABLE_EVENTS,
@@ -39,6 +40,7 @@ from plugins.sql.stores.receipts import (
     RECEIPT,
     UNEVALUATED,
     SqlReceiptLists,
+    add_model_calls,
     find_receipt,
     list_receipts,
     save_receipts,
@@ -238,6 +240,10 @@ class SqlLedger(SqlLookups):
     async def mark_evaluated(self, receipt_ids: Sequence[UUID]) -> None:
         ids = [receipt_id.bytes for receipt_id in receipt_ids]
         await self._database.write(lambda db: MARK_EVALUATED.count(db, self._agent, ids=ids), durable=False)
+
+    async def add_model_calls(self, receipt_id: UUID, calls: Sequence[ModelCall]) -> bool:
+        work = partial(add_model_calls, self._agent, receipt_id, calls)
+        return await self._database.write(work, durable=False)
 
     async def record_unreadable(self, events: Sequence[UnreadableEvent]) -> None:
         await self._database.write(partial(_record_unreadable, self._agent, events))

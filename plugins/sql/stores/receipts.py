@@ -111,6 +111,14 @@ SAVE_RECEIPT = Statement(
     )
 )
 
+SET_CALLS = Statement(
+    lambda _: (
+        update(receipts)
+        .where(OF_AGENT, matches(receipts, "id"))
+        .values(model_calls=typed_parameter(receipts.c.model_calls, "model_calls"))
+    )
+)
+
 
 def _select_by_keys(items: Sequence[BindParameter[Any]]) -> Executable:
     """Select by the transport's key or by the message's; each has its own index."""
@@ -178,6 +186,17 @@ def insert_receipts(connection: Connection, agent: int, receipts: Sequence[Recei
 def save_receipts(connection: Connection, agent: int, changed: Sequence[Receipt]) -> int:
     """Store the new state of open receipts; return how many were open."""
     return sum(SAVE_RECEIPT.run(connection, *state_values(receipt), agent, receipt.id.bytes) for receipt in changed)
+
+
+def add_model_calls(agent: int, receipt_id: UUID, calls: Sequence[ModelCall], connection: Connection) -> bool:
+    """Add model calls to a closed receipt; return False if it is open or unknown."""
+    row = FIND_RECEIPT.first(connection, agent, receipt_id.bytes)
+    receipt = RECEIPT.read(row) if row else None
+    if receipt is None or not receipt.outcome.is_final:
+        return False
+    texts = dumps([_call_data(call) for call in (*receipt.model_calls, *calls)])
+    SET_CALLS.run(connection, texts, agent, receipt_id.bytes)
+    return True
 
 
 def find_receipt(agent: int, searched_id: UUID, connection: Connection) -> Receipt | None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from bot.events import ModelUsed
 from bot.models import (
     ImageDescriptionRequest,
     ModelBusy,
@@ -285,6 +286,8 @@ async def test_an_answer_that_breaks_off_is_no_answer(
 
 async def test_a_cancelled_call_closes_its_request(there: AgentHarness, api: Loopback) -> None:
     sink = Sink()
+    calls: list[ModelUsed] = []
+    there.agent.events.subscribe(ModelUsed, calls.append, at_once=True)
     api.answers = [Answer(events=(START, BEGIN, wrote("Hel"), Hang()))]
     task = asyncio.ensure_future(there.agent.models.text(TextRequest("the prompt", sink=sink)))
     await sink.first.wait()
@@ -293,6 +296,8 @@ async def test_a_cancelled_call_closes_its_request(there: AgentHarness, api: Loo
         await task
 
     await api.gone.wait()
+    [used] = calls
+    assert (used.call.model, used.call.error, used.call.tokens_in) == ("claude-1", "cancelled", 100)
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bot.events import ModelUsed
 from bot.models import ModelBusy, ModelError, ModelUnavailable, TextRequest, TextResult, Tool, ToolCall, Usage
 from bot.models.openai_compatible import complete
 from bot.testing import AgentHarness
@@ -130,6 +131,8 @@ async def test_after_a_cut_it_is_asked_again_and_the_shown_is_taken_back(there: 
 
 async def test_a_cancelled_call_closes_its_request(there: AgentHarness, api: Loopback) -> None:
     sink = Sink()
+    calls: list[ModelUsed] = []
+    there.agent.events.subscribe(ModelUsed, calls.append, at_once=True)
     api.answers = [Answer(events=(*HELLO, Hang()))]
     task = asyncio.ensure_future(there.agent.models.text(TextRequest("the prompt", sink=sink)))
     await sink.first.wait()
@@ -138,6 +141,7 @@ async def test_a_cancelled_call_closes_its_request(there: AgentHarness, api: Loo
         await task
 
     await api.gone.wait()
+    assert [(used.call.model, used.call.error) for used in calls] == [("large-1", "cancelled")]
 
 
 async def test_a_call_without_a_first_byte_is_closed_when_it_is_cancelled(there: AgentHarness, api: Loopback) -> None:

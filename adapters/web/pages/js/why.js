@@ -78,7 +78,7 @@ export function Verdict({ receipt, isPage = false, children }) {
 
 /** Duration, cost and tokens. */
 export function Figures({ receipt }) {
-  const unpriced = receipt.model_calls.filter((call) => call.cost === null && !call.error).length;
+  const unpriced = receipt.model_calls.filter((call) => call.cost === null).length;
   const cost = receipt.model_calls.length ? formatCostSum(receipt.cost ?? 0, unpriced) : formatCost(0);
   const values = [
     ["Took", formatDuration(receipt.seconds === null ? null : receipt.seconds * 1000)],
@@ -128,7 +128,7 @@ export function Calls({ receipt, level }) {
       <th scope="col">Call</th>${["In", "Cached", "Out", "Cost"].map((name) => html`<th scope="col" class="num" key=${name}>${name}</th>`)}
     </tr></thead><tbody>${calls.map((call, index) => html`<tr key=${index}>
       <td><span class="call">${purposeOf(call.purpose)} <span class="q">${call.model}</span></span>
-        ${call.error && html`<span class="q bad"> failed: ${call.error}</span>`}</td>
+        ${call.error && html`<span class="q bad"> ${call.error === "cancelled" ? "cancelled" : `failed: ${call.error}`}</span>`}</td>
       <td class="num">${call.is_estimate ? "about " : ""}${formatCount(call.tokens_in)}</td>
       <td class="num q2">${formatCount(call.tokens_cached)}</td><td class="num">${formatCount(call.tokens_out)}</td>
       <td class="num">${formatCost(call.cost)}</td></tr>`)}</tbody></table></div></${Section}>`;
