@@ -95,6 +95,10 @@ class StoreUnavailable(TemporaryError):
         self.cause = cause
 
 
+class UnreadableRow(BotError):
+    """A stored row holds what this code never wrote; the rest of the store is not affected."""
+
+
 class LeaseLost(StoreUnavailable):
     """Another process owns the room now: nothing was written, and its open work is continued there."""
 

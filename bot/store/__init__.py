@@ -29,7 +29,7 @@ from bot.domain.inbound import (
 )
 from bot.domain.ledger import PLUGIN_MESSAGE_PREFIX, Step, StepState
 from bot.domain.memory import MAX_CONVERSATION_REACTIONS, MAX_CONVERSATION_RESULTS, Conversation, MemoryMatch
-from bot.errors import ComponentDataError, LeaseLost, StoreInaccessible, StoreUnavailable
+from bot.errors import ComponentDataError, LeaseLost, StoreInaccessible, StoreUnavailable, UnreadableRow
 from bot.receipts.trace import TRACE_KEY
 from bot.store.activity import ActivityBucket, Backlog, OpenItems, PlatformHour, TaskBacklog
 from bot.store.inmemory.store import InMemoryStore
@@ -164,6 +164,7 @@ __all__ = [
     "TurnCommit",
     "UnembeddedPage",
     "UnreadableEvent",
+    "UnreadableRow",
     "UpgradeResult",
     "WorkLag",
     "WorkSharing",

@@ -6,21 +6,29 @@ values are those of `values.py`, in the order in which a statement's text first 
 are the driver's own.
 """
 
+import logging
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from itertools import count, islice
 from typing import Any, Generic, Protocol, TypeVar
+from uuid import UUID
 
 from sqlalchemy import BindParameter, Connection, Dialect, Integer, Table, and_, bindparam, literal_column
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import Executable, FromClause
 from sqlalchemy.util import await_only
 
-from bot.store import MAX_EXAMINED_ROWS, PageKey, StoreUnavailable
+from bot.store import MAX_EXAMINED_ROWS, PageKey, UnreadableRow
+from bot.text import shorten
+from plugins.sql.core.invalid_texts import read_rows
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Row = Sequence[Any]
+UUID_BYTES = 16
 PAGE_WINDOW = 250  # rows that are examined together for a page of a filtered list
 
 
@@ -50,8 +58,11 @@ class SqliteDriver:
 
     def rows(self, connection: Connection, text: str, values: Row) -> Sequence[Row]:
         cursor = connection.connection.cursor()
-        cursor.execute(text, values)
-        return cursor.fetchall()
+        try:
+            cursor.execute(text, values)
+            return cursor.fetchall()
+        except sqlite3.Error as error:
+            return read_rows(connection, text, values, error)
 
 
 class PostgresDriver:
@@ -215,19 +226,48 @@ class Columns(Generic[T]):
         return iter(self._columns)
 
     def read(self, row: Row) -> T:
-        """Return the value of a row; raise StoreUnavailable if the row holds what this code never wrote."""
+        """Return the value of a row; raise UnreadableRow if the row holds what this code never wrote."""
         try:
             return self._read(row)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
-            raise StoreUnavailable(
-                f"a row of {self.table_name} in the database cannot be read ({type(error).__name__}): `bot db check` "
-                "shows what is damaged, `bot db check --repair` copies the rest into a new file",
-                cause="db_damaged",
+            raise UnreadableRow(
+                f"row {self.label_of(row)} of {self.table_name} in the database cannot be read "
+                f"({type(error).__name__}): correct or delete it, or leave it out with `bot db check --repair`"
             ) from error
+
+    def read_all(self, rows: Iterable[Row]) -> Iterator[T]:
+        """Yield the values of rows, without those that cannot be read; see `read_or_report`."""
+        for row in rows:
+            if (value := self.read_or_report(row)) is not None:
+                yield value
+
+    def read_or_report(self, row: Row) -> T | None:
+        """Return the value of a row, which may be followed by other columns; None, and log it, if it cannot be read."""
+        try:
+            return self.read(row[: self.width])
+        except UnreadableRow as error:
+            _report(str(error))
+            return None
+
+    def label_of(self, row: Row) -> str:
+        """Return what identifies a row to an operator: its id, else its first columns."""
+        values = dict(zip(self.names, row, strict=False))
+        keys = [values["id"]] if "id" in values else list(values.values())[:2]
+        return " ".join(map(_label_of, keys))
 
     def take(self, values: Iterator[Any]) -> T:
         """Read a value from the next `width` values of a joined row."""
         return self.read(tuple(islice(values, self.width)))
+
+
+def _label_of(value: object) -> str:
+    return str(UUID(bytes=value)) if isinstance(value, bytes) and len(value) == UUID_BYTES else shorten(str(value), 80)
+
+
+@lru_cache(maxsize=1024)
+def _report(problem: str) -> None:
+    """Log a problem once: a row may be read for every message."""
+    logger.error("%s; it is left out", problem)
 
 
 def column_names(table: Table) -> tuple[str, ...]:

@@ -182,7 +182,7 @@ class PostgresSharing:
         await self._leases.take_free_rooms()
         key = (self._agent, self._leases.worker)
         rows = await self._database.main_queries.run(lambda db: OPEN_IN_ROOMS_WITH_UNCLAIMED.rows(db, *key))
-        return [RECEIPT.read(row) for row in rows]
+        return list(RECEIPT.read_all(rows))
 
     async def _open_deliveries(self, platforms: Collection[str]) -> OpenWork:
         if not platforms or self.is_draining:

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from bot import BotError, ConfigError
-from bot.store import CheckReport, StoreUnavailable, report_progress
+from bot.store import CheckReport, UnreadableRow, report_progress
 from plugins.sql.core.audit_log import MAX_BREAKS, find_breaks
 from plugins.sql.core.memory_rows import MEMORY
 from plugins.sql.core.schema import VERSION
@@ -31,6 +31,11 @@ STORED_VALUES: Mapping[str, Columns[Any]] = {
     for columns in (WORLD, ROOM, ENTITY, COMPONENT, RELATIONSHIP, MEMORY, TASK, RECEIPT, STEP, DELIVERY)
 }
 COUNTED_TABLES = ("agents", "rooms", "entities", "memories", "receipts", "deliveries", "tasks")
+ROW_REMEDY = (
+    "the bot leaves them out: correct or delete them, or `bot db check --repair` copies the others into a new file"
+)
+MAX_NAMED_ROWS = 5
+SURROGATE = re.compile("[\ud800-\udfff]")
 DAMAGE_REMEDY = "keep the file, and put a backup in its place (`bot db restore FILE`), or `bot db check --repair`"
 
 MOUNTS_FILE = Path("/proc/self/mountinfo")
@@ -107,19 +112,31 @@ def _find_damage(connection: Connection) -> Iterator[str]:
 
 
 def _find_unreadable(connection: Connection) -> Iterator[str]:
+    driver: Any = connection.connection.driver_connection
+    driver.text_factory = _decode
     for number, (name, columns) in enumerate(STORED_VALUES.items()):
         report_progress("reading the rows", number, len(STORED_VALUES))
         rows = connection.exec_driver_sql(f"SELECT {', '.join(columns.names)} FROM {name}")
-        if count := sum(not is_readable(name, dict(zip(columns.names, row, strict=True))) for row in rows):
-            yield f"{count} rows of {name} hold what cannot be read: {DAMAGE_REMEDY}"
+        values = ((row, dict(zip(columns.names, row, strict=True))) for row in rows)
+        labels = [columns.label_of(row) for row, by_name in values if not is_readable(name, by_name)]
+        if labels:
+            named = ", ".join(labels[:MAX_NAMED_ROWS]) + (" and others" if len(labels) > MAX_NAMED_ROWS else "")
+            yield f"{len(labels)} rows of {name} hold what cannot be read ({named}): {ROW_REMEDY}"
+
+
+def _decode(text: bytes) -> str:
+    """Return a text in which a surrogate stands for each byte that is no UTF-8."""
+    return text.decode("utf-8", "surrogateescape")
 
 
 def is_readable(table_name: str, values: Mapping[str, Any]) -> bool:
     """Return whether the row of a table can be read into a value."""
     columns = STORED_VALUES.get(table_name)
+    if any(isinstance(value, str) and not value.isascii() and SURROGATE.search(value) for value in values.values()):
+        return False
     try:
         return columns is None or columns.read(tuple(values[name] for name in columns.names)) is not None
-    except StoreUnavailable:
+    except UnreadableRow:
         return False
 
 

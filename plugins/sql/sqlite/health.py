@@ -12,12 +12,12 @@ from sqlalchemy.exc import DBAPIError
 
 from bot import BotError, ConfigError
 from bot.store import StoreHealth, StoreInaccessible, StoreUnavailable
+from plugins.sql.core.invalid_texts import invalid_text_error, is_invalid_text
 from plugins.sql.sqlite import connection as sqlite
 
 logger = logging.getLogger(__name__)
 
 DATABASE_ERRORS = (DBAPIError, sqlite3.Error, UnicodeDecodeError)  # of SQLAlchemy, the driver and its texts
-UNDECODABLE = "Could not decode to UTF-8"  # with the stored text behind it, which must not be shown
 RECHECK_SECONDS = 1.0
 
 LOCKED, FULL, READ_ONLY, DAMAGED, UNREACHABLE = ("db_locked", "db_full", "db_read_only", "db_damaged", "db_unreachable")
@@ -132,8 +132,8 @@ class FileMonitor:
 def explain_error(error: BaseException, path: Path) -> BaseException:
     """Return a problem of the file as StoreUnavailable with a remedy; return other errors unchanged."""
     origin = error.orig if isinstance(error, DBAPIError) else error
-    if isinstance(origin, UnicodeDecodeError) or str(origin).startswith(UNDECODABLE):
-        return StoreUnavailable(f"the database {path} {BROKEN.remedy} (it has a text that is no UTF-8)", cause=DAMAGED)
+    if origin is not None and is_invalid_text(origin):
+        return invalid_text_error(origin)
     fault = _fault_of(origin)
     if fault is None:
         return error

@@ -132,7 +132,7 @@ def insert_deliveries(connection: Connection, agent: int, deliveries: Sequence[D
 
 def find_deliveries(connection: Connection, agent: int, ids: Sequence[str]) -> list[Delivery]:
     """Return deliveries by id, in that order."""
-    by_id = {delivery.id: delivery for delivery in map(DELIVERY.read, FIND_DELIVERIES.rows(connection, agent, ids=ids))}
+    by_id = {delivery.id: delivery for delivery in DELIVERY.read_all(FIND_DELIVERIES.rows(connection, agent, ids=ids))}
     return [by_id[delivery_id] for delivery_id in ids if delivery_id in by_id]
 
 
@@ -156,14 +156,14 @@ def list_deliveries(
         rows = ALL_DELIVERIES.rows(connection, agent)
     return [
         delivery
-        for delivery in map(DELIVERY.read, rows)
+        for delivery in DELIVERY.read_all(rows)
         if is_open in (None, delivery.state in OPEN_STATES) and room_id in (None, delivery.room_id)
     ]
 
 
 def list_unsent(agent: int, connection: Connection) -> list[Delivery]:
     """Return what is open or held in all rooms together, which is little."""
-    held = [DELIVERY.read(row) for row in HELD_DELIVERIES.rows(connection, agent)]
+    held = list(DELIVERY.read_all(HELD_DELIVERIES.rows(connection, agent)))
     return [*list_deliveries(agent, True, None, None, connection), *held]
 
 
@@ -255,7 +255,8 @@ def list_undelivered(
         before,
         limit,
     )
-    return Page(tuple(((int(row[0]),), DELIVERY.read(row[1:])) for row in rows), position_key(following))
+    items = (((int(row[0]),), delivery) for row in rows if (delivery := DELIVERY.read_or_report(row[1:])) is not None)
+    return Page(tuple(items), position_key(following))
 
 
 def count_undelivered(agent: int, without_cause: str, connection: Connection) -> Mapping[DeliveryState, int]:

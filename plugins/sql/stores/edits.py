@@ -168,16 +168,16 @@ def _receipts_of_messages(
 ) -> list[Receipt]:
     """Return the receipts of all revisions of messages."""
     ids = [storable_text(message_id) for message_id in message_ids]
-    return [RECEIPT.read(row) for row in RECEIPTS_OF_MESSAGES.rows(connection, agent, room_id.bytes, ids=ids)]
+    return list(RECEIPT.read_all(RECEIPTS_OF_MESSAGES.rows(connection, agent, room_id.bytes, ids=ids)))
 
 
 def _find_memories(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, Memory]:
     rows = FIND_MEMORIES.rows(connection, agent, ids=[memory_id.bytes for memory_id in ids])
-    return {memory.id: memory for memory in (MEMORY.read(row[: MEMORY.width]) for row in rows)}
+    return {memory.id: memory for memory in MEMORY.read_all(rows)}
 
 
 def _latest_deliveries(connection: Connection, agent: int, room_id: UUID) -> list[Delivery]:
-    return [DELIVERY.read(row) for row in LATEST_DELIVERIES.rows(connection, agent, room_id.bytes, MAX_SCANNED_ROWS)]
+    return list(DELIVERY.read_all(LATEST_DELIVERIES.rows(connection, agent, room_id.bytes, MAX_SCANNED_ROWS)))
 
 
 def _unsent_deliveries(connection: Connection, agent: int, room_ids: Collection[UUID]) -> list[Delivery]:

@@ -237,7 +237,7 @@ def ensure_entity(connection: Connection, agent: int, entity_id: UUID) -> None:
 def find_entities(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, Entity]:
     """Return entities by id."""
     rows = FIND_ENTITIES.rows(connection, agent, ids=[entity_id.bytes for entity_id in ids])
-    return {entity.id: entity for entity in map(ENTITY.read, rows)}
+    return {entity.id: entity for entity in ENTITY.read_all(rows)}
 
 
 def entity_values(agent: int, entity: Entity) -> Row:
@@ -322,7 +322,7 @@ class SqlEntities(SqlStorePart):
         version = cache.version if cache is not None else 0
         key = (self._agent, room_id.bytes, limit)
         rows = await self._database.read(lambda db: FIND_PARTICIPANTS.rows(db, *key))
-        people = [ENTITY.read(row) for row in rows]
+        people = list(ENTITY.read_all(rows))
         if cache is not None:
             cache.store_participants(self._agent, room_id, limit, people, version)
         return people
@@ -330,7 +330,7 @@ class SqlEntities(SqlStorePart):
     async def entities_by_name(self, name: str, *, platform: str | None = None, limit: int = 100) -> list[Entity]:
         stored_name = storable_text(name)
         rows = await self._database.read(lambda db: FIND_BY_NAME.rows(db, self._agent, stored_name, dumps(stored_name)))
-        people = (entity for entity in map(ENTITY.read, rows) if platform in (None, entity.platform))
+        people = (entity for entity in ENTITY.read_all(rows) if platform in (None, entity.platform))
         return [entity for entity in people if stored_name in (*entity.names, entity.external_id)][:limit]
 
     def check_components(self, check: Callable[[Component], None]) -> None:
@@ -345,7 +345,7 @@ class SqlEntities(SqlStorePart):
     async def components(self, entity_id: UUID, kind: str | None = None) -> list[Component]:
         key = (self._agent, entity_id.bytes)
         rows = await self._database.read(lambda db: FIND_COMPONENTS.rows(db, *key))
-        return [component for component in map(COMPONENT.read, rows) if kind in (None, component.type)]
+        return [component for component in COMPONENT.read_all(rows) if kind in (None, component.type)]
 
     async def save_relationship(self, relationship: Relationship) -> None:
         values = _relationship_values(self._agent, relationship)
@@ -354,7 +354,7 @@ class SqlEntities(SqlStorePart):
     async def relationships(self, entity_id: UUID) -> list[Relationship]:
         key = (self._agent, entity_id.bytes)
         rows = await self._database.read(lambda db: FIND_RELATIONSHIPS.rows(db, *key))
-        return [RELATIONSHIP.read(row) for row in rows]
+        return list(RELATIONSHIP.read_all(rows))
 
     async def add_activity(self, activities: Sequence[PersonActivity]) -> None:
         rows = [_activity_values(self._agent, item) for item in activities]

@@ -120,7 +120,7 @@ def erase_entity(agent: int, entity_id: UUID, now: datetime, connection: Connect
     """Delete a person's data, the replies to them, and what was derived from either."""
     key = (agent, entity_id.bytes)
     memory_kinds = {row[0]: row[1] for row in MEMORIES_OF_ENTITY.rows(connection, *key)}
-    entity_receipts = [RECEIPT.read(row) for row in RECEIPTS_OF_ENTITY.rows(connection, *key)]
+    entity_receipts = list(RECEIPT.read_all(RECEIPTS_OF_ENTITY.rows(connection, *key)))
     turn_ids = [receipt.turn_id.bytes for receipt in entity_receipts if receipt.turn_id is not None]
     of_turns = dict(tuple(row) for row in MEMORIES_OF_TURNS.rows(connection, agent, ids=turn_ids))
     replies = [kind for key, kind in of_turns.items() if key not in memory_kinds and kind == MemoryKind.MESSAGE.value]

@@ -142,7 +142,7 @@ def _record_unreadable(agent: int, events: Sequence[UnreadableEvent], connection
 def _receipts_of_message(agent: int, message_id: str, connection: Connection) -> list[Receipt]:
     rows = RECEIPTS_OF_MESSAGE.rows(connection, agent, storable_text(message_id))
     newest_first = sorted(rows, key=lambda row: int(row[-1]), reverse=True)
-    return [RECEIPT.read(row[: RECEIPT.width]) for row in newest_first]
+    return list(RECEIPT.read_all(newest_first))
 
 
 def _last_message_ids(agent: int, room_ids: Collection[UUID], connection: Connection) -> dict[UUID, str]:
@@ -155,7 +155,7 @@ def _find_delivery(agent: int, delivery_id: str, connection: Connection) -> Deli
 
 
 def _find_undelivered(agent: int, limit: int, connection: Connection) -> list[Delivery]:
-    return [DELIVERY.read(row) for row in reversed(UNDELIVERED.rows(connection, agent, limit))]
+    return list(DELIVERY.read_all(reversed(UNDELIVERED.rows(connection, agent, limit))))
 
 
 class SqlLookups(SqlReceiptLists):
@@ -175,7 +175,7 @@ class SqlLookups(SqlReceiptLists):
 
     async def unreadable_events(self, limit: int = 100) -> list[UnreadableEvent]:
         rows = await self._database.read(lambda db: LIST_UNREADABLE.rows(db, self._agent, limit))
-        return [UNREADABLE.read(row) for row in rows]
+        return list(UNREADABLE.read_all(rows))
 
 
 def _commit_turn(agent: int, turn_commit: TurnCommit, connection: Connection) -> list[Delivery]:
@@ -235,7 +235,7 @@ class SqlLedger(SqlLookups):
 
     async def unevaluated_receipts(self, limit: int = 1000) -> list[Receipt]:
         rows = await self._database.read(lambda db: UNEVALUATED.rows(db, self._agent, limit))
-        return [RECEIPT.read(row) for row in rows]
+        return list(RECEIPT.read_all(rows))
 
     async def mark_evaluated(self, receipt_ids: Sequence[UUID]) -> None:
         ids = [receipt_id.bytes for receipt_id in receipt_ids]
@@ -261,7 +261,7 @@ class SqlLedger(SqlLookups):
 
     async def steps(self, turn_id: UUID) -> dict[str, Step]:
         rows = await self._database.read(lambda db: STEPS_OF_TURN.rows(db, self._agent, turn_id.bytes))
-        return {step.key: step for step in map(STEP.read, rows)}
+        return {step.key: step for step in STEP.read_all(rows)}
 
     async def save_delivery(self, delivery: Delivery) -> None:
         is_durable = delivery.state is not DeliveryState.SENT  # durable with the next write or checkpoint

@@ -197,9 +197,9 @@ def _summarize_rooms(
     agent_row: AgentRow, ids: Sequence[bytes], first: int, connection: Connection
 ) -> dict[UUID, RoomSummary]:
     agent = agent_row.number
-    found = [ROOM.read(row) for row in FIND_ROOMS.rows(connection, agent, ids=ids)]
+    found = list(ROOM.read_all(FIND_ROOMS.rows(connection, agent, ids=ids)))
     world_ids = list({room.world_id.bytes for room in found})
-    worlds = {world.id: world for world in map(WORLD.read, FIND_WORLDS.rows(connection, agent, ids=world_ids))}
+    worlds = {world.id: world for world in WORLD.read_all(FIND_WORLDS.rows(connection, agent, ids=world_ids))}
     muted = {row[0] for row in MUTED_ROOMS.rows(connection, agent, agent_row.id.bytes, ids=ids)}
     activity = {row[0]: row[1:] for row in ROOM_ACTIVITY.rows(connection, first, agent, ids=ids)}
     summaries = {}
@@ -218,7 +218,7 @@ def _summarize_rooms(
 
 
 def _find_rooms(agent: int, ids: Sequence[bytes], connection: Connection) -> dict[UUID, Room]:
-    return {room.id: room for room in map(ROOM.read, FIND_ROOMS.rows(connection, agent, ids=ids))}
+    return {room.id: room for room in ROOM.read_all(FIND_ROOMS.rows(connection, agent, ids=ids))}
 
 
 def _list_messages(
@@ -262,13 +262,13 @@ def _with_receipts(
     agent: int, rows: Sequence[Row], connection: Connection
 ) -> tuple[tuple[PageKey, ListedMessage], ...]:
     found = _receipts_of(agent, [row[1 + ID] for row in rows], connection)
-    listed = [((int(row[0]),), MEMORY.read(row[1:])) for row in rows]
+    listed = [((int(row[0]),), memory) for row in rows if (memory := MEMORY.read_or_report(row[1:])) is not None]
     return tuple((key, ListedMessage(memory, found.get(memory.id))) for key, memory in listed)
 
 
 def _receipts_of(agent: int, ids: Sequence[bytes], connection: Connection) -> dict[UUID, Receipt]:
     rows = sorted(RECEIPTS_OF.rows(connection, agent, ids=ids), key=lambda row: int(row[0]))
-    return {receipt.memory_id: receipt for receipt in (RECEIPT.read(row[1:]) for row in rows)}
+    return {receipt.memory_id: receipt for receipt in RECEIPT.read_all(row[1:] for row in rows)}
 
 
 class SqlLists(SqlStorePart):

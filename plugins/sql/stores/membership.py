@@ -86,7 +86,7 @@ def _is_new_event(connection: Connection, agent: int, key: str, now: datetime) -
 
 def _upsert_listed_rooms(connection: Connection, agent: int, listed: tuple[Room, ...]) -> frozenset[UUID]:
     ids = [room.id.bytes for room in listed]
-    existing = {room.id: room for room in map(ROOM.read, FIND_ROOMS.rows(connection, agent, ids=ids))}
+    existing = {room.id: room for room in ROOM.read_all(FIND_ROOMS.rows(connection, agent, ids=ids))}
     UPSERT_LISTED_ROOM.run_many(
         connection, [room_values(agent, room) for room in listed if existing.get(room.id) != room]
     )

@@ -1,6 +1,6 @@
 """Memories: storage, recall and search."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -182,18 +182,20 @@ def as_stored(row: Row, memory: Memory) -> Memory:
     return memory if is_same and not is_odd and memory.created_at.tzinfo is UTC else MEMORY.read(row)
 
 
-def _read_with_vector(row: Row) -> tuple[int, Memory]:
-    """Return position and memory of a row of WITH_VECTOR."""
-    model, vector, position = row[MEMORY.width :]
-    memory = MEMORY.read(row[: MEMORY.width])
-    if vector is not None:
-        memory = replace(memory, embedding=search.unpack_vector(vector), embedding_model=model)
-    return position, memory
+def _read_with_vectors(rows: Iterable[Row]) -> Iterator[tuple[int, Memory]]:
+    """Yield position and memory of rows of WITH_VECTOR, without those that cannot be read."""
+    for row in rows:
+        model, vector, position = row[MEMORY.width :]
+        memory = MEMORY.read_or_report(row)
+        if memory is not None and vector is not None:
+            memory = replace(memory, embedding=search.unpack_vector(vector), embedding_model=model)
+        if memory is not None:
+            yield position, memory
 
 
 def read_memories(rows: Iterable[Row]) -> list[Memory]:
     """Return the memories of rows of WITH_VECTOR."""
-    return [_read_with_vector(row)[1] for row in rows]
+    return [memory for _, memory in _read_with_vectors(rows)]
 
 
 def _add_memories(agent: int, new_memories: Sequence[Memory], connection: Connection) -> None:
@@ -217,7 +219,7 @@ def _find_nearest(
 ) -> list[MemoryMatch]:
     scores = search.find_nearest(connection, agent, query, search.audiences_of(scope), limit)
     rows = AT_POSITIONS.rows(connection, ids=list(scores))
-    matches = [MemoryMatch(memory, scores[position]) for position, memory in map(_read_with_vector, rows)]
+    matches = [MemoryMatch(memory, scores[position]) for position, memory in _read_with_vectors(rows)]
     return sorted(matches, key=lambda match: -match.similarity)
 
 
@@ -233,9 +235,9 @@ def _search_words(
             for row in RECENT.rows(connection, agent, room_id.bytes, kind.value, limit_per_room)
         ]
         texts = [content_of(row[CONTENT]).text for row in rows]
-        return [MEMORY.read(rows[index]) for index in rank_by_word_overlap(text, texts, limit)]
+        return list(MEMORY.read_all(rows[index] for index in rank_by_word_overlap(text, texts, limit)))
     positions = search.find_by_words(connection, agent, text, scope, kind, limit)
-    memories_by_position = dict(map(_read_with_vector, AT_POSITIONS.rows(connection, ids=positions)))
+    memories_by_position = dict(_read_with_vectors(AT_POSITIONS.rows(connection, ids=positions)))
     return [memories_by_position[position] for position in positions if position in memories_by_position]
 
 
@@ -247,7 +249,7 @@ def _find_unembedded(agent: int, model: str, before: int, connection: Connection
     newest = row[0]
     oldest = max(0, newest - SCAN_WINDOW)
     rows = UNEMBEDDED.rows(connection, model, newest, oldest, agent)
-    return UnembeddedPage(tuple(map(MEMORY.read, rows)), oldest + 1 if oldest else None)
+    return UnembeddedPage(tuple(MEMORY.read_all(rows)), oldest + 1 if oldest else None)
 
 
 def _find_of_entity(agent: int, entity_id: UUID, before: int, connection: Connection) -> MemoryPage:
@@ -258,7 +260,7 @@ def _find_of_entity(agent: int, entity_id: UUID, before: int, connection: Connec
     newest = row[0]
     oldest = max(0, newest - EXPORT_WINDOW)
     rows = OF_ENTITY.rows(connection, newest, oldest, agent, entity_id.bytes)
-    return MemoryPage(tuple(map(MEMORY.read, rows)), oldest + 1 if oldest else None)
+    return MemoryPage(tuple(MEMORY.read_all(rows)), oldest + 1 if oldest else None)
 
 
 class SqlMemories(SqlStorePart):
@@ -296,7 +298,7 @@ class SqlMemories(SqlStorePart):
             return await self._find_recent(key, limit)
         end = microseconds_of(before)
         rows = await self._database.read(lambda db: RECENT_BEFORE.rows(db, *key, end, limit))
-        return [MEMORY.read(row) for row in reversed(rows)]
+        return list(MEMORY.read_all(reversed(rows)))
 
     async def _find_recent(self, key: WindowKey, limit: int) -> list[Memory]:
         recent_cache = self._database.recent_cache
@@ -304,7 +306,7 @@ class SqlMemories(SqlStorePart):
             return cached
         version = recent_cache.version if recent_cache is not None else 0
         rows = await self._database.read(lambda db: RECENT.rows(db, *key, limit))
-        memories = [MEMORY.read(row) for row in reversed(rows)]
+        memories = list(MEMORY.read_all(reversed(rows)))
         if recent_cache is not None and all(map(is_small, rows)):
             recent_cache.store(key, limit, memories, version)
         return memories
@@ -322,7 +324,7 @@ class SqlMemories(SqlStorePart):
         found = []
         for kind in limits:
             own_rows = [row for row in reversed(rows) if row[KIND] == kind.value]
-            found.append([MEMORY.read(row) for row in own_rows])
+            found.append(list(MEMORY.read_all(own_rows)))
             if recent_cache is not None and all(map(is_small, own_rows)):
                 recent_cache.store(keys[kind], limits[kind], found[-1], version)
         return Conversation(*found)
@@ -340,7 +342,7 @@ class SqlMemories(SqlStorePart):
     async def facts(self, entity_id: UUID, limit: int = 50, before: int | None = None) -> MemoryPage:
         key = (self._agent, entity_id.bytes, MAX_POSITION if before is None else before, limit + 1)
         rows = await self._database.read(lambda db: FACTS.rows(db, *key))
-        page = tuple(MEMORY.read(row[:-1]) for row in rows[:limit])
+        page = tuple(MEMORY.read_all(rows[:limit]))
         positions = tuple(row[-1] for row in rows[:limit])
         return MemoryPage(page, positions[-1] if len(rows) > limit else None, positions)
 

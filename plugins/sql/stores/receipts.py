@@ -212,7 +212,7 @@ def list_receipts(
     """Return matching receipts, newest first."""
     rooms = () if room_id is None else (room_id.bytes,)
     rows = RECEIPT_LISTS[is_open, bool(rooms)].rows(connection, agent, *rooms, limit)
-    return [RECEIPT.read(row) for row in rows]
+    return list(RECEIPT.read_all(rows))
 
 
 def fixed_values(agent: int, receipt: Receipt) -> tuple[Any, ...]:
@@ -330,8 +330,8 @@ def search_receipts(
     is_oldest_first = before is None and after is not None
     positions = list(connection.scalars(select_page(agent, query, last, limit, is_oldest_first=is_oldest_first)))
     rows = BY_POSITION.rows(connection, ids=positions)
-    by_position = {row[-1]: RECEIPT.read(row[: RECEIPT.width]) for row in rows}
-    return _complete(connection, agent, [by_position[position] for position in positions])
+    by_position = {row[-1]: receipt for row in rows if (receipt := RECEIPT.read_or_report(row)) is not None}
+    return _complete(connection, agent, [by_position[position] for position in positions if position in by_position])
 
 
 def _complete(connection: Connection, agent: int, page: Sequence[Receipt]) -> list[ListedReceipt]:
@@ -342,9 +342,9 @@ def _complete(connection: Connection, agent: int, page: Sequence[Receipt]) -> li
     }
     authors = find_entities(connection, agent, {receipt.author_id for receipt in page})
     room_ids = [room_id.bytes for room_id in {receipt.room_id for receipt in page}]
-    rooms = {room.id: room for room in map(ROOM.read, FIND_ROOMS.rows(connection, agent, ids=room_ids))}
+    rooms = {room.id: room for room in ROOM.read_all(FIND_ROOMS.rows(connection, agent, ids=room_ids))}
     world_ids = [world_id.bytes for world_id in {room.world_id for room in rooms.values()}]
-    worlds = {world.id: world for world in map(WORLD.read, FIND_WORLDS.rows(connection, agent, ids=world_ids))}
+    worlds = {world.id: world for world in WORLD.read_all(FIND_WORLDS.rows(connection, agent, ids=world_ids))}
     listed = []
     for receipt in page:
         room = rooms.get(receipt.room_id)
@@ -359,10 +359,11 @@ def count_receipts(agent: int, query: ReceiptQuery, connection: Connection) -> l
     """Return the counts by outcome and rule, with the latest receipt of each."""
     rows = list(connection.execute(select_counts(agent, query)))
     examples = {
-        row[-1]: RECEIPT.read(row[: RECEIPT.width])
+        row[-1]: receipt
         for row in BY_POSITION.rows(connection, ids=[row[3] for row in rows])
+        if (receipt := RECEIPT.read_or_report(row)) is not None
     }
-    counts = [ReceiptCount(Outcome(row[0]), row[1], row[2], examples[row[3]]) for row in rows]
+    counts = [ReceiptCount(Outcome(row[0]), row[1], row[2], examples[row[3]]) for row in rows if row[3] in examples]
     return sorted(counts, key=lambda item: -item.count)
 
 

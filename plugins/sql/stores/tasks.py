@@ -189,7 +189,7 @@ def _find_due(
     else:
         rooms = [room_id.bytes for room_id in excluded_room_ids][:MAX_EXCLUDED_ROOMS]
         rows = _find_due_elsewhere(len(names)).rows(connection, agent, now, *sorted(names), limit, ids=rooms)
-    return [TASK.read(row) for row in rows]
+    return list(TASK.read_all(rows))
 
 
 def _claim_tasks(
@@ -279,7 +279,7 @@ class SqlTasks(SqlStorePart):
             rows = await self._database.read(lambda db: ALL_TASKS.rows(db, self._agent))
         return [
             task
-            for task in map(TASK.read, rows)
+            for task in TASK.read_all(rows)
             if room_id in (None, task.room_id) and entity_id in (None, task.entity_id) and task.tags.issuperset(tags)
         ]
 
@@ -293,7 +293,7 @@ class SqlTasks(SqlStorePart):
     async def tasks_after(self, limit: int = 50, after: tuple[datetime, UUID] | None = None) -> list[Task]:
         start = (MIN_TIME, b"") if after is None else (microseconds_of(after[0]), after[1].bytes)
         rows = await self._database.read(lambda db: TASKS_AFTER.rows(db, self._agent, *start, limit))
-        return [TASK.read(row) for row in rows]
+        return list(TASK.read_all(rows))
 
     async def claim_tasks(
         self, leases: Mapping[str, timedelta], now: datetime, limit: int = 10, excluded_room_ids: Collection[UUID] = ()

@@ -166,7 +166,7 @@ def put_worlds(connection: Connection, agent: int, submitted: Sequence[World]) -
 
 def _find_worlds(connection: Connection, agent: int, ids: Sequence[UUID]) -> dict[UUID, World]:
     rows = FIND_WORLDS.rows(connection, agent, ids=[world_id.bytes for world_id in ids])
-    return {world.id: world for world in map(WORLD.read, rows)}
+    return {world.id: world for world in WORLD.read_all(rows)}
 
 
 def _adds_nothing(world: World, stored: World) -> bool:
@@ -196,7 +196,7 @@ def put_rooms(connection: Connection, agent: int, submitted: Sequence[Room]) -> 
             changed[room.id] = room
         cache_row(cache.latest_rooms, agent, room.id)
     rows = FIND_ROOMS.rows(connection, agent, ids=[room_id.bytes for room_id in changed])
-    for room in map(ROOM.read, rows):
+    for room in ROOM.read_all(rows):
         stored[room.id] = room
         cache_row(cache.rooms, (agent, room.id), room)
     return stored
@@ -318,7 +318,7 @@ class SqlWorlds(SqlStorePart):
             rows = await self._database.read(lambda db: ALL_ROOMS.rows(db, self._agent))
         else:
             rows = await self._database.read(lambda db: ROOMS_OF_WORLD.rows(db, self._agent, world_id.bytes))
-        return [ROOM.read(row) for row in rows]
+        return list(ROOM.read_all(rows))
 
     async def participant_state(self, room_id: UUID) -> ParticipantState:
         key = (self._agent, room_id.bytes, self._agent_row.id.bytes)
@@ -337,14 +337,14 @@ class SqlWorlds(SqlStorePart):
     async def worlds_by_id(self, ids: Collection[UUID]) -> dict[UUID, World]:
         keys = [world_id.bytes for world_id in ids]
         rows = await self._database.read(lambda db: FIND_WORLDS.rows(db, self._agent, ids=keys))
-        return {world.id: world for world in map(WORLD.read, rows)}
+        return {world.id: world for world in WORLD.read_all(rows)}
 
     async def rooms_by_id(self, ids: Collection[UUID]) -> dict[UUID, Room]:
         keys = [room_id.bytes for room_id in ids]
         rows = await self._database.read(lambda db: FIND_ROOMS.rows(db, self._agent, ids=keys))
-        return {room.id: room for room in map(ROOM.read, rows)}
+        return {room.id: room for room in ROOM.read_all(rows)}
 
     async def rooms_of(self, entity_id: UUID) -> list[Room]:
         key = (self._agent, entity_id.bytes)
         rows = await self._database.read(lambda db: ROOMS_OF_ENTITY.rows(db, *key))
-        return [ROOM.read(row[1:]) for row in sorted(rows, key=itemgetter(0), reverse=True)]
+        return list(ROOM.read_all(row[1:] for row in sorted(rows, key=itemgetter(0), reverse=True)))

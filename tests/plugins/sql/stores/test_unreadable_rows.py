@@ -1,0 +1,110 @@
+"""A row that cannot be read is reported and costs only itself; the store goes on."""
+
+import logging
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection
+
+from bot import Outcome, Receipt, derived_id
+from bot.store import UnreadableRow
+from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
+from plugins.sql.core.settings import Synchronous
+from plugins.sql.postgres.connection import parse_address
+from plugins.sql.postgres.storage import OpenServers
+from plugins.sql.sqlite.check import check_file
+from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.stores.store import SqlStore
+
+AGENT = derived_id("agent", "Ada")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def store(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[SqlStore]:
+    """Return the store of an agent on a new database of each kind."""
+    if request.param == "sqlite":
+        opening = OpenFiles().open_store(path, AGENT, synchronous=Synchronous.NORMAL)
+    else:
+        opening = OpenServers().open_store(parse_address(request.getfixturevalue("postgres_url"), "url"), AGENT)
+    async with opening as opened:
+        yield opened
+
+
+async def change(store: SqlStore, statement: str) -> None:
+    """Change rows as another program does."""
+
+    def run(connection: Connection) -> None:
+        connection.exec_driver_sql(statement)
+
+    await store.memories._database.write(run)
+
+
+async def say(stage: AgentHarness, text: str) -> Receipt:
+    receipt = await stage.submit(text)
+    closed = await stage.agent_runtime.inbox.wait_outcome(receipt.id)
+    await stage.agent.outbox.drain(5.0)
+    return closed
+
+
+@pytest.mark.failure("I-16")
+@pytest.mark.parametrize(
+    ("table", "values"),
+    [
+        ("memories", "content = '{'"),
+        ("memories", "kind = kind, metadata = '['"),
+        ("receipts", "outcome = 'answared'"),
+        ("receipts", "model_calls = '[{\"unknown\": 1}]'"),
+        ("deliveries", "content = '{'"),
+        ("rooms", "metadata = '{'"),
+        ("rooms", "type = 'CELLAR'"),
+        ("worlds", "metadata = '{'"),
+        ("entities", "names = '['"),
+    ],
+)
+async def test_the_bot_goes_on_answering_where_a_row_cannot_be_read(
+    store: SqlStore, table: str, values: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_agent(model=ScriptedModel(model_answer("Hello.")), store=store) as stage:
+        await say(stage, "before")
+        await change(store, f"UPDATE {table} SET {values}")
+    async with running_agent(model=ScriptedModel(model_answer("Hello again.")), store=store) as stage:
+        with caplog.at_level(logging.ERROR):
+            assert (await say(stage, "after")).outcome is Outcome.ANSWERED
+        assert store.ledger.health.problem is None
+        assert stage.texts[-1] == "Hello again."
+
+
+async def test_an_unreadable_row_is_named_in_the_log_and_left_out_of_lists(
+    store: SqlStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_agent(model=ScriptedModel(model_answer("Hello.")), store=store) as stage:
+        first, second = await say(stage, "one"), await say(stage, "two")
+        oldest = "(SELECT min(position) FROM receipts)"
+        await change(store, f"UPDATE receipts SET outcome = 'answared' WHERE position = {oldest}")
+        assert await store.ledger.receipts() == [second]
+        assert f"row {first.id} of receipts in the database cannot be read (ValueError)" in caplog.text
+        with pytest.raises(UnreadableRow, match=str(first.id)):
+            await store.ledger.receipt(first.id)
+        assert store.ledger.health.problem is None
+
+
+@pytest.mark.failure("I-16")
+async def test_a_text_that_is_no_utf_8_is_read_with_replacements_and_named_by_the_check(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = ScriptedModel(model_answer("Hello."))
+    async with OpenFiles().open_store(path, AGENT) as store, running_agent(model=model, store=store) as stage:
+        receipt = await say(stage, "before")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE memories SET content = CAST(replace(content, 'before', x'626566FF') AS TEXT)")
+    [problem] = check_file(path).problems
+    assert problem.startswith(f"1 rows of memories hold what cannot be read ({receipt.memory_id}): ")
+    async with OpenFiles().open_store(path, AGENT) as store, running_agent(model=model, store=store) as stage:
+        assert (await say(stage, "after")).outcome is Outcome.ANSWERED
+        texts = [memory.content.text for memory in await store.memories.recent(receipt.room_id)]
+        assert texts == ["bef\ufffd", "Hello.", "after", "Hello."]
+        assert "table memories: a text in the column content of the database is no UTF-8" in caplog.text
+        assert store.ledger.health.problem is None
