@@ -1,20 +1,27 @@
 """The resume_journal stage: what earlier attempts of a turn have done; claiming and releasing messages."""
 
-from collections.abc import Sequence
+import json
+import logging
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 from bot.agent import Agent
+from bot.domain.authority import ANYBODY, UNKNOWN_AUTHORS
 from bot.domain.ids import new_id
 from bot.domain.inbound import StoredEvent
 from bot.domain.ledger import Outcome, Receipt, Step, StepState
-from bot.domain.memory import MemoryKind
+from bot.domain.memory import AUTHORS_KEY, MemoryKind
+from bot.domain.results import ActionResult
 from bot.errors import StoreUnavailable
 from bot.models.types import TextResult, ToolCall
 from bot.pipeline.commit import mark_late_evaluations, supersede_receipt
 from bot.turn import Turn, TurnInput
+
+logger = logging.getLogger(__name__)
+MAX_VALUE_LENGTH = 262_144
 
 
 async def load_steps(turn: Turn) -> dict[str, Step]:
@@ -135,3 +142,40 @@ def release(turn: Turn) -> None:
     if turn.superseded_by is None:
         for turn_input in turn.inputs:
             turn_input.resolve(turn_input.receipt)
+
+
+def result_to_journal(result: ActionResult) -> dict[str, Any]:
+    """Return the journal entry of the result of an action."""
+    entry: dict[str, Any] = {
+        "success": result.success,
+        "text": result.text,
+        "values": _to_json(result.values),
+        "data": _to_json(result.data),
+        "error": result.error,
+    }
+    known = result.authors is not None and ANYBODY not in result.authors
+    return {**entry, AUTHORS_KEY: list(map(str, result.authors or ()))} if known else entry
+
+
+def _to_json(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON values of a mapping; other values are lost at a restart."""
+    encodable: dict[str, Any] = {}
+    for key, value in mapping.items():
+        try:
+            encoded = json.dumps(value, default=str, skipkeys=True, allow_nan=False)
+        except Exception:  # the str() of a plugin's object may raise anything
+            logger.debug("result value %r cannot be journalled; it is lost at a restart", key, exc_info=True)
+            continue
+        if len(encoded) <= MAX_VALUE_LENGTH:
+            encodable[str(key)] = json.loads(encoded)
+    return encodable
+
+
+def result_from_step(step: Step) -> ActionResult:
+    """Return the result that a step of the journal holds."""
+    name = step.key.rsplit(":", 1)[-1]
+    entry = dict(step.result)
+    authors = entry.pop(AUTHORS_KEY, None)
+    return ActionResult(
+        **entry, action=name, authors=UNKNOWN_AUTHORS if authors is None else frozenset(map(UUID, authors))
+    )

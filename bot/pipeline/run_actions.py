@@ -18,7 +18,6 @@ from bot.domain.component_specs import ActionSpec, Effect, ProviderKind
 from bot.domain.content import Content
 from bot.domain.events import ActionCompleted, ActionStarted
 from bot.domain.ledger import Outcome, Rule, Step, StepState
-from bot.domain.memory import AUTHORS_KEY
 from bot.domain.results import ActionPlan, ActionPreview, ActionResult, PlanStep
 from bot.errors import ModelError
 from bot.models.types import ModelType, Purpose, TextRequest
@@ -26,8 +25,8 @@ from bot.pipeline.authority import describe_call, is_named, reason_to_confirm
 from bot.pipeline.closing_text import OUTCOME_UNKNOWN, format_result, write_closing_text
 from bot.pipeline.commit import TurnResult
 from bot.pipeline.compose import Composer
-from bot.pipeline.journal import load_steps
-from bot.pipeline.reply_plan import ActionCall, call_key, plan_reply
+from bot.pipeline.journal import load_steps, result_from_step, result_to_journal
+from bot.pipeline.reply_plan import ActionCall, ReplyPlan, call_key, plan_reply
 from bot.pipeline.should_respond import ResponseDecision
 from bot.plugin_system.action import Action
 from bot.plugin_system.confirmation import CONFIRMED_WORKER, ask_to_confirm, confirmed_operation
@@ -90,7 +89,8 @@ async def run_actions(
 
     A reply that asks for neither text nor action is silence. Text that comes with effects may promise them:
     it is sent after the actions, and only if all succeeded and none of them replied. Where an action failed,
-    or nothing was said, a closing text tells the results.
+    nothing was said, or the text could not know what an action without effect has found, a closing text tells the
+    results.
     """
     plan = plan_reply(reply, registry)
     if not reply.is_complete:
@@ -102,20 +102,31 @@ async def run_actions(
     content = Content(text=reply.text, thought=reply.thought, actions=reply.actions)
     if plan.is_simple:
         return TurnResult.answered(decision, content)
+    return TurnResult.answered(decision, await _run_plan(turn, plan, content, runner))
+
+
+async def _run_plan(turn: Turn, plan: ReplyPlan, content: Content, runner: "ActionRunner") -> Content | None:
+    """Run the actions of a plan; return what remains to be sent, None if nothing does."""
+    own_ids = {turn.peek_reply().memory.id}
     if plan.has_effects:
         await _withdraw_draft(turn)
     elif plan.has_text:
         await turn.reply(content)
-    await runner.run_plan(turn, plan.calls, reply.thought)
-    if not all(result.success for result in turn.state.data["actionResults"]):  # one action may have several
-        text = await write_closing_text(turn, runner.composer)
-    elif turn.replies:
+    await runner.run_plan(turn, plan.calls, content.thought)
+    own_ids.add(turn.peek_reply().memory.id)  # stored already where the turn is resumed
+    results: list[ActionResult] = turn.state.data["actionResults"]  # one action may have several
+    if not all(result.success for result in results):
+        return replace(content, text=await write_closing_text(turn, runner.composer))
+    if any(memory.id not in own_ids for memory in turn.replies):
         if plan.has_text and plan.has_effects:
             turn.notes.append("the text of the answer was not sent, because the actions replied")
-        return TurnResult.answered(decision)
-    else:
-        text = reply.text or await write_closing_text(turn, runner.composer)
-    return TurnResult.answered(decision, replace(content, text=text))
+        return None
+    is_text_waiting = bool(content.text) and (plan.has_effects or not plan.has_text)
+    if content.text and not plan.has_found(results):
+        return content if is_text_waiting else None
+    if is_text_waiting:
+        await turn.reply(content)
+    return replace(content, text=await write_closing_text(turn, runner.composer))
 
 
 async def _withdraw_draft(turn: Turn) -> None:
@@ -172,7 +183,7 @@ class ActionRunner:
         key = f"action:{number}:{spec.name}"
         earlier = (await load_steps(turn)).get(key)
         if earlier is not None and earlier.state is StepState.DONE:
-            result = _result_from_step(earlier)
+            result = result_from_step(earlier)
             if call_keys is not None:
                 call_keys.add(call_key(call.action, call.parameters))
         elif earlier is not None and spec.effect is Effect.UNSAFE:
@@ -205,7 +216,9 @@ class ActionRunner:
         step = Step(turn.id, key, "action", StepState.INTENDED, spec.effect.value, recorded_at=agent.clock())
         if not is_confirmed and (answer := await self._ask_first(turn, call.action, arguments, trusted=trusted)):
             if answer.success:  # asked: a repetition after a crash does not ask again
-                await agent.store.ledger.save_step(replace(step, state=StepState.DONE, result=_to_journal(answer)))
+                await agent.store.ledger.save_step(
+                    replace(step, state=StepState.DONE, result=result_to_journal(answer))
+                )
             return answer
         return await self._run_handler(turn, call.action, arguments, step, trusted=trusted)
 
@@ -233,7 +246,7 @@ class ActionRunner:
         result = replace(result, authors=frozenset({*(authors or ()), *read_authors}))
         if is_unknown:
             turn.result_authors.discard(ANYBODY)  # `_store_result` adds those of the result
-        await agent.store.ledger.save_step(replace(step, state=StepState.DONE, result=_to_journal(result)))
+        await agent.store.ledger.save_step(replace(step, state=StepState.DONE, result=result_to_journal(result)))
         agent.events.emit(ActionCompleted(agent.id, turn.id, turn.room.id, result))
         if not result.success:
             turn.notes.append(f"{spec.name} failed: {result.error or result.text}")
@@ -346,41 +359,6 @@ def _normalize_result(turn: Turn, returned: object, name: str) -> ActionResult:
     repaired |= {key: mappings[key] for key in mappings if isinstance(mappings[key], Mapping)}
     authors = returned.authors if isinstance(returned.authors, Collection) else None
     return ActionResult(bool(returned.success), **repaired, action=name, authors=authors)
-
-
-def _to_journal(result: ActionResult) -> dict[str, Any]:
-    entry: dict[str, Any] = {
-        "success": result.success,
-        "text": result.text,
-        "values": _to_json(result.values),
-        "data": _to_json(result.data),
-        "error": result.error,
-    }
-    known = result.authors is not None and ANYBODY not in result.authors
-    return {**entry, AUTHORS_KEY: list(map(str, result.authors or ()))} if known else entry
-
-
-def _to_json(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON values of a mapping; other values are lost at a restart."""
-    encodable: dict[str, Any] = {}
-    for key, value in mapping.items():
-        try:
-            encoded = json.dumps(value, default=str, skipkeys=True, allow_nan=False)
-        except Exception:  # the str() of a plugin's object may raise anything
-            logger.debug("result value %r cannot be journalled; it is lost at a restart", key, exc_info=True)
-            continue
-        if len(encoded) <= MAX_RESULT_LENGTH:
-            encodable[str(key)] = json.loads(encoded)
-    return encodable
-
-
-def _result_from_step(step: Step) -> ActionResult:
-    name = step.key.rsplit(":", 1)[-1]
-    entry = dict(step.result)
-    authors = entry.pop(AUTHORS_KEY, None)
-    return ActionResult(
-        **entry, action=name, authors=UNKNOWN_AUTHORS if authors is None else frozenset(map(UUID, authors))
-    )
 
 
 def _store_result(turn: Turn, result: ActionResult) -> None:

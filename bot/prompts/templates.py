@@ -94,8 +94,8 @@ Only if you have no functions, name the actions there.
 - Name the actions to take, in order, separated by commas. REPLY says the text; IGNORE says nothing.
 - Parameters go into <parameters>: a JSON object in an element named after the action, one each time it is taken.
 {{/if}}
-- If you cannot answer without a provider available on demand, name it in <providers> and leave <text> empty: \
-you will be asked again with what it knows.
+- If you cannot answer without an action's result, or a provider available on demand (name it in <providers>), \
+leave <text> empty: you will be asked again with what it knows.
 
 Write only this:
 <response>

@@ -44,7 +44,24 @@ async def look(turn: Turn) -> ActionResult:
     return ActionResult(False, error="no table is free")
 
 
-RESTAURANT = Plugin("restaurant", "Tables.", actions=[book, book_well, confirm, broken, look])
+@action("MENU", "Read today's menu.", effect=Effect.PURE)
+async def menu(turn: Turn) -> ActionResult:
+    return ActionResult(text="soup and bread")
+
+
+@action("SHOW_MENU", "Show today's menu.", effect=Effect.PURE)
+async def show_menu(turn: Turn) -> ActionResult:
+    await turn.reply("Soup and bread.")
+    return ActionResult(text="soup and bread")
+
+
+@action("OPEN_MENU", "Open the menu.", effect=Effect.PURE)
+async def open_menu(turn: Turn) -> None:
+    pass
+
+
+ACTIONS = [book, book_well, confirm, broken, look, menu, show_menu, open_menu]
+RESTAURANT = Plugin("restaurant", "Tables.", actions=ACTIONS)
 
 
 def by_tags(text: str, *names: str) -> TextResult:
@@ -119,6 +136,59 @@ async def test_the_summary_sees_what_the_actions_have_said() -> None:
 async def test_text_beside_actions_without_effect_is_sent_first_and_a_failure_is_told(write: Any) -> None:
     texts, _, _ = await answer(write, "LOOK", text="I look into the book.")
     assert texts == ["I look into the book.", CLOSING]
+
+
+@WAYS
+@pytest.mark.parametrize(("names", "are_told"), [(("MENU",), True), (("SHOW_MENU",), False), (("OPEN_MENU",), False)])
+async def test_what_an_action_without_effect_found_is_told_after_the_text(
+    write: Any, names: tuple[str, ...], are_told: bool
+) -> None:
+    texts, purposes, _ = await answer(write, *names, text="Let me look.")
+    own_reply = ["Soup and bread."] if names == ("SHOW_MENU",) else []
+    assert texts == ["Let me look.", *own_reply, *([CLOSING] if are_told else [])]
+    assert purposes == [Purpose.REPLY, *([Purpose.SUMMARY] if are_told else [])]
+
+
+@WAYS
+async def test_what_was_found_beside_an_effect_is_told_after_the_promise(write: Any) -> None:
+    texts, purposes, _ = await answer(write, "BOOK_WELL", "MENU")
+    assert texts == [PROMISE, CLOSING]
+    assert purposes == [Purpose.REPLY, Purpose.SUMMARY]
+
+
+async def test_the_request_for_what_was_found_shows_the_result_and_the_text_before_it() -> None:
+    def script(request: TextRequest) -> str:
+        return SUMMARY if request.purpose is Purpose.SUMMARY else model_answer("Let me look.", actions=["MENU"])
+
+    async with running_agent(RESTAURANT, model=ScriptedModel(script)) as stage:
+        await stage.send("What is for lunch?")
+        [request] = stage.model.requests_for(Purpose.SUMMARY)
+        assert stage.texts == ["Let me look.", CLOSING]
+    assert "(you): Let me look." in request.prompt
+    assert "- MENU: ok: soup and bread" in request.prompt
+
+
+async def test_a_resumed_turn_tells_once_what_was_found() -> None:
+    store, asked = InMemoryStore(), asyncio.Event()
+
+    async def script(request: TextRequest) -> str:
+        if request.purpose is not Purpose.SUMMARY:
+            return model_answer(PROMISE, actions=["REPLY", "BOOK_WELL", "MENU"])
+        if not asked.is_set():
+            asked.set()
+            await asyncio.Event().wait()
+        return SUMMARY
+
+    model = ScriptedModel(script)
+    async with running_agent(RESTAURANT, model=model, store=store) as stage:
+        receipt = await stage.submit("A table and the menu, please")
+        await asked.wait()
+        await stage.agent_runtime.inbox.processor.release()
+        assert stage.texts == [PROMISE]
+    async with running_agent(RESTAURANT, model=model, store=store) as stage:
+        await stage.agent_runtime.inbox.wait_outcome(receipt.id)
+        await stage.agent.outbox.drain(5.0)
+        assert stage.texts == [CLOSING]
 
 
 @WAYS
