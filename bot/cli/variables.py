@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import Field, SecretStr
+from pydantic import SecretStr
 
 from bot.costs.budget import BudgetSettings
 from bot.errors import PluginError
@@ -12,19 +12,8 @@ from bot.inbound.agent_handle import AdapterSpec
 from bot.models.settings import ModelSettings
 from bot.plugin_system.loading import find_adapters, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
-from bot.settings import CoreSettings, SettingsModel, character_settings, is_secret_name, secret_fields
+from bot.settings import CoreSettings, NetworkSettings, SettingsModel, character_settings, is_secret_name, secret_fields
 from bot.watchdog.settings import OwnerSettings
-
-
-class NetworkSettings(SettingsModel):
-    """Standard variables for every outgoing connection."""
-
-    CHARACTER_SETTINGS = frozenset()
-
-    https_proxy: str | None = Field(None, description="The proxy for https addresses, as http://host:port.")
-    http_proxy: str | None = Field(None, description="The proxy for http addresses.")
-    no_proxy: str | None = Field(None, description="Hosts reached without a proxy, separated by commas.")
-    ssl_cert_file: str | None = Field(None, description="Certificates to trust instead of the system's.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,20 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from bot.agent import Agent
+from bot.costs.budget import BudgetSettings
 from bot.deprecation import renamed_parameters
 from bot.errors import PluginError
+from bot.models.settings import ModelSettings
 from bot.plugin_system.action import Action
 from bot.plugin_system.command import Command
 from bot.plugin_system.components import Evaluator, Listener, Model, Provider, Service, Worker
 from bot.plugin_system.declarations import MAX_API, ComponentType, PluginTestSuite, WorldSetting, check_api
 from bot.plugin_system.routes import Route
 from bot.prompts.templates import DEFAULTS, find_problems
-from bot.settings import Settings, SettingsModel
+from bot.settings import CoreSettings, NetworkSettings, Settings, SettingsModel, character_settings
 from bot.store.protocols import Schema, Schemas
 from bot.store.storage import OpenStore, SimpleStorage, Storage
+from bot.watchdog.settings import OwnerSettings
 
 
 def _nothing_missing(settings: Settings) -> str:
@@ -79,6 +82,7 @@ class Plugin:
 
     def __post_init__(self) -> None:
         check_api(self.name, self.api)
+        _check_settings(self)
         for part, kind in COMPONENT_KINDS.items():
             items = getattr(self, part)
             if not isinstance(items, Sequence):
@@ -88,6 +92,21 @@ class Plugin:
                     label = getattr(item, "__name__", repr(item))[:80]
                     hint = f"decorate the function with @{part[:-1] if part != 'listeners' else 'on'}(...)"
                     raise PluginError(f"plugin {self.name!r}: {label} in its {part} is none of them: {hint}")
+
+
+CORE_MODELS = (CoreSettings, NetworkSettings, ModelSettings, BudgetSettings, OwnerSettings)
+
+
+def _check_settings(plugin: Plugin) -> None:
+    """Raise PluginError for a plugin that declares a variable of the program: it could change who may set it."""
+    declared = character_settings(plugin.settings) if plugin.settings is not None else {}
+    taken = declared.keys() & {name for model in CORE_MODELS for name in character_settings(model)}
+    if taken:
+        names = ", ".join(sorted(taken))
+        raise PluginError(
+            f"plugin {plugin.name!r}: its settings declare {names}, which the program itself reads: "
+            f"choose another name, such as {plugin.name.upper()}_{min(taken)}"
+        )
 
 
 COMPONENT_KINDS = {

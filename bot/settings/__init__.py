@@ -1,6 +1,6 @@
 """Settings: the models that declare variables, and the layers in which their values are looked up."""
 
-from bot.settings.core import CoreSettings, room_setting
+from bot.settings.core import CoreSettings, NetworkSettings, room_setting
 from bot.settings.layers import (
     CHARACTER_FILE,
     MIN_SECRET_LENGTH,
@@ -35,6 +35,7 @@ __all__ = [
     "CoreSettings",
     "HostList",
     "Layer",
+    "NetworkSettings",
     "QuietHours",
     "Secret",
     "Settings",

@@ -169,3 +169,14 @@ class CoreSettings(SettingsModel):
             chosen = {name: overrides.get(room_setting(name, room_id), "") for name in self.ROOM_SETTINGS}
             values |= {name: value for name, value in chosen.items() if value}
         return CoreSettings.model_validate({**self.model_dump(by_alias=True), **values}) if values else self
+
+
+class NetworkSettings(SettingsModel):
+    """Standard variables for every outgoing connection."""
+
+    CHARACTER_SETTINGS = frozenset()
+
+    https_proxy: str | None = Field(None, description="The proxy for https addresses, as http://host:port.")
+    http_proxy: str | None = Field(None, description="The proxy for http addresses.")
+    no_proxy: str | None = Field(None, description="Hosts reached without a proxy, separated by commas.")
+    ssl_cert_file: str | None = Field(None, description="Certificates to trust instead of the system's.")

@@ -5,9 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
-from bot import Component, Plugin, PluginError, ProviderKind, ProviderResult, Turn, derived_id, new_id, provider
+from bot import (
+    Component,
+    Plugin,
+    PluginError,
+    ProviderKind,
+    ProviderResult,
+    SettingsModel,
+    Turn,
+    derived_id,
+    new_id,
+    provider,
+)
 from bot.plugin_system import ComponentType
 from bot.plugin_system.action import action
 from bot.plugin_system.components import Provider
@@ -171,3 +182,12 @@ def test_a_component_type_with_a_broken_schema_or_name_is_refused() -> None:
         ComponentType("PET", "A pet.", {"type": "pet"})
     with pytest.raises(PluginError, match="component type 'pet'"):
         ComponentType("pet", "A pet.", Pet)
+
+
+@pytest.mark.parametrize("name", ["log_level", "budget_usd", "default_max_tokens", "owner_mail", "https_proxy"])
+def test_a_plugin_may_not_declare_a_variable_of_the_program(name: str) -> None:
+    base = {"__base__": SettingsModel, "weather_city": (str, "")}
+    taken = create_model("Taken", **base, **{name: (str, "")})  # type: ignore[call-overload]
+    expected = f"plugin 'weather': its settings declare {name.upper()}, which the program itself reads"
+    with pytest.raises(PluginError, match=expected):
+        Plugin("weather", "Tells the weather.", settings=taken)
