@@ -96,6 +96,7 @@ async def await_in_task(awaitable: Awaitable[T], *, label: str, trusted: bool = 
     if trusted:
         return await awaitable
     task = asyncio.ensure_future(_capture_result(awaitable))
+    task.set_name(label)
     try:
         await asyncio.wait({task})
     except asyncio.CancelledError:

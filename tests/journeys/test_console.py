@@ -153,6 +153,48 @@ plugin = Plugin("loud", providers=[loud])
     assert "a plugin's own noise" in result.err
 
 
+async def test_an_action_that_blocks_the_event_loop_is_named_on_stderr(bot_folder: BotFolder) -> None:
+    body = """\
+import logging
+import threading
+
+from bot import Agent, Plugin, Turn, action, model
+from bot.cli.process import watchdog
+from bot.models import ModelType, TextRequest, TextResult
+
+watchdog.POLL_SECONDS, watchdog.BLOCKED_WARNING_SECONDS = 0.01, 0.05
+reported = threading.Event()
+
+
+class Waiter(logging.Handler):
+    def emit(self, record):
+        reported.set()
+
+
+@action("NAP", "Sleep.")
+async def nap(turn: Turn) -> None:
+    watchdog.logger.addHandler(Waiter())
+    assert reported.wait(20)
+    await turn.reply("I slept.")
+
+
+@model(ModelType.TEXT_LARGE)
+async def write(agent: Agent, request: TextRequest) -> TextResult:
+    return TextResult("<response><actions>NAP</actions><text></text></response>", "mine")
+
+
+plugin = Plugin("sleepy", actions=[nap], models=[write])
+"""
+    bot_folder.write("sleepy.py", body)
+    character = bot_folder.write("a.json", {"name": "Ada", "plugins": ["./sleepy"]})
+    result = await bot_folder.run("chat", "-c", character, said="sleep")
+    assert (result.code, result.out) == (0, "I slept.\n")
+    [line] = [line for line in result.err.splitlines() if "event loop blocked" in line]
+    assert "nap (" in line
+    assert "sleepy.py:" in line
+    assert line.endswith("; the task is action NAP")
+
+
 async def test_invalid_bytes_and_an_endless_line_are_handled(bot_folder: BotFolder) -> None:
     result = await bot_folder.run("chat", said=b"\xff\xfe\x00\x9b31m\n" + b"word " * 2_000_000 + b"\nhello\n")
     assert result.code == 0

@@ -52,10 +52,12 @@ def chat(character: CharacterFile = None) -> int:
 
 
 async def _run_chat(config: CharacterConfig, spec: AdapterSpec) -> int:
-    from bot.runtime.runtime import Runtime  # here, because help needs no pipeline
+    from bot.cli.process.watchdog import run_watchdog  # here, because help needs no pipeline
+    from bot.runtime.runtime import Runtime
 
     conversation = Conversation(config.name)
     with handle_stop_signals(conversation.announce_stop) as stop_request, ExitStack() as stack:
+        stack.enter_context(run_watchdog(stop_request, only_reports=True))
         async with (
             stop_remaining_tasks(),
             _with_store(config) as agent_config,

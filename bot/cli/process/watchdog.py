@@ -31,11 +31,14 @@ class Watchdog:
 
     If the loop is blocked for five seconds, the blocking code is logged; after a minute all stacks are
     printed and the program restarts itself. After a requested stop the process always ends in time: with the
-    stop's exit code, or with 75 and all stacks if the loop is blocked.
+    stop's exit code, or with 75 and all stacks if the loop is blocked. One that `only_reports` ends nothing.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, stop_request: StopRequest) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, stop_request: StopRequest, *, only_reports: bool = False
+    ) -> None:
         self._loop = loop
+        self._only_reports = only_reports
         self._stop_request = stop_request
         self._main_thread_id = threading.get_ident()
         self._pinged_at: float | None = None  # time of an unanswered ping of the loop
@@ -54,10 +57,10 @@ class Watchdog:
     def _watch(self) -> None:
         while not self._stopped.wait(self._poll_seconds()):
             blocked_seconds = self._blocked_seconds()
-            if self._stop_request.received_signal is not None:
+            if self._stop_request.received_signal is not None and not self._only_reports:
                 self._enforce_stop(blocked_seconds)
                 continue
-            self._blocked_polls = self._blocked_polls + 1 if blocked_seconds else 0
+            self._blocked_polls = self._blocked_polls + 1 if blocked_seconds and not self._only_reports else 0
             if self._blocked_polls * POLL_SECONDS >= RESTART_SECONDS:
                 _restart_process()
             elif blocked_seconds >= BLOCKED_WARNING_SECONDS and not self._is_reported:
@@ -65,7 +68,7 @@ class Watchdog:
                 logger.warning("event loop blocked for %.0f s at %s", blocked_seconds, self._blocking_location())
 
     def _poll_seconds(self) -> float:
-        if self._stop_request.received_signal is None:
+        if self._stop_request.received_signal is None or self._only_reports:
             return POLL_SECONDS
         remaining = self._stop_request.received_at + STOP_TIMEOUT + FLUSH_TIMEOUT - time.monotonic()
         return min(POLL_SECONDS, remaining) if remaining > 0 else POLL_SECONDS
@@ -95,10 +98,15 @@ class Watchdog:
             os._exit(Exit.TRY_AGAIN)
 
     def _blocking_location(self) -> str:
-        """Return the code locations on the stack of the loop's thread, the innermost first."""
+        """Return the code locations on the stack of the loop's thread, the innermost first, and its task's name.
+
+        The task of a plugin's code is named after the action or other component.
+        """
+        task = asyncio.current_task(self._loop)
         frame = sys._current_frames().get(self._main_thread_id)
         frames = [] if frame is None else traceback.extract_stack(frame)[-MAX_FRAMES:]
-        return " in ".join(f"{entry.name} ({entry.filename}:{entry.lineno})" for entry in reversed(frames))
+        location = " in ".join(f"{entry.name} ({entry.filename}:{entry.lineno})" for entry in reversed(frames))
+        return f"{location}; the task is {task.get_name()}" if task is not None else location
 
 
 def _restart_process() -> None:
@@ -117,12 +125,15 @@ def _dump_stacks(cause: str) -> None:
 
 
 @contextmanager
-def run_watchdog(stop_request: StopRequest) -> Iterator[None]:
-    """Watch the running loop during the block; after a requested stop, until the process ends."""
-    watchdog = Watchdog(asyncio.get_running_loop(), stop_request)
+def run_watchdog(stop_request: StopRequest, *, only_reports: bool = False) -> Iterator[None]:
+    """Watch the running loop during the block; after a requested stop, until the process ends.
+
+    With `only_reports` it says what blocks the loop, and neither restarts nor ends the process.
+    """
+    watchdog = Watchdog(asyncio.get_running_loop(), stop_request, only_reports=only_reports)
     watchdog.start()
     try:
         yield
     finally:
-        if stop_request.received_signal is None:
+        if stop_request.received_signal is None or only_reports:
             watchdog.stop()
