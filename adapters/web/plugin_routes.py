@@ -152,8 +152,8 @@ class PluginRoutes:
         except TimeoutError:
             logger.warning("%s did not answer within %g seconds", name, self._limits.plugin_seconds)
             raise HttpProblem(504, "plugin_too_slow", f"the plugin {route.plugin!r} did not answer") from None
-        except Exception:  # an error of a plugin fails only this request
-            logger.exception("%s failed", name)
+        except Exception as error:  # an error of a plugin fails only this request
+            logger.exception("%s failed: %s", name, error)
             raise _build_failure(route) from None
 
     def _build_response(self, route: BoundRoute, response: RouteResponse) -> web.Response:

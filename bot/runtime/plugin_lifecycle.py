@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import logging
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from functools import partial
@@ -69,8 +70,16 @@ async def _handle_route(route: Route, plugin: Plugin, agent: Agent, request: Rou
     label = f"{route.method} {route.path} of plugin {plugin.name}"
     response = await run_isolated(route(agent, request), label=label, timeout=None, trusted=plugin.is_trusted)
     if isinstance(response, Failure):
-        raise PluginError(f"{label} failed: {response.cause}")
+        raise PluginError(f"{label} failed{_describe_place(route, response)}: {response.cause}") from response.error
     return response
+
+
+def _describe_place(route: Route, failure: Failure) -> str:
+    """Return the last line that ran in the file of a route's handler; empty if there is none."""
+    code = getattr(inspect.unwrap(route.handler), "__code__", None)
+    frames = traceback.extract_tb(failure.error.__traceback__) if failure.error is not None else []
+    lines = [f" at {frame.filename}:{frame.lineno}" for frame in frames if code and frame.filename == code.co_filename]
+    return lines[-1] if lines else ""
 
 
 INIT_TIMEOUT = 30.0

@@ -1,4 +1,6 @@
 import asyncio
+import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -116,6 +118,20 @@ async def test_a_failing_route_affects_only_its_request(web_server: Any, path: s
     assert error["code"] == code
     assert "secret" not in error["message"]
     await web_server.get("/plugins/tick/name")
+
+
+@pytest.mark.parametrize("is_trusted", [False, True])
+async def test_a_failing_route_is_logged_with_its_plugin_and_the_line_of_its_code(
+    open_server: Any, caplog: pytest.LogCaptureFixture, is_trusted: bool
+) -> None:
+    async with open_server(replace(TICK, is_trusted=is_trusted)) as web_server:
+        await web_server.get("/plugins/tick/broken", 500)
+    [record] = [record for record in caplog.records if record.levelname == "ERROR"]
+    line = broken.handler.__code__.co_firstlineno + 2  # type: ignore[attr-defined]
+    failure = f"GET /broken of plugin tick failed at {__file__}:{line}: RuntimeError: /secret/path"
+    assert record.getMessage() == f"GET /plugins/tick/broken failed: {failure}"
+    assert record.exc_info is not None
+    assert f'File "{__file__}", line {line}, in broken' in logging.Formatter().formatException(record.exc_info)
 
 
 async def test_a_route_that_never_answers_times_out(open_server: Any) -> None:
