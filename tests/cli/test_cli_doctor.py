@@ -51,6 +51,18 @@ def test_every_wrong_variable_is_reported_with_its_source(workdir: Path, capsys:
     assert all(one["advice"] for one in findings if one["status"] != "ok")
 
 
+@pytest.mark.parametrize(("name", "value"), [("MCP_SERVERS", "none.json"), ("LOG_LEVEL", "LOUD")])
+def test_after_a_wrong_variable_the_others_are_not_called_well_formed(
+    capsys: Out, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    code, findings = run_doctor(capsys)
+    assert code == 78
+    [(check, what)] = failed_findings(findings)
+    assert (check, what.split()[0].rstrip(":")) == ("settings", name)
+    assert not [finding for finding in findings if "well-formed" in finding["what"]]
+
+
 def test_a_line_that_sets_nothing_is_named_by_the_doctor_and_at_the_start(workdir: Path, capsys: Out) -> None:
     (workdir / ".env").write_text("BUDGET_USD=1\nthis is no setting\n", encoding="utf-8")
     code, findings = run_doctor(capsys)

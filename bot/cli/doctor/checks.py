@@ -7,7 +7,7 @@ import platform
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from bot.background.scheduled_backups import BackupFolder, find_backup_problem
@@ -80,16 +80,22 @@ def check_plugins(config: CharacterConfig) -> Iterator[Finding]:
         yield Finding(FindingStatus.WARN, "plugins", note, advice)
 
 
-def check_settings(settings: Settings, groups: Sequence[SettingsGroup]) -> Iterator[Finding]:
-    """Check the value of every variable, and names in `.env` that look misspelled."""
-    error_count = 0
+def check_settings(
+    settings: Settings, groups: Sequence[SettingsGroup], reported: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Check the value of every variable, and names in `.env` that look misspelled.
+
+    `reported` are problems of variables that were reported before.
+    """
+    error_count = len(reported)
     for group in groups:
         try:
             settings.load(group.model)
         except SettingError as error:
             for line in str(error).splitlines():
                 error_count += 1
-                yield Finding(FindingStatus.FAIL, "settings", line, SETTINGS_ADVICE)
+                if line not in reported:
+                    yield Finding(FindingStatus.FAIL, "settings", line, SETTINGS_ADVICE)
     known_names = {variable.name for group in groups for variable in list_variables(group.model)}
     if not error_count:
         count = sum(name in settings for name in known_names)

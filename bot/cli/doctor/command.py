@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -86,24 +86,31 @@ def _collect_findings(character: Path | None, *, fix: bool) -> Iterator[Finding]
         yield Finding(FindingStatus.FAIL, "settings", str(error), "save .env as plain text in UTF-8")
         return
     config = None
+    reported: list[str] = []
     if loaded is not None:
         try:
             config = load_character_config(path)
         except SettingError as error:
-            for line in str(error).splitlines():
+            reported = str(error).splitlines()
+            for line in reported:
                 yield Finding(FindingStatus.FAIL, "settings", line, checks.SETTINGS_ADVICE)
         except ConfigError as error:
             yield Finding(FindingStatus.FAIL, "plugins", str(error), "`bot plugin list` shows the plugins")
-    yield from _settings_findings(settings, config, fix=fix)
+    yield from _settings_findings(settings, config, reported, fix=fix)
 
 
-def _settings_findings(settings: Settings, config: CharacterConfig | None, *, fix: bool) -> Iterator[Finding]:
-    """Yield the findings that need settings, and those that need a loaded character if there is one."""
+def _settings_findings(
+    settings: Settings, config: CharacterConfig | None, reported: Sequence[str], *, fix: bool
+) -> Iterator[Finding]:
+    """Yield the findings that need settings, and those that need a loaded character if there is one.
+
+    `reported` are problems of settings that prevented it from being loaded.
+    """
     groups, problems = find_settings_groups(config.plugins if config else ())
     settings = settings.with_models(*(group.model for group in groups))
     for note in ignored_settings_note(settings):
         yield Finding(FindingStatus.WARN, "settings", note)
-    yield from checks.check_settings(settings, groups)
+    yield from checks.check_settings(settings, groups, reported)
     for problem in problems:
         yield Finding(FindingStatus.OK, "settings", f"not all are checked: {problem}")
     with suppress(SettingError):
