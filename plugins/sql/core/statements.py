@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Row = Sequence[Any]
 UUID_BYTES = 16
+INVALID_JSON = "a row in the database holds invalid JSON: correct or delete it; on SQLite `bot db check` names it"
 PAGE_WINDOW = 250  # rows that are examined together for a page of a filtered list
 
 
@@ -232,7 +233,7 @@ class Columns(Generic[T]):
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
             raise UnreadableRow(
                 f"row {self.label_of(row)} of {self.table_name} in the database cannot be read "
-                f"({type(error).__name__}): correct or delete it, or leave it out with `bot db check --repair`"
+                f"({type(error).__name__}): correct or delete it"
             ) from error
 
     def read_all(self, rows: Iterable[Row]) -> Iterator[T]:

@@ -6,7 +6,8 @@ import asyncpg  # type: ignore[import-untyped]  # it brings no types
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from bot import BotError, ConfigError
-from bot.store import StoreUnavailable
+from bot.store import StoreUnavailable, UnreadableRow
+from plugins.sql.core.statements import INVALID_JSON
 
 # What a query may raise: SQLAlchemy's errors, the driver's own, and those of the connection.
 DRIVER_ERRORS = (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
@@ -44,6 +45,7 @@ OPERATOR_REMEDIES = {
     "3D000": "has no such database: create it, or name another",
     "42501": "denies this user access: grant the right to create tables in its schema",
 }
+INVALID_VALUE = "22P02"  # such as a text that is no JSON; the message names the type
 POOLER_STATES = ("08P01", "26000", "42P05")  # a parameter or a prepared statement that does not pass a pooler
 POOLER_REMEDY = (
     "is behind a pooler such as pgbouncer: add ?prepared_statement_cache_size=0 to its address, and set "
@@ -79,6 +81,8 @@ def explain_error(error: BaseException, label: str) -> BaseException:
     state = _state(error)
     if _is_from_pooler(error):
         return ConfigError(f"the database {label} {POOLER_REMEDY} ({error})")
+    if state == INVALID_VALUE and "json" in str(error):
+        return UnreadableRow(INVALID_JSON)
     if state in CAUSES:
         cause, remedy = CAUSES[state]
         return StoreUnavailable(f"the database {label} {remedy} ({error})", cause=cause)

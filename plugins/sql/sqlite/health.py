@@ -11,13 +11,15 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from bot import BotError, ConfigError
-from bot.store import StoreHealth, StoreInaccessible, StoreUnavailable
+from bot.store import StoreHealth, StoreInaccessible, StoreUnavailable, UnreadableRow
 from plugins.sql.core.invalid_texts import invalid_text_error, is_invalid_text
+from plugins.sql.core.statements import INVALID_JSON
 from plugins.sql.sqlite import connection as sqlite
 
 logger = logging.getLogger(__name__)
 
 DATABASE_ERRORS = (DBAPIError, sqlite3.Error, UnicodeDecodeError)  # of SQLAlchemy, the driver and its texts
+MALFORMED_JSON = "malformed JSON"  # what SQLite says of a value that a statement reads
 RECHECK_SECONDS = 1.0
 
 LOCKED, FULL, READ_ONLY, DAMAGED, UNREACHABLE = ("db_locked", "db_full", "db_read_only", "db_damaged", "db_unreachable")
@@ -134,6 +136,8 @@ def explain_error(error: BaseException, path: Path) -> BaseException:
     origin = error.orig if isinstance(error, DBAPIError) else error
     if origin is not None and is_invalid_text(origin):
         return invalid_text_error(origin)
+    if str(origin) == MALFORMED_JSON:
+        return UnreadableRow(INVALID_JSON)
     fault = _fault_of(origin)
     if fault is None:
         return error

@@ -1,9 +1,8 @@
 """A row that cannot be read is reported and costs only itself; the store goes on."""
 
-import logging
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 
 import pytest
@@ -22,15 +21,16 @@ from plugins.sql.stores.store import SqlStore
 AGENT = derived_id("agent", "Ada")
 
 
+Reopen = Callable[[], AbstractAsyncContextManager[SqlStore]]
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-async def store(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[SqlStore]:
-    """Return the store of an agent on a new database of each kind."""
+def reopen(request: pytest.FixtureRequest, path: Path) -> Reopen:
+    """Return a function that opens the store of an agent on a database of each kind, as a new process does."""
     if request.param == "sqlite":
-        opening = OpenFiles().open_store(path, AGENT, synchronous=Synchronous.NORMAL)
-    else:
-        opening = OpenServers().open_store(parse_address(request.getfixturevalue("postgres_url"), "url"), AGENT)
-    async with opening as opened:
-        yield opened
+        return lambda: OpenFiles().open_store(path, AGENT, synchronous=Synchronous.NORMAL)
+    address = parse_address(request.getfixturevalue("postgres_url"), "url")
+    return lambda: OpenServers().open_store(address, AGENT)
 
 
 async def change(store: SqlStore, statement: str) -> None:
@@ -64,23 +64,33 @@ async def say(stage: AgentHarness, text: str) -> Receipt:
         ("entities", "names = '['"),
     ],
 )
-async def test_the_bot_goes_on_answering_where_a_row_cannot_be_read(
-    store: SqlStore, table: str, values: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with running_agent(model=ScriptedModel(model_answer("Hello.")), store=store) as stage:
+async def test_the_bot_goes_on_answering_where_a_row_cannot_be_read(reopen: Reopen, table: str, values: str) -> None:
+    model = ScriptedModel(model_answer("Hello again."))
+    async with reopen() as store, running_agent(model=model, store=store) as stage:
         await say(stage, "before")
         await change(store, f"UPDATE {table} SET {values}")
-    async with running_agent(model=ScriptedModel(model_answer("Hello again.")), store=store) as stage:
-        with caplog.at_level(logging.ERROR):
-            assert (await say(stage, "after")).outcome is Outcome.ANSWERED
+    async with reopen() as store, running_agent(model=model, store=store) as stage:
+        assert (await say(stage, "after")).outcome is Outcome.ANSWERED
         assert store.ledger.health.problem is None
         assert stage.texts[-1] == "Hello again."
 
 
+async def test_a_message_of_a_world_with_unreadable_roles_is_refused_alone(reopen: Reopen) -> None:
+    model = ScriptedModel(model_answer("Hello."))
+    async with reopen() as store, running_agent(model=model, store=store) as stage:
+        await say(stage, "before")
+        await change(store, "UPDATE worlds SET roles = '{'")
+    async with reopen() as store, running_agent(model=model, store=store) as stage:
+        with pytest.raises(UnreadableRow, match="holds invalid JSON"):
+            await stage.submit("after")
+        assert store.ledger.health.problem is None
+
+
 async def test_an_unreadable_row_is_named_in_the_log_and_left_out_of_lists(
-    store: SqlStore, caplog: pytest.LogCaptureFixture
+    reopen: Reopen, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running_agent(model=ScriptedModel(model_answer("Hello.")), store=store) as stage:
+    model = ScriptedModel(model_answer("Hello."))
+    async with reopen() as store, running_agent(model=model, store=store) as stage:
         first, second = await say(stage, "one"), await say(stage, "two")
         oldest = "(SELECT min(position) FROM receipts)"
         await change(store, f"UPDATE receipts SET outcome = 'answared' WHERE position = {oldest}")
