@@ -9,7 +9,7 @@ import discord
 from adapters.discord.config import PLATFORM, DiscordSettings
 from adapters.discord.entities import EntityMapper
 from bot import Attachment, Content, Entity, MediaKind
-from bot.platform import InboundMessage, MentionContext, Reaction, RoomRule
+from bot.platform import InboundMessage, MentionContext, Quotation, Reaction, RoomRule
 from bot.text import shorten
 
 USER_MESSAGE_TYPES = (  # Discord itself announces joins and pins
@@ -88,6 +88,7 @@ def to_inbound_message(
         url=message.jump_url,
         mention=mention,
         metadata=_reply_metadata(message),
+        quotation=build_quotation(message, mapper),
     )
     world = mapper.world_of(guild_id_of(message), message.guild, message.channel.id, [message.author])
     return InboundMessage.build(
@@ -109,7 +110,7 @@ def _reply_metadata(message: discord.Message) -> dict[str, str]:
 
 
 def text_of(message: discord.Message) -> str:
-    """Return the text of a message with quote, embeds, stickers and poll, one per line."""
+    """Return the text of a message with embeds, stickers and poll, one per line."""
     return "\n".join(line for line in _text_lines(message) if line.strip())
 
 
@@ -120,7 +121,6 @@ def attachments_of(message: discord.Message) -> tuple[Attachment, ...]:
 
 
 def _text_lines(message: discord.Message) -> Iterator[str]:
-    yield _quote_line(message)
     yield message.clean_content
     for snapshot in message.message_snapshots:
         forwarded = "\n".join([f"[forwarded] {snapshot.content}", *map(_embed_text, snapshot.embeds)])
@@ -135,12 +135,14 @@ def _text_lines(message: discord.Message) -> Iterator[str]:
         yield f"[poll] {message.poll.question}: {answers}"
 
 
-def _quote_line(message: discord.Message) -> str:
-    """Return the message that is replied to as a quoted line."""
+def build_quotation(message: discord.Message, mapper: EntityMapper) -> Quotation | None:
+    """Return the words of the message that is replied to; None where it has no text, or is gone."""
     referenced = message.reference.resolved if message.reference is not None else None
-    if not isinstance(referenced, discord.Message):
-        return ""
-    return f"> {referenced.author.display_name}: {shorten(referenced.clean_content, MAX_QUOTE_LENGTH)}"
+    if not isinstance(referenced, discord.Message) or not referenced.clean_content.strip():
+        return None
+    author = referenced.author
+    text = shorten(referenced.clean_content, MAX_QUOTE_LENGTH)
+    return Quotation(text, author.display_name, mapper.entity_id(author.id), str(referenced.id))
 
 
 def _embed_text(embed: discord.Embed) -> str:

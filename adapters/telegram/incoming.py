@@ -89,13 +89,13 @@ def parse_message(
     identity, location = context.identity, location or locate_message(message, context)
     author, _ = author_of(message, identity)
     text, attachments = text_of(message), tuple(attachments_of(message, identity.account))
-    quotation = build_quotation(message)
     content = Content(
         text=text or ("" if attachments else f"[{content_kind_of(message)}]"),
         source=PLATFORM,
         url=message.link or "",
-        attachments=attachments if quotation is None else (*attachments, quotation),
+        attachments=attachments,
         mention=_build_mention(message, context, location, is_service=not text and not attachments),
+        quotation=build_quotation(message, identity),
     )
     return InboundMessage.build(
         location.world,

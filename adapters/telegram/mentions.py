@@ -7,9 +7,10 @@ from uuid import UUID
 from telegram import Message, MessageEntity
 
 from adapters.telegram.entities import BotIdentity, ChatTarget, author_of, thread_id_of
-from bot import Attachment, MediaKind
+from bot.platform import Quotation
 
 COMMAND_PATTERN = re.compile(r"/([\w-]+)(?:@(\w+))?")  # Telegram's own entity ends at a hyphen
+UNKNOWN_USER = "an unknown user"
 PERSON_ENTITIES: list[str | None] = [MessageEntity.MENTION, MessageEntity.TEXT_MENTION]
 
 
@@ -80,8 +81,8 @@ def build_metadata(message: Message) -> dict[str, object]:
     return metadata
 
 
-def build_quotation(message: Message) -> Attachment | None:
-    """Return the replied message: the conversation in the prompt may not reach back to it.
+def build_quotation(message: Message, identity: BotIdentity) -> Quotation | None:
+    """Return the words of the replied message: the conversation in the prompt may not reach back to it.
 
     In privacy mode a message of another user was not even received.
     """
@@ -93,12 +94,10 @@ def build_quotation(message: Message) -> Attachment | None:
         text = text or replied.text or replied.caption or ""
     if not text.strip():
         return None
-    author_name = (
-        replied.from_user.full_name if replied is not None and replied.from_user is not None else "an unknown user"
-    )
-    message_id = replied.message_id if replied is not None else message.message_id
-    title = f"message of {author_name} that this replies to"
-    return Attachment(f"quoted-{message_id}", MediaKind.DOCUMENT, title=title, text=text)
+    if replied is None:  # it is in another chat
+        return Quotation(text, UNKNOWN_USER)
+    author, _ = author_of(replied, identity)
+    return Quotation(text, author.name or UNKNOWN_USER, author.id, str(replied.message_id))
 
 
 def chat_names(target: ChatTarget, username: str | None) -> tuple[str, ...]:
@@ -136,4 +135,4 @@ def original_author(message: Message) -> str:
         return str(user.full_name)
     if chat is not None:
         return str(chat.title or chat.username or chat.id)
-    return str(getattr(origin, "sender_user_name", "") or "an unknown user")
+    return str(getattr(origin, "sender_user_name", "") or UNKNOWN_USER)

@@ -65,6 +65,7 @@ def build_message_body(
         id=memory.id,
         room_id=memory.room_id,
         author=build_author_body(memory.entity_id, author_name, agent_id),
+        text=memory.content.render_text(),
         created_at=memory.created_at,
         attachments=[
             _build_attachment_body(memory.id, number, attachment)

@@ -9,6 +9,8 @@ from functools import lru_cache
 from typing import Any, Final, Self
 from uuid import UUID
 
+from bot.domain.content import Content
+
 ANYBODY: Final = UUID(int=0)  # among authors: it is not known who wrote the text
 UNKNOWN_AUTHORS: Final = frozenset({ANYBODY})
 MAX_OWN_TEXT_LENGTH = 1_000  # a longer message was hardly typed: what it names may be pasted
@@ -88,6 +90,11 @@ class Authority:
 def own_words(text: str) -> str:
     """Return what the author of a message wrote: no quotes, no forwarded text, no description of media."""
     return _QUOTED_LINE.sub("", text)
+
+
+def is_all_own(content: Content) -> bool:
+    """Return whether the author of a message wrote all of it: it has no words of others and no files."""
+    return content.quotation is None and not content.attachments and own_words(content.text) == content.text
 
 
 def names_action(text: str, names: Iterable[str], words: tuple[str, ...]) -> bool:

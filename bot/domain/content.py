@@ -77,6 +77,25 @@ class MentionContext:
 
 
 @dataclass(frozen=True, slots=True)
+class Quotation:
+    """The words of another message that a message replies to; the author of the reply did not write them.
+
+    `author_id` wrote them, and `message_id` is the platform's id of their message; None and blank if unknown.
+    """
+
+    text: str
+    author_name: str = ""
+    author_id: UUID | None = None
+    message_id: str = ""
+
+    def render(self, max_length: int | None = None) -> str:
+        """Return its author and words as quoted lines, shortened to one line where they are longer."""
+        text = self.text if max_length is None or len(self.text) <= max_length else shorten(self.text, max_length)
+        lines = f"{self.author_name or 'unknown'}: {text}".splitlines()
+        return "\n".join(f"> {line}" for line in lines if line.strip())
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """One option offered with a message: the label of its button, and the value that comes back when it is
     pressed.
@@ -119,7 +138,10 @@ class PostOperation:
 
 @dataclass(frozen=True, slots=True)
 class Content(RenamedMembers):
-    """The content of a message on any platform; of its choices the first 25 are offered."""
+    """The content of a message on any platform; of its choices the first 25 are offered.
+
+    `text` is the author's own; the words to which they reply are the `quotation`.
+    """
 
     _renamed: ClassVar[Mapping[str, str]] = {"is_spoken": "is_voice"}
 
@@ -135,9 +157,16 @@ class Content(RenamedMembers):
     metadata: Mapping[str, Any] = field(default_factory=dict)
     choices: tuple[Choice, ...] = ()
     operation: PostOperation | None = None
+    quotation: Quotation | None = None
 
     @property
     def is_voice(self) -> bool:
         """Whether the message consists of recordings only."""
         kinds = {attachment.kind for attachment in self.attachments}
         return not self.text.strip() and kinds == {MediaKind.AUDIO}
+
+    def render_text(self, max_quotation_length: int | None = None) -> str:
+        """Return the text below the quoted lines to which it replies."""
+        if self.quotation is None:
+            return self.text
+        return "\n".join(filter(None, [self.quotation.render(max_quotation_length), self.text]))

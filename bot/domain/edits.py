@@ -180,6 +180,11 @@ def redact_receipt(receipt: Receipt, now: datetime) -> Receipt:
     return replace(receipt, reason=reason, rule=Rule.ERASED, notes=(), is_evaluated=True)
 
 
+def remove_quotation(message: Memory) -> Memory:
+    """Return the message without the words to which it replies."""
+    return replace(message, content=replace(message.content, quotation=None))
+
+
 def redact_delivery(delivery: Delivery) -> Delivery:
     """Return the delivery without content and without references to other messages."""
     return replace(delivery, content=Content(), replaces_external_id="", draft_id="")
@@ -248,4 +253,5 @@ def _visible_content(message: Memory) -> tuple[object, ...]:
 def _apply_edit(message: Memory, edit: Memory, now: datetime) -> Memory:
     """Return the message with its new text; the last ten earlier texts stay in its metadata."""
     metadata = {**message.metadata, **edit.metadata, REVISIONS_KEY: list_revisions(message, now)}
-    return replace(message, content=edit.content, metadata=metadata, embedding=None, embedding_model="")
+    content = replace(edit.content, quotation=message.content.quotation)  # which may have been removed since
+    return replace(message, content=content, metadata=metadata, embedding=None, embedding_model="")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from bot.domain.content import Attachment, Content
+from bot.domain.content import Attachment, Content, Quotation
 from bot.domain.edits import Reaction
 from bot.domain.environment import Entity, Room, World
 from bot.domain.inbound import MAX_ENTITIES, MAX_ROOMS, InboundMessage, MembershipUpdate
@@ -141,6 +141,16 @@ def _sanitize_content(content: Content) -> Content:
         source=sanitize_text(content.source, MAX_NAME_LENGTH),
         attachments=tuple(_sanitize_attachment(attachment) for attachment in attachments),
         metadata=_sanitize_metadata(content.metadata),
+        quotation=None if content.quotation is None else _sanitize_quotation(content.quotation),
+    )
+
+
+def _sanitize_quotation(quotation: Quotation) -> Quotation:
+    return replace(
+        quotation,
+        text=sanitize_text(quotation.text, MAX_TEXT_LENGTH),
+        author_name=sanitize_text(quotation.author_name, MAX_NAME_LENGTH),
+        message_id=sanitize_id(quotation.message_id),
     )
 
 

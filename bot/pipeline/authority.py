@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
-from bot.domain.authority import ANYBODY, AuthorityKind, contains_words, names_action, own_words
+from bot.domain.authority import ANYBODY, AuthorityKind, contains_words, is_all_own, names_action
 from bot.domain.component_specs import ActionSpec
 from bot.domain.environment import Role
 from bot.domain.memory import AUTHORS_KEY, Memory
@@ -121,7 +121,7 @@ def _is_by(turn: Turn, message: Memory, may_cause: MayCause) -> bool:
     if message.entity_id == turn.agent.id:
         is_answer = turn.room.type.is_direct and content.in_reply_to is not None
         return is_answer and _may_all_cause(message, may_cause, default=True)
-    return may_cause(message.entity_id) and not content.attachments and own_words(content.text) == content.text
+    return may_cause(message.entity_id) and is_all_own(content)
 
 
 def _may_all_cause(memory: Memory, may_cause: MayCause, *, default: bool) -> bool:

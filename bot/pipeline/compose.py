@@ -198,7 +198,7 @@ def _default_values(turn: Turn) -> dict[str, Any]:
     return {
         "agentName": sanitize_name(character.name),
         "characterBio": " ".join(character.background),
-        "messageText": truncate_line(message.content.text, MAX_OPEN_MESSAGE_LENGTH),
+        "messageText": truncate_line(message.content.render_text(), MAX_OPEN_MESSAGE_LENGTH),
         "userName": sanitize_name(turn.author.name),
         "roomId": str(turn.room.id),
         "roomName": sanitize_name(turn.room.name) if turn.room.name else "",

@@ -146,7 +146,7 @@ def render_open_messages(inputs: Sequence[TurnInput], min_count: int = 2) -> str
 
 def _to_history_line(turn_input: TurnInput, *, is_newest: bool) -> HistoryLine:
     message, author = turn_input.message, turn_input.author
-    text = message.content.text
+    text = message.content.render_text()
     return HistoryLine(message.created_at, author.name, short_id(author.id), text, is_open=is_newest)
 
 

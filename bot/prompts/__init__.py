@@ -1,6 +1,6 @@
 """Public module: prompt templates, conversation lines that users cannot forge, and the authority of their authors."""
 
-from bot.domain.authority import ANYBODY, Authority, contains_words, own_words
+from bot.domain.authority import ANYBODY, Authority, contains_words, is_all_own, own_words
 from bot.domain.memory import AUTHORS_KEY
 from bot.domain.results import ActionPreview
 from bot.errors import TemplateError
@@ -22,6 +22,7 @@ __all__ = [
     "TemplateError",
     "contains_words",
     "describe_character",
+    "is_all_own",
     "own_words",
     "parse_history",
     "parse_tag_tree",

@@ -39,7 +39,7 @@ REINDEX_INTERVAL = timedelta(minutes=5)
 @provider("KNOWLEDGE", "What the character's documents say about the message.", position=105)
 async def knowledge(turn: Turn) -> ProviderResult:
     """Return the passages relevant to the messages of the turn; the operator has chosen the documents."""
-    question = "\n".join(turn_input.message.content.text for turn_input in turn.inputs)[-MAX_QUESTION_LENGTH:]
+    question = "\n".join(turn_input.message.content.render_text() for turn_input in turn.inputs)[-MAX_QUESTION_LENGTH:]
     scope = RecallScope(room_id=turn.room.id, world_id=turn.world.id)
     passages = await turn.agent.services[KnowledgeIndex].search(question, scope)
     if not passages:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from bot.domain.content import Content
+from bot.domain.content import Content, Quotation
 from bot.domain.edits import MAX_REVISIONS, Reaction
 from bot.domain.environment import ChannelType, ParticipantState, Role
 from bot.domain.ids import delivery_id, derived_id, new_id
@@ -25,6 +25,10 @@ VECTOR = (1.0, 0.0, 0.5)
 
 def build_message(text: str = "Hello", message_id: str = "1", **details: object) -> InboundMessage:
     return make_message(text, sent_at=NOW, message_id=message_id, **details)  # type: ignore[arg-type]
+
+
+def build_reply(quotation: Quotation, message_id: str, text: str = "sure?", room: str = "lobby") -> InboundMessage:
+    return make_message(Content(text, quotation=quotation), sent_at=NOW, message_id=message_id, room=room)
 
 
 def build_edit(message: InboundMessage, text: str, revision: int = 1) -> InboundMessage:
@@ -256,6 +260,35 @@ async def test_a_message_of_the_agent_is_deleted_by_its_platform_id(store: Store
 
     assert removed.message_ids == (part.memory_id,)
     assert [memory.id for memory in await store.memories.recent(first.room_id)] == [first.memory_id]
+
+
+@pytest.mark.parametrize("deleted", [("1",), ("1", "2", "3")])
+async def test_a_deleted_message_is_no_longer_quoted_in_its_room(store: Store, deleted: tuple[str, ...]) -> None:
+    quoted, other = Quotation("low tide", "Bob", None, "1"), Quotation("low tide", "Bob", None, "11")
+    reply = build_reply(quoted, "5")
+    others = (
+        build_reply(other, "6"),
+        build_reply(other, "7", 'it says "message_id":"1"'),
+        build_reply(quoted, "8", room="harbour"),
+    )
+    await receive(store, build_message("low tide", "1"), reply, *others)
+    assert (await store.edits.delete_messages(reply.room.id, deleted, NOW)).message_count == 1
+    stored = await store.memories.memories([reply.message.id, *(item.message.id for item in others)])
+    assert stored[reply.message.id].content == replace(reply.message.content, quotation=None)
+    assert [stored[item.message.id].content.quotation for item in others] == [other, other, quoted]
+
+
+async def test_an_edit_brings_no_quotation_back(store: Store) -> None:
+    quoted = Quotation("low tide", "Bob", None, "1")
+    reply = build_reply(quoted, "5")
+    [receipt] = await receive(store, reply)
+    await store.edits.delete_messages(reply.room.id, ["1"], NOW)
+    edit = build_edit(reply, "really?")
+    content = replace(edit.message.content, quotation=quoted)
+    await store.edits.apply_edit(replace(edit, message=replace(edit.message, content=content)), NOW)
+    stored = await find_message(store, receipt)
+    assert stored is not None
+    assert stored.content == Content("really?")
 
 
 async def test_clearing_a_room_deletes_its_memories_only(store: Store) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bot.domain.authority import ANYBODY
-from bot.domain.content import Content
+from bot.domain.content import Content, Quotation
 from bot.domain.costs import CostDimension, CostEntry
 from bot.domain.edits import ERASURE_COMPONENT
 from bot.domain.environment import Component, Relationship
@@ -98,6 +98,30 @@ async def test_erasure_deletes_messages_replies_facts_and_vectors_of_one_person_
     assert await store.ledger.receipt(other.id) == other
     assert await store.ledger.steps(reply.turn_id or new_id()) == {}
     assert all(part.content == Content() for part in await store.ledger.deliveries())
+
+
+async def test_erasure_removes_a_persons_words_from_the_replies_of_others(store: Store) -> None:
+    hers, receipt = await receive_message(store, "Alice", SECRET)
+    answer = await commit_reply(store, hers, receipt, "Under the oak, then.")
+    [delivery] = await store.ledger.deliveries()
+    await store.ledger.save_delivery(replace(delivery, state=DeliveryState.SENT, external_id="77"))
+    quoted = (
+        Quotation(SECRET, "Alice", hers.author.id, hers.key.message_id),
+        Quotation(answer.content.text, "Ada", answer.entity_id, "77"),
+        Quotation("it is raining", "Carol", derived_id("Carol"), "78"),
+        Quotation("from elsewhere", "an unknown user"),
+    )
+    contents = [Content("I see", quotation=quotation) for quotation in quoted]
+    replies = [make_message(content, sent_at=NOW, author="Bob") for content in contents]
+    await store.ledger.receive(replies, NOW)
+    await store.memories.conversation(hers.room.id)
+    await store.edits.erase_entity(hers.author.id, LATER)
+    ids = [reply.message.id for reply in replies]
+    shown = {message.id: message.content for message in (await store.memories.conversation(hers.room.id)).messages}
+    stored = {message.id: message.content for message in (await store.memories.memories(ids)).values()}
+    for found in (shown, stored):
+        assert [found[key].quotation for key in ids] == [None, None, *quoted[2:]]
+        assert {found[key].text for key in ids} == {"I see"}
 
 
 async def test_remaining_receipts_recognise_a_redelivery_and_hold_no_text(store: Store) -> None:

@@ -19,6 +19,7 @@ from bot.domain.edits import (
     plan_edit,
     redact_delivery,
     redact_receipt,
+    remove_quotation,
 )
 from bot.domain.environment import Room, World
 from bot.domain.inbound import MEMBERSHIP_EVENT_TTL, InboundMessage, MembershipChange, MembershipUpdate, StoredEvent
@@ -92,6 +93,7 @@ class InMemoryEdits:
             tuple(cancel_receipt(open_receipt, now, "its message was removed") for open_receipt in open_receipts),
             tuple(cancelled_deliveries),
         )
+        self._remove_quotations(quoted={(room_id, message_id) for message_id in message_ids})
         await self._delete_memories(stored_ids)
         await self._save_cancelled(result)
         return result
@@ -167,6 +169,8 @@ class InMemoryEdits:
         reply_count = sum(
             item.kind is MemoryKind.MESSAGE for memory_id, item in of_turns.items() if memory_id not in memory_ids
         )
+        answers = {(item.room_id, item.external_id) for item in deliveries if item.turn_id in turn_ids}
+        self._remove_quotations(author_id=entity_id, quoted=answers)
         cancelled = DeletionResult(
             receipts=tuple(redact_receipt(item, now) for item in receipts if not item.outcome.is_final),
             deliveries=tuple(redact_delivery(delivery) for delivery in unsent),
@@ -210,6 +214,16 @@ class InMemoryEdits:
             )
             for delivery in pending
         ]
+
+    def _remove_quotations(self, *, quoted: Collection[tuple[UUID, str]], author_id: UUID | None = None) -> None:
+        """Remove the words of an author, and of messages by room and platform id, from the replies to them."""
+        for memory in self._memories.all():
+            quotation = memory.content.quotation
+            if quotation is None:
+                continue
+            is_by_author = author_id is not None and quotation.author_id == author_id
+            if is_by_author or (quotation.message_id and (memory.room_id, quotation.message_id) in quoted):
+                self._memories.upsert(remove_quotation(memory))
 
     async def _save_cancelled(self, cancelled: DeletionResult) -> None:
         self._ledger.receipt_table.save(cancelled.receipts)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from bot import Content, Entity, Memory, MemoryKind, Turn, derived_id, short_id
 from bot.platform import BoundedDict
-from bot.prompts import ANYBODY, AUTHORS_KEY, HistoryLine, own_words, render_history
+from bot.prompts import ANYBODY, AUTHORS_KEY, HistoryLine, is_all_own, render_history
 from bot.text import is_blank
 
 CONVERSATION_PAUSE = timedelta(hours=1)
@@ -165,7 +165,7 @@ class ReflectionInput:
 def _has_unknown_author(message: Memory, agent_id: UUID) -> bool:
     if message.entity_id == agent_id:
         return AUTHORS_KEY in message.metadata or message.content.in_reply_to is None
-    return bool(message.content.attachments) or own_words(message.content.text) != message.content.text
+    return not is_all_own(message.content)
 
 
 def min_new_messages(length: int) -> int:

@@ -25,7 +25,7 @@ from bot.prompts import (
     HistoryLine,
     ReactionCount,
     ResultLine,
-    own_words,
+    is_all_own,
     render_history,
     truncate_history,
 )
@@ -37,6 +37,7 @@ MAX_HISTORY_BYTES = 65_536
 MAX_CACHED_LENGTH = 1_000
 MAX_ATTACHMENT_MESSAGES = 10
 MAX_DESCRIPTION_LENGTH = 300  # of a picture, in a line of the conversation
+MAX_QUOTATION_LENGTH = 200  # in the line of a message that is not the one to answer
 MAX_EMOJIS, MAX_EMOJI_LENGTH, MAX_REACTING_NAMES = 8, 32, 3  # of one message
 MAX_ATTACHMENT_LENGTH, MAX_ATTACHMENTS_LENGTH = 4_000, 24_000
 
@@ -113,17 +114,26 @@ async def recent_messages(turn: Turn) -> ProviderResult:
         values={"recentMessages": history},
         data={"recentMessages": tuple(messages)},
         # In groups the words of others in their messages are looked for when an action needs to know of them.
-        authors=authors | other_entities | (_find_quoted(messages, agent_id) if turn.room.type.is_direct else set()),
+        authors=authors
+        | other_entities
+        | _find_quoted_authors([*messages, turn.message])
+        | (_find_foreign_authors(messages, agent_id) if turn.room.type.is_direct else set()),
     )
 
 
-def _find_quoted(messages: Sequence[Memory], agent_id: UUID) -> set[UUID]:
+def _find_quoted_authors(messages: Sequence[Memory]) -> set[UUID]:
+    """Return the authors of the words to which messages reply."""
+    quotations = (message.content.quotation for message in messages)
+    return {quotation.author_id or ANYBODY for quotation in quotations if quotation is not None}
+
+
+def _find_foreign_authors(messages: Sequence[Memory], agent_id: UUID) -> set[UUID]:
     """Return who else wrote what messages contain: a reply may repeat it, and they may be changed after it."""
     authors: set[UUID] = set()
     for message in messages:
         if message.entity_id == agent_id:
             authors.update(UUID(author) for author in message.metadata.get(AUTHORS_KEY, ()))
-        elif message.content.attachments or own_words(message.content.text) != message.content.text:
+        elif not is_all_own(message.content):
             authors.add(ANYBODY)
     return authors
 
@@ -205,13 +215,14 @@ def _message_line(
     counts: tuple[ReactionCount, ...] = (),
 ) -> HistoryLine:
     """Return the line of a message; `speakers` are names and short ids, `open_id` is the message to answer."""
-    author_id, content, text = message.entity_id, message.content, message.content.text
+    author_id, content, is_open = message.entity_id, message.content, message.id == open_id
+    text = content.render_text(None if is_open else MAX_QUOTATION_LENGTH)
     name, author_short_id = speakers.get(author_id) or ("", short_id(author_id))
     if content.attachments:
         files = [item for item in content.attachments if not item.is_speech]
         text = " ".join(filter(None, [text, *map(_describe_briefly, files)]))
     build = _cached_line if len(text) <= MAX_CACHED_LENGTH else HistoryLine
-    return build(message.created_at, name, author_short_id, text, author_id == agent_id, message.id == open_id, counts)
+    return build(message.created_at, name, author_short_id, text, author_id == agent_id, is_open, counts)
 
 
 @provider(

@@ -15,7 +15,7 @@ from uuid import UUID
 from pydantic_core import to_json
 
 from bot import Attachment, Choice, Content, MediaKind
-from bot.platform import MentionContext, PostOperation, PostOperationKind
+from bot.platform import MentionContext, PostOperation, PostOperationKind, Quotation
 
 NO_ID = bytes(16)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -23,6 +23,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 NOT_MENTIONED = MentionContext()
 PLAIN_FIELDS = ("thought", "actions", "providers", "url", "metadata")
+QUOTATION_KEY = "quotation"
 TEXT_FIELDS = ("url", "content_type", "name", "title", "description", "text", "problem")
 
 TIME_BITS = 48  # of milliseconds at the beginning of a time-ordered id
@@ -124,6 +125,8 @@ def content_text(content: Content) -> str:
         data["choices"] = [(attachment.label, attachment.value) for attachment in content.choices]
     if content.operation is not None:
         data["operation"] = [content.operation.kind.value, content.operation.post_id]
+    if content.quotation is not None:
+        data[QUOTATION_KEY] = _quotation_data(content.quotation)
     return dumps(data)
 
 
@@ -147,6 +150,27 @@ def content_of(text: str) -> Content:
         metadata=metadata,
         choices=tuple(Choice(*item) for item in data.get("choices", ())),
         operation=operation,
+        quotation=_quotation_of(data[QUOTATION_KEY]) if QUOTATION_KEY in data else None,
+    )
+
+
+def quotation_mark(*, author_id: UUID | None = None, message_id: str = "") -> str:
+    """Return what stands in the JSON of a content that quotes this author, or this message; else of any that quotes."""
+    if author_id is not None:
+        return f'"author_id":{dumps(str(author_id))}'
+    return f'"message_id":{dumps(message_id)}' if message_id else f'"{QUOTATION_KEY}":'
+
+
+def _quotation_data(quotation: Quotation) -> dict[str, str]:
+    author_id = str(quotation.author_id) if quotation.author_id is not None else ""
+    data = {"author_id": author_id, "author_name": quotation.author_name, "message_id": quotation.message_id}
+    return {"text": quotation.text} | {name: value for name, value in data.items() if value}
+
+
+def _quotation_of(data: Mapping[str, str]) -> Quotation:
+    author_id = data.get("author_id")
+    return Quotation(
+        data["text"], data.get("author_name", ""), UUID(author_id) if author_id else None, data.get("message_id", "")
     )
 
 

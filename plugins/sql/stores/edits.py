@@ -32,7 +32,7 @@ from plugins.sql.core.values import id_of, storable_text
 from plugins.sql.stores import search
 from plugins.sql.stores.deliveries import DELIVERY, list_unsent, save_delivery
 from plugins.sql.stores.entities import put_entities, touch_participants
-from plugins.sql.stores.erasure import delete_traces, erase_entity
+from plugins.sql.stores.erasure import delete_traces, erase_entity, remove_quotations_in_room
 from plugins.sql.stores.membership import apply_membership as keep_notice
 from plugins.sql.stores.membership import migrate_room
 from plugins.sql.stores.memories import FIND_MEMORIES as FIND_MEMORIES
@@ -116,7 +116,8 @@ def _delete_messages(
         ),
         tuple(cancel_unsent(orphaned, "the message that it answers was removed")),
     )
-    if message_receipts or deleted_ids:
+    is_quoted = remove_quotations_in_room(connection, agent, room_id, list(map(storable_text, message_ids)))
+    if message_receipts or deleted_ids or is_quoted:
         times = [receipt.received_at for receipt in message_receipts]
         delete_traces(connection, agent, [room_id], min(times) if times else None)
     delete_with_derived(connection, agent, [memory_id.bytes for memory_id in deleted_ids])

@@ -1,6 +1,7 @@
 """Erasure of a person's data. It scans whole tables, because no index is maintained for it."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -9,7 +10,7 @@ from sqlalchemy import Connection, Table, delete, literal_column, or_, select, u
 from sqlalchemy.sql.elements import ColumnElement
 
 from bot import Content, Entity, MemoryKind, Receipt
-from bot.platform import DeliveryState
+from bot.platform import DeliveryState, Quotation
 from bot.prompts import ANYBODY
 from bot.store import (
     TRACE_KEY,
@@ -38,8 +39,8 @@ from plugins.sql.core.schema import (
     tasks,
     unreadable_events,
 )
-from plugins.sql.core.statements import ListStatement, Statement, equals, matches, typed_parameter
-from plugins.sql.core.values import content_text, first_id, microseconds_of
+from plugins.sql.core.statements import ListStatement, Row, Statement, equals, matches, typed_parameter
+from plugins.sql.core.values import content_of, content_text, first_id, id_of, microseconds_of, quotation_mark
 from plugins.sql.stores.cache_logs_costs import anonymize_costs
 from plugins.sql.stores.deliveries import list_unsent, save_delivery
 from plugins.sql.stores.entities import UPSERT_COMPONENT, UPSERT_ENTITY, component_values, entity_values, find_entities
@@ -91,6 +92,20 @@ DELETE_TRACES = Statement(
         text_position(steps.c.effect, typed_parameter(steps.c.effect, "mark")) > literal_column("0"),
     )
 )
+DELIVERED_OF_TURNS = ListStatement(
+    lambda ids: select(deliveries.c.room_id, deliveries.c.external_id).where(
+        matches(deliveries, "agent_id"), deliveries.c.turn_id.in_(ids), deliveries.c.external_id != literal_column("''")
+    )
+)
+CONTENT = typed_parameter(memories.c.content, "content")
+MARKED = text_position(memories.c.content, typed_parameter(memories.c.content, "mark")) > literal_column("0")
+MARKED_MEMORIES = Statement(
+    lambda _: select(memories.c.id, memories.c.content).where(matches(memories, "agent_id"), MARKED)
+)
+MARKED_IN_ROOM = Statement(
+    lambda _: select(memories.c.id, memories.c.content).where(matches(memories, "agent_id", "room_id", "kind"), MARKED)
+)
+SET_CONTENT = Statement(lambda _: update(memories).where(matches(memories, "agent_id", "id")).values(content=CONTENT))
 DELETE_COMPONENTS = _delete_of_entity(components, components.c.entity_id, components.c.source_entity_id)
 DELETE_RELATIONSHIPS = _delete_of_entity(relationships, relationships.c.source_id, relationships.c.target_id)
 DELETE_TASKS = _delete_of_entity(tasks, tasks.c.entity_id)
@@ -125,6 +140,7 @@ def erase_entity(agent: int, entity_id: UUID, now: datetime, connection: Connect
     of_turns = dict(tuple(row) for row in MEMORIES_OF_TURNS.rows(connection, agent, ids=turn_ids))
     replies = [kind for key, kind in of_turns.items() if key not in memory_kinds and kind == MemoryKind.MESSAGE.value]
     cancelled = _redact_receipts(connection, agent, now, entity_receipts)
+    _remove_quotations_of(connection, agent, entity_id, turn_ids)
     CLEAR_CONTENT.count(connection, content_text(Content()), agent, ids=turn_ids)
     DELETE_STEPS.count(connection, agent, ids=turn_ids)
     delete_traces(connection, agent, [entity_id, ANYBODY])
@@ -163,6 +179,37 @@ def delete_traces(connection: Connection, agent: int, marks: Collection[UUID], s
     first_turn = first_id(microseconds_of(since - MAX_TURN_AGE)) if since else bytes(16)
     for mark in marks:
         DELETE_TRACES.run(connection, agent, first_turn, mark.hex)
+
+
+def remove_quotations_in_room(connection: Connection, agent: int, room_id: UUID, message_ids: Collection[str]) -> bool:
+    """Remove the words of these messages from the replies to them, in their room; return whether there were any."""
+    mark = quotation_mark(message_id=next(iter(message_ids)) if len(message_ids) == 1 else "")
+    rows = MARKED_IN_ROOM.rows(connection, agent, room_id.bytes, MemoryKind.MESSAGE.value, mark)
+    return _remove_quotations(connection, agent, rows, lambda quotation: quotation.message_id in message_ids)
+
+
+def _remove_quotations_of(connection: Connection, agent: int, entity_id: UUID, turn_ids: Sequence[bytes]) -> None:
+    """Remove a person's words, and those of the answers to them, from the replies of others."""
+    rows = MARKED_MEMORIES.rows(connection, agent, quotation_mark(author_id=entity_id))
+    _remove_quotations(connection, agent, rows, lambda quotation: quotation.author_id == entity_id)
+    answers: dict[UUID, set[str]] = {}
+    for room_id, external_id in DELIVERED_OF_TURNS.rows(connection, agent, ids=turn_ids):
+        answers.setdefault(id_of(room_id), set()).add(external_id)
+    for room_id, message_ids in answers.items():
+        remove_quotations_in_room(connection, agent, room_id, message_ids)
+
+
+def _remove_quotations(
+    connection: Connection, agent: int, rows: Sequence[Row], is_removed: Callable[[Quotation], bool]
+) -> bool:
+    contents = ((key, content_of(text)) for key, text in rows)
+    changed = [
+        (content_text(replace(content, quotation=None)), agent, key)
+        for key, content in contents
+        if content.quotation is not None and is_removed(content.quotation)
+    ]
+    SET_CONTENT.run_many(connection, changed)
+    return bool(changed)
 
 
 def _delete_unreadable(connection: Connection, agent: int, entity: Entity) -> None:

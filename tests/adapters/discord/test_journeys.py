@@ -26,6 +26,7 @@ from bot import (
 )
 from bot.models import ModelType, Purpose, TextRequest, TextResult, TranscriptionRequest, Usage
 from bot.pipeline import process_message
+from bot.platform import Quotation
 from bot.testing import ScriptedModel, model_answer
 from tests.adapters.discord.server import EmulatedServer, outcomes, receipts
 from tests.remembering import SETTINGS, RememberingModel, check_memory
@@ -106,7 +107,9 @@ async def test_a_reply_to_the_bot_is_answered_and_quotes_what_it_replies_to(serv
         told = await receipts(stage)
         said = (await stage.agent.store.memories.memories([told[1].memory_id]))[told[1].memory_id]
     assert said.content.mention.is_reply
-    assert said.content.text == "> Ada: Low tide at six.\nsure?"
+    assert said.content.text == "sure?"
+    assert said.content.quotation == Quotation("Low tide at six.", "Ada", stage.agent.id, own)
+    assert said.content.render_text() == "> Ada: Low tide at six.\nsure?"
 
 
 async def test_a_reply_to_another_person_is_not_for_the_bot(server: EmulatedServer) -> None:

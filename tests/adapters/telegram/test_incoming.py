@@ -13,7 +13,7 @@ from adapters.telegram.mentions import find_command
 from adapters.telegram.rate_limits import RateLimiter
 from adapters.telegram.validation import check_update
 from bot import ChannelType, MediaKind, Role, SettingError, Settings, new_id
-from bot.platform import InboundMessage, RoomRules
+from bot.platform import InboundMessage, Quotation, RoomRules
 from bot.settings import Layer
 from tests.adapters.telegram.conftest import START
 
@@ -155,14 +155,15 @@ def test_every_kind_of_message_has_a_description(fields: Mapping[str, Any], text
     assert all(item.url == "telegram:1000001/f" for item in content.attachments)
 
 
-def test_the_replied_message_is_attached_also_if_the_bot_wrote_it() -> None:
+def test_the_replied_message_is_quoted_also_if_the_bot_wrote_it() -> None:
     payload = {"message_id": 3, "date": int(START.timestamp()), "chat": GROUP, "text": "The tide turns at six."}
     bob = {"id": 6, "is_bot": False, "first_name": "Bob"}
-    [quoted] = parse_fields(text="is that so?", reply_to_message={**payload, "from": bob}).message.content.attachments
-    assert (quoted.title, quoted.text) == ("message of Bob that this replies to", "The tide turns at six.")
+    content = parse_fields(text="is that so?", reply_to_message={**payload, "from": bob}).message.content
+    assert (content.text, content.attachments) == ("is that so?", ())
+    assert content.quotation == Quotation("The tide turns at six.", "Bob", derive_user_id(6), "3")
     ours = {"id": 1000001, "is_bot": True, "first_name": "Ada"}
-    [own] = parse_fields(text="so?", reply_to_message={**payload, "from": ours}).message.content.attachments
-    assert (own.title, own.text) == ("message of Ada that this replies to", "The tide turns at six.")
+    own = parse_fields(text="so?", reply_to_message={**payload, "from": ours}).message.content.quotation
+    assert own == Quotation("The tide turns at six.", "Ada", IDENTITY.agent_id, "3")
 
 
 def test_a_forwarded_message_names_its_original_author() -> None:

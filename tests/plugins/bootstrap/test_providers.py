@@ -32,6 +32,7 @@ from bot import (
     short_id,
 )
 from bot.models import Purpose
+from bot.platform import Quotation
 from bot.prompts import parse_history
 from bot.testing import AgentHarness, ScriptedModel, make_message, make_turn, model_answer, running_agent
 from bot.text import sanitize_name
@@ -411,6 +412,24 @@ async def test_in_a_long_conversation_the_beginning_moves_only_now_and_then() ->
             firsts.append((await history(stage, turn))[0])
     moved = sum(before != after for before, after in pairwise(firsts[20:]))
     assert moved < 0.4 * len(firsts)
+
+
+async def test_a_long_quotation_is_whole_only_in_the_message_to_answer(agent_harness: AgentHarness) -> None:
+    quoted = Quotation("low tide\n" * 60, "Bob", derived_id("Bob"), "7")
+    replies = [
+        make_message(Content(f"{text}?", quotation=quoted), sent_at=NOW + timedelta(seconds=number))
+        for number, text in enumerate(("sure", "really"))
+    ]
+    await keep(agent_harness, *replies)
+    turn = make_turn(agent_harness.agent)
+    turn.inputs[0].message = replies[-1].message
+    result = await told(turn, "RECENT_MESSAGES")
+    earlier, answered = (line.text for line in parse_history(result.text))
+    assert earlier.startswith("> Bob: low tide low tide")
+    assert earlier.endswith("…\nsure?")
+    assert len(earlier) < 250
+    assert answered == "\n".join(["> Bob: low tide", *["> low tide"] * 59, "really?"])
+    assert derived_id("Bob") in result.known_authors
 
 
 async def test_a_renamed_person_stays_the_same_person(agent_harness: AgentHarness) -> None:
