@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -39,6 +39,7 @@ from adapters.web.queries import load_message, load_message_response
 from adapters.web.schemas import ErrorBody, ErrorResponse, MessageBody, MessageResponse, PieceBody
 from adapters.web.ws_frames import CommandFrame, SelectFrame
 from bot import Attachment, ChannelType, Clock, CommandResponse, Receipt, TemporaryError, new_id, system_clock
+from bot.events import EntityErased
 from bot.platform import AgentHandle, BoundedSet, InboxClosed, TaskSet
 
 T = TypeVar("T")
@@ -64,6 +65,11 @@ class MessageService:
         self._clock = clock
         self._watched: set[UUID] = set()
         self._named_rooms = BoundedSet[UUID](MAX_NAMED_ROOMS)
+        self._unsubscribes: list[Callable[[], None]] = []
+
+    def start(self, handles: Iterable[AgentHandle]) -> None:
+        """Look up again which conversations have a title once a person was forgotten."""
+        self._unsubscribes += [handle.subscribe(EntityErased, self._forget_names) for handle in handles]
 
     async def submit(
         self,
@@ -136,7 +142,10 @@ class MessageService:
             self._announcements.start(self._announce_outcome(handle, receipt, has_files))
 
     async def stop(self) -> None:
-        """Cancel the announcements of outcomes."""
+        """Cancel the announcements of outcomes, and listen to nothing more."""
+        for unsubscribe in self._unsubscribes:
+            unsubscribe()
+        self._unsubscribes.clear()
         await self._announcements.cancel()
 
     async def _submit(
@@ -204,6 +213,9 @@ class MessageService:
             self._broadcaster.publish(receipt.room_id, body, exclude=sender)
         self.announce_outcome(handle, receipt, has_files=bool(submitted.attachments))
         return receipt
+
+    def _forget_names(self, event: EntityErased) -> None:
+        self._named_rooms = BoundedSet[UUID](MAX_NAMED_ROOMS)
 
     async def _name_room(self, handle: AgentHandle, submitted: SubmittedMessage) -> str | None:
         """Return the title of a new conversation, blank for one that has a name; None for a room of the API.

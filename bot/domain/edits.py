@@ -195,6 +195,14 @@ def anonymize_entity(entity: Entity) -> Entity:
     return replace(entity, external_id="", names=(), metadata={})
 
 
+def anonymize_private_chat(world: World, room: Room) -> tuple[World, Room]:
+    """Return a private chat without the name of its person, or a title that they made; so too its own world."""
+    if world.external_id == room.external_id:  # the world is the chat itself
+        name = "" if world.name == room.name else world.name
+        world = replace(world, name=name, metadata={})
+    return world, replace(room, name="")
+
+
 def opt_out_component(entity_id: UUID, now: datetime) -> Component:
     """Return the component that marks a person whose data was erased."""
     return Component(

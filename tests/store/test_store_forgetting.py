@@ -9,7 +9,7 @@ from bot.domain.authority import ANYBODY
 from bot.domain.content import Content, Quotation
 from bot.domain.costs import CostDimension, CostEntry
 from bot.domain.edits import ERASURE_COMPONENT
-from bot.domain.environment import Component, Relationship
+from bot.domain.environment import ChannelType, Component, Relationship
 from bot.domain.ids import delivery_id, derived_id, new_id
 from bot.domain.inbound import InboundMessage
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt, Rule, Step, StepState
@@ -122,6 +122,33 @@ async def test_erasure_removes_a_persons_words_from_the_replies_of_others(store:
     for found in (shown, stored):
         assert [found[key].quotation for key in ids] == [None, None, *quoted[2:]]
         assert {found[key].text for key in ids} == {"I see"}
+
+
+async def test_erasure_removes_names_and_titles_of_a_persons_private_chats(store: Store) -> None:
+    private = make_message("Hello", sent_at=NOW, author="Alice", room="5")
+    world = replace(private.world, external_id="5", name="Alice", metadata={"username": "alice"})
+    private = replace(private, world=world, room=replace(private.room, name="Alice"))
+    titled = make_message(SECRET, sent_at=NOW, author="Alice", room="page")
+    titled = replace(titled, world=replace(titled.world, id=derived_id("web"), name="Web"))
+    titled = replace(titled, room=replace(titled.room, world_id=titled.world.id, name=SECRET, metadata={"a": 1}))
+    group = make_message("Hello", sent_at=NOW, author="Alice", room="quay", kind=ChannelType.GROUP)
+    group = replace(group, world=titled.world, room=replace(group.room, world_id=titled.world.id))
+    other = make_message("Hello", sent_at=NOW, author="Bob", room="Bob's")
+    other = replace(other, world=titled.world, room=replace(other.room, world_id=titled.world.id))
+    await store.ledger.receive([private, titled, group, other], NOW)
+    await store.edits.erase_entity(private.author.id, LATER)
+    worlds = await store.worlds.worlds_by_id([private.world.id, titled.world.id])
+    found = {world_id: (place.name, place.metadata) for world_id, place in worlds.items()}
+    assert found == {private.world.id: ("", {}), titled.world.id: ("Web", {})}
+    rooms = await store.worlds.rooms_by_id([item.room.id for item in (private, titled, group, other)])
+    assert [room.name for room in rooms.values() if room.type is ChannelType.GROUP] == ["quay"]
+    assert rooms[private.room.id] == replace(private.room, name="")
+    assert rooms[titled.room.id] == replace(titled.room, name="")
+    assert rooms[other.room.id].name == "Bob's"
+    untitled = replace(titled, key=replace(titled.key, event_id="2", message_id="2"), room=rooms[titled.room.id])
+    [event] = await store.ledger.receive([replace(untitled, message=replace(titled.message, id=new_id()))], LATER)
+    assert event.inbound is not None
+    assert event.inbound.room.name == ""
 
 
 async def test_remaining_receipts_recognise_a_redelivery_and_hold_no_text(store: Store) -> None:

@@ -181,6 +181,7 @@ class InMemoryEdits:
         derived_count = total_before - len(self._memories.all()) - message_count - reply_count
         for entity in (await self._entities.entities([entity_id])).values():
             self._ledger.erase_unreadable(entity)
+        self._worlds.erase_names(entity_id)
         component_count, relationship_count = self._entities.erase(entity_id, opt_out_component(entity_id, now))
         self._logs.erase(entity_id)
         self._cache.erase(entity_id)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from bot.domain.edits import anonymize_entity
+from bot.domain.edits import anonymize_entity, anonymize_private_chat
 from bot.domain.environment import Component, Entity, ParticipantState, PersonActivity, Relationship, Role, Room, World
 from bot.store.protocols import MAX_NAME_MATCHES
 
@@ -198,6 +198,14 @@ class InMemoryWorlds:
                 self._rooms[room.id] = _keep_name(room, stored)
         self._rooms = {**new_rooms, **self._rooms}
         return frozenset(new_rooms)
+
+    def erase_names(self, entity_id: UUID) -> None:
+        """Remove the names of an entity's private chats."""
+        for room_id in self._entities.rooms_of(entity_id):
+            room = self._rooms.get(room_id)
+            if room is not None and room.type.is_direct:
+                world, self._rooms[room_id] = anonymize_private_chat(self._worlds[room.world_id], room)
+                self._worlds[world.id] = world
 
     def migrate_room(self, room_id: UUID, world: World, room: Room) -> None:
         """Continue a room under another id, with its participant state and its world's roles."""

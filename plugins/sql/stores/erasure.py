@@ -46,6 +46,7 @@ from plugins.sql.stores.deliveries import list_unsent, save_delivery
 from plugins.sql.stores.entities import UPSERT_COMPONENT, UPSERT_ENTITY, component_values, entity_values, find_entities
 from plugins.sql.stores.memories import delete_with_derived
 from plugins.sql.stores.receipts import RECEIPT, RECEIPT_STATE_NAMES, state_values
+from plugins.sql.stores.worlds import erase_names
 
 MAX_TURN_AGE = timedelta(hours=1)  # a turn reads messages that came after it began
 FINISHED_STATES = tuple(state.value for state in (DeliveryState.SENT, DeliveryState.CANCELLED, DeliveryState.FAILED))
@@ -150,6 +151,7 @@ def erase_entity(agent: int, entity_id: UUID, now: datetime, connection: Connect
     component_count = DELETE_COMPONENTS.run(connection, *key)
     relationship_count = DELETE_RELATIONSHIPS.run(connection, *key)
     task_count = DELETE_TASKS.run(connection, *key)
+    erase_names(connection, agent, entity_id)
     DELETE_PARTICIPATION.run(connection, *key)
     DELETE_ACTIVITY.run(connection, *key)
     EMPTY_LOG.run_many(connection, build_tombstones(connection, *key))

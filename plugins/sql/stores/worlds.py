@@ -4,9 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
+    BindParameter,
     ColumnElement,
     Connection,
     ScalarSelect,
@@ -22,12 +24,22 @@ from sqlalchemy import (
 from sqlalchemy.sql.expression import Executable
 
 from bot import ChannelType, ParticipantState, Role, Room, World
+from bot.store import anonymize_private_chat
 from plugins.sql.core.base import SqlStorePart
 from plugins.sql.core.columns import merge_json
 from plugins.sql.core.inserts import insert_into, upsert
 from plugins.sql.core.row_cache import cache_row, row_cache_of
 from plugins.sql.core.schema import participants, rooms, worlds
-from plugins.sql.core.statements import Columns, Insert, ListStatement, Row, Statement, column_names, matches
+from plugins.sql.core.statements import (
+    Columns,
+    Insert,
+    ListStatement,
+    Row,
+    Statement,
+    column_names,
+    matches,
+    typed_parameter,
+)
 from plugins.sql.core.values import dumps, id_bytes, id_of, id_or_none, loads, storable_text
 from plugins.sql.stores.entities import ensure_entity
 
@@ -112,6 +124,10 @@ def upsert_room(active: ColumnElement[int], *, is_active: bool) -> Statement:
     return Statement(build)
 
 
+def _parameter(name: str) -> BindParameter[Any]:
+    return typed_parameter(rooms.c[name], name)
+
+
 def _next_active() -> ScalarSelect[int]:
     last = func.coalesce(func.max(rooms.c.active), 0)
     return select(last + 1).where(matches(rooms, "agent_id")).scalar_subquery()
@@ -121,6 +137,14 @@ TOUCH_ROOM = Statement(lambda _: update(rooms).where(matches(rooms, "agent_id", 
 UPSERT_WORLD = Statement(_upsert_world)
 UPSERT_ROOM = upsert_room(_next_active(), is_active=True)
 UPSERT_LISTED_ROOM = upsert_room(literal_column("0"), is_active=False)
+RENAME_ROOM = Statement(lambda _: update(rooms).where(matches(rooms, "agent_id", "id")).values(name=_parameter("name")))
+RENAME_WORLD = Statement(
+    lambda _: (
+        update(worlds)
+        .where(matches(worlds, "agent_id", "id"))
+        .values(name=_parameter("name"), metadata=_parameter("metadata"))
+    )
+)
 PARTICIPANT_KEY = ("agent_id", "room_id", "entity_id")
 UPSERT_PARTICIPANT_STATE = upsert(
     participants, PARTICIPANT_KEY, (*PARTICIPANT_KEY, "active", "attendance"), unchanged=["active"]
@@ -204,6 +228,18 @@ def put_rooms(connection: Connection, agent: int, submitted: Sequence[Room]) -> 
 
 def _is_as_stored(room: Room, stored: Room) -> bool:
     return room == stored or (not room.name and replace(room, name=stored.name) == stored)
+
+
+def erase_names(connection: Connection, agent: int, entity_id: UUID) -> None:
+    """Remove the names of an entity's private chats, which a message without a name would not do."""
+    rows = ROOMS_OF_ENTITY.rows(connection, agent, entity_id.bytes)
+    direct = [room for room in (ROOM.read(row[1:]) for row in rows) if room.type.is_direct]
+    stored = _find_worlds(connection, agent, list({room.world_id for room in direct}))
+    for room in direct:
+        world, unnamed = anonymize_private_chat(stored[room.world_id], room)
+        RENAME_ROOM.run(connection, unnamed.name, agent, room.id.bytes)
+        if world != stored[world.id]:
+            RENAME_WORLD.run(connection, world.name, dumps(world.metadata), agent, world.id.bytes)
 
 
 def is_place_unchanged(connection: Connection, agent: int, world: World, room: Room) -> bool:

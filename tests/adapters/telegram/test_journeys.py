@@ -254,6 +254,24 @@ async def test_choices_are_shown_as_buttons_and_a_press_is_answered(harness: Tel
     await harness.telegram.recorder.wait_until(lambda: again in alerts)
 
 
+async def test_a_private_chat_no_longer_names_a_person_who_was_forgotten(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice")
+    chat = harness.people.open_private_chat(alice)
+    harness.people.say(chat, alice, "Hello")
+    await harness.wait_texts(1, chat)
+    await harness.wait_receipts()
+    places = harness.store.worlds
+    [stored] = await places.rooms()
+    world = await places.world(stored.world_id)
+    assert (stored.name, world.name, "username" in world.metadata) == ("Alice", "Alice", True)
+    for number in (2, 3):
+        harness.people.say(chat, alice, "/forget_me")
+        await harness.wait_texts(number, chat)
+    world = await places.world(stored.world_id)
+    assert (await places.room(stored.id)).name == ""
+    assert (world.name, world.metadata) == ("", {})
+
+
 async def test_a_voice_message_is_stored_as_an_audio_attachment(harness: TelegramHarness) -> None:
     alice = harness.people.add_user("Alice")
     chat = harness.people.open_private_chat(alice)

@@ -68,6 +68,21 @@ async def test_a_title_that_a_person_gave_stays(web_server: Any) -> None:
     assert (await web_server.get(f"{PATH}/{named['id']}"))["title"] == "My talk"
 
 
+async def test_a_person_who_was_forgotten_is_not_named_by_titles_and_the_next_message_gives_one(
+    web_server: Any,
+) -> None:
+    conversations = [await begin(web_server, text) for text in ("the treasure", "lies under the oak")]
+    await request(web_server, "PATCH", f"{PATH}/{conversations[1]['id']}", {"title": "Treasures"})
+    page = await web_server.open_socket(room=conversations[0]["room"])
+    for client_id in ("f1", "f2"):
+        await page.send(type="command", text="/forget-me", client_id=client_id)
+        await page.wait_for("shown")
+    paths = [f"{PATH}/{conversation['id']}" for conversation in conversations]
+    assert [(await web_server.get(path))["title"] for path in paths] == ["", ""]
+    await page.send_message("Mending a kettle", "after")
+    assert [(await web_server.get(path))["title"] for path in paths] == ["Mending a kettle", ""]
+
+
 async def test_conversations_are_listed_by_pages_and_found_by_title(web_server: Any) -> None:
     for number in range(5):
         await begin(web_server, f"talk {number}")
