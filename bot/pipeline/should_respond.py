@@ -239,10 +239,10 @@ def _check_bypass_source(context: RuleContext) -> ResponseDecision | None:
 
 def _check_addressed(context: RuleContext) -> ResponseDecision | None:
     content = context.turn.message.content
+    if content.mention.is_reply:  # which some platforms report as a mention too
+        return ResponseDecision(True, "it replies to the agent", Rule.REPLY)
     if content.mention.is_mention:
         return ResponseDecision(True, "it mentions the agent", Rule.MENTION)
-    if content.mention.is_reply:
-        return ResponseDecision(True, "it replies to the agent", Rule.REPLY)
     if _is_named(context.turn, addresses_name):
         return ResponseDecision(True, "it calls the agent by name", Rule.NAME_CALLED)
     return None

@@ -141,6 +141,7 @@ async def test_sources_match_exactly_or_by_the_part_before_the_colon(
     [
         (said(mention=MentionContext(is_mention=True)), "mention"),
         (said(mention=MentionContext(is_reply=True)), "reply"),
+        (said(mention=MentionContext(is_mention=True, is_reply=True)), "reply"),
         (said("Ada, are you there?"), "name called"),
         (said("what do you think, ada?"), "name called"),
         (said("hey @Ada"), "name called"),

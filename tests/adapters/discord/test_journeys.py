@@ -106,6 +106,7 @@ async def test_a_reply_to_the_bot_is_answered_and_quotes_what_it_replies_to(serv
         await ledger.wait_for_texts(2)
         told = await receipts(stage)
         said = (await stage.agent.store.memories.memories([told[1].memory_id]))[told[1].memory_id]
+    assert [receipt.rule for receipt in told] == ["mention", "reply"]
     assert said.content.mention.is_reply
     assert said.content.text == "sure?"
     assert said.content.quotation == Quotation("Low tide at six.", "Ada", stage.agent.id, own)
