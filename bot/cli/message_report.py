@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from bot.domain.environment import Room
+from bot.domain.environment import Entity, Room
 from bot.domain.ledger import Delivery, DeliveryState, ModelCall, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.inbound.agent_handle import ConversationReader
@@ -93,9 +93,6 @@ async def build_report(
     conversations: ConversationReader, receipt: Receipt, agent_id: UUID, agent_name: str
 ) -> MessageReport:
     """Return the report of a message, read from the store."""
-    message = await conversations.message(receipt.memory_id)
-    authors = await conversations.authors([message]) if message else {}
-    author = authors.get(receipt.author_id)
     replies, parts = [], []
     if receipt.turn_id is not None and receipt.superseded_by is None:
         replies = await conversations.replies(receipt.turn_id)
@@ -103,13 +100,21 @@ async def build_report(
     return MessageReport(
         receipt=receipt,
         room=await conversations.room(receipt.room_id),
-        author=author.name if author else str(receipt.author_id),
-        message=message,
+        author=author_label(await conversations.receipt_author(receipt)),
+        message=await conversations.message(receipt.memory_id),
         replies=tuple(reply for reply in replies if reply.kind is MemoryKind.MESSAGE and reply.entity_id == agent_id),
         deliveries=tuple(parts),
         run=await conversations.run_log(receipt),
         agent_name=agent_name,
     )
+
+
+def author_label(author: Entity | None) -> str:
+    """Return the name of a message's author, or why there is none."""
+    if author is None:
+        return "an unknown person"
+    is_forgotten = not author.external_id  # see `anonymize_entity`
+    return author.name or ("a person who was forgotten" if is_forgotten else "a person without a name")
 
 
 def room_label(room: Room | None, room_id: UUID) -> str:

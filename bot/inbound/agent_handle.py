@@ -95,6 +95,10 @@ class ConversationReader:
         """Return the authors of these messages by id."""
         return await self._store.entities.entities({message.entity_id for message in messages})
 
+    async def receipt_author(self, receipt: Receipt) -> Entity | None:
+        """Return the author of a message that may be deleted; None if nothing is known of them."""
+        return (await self._store.entities.entities([receipt.author_id])).get(receipt.author_id)
+
     async def replies(self, turn_id: UUID, room_id: UUID | None = None) -> list[Memory]:
         """List what a turn has created, oldest first; with a room, only the messages that it has written there."""
         return await self._store.memories.by_turn(turn_id, room_id)

@@ -1,13 +1,16 @@
 """`bot why`: reports on messages."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bot.cli.main import entry
-from bot.cli.message_report import format_run
+from bot.cli.message_report import author_label, format_run
+from bot.domain.environment import Entity
+from bot.domain.ids import new_id
 from bot.domain.ledger import Receipt
 from tests.cli.stored_character import FILE, answer_messages, run_with_store, write_character
 
@@ -43,6 +46,32 @@ def test_a_report_has_author_text_outcome_and_delivery(capsys: Out) -> None:
     assert "reply: \"Hello, I'm Ada." in out
     assert ": sent" in out
     assert f"message {receipt.memory_id}, receipt {receipt.id}" in out
+
+
+def test_a_removed_message_has_its_authors_name_until_the_person_is_forgotten(capsys: Out) -> None:
+    [receipt] = answer_messages("hello")
+    now = receipt.received_at
+    run_with_store(lambda store: store.edits.delete_messages(receipt.room_id, [receipt.key.message_id], now))
+    assert entry(["why", "-c", FILE]) == 0
+    assert "Alice in lobby (test): (removed)" in capsys.readouterr().out
+    run_with_store(lambda store: store.edits.erase_entity(receipt.author_id, now))
+    assert entry(["why", "-c", FILE]) == 0
+    out = capsys.readouterr().out
+    assert "a person who was forgotten in lobby (test): (removed)" in out
+    assert str(receipt.author_id) not in out
+    [told] = run_why(capsys)
+    assert (told["author"], told["author_id"]) == ("a person who was forgotten", str(receipt.author_id))
+
+
+def test_the_author_of_a_message_is_told_without_a_name_too() -> None:
+    named = Entity(new_id(), "test", "5", ("Alice",))
+    people = (named, replace(named, names=()), replace(named, names=(), external_id=""), None)
+    assert list(map(author_label, people)) == [
+        "Alice",
+        "a person without a name",
+        "a person who was forgotten",
+        "an unknown person",
+    ]
 
 
 def test_a_message_is_found_by_each_of_its_ids_and_by_its_reply(capsys: Out) -> None:

@@ -18,7 +18,7 @@ from adapters.web.openapi import Operation
 from adapters.web.outgoing import build_steps
 from adapters.web.queries import AgentDirectory, load_message, load_replies, load_used_memories, parse_id
 from adapters.web.schemas import AgentQuery, MessageBody, PageQuery, ResponseModel, StepBody, UsedMemoryBody
-from bot import Outcome, Receipt, Room, system_clock
+from bot import Entity, Outcome, Receipt, Room, system_clock
 from bot.platform import AgentHandle, describe_receipt, list_checks, read_sections
 from bot.store import ListedReceipt, ReceiptCount, ReceiptQuery
 from bot.text import shorten
@@ -335,10 +335,15 @@ def _build_listed(item: ListedReceipt, handle: AgentHandle) -> ListedReceiptBody
 
 def _names(item: ListedReceipt) -> dict[str, str | None]:
     return {
-        "author": item.author.name if item.author else None,
+        "author": _name_of(item.author),
         "room": name_room(item.room) if item.room else None,
         "world": item.world.name if item.world else None,
     }
+
+
+def _name_of(author: Entity | None) -> str | None:
+    """Return a person's name; None for one who was forgotten, or is not known."""
+    return author.name or None if author else None
 
 
 def _build_count(handle: AgentHandle, count: ReceiptCount) -> CountBody:
@@ -377,7 +382,7 @@ async def _load_receipt(
     checks = list_checks(receipt, handle.character.name, str(trace["gate"]) if trace else "")
     return ReceiptResponse(
         **dict(build_receipt_body(receipt, handle)),
-        author=message.author.name if message else None,
+        author=_name_of(await handle.conversations.receipt_author(receipt)),
         room=name_room(room) if room else None,
         world=world.name if world else None,
         gate=[CheckBody(check=check.check, result=check.result, decided=check.is_deciding) for check in checks],

@@ -14,6 +14,16 @@ async def test_a_receipt_tells_in_a_sentence_and_in_checks_how_it_was_decided(we
     assert receipt["author"] == receipt["message"]["author"]["name"]
 
 
+async def test_a_receipt_of_a_person_who_was_forgotten_has_no_author(web_server: Any) -> None:
+    told = await web_server.send("Hello", user="Ann")
+    path = f"/api/receipts/{told['message_id']}"
+    assert (await web_server.get(path))["author"] == "Ann"
+    for _ in range(2):
+        await web_server.send("/forget-me", user="Ann")
+    assert (await web_server.get(path))["author"] is None
+    assert [item["author"] for item in (await web_server.get("/api/receipts"))["receipts"]] == [None]
+
+
 async def test_a_receipt_has_the_steps_of_its_turn_and_an_operator_its_prompts(web_server: Any) -> None:
     told = await web_server.send("Hello there")
     receipt: dict[str, Any] = {"has_prompts": False}
