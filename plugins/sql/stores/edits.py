@@ -116,7 +116,8 @@ def _delete_messages(
         ),
         tuple(cancel_unsent(orphaned, "the message that it answers was removed")),
     )
-    is_quoted = remove_quotations_in_room(connection, agent, room_id, list(map(storable_text, message_ids)))
+    quoted_ids = list(map(storable_text, message_ids))
+    is_quoted = remove_quotations_in_room(connection, agent, room_id, quoted_ids, deleted_ids)
     if message_receipts or deleted_ids or is_quoted:
         times = [receipt.received_at for receipt in message_receipts]
         delete_traces(connection, agent, [room_id], min(times) if times else None)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Table, delete, literal_column, or_, select, update
+from sqlalchemy import Connection, Table, delete, func, literal_column, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from bot import Content, Entity, MemoryKind, Receipt
@@ -104,7 +104,14 @@ MARKED_MEMORIES = Statement(
     lambda _: select(memories.c.id, memories.c.content).where(matches(memories, "agent_id"), MARKED)
 )
 MARKED_IN_ROOM = Statement(
-    lambda _: select(memories.c.id, memories.c.content).where(matches(memories, "agent_id", "room_id", "kind"), MARKED)
+    lambda _: select(memories.c.id, memories.c.content).where(
+        matches(memories, "agent_id", "room_id", "kind"),
+        memories.c.position >= typed_parameter(memories.c.position, "first"),
+        MARKED,
+    )
+)
+FIRST_POSITION = ListStatement(
+    lambda ids: select(func.min(memories.c.position)).where(matches(memories, "agent_id"), memories.c.id.in_(ids))
 )
 SET_CONTENT = Statement(lambda _: update(memories).where(matches(memories, "agent_id", "id")).values(content=CONTENT))
 DELETE_COMPONENTS = _delete_of_entity(components, components.c.entity_id, components.c.source_entity_id)
@@ -183,10 +190,19 @@ def delete_traces(connection: Connection, agent: int, marks: Collection[UUID], s
         DELETE_TRACES.run(connection, agent, first_turn, mark.hex)
 
 
-def remove_quotations_in_room(connection: Connection, agent: int, room_id: UUID, message_ids: Collection[str]) -> bool:
-    """Remove the words of these messages from the replies to them, in their room; return whether there were any."""
+def remove_quotations_in_room(
+    connection: Connection, agent: int, room_id: UUID, message_ids: Collection[str], stored_ids: Sequence[UUID] = ()
+) -> bool:
+    """Remove the words of these messages from the replies to them, in their room; return whether there were any.
+
+    Where all of them are stored, under `stored_ids`, only what came after the first of them is read.
+    """
+    first = 0
+    if len(stored_ids) == len(message_ids):
+        positions = FIRST_POSITION.rows(connection, agent, ids=[memory_id.bytes for memory_id in stored_ids])
+        first = next((row[0] for row in positions if row[0] is not None), 0)
     mark = quotation_mark(message_id=next(iter(message_ids)) if len(message_ids) == 1 else "")
-    rows = MARKED_IN_ROOM.rows(connection, agent, room_id.bytes, MemoryKind.MESSAGE.value, mark)
+    rows = MARKED_IN_ROOM.rows(connection, agent, room_id.bytes, MemoryKind.MESSAGE.value, first, mark)
     return _remove_quotations(connection, agent, rows, lambda quotation: quotation.message_id in message_ids)
 
 
