@@ -59,32 +59,35 @@ class OptOutList:
     def __init__(self, settings: XSettings, state: AccountState) -> None:
         self._usernames = frozenset(username.lstrip("@").casefold() for username in settings.x_opt_out_users)
         self._state = state
-        self._ids: frozenset[str] = frozenset()
+        self._requests: dict[str, tuple[int, bool]] = {}  # by users: the id of their last, whether it was an opt-out
 
     async def load(self) -> None:
-        """Read the stored list; raise ConfigError if it cannot be read."""
+        """Read the stored requests; raise ConfigError if they cannot be read."""
         try:
-            self._ids = frozenset(map(str, json.loads(await self._state.read(OPT_OUT_KEY) or "[]")))
-        except (ValueError, TypeError) as error:
+            stored = json.loads(await self._state.read(OPT_OUT_KEY) or "{}")
+            if isinstance(stored, list):  # the ids of those who had opted out, as it was stored until November 2026
+                stored = dict.fromkeys(map(str, stored), (0, True))
+            self._requests = {
+                str(user_id): (int(post_id), bool(is_out)) for user_id, (post_id, is_out) in stored.items()
+            }
+        except (ValueError, TypeError, AttributeError) as error:
             raise ConfigError(f"the X opt-out list cannot be read ({error}): see `bot db check`") from None
 
     def __bool__(self) -> bool:
-        return bool(self._ids or self._usernames)
+        return bool(self._usernames) or any(is_opt_out for _, is_opt_out in self._requests.values())
 
     def contains(self, user_id: str, username: str) -> bool:
         """Return whether a user is on the list."""
-        return user_id in self._ids or username.casefold() in self._usernames
+        return self._requests.get(user_id, (0, False))[1] or username.casefold() in self._usernames
 
-    async def update_from(self, user_id: str, text: str) -> bool:
-        """Update the list if the text is an opt-out or opt-in; return whether it was."""
+    async def update_from(self, user_id: str, post_id: int, text: str) -> None:
+        """Update the list if a post asks for it, unless a later post of the user has: pages come newest first."""
         is_opt_out = is_opt_out_request(text)
-        if not is_opt_out and not is_opt_in_request(text):
-            return False
-        ids = self._ids | {user_id} if is_opt_out else self._ids - {user_id}
-        if ids != self._ids:
-            await self._state.write(OPT_OUT_KEY, json.dumps(sorted(ids)))
-            self._ids = ids
-        return True
+        if not (is_opt_out or is_opt_in_request(text)) or post_id < self._requests.get(user_id, (0, False))[0]:
+            return
+        requests = self._requests | {user_id: (post_id, is_opt_out)}
+        await self._state.write(OPT_OUT_KEY, json.dumps(requests, sort_keys=True))
+        self._requests = requests
 
 
 class ReplyPermissions:

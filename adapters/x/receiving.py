@@ -25,6 +25,7 @@ from bot.platform import AgentHandle, DeliveryError, InboundMessage, RoomRule
 logger = logging.getLogger(__name__)
 POSITION_KEY = "mentions"
 CONVERSION_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+MAX_EMPTY_PAGES = 20  # in a row, at one look
 INITIAL_LOOKBACK = timedelta(minutes=15)  # at the first start; older mentions are not answered anyway
 
 
@@ -93,11 +94,11 @@ class MentionReceiver:
     async def poll(self) -> bool:
         """Read and store one page; return whether more can be read at once.
 
-        A page that reaches no further down than the one before ends the poll: it would repeat for ever.
-        Raises as the client and the inbox do.
+        A page that reaches no further down than the one before ends the poll: it would repeat for ever; so do
+        MAX_EMPTY_PAGES without a post. Raises as the client and the inbox do.
         """
         position = await self._load_position()
-        page = await self._client.read_mentions(**position.query_bounds)
+        page = await self._read_page(position.query_bounds)
         for unreadable in page.unreadable:
             await self._record_unreadable(unreadable.id, unreadable.raw, unreadable.problem)
         mentions = [post for post in page.posts if post.author_id != self._identity.account_id]
@@ -109,13 +110,22 @@ class MentionReceiver:
                 await self._record_unreadable(post.id, post.model_dump(mode="json"), error)
         unreadable_ids = [post.id for post in page.unreadable if post.id]
         lowest = min((*(post.id for post in page.posts), *unreadable_ids), key=int, default="")
-        has_more = bool(page.next_token and lowest)
-        can_continue = has_more and (not position.until or int(lowest) < position.until)
+        has_more = bool(page.next_token)
+        can_continue = bool(has_more and lowest and (not position.until or int(lowest) < position.until))
         position = position.advance(
             [*(post.id for post in mentions), *unreadable_ids], lowest=lowest, is_last=not has_more
         )
         await self._handle.submit_tolerant(messages, self._state.cursor(POSITION_KEY, str(position)))
         return can_continue
+
+    async def _read_page(self, bounds: dict[str, str | datetime]) -> Page:
+        """Return the next page that has posts: X leaves out those that are not public, if need be all of a page."""
+        page = await self._client.read_mentions(**bounds)
+        for _ in range(MAX_EMPTY_PAGES):
+            if page.posts or page.unreadable or not page.next_token:
+                break
+            page = await self._client.read_mentions(**bounds, pagination_token=page.next_token)
+        return page
 
     async def _record_unreadable(self, post_id: str, raw: object, error: object) -> None:
         event_id = f"post {post_id}" if post_id else ""
@@ -142,7 +152,7 @@ class MentionReceiver:
     async def _to_inbound(self, post: Post, page: Page, rule: RoomRule) -> InboundMessage:
         """Build the inbound message of a mention; an opt-out takes effect at once."""
         message = to_inbound_message(post, page, self._identity, received_at=self._clock())
-        await self._opt_outs.update_from(post.author_id, text_of(post))
+        await self._opt_outs.update_from(post.author_id, int(post.id), text_of(post))
         mention = message.message.content.mention
         if rule_name := self._permissions.denying_rule(message.author) or rule.refusal_for(mention):
             return to_inbound_message(post, page, self._identity, received_at=self._clock(), denied_by=rule_name)

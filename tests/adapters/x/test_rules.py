@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from adapters.x.emulator import Emulator
-from adapters.x.permissions import is_opt_in_request, is_opt_out_request
+from adapters.x.permissions import OPT_OUT_KEY, is_opt_in_request, is_opt_out_request
 from bot import ChannelType, Content, Outcome
 from bot.models import TextRequest
-from bot.platform import Delivery, NotSent, PostOperation, PostOperationKind, Undeliverable
+from bot.platform import Delivery, NotSent, PostOperation, PostOperationKind, StreamCursor, Undeliverable
 from bot.store import InMemoryStore
 from bot.testing import ManualClock, make_message, model_answer
 from tests.adapters.x.conftest import RunX
@@ -177,6 +177,39 @@ async def test_a_user_who_opts_out_is_not_answered_any_more(words: str, run_x: R
         back = emulator.say("bob", "@greenroom_bot start")
         await harness.poll()
         assert (await harness.receipts())[back].outcome is Outcome.ANSWERED
+
+
+@pytest.mark.failure("O-11")
+@pytest.mark.parametrize(("first", "second", "answered"), [("start", "stop", 0), ("stop", "start", 1)])
+async def test_of_two_requests_the_later_holds_though_it_is_read_first(
+    first: str, second: str, answered: int, run_x: RunX, emulator: Emulator
+) -> None:
+    store = InMemoryStore()
+    async with run_x(store=store):
+        pass
+    emulator.say("bob", f"@greenroom_bot {first}")
+    for number in range(5):  # as many as a page has while few reads are left
+        emulator.say("carol", f"@greenroom_bot question {number}")
+    emulator.say("bob", f"@greenroom_bot {second}")
+    async with run_x(store=store, X_MONTHLY_READS="100") as harness:
+        await harness.poll()
+    async with run_x(store=store) as harness:
+        last = emulator.say("bob", "@greenroom_bot what do you think?")
+        await harness.poll()
+        assert ((await harness.receipts())[last].outcome is Outcome.ANSWERED) == answered
+
+
+@pytest.mark.failure("O-11")
+async def test_an_opt_out_that_was_stored_by_an_earlier_version_holds(run_x: RunX, emulator: Emulator) -> None:
+    store = InMemoryStore()
+    async with run_x(store=store) as harness:
+        user_id = emulator.state.posts[emulator.say("bob", "hello")].author_id
+        cursor = StreamCursor("x", emulator.user_id, OPT_OUT_KEY, f'["{user_id}"]')
+        await harness.agent_runtime.inbox.submit_all([], cursor)
+    async with run_x(store=store) as harness:
+        last = emulator.say("bob", "@greenroom_bot what do you think?")
+        await harness.poll()
+        assert (await harness.receipts())[last].rule == "opt-out"
 
 
 @pytest.mark.failure("O-11")

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from adapters.x.emulator import Emulator, Fault
+from adapters.x.receiving import MAX_EMPTY_PAGES
 from tests.adapters.x.conftest import RunX
 
 MENTIONS = "GET /2/users/:id/mentions"
@@ -35,5 +36,23 @@ async def test_a_page_of_unreadable_mentions_leaves_those_below_it_to_be_read(ru
         asked = emulator.say("bob", "@greenroom_bot are you there?")
         bad = {"id": str(int(asked) + 1), "author_id": None, "text": "lost?"}
         emulator.add_faults(page_of(bad, next_token="more"))
+        await harness.poll()
+        assert [one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)] == [asked]
+
+
+async def test_an_empty_page_leaves_those_below_it_to_be_read(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x() as harness:
+        asked = emulator.say("bob", "@greenroom_bot are you there?")
+        emulator.add_faults(page_of(next_token="more"), page_of(next_token="and-more"))
+        await harness.poll()
+        assert [one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)] == [asked]
+
+
+async def test_endless_empty_pages_lose_no_mention(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x() as harness:
+        asked = emulator.say("bob", "@greenroom_bot are you there?")
+        emulator.add_faults(*[page_of(next_token="more") for _ in range(MAX_EMPTY_PAGES + 1)])
+        await harness.poll()
+        assert emulator.bot_texts == []
         await harness.poll()
         assert [one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)] == [asked]
