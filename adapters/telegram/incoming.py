@@ -172,26 +172,6 @@ def parse_reactions(
     return added, [build_reaction(emoji=reaction) for reaction in old_keys if reaction not in new_keys]
 
 
-def merge_album(parts: Sequence[InboundMessage]) -> InboundMessage:
-    """Merge the messages of an album into the first of them."""
-    first, *rest = sorted(parts, key=lambda part: int(part.key.message_id))
-    messages = [first.message, *(part.message for part in rest)]
-    attachments = {file.id: file for message in messages for file in message.content.attachments}
-    texts = dict.fromkeys(filter(None, (message.content.text for message in messages)))
-    mention = first.message.content.mention
-    for message in messages:
-        other = message.content.mention
-        mention = replace(
-            mention, is_mention=mention.is_mention or other.is_mention, is_reply=mention.is_reply or other.is_reply
-        )
-    if any(not part.message.content.mention.denied_by for part in parts):
-        mention = replace(mention, denied_by="")
-    content = replace(
-        first.message.content, text="\n".join(texts), attachments=tuple(attachments.values()), mention=mention
-    )
-    return replace(first, message=replace(first.message, content=content))
-
-
 def _build_mention(
     message: Message, context: IncomingContext, location: ChatLocation, *, is_service: bool
 ) -> MentionContext:

@@ -12,13 +12,13 @@ from typing import Any
 from telegram import Bot, Message, Update
 from telegram.error import TelegramError
 
+from adapters.telegram.albums import merge_album, submit_album_edit
 from adapters.telegram.client import UPDATE_KINDS
 from adapters.telegram.entities import PLATFORM, build_location
 from adapters.telegram.errors import PARSE_ERRORS
 from adapters.telegram.incoming import (
     IncomingContext,
     locate_message,
-    merge_album,
     parse_choice,
     parse_command,
     parse_message,
@@ -143,7 +143,7 @@ def _parse_message(message: Message, update_id: int, context: UpdateContext) -> 
         return []
     if (command := parse_command(message, update_id, incoming, context.command_names)) is not None:
         return [CommandItem(command, message.message_id)]
-    album_id = f"{message.chat.id}/{message.media_group_id}" if message.media_group_id else ""
+    album_id = _album_of(message)
     inbound = parse_message(message, update_id, incoming, location)
     return [MessageItem(replace(inbound, is_backfill=True) if context.may_be_old else inbound, album_id)]
 
@@ -152,7 +152,14 @@ def _parse_edit(message: Message, update_id: int, incoming: IncomingContext) -> 
     if incoming.is_ignored(locate_message(message, incoming), message.chat):
         return []
     inbound = parse_message(message, update_id, incoming)
+    if album_id := _album_of(message):
+        return [lambda handle: submit_album_edit(handle, inbound, album_id)]
     return [lambda handle: handle.edits.submit_edit(inbound)]
+
+
+def _album_of(message: Message) -> str:
+    """Return the id of the album of which a message is a part; blank for any other."""
+    return f"{message.chat.id}/{message.media_group_id}" if message.media_group_id else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +247,7 @@ class UpdateReceiver:
                     if item.album_id in seen_albums:
                         continue
                     parts = [other.inbound for other in album_items if other.album_id == item.album_id]
-                    messages.append(merge_album(parts) if item.album_id else item.inbound)
+                    messages.append(merge_album(parts, item.album_id) if item.album_id else item.inbound)
                     seen_albums |= {item.album_id} - {""}
                     continue
                 await self._submit_messages(messages)

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from telegram import Message, Update
 
+from adapters.telegram.albums import merge_album
 from adapters.telegram.config import Limits, TelegramSettings
 from adapters.telegram.entities import BotIdentity, ChatTarget, derive_user_id
-from adapters.telegram.incoming import ALLOWED_CHATS_RULE, IncomingContext, merge_album, parse_message
+from adapters.telegram.incoming import ALLOWED_CHATS_RULE, IncomingContext, parse_message
 from adapters.telegram.mentions import find_command
 from adapters.telegram.rate_limits import RateLimiter
 from adapters.telegram.validation import check_update
@@ -225,7 +226,7 @@ def test_an_album_is_its_first_message_with_all_files_and_texts() -> None:
     two = parse_fields(
         photo=[{"file_id": "g", "file_unique_id": "v", "width": 1, "height": 1}], message_id=10, update_id=3
     )
-    album = merge_album([item, two])
+    album = merge_album([item, two], "-1/7")
     assert (album.key.message_id, album.key.event_id) == ("10", "3")
     assert (album.message.content.text, len(album.message.content.attachments)) == ("c", 2)
 
