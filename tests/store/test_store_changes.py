@@ -8,7 +8,7 @@ import pytest
 
 from bot.domain.content import Content, Quotation
 from bot.domain.edits import MAX_REVISIONS, Reaction
-from bot.domain.environment import ChannelType, ParticipantState, Role
+from bot.domain.environment import ChannelType, Component, ParticipantState, Role, World
 from bot.domain.ids import delivery_id, derived_id, new_id
 from bot.domain.inbound import InboundMessage
 from bot.domain.ledger import Delivery, DeliveryState, EditState, Outcome, Receipt
@@ -377,6 +377,39 @@ async def test_messages_follow_a_migrated_room(store: Store) -> None:
     world = await store.worlds.world(new.world.id)
     assert world is not None
     assert world.role_of(old.author.id) is Role.OWNER
+
+
+@pytest.mark.parametrize("has_other_room", [False, True])
+async def test_what_belongs_to_a_world_follows_its_only_room(store: Store, has_other_room: bool) -> None:
+    old, new_world = build_message(), World(new_id(), "test", "supergroup")
+    new = replace(old.room, id=new_id(), world_id=new_world.id, external_id="supergroup")
+    await receive(store, old)
+    if has_other_room:
+        await store.worlds.save_world(old.world, [replace(old.room, id=new_id(), external_id="other")])
+    document = replace(
+        build_fact(old, "the opening hours"),
+        room_id=new_id(),
+        scope=MemoryScope.WORLD,
+        source_id=None,
+        embedding=VECTOR,
+        embedding_model="model",
+    )
+    await store.memories.add([document])
+    contact, known = (
+        Component(new_id(), old.author.id, kind, {"phone": "1"}, world_id=old.world.id) for kind in ("contact", "note")
+    )
+    newer = replace(known, id=new_id(), data={"phone": "2"}, world_id=new_world.id)
+    for component in (contact, known, newer):
+        await store.entities.save_component(component)
+    await store.edits.migrate_room(old.room.id, new_world, new)
+
+    reach = RecallScope(new.id, new_world.id)
+    found = [match.memory.id for match in await store.memories.recall(VECTOR, "model", reach, document.kind)]
+    assert found == ([] if has_other_room else [document.id])
+    assert len(await store.memories.search("opening hours", reach, document.kind)) == len(found)
+    stored = {item.id: item for item in await store.entities.components(old.author.id)}
+    assert stored[contact.id].world_id == (old.world.id if has_other_room else new_world.id)
+    assert (stored[known.id].world_id, stored[newer.id].data) == (old.world.id, {"phone": "2"})
 
 
 async def test_an_open_message_is_answered_in_the_migrated_room(store: Store) -> None:

@@ -198,12 +198,16 @@ class InMemoryEdits:
         )
 
     async def migrate_room(self, room_id: UUID, world: World, room: Room) -> list[Delivery]:
-        self._worlds.migrate_room(room_id, world, room)
+        left_world = self._worlds.migrate_room(room_id, world, room)
         self._entities.migrate_room(room_id, room.id)
         self._tasks.migrate_room(room_id, room.id)
         for memory in self._memories.all():
             if memory.room_id == room_id:
                 self._memories.upsert(replace(memory, room_id=room.id, world_id=room.world_id))
+            elif memory.world_id == left_world:
+                self._memories.upsert(replace(memory, world_id=room.world_id))
+        if left_world is not None:
+            self._entities.migrate_world(left_world, room.world_id)
         pending = [
             delivery
             for delivery in await self._ledger.deliveries(is_open=True)

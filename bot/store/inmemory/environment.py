@@ -125,6 +125,14 @@ class InMemoryEntities:
                 if component.room_id == room_id
             )
 
+    def migrate_world(self, world_id: UUID, new_world_id: UUID) -> None:
+        """Assign what is noted of people in a world to another one, where nothing is noted of them yet."""
+        for components in self._components.values():
+            for kind, world, source in [key for key in components if key[1] == world_id]:
+                if (kind, new_world_id, source) not in components:
+                    component = components.pop((kind, world, source))
+                    components[kind, new_world_id, source] = replace(component, world_id=new_world_id)
+
 
 class InMemoryWorlds:
     """Implements `WorldStore`."""
@@ -207,14 +215,21 @@ class InMemoryWorlds:
                 world, self._rooms[room_id] = anonymize_private_chat(self._worlds[room.world_id], room)
                 self._worlds[world.id] = world
 
-    def migrate_room(self, room_id: UUID, world: World, room: Room) -> None:
-        """Continue a room under another id, with its participant state and its world's roles."""
+    def migrate_room(self, room_id: UUID, world: World, room: Room) -> UUID | None:
+        """Continue a room under another id, with its participant state and its world's roles.
+
+        Returns its earlier world if that has no other room.
+        """
         previous_room = self._rooms.get(room_id)
         previous_world = self._worlds.get(previous_room.world_id) if previous_room else None
         self.upsert(world.merge(previous_world) if previous_world else world, [room])
         participant_state = self._participant_states.pop(room_id, None)
         if participant_state is not None:
             self._participant_states.setdefault(room.id, participant_state)
+        if previous_world is None or previous_world.id == world.id:
+            return None
+        has_others = any(other.world_id == previous_world.id and other.id != room_id for other in self._rooms.values())
+        return None if has_others else previous_world.id
 
 
 def _keep_name(room: Room, stored: Room | None) -> Room:

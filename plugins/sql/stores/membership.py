@@ -102,6 +102,7 @@ def _remove_members(connection: Connection, agent: int, membership: MembershipUp
 
 
 TARGET_PARTICIPANTS, TARGET_DELIVERIES = participants.alias("there"), deliveries.alias("placed")
+TARGET_COMPONENTS = components.alias("kept")
 
 MOVE_MEMORIES = Statement(
     lambda _: (
@@ -144,11 +145,38 @@ RETARGET_DELIVERY = Statement(
 )
 
 
-def _update_audience(table: Table) -> Statement:
-    """Return a statement that sets the audience of rows about a room's memories to the memories' own."""
+MOVE_WORLD_MEMORIES = Statement(
+    lambda _: (
+        update(memories)
+        .where(matches(memories, "agent_id", "world_id"))
+        .values(world_id=typed_parameter(memories.c.world_id, "new"))
+    )
+)
+MOVE_WORLD_COMPONENTS = Statement(
+    lambda _: (
+        update(components)
+        .where(
+            matches(components, "agent_id", "world_id"),
+            ~select(TARGET_COMPONENTS.c.id)
+            .where(
+                TARGET_COMPONENTS.c.agent_id == components.c.agent_id,
+                TARGET_COMPONENTS.c.entity_id == components.c.entity_id,
+                TARGET_COMPONENTS.c.type == components.c.type,
+                TARGET_COMPONENTS.c.source_entity_id == components.c.source_entity_id,
+                equals(TARGET_COMPONENTS.c.world_id, "new"),
+            )
+            .exists(),
+        )
+        .values(world_id=typed_parameter(components.c.world_id, "new"))
+    )
+)
+
+
+def _update_audience(table: Table, place: str) -> Statement:
+    """Return a statement that sets the audience of rows about the memories of a room or world to the memories' own."""
     audience = select(AUDIENCE).where(memories.c.position == table.c.memory).scalar_subquery()
-    in_new_room = select(memories.c.position).where(matches(memories, "agent_id", "room_id"))
-    return Statement(lambda _: update(table).where(table.c.memory.in_(in_new_room)).values(audience=audience))
+    in_place = select(memories.c.position).where(matches(memories, "agent_id", place))
+    return Statement(lambda _: update(table).where(table.c.memory.in_(in_place)).values(audience=audience))
 
 
 def _move_rows(table: Table) -> Statement:
@@ -161,12 +189,16 @@ def _move_rows(table: Table) -> Statement:
     )
 
 
-MOVE_VECTORS, MOVE_WORDS = _update_audience(embeddings), _update_audience(words)
+MOVE_VECTORS, MOVE_WORDS = _update_audience(embeddings, "room_id"), _update_audience(words, "room_id")
+MOVE_WORLD_VECTORS, MOVE_WORLD_WORDS = _update_audience(embeddings, "world_id"), _update_audience(words, "world_id")
 MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS = _move_rows(components), _move_rows(tasks), _move_rows(logs)
 
 
 def migrate_room(agent: int, room_id: UUID, world: World, room: Room, connection: Connection) -> list[Delivery]:
-    """Move a room's data to another room; return the deliveries that are still to be sent."""
+    """Move a room's data to another room, and that of its world if the world has no other room.
+
+    Returns the deliveries that are still to be sent.
+    """
     old_room = find_room(agent, room_id, connection)
     old_world = find_world(agent, old_room.world_id, connection) if old_room else None
     put_worlds(connection, agent, [world.merge(old_world) if old_world else world])
@@ -179,7 +211,9 @@ def migrate_room(agent: int, room_id: UUID, world: World, room: Room, connection
     DELETE_OLD_PARTICIPANTS.run(connection, agent, old)
     for statement in (MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS):
         statement.run(connection, new, agent, old)
-    invalidate(connection)  # participants were changed without the cache
+    if old_world is not None and rooms_of_world(connection, agent, old_world.id) == [room_id]:
+        _move_world(connection, agent, old_world.id.bytes, new_world)
+    invalidate(connection)  # participants and components were changed without the cache
     pending_ids = [
         delivery.id
         for delivery in list_deliveries(agent, True, None, None, connection)
@@ -189,3 +223,11 @@ def migrate_room(agent: int, room_id: UUID, world: World, room: Room, connection
         address = (new, storable_text(room.account), storable_text(room.external_id))
         RETARGET_DELIVERY.run(connection, *address, agent, delivery_id)
     return find_deliveries(connection, agent, pending_ids)
+
+
+def _move_world(connection: Connection, agent: int, old: bytes, new: bytes) -> None:
+    """Move what belongs to a world and to none of its rooms: what is noted of its people, and its documents."""
+    MOVE_WORLD_COMPONENTS.run(connection, new, agent, old)
+    MOVE_WORLD_MEMORIES.run(connection, new, agent, old)
+    MOVE_WORLD_VECTORS.run(connection, agent, new)
+    MOVE_WORLD_WORDS.run(connection, agent, new)
