@@ -280,5 +280,8 @@ class DiscordAccount:
         self._message_sender.mark_writable(channel_id)
 
     def _on_connected(self) -> None:
-        if all(shard.status.is_connected for shard in self.shards.values()):
-            self.is_connected.set()
+        if self.is_connected.is_set() or not all(shard.status.is_connected for shard in self.shards.values()):
+            return
+        servers = sum(len(shard.client.guilds) for shard in self.shards.values())
+        logger.info("connected to Discord as %s (servers: %d)", self.status.account, servers)
+        self.is_connected.set()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -115,6 +116,20 @@ async def test_connections_replaced_at_once_are_no_outage(
             await ledger.wait_until(lambda count=number: ledger.counts["resume"] > count)
         await standing(adapter)
     assert told(caplog) == []
+
+
+async def test_the_log_says_once_as_whom_and_in_how_many_servers_a_bot_is_connected(
+    server: EmulatedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with server.run_bot() as (_stage, adapter):
+        await standing(adapter)
+        await server.emulator.gateway.drop()
+        await server.emulator.recorder.wait_until(lambda: server.emulator.recorder.counts["resume"] > 0)
+        await standing(adapter)
+    lines = [line for line in caplog.messages if line.startswith("connected to Discord")]
+    assert len(lines) == 1
+    assert re.fullmatch(r"connected to Discord as @\w+ \(servers: [1-9]\)", lines[0])
 
 
 async def test_an_account_whose_token_is_refused_is_off(
