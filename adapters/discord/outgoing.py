@@ -49,15 +49,18 @@ class MessageBody:
 
 
 def split_reply(content: Content) -> list[Content]:
-    """Split a reply into parts of at most 2,000 characters; files and choices go with the last."""
-    files = content.attachments[:MAX_FILES]
+    """Split a reply into parts of at most 2,000 characters and ten files; files and choices go with the last parts."""
+    files = content.attachments
     links = [file.url for file in files if file.data is None and file.kind is not MediaKind.IMAGE and file.url]
     pieces = split_text("\n".join([content.text, *links]), MAX_TEXT_LENGTH)
     sendable = tuple(file for file in files if file.data is not None or (file.kind is MediaKind.IMAGE and file.url))
     contents = [Content(text=piece) for piece in pieces]
     if not contents or (sendable and len(contents[-1].text) > MAX_TEXT_LENGTH_WITH_FILES):
         contents.append(Content())
-    contents[-1] = replace(contents[-1], attachments=sendable, choices=content.choices)
+    first, *others = [sendable[start : start + MAX_FILES] for start in range(0, len(sendable), MAX_FILES)] or [()]
+    contents[-1] = replace(contents[-1], attachments=first)
+    contents += [Content(attachments=files) for files in others]
+    contents[-1] = replace(contents[-1], choices=content.choices)
     return contents
 
 

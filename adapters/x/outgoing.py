@@ -3,6 +3,8 @@
 import re
 import unicodedata
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain, repeat
 
 from bot import Content, MediaKind
 from bot.platform import PostOperationKind
@@ -93,19 +95,26 @@ def _character_weight(character: str) -> int:
 def split_reply(content: Content) -> list[Content]:
     """Split a text into posts, the pictures with the first; a like or a repost is one part.
 
-    URLs of files without data are appended to the text. A reply has at most MAX_REPLY_POSTS parts.
+    More than four pictures go with the posts after it, if need be with posts of their number alone. URLs of files
+    without data are appended to the text, and the names of files that X does not take. A reply has at most
+    MAX_REPLY_POSTS parts.
     """
     files = [item for item in content.attachments if item.data is not None]
-    pictures = tuple(item for item in files if item.kind is MediaKind.IMAGE)[:MAX_PICTURES]
+    pictures = tuple(item for item in files if item.kind is MediaKind.IMAGE)
+    batches = [pictures[start : start + MAX_PICTURES] for start in range(0, len(pictures), MAX_PICTURES)]
     links = [item.url for item in content.attachments if item.data is None and item.url.startswith("http")]
+    refused = [item.name or item.title or item.id for item in files if item.kind is not MediaKind.IMAGE]
     operation = content.operation
     if operation is not None and not operation.creates_post:
         return [Content(text=content.text, operation=operation)]
-    text = "\n".join([content.text, *links]).strip()
-    is_reply = content.in_reply_to is not None or (operation is not None and operation.kind is PostOperationKind.REPLY)
-    first_text, *remaining = _limit_posts(split_text(text)) if is_reply else split_text(text)
-    head = Content(text=first_text, attachments=pictures, operation=operation)
-    return [head, *(Content(text=item) for item in remaining)]
+    notes = [f"(could not be posted: {', '.join(refused)})"] if refused else []
+    pieces = split_text("\n".join([content.text, *links, *notes]).strip())
+    pieces += [f"{number}/{len(batches)}" for number in range(len(pieces) + 1, len(batches) + 1)]
+    if content.in_reply_to is not None or (operation is not None and operation.kind is PostOperationKind.REPLY):
+        pieces = _limit_posts(pieces)
+    of_posts = chain(batches, repeat(()))
+    posts = [Content(text=text, attachments=files) for text, files in zip(pieces, of_posts, strict=False)]
+    return [replace(posts[0], operation=operation), *posts[1:]]
 
 
 def split_text(text: str) -> list[str]:

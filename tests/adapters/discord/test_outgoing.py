@@ -150,6 +150,16 @@ def test_files_after_a_full_part_get_a_part_of_their_own() -> None:
     assert [(len(one.text), len(one.attachments)) for one in made] == [(MAX_TEXT_LENGTH, 0), (0, 1)]
 
 
+def test_more_than_ten_files_go_with_further_parts_and_choices_with_the_last() -> None:
+    files = tuple(Attachment(str(n), MediaKind.IMAGE, data=b"png") for n in range(23))
+    made = split_reply(Content(text="Look.", attachments=files, choices=(Choice("Yes", "y"),)))
+    assert [(one.text, len(one.attachments), len(one.choices)) for one in made] == [
+        ("Look.", 10, 0),
+        ("", 10, 0),
+        ("", 3, 1),
+    ]
+
+
 def test_few_choices_are_buttons_and_many_a_list() -> None:
     few = build_components([Choice(str(n), f"v{n}") for n in range(5)])
     assert [one["custom_id"] for one in few[0]["components"]] == [f"{CHOICE_PREFIX}v{n}" for n in range(5)]

@@ -79,6 +79,21 @@ def test_a_url_is_not_split() -> None:
     assert split_text("word " * 50 + address)[-1].endswith(address)
 
 
+@pytest.mark.parametrize(("text", "texts"), [("Look.", ["Look.", "2/3", "3/3"]), (SENTENCE * 6, None)])
+def test_more_than_four_pictures_go_with_the_posts_that_follow(text: str, texts: list[str] | None) -> None:
+    pictures = tuple(Attachment(str(n), MediaKind.IMAGE, data=b"png") for n in range(9))
+    posts = split_reply(Content(text=text, attachments=pictures))
+    assert [len(one.attachments) for one in posts if one.attachments] == [4, 4, 1]
+    assert texts is None or [one.text for one in posts] == texts
+    assert tuple(file for one in posts for file in one.attachments) == pictures
+
+
+def test_files_that_x_does_not_take_are_named() -> None:
+    song = Attachment("3", MediaKind.AUDIO, name="song.ogg", data=b"song")
+    [post] = split_reply(Content(text="Listen.", attachments=(song,)))
+    assert post.text == "Listen.\n(could not be posted: song.ogg)"
+
+
 def test_pictures_go_with_the_first_post_and_other_files_as_urls() -> None:
     picture = Attachment("1", MediaKind.IMAGE, content_type="image/png", data=b"png")
     film = Attachment("2", MediaKind.VIDEO, url="https://example.com/film.mp4")
