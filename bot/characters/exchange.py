@@ -10,19 +10,12 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from bot.characters.card_macros import CardMacros
 from bot.characters.card_pictures import MAX_PNG_BYTES, PNG_SIGNATURE, read_png_card
-from bot.characters.cards import (
-    EXTENSION,
-    EXTENSION_FIELDS,
-    PERSONALITY,
-    SCENARIO,
-    Fields,
-    is_card,
-    read_card,
-    read_lorebook,
-)
+from bot.characters.cards import EXTENSION, EXTENSION_FIELDS, PERSONALITY, SCENARIO, is_card, read_card
 from bot.characters.json_scanner import scan_json
 from bot.characters.loader import load_character, parse_character, read_character_source
+from bot.characters.lorebooks import Fields, read_lorebook
 from bot.characters.report import Format, ImportReport, ReportCollector
 from bot.characters.source_text import SourceText
 from bot.domain.character import Character, KnowledgeItem
@@ -149,7 +142,7 @@ def _add_lorebook(fields: Fields, path: Path, report: ImportReport) -> ImportRep
     source = SourceText(str(path), read_character_source(path))
     root, _ = scan_json(source)
     collector = ReportCollector(source)
-    added = read_lorebook(root, collector, str(fields.get("name", "")))
+    added = read_lorebook(root, (), collector, CardMacros(str(fields.get("name", ""))))
     collector.raise_problems()
     if "knowledge" not in added:
         raise CharacterError(f"{path}: no lorebook: it has no entries with a text")
