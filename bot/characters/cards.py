@@ -40,8 +40,10 @@ _READ_KEYS: Final = frozenset(
     | {"char_name", "char_persona", "char_greeting", "world_scenario", "example_dialogue", "metadata", "spec_version"}
 )
 _LANGUAGE: Final = re.compile(r"[a-z]{2,3}(?:-[A-Za-z]{2,4})?")
-_START: Final = re.compile(r"^[^\S\n]*<START>[^\S\n]*$", re.IGNORECASE | re.MULTILINE)
-_SPEAKER: Final = re.compile(r"^(\{\{(?:user|char)\}\}|<(?:USER|BOT)>|[^\n:{}]{1,60}):[ \t]*", re.IGNORECASE)
+_START: Final = re.compile(r"<START>", re.IGNORECASE)
+_SPEAKER: Final = re.compile(
+    r"[ \t]*(\{\{(?:user|char|bot)\}\}|<(?:USER|BOT|CHAR)>|[^\n:：{}]{1,60})[:：][ \t\u3000]*", re.IGNORECASE
+)
 
 
 def is_card(root: Node) -> bool:
@@ -107,20 +109,20 @@ class _CardConversion:
         system = self._text("system_prompt").replace("{{original}}", f"You are {self._name}.")
         if system := self._replace_macros("system_prompt", system):
             fields["system"] = system
-            self._note_mapped("system_prompt", "read as system")
+            self._note_mapped("read as system", "system_prompt")
         bio = self._paragraphs("description", "char_persona")
-        self._note_mapped("description", "read as bio, a line for each paragraph")
+        self._note_mapped("read as bio, a line for each paragraph", "description", "char_persona")
         personality = self._replace_macros("personality", self._text("personality"))
         words = [word.strip(" .") for word in personality.split(",")]
         if len(words) > 1 and len(personality) <= MAX_ADJECTIVES_LENGTH and all(len(word) <= 40 for word in words):
             fields["adjectives"] = [word for word in words if word]
-            self._note_mapped("personality", "read as adjectives")
+            self._note_mapped("read as adjectives", "personality")
         elif personality:
             bio.append(f"{PERSONALITY}{personality}")
-            self._note_mapped("personality", "added to bio")
+            self._note_mapped("added to bio", "personality")
         if scenario := " ".join(self._paragraphs("scenario", "world_scenario")):
             bio.append(f"{SCENARIO}{scenario}")
-            self._note_mapped("scenario", "added to bio")
+            self._note_mapped("added to bio", "scenario", "world_scenario")
         if bio:
             fields["bio"] = list[JsonValue](bio)
         rules = self._paragraphs("post_history_instructions")
@@ -128,7 +130,7 @@ class _CardConversion:
             rules.append(note)
         if rules:
             fields["style"] = {"all": list[JsonValue](rules)}
-            self._note_mapped("post_history_instructions", "read as style.all, which stands near the end of a prompt")
+            self._note_mapped("read as style.all, which stands near the end of a prompt", "post_history_instructions")
         return fields
 
     def _read_talk(self) -> Fields:
@@ -140,10 +142,10 @@ class _CardConversion:
         greetings = [text for text in (self._replace_macros("first_mes", text, "{{user}}") for text in texts) if text]
         if greetings:
             fields["greetings"] = list[JsonValue](greetings)
-            self._note_mapped("first_mes", "read as greetings, of which /start sends one")
+            self._note_mapped("read as greetings, of which /start sends one", "first_mes", "char_greeting")
         examples = list(self._read_examples(self._text("mes_example", "example_dialogue")))
         if examples:
-            self._note_mapped("mes_example", f"read as {len(examples)} messageExamples")
+            self._note_mapped(f"read as {len(examples)} messageExamples", "mes_example", "example_dialogue")
         elif greetings:
             opening = self._replace_macros("first_mes", greetings[0].replace("{{user}}", "{{name1}}"), "{{name1}}")
             examples = [[_line("{{name1}}", "Hello!"), _line(self._full_name, opening)]]
@@ -152,7 +154,11 @@ class _CardConversion:
         return fields
 
     def _read_examples(self, text: str) -> Iterator[JsonValue]:
-        """Yield the conversations of a card, which `<START>` separates; lines without a speaker continue the last."""
+        """Yield the conversations of a card, which `<START>` separates; lines without a speaker continue the last.
+
+        Those before the first speaker are the character's own, as narration is.
+        """
+        leading_count = 0
         for block in _START.split(text):
             lines: list[tuple[str, list[str]]] = []
             for line in block.strip().splitlines():
@@ -161,6 +167,9 @@ class _CardConversion:
                     lines.append((name, [line[speaker.end() :]]))
                 elif lines:
                     lines[-1][1].append(line)
+                else:
+                    leading_count += 1
+                    lines.append((self._full_name, [line]))
             conversation: list[JsonValue] = [
                 _line(name, words)
                 for name, parts in lines
@@ -168,13 +177,16 @@ class _CardConversion:
             ]
             if conversation:
                 yield conversation
+        if leading_count:
+            message = f"text before the first speaker is read as {self._full_name}'s, in {leading_count} examples"
+            self._note_mapped(message, "mes_example", "example_dialogue")
 
     def _speaker(self, label: str) -> str:
         """Return the name of a speaker of an example; empty if the label is only a part of a text."""
         word = label.strip("{}<> ").lower()
         if word in ("char", "bot", self._name.lower(), self._full_name.lower()):
             return self._full_name
-        return "{{name1}}" if word == "user" else ""
+        return "{{name1}}" if word in ("user", "you") else ""
 
     def _read_extension(self) -> Fields:
         """Return the fields that an export of this program wrote into the card."""
@@ -210,9 +222,12 @@ class _CardConversion:
         node = self._members.get(key)
         return self._macros.replace(text, node.key_offset if node else 0, user)
 
-    def _note_mapped(self, key: str, message: str) -> None:
-        if (node := self._members.get(key)) is not None and not is_empty(node):
-            self._collector.add_mapped(node.key_offset, (*self._path, key), message)
+    def _note_mapped(self, message: str, *keys: str) -> None:
+        """Report what was read from the first of the keys that the card has."""
+        for key in keys:
+            if (node := self._members.get(key)) is not None and not is_empty(node):
+                self._collector.add_mapped(node.key_offset, (*self._path, key), message)
+                return
 
 
 def _line(name: str, text: str) -> Fields:

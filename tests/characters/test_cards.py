@@ -228,6 +228,45 @@ def test_the_lines_of_a_character_with_a_nickname_are_its_own(tmp_path: Path) ->
     assert [line.name for line in character.message_examples[0]] == ["{{name1}}", "Bell", "Bell", "Bell"]
 
 
+def talk_of(tmp_path: Path, examples: str) -> tuple[list[list[tuple[str, str]]], list[str]]:
+    """Return the lines of the conversations in a card's examples, and what the report says of them."""
+    item = imported(tmp_path, {**V2, "data": {**DATA, "mes_example": examples}})
+    talks = character_of(item).message_examples
+    notes = [note.message for note in item.report.mapped if note.path == "data.mes_example"]
+    return [[(line.name, line.content.text) for line in talk] for talk in talks], notes
+
+
+@pytest.mark.parametrize(
+    ("examples", "talks"),
+    [
+        ("The storm howls.\n{{user}}: Hi", [[("Seraphine", "The storm howls."), ("{{name1}}", "Hi")]]),
+        ("*She nods.* Come in.\n\nSit.", [[("Seraphine", "*She nods.* Come in.\n\nSit.")]]),
+        ("Rain.\n<START>\n{{char}}: Tea?", [[("Seraphine", "Rain.")], [("Seraphine", "Tea?")]]),
+    ],
+)
+def test_text_before_the_first_speaker_of_an_example_is_the_characters(
+    tmp_path: Path, examples: str, talks: list[list[tuple[str, str]]]
+) -> None:
+    read, notes = talk_of(tmp_path, examples)
+    assert read == talks
+    assert any("text before the first speaker" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [
+        "{{user}}：Hi\n{{char}}：\u3000Come in.",
+        "<USER> : Hi\n <BOT>: Come in.",
+        "You: Hi\nSeraphine: Come in.",
+        "<START>{{user}}: Hi\n{{char}}: Come in.",
+    ],
+)
+def test_the_speakers_of_examples_are_recognised_in_every_usual_form(tmp_path: Path, examples: str) -> None:
+    read, notes = talk_of(tmp_path, examples)
+    assert read == [[("{{name1}}", "Hi"), ("Seraphine", "Come in.")]]
+    assert notes == ["read as 1 messageExamples"]
+
+
 def test_the_newer_card_in_a_picture_is_read_and_the_picture_kept(tmp_path: Path) -> None:
     old, new = json.dumps(V1).encode(), json.dumps(V2).encode()
     data = png((b"chara", base64.b64encode(old)), (b"ccv3", base64.b64encode(new)))
