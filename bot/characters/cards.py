@@ -38,6 +38,7 @@ _READ_KEYS: Final = frozenset(
     {*_ABOUT_CARD, "name", "nickname", "description", "personality", "scenario", "first_mes", "mes_example"}
     | {"system_prompt", "post_history_instructions", "alternate_greetings", "character_book", "extensions"}
     | {"char_name", "char_persona", "char_greeting", "world_scenario", "example_dialogue", "metadata", "spec_version"}
+    | {"assets"}  # see `exchange`
 )
 _LANGUAGE: Final = re.compile(r"[a-z]{2,3}(?:-[A-Za-z]{2,4})?")
 _START: Final = re.compile(r"<START>", re.IGNORECASE)

@@ -3,25 +3,29 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import JsonValue
 
+from bot.characters.card_files import MAX_PICTURE_BYTES, CardFile, picture_suffix, read_card_file
 from bot.characters.card_macros import CardMacros
-from bot.characters.card_pictures import MAX_PNG_BYTES, PNG_SIGNATURE, read_png_card
 from bot.characters.cards import EXTENSION, EXTENSION_FIELDS, PERSONALITY, SCENARIO, is_card, read_card
-from bot.characters.json_scanner import scan_json
+from bot.characters.field_readers import to_json
+from bot.characters.json_scanner import Node, scan_json
 from bot.characters.loader import load_character, parse_character, read_character_source
-from bot.characters.lorebooks import Fields, read_lorebook
+from bot.characters.lorebooks import Fields, is_lorebook, read_lorebook
 from bot.characters.report import Format, ImportReport, ReportCollector
 from bot.characters.source_text import SourceText
 from bot.domain.character import Character, KnowledgeItem
 from bot.errors import CharacterError
 
 CARD_SPEC: Final = "chara_card_v2"
+DEFAULT_ASSET: Final = "ccdefault:"  # of the programs that show a card
+_SUFFIXES: Final = (".json", ".png", ".charx")
+_OF_PROJECTS: Final = frozenset({"dependencies", "devDependencies", "scripts", "workspaces", "compilerOptions"})
+_EMBEDDED: Final = re.compile(r"^embedd?ed://")  # the specification writes it with one d
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +42,22 @@ class ImportedCharacter:
     picture: bytes = b""
     documents: tuple[str, ...] = ()
 
+    @property
+    def picture_name(self) -> str:
+        """The name of its picture's file."""
+        return file_stem(self.name) + picture_suffix(self.picture)
+
 
 def import_character(path: Path, lorebooks: Sequence[Path] = ()) -> ImportedCharacter:
     """Return a character file for a SillyTavern card, or for an elizaOS file of either generation.
 
     The entries of exported `lorebooks` are added to its knowledge. Raises CharacterError.
     """
-    source, picture = _read_source(path)
+    source, file, skipped = _read_source(path)
     root, deviations = scan_json(source)
+    picture = b""
+    if is_lorebook(root):
+        raise CharacterError(f"{path}: a lorebook alone: add it to a character by `import CARD --lorebook {path.name}`")
     if not is_card(root):
         loaded = load_character(path)
         fields, report = _own_fields(loaded.character), loaded.report
@@ -53,13 +65,16 @@ def import_character(path: Path, lorebooks: Sequence[Path] = ()) -> ImportedChar
         collector = ReportCollector(source)
         for deviation in deviations:
             collector.add_warning(deviation.offset, deviation.path, deviation.message)
+        for message in skipped:
+            collector.add_warning(0, (), message)
         fields, format = read_card(root, collector)
+        picture = _read_picture(file, root, collector)
         collector.raise_problems()
         report = collector.build_report(format)
     for book in lorebooks:
         report = _add_lorebook(fields, book, report)
     if picture:
-        fields["picture"] = f"{file_stem(str(fields['name']))}.png"
+        fields["picture"] = file_stem(str(fields["name"])) + picture_suffix(picture)
     text = json.dumps(fields, ensure_ascii=False, indent=2) + "\n"
     loaded = parse_character(text, source=f"the file for {path}")
     report = replace(report, secrets=(*report.secrets, *loaded.report.secrets))
@@ -73,12 +88,19 @@ def file_stem(name: str) -> str:
 
 
 def find_characters(folder: Path) -> list[Path]:
-    """Return the files of a folder that can be imported, sorted by name. Raises CharacterError if there are none."""
-    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in (".json", ".png") and path.is_file())
-    found = [path for path in paths if _is_importable(path)]
-    if not found:
-        raise CharacterError(f"{folder}: no card (JSON or PNG) and no character file in this folder")
-    return found
+    """Return the files of a folder that can be imported, sorted by name; else those of its folder `characters`.
+
+    Raises CharacterError if there are none.
+    """
+    for place in (folder, folder / "characters"):
+        files = place.iterdir() if place.is_dir() else ()
+        paths = sorted(path for path in files if path.suffix.lower() in _SUFFIXES and path.is_file())
+        if found := [path for path in paths if _is_importable(path)]:
+            return found
+    raise CharacterError(
+        f"{folder}: no card (JSON, PNG or .charx) and no character file in this folder or in its folder `characters`; "
+        "a character that is written in TypeScript cannot be read: write it as JSON"
+    )
 
 
 def export_character(character: Character) -> Fields:
@@ -120,21 +142,60 @@ def export_card(character: Character) -> Fields:
     return {"spec": CARD_SPEC, "spec_version": "2.0", "data": data}
 
 
-def _read_source(path: Path) -> tuple[SourceText, bytes]:
-    """Return the text of a file or of the card inside a picture, and the picture."""
-    begin = data = b""
-    with suppress(OSError), path.open("rb") as file:  # reading it as text says what is wrong
-        begin = file.read(len(PNG_SIGNATURE))
-        data = file.read(MAX_PNG_BYTES + 1) if begin == PNG_SIGNATURE else b""
-    if not data and begin.startswith(PNG_SIGNATURE[:4]):
-        raise CharacterError(f"{path}: a damaged PNG picture: export the character again")
-    if not data:
-        return SourceText(str(path), read_character_source(path)), b""
-    if len(data) > MAX_PNG_BYTES:
-        raise CharacterError(f"{path}: a picture of more than {MAX_PNG_BYTES // 2**20} MiB")
-    picture = PNG_SIGNATURE + data
-    text = read_png_card(picture, str(path)).decode("utf-8", "replace")
-    return SourceText(str(path), text), picture
+def _read_source(path: Path) -> tuple[SourceText, CardFile | None, list[str]]:
+    """Return the text of a file or of the card in it, the file if it holds a card, and what of it cannot be read."""
+    file = read_card_file(path)
+    if file is None:
+        return SourceText(str(path), read_character_source(path)), None, []
+    skipped: list[str] = []
+    cards = file.read_cards()
+    for place, text in cards.items():
+        source = SourceText(str(path), text)
+        try:
+            root, _ = scan_json(source)
+        except CharacterError:
+            if len(skipped) == len(cards) - 1:
+                raise
+        else:
+            if is_card(root) or len(skipped) == len(cards) - 1:
+                return source, file, skipped
+        skipped.append(f"the card in {place} cannot be read: another one in the file is used")
+    raise AssertionError("the last card is returned, or its error raised")
+
+
+def _read_picture(file: CardFile | None, root: Node, collector: ReportCollector) -> bytes:
+    """Return the picture of a card: the PNG around it, or the main icon in its archive; empty if there is none."""
+    assets = _assets_of(root)
+    data, used = (b"", {}) if file is None or file.is_picture else _find_icon(file, assets)
+    if file is not None and file.is_picture:
+        data = file.data
+    left_out = [str(item.get("name") or item.get("uri")) for item in assets if item is not used]
+    if left_out:
+        collector.add_ignored(0, "assets", f"left out: {', '.join(left_out)}")
+    if len(data) > MAX_PICTURE_BYTES:
+        size, limit = len(data) / 2**20, MAX_PICTURE_BYTES // 2**20
+        collector.add_warning(0, "picture", f"has {size:.1f} MiB: the web app shows only one of at most {limit} MiB")
+    return data
+
+
+def _assets_of(root: Node) -> list[dict[str, JsonValue]]:
+    """Return the files that a card of V3 names, but for the default icon."""
+    card = to_json(root)
+    data = card.get("data") if isinstance(card, dict) else None
+    assets = data.get("assets") if isinstance(data, dict) else None
+    listed = assets if isinstance(assets, list) else []
+    return [item for item in listed if isinstance(item, dict) and item.get("uri") != DEFAULT_ASSET]
+
+
+def _find_icon(file: CardFile, assets: Sequence[Fields]) -> tuple[bytes, Fields]:
+    """Return the main icon of an archive, and which asset it is; empty if none is a picture in it."""
+    names = set(file.list_files())
+    icons = [item for item in assets if item.get("type") == "icon"]
+    for asset in sorted(icons, key=lambda item: item.get("name") != "main"):
+        name = _EMBEDDED.sub("", str(asset.get("uri")))
+        if name in names and picture_suffix(picture := file.read(name)):
+            return picture, asset
+    return b"", {}
 
 
 def _add_lorebook(fields: Fields, path: Path, report: ImportReport) -> ImportReport:
@@ -158,12 +219,12 @@ def _add_lorebook(fields: Fields, path: Path, report: ImportReport) -> ImportRep
 
 def _is_importable(path: Path) -> bool:
     try:
-        source, picture = _read_source(path)
+        source, file, _ = _read_source(path)
         root, _ = scan_json(source)
     except CharacterError:
         return path.suffix.lower() == ".json"  # to be reported, unlike a picture of something else
     members = root.value if isinstance(root.value, dict) else {}
-    return bool(picture) or is_card(root) or "name" in members
+    return file is not None or is_card(root) or ("name" in members and _OF_PROJECTS.isdisjoint(members))
 
 
 def _own_fields(character: Character) -> Fields:

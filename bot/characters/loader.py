@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from bot.characters.card_pictures import PNG_SIGNATURE
+from bot.characters.card_files import PNG_SIGNATURE
 from bot.characters.cards import is_card
 from bot.characters.conversion import convert
 from bot.characters.json_scanner import Node, scan_json

@@ -38,6 +38,14 @@ def read_lorebook(node: Node, path: Path, collector: ReportCollector, macros: Ca
     return _LorebookConversion(node.key_offset, collector, macros).convert(node, path)
 
 
+def is_lorebook(root: Node) -> bool:
+    """Return whether a file is a lorebook alone, and no card or character."""
+    members = root.value if isinstance(root.value, dict) else {}
+    spec = members.get("spec")
+    is_named = spec is not None and isinstance(spec.value, str) and spec.value.startswith("lorebook")
+    return is_named or ("entries" in members and members.keys().isdisjoint({"bio", "data", "system"}))
+
+
 class _LorebookConversion:
     def __init__(self, offset: int, collector: ReportCollector, macros: CardMacros) -> None:
         self._offset, self._collector, self._macros = offset, collector, macros
@@ -45,6 +53,9 @@ class _LorebookConversion:
 
     def convert(self, node: Node, path: Path) -> Fields:
         book = self._reader.mapping(node, path)
+        if "data" in book and "entries" not in book:  # a file of the format `lorebook_v3`
+            path = (*path, "data")
+            book = self._reader.mapping(book["data"], path)
         entries = book.get("entries")
         nodes: list[tuple[str | int, Node]] = []
         if entries is not None and isinstance(entries.value, dict):

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from bot.agent import Agent
+from bot.characters.card_files import MAX_PICTURE_BYTES
 from bot.errors import FetchError
 from bot.fetch.response import FetchedBody, check_image, sniff_media_type
 
 logger = logging.getLogger(__name__)
-MAX_BYTES: Final = 2 * 1024 * 1024
 MAX_AGE: Final = 3600.0  # seconds until a picture is read again, or tried again where it cannot be used
 
 
@@ -50,7 +50,7 @@ class CharacterPicture:
             if "://" in source:
                 if not source.lower().startswith("https://"):
                     raise FetchError("its address must begin with https://")
-                picture = await self._agent.fetcher.get(source, max_bytes=MAX_BYTES)
+                picture = await self._agent.fetcher.get(source, max_bytes=MAX_PICTURE_BYTES)
             else:
                 picture = await asyncio.to_thread(_read_file, self._agent.folder, source)
             check_image(picture)
@@ -67,7 +67,7 @@ def _read_file(folder: Path | None, name: str) -> FetchedBody:
     if root is None or path is None or not path.is_relative_to(root) or not path.is_file():
         raise FetchError(f"{name!r} is no file in the folder of the character's file")
     with path.open("rb") as file:
-        body = file.read(MAX_BYTES + 1)
-    if len(body) > MAX_BYTES:
-        raise FetchError(f"{name!r} is larger than {MAX_BYTES // 2**20} MB")
+        body = file.read(MAX_PICTURE_BYTES + 1)
+    if len(body) > MAX_PICTURE_BYTES:
+        raise FetchError(f"{name!r} is larger than {MAX_PICTURE_BYTES // 2**20} MB")
     return FetchedBody(name, sniff_media_type(body, "application/octet-stream"), body, "utf-8")

@@ -9,11 +9,12 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
 from bot.characters import Format, load_character, parse_character
-from bot.characters.card_pictures import PNG_SIGNATURE, write_png_card
+from bot.characters.card_files import MAX_FILE_BYTES, MAX_PICTURE_BYTES, PNG_SIGNATURE, write_png_card
 from bot.characters.exchange import ImportedCharacter, export_card, find_characters, import_character
 from bot.domain.character import Character
 from bot.errors import CharacterError
@@ -276,6 +277,59 @@ def test_the_newer_card_in_a_picture_is_read_and_the_picture_kept(tmp_path: Path
     assert (item.name, item.picture, character_of(item).picture) == ("Seraphine", data, "seraphine.png")
 
 
+@pytest.mark.parametrize("broken", [b"{", b"b2x", base64.b64encode(b'{"spec": "chara_ca')])
+def test_beside_a_broken_card_in_a_picture_the_other_one_is_read(tmp_path: Path, broken: bytes) -> None:
+    path = tmp_path / "card.png"
+    path.write_bytes(png((b"chara", base64.b64encode(json.dumps(V1).encode())), (b"ccv3", broken)))
+    item = import_character(path)
+    assert item.name == "Bell"
+    assert "the card in ccv3 cannot be read" in item.report.warnings[0].message
+
+
+def archive(tmp_path: Path, card: dict[str, Any], **files: bytes) -> Path:
+    path = tmp_path / "card.charx"
+    with ZipFile(path, "w", ZIP_DEFLATED) as target:
+        target.writestr("card.json", json.dumps(card))
+        for name, data in files.items():
+            target.writestr(f"assets/{name}", data)
+    return path
+
+
+def test_a_charx_archive_is_read_with_its_main_icon(tmp_path: Path) -> None:
+    assets = [
+        {"type": "icon", "uri": "embeded://assets/sad", "name": "sad", "ext": "png"},
+        {"type": "icon", "uri": "embeded://assets/main", "name": "main", "ext": "jpg"},
+        {"type": "background", "uri": "ccdefault:", "name": "main", "ext": "png"},
+    ]
+    card = {"spec": "chara_card_v3", "spec_version": "3.0", "data": {**V2["data"], "assets": assets}}
+    item = import_character(archive(tmp_path, card, sad=png(), main=b"\xff\xd8\xff of a JPEG"))
+    assert (item.name, item.picture_name, character_of(item).picture) == ("Seraphine", "seraphine.jpg", "seraphine.jpg")
+    assert item.picture == b"\xff\xd8\xff of a JPEG"
+    assert [note.message for note in item.report.ignored if note.path == "assets"] == ["left out: sad"]
+
+
+def test_an_archive_that_is_none_or_would_be_too_large_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "card.charx"
+    path.write_bytes(b"PK\x03\x04 and nothing more")
+    with pytest.raises(CharacterError, match="a damaged archive"):
+        import_character(path)
+    with ZipFile(path, "w") as target:
+        target.writestr("notes.txt", "x")
+    with pytest.raises(CharacterError, match=r"no card\.json"):
+        import_character(path)
+    with ZipFile(path, "w", ZIP_DEFLATED) as target:
+        target.writestr("card.json", b" " * (MAX_FILE_BYTES + 1))
+    with pytest.raises(CharacterError, match="32 MiB"):
+        import_character(path)
+
+
+def test_a_picture_that_is_too_large_to_be_shown_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "card.png"
+    path.write_bytes(png((b"chara", base64.b64encode(json.dumps(V1).encode())), (b"x", b"y" * MAX_PICTURE_BYTES)))
+    [note] = import_character(path).report.warnings
+    assert "at most 2 MiB" in note.message
+
+
 def test_a_card_is_written_into_a_picture_in_place_of_its_earlier_one(tmp_path: Path) -> None:
     path = tmp_path / "card.png"
     path.write_bytes(write_png_card(png((b"chara", b"b2xk"), (b"Title", b"A face")), json.dumps(V1).encode()))
@@ -329,8 +383,13 @@ def test_entries_of_an_exported_lorebook_are_added(tmp_path: Path) -> None:
     book = save(tmp_path, {"entries": {"0": entry, "1": {**entry, "disable": True}}}, "book.json")
     item = import_character(save(tmp_path, V1), [book])
     assert [(k.content, k.keys, k.order) for k in character_of(item).knowledge] == [("Mind the reef.", ("reef",), 7)]
+    newer = save(tmp_path, {"spec": "lorebook_v3", "data": {"entries": [{"keys": ["x"], "content": "Y."}]}}, "new.json")
+    assert character_of(import_character(save(tmp_path, V1), [newer])).knowledge[0].content == "Y."
     with pytest.raises(CharacterError, match="no lorebook"):
         import_character(save(tmp_path, V1), [save(tmp_path, {"entries": {}}, "empty.json")])
+    for path in (book, newer):
+        with pytest.raises(CharacterError, match=f"a lorebook alone: add it .* --lorebook {path.name}"):
+            import_character(path)
 
 
 def test_the_files_of_a_folder_that_can_be_imported_are_found(tmp_path: Path) -> None:
@@ -342,6 +401,16 @@ def test_the_files_of_a_folder_that_can_be_imported_are_found(tmp_path: Path) ->
     (tmp_path / "empty").mkdir()
     with pytest.raises(CharacterError, match="no card"):
         find_characters(tmp_path / "empty")
+
+
+def test_of_a_project_of_elizaos_the_characters_are_found_and_no_other_file(tmp_path: Path) -> None:
+    save(tmp_path, {"name": "my-agent", "version": "1.0.0", "scripts": {}}, "package.json")
+    save(tmp_path, {"compilerOptions": {}}, "tsconfig.json")
+    with pytest.raises(CharacterError, match="TypeScript"):
+        find_characters(tmp_path)
+    (tmp_path / "characters").mkdir()
+    character = save(tmp_path / "characters", {"name": "Robin", "bio": ["x"]}, "robin.json")
+    assert find_characters(tmp_path) == [character]
 
 
 def test_no_card_makes_the_reader_fail_otherwise_than_with_a_reason(tmp_path: Path) -> None:

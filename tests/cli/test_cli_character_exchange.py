@@ -116,3 +116,14 @@ def test_a_character_never_gets_the_documents_of_another_one(workdir: Path, caps
     (workdir / "Bert" / "knowledge" / "again").symlink_to(".")
     assert entry(["character", "import", "Bert/character.json", "--to", "other"]) == 0  # the same document
     assert "Graz" in (workdir / "other" / "knowledge" / "facts.md").read_text()
+
+
+def test_documents_that_are_not_copied_are_named(workdir: Path, capsys: Out) -> None:
+    knowledge = [{"path": "../elsewhere.md"}, {"path": "gone.md"}, {"path": "here.md"}]
+    (workdir / "old").mkdir()
+    save(workdir, {"name": "Robin", "bio": ["x"], "knowledge": knowledge}, "old/robin.json")
+    (workdir / "elsewhere.md").write_text("x")
+    (workdir / "old" / "here.md").write_text("x")
+    assert entry(["character", "import", "old/robin.json", "--to", "new"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "is not copied" in line]
+    assert ["elsewhere.md" in lines[0], "gone.md" in lines[1], len(lines)] == [True, True, 2]

@@ -67,7 +67,7 @@ def new(
 
 @app.command("import", epilog=examples("bot character import card.png", "bot character import ./cards --to characters"))
 def import_characters(
-    path: Annotated[Path, typer.Argument(metavar="FILE|FOLDER", help="A card (JSON or PNG), a file, or a folder.")],
+    path: Annotated[Path, typer.Argument(metavar="FILE|FOLDER", help="A card (JSON, PNG, charx), a file or a folder.")],
     to: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to write (default: here).")] = HERE,
     lorebook: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="A lorebook to add to its knowledge.")

@@ -5,13 +5,13 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
 from bot.characters import load_character, parse_character
-from bot.characters.card_pictures import write_png_card
+from bot.characters.card_files import write_png_card
 from bot.characters.exchange import (
     ImportedCharacter,
     export_card,
@@ -20,8 +20,11 @@ from bot.characters.exchange import (
     find_characters,
     import_character,
 )
+from bot.characters.report import Note
 from bot.domain.character import Character
 from bot.errors import CharacterError
+
+MISSING_DOCUMENT = "{name} is not copied: there is no such file beside the character's, or it is not below its folder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +86,18 @@ def _write_card(character: Character, target: Path | None, picture: Path | None)
 
 
 def _write(imported: ImportedCharacter, folder: Path) -> WrittenCharacter:
-    stem = file_stem(imported.name)
-    file = folder / f"{stem}.json"
-    places = [place for name in imported.documents if (place := _find_places(imported.path.parent, name, folder))]
+    file = folder / f"{file_stem(imported.name)}.json"
+    found = {name: _find_places(imported.path.parent, name, folder) for name in imported.documents}
+    places = [place for place in found.values() if place]
+    missing = [Note("", 1, MISSING_DOCUMENT.format(name=name)) for name, place in found.items() if not place]
+    imported = replace(imported, report=imported.report.with_warnings(missing))
     for origin, target in places:
         if _differs(origin, target):
             raise CharacterError(f"{target}: another document stands there: name another folder with --to")
     _write_new(file, imported.text.encode())
     files = [file]
     if imported.picture:
-        files.append(folder / f"{stem}.png")
+        files.append(folder / imported.picture_name)
         _write_new(files[-1], imported.picture)
     files += [_copy_document(origin, target) for origin, target in places if not target.exists()]
     return WrittenCharacter(imported, tuple(files))
