@@ -21,6 +21,7 @@ from bot.cli.process.exit_codes import Exit
 from bot.cli.setup.env_file import write_variables
 from bot.cli.setup.guide import Guide
 from bot.cli.setup.model_servers import find_server, find_servers
+from bot.cli.setup.questions import ask_text
 from bot.errors import SettingError, TemporaryError
 from bot.settings import load_settings
 from tests.adapters.x.threaded import emulated
@@ -109,14 +110,28 @@ def port_of(server: ThreadingHTTPServer) -> int:
     return int(server.server_address[1])
 
 
-def answer_questions(keys: str, *ports: int) -> str:
-    """Run the guide with these keys; return what the terminal showed."""
+@contextmanager
+def typed(keys: str) -> Iterator[io.StringIO]:
+    """Type these keys; yield what the terminal shows."""
     screen = io.StringIO()
     output = Vt100_Output(screen, lambda: Size(rows=40, columns=120), term="xterm", enable_cpr=False)
     with create_pipe_input() as pipe, create_app_session(pipe, output):
         pipe.send_text(keys)
+        yield screen
+
+
+def answer_questions(keys: str, *ports: int) -> str:
+    """Run the guide with these keys; return what the terminal showed."""
+    with typed(keys) as screen:
         Guide(ports).run()
     return screen.getvalue()
+
+
+@pytest.mark.parametrize(("keys", "answer"), [("\r", "Ada"), ("Robin\r", "Robin"), ("  \r", "Ada"), ("\x1b", None)])
+def test_typing_replaces_what_is_suggested_and_enter_alone_takes_it(keys: str, answer: str | None) -> None:
+    with typed(keys) as screen:
+        assert ask_text("Its name:", default="Ada") == answer
+    assert "Ada" in screen.getvalue()
 
 
 def test_a_variable_is_changed_where_it_stands_and_every_other_line_stays(workdir: Path) -> None:

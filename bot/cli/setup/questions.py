@@ -35,11 +35,15 @@ def choose(question: str, options: Sequence[Option], *, default: str = "", has_b
 
 
 def ask_text(question: str, *, default: str = "", check: Check | None = None) -> str | None:
-    """Return a line; None to go back. `check` returns what is wrong with an answer, empty if nothing is."""
+    """Return a line; None to go back. `check` returns what is wrong with an answer, empty if nothing is.
+
+    The `default` is shown until something is typed, and is the answer to Enter alone.
+    """
     import questionary
 
-    answer = _ask(questionary.text(question, default=default, validate=_validator(check)))
-    return answer if answer is None else answer.strip()
+    shown = [("fg:ansibrightblack", default)]
+    answer = _ask(questionary.text(question, validate=_validator(check, default), placeholder=shown))
+    return answer if answer is None else answer.strip() or default
 
 
 def ask_secret(question: str) -> str | None:
@@ -50,11 +54,12 @@ def ask_secret(question: str) -> str | None:
     return answer if answer is None else answer.strip()
 
 
-def _validator(check: Check | None) -> Callable[[str], bool | str]:
+def _validator(check: Check | None, default: str = "") -> Callable[[str], bool | str]:
     def validate(text: str) -> bool | str:
-        if not text.strip():
+        answer = text.strip() or default
+        if not answer:
             return "An answer is needed; Escape goes back."
-        return (check(text.strip()) if check else "") or True
+        return (check(answer) if check else "") or True
 
     return validate
 
