@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, SecretStr
 from bot import CommaList, Secret, SettingsModel
 
 PLATFORM = "web"
+DELETED_NAME = "(deleted)"  # of a room whose conversation was deleted: its title had words of its messages
 DELETED_KEY = "deleted"  # in the metadata of a room: its conversation was deleted and nothing was said there since
 MIN_TOKEN_LENGTH = 8
 

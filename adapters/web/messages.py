@@ -10,6 +10,7 @@ from uuid import UUID
 from aiohttp import web
 
 from adapters.web.auth import GRANT, Access, Grant
+from adapters.web.config import DELETED_KEY
 from adapters.web.errors import REQUEST_ID, HttpProblem, build_stopping
 from adapters.web.files import UPLOAD_PREFIX, Upload, UploadStore, kind_of_file
 from adapters.web.incoming import (
@@ -39,7 +40,7 @@ from adapters.web.queries import load_message, load_message_response
 from adapters.web.schemas import ErrorBody, ErrorResponse, MessageBody, MessageResponse, PieceBody
 from adapters.web.ws_frames import CommandFrame, SelectFrame
 from bot import Attachment, ChannelType, Clock, CommandResponse, Receipt, TemporaryError, new_id, system_clock
-from bot.events import EntityErased
+from bot.events import ChannelCleared, EntityErased
 from bot.platform import AgentHandle, BoundedSet, InboxClosed, TaskSet
 
 T = TypeVar("T")
@@ -68,8 +69,10 @@ class MessageService:
         self._unsubscribes: list[Callable[[], None]] = []
 
     def start(self, handles: Iterable[AgentHandle]) -> None:
-        """Look up again which conversations have a title once a person was forgotten."""
-        self._unsubscribes += [handle.subscribe(EntityErased, self._forget_names) for handle in handles]
+        """Look up again which conversations have a title once a person was forgotten or a conversation deleted."""
+        for handle in handles:
+            self._unsubscribes.append(handle.subscribe(EntityErased, self._forget_names))
+            self._unsubscribes.append(handle.subscribe(ChannelCleared, self._forget_names))
 
     async def submit(
         self,
@@ -214,7 +217,7 @@ class MessageService:
         self.announce_outcome(handle, receipt, has_files=bool(submitted.attachments))
         return receipt
 
-    def _forget_names(self, event: EntityErased) -> None:
+    def _forget_names(self, event: EntityErased | ChannelCleared) -> None:
         self._named_rooms = BoundedSet[UUID](MAX_NAMED_ROOMS)
 
     async def _name_room(self, handle: AgentHandle, submitted: SubmittedMessage) -> str | None:
@@ -230,7 +233,7 @@ class MessageService:
             return ""
         self._named_rooms.add(room_id)
         room = await handle.conversations.room(room_id)
-        if room is not None and room.name:
+        if room is not None and room.name and DELETED_KEY not in room.metadata:
             return ""
         files = (attachment.title or attachment.name for attachment in submitted.attachments)
         return build_title(submitted.text or next(files, "")) if is_conversation else submitted.room

@@ -11,6 +11,7 @@ from bot.cli.commands.why import CostReport, GroupBy
 from bot.cli.main import entry
 from bot.cli.message_report import format_dollars
 from bot.domain.costs import CostEntry
+from bot.domain.ids import new_id
 from bot.store.protocols import Store
 from tests.cli.stored_character import FILE, answer_messages, run_with_store, write_character
 
@@ -62,14 +63,16 @@ def test_costs_are_summed_by_room_person_or_model_highest_first(capsys: Out) -> 
     store_costs(
         CostEntry(today(), "cheap", room, person, 1, 10, cost=0.01),
         CostEntry(today(), "dear", None, None, 1, 10, cost=2.0),
+        CostEntry(today(), "cheap", None, new_id(), 1, 10, cost=0.02),
     )
     assert [one["name"] for one in run_costs(capsys, "--by", "model")["sums"]][:2] == ["dear", "cheap"]
     by_room = {one["name"]: one for one in run_costs(capsys, "--by", "room")["sums"]}
     assert by_room["cellar (test)"]["usd"] == 0.01
     assert by_room["cellar (test)"]["id"] == str(room)
-    assert by_room["(no person: tasks, posts)"]["usd"] == 2.0
+    assert by_room["(no person: tasks, posts)"]["usd"] == 2.02
     by_person = {one["name"]: one for one in run_costs(capsys, "--by", "person")["sums"]}
     assert by_person["Alice (test)"]["id"] == str(person)
+    assert by_person["an unknown person"]["usd"] == 0.02
 
 
 def test_only_the_requested_days_count(capsys: Out) -> None:

@@ -13,7 +13,7 @@ from aiohttp import web
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
 from adapters.web.auth import GRANT, Access
-from adapters.web.config import DELETED_KEY, PLATFORM, Limits
+from adapters.web.config import DELETED_KEY, DELETED_NAME, PLATFORM, Limits
 from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.incoming import CONVERSATION_PREFIX, Participant, is_own_room, room_id_of
 from adapters.web.incoming import build_place as build_conversation_place
@@ -140,10 +140,10 @@ class ConversationsApi:
         return self._responder.respond(_build_body(handle.agent_id, room, None))
 
     async def delete_conversation(self, request: web.Request) -> web.StreamResponse:
-        """Delete a conversation with its messages and what was learnt from them alone; its receipts stay."""
+        """Delete a conversation with its title, its messages and what was learnt from them alone; its receipts stay."""
         handle, room = await self._find(request)
         count = await handle.edits.clear_room(room.id)
-        await self._update(handle, replace(room, metadata={**room.metadata, DELETED_KEY: True}))
+        await self._update(handle, replace(room, name=DELETED_NAME, metadata={**room.metadata, DELETED_KEY: True}))
         self._announce(handle, room, is_deleted=True)
         return self._responder.respond(DeletedConversation(id=room.id, messages=count))
 

@@ -15,7 +15,7 @@ from uuid import UUID
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.message_report import MessageReport, build_report, format_price, room_label
+from bot.cli.message_report import MessageReport, author_label, build_report, format_price, room_label
 from bot.cli.options import AsJson, CharacterFile, examples, new_command
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.running_bot import find_running_bot, open_store_for_reading
@@ -111,8 +111,8 @@ async def _names(store: Store, sums: Sequence[CostEntry], by: GroupBy) -> list[s
     if by is GroupBy.PERSON:
         ids = {entry.person_id for entry in sums if entry.person_id}
         people = await store.entities.entities(ids)
-        names = {key: f"{person.name or key} ({person.platform})" for key, person in people.items()}
-        return [names.get(entry.person_id, str(entry.person_id)) if entry.person_id else NO_PERSON for entry in sums]
+        names = {key: f"{author_label(person)} ({person.platform})" for key, person in people.items()}
+        return [names.get(entry.person_id, author_label(None)) if entry.person_id else NO_PERSON for entry in sums]
     return [entry.day.isoformat() if by is GroupBy.DAY else entry.model for entry in sums]
 
 

@@ -109,6 +109,16 @@ async def test_a_deleted_conversation_is_gone_with_its_messages(web_server: Any)
     assert (await web_server.get(f"/api/rooms/{conversation['id']}/messages"))["messages"] == []
 
 
+async def test_no_word_of_a_deleted_conversation_stays_and_the_next_message_gives_it_a_title(web_server: Any) -> None:
+    conversation = await begin(web_server, "A kettle of mine")
+    await request(web_server, "DELETE", f"{PATH}/{conversation['id']}")
+    rooms = (await web_server.get("/api/rooms"))["rooms"]
+    assert [item["name"] for item in rooms if item["id"] == conversation["id"]] == ["(deleted)"]
+    page = await web_server.open_socket(room=conversation["room"])
+    await page.send_message("A teapot", "again")
+    assert await titles(web_server) == ["A teapot"]
+
+
 async def test_messages_of_the_api_are_no_conversations_unless_they_name_one(web_server: Any) -> None:
     await web_server.send("Hello", room="a-script")
     assert await titles(web_server) == []
