@@ -24,13 +24,15 @@ MAX_QUOTE_LENGTH = 200
 def build_mention(message: discord.Message, mapper: EntityMapper) -> MentionContext:
     """Return how a message addresses the bot by Discord's own entities; its text does not count.
 
-    A reply also mentions the author to whom it replies, unless its own author has turned that off.
+    A reply to the bot lists it among the mentioned, unless its author has turned that off; it counts as a mention if
+    the text mentions the bot too.
     """
     bot_id = mapper.bot_id
     referenced = message.reference.resolved if message.reference is not None else None
     replied_id = referenced.author.id if isinstance(referenced, discord.Message) else None
+    is_listed = any(user.id == bot_id for user in message.mentions)
     return MentionContext(
-        is_mention=any(user.id == bot_id for user in message.mentions)
+        is_mention=(is_listed and (replied_id != bot_id or bot_id in message.raw_mentions))
         or any(role.tags is not None and role.tags.bot_id == bot_id for role in message.role_mentions),
         is_reply=replied_id == bot_id,
         is_thread=isinstance(message.channel, discord.Thread),

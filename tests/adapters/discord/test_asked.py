@@ -102,9 +102,12 @@ async def test_discord_permissions_decide_who_may_mute_and_a_muted_room_is_silen
         await server.emulator.people.say(server.lobby, server.robin, "anybody?")
         await server.emulator.people.say(server.lobby, server.robin, f"{server.call}?")
         assert await ledger.wait_for_texts(1) == ["Aye."]
+        await server.emulator.people.say(server.lobby, server.robin, "and then?", reply_to=ledger.messages[0].id)
+        await server.emulator.people.say(server.lobby, server.robin, f"{server.call}!")
+        await ledger.wait_for_texts(2)
         told = await receipts(stage)
     assert shown_of(server, refused)[0]["content"] != shown_of(server, done)[0]["content"]
-    assert [one.rule for one in told] == ["MUTED", "mention"]
+    assert [one.rule for one in told] == ["MUTED", "mention", "MUTED", "mention"]  # a reply alone does not call it
 
 
 @command("roll", "Roll dice.", ephemeral=False)
