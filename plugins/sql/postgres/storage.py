@@ -26,7 +26,7 @@ from plugins.sql.postgres.database import PostgresDatabase, build_read_only_engi
 from plugins.sql.postgres.leases import RoomLeases
 from plugins.sql.postgres.ledger import PostgresLedger
 from plugins.sql.postgres.work_sharing import PostgresSharing
-from plugins.sql.sqlite.check import count_rows, find_version_problem
+from plugins.sql.sqlite.check import count_rows, find_unreadable, find_version_problem
 from plugins.sql.sqlite.storage import find_agent_row
 from plugins.sql.stores.retention import Retention
 from plugins.sql.stores.store import SqlStore
@@ -139,7 +139,7 @@ def _check_database(label: str, connection: Connection) -> CheckReport:
     problems = list(find_version_problem(usable))
     if usable == VERSION:
         facts |= count_rows(connection)
-        problems += islice(find_breaks(connection), MAX_BREAKS)
+        problems += [*find_unreadable(connection), *islice(find_breaks(connection), MAX_BREAKS)]
     return CheckReport(label, facts=facts, problems=tuple(problems))
 
 

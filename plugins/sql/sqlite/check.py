@@ -31,10 +31,10 @@ STORED_VALUES: Mapping[str, Columns[Any]] = {
     for columns in (WORLD, ROOM, ENTITY, COMPONENT, RELATIONSHIP, MEMORY, TASK, RECEIPT, STEP, DELIVERY)
 }
 COUNTED_TABLES = ("agents", "rooms", "entities", "memories", "receipts", "deliveries", "tasks")
-ROW_REMEDY = (
-    "the bot leaves them out: correct or delete them, or `bot db check --repair` copies the others into a new file"
-)
+ROW_REMEDY = "the bot leaves them out: correct or delete them"
+COPY_REMEDY = ", or `bot db check --repair` copies the others into a new file"
 MAX_NAMED_ROWS = 5
+ROWS_AT_ONCE = {"yield_per": 1000}  # a driver that fetches whole results would need the memory of a whole table
 SURROGATE = re.compile("[\ud800-\udfff]")
 DAMAGE_REMEDY = "keep the file, and put a backup in its place (`bot db restore FILE`), or `bot db check --repair`"
 
@@ -93,7 +93,9 @@ def check_file(path: Path) -> CheckReport:
             facts: dict[str, str | int] = {"schema": version or "none", **_sizes(path)}
             if usable == VERSION:
                 facts |= count_rows(connection)
-                problems += [*_find_unreadable(connection), *islice(find_breaks(connection), MAX_BREAKS)]
+                _decode_invalid_texts(connection)
+                problems += [f"{problem}{COPY_REMEDY}" for problem in find_unreadable(connection)]
+                problems += islice(find_breaks(connection), MAX_BREAKS)
     except BotError as error:
         return CheckReport(str(path), problems=(str(error),))
     return CheckReport(str(path), facts=facts, problems=tuple(problems))
@@ -111,22 +113,27 @@ def _find_damage(connection: Connection) -> Iterator[str]:
         yield f"{count} rows of {table} belong to nothing: {DAMAGE_REMEDY}"
 
 
-def _find_unreadable(connection: Connection) -> Iterator[str]:
+def _decode_invalid_texts(connection: Connection) -> None:
     driver: Any = connection.connection.driver_connection
     driver.text_factory = _decode
-    for number, (name, columns) in enumerate(STORED_VALUES.items()):
-        report_progress("reading the rows", number, len(STORED_VALUES))
-        rows = connection.exec_driver_sql(f"SELECT {', '.join(columns.names)} FROM {name}")
-        values = ((row, dict(zip(columns.names, row, strict=True))) for row in rows)
-        labels = [columns.label_of(row) for row, by_name in values if not is_readable(name, by_name)]
-        if labels:
-            named = ", ".join(labels[:MAX_NAMED_ROWS]) + (" and others" if len(labels) > MAX_NAMED_ROWS else "")
-            yield f"{len(labels)} rows of {name} hold what cannot be read ({named}): {ROW_REMEDY}"
 
 
 def _decode(text: bytes) -> str:
     """Return a text in which a surrogate stands for each byte that is no UTF-8."""
     return text.decode("utf-8", "surrogateescape")
+
+
+def find_unreadable(connection: Connection) -> Iterator[str]:
+    """Yield a problem for each table with rows that cannot be read into values."""
+    for number, (name, columns) in enumerate(STORED_VALUES.items()):
+        report_progress("reading the rows", number, len(STORED_VALUES))
+        query = f"SELECT {', '.join(columns.names)} FROM {name}"
+        rows = connection.exec_driver_sql(query, execution_options=ROWS_AT_ONCE)
+        values = ((row, dict(zip(columns.names, row, strict=True))) for row in rows)
+        labels = [columns.label_of(row) for row, by_name in values if not is_readable(name, by_name)]
+        if labels:
+            named = ", ".join(labels[:MAX_NAMED_ROWS]) + (" and others" if len(labels) > MAX_NAMED_ROWS else "")
+            yield f"{len(labels)} rows of {name} hold what cannot be read ({named}): {ROW_REMEDY}"
 
 
 def is_readable(table_name: str, values: Mapping[str, Any]) -> bool:

@@ -4,16 +4,18 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from sqlalchemy import Connection
 
-from bot import Outcome, Receipt, derived_id
+from bot import Outcome, Receipt, Settings, derived_id
+from bot.settings import Layer
 from bot.store import UnreadableRow
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 from plugins.sql.core.settings import Synchronous
 from plugins.sql.postgres.connection import parse_address
-from plugins.sql.postgres.storage import OpenServers
+from plugins.sql.postgres.storage import OpenServers, PostgresStorage
 from plugins.sql.sqlite.check import check_file
 from plugins.sql.sqlite.database import OpenFiles
 from plugins.sql.stores.store import SqlStore
@@ -73,6 +75,32 @@ async def test_the_bot_goes_on_answering_where_a_row_cannot_be_read(reopen: Reop
         assert (await say(stage, "after")).outcome is Outcome.ANSWERED
         assert store.ledger.health.problem is None
         assert stage.texts[-1] == "Hello again."
+
+
+@pytest.mark.failure("I-16")
+async def test_the_check_names_the_same_unreadable_rows_on_both_databases(path: Path, postgres_url: str) -> None:
+    files = OpenFiles().open_store(path, AGENT)
+    servers = OpenServers().open_store(parse_address(postgres_url, "url"), AGENT)
+    spoilt = [await _spoil_rows(files), await _spoil_rows(servers)]
+    in_file = check_file(path).problems
+    in_server = (await PostgresStorage().check(Settings([Layer(".env", {"POSTGRES_URL": postgres_url})]))).problems
+    for (room_id, receipt_id), problems in zip(spoilt, (in_file, in_server), strict=True):
+        assert [problem.partition(":")[0] for problem in problems] == [
+            f"1 rows of rooms hold what cannot be read ({room_id})",
+            f"1 rows of receipts hold what cannot be read ({receipt_id})",
+        ]
+        assert all("correct or delete them" in problem for problem in problems)
+    assert "--repair" not in "".join(in_server)  # it copies files
+
+
+async def _spoil_rows(opened: AbstractAsyncContextManager[SqlStore]) -> tuple[UUID, UUID]:
+    """Make a room and a receipt of a new store unreadable; return their ids."""
+    model = ScriptedModel(model_answer("Hello."))
+    async with opened as store, running_agent(model=model, store=store) as stage:
+        receipt = await say(stage, "before")
+        await change(store, "UPDATE rooms SET metadata = '{'")
+        await change(store, "UPDATE receipts SET outcome = 'answared'")
+        return receipt.room_id, receipt.id
 
 
 async def test_a_message_of_a_world_with_unreadable_roles_is_refused_alone(reopen: Reopen) -> None:
