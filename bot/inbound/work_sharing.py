@@ -12,9 +12,9 @@ from uuid import UUID
 from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.isolation import run_isolated
 from bot.domain.ids import new_id
-from bot.domain.inbound import MAX_BACKFILL_AGE, StoredEvent
+from bot.domain.inbound import MAX_BACKFILL_AGE, InboundMessage, StoredEvent
 from bot.domain.ledger import Outcome, Receipt
-from bot.errors import LeaseLost, StoreUnavailable
+from bot.errors import LeaseLost, StoreUnavailable, UnreadableRow
 from bot.inbound.inbox import Inbox
 from bot.inbound.people import refresh_muted_people
 from bot.inbound.processing import EventState
@@ -155,10 +155,10 @@ class WorkSharingLoop:
         await asyncio.gather(*(self._claim(room_id, receipts) for room_id, receipts in unclaimed.items()))
 
     async def _claim(self, room_id: UUID, receipts: Sequence[Receipt]) -> None:
-        """Claim messages of a room; one that is too old or deleted is closed by the regular check."""
-        now, find_message = self._clock(), self._store.ledger.inbound_message
+        """Claim messages of a room; one that is too old, deleted or unreadable is closed by the regular check."""
+        now = self._clock()
         receipts = [receipt for receipt in receipts if now - receipt.received_at <= MAX_BACKFILL_AGE]
-        messages = await asyncio.gather(*map(find_message, receipts))
+        messages = await asyncio.gather(*map(self._find_message, receipts))
         participant_state = await self._store.worlds.participant_state(room_id)
         events = [
             StoredEvent(
@@ -172,3 +172,9 @@ class WorkSharingLoop:
         ]
         with suppress(LeaseLost):  # its new owner claims them
             await self._inbox.processor.claim(room_id, events)
+
+    async def _find_message(self, receipt: Receipt) -> InboundMessage | None:
+        try:
+            return await self._store.ledger.inbound_message(receipt)
+        except UnreadableRow:
+            return None

@@ -12,10 +12,10 @@ from bot.agent import Agent
 from bot.domain.authority import ANYBODY, UNKNOWN_AUTHORS
 from bot.domain.ids import new_id
 from bot.domain.inbound import StoredEvent
-from bot.domain.ledger import Outcome, Receipt, Step, StepState
+from bot.domain.ledger import Outcome, Receipt, Rule, Step, StepState
 from bot.domain.memory import AUTHORS_KEY, MemoryKind
 from bot.domain.results import ActionResult
-from bot.errors import StoreUnavailable
+from bot.errors import StoreUnavailable, UnreadableRow
 from bot.models.types import TextResult, ToolCall
 from bot.pipeline.commit import mark_late_evaluations, supersede_receipt
 from bot.turn import Turn, TurnInput
@@ -99,9 +99,12 @@ async def _restore_inputs(turn: Turn, message_ids: Sequence[UUID]) -> None:
 
 
 async def claim(agent: Agent, receipt: Receipt) -> StoredEvent:
-    """Claim a message that an earlier process left open; cancel it if the message was deleted."""
+    """Claim a message that an earlier process left open; cancel it if it was deleted, fail it if it cannot be read."""
     store, now = agent.store, agent.clock()
-    inbound = await store.ledger.inbound_message(receipt)
+    try:
+        inbound = await store.ledger.inbound_message(receipt)
+    except UnreadableRow as error:
+        return StoredEvent(await _fail_unreadable(agent, receipt, error))
     if receipt.outcome.is_final:
         return StoredEvent(receipt, inbound)
     room_id = receipt.room_id if inbound is None else inbound.room.id
@@ -119,6 +122,17 @@ async def claim(agent: Agent, receipt: Receipt) -> StoredEvent:
         )
     await store.ledger.save_receipts([receipt])
     return StoredEvent(receipt, inbound, participant_state)
+
+
+async def _fail_unreadable(agent: Agent, receipt: Receipt, error: UnreadableRow) -> Receipt:
+    """Close a message of which a row cannot be read, so that no later start tries it again; return its receipt."""
+    if receipt.outcome.is_final:
+        return receipt
+    reason = f"what is stored of it cannot be read ({error}); `bot db check` lists such rows"
+    logger.error("message %s was not answered: %s", receipt.id, reason)
+    failed = replace(receipt, outcome=Outcome.FAILED, reason=reason, rule=Rule.INTERNAL_ERROR, closed_at=agent.clock())
+    await agent.store.ledger.save_receipts([failed])
+    return failed
 
 
 async def release_claim(turn: Turn) -> None:

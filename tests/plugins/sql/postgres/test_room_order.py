@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg  # type: ignore[import-untyped]  # it brings no types
 import pytest
 
-from bot import derived_id
+from bot import Outcome, Rule, derived_id
 from bot.inbound import work_sharing
 from bot.platform import InboundMessage
 from bot.store import StoreUnavailable
@@ -67,6 +67,23 @@ async def test_a_message_waits_for_an_earlier_one_that_another_process_received(
             await owner.agent_runtime.inbox.submit(message(owner, "Bob"))
         await notify_everyone(postgres_url)
         assert await owner.adapter.wait_until_sent(4) == ["To Kim.", "To Bob.", "To Alice.", "To Bob."]
+
+
+async def test_a_message_that_cannot_be_read_keeps_no_other_from_being_claimed(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_processes(postgres_url, monkeypatch) as (owner, other):
+        with monkeypatch.context() as patch:
+            patch.setattr(PostgresSharing, "_on_notify", lambda *_: None)  # the notification is late
+            receipt = await other.agent_runtime.inbox.submit(message(owner, "Alice"))
+            connection = await asyncpg.connect(postgres_url)
+            await connection.execute("UPDATE memories SET content = '{' WHERE id = $1", receipt.memory_id.bytes)
+            await connection.close()
+            await other.agent_runtime.inbox.submit(message(owner, "Bob"))
+        await notify_everyone(postgres_url)
+        assert await owner.adapter.wait_until_sent(3) == ["To Kim.", "To Bob.", "To Bob."]
+        failed = await owner.agent_runtime.inbox.wait_outcome(receipt.id)
+        assert (failed.outcome, failed.rule) == (Outcome.FAILED, Rule.INTERNAL_ERROR)
 
 
 async def test_a_message_that_comes_while_an_earlier_one_is_claimed_is_answered_after_it(

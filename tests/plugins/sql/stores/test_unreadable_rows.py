@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Connection
 
-from bot import Outcome, Receipt, Settings, derived_id
+from bot import Outcome, Receipt, Rule, Settings, derived_id
 from bot.settings import Layer
 from bot.store import UnreadableRow
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
@@ -112,6 +112,27 @@ async def test_a_message_of_a_world_with_unreadable_roles_is_refused_alone(reope
         with pytest.raises(UnreadableRow, match="holds invalid JSON"):
             await stage.submit("after")
         assert store.ledger.health.problem is None
+
+
+@pytest.mark.parametrize("table", ["memories", "rooms"])
+async def test_an_open_message_that_cannot_be_read_fails_at_the_next_start_and_is_not_tried_again(
+    reopen: Reopen, table: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with reopen() as store, running_agent(store=store) as stage:
+        stage.agent_runtime.inbox.processor.close()  # it is stored, and the process ends before it starts on it
+        receipt = await stage.submit("before")
+        await change(store, f"UPDATE {table} SET metadata = '['")
+    async with reopen() as store, running_agent(store=store) as stage:
+        failed = await stage.agent_runtime.inbox.wait_outcome(receipt.id)
+        assert (failed.outcome, failed.rule) == (Outcome.FAILED, Rule.INTERNAL_ERROR)
+        unreadable_id = receipt.memory_id if table == "memories" else receipt.room_id
+        assert f"row {unreadable_id} of {table} in the database cannot be read" in failed.reason
+        assert "correct or delete it" in failed.reason
+        assert await store.ledger.receipts(is_open=True) == []
+    caplog.clear()
+    async with reopen() as store, running_agent(store=store) as stage:
+        assert (await store.ledger.receipt(receipt.id)) == failed
+    assert "cannot be read" not in caplog.text
 
 
 async def test_an_unreadable_row_is_named_in_the_log_and_left_out_of_lists(
