@@ -35,7 +35,8 @@ class TurnInput:
     """One message that a turn answers, and its receipt.
 
     `received_monotonic` is on the monotonic clock, in seconds; `resolve` receives the final receipt; `calls`
-    are the model calls made for this message so far; `is_evaluated` is set once the evaluators have run.
+    are the model calls made for this message so far, `interrupted_calls` those of its turns that were interrupted,
+    which no receipt has; `is_evaluated` is set once the evaluators have run.
     """
 
     receipt: Receipt
@@ -45,6 +46,12 @@ class TurnInput:
     resolve: Callable[[Receipt], None]
     calls: list[ModelCall] = field(default_factory=list)
     is_evaluated: bool = False
+    interrupted_calls: list[ModelCall] = field(default_factory=list)
+
+    @property
+    def all_calls(self) -> tuple[ModelCall, ...]:
+        """All model calls made for this message, as its receipt is to name them."""
+        return (*self.receipt.model_calls, *self.calls, *self.interrupted_calls)
 
 
 @dataclass(slots=True, eq=False)

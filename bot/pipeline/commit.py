@@ -190,10 +190,9 @@ async def close_turn(
 
 def close_receipt(turn: Turn, turn_input: TurnInput, **changes: Any) -> Receipt:
     """Return the receipt of an input with `changes`, its turn, time, calls and whether evaluators have run."""
-    calls = (*turn_input.receipt.model_calls, *turn_input.calls)
     is_learnt = turn_input.is_evaluated or not has_evaluation_work(turn.agent)
     now = turn.agent.clock()
-    changes |= {"turn_id": turn.id, "closed_at": now, "model_calls": calls, "is_evaluated": is_learnt}
+    changes |= {"turn_id": turn.id, "closed_at": now, "model_calls": turn_input.all_calls, "is_evaluated": is_learnt}
     return replace(turn_input.receipt, **changes)
 
 
@@ -219,12 +218,22 @@ async def mark_late_evaluations(turn: Turn, closed: Iterable[tuple[TurnInput, Re
 
 
 async def record_cancelled_calls(turn: Turn) -> None:
-    """Add the model calls of a cancelled turn to the newest of its receipts that was closed before they ended."""
+    """Add the model calls of a cancelled turn to the newest of its receipts that was closed before they ended.
+
+    Without one, as after a migration of its room, the turns that answer its messages now store them.
+    """
     calls = [call for turn_input in turn.inputs for call in turn_input.calls]
     with suppress(StoreUnavailable):  # the sums of the costs have them
         for turn_input in reversed(turn.inputs if calls else ()):
             if await turn.agent.store.ledger.add_model_calls(turn_input.receipt.id, calls):
                 return
+    keep_calls(turn)
+
+
+def keep_calls(turn: Turn) -> None:
+    """Keep the model calls of an interrupted turn for the receipts of its messages, which are processed again."""
+    for turn_input in turn.inputs:
+        turn_input.interrupted_calls += turn_input.calls
 
 
 async def previous_replies(turn: Turn) -> list[Memory]:

@@ -17,7 +17,7 @@ from bot.domain.memory import AUTHORS_KEY, MemoryKind
 from bot.domain.results import ActionResult
 from bot.errors import StoreUnavailable, UnreadableRow
 from bot.models.types import TextResult, ToolCall
-from bot.pipeline.commit import mark_late_evaluations, supersede_receipt
+from bot.pipeline.commit import keep_calls, mark_late_evaluations, supersede_receipt
 from bot.turn import Turn, TurnInput
 
 logger = logging.getLogger(__name__)
@@ -142,11 +142,13 @@ async def release_claim(turn: Turn) -> None:
             turn_input.receipt,
             outcome=Outcome.RECEIVED,
             attempts=turn_input.receipt.attempts - 1,
-            model_calls=(*turn_input.receipt.model_calls, *turn_input.calls),
+            model_calls=turn_input.all_calls,
         )
         for turn_input in turn.inputs
         if not turn_input.receipt.outcome.is_final
     ]
+    for turn_input in turn.inputs:
+        turn_input.interrupted_calls.clear()  # this process may process them again, from these receipts
     with suppress(StoreUnavailable):
         await turn.agent.store.ledger.save_receipts(receipts)
 
@@ -154,6 +156,7 @@ async def release_claim(turn: Turn) -> None:
 def release(turn: Turn) -> None:
     """Leave the turn's messages open; the inbox retries them when the store is available again."""
     if turn.superseded_by is None:
+        keep_calls(turn)
         for turn_input in turn.inputs:
             turn_input.resolve(turn_input.receipt)
 

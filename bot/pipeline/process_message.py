@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from uuid import UUID
 
 from bot.agent import Agent
+from bot.concurrency.bounded import BoundedDict
 from bot.concurrency.crash_points import crash_point
 from bot.concurrency.isolation import CancellationScope
 from bot.concurrency.tasks import Batcher
@@ -19,7 +20,7 @@ from bot.domain.environment import ParticipantState
 from bot.domain.events import MessageReceived, MessageSent, ReactionReceived, VoiceMessageReceived
 from bot.domain.ids import new_id
 from bot.domain.inbound import StoredEvent
-from bot.domain.ledger import Outcome, Rule
+from bot.domain.ledger import ModelCall, Outcome, Rule
 from bot.domain.memory import MemoryKind
 from bot.errors import StoreUnavailable
 from bot.inbound.processing import OnOutcome
@@ -59,6 +60,7 @@ from bot.settings import CoreSettings
 from bot.turn import Turn, TurnEnded, TurnInput
 
 MAX_DEATHS = 3
+MAX_INTERRUPTED = 1_000  # messages of which the model calls of interrupted turns are kept
 EDIT_INTERVAL_SECONDS = 5.0
 
 
@@ -79,6 +81,7 @@ class MessagePipeline:
         self._edit_pacer = EditPacer(EDIT_INTERVAL_SECONDS)
         self._counters = MessageCounters(settings, agent.store.sharing)
         self._attachment_limits = ConcurrencyLimits()
+        self._interrupted_calls = BoundedDict[UUID, list[ModelCall]](MAX_INTERRUPTED, list)
         self._composer = Composer(registry)
         self._action_runner = ActionRunner(self._composer)
         self._multi_step = MultiStep(
@@ -113,6 +116,7 @@ class MessagePipeline:
                 await agent.store.ledger.mark_evaluated([receipt.id])
             return
         turn_input = TurnInput(receipt, inbound.message, inbound.author, received_monotonic, on_outcome)
+        turn_input.interrupted_calls = self._interrupted_calls[receipt.id]
         turn_id = receipt.turn_id or new_id()
         turn = Turn(agent, turn_id, inbound.room, inbound.world, [turn_input], is_fresh=event.is_new)
         if receipt.outcome.is_final:

@@ -706,6 +706,20 @@ async def test_a_migrated_room_has_its_history_and_open_questions(staged: OnStag
 
 
 @pytest.mark.failure("B-14")
+async def test_the_receipt_of_a_migrated_message_has_the_calls_of_both_turns(staged: OnStage) -> None:
+    held = Held()
+    async with staged(model=held.model) as stage:
+        old, new = said(stage, "in the old group", "1"), said(stage, "", "9", room="supergroup")
+        receipt = await put(stage, old)
+        await held.until_asked("in the old group")
+        await changes(stage).migrate_room(old.room.id, new.world, new.room)
+        held.release.set()
+        await ended(stage, receipt)
+        await quiet(stage)
+        assert sorted(call.error for call in (await kept(stage, receipt)).model_calls) == ["", "cancelled"]
+
+
+@pytest.mark.failure("B-14")
 async def test_waiting_deliveries_are_sent_to_the_migrated_room(staged: OnStage) -> None:
     adapter = Slow()
     async with staged(model=ScriptedModel(), adapter=adapter) as stage:

@@ -206,6 +206,27 @@ async def test_in_a_queue_an_outage_of_the_store_does_not_reorder_answers(monkey
         assert await stage.adapter.wait_until_sent(3) == ["To Alice.", "To Bob.", "To Carol."]
 
 
+@pytest.mark.parametrize("fails", ["save_step", "commit"])
+async def test_a_receipt_has_the_model_calls_of_turns_that_an_outage_of_the_store_interrupted(
+    fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crash_recovery, "POLL_SECONDS", 0.01)
+    store, outages = InMemoryStore(), [StoreUnavailable("the server restarts", cause="db_unreachable")] * 2
+    write = getattr(store.ledger, fails)
+
+    async def write_later(*arguments: Any) -> Any:
+        if outages:
+            raise outages.pop()
+        return await write(*arguments)
+
+    monkeypatch.setattr(store.ledger, fails, write_later)
+    async with running_agent(store=store) as stage:
+        receipt = await stage.send("Hello")
+        assert receipt.outcome is Outcome.ANSWERED
+        assert len(receipt.model_calls) == len(stage.model.requests)
+        assert stage.texts == ["Hello."]
+
+
 async def test_by_author_each_person_gets_a_separate_answer() -> None:
     held = Held(lambda request: model_answer(f"To {'Bob' if 'to Bob.' in request.prompt else 'Alice'}."))
     async with running_agent(model=held.model, settings={"LATEST_RESPONSE": "author"}) as stage:
