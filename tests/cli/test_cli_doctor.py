@@ -63,6 +63,17 @@ def test_after_a_wrong_variable_the_others_are_not_called_well_formed(
     assert not [finding for finding in findings if "well-formed" in finding["what"]]
 
 
+def test_the_variables_of_a_plugin_that_is_not_trusted_are_not_called_well_formed(workdir: Path, capsys: Out) -> None:
+    (workdir / "mine.py").write_text("raise SystemExit('it ran')", encoding="utf-8")
+    (workdir / "ada.json").write_text('{"name": "Ada", "plugins": ["./mine"]}', encoding="utf-8")
+    code, findings = run_doctor(capsys, "-c", "ada.json")
+    assert code == 78
+    assert [check for check, _ in failed_findings(findings)] == ["plugins"]
+    about_settings = [finding["what"] for finding in findings if finding["check"] == "settings"]
+    assert not [what for what in about_settings if "all well-formed" in what]
+    assert [what for what in about_settings if what.startswith("not all are checked: the character's plugins")]
+
+
 def test_a_line_that_sets_nothing_is_named_by_the_doctor_and_at_the_start(workdir: Path, capsys: Out) -> None:
     (workdir / ".env").write_text("BUDGET_USD=1\nthis is no setting\n", encoding="utf-8")
     code, findings = run_doctor(capsys)

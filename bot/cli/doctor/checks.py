@@ -81,11 +81,12 @@ def check_plugins(config: CharacterConfig) -> Iterator[Finding]:
 
 
 def check_settings(
-    settings: Settings, groups: Sequence[SettingsGroup], reported: Collection[str] = ()
+    settings: Settings, groups: Sequence[SettingsGroup], reported: Collection[str] = (), unchecked: Collection[str] = ()
 ) -> Iterator[Finding]:
     """Check the value of every variable, and names in `.env` that look misspelled.
 
-    `reported` are problems of variables that were reported before.
+    `reported` are problems of variables that were reported before; `unchecked` says why there are others, which are
+    not among these groups.
     """
     error_count = len(reported)
     for group in groups:
@@ -99,7 +100,15 @@ def check_settings(
     known_names = {variable.name for group in groups for variable in list_variables(group.model)}
     if not error_count:
         count = sum(name in settings for name in known_names)
-        yield Finding(FindingStatus.OK, "settings", f"{count} of {len(known_names)} variables are set, all well-formed")
+        verdict = "all well-formed" if not unchecked else "well-formed where they could be checked"
+        yield Finding(FindingStatus.OK, "settings", f"{count} of {len(known_names)} variables are set, {verdict}")
+    for problem in unchecked:
+        yield Finding(FindingStatus.OK, "settings", f"not all are checked: {problem}")
+    yield from _check_env_file(settings, known_names)
+
+
+def _check_env_file(settings: Settings, known_names: Collection[str]) -> Iterator[Finding]:
+    """Report the lines of `.env` that set nothing, and names that look misspelled."""
     for number in find_unreadable_lines(ENV_FILE):
         yield Finding(FindingStatus.WARN, "settings", f"{ENV_FILE}, line {number}: it sets nothing", "write NAME=value")
     for name in settings:

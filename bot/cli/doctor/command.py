@@ -106,13 +106,13 @@ def _settings_findings(
 
     `reported` are problems of settings that prevented it from being loaded.
     """
-    groups, problems = find_settings_groups(config.plugins if config else ())
+    groups, unchecked = find_settings_groups(config.plugins if config else ())
+    if config is None:
+        unchecked.append("the character's plugins could not be loaded, and may have variables of their own")
     settings = settings.with_models(*(group.model for group in groups))
     for note in ignored_settings_note(settings):
         yield Finding(FindingStatus.WARN, "settings", note)
-    yield from checks.check_settings(settings, groups, reported)
-    for problem in problems:
-        yield Finding(FindingStatus.OK, "settings", f"not all are checked: {problem}")
+    yield from checks.check_settings(settings, groups, reported, unchecked)
     with suppress(SettingError):
         yield from checks.check_files(settings.load(CoreSettings), fix=fix)
     if config is None:
