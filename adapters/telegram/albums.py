@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from bot import Attachment, Memory
-from bot.platform import AgentHandle, InboundMessage
+from bot.platform import AgentHandle, InboundMessage, MentionContext
 
 ALBUM_KEY = "album"  # in the metadata: its id, and of each part the text and the ids of its files
 MAX_RECENT = 200  # messages among which the album of an edited part is looked for
@@ -15,16 +15,7 @@ Parts = Mapping[str, tuple[str, Sequence[str]]]  # by the ids of their messages
 def merge_album(parts: Sequence[InboundMessage], album_id: str) -> InboundMessage:
     """Merge the messages of an album into the first of them."""
     first, *rest = sorted(parts, key=lambda part: int(part.key.message_id))
-    mention = first.message.content.mention
-    for part in rest:
-        other = part.message.content.mention
-        mention = replace(
-            mention, is_mention=mention.is_mention or other.is_mention, is_reply=mention.is_reply or other.is_reply
-        )
-    if any(not part.message.content.mention.denied_by for part in parts):
-        mention = replace(mention, denied_by="")
-    content = replace(first.message.content, mention=mention)
-    merged = replace(first, message=replace(first.message, content=content))
+    merged = _with_mentions(first, [part.message.content.mention for part in rest])
     files = [file for part in (first, *rest) for file in part.message.content.attachments]
     return _with_parts(merged, album_id, {part.key.message_id: _describe(part) for part in (first, *rest)}, files)
 
@@ -37,13 +28,30 @@ async def submit_album_edit(handle: AgentHandle, edit: InboundMessage, album_id:
 
 
 def edit_album(stored: Memory, edit: InboundMessage, album_id: str) -> InboundMessage:
-    """Return the edit of a stored album in which one part has changed; unchanged files stay as they were stored."""
+    """Return the edit of a stored album in which one part has changed; unchanged files stay as they were stored.
+
+    What addressed the agent still does: it may stand in a part that has not changed.
+    """
+    edit = _with_mentions(edit, [stored.content.mention])
     parts = {**_parts_of(stored, album_id), edit.key.message_id: _describe(edit)}
     first = min(parts, key=int)
     metadata = {**edit.message.metadata, "message_id": int(first)}
     message = replace(edit.message, external_id=first, metadata=metadata)
     edit = replace(edit, key=replace(edit.key, message_id=first), message=message)
     return _with_parts(edit, album_id, parts, [*edit.message.content.attachments, *stored.content.attachments])
+
+
+def _with_mentions(message: InboundMessage, others: Sequence[MentionContext]) -> InboundMessage:
+    """Return a message that addresses the agent where it or one of the others does; denied where all are."""
+    mention = message.message.content.mention
+    mentions = [mention, *others]
+    mention = replace(
+        mention,
+        is_mention=any(other.is_mention for other in mentions),
+        is_reply=any(other.is_reply for other in mentions),
+        denied_by=mention.denied_by if all(other.denied_by for other in mentions) else "",
+    )
+    return replace(message, message=replace(message.message, content=replace(message.message.content, mention=mention)))
 
 
 def _with_parts(message: InboundMessage, album_id: str, parts: Parts, files: Iterable[Attachment]) -> InboundMessage:

@@ -106,7 +106,10 @@ class People:
         fields: dict[str, Any] = {"media_group_id": str(self._state.new_number())}
         messages = []
         for index, content in enumerate(contents):
-            caption_fields: dict[str, Any] = {"caption": caption} if caption and not index else {}
+            has_caption = bool(caption) and not index
+            caption_fields: dict[str, Any] = (
+                {"caption": caption, "caption_entities": find_entities(caption)} if has_caption else {}
+            )
             messages.append(self.say(chat, user, photo=self.store_photo(content), **fields, **caption_fields))
         return messages
 
