@@ -96,21 +96,24 @@ def split_reply(content: Content) -> list[Content]:
     """Split a text into posts, the pictures with the first; a like or a repost is one part.
 
     More than four pictures go with the posts after it, if need be with posts of their number alone. URLs of files
-    without data are appended to the text, and the names of files that X does not take. A reply has at most
+    without data are appended to the text, and the names of files that cannot be posted. A reply has at most
     MAX_REPLY_POSTS parts.
     """
-    files = [item for item in content.attachments if item.data is not None]
-    pictures = tuple(item for item in files if item.kind is MediaKind.IMAGE)
-    batches = [pictures[start : start + MAX_PICTURES] for start in range(0, len(pictures), MAX_PICTURES)]
-    links = [item.url for item in content.attachments if item.data is None and item.url.startswith("http")]
-    refused = [item.name or item.title or item.id for item in files if item.kind is not MediaKind.IMAGE]
     operation = content.operation
     if operation is not None and not operation.creates_post:
         return [Content(text=content.text, operation=operation)]
+    is_reply = content.in_reply_to is not None or (operation is not None and operation.kind is PostOperationKind.REPLY)
+    files = [item for item in content.attachments if item.data is not None]
+    pictures = [item for item in files if item.kind is MediaKind.IMAGE]
+    if is_reply:
+        pictures = pictures[: MAX_REPLY_POSTS * MAX_PICTURES]
+    batches = [tuple(pictures[start : start + MAX_PICTURES]) for start in range(0, len(pictures), MAX_PICTURES)]
+    links = [item.url for item in content.attachments if item.data is None and item.url.startswith("http")]
+    refused = [item.name or item.title or item.id for item in files if item not in pictures]
     notes = [f"(could not be posted: {', '.join(refused)})"] if refused else []
     pieces = split_text("\n".join([content.text, *links, *notes]).strip())
     pieces += [f"{number}/{len(batches)}" for number in range(len(pieces) + 1, len(batches) + 1)]
-    if content.in_reply_to is not None or (operation is not None and operation.kind is PostOperationKind.REPLY):
+    if is_reply:
         pieces = _limit_posts(pieces)
     of_posts = chain(batches, repeat(()))
     posts = [Content(text=text, attachments=files) for text, files in zip(pieces, of_posts, strict=False)]

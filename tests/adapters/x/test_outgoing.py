@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.x.outgoing import MAX_WEIGHT, remove_mentions, split_reply, split_text, text_weight
+from adapters.x.outgoing import MAX_REPLY_POSTS, MAX_WEIGHT, remove_mentions, split_reply, split_text, text_weight
 from bot import Attachment, Content, MediaKind, new_id
 from bot.platform import PostOperation, PostOperationKind
 
@@ -86,6 +86,13 @@ def test_more_than_four_pictures_go_with_the_posts_that_follow(text: str, texts:
     assert [len(one.attachments) for one in posts if one.attachments] == [4, 4, 1]
     assert texts is None or [one.text for one in posts] == texts
     assert tuple(file for one in posts for file in one.attachments) == pictures
+
+
+def test_pictures_beyond_the_posts_of_a_reply_are_named() -> None:
+    pictures = tuple(Attachment(str(n), MediaKind.IMAGE, name=f"{n}.png", data=b"png") for n in range(22))
+    posts = split_reply(Content(text="Look.", attachments=pictures, in_reply_to=new_id()))
+    assert [len(one.attachments) for one in posts] == [4] * MAX_REPLY_POSTS
+    assert posts[0].text == "Look.\n(could not be posted: 20.png, 21.png)"
 
 
 def test_files_that_x_does_not_take_are_named() -> None:
