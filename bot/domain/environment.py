@@ -106,6 +106,15 @@ class World(RenamedMembers):
             settings={**stored.settings, **self.settings},
         )
 
+    def migrate_room(self, room_id: UUID, new_room_id: UUID) -> Self:
+        """Return this world with the settings of a room under the room's new id."""
+        suffix, new_suffix = f":{room_id}", f":{new_room_id}"
+        settings = {
+            name.removesuffix(suffix) + new_suffix if name.endswith(suffix) else name: value
+            for name, value in self.settings.items()
+        }
+        return replace(self, settings=settings)
+
     @property
     def owners(self) -> frozenset[UUID]:
         """The ids of all OWNERs."""

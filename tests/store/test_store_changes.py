@@ -14,6 +14,7 @@ from bot.domain.inbound import InboundMessage
 from bot.domain.ledger import Delivery, DeliveryState, EditState, Outcome, Receipt
 from bot.domain.memory import Memory, MemoryKind, MemoryScope
 from bot.domain.task import Task
+from bot.settings import room_setting
 from bot.store.ledger import TurnCommit
 from bot.store.protocols import RecallScope, Store
 from bot.testing import make_message
@@ -410,6 +411,30 @@ async def test_what_belongs_to_a_world_follows_its_only_room(store: Store, has_o
     stored = {item.id: item for item in await store.entities.components(old.author.id)}
     assert stored[contact.id].world_id == (old.world.id if has_other_room else new_world.id)
     assert (stored[known.id].world_id, stored[newer.id].data) == (old.world.id, {"phone": "2"})
+
+
+async def test_settings_and_tasks_of_a_room_follow_it_and_later_settings_stay(store: Store) -> None:
+    old, new = build_message(), build_message(room="hall", kind=ChannelType.GROUP)
+    old_world = replace(old.world, id=new_id())
+    await store.worlds.save_world(old_world, [replace(old.room, world_id=old_world.id)])
+    for room_id in (old.room.id, old_world.id):
+        await store.worlds.set_setting(old_world.id, room_setting("RESPONSIVENESS", room_id), "lively")
+    for place in (old.room.id, None):
+        await store.tasks.save_task(Task(new_id(), "later", NOW, room_id=place, world_id=old_world.id))
+    await migrate(store, old, new)
+    world = await store.worlds.world(new.world.id)
+    assert world is not None
+    assert world.settings == {
+        room_setting("RESPONSIVENESS", new.room.id): "lively",
+        room_setting("RESPONSIVENESS", old_world.id): "lively",
+    }
+    assert [task.world_id for task in await store.tasks.tasks()] == [new.world.id] * 2
+
+    await store.worlds.set_setting(new.world.id, room_setting("RESPONSIVENESS", new.room.id), "reserved")
+    await migrate(store, old, new)  # it is told in both rooms
+    world = await store.worlds.world(new.world.id)
+    assert world is not None
+    assert world.settings[room_setting("RESPONSIVENESS", new.room.id)] == "reserved"
 
 
 async def test_an_open_message_is_answered_in_the_migrated_room(store: Store) -> None:

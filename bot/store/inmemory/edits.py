@@ -208,6 +208,7 @@ class InMemoryEdits:
                 self._memories.upsert(replace(memory, world_id=room.world_id))
         if left_world is not None:
             self._entities.migrate_world(left_world, room.world_id)
+            self._tasks.migrate_world(left_world, room.world_id)
         pending = [
             delivery
             for delivery in await self._ledger.deliveries(is_open=True)

@@ -222,7 +222,10 @@ class InMemoryWorlds:
         """
         previous_room = self._rooms.get(room_id)
         previous_world = self._worlds.get(previous_room.world_id) if previous_room else None
-        self.upsert(world.merge(previous_world) if previous_world else world, [room])
+        if previous_world is not None:
+            stored = self._worlds.get(world.id)  # what was decided there since counts more
+            world = (world.merge(stored) if stored else world).merge(previous_world.migrate_room(room_id, room.id))
+        self.upsert(world, [room])
         participant_state = self._participant_states.pop(room_id, None)
         if participant_state is not None:
             self._participant_states.setdefault(room.id, participant_state)

@@ -105,6 +105,13 @@ class InMemoryTasks:
             for task in self._tasks.values()
         }
 
+    def migrate_world(self, world_id: UUID, new_world_id: UUID) -> None:
+        """Assign all tasks of a world to another one."""
+        self._tasks = {
+            task.id: replace(task, world_id=new_world_id) if task.world_id == world_id else task
+            for task in self._tasks.values()
+        }
+
 
 def _is_eligible(task: Task) -> bool:
     return TaskTag.QUEUE in task.tags and not task.is_parked

@@ -145,13 +145,6 @@ RETARGET_DELIVERY = Statement(
 )
 
 
-MOVE_WORLD_MEMORIES = Statement(
-    lambda _: (
-        update(memories)
-        .where(matches(memories, "agent_id", "world_id"))
-        .values(world_id=typed_parameter(memories.c.world_id, "new"))
-    )
-)
 MOVE_WORLD_COMPONENTS = Statement(
     lambda _: (
         update(components)
@@ -189,9 +182,20 @@ def _move_rows(table: Table) -> Statement:
     )
 
 
+def _move_world_rows(table: Table) -> Statement:
+    return Statement(
+        lambda _: (
+            update(table)
+            .where(matches(table, "agent_id", "world_id"))
+            .values(world_id=typed_parameter(table.c.world_id, "new"))
+        )
+    )
+
+
 MOVE_VECTORS, MOVE_WORDS = _update_audience(embeddings, "room_id"), _update_audience(words, "room_id")
 MOVE_WORLD_VECTORS, MOVE_WORLD_WORDS = _update_audience(embeddings, "world_id"), _update_audience(words, "world_id")
 MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS = _move_rows(components), _move_rows(tasks), _move_rows(logs)
+MOVE_WORLD_MEMORIES, MOVE_WORLD_TASKS = _move_world_rows(memories), _move_world_rows(tasks)
 
 
 def migrate_room(agent: int, room_id: UUID, world: World, room: Room, connection: Connection) -> list[Delivery]:
@@ -201,7 +205,10 @@ def migrate_room(agent: int, room_id: UUID, world: World, room: Room, connection
     """
     old_room = find_room(agent, room_id, connection)
     old_world = find_world(agent, old_room.world_id, connection) if old_room else None
-    put_worlds(connection, agent, [world.merge(old_world) if old_world else world])
+    if old_world is not None:
+        stored = find_world(agent, world.id, connection)  # what was decided there since counts more
+        world = (world.merge(stored) if stored else world).merge(old_world.migrate_room(room_id, room.id))
+    put_worlds(connection, agent, [world])
     put_rooms(connection, agent, [room])
     old, new, new_world = room_id.bytes, room.id.bytes, room.world_id.bytes
     MOVE_MEMORIES.run(connection, new, new_world, agent, old)
@@ -226,8 +233,8 @@ def migrate_room(agent: int, room_id: UUID, world: World, room: Room, connection
 
 
 def _move_world(connection: Connection, agent: int, old: bytes, new: bytes) -> None:
-    """Move what belongs to a world and to none of its rooms: what is noted of its people, and its documents."""
-    MOVE_WORLD_COMPONENTS.run(connection, new, agent, old)
-    MOVE_WORLD_MEMORIES.run(connection, new, agent, old)
+    """Move what belongs to a world and to none of its rooms: what is noted of its people, documents and tasks."""
+    for statement in (MOVE_WORLD_COMPONENTS, MOVE_WORLD_MEMORIES, MOVE_WORLD_TASKS):
+        statement.run(connection, new, agent, old)
     MOVE_WORLD_VECTORS.run(connection, agent, new)
     MOVE_WORLD_WORDS.run(connection, agent, new)
