@@ -6,6 +6,7 @@ from plugins.knowledge.index import KnowledgeIndex
 from plugins.knowledge.keyed import KeyedKnowledge, KnowledgeSettings, keyed_knowledge
 from plugins.knowledge.provider import (
     drop_erased,
+    drop_migrated,
     knowledge,
     reindex,
     reindex_changed,
@@ -25,7 +26,7 @@ plugin = Plugin(
     "Adds what the character's documents say about the message.",
     actions=[remember_document],
     commands=[show_documents, forget_document],
-    listeners=[drop_erased, reindex_changed],
+    listeners=[drop_erased, drop_migrated, reindex_changed],
     providers=[keyed_knowledge, knowledge],
     routes=[list_documents, add_documents, delete_document, read_document_again, search_documents],
     workers=[reindex],

@@ -109,12 +109,13 @@ class KnowledgeIndex(Service):
             digest = sha256(document.text.encode("utf-8", "replace")).hexdigest()
             entry = IndexedDocument(document.name, digest, pieces, vectors, model, document)
             memories = build_memories(entry, self.agent.id, self._added_room_id, self.agent.clock())
-            for old in stored:
-                if old.id == memories[0].id:
+            added = memories[0]
+            for old in stored:  # a document of a migrated group has the id of the world before
+                if (old.metadata["name"], old.world_id) == (added.metadata["name"], added.world_id):
                     await self.remove_document(old)
             await self.agent.store.memories.add(memories)
             self._small_fragments = None
-            return memories[0]
+            return added
 
     async def remove_document(self, document: Memory) -> None:
         """Remove a document and its fragments."""

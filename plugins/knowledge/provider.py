@@ -22,7 +22,7 @@ from bot import (
     provider,
     worker,
 )
-from bot.events import CharacterReloaded, EntityErased
+from bot.events import CharacterReloaded, EntityErased, RoomMigrated
 from bot.models import ModelError
 from bot.prompts import ANYBODY, Authority
 from bot.text import escape_line, sanitize_name, shorten
@@ -94,6 +94,12 @@ def _attached_documents(turn: Turn) -> list[tuple[UUID, Attachment]]:
 @on(EntityErased)
 async def drop_erased(agent: Agent, event: EntityErased) -> None:
     """Remove the documents of an erased person from the cache of the index."""
+    agent.services[KnowledgeIndex].clear_cache()
+
+
+@on(RoomMigrated)
+async def drop_migrated(agent: Agent, event: RoomMigrated) -> None:
+    """Read the fragments again: those that were added in a group belong to the world that it has become."""
     agent.services[KnowledgeIndex].clear_cache()
 
 

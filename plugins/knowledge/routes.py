@@ -197,7 +197,7 @@ def _describe(document: Memory, index: KnowledgeIndex) -> dict[str, Any]:
         "name": document.metadata["name"],
         "url": document.metadata.get("url", ""),
         "added": "world" in document.metadata,
-        "world": document.metadata.get("world") or None,
+        "world": str(document.world_id) if document.metadata.get("world") else None,
         "fragments": len(fragments),
         "bytes": document.metadata.get("bytes"),
         "problem": problem,

@@ -177,6 +177,24 @@ async def test_a_document_of_a_chat_keeps_its_author_and_its_world() -> None:
         assert (await knowledge(turn)).authors == {turn.author.id, ANYBODY}
 
 
+@pytest.mark.failure("B-14")
+async def test_the_documents_of_a_group_are_those_of_the_supergroup_that_it_becomes() -> None:
+    async with running_agent(plugin) as harness:
+        turn = make_turn(harness.agent, attached(), role=Role.ADMIN, kind=ChannelType.GROUP)
+        await harness.agent.store.worlds.save_world(turn.world, [turn.room])
+        await remember_document(turn)
+        index = harness.agent.services[KnowledgeIndex]
+        assert await index.search("water?", RecallScope(turn.room.id, turn.world.id))
+        world = replace(turn.world, id=derived_id("supergroup"), external_id="supergroup")
+        room = replace(turn.room, id=derived_id("its room"), world_id=world.id, external_id="supergroup")
+        await harness.agent_runtime.handle.edits.migrate_room(turn.room.id, world, room)
+        await harness.agent.events.wait_idle()
+        assert [passage.text for passage in await index.search("water?", RecallScope(room.id, world.id))] == [TIDES]
+        await index.add(NewDocument("tides.txt", "Low water is at seven.", world_id=world.id))
+        passages = await index.search("water?", RecallScope(room.id, world.id))
+        assert [passage.text for passage in passages] == ["Low water is at seven."]
+
+
 async def test_an_erased_person_takes_their_documents_along() -> None:
     async with running_agent(plugin) as harness:
         receipt = await harness.send("Hello")
