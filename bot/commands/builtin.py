@@ -15,7 +15,7 @@ from bot.domain.component_specs import CommandSpec
 from bot.domain.content import Attachment, Choice, Content, MediaKind, MentionContext
 from bot.domain.edits import ERASURE_COMPONENT, ErasureResult
 from bot.domain.environment import Entity, ParticipantState, Role
-from bot.domain.ids import new_id
+from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import CommandInvocation, CommandResponse, InboundMessage
 from bot.domain.ledger import EventKey, Receipt
 from bot.domain.memory import Memory, MemoryKind
@@ -37,6 +37,7 @@ RESPONSIVENESS = "RESPONSIVENESS"
 EXPORT_INTERVAL = timedelta(minutes=10)  # an export reads all memories
 MAX_EXPORT_BYTES = 8_000_000  # platforms refuse larger files
 TOO_LARGE = "too large"  # what the last attempt came to, if no file
+COMMAND_DENIAL = "a command"  # of a message that a command has answered already
 COMMAND_LOG_KIND = "command"  # the kind of log entry for a command
 
 
@@ -195,17 +196,42 @@ class BuiltinCommands:
         return describe_commands(context.agent.name, (*builtin_specs, *context.agent.catalog.commands))
 
     async def start(self, context: CommandContext) -> str:
-        """Greet a new user, with one of the character's own greetings if it has any."""
-        if greetings := context.agent.character.greetings:
-            greeting = Random(context.invocation.event_id).choice(greetings)
-            return greeting.replace("{{user}}", context.invocation.author.name)
-        return user_text("commands.start.greeting", name=context.agent.name)
+        """Greet a new user, with one of the character's own greetings if it has any.
+
+        Where the whole room sees it, the greeting is part of the conversation.
+        """
+        agent, invocation = context.agent, context.invocation
+        text = user_text("commands.start.greeting", name=agent.name)
+        if agent.character.greetings:
+            greeting = Random(invocation.event_id).choice(agent.character.greetings)
+            text = greeting.replace("{{user}}", invocation.author.name)
+        adapter = agent.outbox.adapter(invocation.room.platform)
+        if invocation.room.type.is_direct or (adapter is not None and not adapter.hides_responses):
+            await self._store_greeting(agent, invocation, text)
+        return text
+
+    async def _store_greeting(self, agent: Agent, invocation: CommandInvocation, text: str) -> None:
+        """Store a greeting as the answer to its command, with which it is deleted; no model answers that."""
+        asked = build_question(invocation, "/start", denied_by=COMMAND_DENIAL)
+        receipt = await self._inbox.submit(asked)
+        greeting = Memory(
+            id=derived_id(receipt.memory_id, "greeting"),
+            kind=MemoryKind.MESSAGE,
+            entity_id=agent.id,
+            room_id=invocation.room.id,
+            world_id=invocation.world.id,
+            content=Content(text=text, in_reply_to=receipt.memory_id),
+            created_at=agent.clock(),
+            source_id=receipt.memory_id,
+        )
+        await agent.store.memories.add([greeting])
 
 
-def build_question(invocation: CommandInvocation, question: str) -> InboundMessage:
-    """Build the inbound message of a question that was asked by command."""
+def build_question(invocation: CommandInvocation, question: str, *, denied_by: str = "") -> InboundMessage:
+    """Build the inbound message of a question that was asked by command; it is not answered if it is denied."""
     room, message_id = invocation.room, invocation.message_id or invocation.event_id
-    content = Content(text=question, source=room.platform, mention=MentionContext(is_mention=True))
+    mention = MentionContext(is_mention=True, denied_by=denied_by)
+    content = Content(text=question, source=room.platform, mention=mention)
     message = Memory(
         id=new_id(),
         kind=MemoryKind.MESSAGE,

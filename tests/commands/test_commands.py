@@ -42,6 +42,32 @@ async def test_start_sends_one_of_the_characters_own_greetings_with_the_name_of_
     assert texts == {"Ahoy Bob!", "Welcome aboard, Bob."}
 
 
+@pytest.mark.parametrize(
+    ("kind", "is_hidden", "is_known"), [(DM, True, True), (GROUP, False, True), (GROUP, True, False)]
+)
+async def test_a_greeting_that_the_room_sees_is_in_the_prompt_of_the_next_answer(
+    kind: ChannelType, is_hidden: bool, is_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RecordingAdapter, "hides_responses", is_hidden)
+    character = Character(name="Ada", greetings=("Ahoy {{user}}! Shall I tell of the storm?",))
+    async with running_agent(character=character) as stage:
+        assert (await give(stage, "start", kind=kind, event_id="e1")).text == "Ahoy Alice! Shall I tell of the storm?"
+        await give(stage, "start", kind=kind, event_id="e1")
+        await stage.send("Yes, Ada", kind=kind)
+        assert stage.texts == ["Hello."]
+        prompt = stage.model.requests[-1].prompt
+        assert prompt.count("Shall I tell of the storm?") == is_known
+
+
+async def test_a_forgotten_persons_greeting_is_deleted() -> None:
+    async with running_agent(character=Character(name="Ada", greetings=("Ahoy {{user}}!",))) as stage:
+        await give(stage, "start", kind=DM)
+        await give(stage, "forget-me", kind=DM)
+        await give(stage, "forget-me", kind=DM)
+        room = make_message("", sent_at=stage.agent.clock(), kind=DM).room
+        assert await stage.agent.store.memories.recent(room.id) == []
+
+
 async def attendance(stage: AgentHarness) -> ParticipantState:
     room = make_message("", sent_at=stage.agent.clock()).room
     return await stage.agent.store.worlds.participant_state(room.id)

@@ -47,6 +47,16 @@ async def test_in_a_group_a_mention_is_answered_with_a_reply_and_names_its_rule(
     assert call["reply_parameters"]["message_id"] == message["message_id"]
 
 
+async def test_the_model_knows_the_greeting_that_start_sent(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice")
+    chat = harness.people.open_private_chat(alice)
+    harness.people.say(chat, alice, "/start")
+    [greeting] = await harness.wait_texts(1, chat)
+    harness.people.say(chat, alice, "Thanks")
+    assert await harness.wait_texts(2, chat) == [greeting, "You said: Thanks"]
+    assert greeting in harness.model.requests[-1].prompt
+
+
 async def test_a_reply_to_the_bot_is_answered(harness: TelegramHarness) -> None:
     alice = harness.people.add_user("Alice")
     group = harness.people.add_group("The group", alice)
