@@ -242,8 +242,8 @@ class RoomLeases:
         return self.role is ProcessRole.WORKER or room_id in self._received_elsewhere
 
     def take_over(self, rooms: Iterable[UUID]) -> None:
-        """Add rooms whose lease was taken, in which an earlier owner may have left work."""
-        if taken := set(rooms) - self._rooms:
+        """Add rooms whose lease was taken, in which an earlier owner may have left work; none if declared dead."""
+        if not self._is_declared_dead and (taken := set(rooms) - self._rooms):
             self._rooms |= taken
             self.unsettled |= taken
             self.notified.set()

@@ -170,12 +170,14 @@ class PostgresSharing:
         if not self.role.answers:
             return await self._open_deliveries(platforms)
         await self._leases.take_free_rooms()
-        key = (self._agent, self._leases.worker)
+        worker = self._leases.worker
+        key = (self._agent, worker)
         receipt_rows = await self._database.main_queries.run(lambda db: ROOMS_WITH_OPEN_RECEIPTS.rows(db, *key))
         delivery_rows = await self._database.main_queries.run(lambda db: ROOMS_WITH_OPEN_DELIVERIES.rows(db, *key))
-        if self.role is ProcessRole.WORKER:
-            delivery_rows = []
-        return OpenWork(_room_ids(receipt_rows), _room_ids(delivery_rows))
+        message_rooms, delivery_rooms = _room_ids(receipt_rows), _room_ids(delivery_rows)
+        if worker == self._leases.worker:  # some may be unknown: the server's reply when they were taken was lost
+            self._leases.take_over(message_rooms | delivery_rooms)
+        return OpenWork(message_rooms, frozenset() if self.role is ProcessRole.WORKER else delivery_rooms)
 
     async def receipts_to_claim(self) -> list[Receipt]:
         """Return the open receipts of our rooms in which some are unclaimed, in the order of their arrival."""

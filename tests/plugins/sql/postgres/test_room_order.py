@@ -19,7 +19,6 @@ from bot.testing.harness import AgentHarness
 from plugins.sql.postgres import heartbeat
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
-from plugins.sql.postgres.work_sharing import PostgresSharing
 
 ADA = derived_id("agent", "Ada")
 TO_WHOM = re.compile(r"The next message is .+'s, to (\w+)")
@@ -51,6 +50,12 @@ def message(harness: AgentHarness, author: str) -> InboundMessage:
     return make_message(f"I am {author}", sent_at=harness.agent.clock(), author=author, message_id=f"of {author}")
 
 
+def hold_notifications(harness: AgentHarness, patch: pytest.MonkeyPatch) -> None:
+    """Let the notifications of other processes be late."""
+    sharing: Any = harness.agent.store.sharing
+    patch.setattr(sharing._worker, "on_notify", lambda payload: None)
+
+
 async def notify_everyone(url: str) -> None:
     connection = await asyncpg.connect(url)
     await connection.execute("SELECT pg_notify('greenroom', '')")
@@ -62,7 +67,7 @@ async def test_a_message_waits_for_an_earlier_one_that_another_process_received(
 ) -> None:
     async with two_processes(postgres_url, monkeypatch) as (owner, other):
         with monkeypatch.context() as patch:
-            patch.setattr(PostgresSharing, "_on_notify", lambda *_: None)  # the notification is late
+            hold_notifications(owner, patch)
             await other.agent_runtime.inbox.submit(message(owner, "Alice"))
             await owner.agent_runtime.inbox.submit(message(owner, "Bob"))
         await notify_everyone(postgres_url)
@@ -74,7 +79,7 @@ async def test_a_message_that_cannot_be_read_keeps_no_other_from_being_claimed(
 ) -> None:
     async with two_processes(postgres_url, monkeypatch) as (owner, other):
         with monkeypatch.context() as patch:
-            patch.setattr(PostgresSharing, "_on_notify", lambda *_: None)  # the notification is late
+            hold_notifications(owner, patch)
             receipt = await other.agent_runtime.inbox.submit(message(owner, "Alice"))
             connection = await asyncpg.connect(postgres_url)
             await connection.execute("UPDATE memories SET content = '{' WHERE id = $1", receipt.memory_id.bytes)
@@ -167,3 +172,23 @@ async def test_what_a_dead_process_left_is_answered_before_a_message_that_comes_
             monkeypatch.setattr(owner, name, then_receive(getattr(owner, name)))
         await sharing.heartbeat()
         assert await survivor.adapter.wait_until_sent(4) == ["To Kim.", "To Bob.", "To Alice.", "To Bob."]
+
+
+async def test_the_first_message_of_a_room_whose_storing_was_not_confirmed_is_answered(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(10.0), process(postgres_url) as harness:
+        await harness.send("Hello", author="Alice", room="elsewhere")
+        ledger: Any = harness.agent.store.ledger
+        receive_single = ledger._receive_single
+
+        async def receive_and_fail(*arguments: Any) -> None:
+            await receive_single(*arguments)
+            raise StoreUnavailable("the connection was cut", cause="test")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ledger, "_receive_single", receive_and_fail)
+            with pytest.raises(StoreUnavailable):
+                await harness.agent_runtime.inbox.submit(message(harness, "Alice"))
+        receipt = await harness.agent_runtime.inbox.submit(message(harness, "Alice"))  # the platform brings it again
+        assert (await harness.agent_runtime.inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
