@@ -73,10 +73,12 @@ class PooledConnection:
 
     async def close(self) -> None:
         """Close the connection; wait for the server for at most two seconds."""
-        with suppress(Exception):
-            async with asyncio.timeout(CLOSE_TIMEOUT):
-                await self.connection.close()
-        self.driver.terminate()
+        try:
+            with suppress(Exception):
+                async with asyncio.timeout(CLOSE_TIMEOUT):
+                    await self.connection.close()
+        finally:  # also if cancelled
+            self.driver.terminate()
 
 
 class ConnectionPool:
@@ -104,10 +106,14 @@ class ConnectionPool:
                 connection.driver.terminate()
             raise
         finally:
-            if connection is not None and (connection.driver.is_closed() or connection.driver.is_in_transaction()):
-                await connection.close()
-                connection = None
-            self._free.put_nowait(connection)
+            is_usable = connection is not None and not (
+                connection.driver.is_closed() or connection.driver.is_in_transaction()
+            )
+            try:
+                if connection is not None and not is_usable:
+                    await connection.close()
+            finally:  # also if cancelled: the pool would have one place less for ever
+                self._free.put_nowait(connection if is_usable else None)
 
     async def close(self) -> None:
         """Close all connections once they are returned."""

@@ -58,6 +58,28 @@ async def test_a_cancelled_connect_leaves_no_connection_behind(postgres_url: str
     gc.collect()
 
 
+async def test_a_pool_gets_back_the_place_of_a_connection_whose_user_is_cancelled_while_it_is_closed(
+    postgres_url: str,
+) -> None:
+    database = PostgresDatabase(parse_address(postgres_url, "the url"))
+    drivers = []
+
+    async def leave_transaction() -> None:
+        async with database.main_queries._pool.acquire() as connection:
+            await connection.driver.execute("BEGIN")  # so that it is closed
+            drivers.append(connection.driver)
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()  # at the next wait
+
+    for _ in range(postgres_desk.MAIN_CONNECTIONS):
+        await asyncio.wait({asyncio.ensure_future(leave_transaction())})
+    async with asyncio.timeout(10.0):
+        await database.main_queries.run(partial(executed, "SELECT 1"))
+    assert all(driver.is_closed() for driver in drivers)
+    await database.close()
+
+
 @pytest.mark.failure("I-10")
 @pytest.mark.filterwarnings("ignore:.*:ResourceWarning")
 async def test_a_connection_lost_at_any_point_loses_and_doubles_nothing(proxy: Proxy, store: SqlStore) -> None:
