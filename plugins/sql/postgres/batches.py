@@ -78,7 +78,8 @@ class CallBatcher(Generic[T]):
                 for call in calls:
                     _resolve(call, error=error)
             else:
-                await asyncio.gather(*(self._run_batch([call]) for call in calls))
+                for call in calls:  # in their order: messages of a room are numbered as they are stored
+                    await self._run_batch([call])
             return
         for call, result in zip(calls, results, strict=True):
             _resolve(call, result)

@@ -1,6 +1,8 @@
 """Calls of several callers that share a round trip: each gets its own result, and only failing ones fail."""
 
 import asyncio
+import random
+import string
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,6 +58,18 @@ async def test_only_failing_calls_of_a_batch_fail() -> None:
     assert (first, third) == (2, 6)
     assert isinstance(second, ValueError)
     assert await doubling.double(4) == [8]
+
+
+async def test_messages_keep_their_order_beside_one_that_cannot_be_stored(postgres_url: str) -> None:
+    async with OpenServers().open_store(parse_address(postgres_url, "the url"), AGENT) as store:
+        ledger, now = store.ledger, system_clock()
+        await ledger.receive([make_message("first", sent_at=now)], now)
+        names = [str(number) for number in range(20)]
+        refused = "".join(random.Random(1).choices(string.ascii_letters, k=20_000))  # too long for an index
+        messages = [make_message("Hello", sent_at=now, message_id=name) for name in ("0", refused, *names[1:])]
+        results = await asyncio.gather(*(ledger.receive([item], now) for item in messages), return_exceptions=True)
+        assert [type(result) for result in results].count(list) == len(names)
+        assert [receipt.key.message_id for receipt in reversed(await ledger.receipts(limit=len(names)))] == names
 
 
 async def test_calls_are_not_repeated_one_by_one_where_the_database_cannot_be_reached() -> None:
