@@ -12,6 +12,7 @@ from bot.text import grapheme_boundary_before, is_blank
 MAX_TEXT_LENGTH = 2000
 MAX_TEXT_LENGTH_WITH_FILES = 1700  # leaves room to list files that could not be sent
 MAX_FILES = 10
+EXTRAS = ("embeds", "components", "attachments")
 MAX_PINGS = 3
 MAX_BUTTONS = 5
 CHOICE_PREFIX = "choice:"
@@ -29,10 +30,11 @@ _UNBREAKABLE = re.compile(  # must not be split: fences, masked links, URLs, men
 
 @dataclass(frozen=True, slots=True)
 class MessageBody:
-    """The JSON and the files of a message request."""
+    """The JSON and the files of a message request; that of an edit names all extras, for Discord keeps the others."""
 
     json: dict[str, Any]
     files: tuple[Attachment, ...] = ()
+    is_edit: bool = False
 
     @property
     def form_fields(self) -> list[dict[str, Any]]:
@@ -75,8 +77,14 @@ def build_body(delivery: Delivery, user_ids: Collection[str]) -> MessageBody:
     return body
 
 
+def build_edit_body(content: Content, user_ids: Collection[str]) -> MessageBody:
+    """Build the body of an edit; what the content does not have is removed from the message."""
+    body = build_visible_body(content, user_ids)
+    return MessageBody({**_no_extras(), **body.json}, body.files, is_edit=True)
+
+
 def build_visible_body(content: Content, user_ids: Collection[str] = ()) -> MessageBody:
-    """Build the visible part of a body, for a new message or an edit."""
+    """Build what a new message and an edit have in common."""
     mentioned = dict.fromkeys(_MENTION.findall(content.text))
     notified = [item for item in mentioned if item in user_ids][:MAX_PINGS]
     files = tuple(item for item in content.attachments if item.data is not None)
@@ -96,12 +104,16 @@ def build_visible_body(content: Content, user_ids: Collection[str] = ()) -> Mess
 
 def without_extras(body: MessageBody) -> MessageBody:
     """Return the body without embeds, components and files; the text lists the missing files."""
-    fields = {name: value for name, value in body.json.items() if name not in ("embeds", "components")}
-    fields.pop("attachments", None)
+    fields = {name: value for name, value in body.json.items() if name not in EXTRAS}
+    fields |= _no_extras() if body.is_edit else {}
     missing_names = ", ".join(file_name_of(file) for file in body.files)
     note = f"(could not be sent: {missing_names})"[:MAX_TEXT_LENGTH] if missing_names else ""
     fields["content"] = "\n".join(line for line in (body.json["content"], note) if line)[:MAX_TEXT_LENGTH]
-    return MessageBody(fields)
+    return MessageBody(fields, is_edit=body.is_edit)
+
+
+def _no_extras() -> dict[str, Any]:
+    return {name: [] for name in EXTRAS}
 
 
 def has_extras(body: MessageBody) -> bool:

@@ -13,14 +13,7 @@ from discord.utils import time_snowflake
 
 from adapters.discord.config import Limits
 from adapters.discord.errors import REQUEST_ERRORS, UNKNOWN_MESSAGE, ErrorResponse, to_delivery_error
-from adapters.discord.outgoing import (
-    MessageBody,
-    build_body,
-    build_visible_body,
-    file_name_of,
-    has_extras,
-    without_extras,
-)
+from adapters.discord.outgoing import MessageBody, build_body, build_edit_body, file_name_of, has_extras, without_extras
 from bot import Clock, crash_point
 from bot.platform import (
     BoundedDict,
@@ -93,8 +86,7 @@ class MessageSender:
             except _MessageNotFound:
                 logger.debug("message %s was deleted already", delivery.replaces_external_id)
             return delivery.replaces_external_id
-        body = build_visible_body(content, self._known_people.of(delivery.target))
-        body.json.setdefault("components", [])
+        body = build_edit_body(content, self._known_people.of(delivery.target))
         try:
             return _parse_message_id(await self._send_with_fallback(delivery, Route("PATCH", path, **ids), body))
         except _MessageNotFound:

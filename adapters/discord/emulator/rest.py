@@ -197,8 +197,13 @@ class RestServer:
         bot, message = self.bot_of(request), self._find_message(request)
         if message["author"]["id"] != bot:
             raise ApiError(403, 50005, "Cannot edit a message authored by another user")
-        body, _ = await read_message(request)
-        check_message({**message, **body}, has_files=bool(message["attachments"]))
+        body, files = await read_message(request)
+        kept_ids = {str(item["id"]) for item in body.get("attachments") or ()}
+        is_listed = body.get("attachments") is not None  # otherwise all stay
+        kept_files = [item for item in message["attachments"] if not is_listed or item["id"] in kept_ids]
+        check_message({**message, **body}, has_files=bool(kept_files or files))
+        added_files = [self.store_file(message["channel_id"], name, data) for name, data in files.items()]
+        message["attachments"] = [*kept_files, *added_files]
         message.update({name: body[name] for name in ("content", "embeds", "components") if name in body})
         message["edited_timestamp"] = self._state.clock().isoformat()
         record = self._recorder.find(message["id"])

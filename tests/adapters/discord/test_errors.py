@@ -287,6 +287,27 @@ async def test_an_edit_changes_and_an_empty_one_deletes_and_both_are_idempotent(
         await adapter.deliver(part(stage, server.lobby))  # a message that is gone does not close its channel
 
 
+async def test_an_edit_removes_pictures_and_files_that_the_new_answer_does_not_have(server: EmulatedServer) -> None:
+    chart = Attachment("1", MediaKind.IMAGE, name="chart.png", data=b"\x89PNG")
+    photo = Attachment("2", MediaKind.IMAGE, url="https://example.com/photo.png")
+    content = Content(text="The chart.", attachments=(chart, photo))
+    async with server.run_bot() as (stage, adapter):
+        name = await adapter.deliver(part(stage, server.lobby, content=content))
+        message = server.emulator.state.messages[server.lobby][name]
+
+        async def edit(text: str, *files: Attachment) -> list[str]:
+            new = Content(text=text, attachments=files)
+            await adapter.edit(part(stage, server.lobby, content=new, replaces_external_id=name))
+            return [file["filename"] for file in message["attachments"]]
+
+        assert (await edit("Another.", replace(chart, name="other.png")), message["embeds"]) == (["other.png"], [])
+        server.emulator.faults.append(Fault(f"PATCH .*{name}", 413, {"message": "too large", "code": 40005}))
+        assert await edit("A third.", chart) == []
+        assert message["content"] == "A third.\n(could not be sent: chart.png)"
+        assert await edit("Once more.", chart) == ["chart.png"]
+        assert await edit("No chart.") == []
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
