@@ -274,6 +274,8 @@ class EventReceiver:
         channel = self._client.get_channel(payload.channel_id) or self._client.get_partial_messageable(
             payload.channel_id, guild_id=payload.guild_id
         )
+        if self._handle.room_rules.find(PLATFORM, *build_lineage(channel, payload.guild_id)).is_ignored:
+            return
         guild = self._client.get_guild(payload.guild_id) if payload.guild_id else None
         await self._handle.edits.add_reaction(
             incoming.build_reaction(payload, channel, guild, self._mapper, timestamp=self._clock())

@@ -258,6 +258,21 @@ async def test_a_reaction_is_stored_once_also_to_an_unknown_message(server: Emul
     assert [(one.content.text, one.external_id) for one in kept] == [("⚓", said), ("⚓", "123456789012345678")]
 
 
+async def test_a_reaction_in_a_channel_that_is_ignored_is_not_stored(server: EmulatedServer) -> None:
+    people = server.emulator.people
+    ignored = server.emulator.state.add_channel(server.guild, "ignored")
+    thread = server.emulator.state.add_channel(server.guild, "inside", THREAD, ignored)
+    character = Character(name="Ada", settings={"discord": {"rooms": {ignored: {"answers": "ignore"}}}})
+    async with server.run_bot(character=character) as (stage, _):
+        for channel in (ignored, thread, server.lobby):
+            await people.react(channel, "123456789012345678", server.robin, "⚓")
+        await people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        await server.emulator.recorder.wait_for_texts(1)
+        [receipt] = await receipts(stage)
+        assert await stage.agent.store.memories.count(MemoryKind.REACTION) == 1
+        assert len(await stage.agent.store.memories.recent(receipt.room_id, 50, kind=MemoryKind.REACTION)) == 1
+
+
 @pytest.mark.failure("B-13")
 async def test_a_removed_reaction_is_deleted_and_no_other(server: EmulatedServer) -> None:
     people = server.emulator.people
