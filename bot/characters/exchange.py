@@ -25,7 +25,7 @@ CARD_SPEC: Final = "chara_card_v2"
 DEFAULT_ASSET: Final = "ccdefault:"  # of the programs that show a card
 _SUFFIXES: Final = (".json", ".png", ".charx")
 _OF_PROJECTS: Final = frozenset({"dependencies", "devDependencies", "scripts", "workspaces", "compilerOptions"})
-_EMBEDDED: Final = re.compile(r"^embedd?ed://")  # the specification writes it with one d
+_EMBEDDED: Final = re.compile(r"^embed(?:d)?ed://")  # the specification writes it with one d
 
 
 @dataclass(frozen=True, slots=True)
