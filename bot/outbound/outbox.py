@@ -211,8 +211,7 @@ class Outbox:
 
     async def release(self) -> None:
         """Stop sending: another process does it now."""
-        await self._drafts.stop()
-        await self._queue.release()
+        await asyncio.gather(self._queue.release(), self._drafts.stop())  # a draft may take a second to stop
 
     async def stop_cancelled(self, cancelled: Sequence[Delivery]) -> None:
         """Stop sending what the ledger has as cancelled.

@@ -155,6 +155,50 @@ async def test_a_draft_update_that_hangs_does_not_delay_the_reply(monkeypatch: p
     assert [one.content.text for one in writing.adapter.edited] == ["One, two."]
 
 
+class HeldParts(Slow):
+    """A platform on which an edit hangs, and a message ends when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(can_edit=True, stream_interval=1.0)
+        self.may_end: asyncio.Event | None = None
+        self.is_held = asyncio.Event()
+        self.begun: list[str] = []
+
+    async def deliver(self, delivery: Delivery) -> str:
+        self.begun.append(delivery.content.text)
+        if self.may_end is not None:
+            self.is_held.set()
+            await self.may_end.wait()
+        return await super().deliver(delivery)
+
+
+async def test_while_a_release_waits_for_a_draft_nothing_more_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter = HeldParts()
+    writing = Writing(adapter)
+    writing.write("One")
+    await writing.watch.until_asked(1)
+    writing.watch.ring()
+    await adapter.wait_until_sent(1)
+    writing.write(", two")
+    await writing.watch.until_asked(2)
+    writing.watch.ring()
+    await adapter.wait_until_attempted(2)  # the update of the draft hangs
+
+    adapter.may_end = asyncio.Event()
+    other_room = replace(ROOM, id=derived_id("other room"), external_id="other")
+    for text in ("first", "second"):
+        outgoing = reply(new_id(), text)
+        memory = replace(outgoing.memory, room_id=other_room.id)
+        await writing.outbox.commit([replace(outgoing, memory=memory, room=other_room)])
+    await adapter.is_held.wait()
+    releasing = asyncio.ensure_future(writing.outbox.release())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    adapter.may_end.set()
+    await releasing
+    assert adapter.begun == ["One", "first"]
+
+
 class Held(RecordingAdapter):
     """A platform that sends nothing before the test says so."""
 
