@@ -39,7 +39,8 @@ def seal_entries(connection: Connection, rows: Sequence[Row]) -> Sequence[Row]:
     if connection.dialect.name == "postgresql":
         ACQUIRE_LOCK.rows(connection, LOCK_KEY)
     last_entry = LAST_ENTRY.first(connection, rows[0][0], LogKind.AUTHORIZATION)
-    previous = str(loads(last_entry[0]).get(SEAL, "")) if last_entry else ""
+    last_body = _read_body(last_entry[0]) if last_entry else None
+    previous = str(last_body.get(SEAL, "")) if last_body else ""
     sealed_rows: list[Row] = []
     for row in rows:
         if row[KIND_INDEX] == LogKind.AUTHORIZATION:
@@ -48,6 +49,15 @@ def seal_entries(connection: Connection, rows: Sequence[Row]) -> Sequence[Row]:
             row, previous = (*row[:BODY_INDEX], dumps({**body, **links})), links[SEAL]
         sealed_rows.append(row)
     return sealed_rows
+
+
+def _read_body(text: str) -> Mapping[str, Any] | None:
+    """Return the body of an entry; None if another program has made it something else than a JSON object."""
+    try:
+        body = loads(text)
+    except ValueError:
+        return None
+    return body if isinstance(body, Mapping) else None
 
 
 def entry_content(body: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -62,15 +72,18 @@ def build_tombstones(connection: Connection, agent: int, entity: bytes) -> list[
     return [
         (dumps({ERASED: True, PREVIOUS_SEAL: body.get(PREVIOUS_SEAL, ""), SEAL: body.get(SEAL, "")}), position)
         for position, text in ENTRIES_OF_ENTITY.rows(connection, agent, LogKind.AUTHORIZATION, entity)
-        for body in [loads(text)]
+        for body in [_read_body(text) or {}]
     ]
 
 
 def find_breaks(connection: Connection) -> Iterator[str]:
-    """Yield a problem for each break of the chain; entries from before seals are skipped."""
+    """Yield a problem for each break of the chain; entries from before seals, or that cannot be read, are skipped."""
     last_seals: dict[int, str] = {}
     for agent, at, text in connection.exec_driver_sql(ALL_ENTRIES.format(LogKind.AUTHORIZATION)):
-        body = loads(text)
+        body = _read_body(text)
+        if body is None:  # which the check reports as an unreadable row
+            last_seals.pop(agent, None)
+            continue
         previous, seal, content = body.get(PREVIOUS_SEAL), body.get(SEAL), entry_content(body)
         time_text = f"{datetime_of(at):%Y-%m-%d %H:%M:%S}"
         if agent in last_seals and previous != last_seals[agent]:

@@ -19,7 +19,7 @@ from plugins.sql.core.audit_log import entry_content, seal_entries
 from plugins.sql.core.base import Access, AgentRow, SqlStorePart
 from plugins.sql.core.inserts import insert_into, insert_rows, upsert
 from plugins.sql.core.schema import COST_SUMS, cache, logs, spending, spending_sums
-from plugins.sql.core.statements import Insert, Row, Statement, limit_parameter, matches, typed_parameter
+from plugins.sql.core.statements import Columns, Insert, Row, Statement, limit_parameter, matches, typed_parameter
 from plugins.sql.core.values import (
     NO_ID,
     datetime_of,
@@ -37,7 +37,6 @@ TRIM_INTERVAL = 500
 
 CACHE_NAMES = ("agent_id", "key", "value", "expires_at")
 LOG_NAMES = ("agent_id", "kind", "at", "room_id", "entity_id", "body")
-LOG = tuple(logs.c[name] for name in LOG_NAMES[1:])
 NEWEST_FIRST = logs.c.position.desc()
 
 SET_VALUE = upsert(cache, ("agent_id", "key"), CACHE_NAMES)
@@ -64,6 +63,18 @@ GROUPINGS = {
 UNUSED_KEYS = {"room_id": NO_ID, "person_id": NO_ID, "model": "", "purpose": ""}
 
 
+def _read_entry(row: Row) -> dict[str, Any]:
+    kind, _, at, room_id, entity_id, body = row
+    return {
+        "kind": kind,
+        "at": datetime_of(at),
+        "room_id": id_or_none(room_id),
+        "entity_id": id_or_none(entity_id),
+        "body": entry_content(loads(body)) if kind == LogKind.AUTHORIZATION else loads(body),
+    }
+
+
+LOG = Columns(logs, ("kind", "position", "at", "room_id", "entity_id", "body"), _read_entry)
 LOG_FILTERS = ("room_id", "kind", "entity_id")
 
 
@@ -145,8 +156,7 @@ class SqlLogs(SqlStorePart):
     ) -> list[Mapping[str, Any]]:
         filters = (id_bytes(room_id), kind, id_bytes(entity_id))
         rows = await self._database.read(partial(_find_logs, self._agent, filters, limit))
-        entries = (_entry_of(row) for row in rows)
-        return [entry for entry in entries if entry["body"] is not None]
+        return [entry for entry in LOG.read_all(rows) if entry["body"] is not None]
 
 
 def _set_value(row: Row, now: int, connection: Connection) -> None:
@@ -167,17 +177,6 @@ def _insert_logs(rows: Sequence[Row], kinds_to_trim: Sequence[str], connection: 
 def _find_logs(agent: int, filters: Sequence[Any], limit: int, connection: Connection) -> Sequence[Row]:
     given = {column: value for column, value in zip(LOG_FILTERS, filters, strict=True) if value is not None}
     return LOG_LISTS[tuple(given)].rows(connection, agent, *given.values(), limit)
-
-
-def _entry_of(row: Row) -> dict[str, Any]:
-    kind, at, room_id, entity_id, body = row
-    return {
-        "kind": kind,
-        "at": datetime_of(at),
-        "room_id": id_or_none(room_id),
-        "entity_id": id_or_none(entity_id),
-        "body": entry_content(loads(body)) if kind == LogKind.AUTHORIZATION else loads(body),
-    }
 
 
 def _add_to(table: Table, keys: Sequence[str]) -> Statement:

@@ -12,6 +12,7 @@ from plugins.sql.core.audit_log import find_breaks
 from plugins.sql.core.values import microseconds_of
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
+from plugins.sql.sqlite.check import find_unreadable
 from plugins.sql.sqlite.database import OpenFiles
 from plugins.sql.stores import cache_logs_costs
 from plugins.sql.stores.retention import delete_expired_decisions
@@ -129,6 +130,20 @@ async def test_many_denials_do_not_displace_permissions(bare: Bare) -> None:
         entries = await store.logs.logs(kind=LogKind.AUTHORIZATION, limit=20_000)
         assert entries[-1]["body"] == {"number": -1, "allowed": True}
         assert len(entries) == cache_logs_costs.MAX_LOGS + 601
+
+
+@pytest.mark.failure("I-16")
+@pytest.mark.parametrize("position", ["min(position)", "max(position) - 1"])
+async def test_a_decision_that_cannot_be_read_stops_neither_the_log_nor_its_check(bare: Bare, position: str) -> None:
+    async with opened(bare) as store:
+        await decide(store, count=3)
+    await bare.sql(f"UPDATE logs SET body = '{{' WHERE position = (SELECT {position} FROM logs)")
+    async with opened(bare) as store:
+        await decide(store, first=3, count=2)
+        assert len(await numbers(store)) == 4
+    assert await told(bare) == []
+    [problem] = await bare.run(lambda connection: list(find_unreadable(connection)))
+    assert problem.startswith("1 rows of logs hold what cannot be read (authority ")
 
 
 async def test_decisions_from_before_seals_are_accepted(bare: Bare) -> None:
