@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Row = Sequence[Any]
 UUID_BYTES = 16
-INVALID_JSON = "a row in the database holds invalid JSON: correct or delete it; on SQLite `bot db check` names it"
+INVALID_JSON = "a row in the database holds invalid JSON: correct or delete it; `bot db check` names it"
 PAGE_WINDOW = 250  # rows that are examined together for a page of a filtered list
 
 

@@ -19,7 +19,7 @@ from plugins.sql.core.statements import Columns
 from plugins.sql.core.upgrade import find_usable_version, find_version
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite.health import DATABASE_ERRORS, opening_error
-from plugins.sql.stores.cache_logs_costs import LOG
+from plugins.sql.stores.cache_logs_costs import CACHED, LOG
 from plugins.sql.stores.deliveries import DELIVERY
 from plugins.sql.stores.entities import COMPONENT, ENTITY, RELATIONSHIP
 from plugins.sql.stores.ledger import STEP
@@ -29,7 +29,7 @@ from plugins.sql.stores.worlds import ROOM, WORLD
 
 STORED_VALUES: Mapping[str, Columns[Any]] = {
     columns.table_name: columns
-    for columns in (WORLD, ROOM, ENTITY, COMPONENT, RELATIONSHIP, MEMORY, TASK, RECEIPT, STEP, DELIVERY, LOG)
+    for columns in (WORLD, ROOM, ENTITY, COMPONENT, RELATIONSHIP, MEMORY, TASK, RECEIPT, STEP, DELIVERY, CACHED, LOG)
 }
 COUNTED_TABLES = ("agents", "rooms", "entities", "memories", "receipts", "deliveries", "tasks")
 ROW_REMEDY = "the bot leaves them out: correct or delete them"

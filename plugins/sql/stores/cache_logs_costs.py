@@ -39,8 +39,15 @@ CACHE_NAMES = ("agent_id", "key", "value", "expires_at")
 LOG_NAMES = ("agent_id", "kind", "at", "room_id", "entity_id", "body")
 NEWEST_FIRST = logs.c.position.desc()
 
+
+def _read_value(row: Row) -> tuple[Any, int | None]:
+    _, expires_at, text = row
+    return loads(text), expires_at
+
+
+CACHED = Columns(cache, ("key", "expires_at", "value"), _read_value)
 SET_VALUE = upsert(cache, ("agent_id", "key"), CACHE_NAMES)
-GET_VALUE = Statement(lambda _: select(cache.c.value, cache.c.expires_at).where(matches(cache, "agent_id", "key")))
+GET_VALUE = Statement(lambda _: select(*CACHED).where(matches(cache, "agent_id", "key")))
 DELETE_VALUE = Statement(lambda _: delete(cache).where(matches(cache, "agent_id", "key")))
 DELETE_EXPIRED = Statement(
     lambda _: delete(cache).where(
@@ -108,9 +115,11 @@ class SqlCache(SqlStorePart):
 
     async def get(self, key: str) -> Any | None:
         row = await self._database.read(lambda db: GET_VALUE.first(db, self._agent, storable_text(key)))
-        if row is None or (row[1] is not None and row[1] <= microseconds_of(self._clock())):
+        cached = None if row is None else CACHED.read_or_report(row)
+        if cached is None:
             return None
-        return loads(row[0])
+        value, expires_at = cached
+        return None if expires_at is not None and expires_at <= microseconds_of(self._clock()) else value
 
     async def set(self, key: str, value: Any, *, expires_at: datetime | None = None) -> None:
         row = (self._agent, storable_text(key), json.dumps(value), microseconds_or_none(expires_at))

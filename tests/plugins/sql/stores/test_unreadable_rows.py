@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Connection
 
-from bot import Outcome, Receipt, Rule, Settings, derived_id
+from bot import Outcome, Receipt, Rule, Settings, derived_id, new_id
 from bot.settings import Layer
 from bot.store import UnreadableRow
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
@@ -133,6 +133,20 @@ async def test_an_open_message_that_cannot_be_read_fails_at_the_next_start_and_i
     async with reopen() as store, running_agent(store=store) as stage:
         assert (await store.ledger.receipt(receipt.id)) == failed
     assert "cannot be read" not in caplog.text
+
+
+@pytest.mark.failure("I-16")
+async def test_a_cached_value_that_cannot_be_read_counts_as_missing_and_is_named(
+    reopen: Reopen, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = f"colour {new_id()}"  # each problem is logged once
+    async with reopen() as store:
+        await store.cache.set(key, "blue")
+        await change(store, f"UPDATE cache SET value = '{{' WHERE key = '{key}'")
+        assert await store.cache.get(key) is None
+        assert f"row {key} " in caplog.text
+        await store.cache.set(key, "red")
+        assert await store.cache.get(key) == "red"
 
 
 async def test_an_unreadable_row_is_named_in_the_log_and_left_out_of_lists(
