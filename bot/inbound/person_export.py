@@ -58,14 +58,15 @@ class ArchiveTooLarge(BotError):
     """The archive is larger than was allowed."""
 
 
-async def find_people(store: Store, text: str) -> list[Entity]:
-    """Return the people whose id, account on a platform or name is this text."""
+async def find_people(store: Store, text: str, agent_id: UUID) -> list[Entity]:
+    """Return the people whose id, account on a platform or name is this text; the agent itself is none of them."""
     try:
         entity_id = UUID(text)
     except ValueError:
-        return [entity for entity in await store.entities.entities_by_name(text) if not entity.is_bot]
-    found = await store.entities.entities([entity_id])
-    return list(found.values())
+        people = [entity for entity in await store.entities.entities_by_name(text) if not entity.is_bot]
+    else:
+        people = list((await store.entities.entities([entity_id])).values())
+    return [entity for entity in people if entity.id != agent_id]
 
 
 async def write_person_archive(

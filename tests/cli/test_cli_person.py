@@ -125,6 +125,20 @@ def test_of_several_people_of_one_name_none_is_guessed(capsys: Out) -> None:
     assert f"2 people are called {PERSON.name!r}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [("person", "export"), ("person", "forget", "--yes"), ("memory", "list")])
+def test_the_character_itself_is_no_person(capsys: Out, command: tuple[str, ...]) -> None:
+    answer_messages("one")
+    agent_id = load_character_config(Path(FILE)).agent_config.agent_id
+    for name in ("Ada", str(agent_id)):
+        assert entry([*command, name, "-c", FILE]) == 2
+        assert f"{name!r} is no stored person" in capsys.readouterr().err
+
+    async def count(store: Store) -> int:
+        return len((await store.memories.of_entity(agent_id)).memories)
+
+    assert run_with_store(count) == 1
+
+
 def test_files_that_were_uploaded_are_in_the_export(workdir: Path) -> None:
     answer_messages("one")
     url = f"upload:web/{'a' * 32}"

@@ -94,7 +94,7 @@ def forget(
 
 async def _export(config: CharacterConfig, person: str, file: Path | None) -> ExportedPerson:
     async with open_store_for_reading(config) as store:
-        entity = choose_person(await find_people(store, person), person)
+        entity = choose_person(await find_people(store, person, config.agent_config.agent_id), person)
         target = file or Path(f"{_to_file_name(entity.name) or entity.id}.zip")
         unfinished = target.with_name(f"{target.name}.part")
         if target.exists():
@@ -121,7 +121,7 @@ async def _export(config: CharacterConfig, person: str, file: Path | None) -> Ex
 
 async def _find_stored(config: CharacterConfig, person: str) -> Entity:
     async with open_store_for_reading(config) as store:
-        return choose_person(await find_people(store, person), person)
+        return choose_person(await find_people(store, person, config.agent_config.agent_id), person)
 
 
 def choose_person(people: Sequence[Entity], text: str) -> Entity:

@@ -41,7 +41,8 @@ app = new_group("List, search, explain, export, correct or delete the facts that
 @app.command("list", epilog=examples("bot memory list Ada", "bot memory list 123456789 --json"))
 def list_facts(person: PersonText, character: CharacterFile = None, as_json: AsJson = False) -> int:
     """List the facts that a person told, newest first; with --json in full, as an export."""
-    return _read(lambda store: _facts_of(store, person), character, as_json=as_json)
+    config = load_character_config(character)
+    return _read(lambda store: _facts_of(store, person, config.agent_config.agent_id), config, as_json=as_json)
 
 
 @app.command(epilog=examples("bot memory search who lives in Graz"))
@@ -51,13 +52,15 @@ def search(
     as_json: AsJson = False,
 ) -> int:
     """List the facts that share the most words with a question, in the rooms that were active last."""
-    return _read(lambda store: _search(store, " ".join(words)), character, as_json=as_json)
+    return _read(lambda store: _search(store, " ".join(words)), load_character_config(character), as_json=as_json)
 
 
 @app.command(epilog=examples("bot memory why 0196f1c2-8f1e-7c55-b0aa-93a8f8c2b001"))
 def why(fact_id: FactId, character: CharacterFile = None, as_json: AsJson = False) -> int:
     """Explain where a fact comes from: who told it, in which message, where, and what it supersedes."""
-    return _read(lambda store: _with_source(store, fact_id), character, as_json=as_json, is_detailed=True)
+    return _read(
+        lambda store: _with_source(store, fact_id), load_character_config(character), as_json=as_json, is_detailed=True
+    )
 
 
 @app.command(epilog=examples("bot memory correct 0196f1c2-8f1e-7c55-b0aa-93a8f8c2b001 'Ada lives in Graz.'"))
@@ -122,13 +125,12 @@ async def _export(config: CharacterConfig, target: TextIO) -> int:
 
 def _read(
     find: Callable[[Store], Coroutine[Any, Any, Sequence[Memory]]],
-    character: CharacterFile,
+    config: CharacterConfig,
     *,
     as_json: bool,
     is_detailed: bool = False,
 ) -> int:
     """Print the memories that are found in the store, which a running bot may use meanwhile."""
-    config = load_character_config(character)
 
     async def read() -> tuple[Sequence[Memory], dict[UUID, str]]:
         async with open_store_for_reading(config) as store:
@@ -148,8 +150,8 @@ def _read(
     return Exit.OK
 
 
-async def _facts_of(store: Store, person: str) -> list[Memory]:
-    entity = choose_person(await find_people(store, person), person)
+async def _facts_of(store: Store, person: str, agent_id: UUID) -> list[Memory]:
+    entity = choose_person(await find_people(store, person, agent_id), person)
     facts: list[Memory] = []
     before: int | None = None
     while True:
