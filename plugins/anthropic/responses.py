@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
-from bot.models import InvalidAnswer, ModelError, TextResult, ToolCall, Usage
+from bot.models import InvalidAnswer, TextResult, ToolCall, Usage
 from bot.text import user_text
 
 T = TypeVar("T")
@@ -102,7 +102,7 @@ def build_result(
     stop_details: StopDetails | None,
     usage: UsageBody,
 ) -> TextResult:
-    """Return a TextResult. Raises ModelError if a tool call in it is invalid."""
+    """Return a TextResult. Raises InvalidAnswer if a tool call in it is invalid."""
     if stop_reason == "refusal" and not text:
         text = (stop_details.explanation if stop_details else None) or user_text("notices.no_answer")
     if stop_reason == "refusal":
@@ -123,5 +123,5 @@ def _build_tool_call(name: str, arguments: object, model: str) -> ToolCall:
         except (ValueError, RecursionError):
             arguments = None
     if not name or not isinstance(arguments, dict):
-        raise ModelError(f"anthropic: {model} returned a tool call that cannot be read")
+        raise InvalidAnswer(f"anthropic: {model} returned a tool call that cannot be read")
     return ToolCall(name, arguments)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
-from bot.errors import InvalidAnswer, ModelError
+from bot.errors import InvalidAnswer
 from bot.models.openai_compatible.connection import Endpoint
 from bot.models.types import TextResult, ToolCall, Usage
 from bot.text import user_text
@@ -107,7 +107,7 @@ def parse_response(body_type: type[M], body: bytes | str, model: str, kind: str,
 
 
 def parse_completion(body: bytes | str, model: str, endpoint: Endpoint) -> TextResult:
-    """Parse the response to a chat completion. Raises ModelError if it is invalid."""
+    """Parse the response to a chat completion. Raises InvalidAnswer if it is invalid."""
     completion = parse_response(CompletionBody, body, model, "chat completion", endpoint)
     [choice, *_] = completion.choices
     message = choice.message
@@ -131,7 +131,7 @@ def build_result(
     usage: UsageBody | None,
     endpoint: Endpoint,
 ) -> TextResult:
-    """Return a TextResult. Raises ModelError if a tool call in it is invalid."""
+    """Return a TextResult. Raises InvalidAnswer if a tool call in it is invalid."""
     if finish_reason == FILTERED and not text and not calls:
         text = user_text("notices.no_answer")
     return TextResult(
@@ -149,7 +149,7 @@ def _build_tool_call(name: str, arguments: str, model: str, endpoint: Endpoint) 
     except (ValueError, RecursionError):
         parsed = None
     if not name or not isinstance(parsed, dict):
-        raise ModelError(f"{endpoint.provider}: {model} returned a tool call that cannot be read")
+        raise InvalidAnswer(f"{endpoint.provider}: {model} returned a tool call that cannot be read")
     return ToolCall(name, parsed)
 
 

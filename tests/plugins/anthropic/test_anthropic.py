@@ -326,6 +326,18 @@ async def test_a_call_with_half_its_arguments_is_never_handed_on(there: AgentHar
         await ask(there, tools=(ROLL,), sink=Sink())
 
 
+async def test_a_call_that_cannot_be_read_is_asked_for_once_more(there: AgentHarness, api: Loopback) -> None:
+    begin = event("content_block_start", index=1, content_block={"type": "tool_use", "name": "ROLL"})
+    api.answers = [
+        Answer(events=(START, begin, filled(arguments, 1), ended("tool_use"), *STOP))
+        for arguments in ('{"sides": 6', '{"sides": 6}')
+    ]
+
+    result = await there.agent.models.text(TextRequest("the prompt", sink=Sink(), tools=(ROLL,)))
+
+    assert result.tool_calls == (ToolCall("ROLL", {"sides": 6}),)
+
+
 class Guess(BaseModel):
     """A guess."""
 

@@ -267,6 +267,18 @@ async def test_a_call_with_half_its_arguments_is_never_handed_on(
         await ask(there, Sink(), tools=(ROLL,))
 
 
+async def test_a_call_that_cannot_be_read_is_asked_for_once_more(there: AgentHarness, api: Loopback) -> None:
+    broken, whole = (
+        {"index": 0, "id": "a", "function": {"name": "ROLL", "arguments": arguments}}
+        for arguments in ('{"sides": 6', '{"sides": 6}')
+    )
+    api.answers = [Answer(events=(delta(tool_calls=[call]), finish("tool_calls"), DONE)) for call in (broken, whole)]
+
+    result = await there.agent.models.text(TextRequest("the prompt", sink=Sink(), tools=(ROLL,)))
+
+    assert result.tool_calls == (ToolCall("ROLL", {"sides": 6}),)
+
+
 async def test_a_line_without_an_end_is_not_read_for_ever(there: AgentHarness, api: Loopback) -> None:
     api.answers = [Answer(events=("data: " + "x" * 4_100_000, Hang()))]
     with pytest.raises(ModelError, match="has no end"):
