@@ -3,6 +3,7 @@
 import gc
 import importlib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -26,6 +27,13 @@ EPILOG = """\b
 exit codes: 0 success, 2 usage, 70 internal error, 75 try again later, 78 wrong configuration,
 130 interrupted
 """
+
+# How Typer begins what it says of a value, and what is said instead.
+REWORDED = (
+    (re.compile(r"Value error, "), ""),
+    (re.compile(r"Input should be a valid UUID.*"), "it is no id, such as 0196f1c2-8f1e-7c55-b0aa-93a8f8c2b001"),
+    (re.compile(r"Input should "), "it should "),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +166,17 @@ def _run(argv: list[str]) -> int:
         if not text or text == context.get_help():
             print(context.get_help(), file=sys.stderr)
             return Exit.USAGE
-        text = " ".join(text.split()).rstrip(".")
+        text = _reword(" ".join(text.split()).rstrip("."))
         join = " See" if text.endswith("?") else "; see"
         raise UsageError(f"{text[:1].lower()}{text[1:]}{join} `{context.command_path} --help`") from None
     return int(code or Exit.OK)
+
+
+def _reword(text: str) -> str:
+    """Return what Typer says of a wrong value, without the terms of its validation."""
+    for pattern, words in REWORDED:
+        text = pattern.sub(words, text)
+    return text
 
 
 def _report_error(error: Exception) -> int:

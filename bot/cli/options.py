@@ -20,6 +20,7 @@ CharacterFiles = Annotated[
         help="The character's JSON file (default: that of BOT_CHARACTER); repeat it for several in one process.",
     ),
 ]
+MAX_COUNT = 100_000  # of items that one command lists
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 # Options of plugins and adapters under test
 Trusting = Annotated[bool, typer.Option("--trust", help="First trust the code as it is now, to run it here.")]

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import AsJson, CharacterFile, examples, new_group
+from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_group
 from bot.cli.process.exit_codes import Exit
 from bot.cli.running_bot import open_store_for_reading
 from bot.cli.terminal_style import print_rows
@@ -25,7 +25,9 @@ app = new_group("List the events of the platforms that could not be read.")
 
 @app.command("list", epilog=examples("bot inbox list", "bot inbox list --limit 5 --json"))
 def list_events(
-    limit: Annotated[int, typer.Option(metavar="N", help="At most N events.", show_default=True)] = DEFAULT_LIMIT,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, max=MAX_COUNT, help="At most N events.", show_default=True)
+    ] = DEFAULT_LIMIT,
     character: CharacterFile = None,
     as_json: AsJson = False,
 ) -> int:
@@ -47,7 +49,7 @@ def list_events(
 
 async def _load_events(config: CharacterConfig, limit: int) -> list[UnreadableEvent]:
     async with open_store_for_reading(config) as store:
-        return await store.ledger.unreadable_events(max(limit, 1))
+        return await store.ledger.unreadable_events(limit)
 
 
 def _event_json(event: UnreadableEvent) -> dict[str, str]:

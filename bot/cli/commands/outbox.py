@@ -14,7 +14,7 @@ import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.message_report import part_json, room_label
-from bot.cli.options import AsJson, CharacterFile, examples, new_group
+from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_group
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.running_bot import find_running_bot, open_store_for_reading, require_storage
 from bot.cli.terminal_style import print_rows
@@ -36,7 +36,9 @@ PartIds = Annotated[list[str], typer.Argument(metavar="ID...", help="A part's id
 
 @app.command("list", epilog=examples("bot outbox list", "bot outbox list --limit 10 --json"))
 def list_parts(
-    limit: Annotated[int, typer.Option(metavar="N", help="At most N parts.", show_default=True)] = DEFAULT_LIMIT,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, max=MAX_COUNT, help="At most N parts.", show_default=True)
+    ] = DEFAULT_LIMIT,
     character: CharacterFile = None,
     as_json: AsJson = False,
 ) -> int:
@@ -94,7 +96,7 @@ async def _load_parts(config: CharacterConfig, limit: int) -> list[dict[str, Any
     """Return the undelivered parts as JSON, with the names of the HTTP API."""
     async with open_store_for_reading(config) as store:
         conversations = ConversationReader(store)
-        deliveries = await UndeliveredParts(store.ledger).parts(max(limit, 1))
+        deliveries = await UndeliveredParts(store.ledger).parts(limit)
         rooms = {delivery.room_id: await conversations.room(delivery.room_id) for delivery in deliveries}
     return [
         {

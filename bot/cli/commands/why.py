@@ -16,7 +16,7 @@ import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.message_report import MessageReport, author_label, build_report, format_price, room_label
-from bot.cli.options import AsJson, CharacterFile, examples, new_command
+from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_command
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.running_bot import find_running_bot, open_store_for_reading
 from bot.cli.terminal_style import print_rows
@@ -34,6 +34,7 @@ COST_COLUMNS = ("cost", "calls", "failed", "without a price", "tokens in", "of t
 NO_PERSON = "(no person: tasks, posts)"
 DEFAULT_LAST = 5
 DEFAULT_DAYS = 7
+MAX_DAYS = 3660  # ten years; sums are stored for less
 
 
 class GroupBy(StrEnum):
@@ -165,12 +166,16 @@ def why(
     ] = None,
     room: Annotated[str | None, typer.Option(metavar="R", help="Only this room, by id or name.")] = None,
     last: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help=f"The last N messages (default: {DEFAULT_LAST}).")
+        int | None,
+        typer.Option(metavar="N", min=1, max=MAX_COUNT, help=f"The last N messages (default: {DEFAULT_LAST})."),
     ] = None,
     costs: Annotated[bool, typer.Option("--costs", help="Show what the models have cost instead.")] = False,
     by: Annotated[GroupBy | None, typer.Option(help="Group the costs by this (default: day).")] = None,
     days: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help=f"The last N days, today included (default: {DEFAULT_DAYS}).")
+        int | None,
+        typer.Option(
+            metavar="N", min=1, max=MAX_DAYS, help=f"The last N days, today included (default: {DEFAULT_DAYS})."
+        ),
     ] = None,
     character: CharacterFile = None,
     as_json: AsJson = False,
