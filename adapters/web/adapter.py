@@ -84,8 +84,10 @@ class WebAdapter(Adapter):
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self._web_app.stop()
-        await self._server.stop()
+        try:
+            await self._web_app.stop()
+        finally:  # also if cancelled
+            await self._server.stop()
 
     @property
     def connections(self) -> Sequence[ConnectionStatus]:

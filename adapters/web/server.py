@@ -43,8 +43,14 @@ class Server:
         """Listen and return the port. Raises SettingError if that fails."""
         host, port = self._settings.server_host, self._settings.server_port
         await self._runner.setup()
+        loop = asyncio.get_running_loop()
         try:
-            self._socket_server = await asyncio.get_running_loop().create_server(self._create_protocol, host, port)
+            self._socket_server = await loop.create_server(self._create_protocol, host, port, start_serving=False)
+            await self._socket_server.start_serving()
+        except asyncio.CancelledError:  # in the moment in which it begins to listen
+            if self._socket_server is not None:
+                self._socket_server.close()
+            raise
         except OSError as error:
             await self._runner.cleanup()
             raise SettingError(_explain_error(error, host, port)) from None

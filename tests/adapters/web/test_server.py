@@ -11,6 +11,7 @@ from adapters.web.adapter import WebAdapter
 from adapters.web.config import Limits, WebSettings
 from adapters.web.server import _explain_error
 from bot import Agent, Plugin, RouteRequest, RouteResponse, SettingError, route
+from tests.ports import free_port
 
 
 def settings_at(host: str, port: int) -> WebAdapter:
@@ -27,6 +28,26 @@ async def test_a_port_in_use_is_reported_with_advice() -> None:
         with pytest.raises(SettingError, match=rf"SERVER_PORT {port} is in use.*SERVER_PORT=\d+, or 0 for any"):
             async with settings_at("127.0.0.1", port):
                 pass
+
+
+async def test_a_start_that_is_cancelled_at_any_moment_leaves_the_port_free() -> None:
+    port, is_started = free_port(), False
+    for steps in range(100):
+
+        async def start() -> None:
+            nonlocal is_started
+            async with settings_at("127.0.0.1", port):
+                is_started = True
+
+        task = asyncio.create_task(start())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        socket.create_server(("127.0.0.1", port)).close()
+        if is_started:
+            break
+    assert is_started
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
