@@ -123,6 +123,11 @@ class RoomQueue(SendingQueue):
         if not any(other.id == delivery.id for other in self.unfinished):
             self._queue_for(delivery).insert(delivery)
 
+    def clear(self) -> None:
+        """Forget the deliveries that wait."""
+        for queue in self.queues:
+            queue.pending.clear()
+
     def set_aside(self, unclear: UnclearQueue) -> None:
         """Move what must not come before an unclear delivery behind it."""
         self.unclear.append(unclear)

@@ -13,6 +13,7 @@ from bot.adapter.adapter import Adapter
 from bot.concurrency.bounded import BoundedSet
 from bot.concurrency.clock import Clock, ShutdownDeadline, Sleep
 from bot.domain.ledger import Delivery, DeliveryState
+from bot.errors import LeaseLost
 from bot.outbound.delivery_attempt import OPEN_STATES, begin_attempt, persist_state
 from bot.outbound.drafts import Drafts
 from bot.outbound.room_queue import DeliveryWait, RoomQueue, SendingQueue, UnclearQueue
@@ -240,8 +241,8 @@ class SendQueue:
 
     async def release(self) -> None:
         """Stop sending: another process does it now."""
-        for queue in self._all_queues():
-            queue.pending.clear()
+        for room_queue in self._queues.values():
+            room_queue.clear()
         await self._stop_senders(CANCEL_GRACE_SECONDS)
         self._queues.clear()
         self._finished_ids = BoundedSet[str](MAX_FINISHED_IDS)
@@ -263,10 +264,9 @@ class SendQueue:
         self._is_open = False
 
     async def _stop_senders(self, timeout: float) -> None:
-        tasks = self._tasks()
-        for task in tasks:
-            task.cancel()
-        if tasks:
+        if tasks := self._tasks():
+            for task in tasks:
+                task.cancel()
             await asyncio.wait(tasks, timeout=timeout)
 
     def _tasks(self, available_by: datetime | None = None) -> set[asyncio.Task[None]]:
@@ -298,7 +298,11 @@ class SendQueue:
     ) -> None:
         may_be_back = queue.is_disconnected  # connected again while the sender was stopping
         queue.task, queue.is_disconnected = None, False
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, LeaseLost):
+            room_queue.clear()  # its new owner sends this; sent from here later, it would come twice
+            self._start_sender(room_id)
+        elif error is not None:
             logger.error("sending in room %s failed; its replies wait for the next one", room_id, exc_info=error)
         elif may_be_back or not (task.cancelled() and any(room_queue.unfinished)):
             self._start_sender(room_id)

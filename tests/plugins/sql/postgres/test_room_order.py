@@ -12,9 +12,9 @@ import pytest
 
 from bot import Outcome, Rule, derived_id
 from bot.inbound import work_sharing
-from bot.platform import InboundMessage
+from bot.platform import Delivery, InboundMessage
 from bot.store import StoreUnavailable
-from bot.testing import ScriptedModel, make_message, model_answer, running_agent
+from bot.testing import RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from bot.testing.harness import AgentHarness
 from plugins.sql.postgres import heartbeat
 from plugins.sql.postgres.connection import parse_address
@@ -25,13 +25,26 @@ TO_WHOM = re.compile(r"The next message is .+'s, to (\w+)")
 SETTINGS = {"LATEST_RESPONSE": "queue", "BURST_PAUSE": "0"}
 
 
+class HeldAdapter(RecordingAdapter):
+    """A platform on which messages end when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_held, self.may_end = asyncio.Event(), asyncio.Event()
+
+    async def deliver(self, delivery: Delivery) -> str:
+        self.is_held.set()
+        await self.may_end.wait()
+        return await super().deliver(delivery)
+
+
 @asynccontextmanager
-async def process(url: str) -> AsyncIterator[AgentHarness]:
+async def process(url: str, adapter: RecordingAdapter | None = None) -> AsyncIterator[AgentHarness]:
     """Run an agent that answers every message of its own by the name of its author."""
     model = ScriptedModel(lambda request: model_answer(f"To {TO_WHOM.findall(request.prompt)[-1]}."))
     async with (
         OpenServers().open_store(parse_address(url, "the url"), ADA) as store,
-        running_agent(store=store, model=model, settings=SETTINGS) as harness,
+        running_agent(store=store, model=model, settings=SETTINGS, adapter=adapter) as harness,
     ):
         yield harness
 
@@ -192,3 +205,27 @@ async def test_the_first_message_of_a_room_whose_storing_was_not_confirmed_is_an
                 await harness.agent_runtime.inbox.submit(message(harness, "Alice"))
         receipt = await harness.agent_runtime.inbox.submit(message(harness, "Alice"))  # the platform brings it again
         assert (await harness.agent_runtime.inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
+
+
+async def test_what_waited_in_a_lost_room_is_not_sent_when_the_room_is_back(postgres_url: str) -> None:
+    adapter = HeldAdapter()
+    async with asyncio.timeout(20.0), process(postgres_url, adapter) as harness:
+        inbox, outbox = harness.agent_runtime.inbox, harness.agent.outbox
+        for author in ("Alice", "Bob"):
+            receipt = await inbox.submit(message(harness, author))
+            await inbox.wait_outcome(receipt.id)
+        await adapter.is_held.wait()
+        connection = await asyncpg.connect(postgres_url)
+        new_owner = await connection.fetchval(
+            "INSERT INTO workers (agent_id, alive_until) "
+            "SELECT agent_id, alive_until + 600000000 FROM workers LIMIT 1 RETURNING position"
+        )
+        await connection.execute("UPDATE lanes SET owner = $1", new_owner)
+        adapter.may_end.set()
+        await outbox.drain(5.0)
+        await connection.execute("UPDATE deliveries SET state = 'sent', is_open = 0 WHERE is_open = 1")  # by that one
+        await connection.execute("DELETE FROM workers WHERE position = $1", new_owner)
+        await connection.close()
+        await inbox.wait_outcome((await inbox.submit(message(harness, "Carol"))).id)
+        await outbox.drain(5.0)
+        assert harness.texts == ["To Alice.", "To Carol."]
