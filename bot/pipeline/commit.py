@@ -220,11 +220,13 @@ async def mark_late_evaluations(turn: Turn, closed: Iterable[tuple[TurnInput, Re
 async def record_cancelled_calls(turn: Turn) -> None:
     """Add the model calls of a cancelled turn to the newest of its receipts that was closed before they ended.
 
-    Without one, as after a migration of its room, the turns that answer its messages now store them.
+    Without one, as after a migration of its room, the turns that answer its messages now store them. The receipt of a
+    message that this turn had superseded has its calls.
     """
-    calls = [call for turn_input in turn.inputs for call in turn_input.calls]
+    inputs = [turn_input for turn_input in turn.inputs if turn_input.receipt.outcome is not Outcome.SUPERSEDED]
+    calls = [call for turn_input in inputs for call in turn_input.calls]
     with suppress(StoreUnavailable):  # the sums of the costs have them
-        for turn_input in reversed(turn.inputs if calls else ()):
+        for turn_input in reversed(inputs if calls else ()):
             if await turn.agent.store.ledger.add_model_calls(turn_input.receipt.id, calls):
                 return
     keep_calls(turn)

@@ -1,6 +1,7 @@
 """Commit of a turn: replies, deliveries and receipts are stored in one transaction."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,9 @@ import pytest
 from bot.domain.content import Content
 from bot.domain.ledger import ModelCall, Outcome, Receipt
 from bot.domain.results import ProviderFailure
-from bot.pipeline.commit import close_turn
+from bot.models.types import TextResult
+from bot.pipeline.commit import close_turn, record_cancelled_calls
+from bot.pipeline.journal import save_response
 from bot.store import InMemoryStore
 from bot.store.ledger import TurnCommit
 from bot.testing import AgentHarness, make_message, make_turn, running_agent
@@ -58,6 +61,20 @@ async def test_each_receipt_has_the_model_calls_of_its_message(agent_harness: Ag
         one.calls.append(ModelCall("TEXT_LARGE", "reply", f"m{number}"))
     await close_turn(turn, Outcome.IGNORED, "", "")
     assert [[call.model for call in one.receipt.model_calls] for one in turn.inputs] == [["m0"], ["m1"]]
+
+
+async def test_calls_that_a_receipt_has_are_not_added_to_another_one_when_its_turn_is_cancelled(
+    agent_harness: AgentHarness,
+) -> None:
+    turn = await begin(agent_harness, "one", "two")
+    for number, one in enumerate(turn.inputs):
+        one.calls.append(ModelCall("TEXT_LARGE", "reply", f"m{number}"))
+    await save_response(turn, "answer", TextResult("Hello."))  # closes the first one
+    removed = replace(turn.inputs[-1].receipt, outcome=Outcome.CANCELLED)
+    await agent_harness.agent.store.ledger.save_receipts([removed])
+    await record_cancelled_calls(turn)
+    receipts = await stored(agent_harness, turn)
+    assert [[call.model for call in one.model_calls] for one in receipts if one is not None] == [["m0"], ["m1"]]
 
 
 async def test_notes_and_failures_are_recorded_once_each(agent_harness: AgentHarness) -> None:
