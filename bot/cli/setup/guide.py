@@ -98,7 +98,7 @@ class Guide:
             name = ask_text("Its name:", default="Ada")
             return create_character(name) if name else None
         if answer == IMPORT:
-            source = ask_text("The file, JSON or PNG, or a folder:")
+            source = ask_text("The file, JSON, PNG or .charx, or a folder:")
             if not source:
                 return None
             files = [written.files[0] for written in write_imported(Path(source).expanduser(), Path())]
