@@ -142,6 +142,10 @@ class PromptTooLong(ModelRefused):
     """The prompt is longer than the model can read; a shorter one may succeed."""
 
 
+class ToolsRefused(ModelRefused):
+    """The provider refuses the tools of a request, for example the schema of one; fewer of them may be accepted."""
+
+
 class InvalidAnswer(ModelError):
     """The server returned something else than an answer: a web page, a body of another form."""
 

@@ -9,6 +9,7 @@ from bot.errors import (
     ModelUnavailable,
     ModelUnreachable,
     PromptTooLong,
+    ToolsRefused,
 )
 from bot.http import host_label
 from bot.models.listing import ModelListing
@@ -60,6 +61,7 @@ __all__ = [
     "TextSink",
     "Tool",
     "ToolCall",
+    "ToolsRefused",
     "TranscriptionRequest",
     "Usage",
     "host_label",

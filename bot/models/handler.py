@@ -104,6 +104,11 @@ class ModelHandler:
     name: str
     priority: int = 0
     can_call_tools: bool | Callable[[], bool] = False
+    can_write_json: Callable[[], bool] | None = None
+
+    def writes_json(self) -> bool:
+        """Return whether the server makes the model write JSON that fits the schema of a request, as far as is known."""
+        return self.can_write_json is not None and self.can_write_json()
 
     def calls_tools(self) -> bool:
         """Return whether the model can call tools now."""

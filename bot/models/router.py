@@ -94,6 +94,10 @@ class ModelRouter:
         """Return whether the first handler for this type can call tools."""
         return any(client.handler.calls_tools() for client in self._candidates(kind)[:1])
 
+    def can_write_json(self, kind: ModelType) -> bool:
+        """Return whether the first handler for this type makes a model write JSON that fits a schema."""
+        return any(client.handler.writes_json() for client in self._candidates(kind)[:1])
+
     async def text(self, request: TextRequest, kind: ModelType = ModelType.TEXT_LARGE) -> TextResult:
         """Generate a text.
 

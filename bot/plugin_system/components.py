@@ -171,6 +171,7 @@ class Model:
     can_call_tools: SettingsCondition = _is_never_available
     when: SettingsCondition = _is_always_available
     has_tools_now: Callable[[Agent], bool] | None = None
+    can_write_json: Callable[[Agent], bool] | None = None
 
     async def __call__(self, agent: Agent, request: Any, /) -> ModelResult:
         return await self.handler(agent, request)
@@ -184,12 +185,15 @@ def model(
     can_call_tools: bool | SettingsCondition = False,
     when: SettingsCondition = _is_always_available,
     has_tools_now: Callable[[Agent], bool] | None = None,
+    can_write_json: Callable[[Agent], bool] | None = None,
 ) -> Callable[[ModelFunction], Model]:
     """Return a decorator that makes a model handler of an async function that takes the agent and a request.
 
     The function raises ModelBusy to be asked again, ModelRefused where a retry cannot help, ModelError for
     the rest; then the handler with the next priority is asked. With `can_call_tools` it receives the tools of
     a request and may return calls, unless `has_tools_now` says for the running agent that its model cannot.
+    `can_write_json` says for the running agent whether its server makes the model write JSON that fits the schema of
+    a request; then such answers are requested in that form.
     """
     supports_tools = (
         can_call_tools
@@ -199,7 +203,7 @@ def model(
 
     def decorate(handler: ModelFunction) -> Model:
         check_async(handler, str(kind.value), "model")
-        return Model(kind, handler, priority, supports_tools, when, has_tools_now)
+        return Model(kind, handler, priority, supports_tools, when, has_tools_now, can_write_json)
 
     return decorate
 

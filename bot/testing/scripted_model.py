@@ -87,11 +87,15 @@ class ScriptedModel(RenamedMembers):
         *,
         can_embed: bool = False,
         can_call_tools: bool = False,
+        can_write_json: bool = False,
     ) -> None:
         self.requests: list[TextRequest] = []
         self._script: Script = script if callable(script) else _build_script(script)
         kinds = (ModelType.TEXT_SMALL, ModelType.TEXT_LARGE)
-        models = [model(kind, can_call_tools=can_call_tools)(self._write) for kind in kinds]
+        models = [
+            model(kind, can_call_tools=can_call_tools, can_write_json=lambda agent: can_write_json)(self._write)
+            for kind in kinds
+        ]
         if can_embed:
             models.append(Model(ModelType.TEXT_EMBEDDING, self._embed))
         self.plugin = Plugin("scripted", "Returns scripted texts.", models=models)

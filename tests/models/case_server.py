@@ -243,7 +243,10 @@ async def _main() -> None:
                 print(f"{path.stem} {'S' if is_streamed else 'W'}: !! {type(error).__name__}: {error}")
                 continue
             kinds = "".join(kind[0] for kind in played.kinds)
-            print(f"{path.stem} {'S' if is_streamed else 'W'}: {played.texts} calls={played.calls} {kinds} {played.outcomes}", flush=True)
+            print(
+                f"{path.stem} {'S' if is_streamed else 'W'}: {played.texts} calls={played.calls} {kinds} {played.outcomes}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
